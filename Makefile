@@ -1,0 +1,97 @@
+# The verbs of this repository. The environment is .venv; nothing outside the checkout is written.
+#
+#   make                       build: the environment, with the native code compiled
+#   make serve                 serve the built-in model  (MODEL=path PORT=8001 HOST=… choose others)
+#   make test                  everything that the tests need, then the tests
+#   make check                 format, lint, types, API contract, import directions, version
+#   make format · bench · openapi · clean
+#
+# PYTHON=python3.12            another interpreter (>= 3.11)
+# TORCH='…'                    what `pip install` is given first, for another build of torch than pip's default
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+.DELETE_ON_ERROR:
+.PHONY: build serve test check format bench openapi clean
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+TORCH ?=
+MODEL ?=
+HOST ?=
+PORT ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+NATIVE := $(shell find csrc -type f)
+BUILT_FROM := pyproject.toml CMakeLists.txt $(NATIVE)
+CPP := $(filter %.cpp %.h %.cu %.cuh,$(NATIVE))
+
+# A stamp says that the environment serves a verb. A new dependency or new native code makes it stale;
+# otherwise no verb touches pip.
+SERVE := .venv/serve.stamp
+TEST := .venv/test.stamp
+CHECK := .venv/check.stamp
+NODE := tests/node/node_modules/.stamp
+comma := ,
+
+build: $(SERVE)
+
+serve: $(SERVE)
+	@exec $(BIN)/soliton serve $(if $(MODEL),'$(MODEL)') $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
+
+test: $(TEST) $(NODE)
+	$(BIN)/python -m pytest
+
+check: $(CHECK)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
+	$(BIN)/python scripts/openapi.py --check
+	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_version.py
+	$(BIN)/hadolint docker/Dockerfile*
+
+format: $(CHECK)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(CPP)
+
+bench: $(SERVE)
+	$(BIN)/python -m bench.decode $(if $(MODEL),'$(MODEL)')
+	$(BIN)/python -m bench.http $(if $(MODEL),'$(MODEL)')
+
+openapi: $(TEST)
+	$(BIN)/python scripts/openapi.py
+
+clean:
+	rm -rf .venv build dist tests/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+.venv/venv.stamp:
+	@scripts/packages.sh "$(PYTHON)"
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+define install
+	@echo 'installing into .venv (a few minutes the first time)'
+	$(if $(TORCH),$(PIP) $(TORCH))
+	$(PIP) --editable '.$(1)'
+endef
+
+$(SERVE): .venv/venv.stamp $(BUILT_FROM)
+	$(call install)
+	@touch $@
+
+$(TEST): .venv/venv.stamp $(BUILT_FROM)
+	$(call install,[test])
+	@touch $(SERVE) $@
+
+# mypy reads what the tests import, hence both extras.
+$(CHECK): .venv/venv.stamp $(BUILT_FROM)
+	$(call install,[test$(comma)check])
+	@touch $(SERVE) $(TEST) $@
+
+$(NODE): tests/node/package.json
+	@scripts/packages.sh "$(PYTHON)" node
+	npm install --no-package-lock --no-audit --no-fund --loglevel=error --prefix tests/node
+	@touch $@

@@ -1,0 +1,75 @@
+// Which instruction set's kernels run. Compiled for the baseline.
+#include <cstring>
+
+#include "kernels.h"
+
+// One table per instruction set, of the functions that its copy of the kernel files defines.
+#define SOLITON_DECLARE_KERNELS(name)                                              \
+    namespace name {                                                               \
+    void rms_norm(const RmsNormArgs&);                                             \
+    void add_rms_norm(const AddRmsNormArgs&);                                      \
+    LogitRange logit_range(const float*, int64_t);                                 \
+    int64_t next_above(const float*, int64_t, int64_t, float);                     \
+    double total_mass(const float*, int64_t, Softmax);                             \
+    MassAbove mass_above(const float*, int64_t, Softmax, double);                  \
+    void fill_histogram(const float*, int64_t, Softmax, float, Histogram&);        \
+    int64_t collect_bucket(const float*, int64_t, Softmax, float, int, int32_t*);  \
+    constexpr CpuKernels kKernels = {#name,       rms_norm,       add_rms_norm,    \
+                                     logit_range, next_above,     total_mass,      \
+                                     mass_above,  fill_histogram, collect_bucket}; \
+    }
+
+namespace soliton {
+
+SOLITON_DECLARE_KERNELS(baseline)
+#ifdef SOLITON_X86
+SOLITON_DECLARE_KERNELS(avx2)
+SOLITON_DECLARE_KERNELS(avx512)
+#endif
+
+namespace {
+
+struct Supported {
+    const CpuKernels* tables[3] = {};
+    int count = 0;
+
+    Supported() {
+#ifdef SOLITON_X86
+        __builtin_cpu_init();
+        const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+            tables[count++] = &avx512::kKernels;
+        }
+        if (has_avx2) {
+            tables[count++] = &avx2::kKernels;
+        }
+#endif
+        tables[count++] = &baseline::kKernels;
+    }
+};
+
+const Supported supported;
+const CpuKernels* selected = supported.tables[0];
+
+}  // namespace
+
+const CpuKernels& cpu_kernels() {
+    return *selected;
+}
+
+const char* supported_isa(int n) {
+    return n < supported.count ? supported.tables[n]->isa : nullptr;
+}
+
+bool select_isa(const char* isa) {
+    for (int i = 0; i < supported.count; ++i) {
+        if (std::strcmp(supported.tables[i]->isa, isa) == 0) {
+            selected = supported.tables[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace soliton

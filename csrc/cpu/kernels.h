@@ -1,0 +1,82 @@
+// The CPU kernels as a table, one per instruction set, and the choice between them.
+//
+// The files that fill a table are compiled once per instruction set, with SOLITON_ISA naming it.
+// They must emit no code that another instruction set could share: the linker keeps one copy of an
+// inline function, and if that is the AVX-512 one, an older processor dies of it. So they include
+// no header with inline code (no <algorithm>, no <vector>), and all their helpers live in anonymous
+// namespaces. Code that needs the standard library is compiled once, for the baseline.
+#pragma once
+
+#include <cstdint>
+
+#include "../ops.h"
+
+namespace soliton {
+
+struct LogitRange {
+    float largest;
+    float smallest;  // of the finite ones
+    bool bad;        // there is a NaN or +inf
+};
+
+// A softmax without its normalisation: the mass of a logit is exp((logit - largest) *
+// inverse_temperature), 1 for the most likely token, and 0 from kLowestExponent down.
+// inverse_temperature > 0.
+struct Softmax {
+    float largest;
+    double inverse_temperature;
+};
+
+// exp(-700) is still a normal double. engine/ops_ref.py has the same number.
+inline constexpr double kLowestExponent = -700.0;
+
+// The vocabulary sorted roughly, by distance from the largest logit: bucket = (largest - logit) *
+// scale, at most the last. Every logit of a bucket is larger than every logit of the next one.
+inline constexpr int kBuckets = 1024;
+struct Histogram {
+    double mass[kBuckets];
+    int32_t count[kBuckets];  // tokens with mass > 0
+};
+
+// What is left of the vocabulary by a lower bound on the mass.
+struct MassAbove {
+    double mass;
+    int64_t count;
+    float smallest;  // logit
+};
+
+struct CpuKernels {
+    const char* isa;
+    void (*rms_norm)(const RmsNormArgs& args);
+    void (*add_rms_norm)(const AddRmsNormArgs& args);
+
+    // The loops over a whole vocabulary that the sampler is made of; logits (n,).
+    LogitRange (*logit_range)(const float* logits, int64_t n);
+    // First id from begin on whose logit is above the bound, n when there is none.
+    int64_t (*next_above)(const float* logits, int64_t begin, int64_t n, float bound);
+    double (*total_mass)(const float* logits, int64_t n, Softmax softmax);
+    MassAbove (*mass_above)(const float* logits, int64_t n, Softmax softmax, double bound);
+    void (*fill_histogram)(const float* logits, int64_t n, Softmax softmax, float scale,
+                           Histogram& histogram);
+    // Ids with mass > 0 of one bucket, ascending, into ids (histogram.count[bucket],); returns how
+    // many.
+    int64_t (*collect_bucket)(const float* logits, int64_t n, Softmax softmax, float scale,
+                              int bucket, int32_t* ids);
+};
+
+// The kernels in use: those of the best instruction set that this processor has, unless select_isa
+// was called.
+const CpuKernels& cpu_kernels();
+
+// The n-th instruction set that both this build and this processor have, best first; null past the
+// last.
+const char* supported_isa(int n);
+
+// For tests and benchmarks: use another instruction set from now on. False when it is not a
+// supported one.
+bool select_isa(const char* isa);
+
+// csrc/cpu/sample.cpp
+Status sample(const SampleArgs& args, SampleOutput& out);
+
+}  // namespace soliton

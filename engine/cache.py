@@ -1,0 +1,69 @@
+"""The keys and values of the one active sequence.
+
+Owns the memory and the list of token ids whose K/V are valid. Knows nothing of how they are
+computed: `model.py` writes K/V at positions `length` and up, then appends the ids.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from .config import ModelConfig
+
+
+class KVCache:
+    """K and V of one sequence: each (n_layers, n_kv_heads, max_seq_len, head_dim)."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        max_seq_len: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        shape = (config.n_layers, config.n_kv_heads, max_seq_len, config.head_dim)
+        self.k = torch.zeros(shape, device=device, dtype=dtype)
+        self.v = torch.zeros(shape, device=device, dtype=dtype)
+        self.max_seq_len = max_seq_len
+        self.token_ids: list[int] = []
+        # One view per layer, made once: indexing a tensor costs a microsecond per decode step.
+        self.layers: tuple[tuple[torch.Tensor, torch.Tensor], ...] = tuple(
+            (self.k[index], self.v[index]) for index in range(config.n_layers)
+        )
+
+    @property
+    def length(self) -> int:
+        """Positions with valid K/V."""
+        return len(self.token_ids)
+
+    def append(self, token_ids: Sequence[int]) -> None:
+        """Declares the K/V behind the current length valid, as those of `token_ids`."""
+        self.check_room(len(token_ids))
+        self.token_ids.extend(token_ids)
+
+    def rewind(self, length: int) -> None:
+        """Forgets all positions from `length` on."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"rewind to {length}: the cache holds positions 0 to {self.length}")
+        del self.token_ids[length:]
+
+    def common_prefix(self, token_ids: Sequence[int]) -> int:
+        """Length of the longest common prefix of the cached ids and `token_ids`."""
+        n = 0
+        for cached, wanted in zip(self.token_ids, token_ids, strict=False):
+            if cached != wanted:
+                break
+            n += 1
+        return n
+
+    def clear(self) -> None:
+        """Forgets everything; the memory stays."""
+        self.token_ids.clear()
+
+    def check_room(self, n_tokens: int) -> None:
+        """Raises ValueError when `n_tokens` more do not fit."""
+        if self.length + n_tokens > self.max_seq_len:
+            raise ValueError(
+                f"{n_tokens} tokens do not fit: the cache holds {self.length} of {self.max_seq_len}"
+            )

@@ -1,0 +1,96 @@
+"""What a checkpoint says about itself, in the words of this project.
+
+Owns the shape of the data only: `families.py` fills it from a Hugging Face config.json,
+`weights.py` and `model.py` read it. Knows no file and no tensor.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LinearScaling:
+    """Positions are divided by `factor`."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Llama3Scaling:
+    """Low frequencies are divided by `factor`, high ones kept, those between interpolated."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_seq_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """Rotary position embedding: pairs (i, i + rotary_dim / 2) of the first `rotary_dim` dims."""
+
+    theta: float
+    rotary_dim: int
+    scaling: Llama3Scaling | LinearScaling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerConfig:
+    """What may differ between the layers of one model.
+
+    `window` 0 is full attention; otherwise key j is visible to query i iff i - j < window.
+    """
+
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """One decoder: sizes, position embedding, and the layers in order."""
+
+    architecture: str
+    n_layers: int
+    dim: int
+    hidden_dim: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    norm_eps: float
+    rope: RopeConfig
+    layers: tuple[LayerConfig, ...]
+    tie_embeddings: bool
+    max_seq_len: int
+    eos_token_ids: tuple[int, ...]
+    bos_token_id: int | None
+
+    @property
+    def qkv_dim(self) -> int:
+        """Rows of the fused q, k, v projection."""
+        return (self.n_heads + 2 * self.n_kv_heads) * self.head_dim
+
+    @property
+    def n_params(self) -> int:
+        """Parameters of the whole model; a tied head is counted once."""
+        heads = 1 if self.tie_embeddings else 2
+        return (
+            heads * self.vocab_size * self.dim
+            + self.dim
+            + sum(self._n_layer_params(layer) for layer in self.layers)
+        )
+
+    def kv_bytes_per_token(self, element_bytes: int) -> int:
+        """Bytes of K and V of one position over all layers, at `element_bytes` per number."""
+        return 2 * self.n_layers * self.n_kv_heads * self.head_dim * element_bytes
+
+    def _n_layer_params(self, layer: LayerConfig) -> int:
+        q_dim = self.n_heads * self.head_dim
+        n = self.dim * (self.qkv_dim + q_dim) + 3 * self.dim * self.hidden_dim + 2 * self.dim
+        n += self.qkv_dim if layer.qkv_bias else 0
+        n += self.dim if layer.o_bias else 0
+        n += 2 * self.hidden_dim + self.dim if layer.mlp_bias else 0
+        n += 2 * self.head_dim if layer.qk_norm else 0
+        return n

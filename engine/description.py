@@ -1,0 +1,62 @@
+"""What a model directory holds, told without loading it.
+
+Owns the summary that `inspect` prints. Reads config.json and the headers of the safetensors files.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .checkpoint import read_checkpoint
+from .config import ModelConfig
+from .families import model_config
+from .template import ChatTemplate
+from .tokenizer import Tokenizer
+from .weights import check_tensors
+
+ELEMENT_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """A model directory that passed every check that needs no weights."""
+
+    path: Path
+    config: ModelConfig
+    n_params: int  # as config.json implies; a tied head counts once
+    stored_bytes: Mapping[str, int]  # bytes per stored dtype ("BF16"), of the tensors in use
+    n_files: int  # safetensors files
+    n_tokens: int  # ids that the tokenizer uses
+    has_chat_template: bool
+
+    def weight_bytes(self, dtype: str) -> int:
+        """Bytes of the loaded weights; `dtype` is a key of ELEMENT_BYTES."""
+        return self.n_params * ELEMENT_BYTES[dtype]
+
+    def kv_bytes(self, n_tokens: int, dtype: str) -> int:
+        """Bytes of the KV cache for a context of `n_tokens`."""
+        return n_tokens * self.config.kv_bytes_per_token(ELEMENT_BYTES[dtype])
+
+    def memory_bytes(self, n_tokens: int, dtype: str) -> int:
+        """Weights and KV cache together; working memory comes on top (tens of megabytes)."""
+        return self.weight_bytes(dtype) + self.kv_bytes(n_tokens, dtype)
+
+
+def describe(path: str | Path) -> ModelDescription:
+    """Reads the headers of the model in directory `path`. Raises ModelLoadError."""
+    path = Path(path)
+    config = model_config(path)
+    tensors = check_tensors(read_checkpoint(path), config)
+    stored_bytes: dict[str, int] = {}
+    for tensor in tensors.values():
+        stored_bytes[tensor.dtype] = stored_bytes.get(tensor.dtype, 0) + tensor.n_bytes
+    return ModelDescription(
+        path=path,
+        config=config,
+        n_params=sum(math.prod(tensor.shape) for tensor in tensors.values()),
+        stored_bytes=stored_bytes,
+        n_files=len({tensor.file for tensor in tensors.values()}),
+        n_tokens=Tokenizer.load(path, config.vocab_size).vocab_size,
+        has_chat_template=ChatTemplate.load(path) is not None,
+    )

@@ -1,0 +1,48 @@
+"""The errors that the engine raises: one tree, so that a caller can translate them in one place.
+
+EngineError
+ ├─ ModelLoadError          a model directory cannot be used
+ ├─ InvalidInputError       a prompt or a setting is wrong (also a ValueError)
+ │   └─ ContextLengthError  the prompt does not fit the context
+ ├─ TemplateError           the chat template is missing, fails, or writes too much
+ └─ NumericsError           the model produced NaN or infinite logits
+
+An abort is no error: the stream ends with `eos_reason` "aborted".
+"""
+
+
+class EngineError(Exception):
+    """Everything that the engine raises on purpose."""
+
+
+class ModelLoadError(EngineError):
+    """A model directory cannot be used. The message: file, tensor or key, reason."""
+
+
+class InvalidInputError(EngineError, ValueError):
+    """A prompt or a setting is wrong; `param` names which."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class ContextLengthError(InvalidInputError):
+    """The prompt leaves no room for a completion."""
+
+    def __init__(self, n_prompt: int, max_seq_len: int, *, param: str | None = "prompt") -> None:
+        super().__init__(
+            f"the prompt has {n_prompt} tokens; the context holds {max_seq_len}, "
+            f"and at least one must be left for the completion",
+            param=param,
+        )
+        self.n_prompt = n_prompt
+        self.max_seq_len = max_seq_len
+
+
+class TemplateError(EngineError):
+    """The chat template is missing, fails on these messages, or writes too much."""
+
+
+class NumericsError(EngineError):
+    """The logits of a step hold NaN or infinity; the message says at which position."""

@@ -1,0 +1,149 @@
+"""JSON files of a model directory, read with suspicion.
+
+Owns the reading and the typed access with messages that name file and key. Knows no key by name.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .errors import ModelLoadError
+
+MAX_CONFIG_BYTES = 16 * 1024 * 1024
+
+
+def parse_json_object(data: bytes, where: str) -> dict[str, Any]:
+    """One JSON object in UTF-8; duplicate keys, NaN and absurd nesting raise ModelLoadError."""
+    try:
+        value = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_no_constant
+        )
+    except UnicodeDecodeError as error:
+        raise ModelLoadError(f"{where}: not UTF-8 at byte {error.start}") from error
+    except RecursionError as error:
+        raise ModelLoadError(f"{where}: nested too deeply") from error
+    except ValueError as error:
+        raise ModelLoadError(f"{where}: not valid JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ModelLoadError(f"{where}: must be a JSON object, not {_kind(value)}")
+    return value
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """The bytes of a regular file of at most `max_bytes`; anything else raises ModelLoadError."""
+    try:
+        if not path.is_file():
+            reason = "is not a regular file" if path.exists() else "does not exist"
+            raise ModelLoadError(f"{path}: {reason}")
+        size = path.stat().st_size
+        if size > max_bytes:
+            raise ModelLoadError(f"{path}: {size} bytes; at most {max_bytes} are read")
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelLoadError(f"{path}: {error.strerror or error}") from error
+
+
+class JsonObject:
+    """A JSON object of a file; every getter names file and key when the value does not fit.
+
+    A getter with a default returns it for a missing key and for null.
+    """
+
+    def __init__(self, values: dict[str, Any], where: str) -> None:
+        self.values = values
+        self.where = where
+
+    @classmethod
+    def read(cls, path: Path) -> "JsonObject":
+        return cls(parse_json_object(read_file(path, MAX_CONFIG_BYTES), str(path)), str(path))
+
+    def has(self, key: str) -> bool:
+        return self.values.get(key) is not None
+
+    def integer(self, key: str, *, low: int, high: int, default: int | None = None) -> int:
+        value = self._get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            self.fail(key, value, f"an integer between {low} and {high}")
+        return value
+
+    def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
+        value = self._get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            self.fail(key, value, f"a number between {low:g} and {high:g}")
+        if math.isnan(value) or not low <= value <= high:
+            self.fail(key, value, f"a number between {low:g} and {high:g}")
+        return float(value)
+
+    def boolean(self, key: str, *, default: bool | None = None) -> bool:
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            self.fail(key, value, "true or false")
+        return value
+
+    def string(self, key: str, *, default: str | None = None) -> str:
+        value = self._get(key, default)
+        if not isinstance(value, str):
+            self.fail(key, value, "a string")
+        return value
+
+    def strings(self, key: str) -> list[str]:
+        value = self._get(key, None)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            self.fail(key, value, "a list of strings")
+        return value
+
+    def nested(self, key: str) -> "JsonObject":
+        value = self._get(key, None)
+        if not isinstance(value, dict):
+            self.fail(key, value, "an object")
+        return JsonObject(value, f"{self.where}: {key}")
+
+    def token_ids(self, key: str, vocab_size: int) -> tuple[int, ...]:
+        """One id, a list of ids, or null (none)."""
+        value = self.values.get(key)
+        if value is None:
+            return ()
+        token_ids = value if isinstance(value, list) else [value]
+        for token_id in token_ids:
+            if not isinstance(token_id, int) or isinstance(token_id, bool):
+                self.fail(key, value, "a token id or a list of them")
+            if not 0 <= token_id < vocab_size:
+                self.fail(key, value, f"token ids between 0 and {vocab_size - 1}")
+        return tuple(dict.fromkeys(token_ids))
+
+    def fail(self, key: str, value: object, allowed: str) -> NoReturn:
+        shown = _shown(value)
+        raise ModelLoadError(f"{self.where}: {key}: must be {allowed}, not {shown}")
+
+    def _get(self, key: str, default: object) -> Any:
+        value = self.values.get(key)
+        if value is not None:
+            return value
+        if default is None:
+            raise ModelLoadError(f"{self.where}: {key}: missing")
+        return default
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"the key {_shown(key)} occurs twice")
+            seen.add(key)
+    return values
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _kind(value: object) -> str:
+    return "an array" if isinstance(value, list) else f"a {type(value).__name__}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

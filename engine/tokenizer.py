@@ -1,0 +1,248 @@
+"""Text <-> token ids, over the `tokenizers` library and the model's own tokenizer.json.
+
+Owns the exact bytes of every token and which texts are control tokens. Knows no template and no
+model beyond the number of its embedding rows.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import tokenizers
+
+from .errors import InvalidInputError, ModelLoadError
+from .json_file import JsonObject, read_file
+from .token_bytes import Spelling, spelling_of
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+_MAX_TOKENIZER_BYTES = 256 * 1024 * 1024
+_MARKER = re.compile(r"[<\[].*[>\]]", re.DOTALL)
+_PLAIN_TAG = re.compile(r"</?\w+>", re.ASCII)
+
+
+def special_tokens(path: Path) -> dict[str, str]:
+    """The texts of bos_token, eos_token and so on in tokenizer_config.json, where there is one."""
+    if not (path / CONFIG_FILE).exists():
+        return {}
+    texts: dict[str, str] = {}
+    for key, value in JsonObject.read(path / CONFIG_FILE).values.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if key.endswith("_token") and isinstance(text, str):
+            texts[key] = text
+    return texts
+
+
+class Tokenizer:
+    """Encodes and decodes; ids of one model, every one below its number of embedding rows."""
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        spelling: Spelling,
+        pieces: Mapping[int, str],
+        special: Mapping[str, str],
+    ) -> None:
+        """`pieces`: the vocabulary by id; `special`: texts by role (bos_token, eos_token)."""
+        self._backend = backend
+        self._spelling = spelling
+        self._pieces = pieces
+        added = backend.get_added_tokens_decoder()
+        self._added = {token_id: token.content for token_id, token in added.items()}
+        self._special = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._control = frozenset(
+            token_id for token_id, text in self._added.items() if self._is_control(token_id, text)
+        )
+        self.control_texts = frozenset(self._added[token_id] for token_id in self._control)
+        self.control_pattern = _alternatives(self.control_texts)
+        self.vocab_size = max(pieces, default=-1) + 1
+        self.bos_token_id = self._special_id(special, "bos_token")
+        eos_token_id = self._special_id(special, "eos_token")
+        self.eos_token_ids = () if eos_token_id is None else (eos_token_id,)
+        self._before, self._after = self._template_ids()
+
+    @classmethod
+    def load(cls, path: Path, vocab_size: int) -> "Tokenizer":
+        """Reads `path`/tokenizer.json; ids must be below `vocab_size`. Raises ModelLoadError."""
+        file = path / TOKENIZER_FILE
+        backend = _opened(file)
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        pieces = {token_id: piece for piece, token_id in vocabulary.items()}
+        if len(pieces) != len(vocabulary):
+            raise ModelLoadError(f"{file}: vocabulary: two tokens share one id")
+        highest = max(pieces, default=-1)
+        if highest >= vocab_size:
+            raise ModelLoadError(
+                f"{file}: does not fit the model: token {pieces[highest][:40]!r} has id {highest}, "
+                f"the model has {vocab_size} embedding rows"
+            )
+        try:
+            spelling = spelling_of(_decoder(backend))
+        except ValueError as error:
+            raise ModelLoadError(f"{file}: {error}") from error
+        return cls(backend, spelling=spelling, pieces=pieces, special=special_tokens(path))
+
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True
+    ) -> list[int]:
+        """`add_special_tokens` adds what tokenizer.json wants around a text (Llama: BOS before it).
+
+        With `parse_special` False the text of a control token stays text. Raises InvalidInputError
+        for lone surrogates.
+        """
+        token_ids = self.encode_pieces([(text, True)] if parse_special else self._divided(text))
+        if not parse_special and not self._control.isdisjoint(token_ids):
+            # A normalizer made the text of a control token out of other characters.
+            token_ids = [part for token_id in token_ids for part in self._as_text(token_id)]
+        if add_special_tokens:
+            return [*self._before, *token_ids, *self._after]
+        return token_ids
+
+    def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
+        """Ids of the joined text of (text, parse_special) pieces, nothing added around them.
+
+        A piece with False is spelled out in the smallest tokens, so that it can hold any text.
+        """
+        token_ids: list[int] = []
+        first = True
+        for text, parse in pieces:
+            _check_text(text)
+            if parse:
+                encoded: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+                # Tokenizers of the SentencePiece kind put a space before each text that they get.
+                token_ids += encoded if first else self._without_added_space(encoded, text)
+            else:
+                token_ids += self._spell(text)
+            first = False
+        return token_ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The bytes of all tokens as text; what is no UTF-8 becomes U+FFFD."""
+        kept = (
+            self.token_bytes(token_id)
+            for token_id in token_ids
+            if not (skip_special_tokens and token_id in self._special)
+        )
+        return b"".join(kept).decode("utf-8", errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The exact bytes of a token; an embedding row that no token uses has none."""
+        added = self._added.get(token_id)
+        if added is not None:
+            return added.encode()
+        piece = self._pieces.get(token_id)
+        return b"" if piece is None else self._spelling.to_bytes(piece)
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether tokenizer.json marks the token as special."""
+        return token_id in self._special
+
+    def _is_control(self, token_id: int, text: str) -> bool:
+        """Special tokens, and role markers that some models forgot to mark, as `<|User|>`.
+
+        Plain tags such as <think> are content: templates and models write them themselves.
+        """
+        if token_id in self._special:
+            return bool(text)
+        return bool(_MARKER.fullmatch(text)) and not _PLAIN_TAG.fullmatch(text)
+
+    def _special_id(self, special: Mapping[str, str], role: str) -> int | None:
+        return self._backend.token_to_id(special[role]) if role in special else None
+
+    def _template_ids(self) -> tuple[list[int], list[int]]:
+        """What the post-processor puts before and after a text."""
+        probe = self._backend.encode("a", add_special_tokens=True)
+        added = list(zip(probe.ids, probe.special_tokens_mask, strict=True))
+        n_before = next((i for i, (_, is_added) in enumerate(added) if not is_added), len(added))
+        before = [token_id for token_id, _ in added[:n_before]]
+        return before, [token_id for token_id, is_added in added[n_before:] if is_added]
+
+    def _divided(self, text: str) -> list[tuple[str, bool]]:
+        """The text as pieces, those with the text of a control token to be spelled."""
+        pieces: list[tuple[str, bool]] = []
+        position = 0
+        for match in self.control_pattern.finditer(text):
+            pieces += [(text[position : match.start()], True), (match[0], False)]
+            position = match.end()
+        return [*pieces, (text[position:], True)]
+
+    def _as_text(self, token_id: int) -> list[int]:
+        return self._spell(self._added[token_id]) if token_id in self._control else [token_id]
+
+    def _spell(self, text: str) -> list[int]:
+        """Ids of single characters or bytes, never a control token."""
+        token_ids: list[int] = []
+        for character in text:
+            for pieces in self._spelling.to_pieces(character):
+                found = [
+                    token_id
+                    for piece in pieces
+                    if (token_id := self._backend.token_to_id(piece)) is not None
+                ]
+                if len(found) == len(pieces) and self._control.isdisjoint(found):
+                    token_ids += found
+                    break
+            else:
+                raise InvalidInputError(
+                    f"the vocabulary cannot spell the character {character!r}", param="prompt"
+                )
+        return token_ids
+
+    def _without_added_space(self, token_ids: list[int], text: str) -> list[int]:
+        if not token_ids or token_ids[0] in self._added:
+            return token_ids
+        head = b"".join(self.token_bytes(token_id) for token_id in token_ids[: len(text) + 1])
+        if _n_spaces(head) <= _n_spaces(text.encode()):
+            return token_ids
+        rest = self.token_bytes(token_ids[0])[1:].decode("utf-8", errors="replace")
+        whole = self._backend.token_to_id(rest) if rest else None
+        if whole is not None and self.token_bytes(whole) == rest.encode():
+            return [whole, *token_ids[1:]]
+        return [*self._spell(rest), *token_ids[1:]]
+
+
+def _opened(file: Path) -> tokenizers.Tokenizer:
+    """The file, having encoded one text, so that a broken part shows now and not in a request."""
+    data = read_file(file, _MAX_TOKENIZER_BYTES)
+    try:
+        backend = tokenizers.Tokenizer.from_buffer(data)
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode("a", add_special_tokens=True)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the library is no Exception
+        reason = " ".join(str(error).split())
+        raise ModelLoadError(f"{file}: damaged: {reason}") from error
+    return backend
+
+
+def _decoder(backend: tokenizers.Tokenizer) -> Mapping[str, object] | None:
+    """The `decoder` of tokenizer.json, without writing out the vocabulary."""
+    if backend.decoder is None:
+        return None
+    state: Mapping[str, object] = json.loads(backend.decoder.__getstate__())
+    return state
+
+
+def _alternatives(texts: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of `texts`, the longest first; nothing when there are none."""
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"the text holds a lone surrogate (U+{ord(text[error.start]):04X}), "
+            f"which is no character",
+            param="prompt",
+        ) from error
+
+
+def _n_spaces(text: bytes) -> int:
+    return len(text) - len(text.lstrip(b" "))

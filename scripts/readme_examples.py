@@ -1,0 +1,42 @@
+"""Runs the examples of README.md against a server on port 8000 and writes their output below them.
+
+Start the built-in model first (`make serve`); then: .venv/bin/python scripts/readme_examples.py
+A fenced block after `<!-- example: sh -->` is a command and its output; the block after
+`<!-- example: output of the python above -->` is what the last Python block prints.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+SHELL = re.compile(r"(<!-- example: sh -->\n```console\n)\$ (.*?[^\\]\n)(.*?)(```\n)", re.S)
+PYTHON = re.compile(
+    r"(```python\n)((?:(?!```).)*)"
+    r"(```\n\n<!-- example: output of the python above -->\n```text\n)(.*?)(```\n)",
+    re.S,
+)
+
+
+def main() -> None:
+    text = README.read_text()
+    text = SHELL.sub(lambda m: f"{m[1]}$ {m[2]}{run('bash', '-c', m[2])}{m[4]}", text)
+    text = PYTHON.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{run(sys.executable, '-c', m[2])}{m[5]}", text)
+    README.write_text(text)
+
+
+def run(*command: str) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    if result.returncode:
+        sys.exit(f"{command[-1]} ended with {result.returncode}: {result.stderr}")
+    return result.stdout.rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    main()

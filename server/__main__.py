@@ -1,0 +1,81 @@
+"""argv -> command: the list of commands, and what every failure looks like from outside.
+
+A command's module is imported when that command runs: `soliton --help` loads neither torch nor
+FastAPI. Knows nothing of models or HTTP.
+"""
+
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from .commands.terminal import CommandError, CommandParser
+
+DESCRIPTION = """\
+Streams one language model to you, one sequence at a time, every token explained.
+
+commands:
+  serve      serve a model over HTTP (OpenAI-compatible, Server-Sent Events)
+  chat       chat in the terminal, in process or with a server (--url)
+  complete   continue a text; --logprobs 5 shows what the model nearly said
+  inspect    architecture, sizes, formats and memory of a model
+
+`soliton COMMAND --help` lists the options of a command. Without a MODEL (a Hugging Face directory)
+every command uses the small model that is built in.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command. Returns the exit code: 0, or 2 for what cannot be done."""
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except CommandError as error:
+        print(f"soliton: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe left (`| head`); Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _run(argv: list[str]) -> int:
+    parser = CommandParser(
+        prog="soliton", usage="soliton COMMAND [OPTION …]", description=DESCRIPTION
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and leave")
+    if argv[:1] == ["--version"]:
+        print(f"soliton {_version()}")
+        return 0
+    if not argv or argv[0].startswith("-"):
+        parser.parse_args(argv)
+        raise CommandError("a command is needed: serve, chat, complete or inspect")
+    command, arguments = argv[0], argv[1:]
+    if command == "serve":
+        from .commands import serve
+
+        return serve.main(arguments)
+    if command == "chat":
+        from .commands import chat
+
+        return chat.main(arguments)
+    if command == "complete":
+        from .commands import complete
+
+        return complete.main(arguments)
+    if command == "inspect":
+        from .commands import inspect
+
+        return inspect.main(arguments)
+    raise CommandError(f"no command {command!r}: serve, chat, complete or inspect")
+
+
+def _version() -> str:
+    try:
+        return version("soliton")
+    except PackageNotFoundError:
+        return "(a checkout that is not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""create_app: the routes over one engine, with the layers that every request passes.
+
+Owns what is put together, and in which order; no rule of its own.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+
+from engine import Engine
+
+from .auth import KeyGate
+from .boundary import Boundary
+from .chat import chat_routes
+from .completions import completion_routes
+from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
+from .lease import EngineLease
+from .models import model_routes
+from .schema.chat import ChatCompletionChunk
+from .schema.completions import Completion
+from .schema.errors import ErrorResponse
+from .service import Service
+from .settings import Settings
+from .system import system_routes
+
+# Of the wire, not of the program: it changes when a client would notice.
+API_VERSION = "1.0.0"
+
+_DESCRIPTION = (
+    "Streams one language model, one sequence at a time. The wire is OpenAI's; what it does not "
+    "have is marked as an extension. Errors are always `{error: {message, type, param, code}}`, "
+    "also as the last event of a stream that fails, which then has no `[DONE]`."
+)
+
+# Route -> the schemas of its events; [DONE], the last one, is no JSON.
+_EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
+    "/v1/completions": (Completion, ErrorResponse),
+    "/v1/chat/completions": (ChatCompletionChunk, ErrorResponse),
+}
+
+
+def create_app(settings: Settings, engine: Engine) -> FastAPI:
+    """The server as an ASGI app. Its lifespan owns the engine thread."""
+    lease = EngineLease(max_queue=settings.max_queue)
+    service = Service(settings, engine, lease)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        lease.start()
+        yield
+        await lease.close()
+
+    app = _App(
+        title="Soliton",
+        version=API_VERSION,
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.lease = lease
+    for routes in (completion_routes, chat_routes, model_routes, system_routes):
+        app.include_router(routes(service))
+    _add_error_handlers(app)
+    # The last one added is the outermost.
+    app.add_middleware(KeyGate, api_keys=settings.api_keys)
+    if settings.allow_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allow_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after", "retry-after-ms"],
+        )
+    app.add_middleware(Boundary, max_body_bytes=settings.max_body_bytes)
+    return app
+
+
+class _App(FastAPI):
+    """FastAPI whose document says what is sent: the events of a stream, and no 422."""
+
+    def openapi(self) -> dict[str, Any]:
+        if not self.openapi_schema:
+            document = get_openapi(
+                title=self.title,
+                version=self.version,
+                description=self.description,
+                routes=self.routes,
+            )
+            _drop_framework_errors(document)
+            _describe_events(document)
+            self.openapi_schema = document
+        return self.openapi_schema
+
+
+def _drop_framework_errors(document: dict[str, Any]) -> None:
+    """Remove the 422 that FastAPI documents and this app never sends."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
+
+
+def _describe_events(document: dict[str, Any]) -> None:
+    models = {model for events in _EVENTS.values() for model in events}
+    ordered = sorted(models, key=lambda model: model.__name__)
+    _, definitions = models_json_schema(
+        [(model, "serialization") for model in ordered],
+        ref_template="#/components/schemas/{model}",
+    )
+    schemas = document["components"]["schemas"]
+    for name, schema in definitions["$defs"].items():
+        schemas.setdefault(name, schema)
+    for path, events in _EVENTS.items():
+        content = document["paths"][path]["post"]["responses"]["200"]["content"]
+        references = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in events]
+        content["text/event-stream"] = {"schema": {"oneOf": references}}
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(HTTPException, handle_http_error)
+    app.add_exception_handler(RequestValidationError, handle_validation_error)
+    for class_ in ERROR_TABLE:
+        if class_ is not Exception:  # that one belongs to the boundary
+            app.add_exception_handler(class_, handle_error)

@@ -1,0 +1,173 @@
+"""POST /v1/chat/completions: a conversation in, the next reply out, whole or as it comes."""
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine import StreamResult, TokenRecord
+
+from .errors import RequestError
+from .logprobs import chat_logprobs
+from .schema.chat import ChatCompletion, ChatCompletionRequest
+from .schema.common import RequestModel
+from .schema.errors import GENERATION_ERRORS
+from .schema.unsupported import check_unknown_fields
+from .service import FINISH_REASONS, Service, check_text, encoded, usage
+from .sse import DONE, EventStream, encode_event, encode_json
+from .stream import CompletionStream
+
+
+def chat_routes(service: Service) -> APIRouter:
+    """The route, over one engine."""
+    router = APIRouter(tags=["generation"])
+
+    @router.post(
+        "/v1/chat/completions",
+        response_model=ChatCompletion,
+        responses={
+            200: {"description": "The reply; with `stream: true`, its pieces as events."},
+            **GENERATION_ERRORS,
+        },
+    )
+    async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
+        warnings = check_unknown_fields(body, _parts(body))
+        service.check_request(body)
+        _check_top_logprobs(body)
+        job = service.job(
+            body,
+            await _input_ids(service, body),
+            prompt_param="messages",
+            max_tokens=_max_tokens(body),
+            default_max_tokens=None,
+            n_top=body.top_logprobs or 0,
+        )
+        answer = _Answer(
+            service=service,
+            id_prefix="chatcmpl",
+            warnings={"warnings": warnings} if warnings else {},
+            with_logprobs=bool(body.logprobs),
+        )
+        stream = service.start(job)
+        if not body.stream:
+            results = await stream.collected(request.receive)
+            return Response(answer.whole(stream, results), media_type="application/json")
+        await stream.started(request.receive)
+        return EventStream(
+            answer.events(stream, include_usage=body.include_usage),
+            send_timeout=service.settings.send_timeout,
+            on_close=stream.cancel,
+        )
+
+    return router
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The shape of one request's answer, whole or in chunks."""
+
+    service: Service
+    id_prefix: str
+    warnings: dict[str, Any]
+    with_logprobs: bool
+
+    def whole(self, stream: CompletionStream, results: Sequence[StreamResult]) -> bytes:
+        tokens = [token for result in results for token in result.tokens]
+        eos_reason = results[-1].eos_reason
+        assert eos_reason is not None, "a stream that was collected has ended"
+        choice = {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": "".join(result.chunk for result in results),
+                "refusal": None,
+            },
+            "logprobs": self._logprobs(tokens),
+            "finish_reason": FINISH_REASONS[eos_reason],
+        }
+        head = self.service.head(self.id_prefix, "chat.completion")
+        return encode_json({**head, "choices": [choice], "usage": usage(stream), **self.warnings})
+
+    async def events(
+        self, stream: CompletionStream, *, include_usage: bool
+    ) -> AsyncIterator[bytes]:
+        """The role, the text in pieces, the reason of the end; then usage, where asked for."""
+        head = self.service.head(self.id_prefix, "chat.completion.chunk")
+        tail: dict[str, Any] = {"usage": None} if include_usage else {}
+        # The role once, and warnings once: clients join the strings of all chunks.
+        role = _choice({"role": "assistant", "content": ""})
+        pieces = [encode_event({**head, "choices": [role], **tail, **self.warnings})]
+        async for results in stream.results(idle=self.service.settings.ping_interval):
+            for choice in self._choices(results):
+                pieces.append(encode_event({**head, "choices": [choice], **tail}))
+            if pieces or not results:
+                yield b"".join(pieces)
+            pieces = []
+        if include_usage:
+            yield encode_event({**head, "choices": [], "usage": usage(stream)})
+        yield DONE
+
+    def _choices(self, results: Sequence[StreamResult]) -> Iterator[dict[str, Any]]:
+        for result in results:
+            # Nothing to say while text is held; nothing of a hidden token without logprobs.
+            if result.chunk or (result.tokens and self.with_logprobs):
+                logprobs = self._logprobs(result.tokens)
+                yield _choice({"content": result.chunk}, logprobs=logprobs)
+            if result.eos_reason is not None:
+                yield _choice({}, finish_reason=FINISH_REASONS[result.eos_reason])
+
+    def _logprobs(self, tokens: Sequence[TokenRecord]) -> dict[str, Any] | None:
+        if not self.with_logprobs:
+            return None
+        return chat_logprobs(tokens, self.service.engine.tokenizer)
+
+
+def _choice(
+    delta: dict[str, str],
+    *,
+    logprobs: dict[str, Any] | None = None,
+    finish_reason: str | None = None,
+) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+
+
+def _parts(body: ChatCompletionRequest) -> Iterable[tuple[str, RequestModel]]:
+    if body.stream_options is not None:
+        yield "stream_options", body.stream_options
+    for i, message in enumerate(body.messages):
+        yield f"messages[{i}]", message
+        if not isinstance(message.content, str):
+            for j, part in enumerate(message.content):
+                yield f"messages[{i}].content[{j}]", part
+
+
+def _check_top_logprobs(body: ChatCompletionRequest) -> None:
+    if body.top_logprobs and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+
+
+def _max_tokens(body: ChatCompletionRequest) -> int | None:
+    new, old = body.max_completion_tokens, body.max_tokens
+    if new is not None and old is not None and new != old:
+        raise RequestError(
+            f"max_tokens is another name of max_completion_tokens; they say {old} and {new}",
+            param="max_tokens",
+        )
+    return old if new is None else new
+
+
+async def _input_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
+    for i, message in enumerate(body.messages):
+        check_text(message.text, param=f"messages[{i}].content")
+    messages = [
+        {
+            "role": "system" if message.role == "developer" else message.role,
+            "content": message.text,
+        }
+        for message in body.messages
+    ]
+    n_characters = sum(len(message["content"]) for message in messages)
+    return await encoded(lambda: service.engine.encode_chat(messages), n_characters)

@@ -1,0 +1,83 @@
+"""`soliton inspect`: what a model directory holds and needs, without loading it.
+
+Owns the layout of the summary. Knows the engine's public surface; knows no HTTP.
+"""
+
+from collections.abc import Iterator
+
+from engine import DEFAULT_MODEL, ModelConfig, ModelDescription, describe
+
+from .local import engine_errors
+from .terminal import CommandError, CommandParser
+
+_DTYPES = ("float32", "bfloat16")
+
+
+def main(argv: list[str]) -> int:
+    """Print the summary. Raises CommandError."""
+    parser = CommandParser(
+        prog="soliton inspect",
+        description="Print architecture, sizes, formats and memory of a model, without loading it.",
+    )
+    parser.add_argument(
+        "model",
+        nargs="?",
+        default=DEFAULT_MODEL,
+        help="model directory (default: the built-in one)",
+    )
+    parser.add_argument(
+        "--context", type=int, metavar="N", help="tokens to hold (default: all the model can)"
+    )
+    args = parser.parse_args(argv)
+    with engine_errors():
+        description = describe(args.model)
+    longest = description.config.max_seq_len
+    n_tokens = longest if args.context is None else args.context
+    if not 1 <= n_tokens <= longest:
+        raise CommandError(f"--context must be between 1 and the model's {longest}, not {n_tokens}")
+    for label, text in _lines(description, n_tokens):
+        print(f"{label:<15} {text}")
+    return 0
+
+
+def _lines(description: ModelDescription, n_tokens: int) -> Iterator[tuple[str, str]]:
+    config = description.config
+    tied = "the head is the embedding" if config.tie_embeddings else "head of its own"
+    template = "yes" if description.has_chat_template else "no"
+    stored = ", ".join(f"{name} {_size(n)}" for name, n in description.stored_bytes.items())
+    yield "model", str(description.path)
+    yield "architecture", config.architecture
+    yield "parameters", f"{description.n_params:,}"
+    yield "layers", f"{config.n_layers}, {config.dim} wide, feed-forward {config.hidden_dim}"
+    yield "heads", f"{config.n_heads}, {config.n_kv_heads} key/value, {config.head_dim} wide"
+    yield "attention", _attention(config)
+    yield "vocabulary", f"{config.vocab_size:,}, {description.n_tokens:,} in use; {tied}"
+    yield "context", f"up to {config.max_seq_len:,} tokens, RoPE theta {config.rope.theta:g}"
+    yield "chat template", template
+    yield "stored as", f"{stored} in {description.n_files} safetensors file(s)"
+    for dtype in _DTYPES:
+        weights, kv = description.weight_bytes(dtype), description.kv_bytes(n_tokens, dtype)
+        yield (
+            f"{dtype} needs",
+            f"{_size(weights)} of weights + {_size(kv)} for {n_tokens:,} tokens "
+            f"= {_size(weights + kv)}",
+        )
+
+
+def _attention(config: ModelConfig) -> str:
+    windows = sorted({layer.window for layer in config.layers} - {0})
+    if not windows:
+        return "full"
+    n = sum(1 for layer in config.layers if layer.window)
+    sizes = " or ".join(f"{window:,}" for window in windows)
+    return f"sliding window of {sizes} tokens in {n} of {config.n_layers} layers"
+
+
+def _size(n_bytes: int) -> str:
+    """Decimal units, as memory and disks are sold: 16.3 MB."""
+    value = float(n_bytes)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} GB"

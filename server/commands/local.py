@@ -1,0 +1,92 @@
+"""A model in this process, for `chat` and `complete`: loading it, its settings, its replies.
+
+Knows the engine's public surface; knows no HTTP.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from engine import DEFAULT_MODEL, Engine, EngineError, SamplingSettings
+
+from .arguments import given_sampling
+from .terminal import CommandError, InterruptFlag, progress_bar
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Everything that the engine refuses becomes the one line of a CommandError."""
+    try:
+        yield
+    except EngineError as error:
+        raise CommandError(str(error)) from error
+
+
+def load_engine(
+    model: Path | str | None,
+    *,
+    device: str,
+    dtype: str,
+    max_seq_len: int | None,
+    threads: int | None,
+) -> Engine:
+    """The engine of a model directory (None: the built-in one). Raises CommandError."""
+    path = DEFAULT_MODEL if model is None else Path(model)
+    with engine_errors(), progress_bar("loading", unit="B") as bar:
+        return Engine.load(
+            path,
+            device=device,
+            dtype=dtype,
+            max_seq_len=max_seq_len,
+            n_threads=threads,
+            on_progress=bar,
+        )
+
+
+def sampling_settings(args: argparse.Namespace, engine: Engine) -> SamplingSettings:
+    """The model's default settings with the command line's over them. Raises CommandError."""
+    given: dict[str, Any] = given_sampling(args)
+    with engine_errors():
+        return dataclasses.replace(engine.default_settings, **given)
+
+
+class LocalChat:
+    """Replies from a model in this process."""
+
+    def __init__(
+        self, engine: Engine, settings: SamplingSettings, *, max_tokens: int | None
+    ) -> None:
+        if engine.template is None:
+            raise CommandError(
+                f"{engine.model_id}: the model has no chat template; "
+                "`soliton complete` continues a text"
+            )
+        self._engine = engine
+        self._settings = settings
+        self._max_tokens = max_tokens
+        self.model = engine.model_id
+
+    def reply(self, messages: list[dict[str, Any]]) -> Generator[str, None, None]:
+        """Pieces of the assistant's text; KeyboardInterrupt when Ctrl-C stopped it."""
+        generator = self._engine.generator
+        with engine_errors(), InterruptFlag() as interrupt:
+            with progress_bar("reading", unit="tok") as bar:
+                prefill = generator.begin_stream_ex(
+                    self._engine.encode_chat(messages),
+                    self._settings,
+                    max_new_tokens=self._max_tokens,
+                    abort=interrupt,
+                    on_progress=bar,
+                )
+            if prefill.aborted:
+                raise KeyboardInterrupt
+            while True:
+                result = generator.stream_ex()
+                yield result.chunk
+                if result.eos_reason == "aborted":
+                    raise KeyboardInterrupt
+                if result.eos:
+                    return

@@ -1,0 +1,91 @@
+"""How the commands talk to a terminal: one-line errors, progress, Ctrl-C, text safe to print.
+
+Knows no model and no HTTP.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from tqdm import tqdm
+
+# C0 and C1 controls and DEL, without tab and newline: a model's text must not drive the terminal.
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+class CommandError(Exception):
+    """What the user asked for cannot be done; the message is the one line that says why."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, like every other error of the program."""
+
+    def __init__(self, *, prog: str, description: str, usage: str | None = None) -> None:
+        super().__init__(
+            prog=prog,
+            usage=usage,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise CommandError(f"{message} (see {self.prog} --help)")
+
+
+def printable(text: str) -> str:
+    """`text` with control characters replaced, if it goes to a terminal; unchanged in a pipe."""
+    return text.translate(_CONTROLS) if sys.stdout.isatty() else text
+
+
+class ProgressBar:
+    """The engine's `on_progress(done, total)` as a bar on stderr, shown after half a second."""
+
+    def __init__(self, label: str, unit: str) -> None:
+        self._bar = tqdm(
+            desc=label, unit=unit, unit_scale=True, leave=False, delay=0.5, disable=None
+        )
+
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.total = total
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+@contextmanager
+def progress_bar(label: str, *, unit: str) -> Iterator[ProgressBar]:
+    """A progress bar that goes with the block, however it ends; silent without a terminal."""
+    bar = ProgressBar(label, unit)
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+class InterruptFlag:
+    """Ctrl-C as a flag. Inside the `with` block SIGINT sets it and raises nothing.
+
+    An exception in the middle of a step would cost the cache; a flag stops the engine between two.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def __enter__(self) -> "InterruptFlag":
+        self._previous = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
+        self._set = True

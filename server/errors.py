@@ -1,0 +1,175 @@
+"""One table from exception to wire error; the same body before the first byte and inside a stream.
+
+Owns status, type, code and headers of every error. Knows no route and no engine state. A message
+never repeats what the client sent beyond the name of a field.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from engine import (
+    ContextLengthError,
+    EngineError,
+    InvalidInputError,
+    NumericsError,
+    TemplateError,
+)
+
+
+class ServerError(Exception):
+    """An error that the server itself raises; `param` names the field at fault, if one is."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class RequestError(ServerError):
+    """The request is well-formed JSON but cannot be served as it is."""
+
+
+class ModelNotFoundError(ServerError):
+    """The request names a model that this server does not have."""
+
+
+class AuthenticationError(ServerError):
+    """No API key, or a wrong one."""
+
+
+class QueueFullError(ServerError):
+    """As many requests wait for the engine as may wait."""
+
+
+class UnavailableError(ServerError):
+    """The engine takes no work: starting, shutting down, or gone."""
+
+
+class EngineFailedError(ServerError):
+    """The engine broke in this request; the log has the cause, the client does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """How one class of exceptions looks on the wire."""
+
+    status: int
+    type: str
+    code: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+# An exception is looked up by its class, then by its bases, nearest first.
+ERROR_TABLE: dict[type[Exception], ErrorRow] = {
+    RequestError: ErrorRow(400, "invalid_request_error"),
+    InvalidInputError: ErrorRow(400, "invalid_request_error"),
+    ContextLengthError: ErrorRow(400, "invalid_request_error", "context_length_exceeded"),
+    TemplateError: ErrorRow(400, "invalid_request_error", "chat_template_error"),
+    AuthenticationError: ErrorRow(
+        401, "authentication_error", "invalid_api_key", {"www-authenticate": "Bearer"}
+    ),
+    ModelNotFoundError: ErrorRow(404, "invalid_request_error", "model_not_found"),
+    QueueFullError: ErrorRow(
+        429, "rate_limit_error", "queue_full", {"retry-after": "1", "retry-after-ms": "1000"}
+    ),
+    ClientDisconnect: ErrorRow(499, "invalid_request_error", "client_disconnected"),
+    UnavailableError: ErrorRow(503, "unavailable_error", "unavailable", {"retry-after": "2"}),
+    NumericsError: ErrorRow(500, "server_error", "engine_numerics", {"x-should-retry": "false"}),
+    EngineFailedError: ErrorRow(500, "server_error", "engine_error"),
+    EngineError: ErrorRow(500, "server_error", "engine_error"),
+    Exception: ErrorRow(500, "server_error", "internal_error"),
+}
+
+_HTTP_ROWS: dict[int, tuple[str, str]] = {
+    400: ("invalid_json", "the body is not valid JSON"),
+    404: ("not_found", "there is no such route"),
+    405: ("method_not_allowed", "this route does not take that method"),
+    413: ("body_too_large", "the request body is larger than this server takes"),
+    415: ("unsupported_media_type", "the body must be JSON, sent as content-type application/json"),
+}
+
+
+def error_body(error: Exception) -> dict[str, Any]:
+    """The envelope for an exception: {"error": {message, type, param, code}}."""
+    row = _row(error)
+    message = "internal error" if row.code == "internal_error" else str(error)
+    code = error.code if isinstance(error, ServerError) and error.code else row.code
+    param = error.param if isinstance(error, ServerError | InvalidInputError) else None
+    return _envelope(message, type_=row.type, param=param, code=code)
+
+
+def error_response(error: Exception) -> Response:
+    """The HTTP answer for an exception that was raised before the first byte."""
+    row = _row(error)
+    return _response(row.status, error_body(error), row.headers)
+
+
+def http_error_response(error: HTTPException) -> Response:
+    """The answer for what the web framework itself refuses: no route, wrong method, too large."""
+    fallback = (f"http_{error.status_code}", "the request could not be read")
+    code, message = _HTTP_ROWS.get(error.status_code, fallback)
+    body = _envelope(message, type_="invalid_request_error", param=None, code=code)
+    return _response(error.status_code, body, dict(error.headers or {}))
+
+
+def validation_error_response(error: RequestValidationError) -> Response:
+    """The answer for a body that does not fit the schema: 400, naming the first field at fault."""
+    if isinstance(error.body, bytes):
+        # Nothing was parsed, so the content type was not JSON.
+        return http_error_response(HTTPException(415))
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        reason = first["ctx"]["error"]
+        message, param, code = f"the body is not valid JSON: {reason}", None, "invalid_json"
+    else:
+        param, code = _param(first["loc"][1:]), None
+        # No "input" here: echoing the value would repeat secrets, and NaN cannot be written.
+        message = f"{param or 'body'}: {first['msg']}"
+    return _response(
+        400, _envelope(message, type_="invalid_request_error", param=param, code=code), {}
+    )
+
+
+async def handle_error(_: Request, error: Exception) -> Response:
+    return error_response(error)
+
+
+async def handle_http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return http_error_response(error)
+
+
+async def handle_validation_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return validation_error_response(error)
+
+
+def _row(error: Exception) -> ErrorRow:
+    return next(ERROR_TABLE[class_] for class_ in type(error).__mro__ if class_ in ERROR_TABLE)
+
+
+def _envelope(
+    message: str, *, type_: str, param: str | None, code: str | None
+) -> dict[str, dict[str, str | None]]:
+    return {"error": {"message": message, "type": type_, "param": param, "code": code}}
+
+
+def _response(status: int, body: dict[str, Any], headers: dict[str, str]) -> Response:
+    return Response(json.dumps(body), status, headers, media_type="application/json")
+
+
+def _param(location: tuple[int | str, ...]) -> str | None:
+    """("messages", 0, "content") -> "messages[0].content"; None for the body as a whole."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path or None

@@ -1,0 +1,50 @@
+"""The error envelope and the error answers that the routes document."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong. `code` is the string to switch on, `param` the field at fault."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorResponse(BaseModel):
+    """Every error: the body before the first byte, the last event of a stream after it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    error: ErrorDetail
+
+
+_DESCRIPTIONS = {
+    400: "The request is wrong: `param` names the field; code `context_length_exceeded` when "
+    "prompt and completion do not fit the context.",
+    401: "The API key is missing or wrong.",
+    404: "No such model (`model_not_found`) or no such route (`not_found`).",
+    413: "The body is larger than the server takes.",
+    415: "The body is not application/json.",
+    429: "The queue is full; `retry-after-ms` says when to try again.",
+    500: "The engine failed in this request.",
+    503: "The engine takes no work at the moment; `retry-after` says when to try again.",
+}
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def error_responses(*statuses: int) -> Responses:
+    """The documented error answers of a route."""
+    return {
+        status: {"model": ErrorResponse, "description": _DESCRIPTIONS[status]}
+        for status in statuses
+    }
+
+
+GENERATION_ERRORS = error_responses(400, 401, 404, 413, 415, 429, 500, 503)

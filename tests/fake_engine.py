@@ -1,0 +1,170 @@
+"""An engine for tests of the server: the real generator over a model that is a hash function.
+
+Every byte is a token; 256 ends the text. The next token is a letter that depends on all tokens
+before it, so any two mixed-up requests show, or the next byte of a script. Gates and token time
+make the moments that a test wants to hold; `n_inside_max` counts callers inside the model at once.
+"""
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+
+from engine import Engine, SamplingSettings, StreamingGenerator, TemplateError
+from engine.cache import KVCache
+from engine.config import LayerConfig, ModelConfig, RopeConfig
+from engine.model import AbortFlag, Model
+from engine.ops import Ops
+
+END = 256
+VOCAB_SIZE = 257
+CPU = torch.device("cpu")
+CHUNK = 16
+
+
+class ByteTokenizer:
+    """Text is its UTF-8 bytes."""
+
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True
+    ) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        return b"".join(map(self.token_bytes, token_ids)).decode(errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id]) if token_id < END else b"<|end|>"
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id == END
+
+
+class FakeModel:
+    """Next token: from `script`, counted from the end of the prompt, then END; or a hash."""
+
+    def __init__(self, *, max_seq_len: int) -> None:
+        self.config = ModelConfig(
+            architecture="Fake", n_layers=1, dim=1, hidden_dim=1, n_heads=1, n_kv_heads=1,
+            head_dim=1, vocab_size=VOCAB_SIZE, norm_eps=1e-5, rope=RopeConfig(10000.0, 1),
+            layers=(LayerConfig(),), tie_embeddings=True, max_seq_len=max_seq_len,
+            eos_token_ids=(END,), bos_token_id=None,
+        )  # fmt: skip
+        self.max_seq_len = max_seq_len
+        self.ops = Ops(CPU)
+        self.script: bytes | None = None
+        self.token_time = 0.0
+        self.prefill_gate = _open_gate()
+        self.decode_gate = _open_gate()
+        self.in_prefill = threading.Event()
+        self.in_decode = threading.Event()
+        self.faults: dict[int, Exception] = {}
+        self.held_in_decode = False
+        self.n_decoded = 0
+        self.n_prompts = 0
+        self.n_inside_max = 0
+        self._n_inside = 0
+        self._n_prompt = 1
+
+    def prefill(
+        self,
+        token_ids: Sequence[int],
+        cache: KVCache,
+        *,
+        abort: AbortFlag | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> bool:
+        with self._inside():
+            self.n_prompts += 1
+            self.in_prefill.set()
+            for start in range(0, len(token_ids), CHUNK):
+                self.prefill_gate.wait()
+                if abort is not None and abort.is_set():
+                    return False
+                cache.append(token_ids[start : start + CHUNK])
+            self._n_prompt = cache.length + 1
+            return True
+
+    def decode(self, token_ids: Sequence[int], cache: KVCache) -> torch.Tensor:
+        with self._inside():
+            self.in_decode.set()
+            # Native code looks at no flag: whoever cancels has to wait for it to return.
+            self.held_in_decode = not self.decode_gate.is_set()
+            self.decode_gate.wait()
+            time.sleep(self.token_time)
+            cache.append(token_ids)
+            index = cache.length - self._n_prompt
+            if index in self.faults:
+                raise self.faults.pop(index)
+            self.n_decoded += 1
+            logits = torch.linspace(-1.0, 0.0, VOCAB_SIZE)[None].clone()
+            logits[0, self._next(cache.token_ids, index)] = 20.0
+            return logits
+
+    def _next(self, token_ids: Sequence[int], index: int) -> int:
+        if self.script is not None:
+            return self.script[index] if index < len(self.script) else END
+        return next_letter(token_ids)
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        self._n_inside += 1
+        self.n_inside_max = max(self.n_inside_max, self._n_inside)
+        try:
+            yield
+        finally:
+            self._n_inside -= 1
+
+
+class FakeEngine:
+    """The attributes of Engine that the server uses."""
+
+    def __init__(self, *, max_seq_len: int = 512) -> None:
+        self.model = FakeModel(max_seq_len=max_seq_len)
+        self.model_id = "fake"
+        self.config = self.model.config
+        self.tokenizer = ByteTokenizer()
+        self.max_seq_len = max_seq_len
+        self.default_settings = SamplingSettings(temperature=0.0)
+        self.eos_token_ids = (END,)
+        self.created = 1_700_000_000
+        self.fingerprint = "fp_fake"
+        cache = KVCache(self.config, max_seq_len=max_seq_len, device=CPU, dtype=torch.float32)
+        self.generator = StreamingGenerator(
+            cast(Model, self.model), cache, self.tokenizer, eos_token_ids=self.eos_token_ids
+        )
+
+    def encode_chat(
+        self, messages: list[dict[str, Any]], *, add_generation_prompt: bool = True
+    ) -> list[int]:
+        if messages[-1]["role"] != "user":
+            raise TemplateError("the last message must be the user's")
+        text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+        return self.tokenizer.encode(text + "assistant: ")
+
+    @property
+    def as_engine(self) -> Engine:
+        return cast(Engine, self)
+
+
+def next_letter(token_ids: Sequence[int]) -> int:
+    return ord("a") + zlib.crc32(b"".join(id_.to_bytes(2, "big") for id_ in token_ids)) % 26
+
+
+def fake_reply(prompt: str, n_tokens: int) -> str:
+    """What the fake engine continues `prompt` with when it is alone."""
+    token_ids = list(prompt.encode())
+    n_prompt = len(token_ids)
+    for _ in range(n_tokens):
+        token_ids.append(next_letter(token_ids))
+    return bytes(token_ids[n_prompt:]).decode()
+
+
+def _open_gate() -> threading.Event:
+    gate = threading.Event()
+    gate.set()
+    return gate

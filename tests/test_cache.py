@@ -1,0 +1,57 @@
+"""The bookkeeping of the KV cache."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.cache import KVCache
+from engine.families import model_config
+
+
+@pytest.fixture
+def cache(tiny_model: Path) -> KVCache:
+    config = model_config(tiny_model)
+    return KVCache(config, max_seq_len=8, device=torch.device("cpu"), dtype=torch.float32)
+
+
+def test_memory_has_the_documented_shape(cache: KVCache) -> None:
+    assert cache.k.shape == cache.v.shape == (3, 2, 8, 16)
+    k, v = cache.layers[1]
+    assert k.data_ptr() == cache.k[1].data_ptr()
+    assert v.data_ptr() == cache.v[1].data_ptr()
+
+
+def test_append_rewind_clear(cache: KVCache) -> None:
+    cache.append([5, 6, 7])
+    cache.append([8])
+    assert cache.length == 4
+    cache.rewind(2)
+    assert cache.token_ids == [5, 6]
+    cache.rewind(2)
+    assert cache.token_ids == [5, 6]
+    cache.clear()
+    assert cache.length == 0
+
+
+@pytest.mark.parametrize("length", [-1, 3])
+def test_rewind_goes_backwards_only(cache: KVCache, length: int) -> None:
+    cache.append([5, 6])
+    with pytest.raises(ValueError, match=f"rewind to {length}: the cache holds positions 0 to 2"):
+        cache.rewind(length)
+
+
+def test_append_beyond_the_end_is_refused_and_changes_nothing(cache: KVCache) -> None:
+    cache.append([1] * 6)
+    with pytest.raises(ValueError, match="3 tokens do not fit: the cache holds 6 of 8"):
+        cache.append([2, 3, 4])
+    assert cache.token_ids == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "n"),
+    [([], 0), ([1], 1), ([2], 0), ([1, 2, 3], 3), ([1, 2, 3, 4, 5], 3), ([1, 9, 3], 1)],
+)
+def test_common_prefix(cache: KVCache, token_ids: list[int], n: int) -> None:
+    cache.append([1, 2, 3])
+    assert cache.common_prefix(token_ids) == n

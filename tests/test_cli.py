@@ -1,0 +1,263 @@
+"""The command line as its user meets it: output, exit codes, signals."""
+
+import http.server
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from engine import DEFAULT_MODEL, Engine, SamplingSettings
+from server.__main__ import main
+from server.commands.local import LocalChat
+
+ROOT = Path(__file__).parent.parent
+SOLITON = [sys.executable, "-m", "server"]
+DEADLINE_S = 60.0
+
+
+def one_error_line(text: str) -> bool:
+    return text.startswith("soliton: error: ") and text.count("\n") == 1 and text.endswith("\n")
+
+
+@contextmanager
+def serving() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`soliton serve` on a free port, and its URL, once the ready line is there."""
+    command = [*SOLITON, "serve", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert "http://127.0.0.1:" in line, f"the ready line should name the URL: {line!r}"
+            yield process, next(word for word in line.split() if word.startswith("http://"))
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine.load(DEFAULT_MODEL, max_seq_len=128)
+
+
+def test_help_loads_neither_torch_nor_a_web_framework() -> None:
+    code = """
+import sys
+from server.__main__ import main
+try:
+    main(["--help"])
+finally:
+    assert not {"torch", "fastapi", "uvicorn", "engine"} & set(sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "complete" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["sing"],
+        ["inspect", "/no/such/model"],
+        ["complete", "Hello", "--model", "/no/such/model"],
+        ["complete", "Hello", "--temperature", "-1"],
+        ["complete", "Hello", "--temperature", "warm"],
+        ["complete", "Hello", "--logprobs", "21"],
+        ["complete", "Hello \ud800"],
+        ["chat", "/no/such/model"],
+        ["chat", "--url", "http://127.0.0.1:9"],
+        ["chat", "--url", "nonsense"],
+        ["serve", "--port", "99999"],
+        ["serve", "--colour", "red"],
+        ["serve", "--host", "0.0.0.0"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_done_is_one_line_and_2(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    assert one_error_line(capsys.readouterr().err)
+
+
+def test_complete_prints_text_that_a_seed_repeats(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["complete", "Once upon a time", "--max-tokens", "12", "--seed", "7"]
+    texts = []
+    for _ in range(2):
+        assert main(argv) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert texts[0].strip()
+
+
+def test_complete_prints_a_table_of_probabilities(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["complete", "Once upon a time", "--logprobs", "5", "--max-tokens", "6", "--seed", "7"]
+    assert main(argv) == 0
+    header, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert header.split()[:5] == ["#", "token", "p", "drawn", "logprob"]
+    assert 1 <= len(rows) <= 6
+    for row in rows:
+        p, drawn = (float(number) for number in row.split('"')[2].split()[:2])
+        assert 0 <= p <= 1
+        assert 0 < drawn <= 1
+        assert row.count('"') >= 2 * 5, "the chosen token and at least four others are shown"
+
+
+def test_inspect_prints_sizes_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "--context", "100"]) == 0
+    text = capsys.readouterr().out
+    assert "LlamaForCausalLM" in text
+    assert "100 tokens" in text
+
+
+def test_chat_reads_a_pipe_and_reset_forgets() -> None:
+    result = subprocess.run(
+        [*SOLITON, "chat", "--seed", "7", "--max-tokens", "12"],
+        cwd=ROOT,
+        input="Hello!\n/reset\nHello!\n/quit\nnever read\n",
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    half = len(result.stdout) // 2
+    assert result.stdout[:half] == result.stdout[half:], "the same question gets the same answer"
+    assert result.stdout.strip()
+
+
+def test_serve_answers_a_chat_and_a_signal_ends_it_with_0() -> None:
+    with serving() as (process, url):
+        assert httpx.get(f"{url}/health/ready").is_success
+        chat = subprocess.run(
+            [*SOLITON, "chat", "--url", url, "--seed", "7", "--max-tokens", "12"],
+            cwd=ROOT,
+            input="Hello!\n",
+            capture_output=True,
+            text=True,
+        )
+        assert (chat.returncode, chat.stderr) == (0, "")
+        assert chat.stdout.strip()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_a_port_in_use_is_one_line_and_2() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = subprocess.run(
+            [*SOLITON, "serve", "--port", str(port)], cwd=ROOT, capture_output=True, text=True
+        )
+    assert result.returncode == 2
+    assert one_error_line(result.stderr)
+    assert str(port) in result.stderr
+
+
+def test_ctrl_c_stops_a_local_reply_between_two_tokens(engine: Engine) -> None:
+    endless = SamplingSettings(logit_bias=dict.fromkeys(engine.eos_token_ids, -100))
+    chat = LocalChat(engine, endless, max_tokens=None)
+    reply = chat.reply([{"role": "user", "content": "Tell me a story."}])
+    next(reply)
+    signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        list(reply)
+    assert list(LocalChat(engine, endless, max_tokens=3).reply([{"role": "user", "content": "Hi"}]))
+
+
+class EndlessChat(http.server.BaseHTTPRequestHandler):
+    """A server that lists one model and never ends a reply by itself."""
+
+    protocol_version = "HTTP/1.0"
+    hung_up = threading.Event()
+
+    def do_GET(self) -> None:
+        self._begin("application/json")
+        self.wfile.write(b'{"data": [{"id": "endless"}]}')
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self._begin("text/event-stream")
+        chunk = json.dumps({"choices": [{"index": 0, "delta": {"content": "la "}}]})
+        try:
+            while True:
+                self.wfile.write(f"data: {chunk}\n\n".encode())
+                time.sleep(0.001)
+        except OSError:
+            self.hung_up.set()
+
+    def _begin(self, content_type: str) -> None:
+        self.send_response(200)
+        self.send_header("content-type", content_type)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keeps the test's output quiet."""
+
+
+@pytest.fixture
+def endless_url() -> Iterator[str]:
+    EndlessChat.hung_up.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), EndlessChat) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def in_terminal(*command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process, and the other end of its terminal: read what it shows, write what is typed."""
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            [*SOLITON, *command], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs
+        ) as process:
+            os.close(theirs)
+            try:
+                yield process, ours
+            finally:
+                process.kill()
+    finally:
+        os.close(ours)
+
+
+def reader_of(terminal: int) -> Callable[[str], str]:
+    """A function that reads until a text is shown."""
+
+    def read_until(expected: str) -> str:
+        shown = ""
+        end = time.monotonic() + DEADLINE_S
+        while expected not in shown:
+            ready, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"{expected!r} should appear; shown: {shown!r}"
+            shown += os.read(terminal, 65536).decode(errors="replace")
+        return shown
+
+    return read_until
+
+
+def test_ctrl_c_stops_the_reply_and_not_the_program(endless_url: str) -> None:
+    with in_terminal("chat", "--url", endless_url) as (process, terminal):
+        read_until = reader_of(terminal)
+        read_until("> ")
+        os.write(terminal, b"Sing!\n")
+        read_until("la la la")
+        process.send_signal(signal.SIGINT)
+        read_until("> ")
+        assert EndlessChat.hung_up.wait(DEADLINE_S), "the reply's connection should be closed"
+        process.send_signal(signal.SIGINT)
+        read_until("Ctrl-C again")
+        os.write(terminal, b"/quit\n")
+        assert process.wait(DEADLINE_S) == 0

@@ -1,0 +1,93 @@
+"""The direction of imports, read from the syntax trees of the two packages."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for package in ("server", "engine")
+    for path in (ROOT / package).rglob("*.py")
+)
+HTTP = {
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "sse_starlette",
+    "pydantic",
+    "pydantic_settings",
+    "httpx",
+}
+CONCURRENCY = {"asyncio", "threading", "concurrent", "multiprocessing", "anyio"}
+
+
+@pytest.fixture(params=FILES)
+def file(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def imported(file: str) -> Iterator[tuple[str, int]]:
+    """(module, line) of every import in a file; a relative one with its leading dots."""
+    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield module, node.lineno
+            for alias in node.names:
+                yield f"{module}{'' if module.endswith('.') else '.'}{alias.name}", node.lineno
+
+
+def roots(file: str) -> set[str]:
+    return {module.split(".")[0] for module, _ in imported(file) if not module.startswith(".")}
+
+
+def test_the_walk_sees_the_packages() -> None:
+    assert "server/__main__.py" in FILES
+    assert "engine/ops.py" in FILES
+
+
+def test_imports_point_from_server_to_engine(file: str) -> None:
+    forbidden = {"torch"} if file.startswith("server/") else {"server", *HTTP}
+    assert not roots(file) & forbidden, f"{file} must not import {roots(file) & forbidden}"
+
+
+def test_inside_a_package_imports_are_relative(file: str) -> None:
+    package = file.split("/")[0]
+    assert package not in roots(file), f"{file} names its own package {package}"
+
+
+def test_server_imports_the_root_of_engine_only(file: str) -> None:
+    if file.startswith("server/"):
+        public = {
+            alias.name
+            for node in ast.parse((ROOT / "engine/__init__.py").read_text()).body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        reached = {module for module, _ in imported(file) if module.startswith("engine.")}
+        assert reached <= {f"engine.{name}" for name in public}, f"{file} reaches into engine"
+
+
+def test_threads_and_asyncio_stand_in_lease_and_stream_only(file: str) -> None:
+    if file not in ("server/lease.py", "server/stream.py"):
+        assert not roots(file) & CONCURRENCY, f"{file} imports {roots(file) & CONCURRENCY}"
+
+
+def test_native_code_is_reached_through_ops_only(file: str) -> None:
+    native = [line for module, line in imported(file) if "_native" in module.split(".")]
+    assert not native or file == "engine/ops.py", f"{file}:{native} imports the native module"
+
+
+def test_the_environment_is_read_in_settings_only(file: str) -> None:
+    names = {
+        node.attr
+        for node in ast.walk(ast.parse((ROOT / file).read_text()))
+        if isinstance(node, ast.Attribute)
+    } | {module.removeprefix("os.") for module, _ in imported(file) if module.startswith("os.")}
+    read = names & {"environ", "getenv", "environb"}
+    assert not read or file == "server/settings.py", f"{file} reads the environment"

@@ -1,0 +1,114 @@
+"""Settings: where an option comes from, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr, ValidationError
+from pydantic_settings import SettingsError
+
+from engine import DEFAULT_MODEL
+from server.settings import Settings
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    path = tmp_path / "soliton.toml"
+    path.write_text('port = 8001\nmax_queue = 5\napi_keys = ["one", "two"]\n')
+    return path
+
+
+def secrets(settings: Settings) -> list[str]:
+    return [key.get_secret_value() for key in settings.api_keys]
+
+
+def test_the_defaults_serve_the_bundled_model_on_the_loopback() -> None:
+    settings = Settings()
+    assert settings.model == DEFAULT_MODEL
+    assert (settings.host, settings.port, settings.api_keys) == ("127.0.0.1", 8000, ())
+
+
+def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
+    toml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOLITON_PORT", "8002")
+    monkeypatch.setenv("SOLITON_MAX_QUEUE", "6")
+    settings = Settings(config=toml, port=8003)
+    assert settings.port == 8003
+    assert settings.max_queue == 6
+    assert secrets(settings) == ["one", "two"]
+    assert settings.send_timeout == 30.0
+
+
+def test_the_file_may_be_named_by_a_variable(toml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOLITON_CONFIG", str(toml))
+    assert Settings().port == 8001
+
+
+def test_lists_are_comma_separated_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOLITON_API_KEYS", "one, two,")
+    monkeypatch.setenv("SOLITON_ALLOW_ORIGINS", "https://a.example")
+    settings = Settings()
+    assert secrets(settings) == ["one", "two"]
+    assert settings.allow_origins == ("https://a.example",)
+
+
+def test_keys_do_not_show_when_settings_are_printed() -> None:
+    assert "secret-key" not in repr(Settings(api_keys=(SecretStr("secret-key"),)))
+
+
+def test_an_empty_variable_is_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOLITON_PORT", "")
+    assert Settings().port == 8000
+
+
+def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text("prot = 8001\n")
+    with pytest.raises(ValidationError, match="prot"):
+        Settings(config=path)
+
+
+@pytest.mark.parametrize("text", ["port = ]\n", "port = 1\nport = 2\n"])
+def test_a_broken_file_is_named_with_the_place(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=r"broken\.toml: .*"):
+        Settings(config=path)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="No such file"):
+        Settings(config=tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", 70000),
+        ("max_queue", -1),
+        ("ping_interval", 0),
+        ("send_timeout", float("nan")),
+        ("max_seq_len", 1),
+        ("threads", 0),
+        ("log_level", "loud"),
+        ("api_keys", (" ",)),
+        ("served_name", ""),
+        ("nonsense", 1),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Settings(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
+def test_beyond_the_loopback_a_key_is_needed(host: str) -> None:
+    with pytest.raises(ValidationError, match="set api_keys"):
+        Settings(host=host)
+    assert Settings(host=host, api_keys=(SecretStr("key"),)).host == host
+    assert Settings(host=host, insecure_no_auth=True).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_on_the_loopback_no_key_is_needed(host: str) -> None:
+    assert Settings(host=host).host == host

@@ -1,0 +1,183 @@
+"""Random tiny models of every family and small tokenizers, saved as Hugging Face directories.
+
+Built by transformers and tokenizers, so that these libraries are the oracle of the tests.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+
+VOCAB_SIZE = 320
+TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
+SPECIALS = ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+TEXTS = (
+    "Once upon a time there was a little otter who loved the river.",
+    "The river was cold and the otter was warm. \u00e9\u00e8 na\u00efve \u2014 \u4f60\u597d",
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One kind of random model: the transformers class and what to put into its configuration."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+FAMILIES = {
+    "llama": Family("Llama"),
+    "llama-tied": Family("Llama", {"tie_word_embeddings": True}),
+    "llama-mha": Family("Llama", {"num_key_value_heads": 4}),
+    "llama-mqa": Family("Llama", {"num_key_value_heads": 1}),
+    "llama-biases": Family("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama-head-dim": Family("Llama", {"head_dim": 24}),
+    "llama3-rope": Family("Llama", {"rope_parameters": LLAMA3_ROPE}),
+    "llama-linear-rope": Family(
+        "Llama",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}},
+    ),
+    "mistral": Family("Mistral", {"sliding_window": None}),
+    "mistral-window": Family("Mistral", {"sliding_window": 12}),
+    "qwen2": Family("Qwen2"),
+    "qwen2-window": Family(
+        "Qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}
+    ),
+    "qwen2-layer-types": Family(
+        "Qwen2",
+        {
+            "use_sliding_window": True,
+            "sliding_window": 9,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
+    "qwen3": Family("Qwen3", {"head_dim": 24, "tie_word_embeddings": True}),
+    "qwen3-bias": Family("Qwen3", {"head_dim": 16, "attention_bias": True}),
+}
+
+
+def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
+    """A random float32 transformers model in evaluation mode."""
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "bos_token_id": 0,
+        "eos_token_id": 4,
+        "pad_token_id": None,
+    }
+    config_class = getattr(transformers, f"{family.name}Config")
+    config = config_class(**{**sizes, **family.options, **options})
+    config._attn_implementation = "eager"
+    torch.manual_seed(seed)
+    model = getattr(transformers, f"{family.name}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        # The usual initialisation gives nearly uniform logits and neutral norms and biases, which
+        # would hide mistakes.
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.12)
+            if parameter.ndim == 1:
+                parameter.add_(1.0)
+    return model
+
+
+def save_model(
+    path: Path,
+    family: Family | str = "llama",
+    *,
+    seed: int = 0,
+    shards: bool = False,
+    **options: Any,
+) -> Any:
+    """Writes a random model, the byte-level tokenizer and the template; returns the oracle."""
+    chosen = FAMILIES[family] if isinstance(family, str) else family
+    model = oracle(chosen, seed=seed, **options)
+    model.save_pretrained(path, max_shard_size="60KB" if shards else "5GB")
+    save_tokenizer(path, byte_level_tokenizer())
+    return model
+
+
+def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
+    """tokenizer.json, tokenizer_config.json and chat_template.jinja."""
+    tokenizer.save(str(path / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<|endoftext|>",
+        "eos_token": "<|end|>",
+    }
+    (path / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    (path / "chat_template.jinja").write_text(TEMPLATE, "utf-8")
+
+
+def byte_level_tokenizer() -> Tokenizer:
+    """Byte-level BPE as in GPT-2, with the specials of the bundled model; 320 ids at most."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=[AddedToken(text, special=True) for text in SPECIALS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    return tokenizer
+
+
+def sentencepiece_tokenizer() -> Tokenizer:
+    """BPE with byte fallback as in Llama 2: a space before each text, BOS by post-processor.
+
+    Its merges can build "</s>" out of plain text, as a vocabulary in the wild may.
+    """
+    vocabulary: dict[str, int] = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    pieces = [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces += [*list("▁abcdefghilnoprstuvwxyz</>"), "▁h", "he", "</", "</s", "ll"]
+    for piece in pieces:
+        vocabulary[piece] = len(vocabulary)
+    merges = [("\u2581", "h"), ("h", "e"), ("<", "/"), ("</", "s"), ("</s", ">"), ("l", "l")]
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    tokenizer.add_special_tokens(
+        [AddedToken(text, special=True, normalized=False) for text in ("<unk>", "<s>", "</s>")]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 1)]
+    )
+    return tokenizer

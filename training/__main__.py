@@ -1,0 +1,201 @@
+"""Makes the default model in one command: prepare, target, draft, export, evaluate.
+
+Owns the order of the steps and the command line. Every step is skipped when its output exists,
+so an interrupted run goes on where it stopped.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from training.checkpoint import load_checkpoint
+from training.corpus import CorpusError, Split, load_splits, load_text_splits
+from training.evaluate import evaluate
+from training.export import export_target, export_weights
+from training.jobs import draft_job, target_job
+from training.model_card import CardFacts, corpus_files, write_model_card
+from training.parallel import run_workers
+from training.plot import plot_losses
+from training.prepare import is_prepared, prepare
+from training.schedule import Schedule
+from training.train import TrainConfig
+
+DRAFT_LR_SCALE = 1.5
+CPU_BATCH_TOKENS = 4096
+CUDA_BATCH_TOKENS = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What the operator asked for."""
+
+    corpora: Path
+    texts: tuple[Path, ...]
+    run_dir: Path
+    output: Path
+    tokens: int
+    draft_tokens: int
+    device: str
+    threads: int | None
+    processes: int
+    hardware: str
+    seed: int
+    only: str | None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    settings = parse_settings(arguments)
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    try:
+        make_model(settings)
+    except (CorpusError, ValueError) as error:
+        print(f"training: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def make_model(settings: RunSettings) -> None:
+    run_dir = settings.run_dir
+    run_dir.mkdir(parents=True, exist_ok=True)
+    if not is_prepared(run_dir):
+        prepare(read_splits(settings), run_dir)
+    steps = {
+        "target": train_target,
+        "draft": train_draft,
+        "export": export_both,
+        "evaluate": evaluate_and_describe,
+    }
+    for name, step in steps.items():
+        if settings.only in (None, name):
+            print(f"training: {name}", file=sys.stderr)
+            step(settings)
+
+
+def read_splits(settings: RunSettings) -> list[Split]:
+    if settings.texts:
+        return load_text_splits(settings.texts)
+    return load_splits(settings.corpora)
+
+
+def train_target(settings: RunSettings) -> None:
+    directory = settings.run_dir / "target"
+    directory.mkdir(exist_ok=True)
+    config = _train_config(settings, settings.tokens)
+    if is_finished(directory):
+        return
+    run_workers(
+        target_job, settings.processes, directory / "rendezvous", (config, settings.run_dir)
+    )
+    plot_losses(directory / "log.csv", directory / "loss.png")
+
+
+def train_draft(settings: RunSettings) -> None:
+    directory = settings.run_dir / "draft"
+    if is_finished(directory):
+        return
+    export_target(
+        settings.run_dir / "target" / "checkpoint.pt",
+        settings.run_dir / "tokenizer",
+        settings.run_dir / "export",
+    )
+    config = _train_config(settings, settings.draft_tokens, lr_scale=DRAFT_LR_SCALE)
+    directory.mkdir(exist_ok=True)
+    run_workers(draft_job, settings.processes, directory / "rendezvous", (config, settings.run_dir))
+    plot_losses(directory / "log.csv", directory / "loss.png")
+
+
+def export_both(settings: RunSettings) -> None:
+    run_dir = settings.run_dir
+    tokenizer_dir = run_dir / "tokenizer"
+    export_target(run_dir / "target" / "checkpoint.pt", tokenizer_dir, settings.output)
+    draft = run_dir / "draft" / "checkpoint.pt"
+    export_weights(draft, tokenizer_dir, settings.output / "draft")
+
+
+def evaluate_and_describe(settings: RunSettings) -> None:
+    run_dir = settings.run_dir
+    splits = read_splits(settings)
+    measures = evaluate(settings.output, splits)
+    facts = CardFacts(
+        target=load_checkpoint(run_dir / "target" / "checkpoint.pt"),
+        draft=load_checkpoint(run_dir / "draft" / "checkpoint.pt"),
+        splits=tuple(splits),
+        files=corpus_files(settings.corpora) if not settings.texts else (),
+        hardware=settings.hardware,
+    )
+    write_model_card(facts, measures, settings.output / "MODEL_CARD.md")
+
+
+def is_finished(directory: Path) -> bool:
+    path = directory / "checkpoint.pt"
+    if not path.is_file():
+        return False
+    state = load_checkpoint(path)
+    return bool(state["tokens"] >= state["total_tokens"])
+
+
+def parse_settings(arguments: Sequence[str] | None) -> RunSettings:
+    parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
+    here = Path(__file__).parent
+    parser.add_argument("--corpora", type=Path, default=here.parents[1] / "shared" / "corpora")
+    parser.add_argument("--text", type=Path, action="append", default=[], help="own text file")
+    parser.add_argument("--run-dir", type=Path, default=here / "runs" / "default")
+    parser.add_argument("--output", type=Path, default=here.parent / "engine" / "default_model")
+    parser.add_argument("--tokens", type=token_count, default=token_count("14M"))
+    parser.add_argument("--draft-tokens", type=token_count, default=token_count("6M"))
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--threads", type=int, help="of a single process")
+    parser.add_argument("--processes", type=int, default=1, help="of one thread each, on a CPU")
+    parser.add_argument("--hardware", default="unnamed hardware", help="words for the model card")
+    parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--only", choices=("target", "draft", "export", "evaluate"))
+    given = parser.parse_args(arguments)
+    device = given.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return RunSettings(
+        corpora=given.corpora,
+        texts=tuple(given.text),
+        run_dir=given.run_dir,
+        output=given.output,
+        tokens=given.tokens,
+        draft_tokens=given.draft_tokens,
+        device=device,
+        threads=given.threads,
+        processes=given.processes,
+        hardware=given.hardware,
+        seed=given.seed,
+        only=given.only,
+    )
+
+
+def token_count(text: str) -> int:
+    """Reads "14M", "500k" or a plain number."""
+    units = {"k": 1_000, "M": 1_000_000}
+    unit = units.get(text[-1:], 1)
+    try:
+        count = round(float(text[:-1] if unit > 1 else text) * unit)
+    except ValueError:
+        count = 0
+    if count <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens such as 14M")
+    return count
+
+
+def _train_config(settings: RunSettings, tokens: int, *, lr_scale: float = 1.0) -> TrainConfig:
+    return TrainConfig(
+        schedule=Schedule(tokens),
+        seed=settings.seed,
+        batch_tokens=CUDA_BATCH_TOKENS if settings.device == "cuda" else CPU_BATCH_TOKENS,
+        device=settings.device,
+        lr_scale=lr_scale,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

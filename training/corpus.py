@@ -1,0 +1,185 @@
+"""Reads text corpora into documents and splits off the held-out ones.
+
+Owns the corpus table, the hold-out rule and the chat rendering with its loss weights.
+Knows nothing of token ids, batches or models.
+"""
+
+import hashlib
+import json
+import lzma
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+END_OF_TEXT = "<|endoftext|>"
+END = "<|end|>"
+ROLES = ("system", "user", "assistant")
+
+LEARN = 1.0
+"""Loss weight of text the model is meant to write: plain text and assistant turns."""
+GLIMPSE = 0.1
+"""Loss weight of text the model is meant to read: system and user turns."""
+
+HELD_OUT_PER_MILLE = 20
+SHINGLE_WORDS = 16
+
+
+class CorpusError(ValueError):
+    """A corpus file is missing or does not have the expected form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of text with one loss weight."""
+
+    text: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One story, chapter or dialogue, rendered with its special tokens."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(segment.text for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One corpus: its file, its share of the training tokens, and what it was made from."""
+
+    name: str
+    file: str
+    share: float
+    derived_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One corpus after the hold-out."""
+
+    name: str
+    share: float
+    train: tuple[Document, ...]
+    held_out: tuple[Document, ...]
+
+
+DEFAULT_MIX = (
+    Source("tinystories", "tinystories_subset.txt.xz", 0.30),
+    Source("story_chat", "story_chat.jsonl.xz", 0.32, derived_from="tinystories"),
+    Source("persona_chat", "persona_chat.jsonl.xz", 0.12),
+    Source("chitchat", "chitchat.jsonl.xz", 0.08),
+    Source("classics", "classics_children.txt.xz", 0.08),
+    # Shares of the last two follow their sizes: about 0.75 and 0.41 million tokens.
+    Source("fairytales", "fairytales.txt.xz", 0.065),
+    Source("picture_books", "picture_books_ccby.txt.xz", 0.035),
+)
+
+
+def plain_document(text: str) -> Document:
+    return Document((Segment(text + END_OF_TEXT, LEARN),))
+
+
+def chat_document(messages: Sequence[dict[str, str]]) -> Document:
+    """Renders a dialogue as the chat template does; the model learns to write assistant turns."""
+    segments = []
+    for message in messages:
+        role, content = message["role"], message["content"]
+        if role not in ROLES:
+            raise CorpusError(f"role {role!r} is not one of {', '.join(ROLES)}")
+        weight = LEARN if role == "assistant" else GLIMPSE
+        segments.append(Segment(f"<|{role}|>", GLIMPSE))
+        segments.append(Segment(f"{content}{END}", weight))
+    segments.append(Segment(END_OF_TEXT, LEARN))
+    return Document(tuple(segments))
+
+
+def read_documents(path: Path) -> list[Document]:
+    """Reads `*.jsonl(.xz)` as dialogues and anything else as text parted by end-of-text lines."""
+    if not path.is_file():
+        raise CorpusError(f"corpus file {path} does not exist")
+    if path.suffix == ".xz":
+        text = lzma.decompress(path.read_bytes()).decode("utf-8")
+    else:
+        text = path.read_text("utf-8")
+    if ".jsonl" in path.suffixes:
+        return [chat_document(json.loads(line)["messages"]) for line in text.splitlines() if line]
+    stories = (story.strip() for story in text.split(END_OF_TEXT))
+    return [plain_document(story) for story in stories if story]
+
+
+def is_held_out(document: Document) -> bool:
+    """Decides by the document's own words, so that order and other documents do not matter."""
+    digest = hashlib.sha256(" ".join(_words(document.text)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") % 1000 < HELD_OUT_PER_MILLE
+
+
+def shingles(document: Document) -> Iterator[int]:
+    """Hashes of every run of SHINGLE_WORDS words: what two documents share if one quotes the other.
+
+    Python's own string hash is salted per process, which is harmless: the values never leave it.
+    """
+    words = _words(document.text)
+    for start in range(len(words) - SHINGLE_WORDS + 1):
+        yield hash(tuple(words[start : start + SHINGLE_WORDS]))
+
+
+def split_documents(
+    documents: Iterable[Document], parent_held_out: Sequence[Document] | None = None
+) -> tuple[list[Document], list[Document]]:
+    """Parts documents into (train, held out).
+
+    A derived corpus is parted by its parent's choice: every document that shares a run of words
+    with a held-out parent document is held out too, so no held-out story is ever trained on.
+    """
+    train: list[Document] = []
+    held_out: list[Document] = []
+    if parent_held_out is None:
+        for document in documents:
+            (held_out if is_held_out(document) else train).append(document)
+        return train, held_out
+    quoted = {shingle for parent in parent_held_out for shingle in shingles(parent)}
+    for document in documents:
+        seen = any(shingle in quoted for shingle in shingles(document))
+        (held_out if seen else train).append(document)
+    return train, held_out
+
+
+def load_splits(corpora: Path, mix: Sequence[Source] = DEFAULT_MIX) -> list[Split]:
+    """Reads every corpus of the mix; parents must come before what is derived from them."""
+    splits: dict[str, Split] = {}
+    for source in mix:
+        parent = None
+        if source.derived_from is not None:
+            parent = splits[source.derived_from].held_out
+        train, held_out = split_documents(read_documents(corpora / source.file), parent)
+        if not train:
+            raise CorpusError(f"corpus {source.name} has no training documents")
+        splits[source.name] = Split(source.name, source.share, tuple(train), tuple(held_out))
+    return list(splits.values())
+
+
+def load_text_splits(files: Sequence[Path]) -> list[Split]:
+    """Reads files of one's own, each with a share by its size."""
+    mix = []
+    for file in files:
+        if not file.is_file():
+            raise CorpusError(f"text file {file} does not exist")
+        mix.append((file, file.stat().st_size))
+    total = sum(size for _, size in mix)
+    splits = []
+    for file, size in mix:
+        train, held_out = split_documents(read_documents(file))
+        if not train:
+            raise CorpusError(f"text file {file} has no training documents")
+        splits.append(Split(file.stem, size / total, tuple(train), tuple(held_out)))
+    return splits
+
+
+def _words(text: str) -> list[str]:
+    plain = re.sub(r"<\|\w+\|>", " ", text.lower())
+    return re.findall(r"[\w']+", plain)
