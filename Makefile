@@ -1,4 +1,4 @@
-# The verbs of this repository. The environment is .venv; nothing outside the checkout is written.
+# The verbs of this repository. The environment is .venv.
 #
 #   make                       build: the environment, with the native code compiled
 #   make serve                 serve the built-in model  (MODEL=path PORT=8001 HOST=… choose others)

@@ -24,7 +24,7 @@ from training.prepare import is_prepared, prepare
 from training.schedule import Schedule
 from training.train import TrainConfig
 
-DRAFT_LR_SCALE = 1.5
+DRAFT_LR_SCALE = 1.25
 CPU_BATCH_TOKENS = 4096
 CUDA_BATCH_TOKENS = 32_768
 

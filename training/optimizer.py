@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from training.parallel import World
 
+# Found in runs of 250,000 tokens of the target; held-out stories, nats per token: AdamW at 3e-3
+# throughout 4.68; Muon at 6e-3 with embeddings at 3e-3 4.38, at 8e-3 4.33; Muon at 12e-3 was
+# behind Muon at 6e-3 by 0.1 after 120,000 tokens. A step with Muon takes about 10 % longer.
 EMBEDDING_LR = 8e-3
 MATRIX_LR = 6e-3
 BETAS = (0.9, 0.95)

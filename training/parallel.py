@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.multiprocessing.spawn import spawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ def run_workers(
         work(World(), *arguments)
         return
     rendezvous.unlink(missing_ok=True)
-    start = torch.multiprocessing.spawn  # type: ignore[attr-defined]
-    start(_worker, args=(work, size, rendezvous, arguments), nprocs=size)
+    arguments = (work, size, rendezvous, arguments)
+    spawn(_worker, args=arguments, nprocs=size)  # type: ignore[no-untyped-call]
 
 
 def _worker(
