@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from engine import StreamResult, TokenRecord
 
+from .answer import respond
 from .errors import RequestError
 from .logprobs import chat_logprobs
 from .schema.chat import ChatCompletion, ChatCompletionRequest
@@ -17,7 +18,7 @@ from .schema.common import RequestModel
 from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
 from .service import FINISH_REASONS, Service, check_text, encoded, usage
-from .sse import DONE, EventStream, encode_event, encode_json
+from .sse import DONE, encode_event, encode_json
 from .stream import CompletionStream
 
 
@@ -51,16 +52,7 @@ def chat_routes(service: Service) -> APIRouter:
             warnings={"warnings": warnings} if warnings else {},
             with_logprobs=bool(body.logprobs),
         )
-        stream = service.start(job)
-        if not body.stream:
-            results = await stream.collected(request.receive)
-            return Response(answer.whole(stream, results), media_type="application/json")
-        await stream.started(request.receive)
-        return EventStream(
-            answer.events(stream, include_usage=body.include_usage),
-            send_timeout=service.settings.send_timeout,
-            on_close=stream.cancel,
-        )
+        return await respond(service, job, answer, body, request)
 
     return router
 

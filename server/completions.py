@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from engine import StreamResult, TokenRecord
 
+from .answer import respond
 from .errors import RequestError
 from .logprobs import legacy_logprobs
 from .schema.common import RequestModel
@@ -17,7 +18,7 @@ from .schema.completions import Completion, CompletionRequest
 from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
 from .service import FINISH_REASONS, Service, check_text, encoded, usage
-from .sse import DONE, EventStream, encode_event, encode_json
+from .sse import DONE, encode_event, encode_json
 from .stream import CompletionStream
 
 DEFAULT_MAX_TOKENS = 16
@@ -54,16 +55,7 @@ def completion_routes(service: Service) -> APIRouter:
             warnings={"warnings": warnings} if warnings else {},
             logprobs=_logprobs(service, prompt) if body.logprobs is not None else None,
         )
-        stream = service.start(job)
-        if not body.stream:
-            results = await stream.collected(request.receive)
-            return Response(answer.whole(stream, results), media_type="application/json")
-        await stream.started(request.receive)
-        return EventStream(
-            answer.events(stream, include_usage=body.include_usage),
-            send_timeout=service.settings.send_timeout,
-            on_close=stream.cancel,
-        )
+        return await respond(service, job, answer, body, request)
 
     return router
 

@@ -22,7 +22,7 @@ from training.model import Llama
 from training.tokenizer import CHAT_TEMPLATE, load_tokenizer, special_token_id
 
 CONTEXT = 256
-MAX_ROWS = 192
+MAX_ROWS = 96
 ROWS_AT_ONCE = 16
 STORIES = "tinystories"
 

@@ -5,6 +5,7 @@ unless its value is the one that changes nothing. A field that asks nothing of t
 in silence. Every other unknown field is answered with a warning; none is dropped unsaid.
 """
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -87,7 +88,7 @@ def _is_silent(name: str, value: Any, *, param: str) -> bool:
         return False
     if value is None or any(type(value) is type(same) and value == same for same in neutral):
         return True
-    allowed = " or ".join([*(repr(same) for same in neutral), "null"])
+    allowed = " or ".join([*(json.dumps(same) for same in neutral), "null"])
     raise RequestError(f"{param} is not supported: leave it out, or send {allowed}", param=param)
 
 
