@@ -119,7 +119,7 @@ def _honesty() -> str:
         "can be odd. English prose is about four bytes a token; code and other languages need far "
         "more tokens. It is not safety-tuned.\n\n"
         "Do not judge the server's quality by its text, and do not use it for anything but "
-        "demonstrations and tests; load a real model with `--model`."
+        "demonstrations and tests; load a real model with `make serve MODEL=path`."
     )
 
 
@@ -191,7 +191,8 @@ def _losses(measures: Measures) -> str:
     return (
         "## Held-out losses\n\nOf the shipped bfloat16 weights, computed in float32 over rows of "
         "256 tokens; only plain text and assistant turns count. Corpora with few tokens are "
-        "indications, not measurements.\n\n" + "\n".join(lines)
+        "indications, not measurements; the small talk has some ninety answers, all of which occur "
+        "in training, so its loss says little.\n\n" + "\n".join(lines)
     )
 
 
@@ -221,8 +222,8 @@ def _samples(measures: Measures) -> str:
 def _remake() -> str:
     return (
         "## Remaking it\n\n`python -m training --corpora DIRECTORY` (see `training/README.md`). "
-        "With more time, or with the whole of TinyStories given as `--text`, the losses get "
-        "clearly lower than these."
+        "The loss was still falling when the decay of the learning rate began: more tokens, or "
+        "the whole of TinyStories given as `--text`, are the first things to try."
     )
 
 
