@@ -6,6 +6,7 @@ programs use the same cores, because they meet once a step instead of at every o
 """
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,3 +65,8 @@ def _worker(
     distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=size)
     work(World(rank, size), *arguments)
     distributed.destroy_process_group()
+    # Leave without the interpreter's own end: a thread of the process group that still asks for
+    # the interpreter lock then is unwound through C++ and aborts a process whose work is done.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
