@@ -2,7 +2,7 @@
 
 import json
 import lzma
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,26 +13,28 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 
 from training import corpus as corpus_module
-from training.checkpoint import load_checkpoint
 from training.corpus import (
     CorpusError,
     Source,
-    Split,
     chat_document,
     load_splits,
     plain_document,
     split_documents,
 )
 from training.data import Mixer, RowPacker, encode_documents
-from training.evaluate import evaluate, longest_overlap, searchable
-from training.export import export_target, export_weights, load_exported
-from training.generate import Sampling
+from training.export import export_target, load_exported
 from training.model import Llama, ModelConfig
-from training.model_card import CardFacts, write_model_card
 from training.optimizer import orthogonalise
 from training.parallel import World, run_workers
 from training.prepare import PreparedData, load_prepared, prepare
 from training.schedule import Schedule
+from training.story_filter import (
+    has_foreign_characters,
+    is_dark,
+    is_good_story,
+    is_repetitive,
+    is_unfinished,
+)
 from training.tokenizer import SPECIAL_TOKENS, special_token_id, train_tokenizer
 from training.train import TrainConfig, Trainer, check_total_tokens, read_losses
 
@@ -74,7 +76,9 @@ def write_corpora(directory: Path, n_stories: int = 300) -> tuple[Source, ...]:
     (directory / "chat.jsonl.xz").write_bytes(lzma.compress(lines.encode()))
     return (
         Source("tinystories", "stories.txt.xz", 0.5),
-        Source("story_chat", "chat.jsonl.xz", 0.5, derived_from="tinystories"),
+        Source(
+            "story_chat", "chat.jsonl.xz", 0.5, derived_from="tinystories", late_share_factor=2.0
+        ),
     )
 
 
@@ -169,6 +173,98 @@ def test_loss_weights_follow_the_tokens() -> None:
     assert encoded.starts.tolist() == [0, len(encoded.token_ids)]
 
 
+def test_first_echo_of_a_request_weighs_more() -> None:
+    document = chat_document(
+        [
+            {"role": "user", "content": "Tell me a story about an otter and a red kite."},
+            {"role": "assistant", "content": "An otter had a kite. Red was the kite of the otter."},
+        ]
+    )
+    echoed = [s.text for s in document.segments if s.weight == corpus_module.ECHO]
+    assert echoed == [" otter", " kite", " Red"]
+
+
+def test_echo_follows_the_last_request_alone() -> None:
+    document = chat_document(
+        [
+            {"role": "user", "content": "A story about a fox"},
+            {"role": "assistant", "content": "The fox ran."},
+            {"role": "user", "content": "Now one about a whale"},
+            {"role": "assistant", "content": "A whale met a fox."},
+        ]
+    )
+    echoed = [s.text for s in document.segments if s.weight == corpus_module.ECHO]
+    assert echoed == [" fox", " whale"]
+
+
+def test_cutting_out_echoes_leaves_the_tokens_alone() -> None:
+    words = (
+        "otter, \"otter\" otters otter's 'otter  otter\n\notter\totter-boat (otter) 3otter _otter_"
+    )
+    answers = [words, *(f"{mark}{word}" for mark in ("", ' "', "\n") for word in words.split(" "))]
+    tokenizer = train_tokenizer([words, "the boat of an otter " * 3], vocab_size=330)
+    for answer in answers:
+        request = {"role": "user", "content": "otter otters boat"}
+        document = chat_document([request, {"role": "assistant", "content": answer}])
+        encoded = encode_documents([document], tokenizer)
+        assert encoded.token_ids.tolist() == tokenizer.encode(document.text).ids, answer
+
+
+def test_echo_weight_fits_the_files() -> None:
+    request = {"role": "user", "content": "otter"}
+    document = chat_document([request, {"role": "assistant", "content": "An otter."}])
+    tokenizer = train_tokenizer(["an otter"], vocab_size=300)
+    assert 250 in encode_documents([document], tokenizer).weights
+
+
+@pytest.mark.parametrize(
+    ("rule", "poor"),
+    [
+        (has_foreign_characters, "He said \u00e2\u20ac\u0153Hello\u00e2\u20ac and went home."),
+        (is_unfinished, "The cat sat down and then it"),
+        (is_dark, "The soldier had a gun."),
+        (is_repetitive, "He ran to her. " * 3 + "She ran to him."),
+    ],
+)
+def test_each_rule_drops_its_poor_stories(rule: Callable[[str], bool], poor: str) -> None:
+    good = 'The cat sat on the mat. "Hello," said the dog. They went home, and the end was good.'
+    assert rule(poor)
+    assert not rule(good)
+    assert is_good_story(good)
+    assert not is_good_story(poor)
+
+
+def test_poor_stories_are_not_trained_on_where_a_source_says_so(tmp_path: Path) -> None:
+    text = "\n<|endoftext|>\n".join([*(story(n) for n in range(5)), "It never ends and"])
+    (tmp_path / "stories.txt").write_text(text)
+    (whole,) = load_splits(tmp_path, (Source("s", "stories.txt", 1.0),))
+    (good,) = load_splits(tmp_path, (Source("s", "stories.txt", 1.0, only_good_stories=True),))
+    assert set(whole.train) - set(good.train) == {plain_document("It never ends and")}
+    assert whole.held_out == good.held_out
+
+
+def test_a_source_without_a_file_is_generated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_module, "OWN_CHAT_COUNT", 300)
+    (split,) = load_splits(tmp_path, (Source("own_chat", None, 1.0, late_share_factor=2.0),))
+    assert len(split.train) + len(split.held_out) == 300
+    assert split.held_out
+    assert split.late_share_factor == 2.0
+
+
+def test_preparing_again_keeps_the_tokenizer_and_adds_corpora(tmp_path: Path) -> None:
+    stories, chat = write_corpora(tmp_path)
+    prepare(load_splits(tmp_path, (stories,)), tmp_path)
+    tokenizer = (tmp_path / "tokenizer" / "tokenizer.json").read_bytes()
+    prepare(load_splits(tmp_path, (stories, chat)), tmp_path)
+    assert (tmp_path / "tokenizer" / "tokenizer.json").read_bytes() == tokenizer
+    again = load_prepared(tmp_path)
+    assert set(again.train) == {"tinystories", "story_chat"}
+    assert again.shares == {"tinystories": 0.5, "story_chat": 0.5}
+    assert again.late_shares == {"tinystories": 0.5, "story_chat": 1.0}
+
+
 def test_rows_go_on_after_restore(data: PreparedData) -> None:
     packer = RowPacker(data.train["tinystories"], seed=7, bos_token_id=0)
     for _ in range(5):
@@ -185,13 +281,63 @@ def test_mixer_keeps_the_shares(data: PreparedData) -> None:
     assert mixer.state()["tokens"] == {"tinystories": 480, "story_chat": 160}
 
 
+def drawn_since(mixer: Mixer, before: dict[str, int]) -> dict[str, int]:
+    return {name: count - before.get(name, 0) for name, count in rows_drawn(mixer).items()}
+
+
+def rows_drawn(mixer: Mixer) -> dict[str, int]:
+    return {name: packer["n_rows"] for name, packer in mixer.state()["packers"].items()}
+
+
+def test_new_shares_do_not_make_up_for_the_rows_before(data: PreparedData) -> None:
+    mixer = Mixer(data.train, {"tinystories": 3.0, "story_chat": 1.0}, 1, 0)
+    mixer.next_batch(40, 16)
+    before = rows_drawn(mixer)
+    mixer.use_shares({"tinystories": 1.0, "story_chat": 1.0})
+    mixer.next_batch(10, 16)
+    assert drawn_since(mixer, before) == {"tinystories": 5, "story_chat": 5}
+
+
+def test_restoring_with_other_shares_does_not_make_up_either(data: PreparedData) -> None:
+    mixer = Mixer(data.train, {"tinystories": 3.0, "story_chat": 1.0}, 1, 0)
+    mixer.next_batch(40, 16)
+    other = Mixer(data.train, {"tinystories": 1.0, "story_chat": 1.0}, 1, 0)
+    other.restore(mixer.state())
+    other.next_batch(10, 16)
+    assert drawn_since(other, rows_drawn(mixer)) == {"tinystories": 5, "story_chat": 5}
+
+
+def test_a_corpus_added_on_resume_gets_its_share_and_no_more(data: PreparedData) -> None:
+    alone = {"tinystories": data.train["tinystories"]}
+    mixer = Mixer(alone, {"tinystories": 1.0}, 1, 0)
+    mixer.next_batch(40, 16)
+    both = Mixer(data.train, {"tinystories": 1.0, "story_chat": 1.0}, 1, 0)
+    both.restore(mixer.state())
+    both.next_batch(10, 16)
+    assert rows_drawn(both) == {"tinystories": 45, "story_chat": 5}
+
+
+def test_a_corpus_that_changed_begins_a_new_epoch(data: PreparedData) -> None:
+    packer = RowPacker(data.train["tinystories"], seed=7, bos_token_id=0)
+    packer.next_row(33)
+    n_documents = packer.state()["n_documents"]
+    packer.restore(packer.state() | {"index": n_documents + 5, "n_documents": n_documents + 9})
+    packer.next_row(33)
+    assert packer.state()["epoch"] == 1
+
+
 def test_schedule_warms_up_holds_and_decays_to_zero() -> None:
     schedule = Schedule(1_000_000)
     assert schedule.lr_factor(0) < 0.01
     assert schedule.lr_factor(500_000) == 1.0
-    assert schedule.lr_factor(800_000) == pytest.approx(0.5)
+    assert schedule.lr_factor(825_000) == pytest.approx(0.5)
     assert schedule.lr_factor(1_000_000) == 0.0
     assert [schedule.context(tokens) for tokens in (0, 849_999, 850_000)] == [256, 256, 1024]
+    assert [schedule.is_late_mix(tokens) for tokens in (0, 749_999, 750_000)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_total_may_change_only_before_the_decay() -> None:
@@ -244,32 +390,6 @@ def test_export_has_hugging_face_names_and_loads_back(
     assert not any("lm_head" in name for name in model.state_dict())
     token_ids = torch.arange(20).view(1, 20)
     torch.testing.assert_close(model(token_ids), trainer.model(token_ids), atol=0.05, rtol=0.05)
-
-
-def test_longest_overlap_counts_whole_words() -> None:
-    text = searchable([Split("own", 1.0, (plain_document("The cat sat on the mat."),), ())])
-    assert longest_overlap("A cat sat on thee", text) == 3
-    assert longest_overlap("", text) == 0
-
-
-def test_model_card_says_what_was_measured(
-    run_dir: Path, data: PreparedData, tmp_path: Path
-) -> None:
-    trainer = Trainer(TINY, tiny_config(stop_after_steps=1), data, tmp_path)
-    trainer.run()
-    model = tmp_path / "model"
-    export_target(trainer.checkpoint_path, run_dir / "tokenizer", model)
-    export_weights(trainer.checkpoint_path, run_dir / "tokenizer", model / "draft")
-    splits = load_splits(run_dir, write_corpora(run_dir))
-    measures = evaluate(model, splits, sampling=Sampling(max_tokens=4))
-    assert measures.acceptance == 1.0, "a model agrees with itself"
-    assert measures.target["tinystories"].nats_per_token == pytest.approx(8.3, abs=0.5)
-    state = load_checkpoint(trainer.checkpoint_path)
-    facts = CardFacts(state, state, tuple(splits), (), "a test machine")
-    write_model_card(facts, measures, model / "MODEL_CARD.md")
-    card = (model / "MODEL_CARD.md").read_text()
-    assert f"{measures.target['tinystories'].nats_per_token:.3f}" in card
-    assert "a test machine" in card
 
 
 def train_tiny(world: World, config: TrainConfig, run_dir: Path, directory: Path) -> None:

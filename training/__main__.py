@@ -1,7 +1,7 @@
-"""Makes the default model in one command: prepare, target, draft, export, evaluate.
+"""Makes the default model in one command: prepare, target, draft, export, evaluate, card.
 
-Owns the order of the steps and the command line. Every step is skipped when its output exists,
-so an interrupted run goes on where it stopped.
+Owns the order of the steps and the command line. What has been prepared and trained is not done
+again, so an interrupted run goes on where it stopped; evaluate and card are always done anew.
 """
 
 import argparse
@@ -12,12 +12,15 @@ from pathlib import Path
 
 import torch
 
+from training.answers import write_answers
 from training.checkpoint import load_checkpoint
 from training.corpus import CorpusError, Split, load_splits, load_text_splits
-from training.evaluate import evaluate
+from training.evaluate import evaluate, weights_sha256
 from training.export import export_target, export_weights
 from training.jobs import draft_job, target_job
-from training.model_card import CardFacts, corpus_files, write_model_card
+from training.measures import load_measures, save_measures
+from training.model_card import CardFacts, write_model_card
+from training.origins import corpus_files
 from training.parallel import run_workers
 from training.plot import plot_losses
 from training.prepare import is_prepared, prepare
@@ -27,6 +30,11 @@ from training.train import TrainConfig
 DRAFT_LR_SCALE = 1.25
 CPU_BATCH_TOKENS = 4096
 CUDA_BATCH_TOKENS = 32_768
+# Minutes on an accelerator; on two CPU cores three hours for the target, a quarter for the draft.
+CUDA_TOKENS = CUDA_DRAFT_TOKENS = 120_000_000
+CPU_TOKENS = 20_000_000
+CPU_DRAFT_TOKENS = 6_000_000
+MEASURES = "measures.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,7 @@ class RunSettings:
     threads: int | None
     processes: int
     hardware: str
+    note: str
     seed: int
     only: str | None
 
@@ -68,7 +77,8 @@ def make_model(settings: RunSettings) -> None:
         "target": train_target,
         "draft": train_draft,
         "export": export_both,
-        "evaluate": evaluate_and_describe,
+        "evaluate": measure,
+        "card": describe,
     }
     for name, step in steps.items():
         if settings.only in (None, name):
@@ -117,18 +127,29 @@ def export_both(settings: RunSettings) -> None:
     export_weights(draft, tokenizer_dir, settings.output / "draft")
 
 
-def evaluate_and_describe(settings: RunSettings) -> None:
+def measure(settings: RunSettings) -> None:
+    measures = evaluate(settings.output, read_splits(settings))
+    save_measures(measures, settings.run_dir / MEASURES)
+
+
+def describe(settings: RunSettings) -> None:
     run_dir = settings.run_dir
-    splits = read_splits(settings)
-    measures = evaluate(settings.output, splits)
+    path = run_dir / MEASURES
+    if not path.is_file():
+        raise ValueError(f"{path} is missing: evaluate comes before the card")
+    measures = load_measures(path)
+    if measures.weights_sha256 != weights_sha256(settings.output):
+        raise ValueError(f"{path} is of other weights than those in {settings.output}")
     facts = CardFacts(
         target=load_checkpoint(run_dir / "target" / "checkpoint.pt"),
         draft=load_checkpoint(run_dir / "draft" / "checkpoint.pt"),
-        splits=tuple(splits),
+        splits=tuple(read_splits(settings)),
         files=corpus_files(settings.corpora) if not settings.texts else (),
         hardware=settings.hardware,
+        note=settings.note,
     )
     write_model_card(facts, measures, settings.output / "MODEL_CARD.md")
+    write_answers(measures, settings.output / "ANSWERS.md")
 
 
 def is_finished(directory: Path) -> bool:
@@ -146,29 +167,32 @@ def parse_settings(arguments: Sequence[str] | None) -> RunSettings:
     parser.add_argument("--text", type=Path, action="append", default=[], help="own text file")
     parser.add_argument("--run-dir", type=Path, default=here / "runs" / "default")
     parser.add_argument("--output", type=Path, default=here.parent / "engine" / "default_model")
-    parser.add_argument("--tokens", type=token_count, default=token_count("14M"))
-    parser.add_argument("--draft-tokens", type=token_count, default=token_count("6M"))
+    parser.add_argument("--tokens", type=token_count)
+    parser.add_argument("--draft-tokens", type=token_count)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--threads", type=int, help="of a single process")
     parser.add_argument("--processes", type=int, default=1, help="of one thread each, on a CPU")
     parser.add_argument("--hardware", default="unnamed hardware", help="words for the model card")
+    parser.add_argument("--note", default="", help="more words below the card's training table")
     parser.add_argument("--seed", type=int, default=2026)
-    parser.add_argument("--only", choices=("target", "draft", "export", "evaluate"))
+    parser.add_argument("--only", choices=("target", "draft", "export", "evaluate", "card"))
     given = parser.parse_args(arguments)
     device = given.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    on_cuda = device == "cuda"
     return RunSettings(
         corpora=given.corpora,
         texts=tuple(given.text),
         run_dir=given.run_dir,
         output=given.output,
-        tokens=given.tokens,
-        draft_tokens=given.draft_tokens,
+        tokens=given.tokens or (CUDA_TOKENS if on_cuda else CPU_TOKENS),
+        draft_tokens=given.draft_tokens or (CUDA_DRAFT_TOKENS if on_cuda else CPU_DRAFT_TOKENS),
         device=device,
         threads=given.threads,
         processes=given.processes,
         hardware=given.hardware,
+        note=given.note,
         seed=given.seed,
         only=given.only,
     )

@@ -90,13 +90,17 @@ class RowPacker:
             "index": self._index,
             "offset": self._offset,
             "n_rows": self._n_rows,
+            "n_documents": self._corpus.n_documents,
         }
 
     def restore(self, state: Mapping[str, int]) -> None:
-        self._epoch = state["epoch"]
-        self._index = state["index"]
-        self._offset = state["offset"]
+        """Goes on where `state` was; a corpus that has changed since begins a new epoch."""
         self._n_rows = state["n_rows"]
+        if state.get("n_documents") == self._corpus.n_documents:
+            self._epoch, self._index = state["epoch"], state["index"]
+            self._offset = state["offset"]
+        else:
+            self._epoch, self._index, self._offset = state["epoch"] + 1, 0, 0
         self._order = self._shuffle()
 
     def next_row(self, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -139,7 +143,11 @@ class RowPacker:
 
 
 class Mixer:
-    """Draws rows from several corpora so that each keeps its share of the rows so far."""
+    """Draws rows from several corpora so that each keeps its share of the rows so far.
+
+    "So far" begins anew whenever the shares change: a corpus whose share has grown, or that is
+    new, would otherwise be drawn alone until it had made up for all the rows before.
+    """
 
     def __init__(
         self,
@@ -148,9 +156,8 @@ class Mixer:
         seed: int,
         bos_token_id: int,
     ) -> None:
-        total = sum(shares[name] for name in corpora)
-        self._shares = {name: shares[name] / total for name in corpora}
-        self._tokens = dict.fromkeys(corpora, 0)
+        self._shares = _normalised(shares)
+        self._tokens = dict.fromkeys(self._shares, 0)
         self._packers = {
             name: RowPacker(corpus, seed + number, bos_token_id)
             for number, (name, corpus) in enumerate(corpora.items())
@@ -158,12 +165,21 @@ class Mixer:
 
     def state(self) -> dict[str, Any]:
         packers = {name: packer.state() for name, packer in self._packers.items()}
-        return {"tokens": dict(self._tokens), "packers": packers}
+        return {"tokens": dict(self._tokens), "shares": dict(self._shares), "packers": packers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._tokens = dict(state["tokens"])
+        """Goes on where `state` was; corpora it does not know begin at their beginning."""
+        if state.get("shares") == self._shares:
+            self._tokens = dict(state["tokens"])
         for name, packer in self._packers.items():
-            packer.restore(state["packers"][name])
+            if name in state["packers"]:
+                packer.restore(state["packers"][name])
+
+    def use_shares(self, shares: Mapping[str, float]) -> None:
+        wanted = _normalised(shares)
+        if wanted != self._shares:
+            self._shares = wanted
+            self._tokens = dict.fromkeys(wanted, 0)
 
     def next_batch(self, n_rows: int, context: int) -> Batch:
         rows = [self._next_row(context) for _ in range(n_rows)]
@@ -176,6 +192,11 @@ class Mixer:
         name = max(self._shares, key=lambda n: self._shares[n] * drawn - self._tokens[n])
         self._tokens[name] += context
         return self._packers[name].next_row(context + 1)
+
+
+def _normalised(shares: Mapping[str, float]) -> dict[str, float]:
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items()}
 
 
 def held_out_batch(

@@ -1,195 +1,216 @@
-"""Measures an exported model: held-out losses, samples, draft acceptance, verbatim overlap.
+"""Measures an exported model: losses, answers, speculation, verbatim overlap.
 
-Owns the measurements. Knows nothing of how they are presented or how the model was trained.
+Owns what is measured and on which texts. Knows nothing of how the findings are presented or how
+the model was trained.
 """
 
-import math
+import hashlib
 import re
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-import torch
-from jinja2 import Template
 from tokenizers import Tokenizer
-from torch.nn import functional as F
+from tqdm import tqdm
 
-from training.corpus import END, END_OF_TEXT, Split
-from training.data import Batch, encode_documents, held_out_batch
+from training.corpus import DEFAULT_MIX, END_OF_TEXT, Split
 from training.export import load_exported
-from training.generate import Sampling, generate
+from training.goals import STORIES, names
+from training.losses import agreement, held_out_rows, loss
+from training.measures import (
+    Completion,
+    Conversation,
+    FormatLosses,
+    Loss,
+    Measures,
+    Overlap,
+    Speculation,
+    StoryAnswer,
+)
 from training.model import Llama
-from training.tokenizer import CHAT_TEMPLATE, load_tokenizer, special_token_id
-
-CONTEXT = 256
-MAX_ROWS = 96
-ROWS_AT_ONCE = 16
-STORIES = "tinystories"
-
-COMPLETION_PROMPTS = (
-    "Once upon a time, there was a little girl named Mia. She had a red kite.",
-    "One day, a small frog sat by the pond.",
-    "Tom and his sister Anna went to the park.",
-    "The old king had a secret.",
-    "It was raining, and the dog did not want to go out.",
+from training.overlap import longest_runs
+from training.prompts import (
+    CHAT_PROMPTS,
+    CHATS,
+    COMPLETION_PROMPTS,
+    STORY_REQUESTS,
+    StoryRequest,
 )
-CHATS: tuple[tuple[str, ...], ...] = (
-    ("Hello! How are you?",),
-    ("Tell me a story about a brave cat.",),
-    ("Tell me a story about a boy who finds a key.", "Thank you! Tell me another one."),
-    ("What is your favorite food?",),
-    ("What is the capital of France?",),
-)
+from training.quantise import BITS, n_bytes, quantised
+from training.speculation import DRAFT_LENGTHS, draft_speculation, ngram_speculation
+from training.tokenizer import load_tokenizer
+from training.writer import GREEDY, Writer, Written
+
+Item = TypeVar("Item")
+
+OPENING_WORDS = 12
+# Other draws than those of the answers that the card and the answers' file show.
+COMPLETION_SEEDS = 1_000
+STORY_SEEDS = (2_000, 3_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """A corpus's held-out loss and how much text it was measured on."""
+class Extent:
+    """How much is read and written; the defaults are what the default model's card rests on."""
 
-    nats_per_token: float
-    bits_per_byte: float
-    n_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """An uncurated sample and the longest run of its words found in the training texts."""
-
-    prompt: str
-    completion: str
-    seed: int
-    overlap_words: int
+    max_rows: int = 96
+    """Rows of each corpus's held-out text."""
+    n_prompts: int = 50
+    """Of each list of fixed prompts, at most."""
+    n_openings: int = 100
+    """Held-out stories whose opening is continued to look for overlap."""
+    n_greedy: int = 50
+    """Held-out stories whose opening is continued greedily, for speculation."""
+    answer_tokens: int = 256
+    chat_tokens: int = 200
+    greedy_tokens: int = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
-    target: dict[str, Loss]
-    draft: dict[str, Loss]
-    acceptance: float | None
-    completions: tuple[Sample, ...]
-    chats: tuple[Sample, ...]
-
-
-def evaluate(
-    directory: Path, splits: Sequence[Split], *, sampling: Sampling | None = None
-) -> Measures:
+def evaluate(directory: Path, splits: Sequence[Split], extent: Extent | None = None) -> Measures:
     """Measures the target in `directory` and the draft in `directory / "draft"`."""
+    extent = extent or Extent()
     tokenizer = load_tokenizer(directory)
     target = load_exported(directory)
     draft = load_exported(directory / "draft")
-    batches = {split.name: held_out_rows(split, tokenizer) for split in splits if split.held_out}
-    sampler = Sampler(target, tokenizer, searchable(splits), sampling or Sampling())
-    stories = batches.get(STORIES)
+    writer = Writer(directory)
+    stories = next((split for split in splits if split.name == STORIES and split.held_out), None)
+    agreed = None
+    if stories is not None:
+        agreed = agreement(target, draft, held_out_rows(stories, tokenizer, extent.max_rows))
     return Measures(
-        target={name: loss(target, batch, tokenizer) for name, batch in batches.items()},
-        draft={name: loss(draft, batch, tokenizer) for name, batch in batches.items()},
-        acceptance=None if stories is None else acceptance(target, draft, stories),
-        completions=tuple(
-            sampler.completion(prompt, seed)
-            for seed, prompt in enumerate(COMPLETION_PROMPTS, start=1)
+        weights_sha256=weights_sha256(directory),
+        formats=measure_formats(target, splits, tokenizer, extent.max_rows),
+        draft=measure_losses(draft, splits, tokenizer, extent.max_rows),
+        agreement=agreed,
+        speculation=measure_speculation(writer, draft, stories, extent),
+        overlap=measure_overlap(writer, splits, stories, extent),
+        completions=tuple(complete_all(writer, COMPLETION_PROMPTS, extent)),
+        chats=tuple(chat_all(writer, CHATS, extent.n_prompts, extent.answer_tokens)),
+        stories=tuple(
+            tell(writer, request, seed, extent.answer_tokens)
+            for seed, request in _numbered(STORY_REQUESTS[: extent.n_prompts], "stories")
         ),
-        chats=tuple(sampler.chat(turns, seed) for seed, turns in enumerate(CHATS, start=1)),
+        chat_prompts=tuple(chat_all(writer, CHAT_PROMPTS, extent.n_prompts, extent.chat_tokens)),
+        chat_limit=extent.chat_tokens,
     )
 
 
-def held_out_rows(split: Split, tokenizer: Tokenizer) -> Batch:
-    """About one pass over the held-out documents, at most MAX_ROWS rows."""
-    corpus = encode_documents(split.held_out, tokenizer)
-    n_rows = max(1, min(MAX_ROWS, len(corpus.token_ids) // CONTEXT))
-    return held_out_batch(corpus, tokenizer, n_rows=n_rows, context=CONTEXT)
+def weights_sha256(directory: Path) -> dict[str, str]:
+    """The checksums that tie measures to the weights they were taken from."""
+    files = ("model.safetensors", "draft/model.safetensors")
+    return {file: hashlib.sha256((directory / file).read_bytes()).hexdigest() for file in files}
 
 
-@torch.no_grad()
-def loss(model: Llama, batch: Batch, tokenizer: Tokenizer) -> Loss:
-    """Mean loss over what the model is meant to write; bytes are those of the same tokens."""
-    nats = 0.0
-    for begin in range(0, len(batch.token_ids), ROWS_AT_ONCE):
-        rows = torch.from_numpy(batch.token_ids[begin : begin + ROWS_AT_ONCE])
-        weights = torch.from_numpy(batch.weights[begin : begin + ROWS_AT_ONCE])
-        logits = model(rows[:, :-1])  # (B, T, V)
-        losses = F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten(), reduction="none")
-        nats += float((losses * weights.flatten()).sum())
-    counted = batch.token_ids[:, 1:][batch.weights > 0]
-    n_bytes = int(token_lengths(tokenizer)[torch.from_numpy(counted)].sum())
-    return Loss(nats / len(counted), nats / math.log(2) / n_bytes, len(counted))
+def measure_losses(
+    model: Llama, splits: Sequence[Split], tokenizer: Tokenizer, max_rows: int
+) -> dict[str, Loss]:
+    return {
+        split.name: loss(model, held_out_rows(split, tokenizer, max_rows), tokenizer)
+        for split in splits
+        if split.held_out
+    }
 
 
-@torch.no_grad()
-def acceptance(target: Llama, draft: Llama, batch: Batch) -> float:
-    """The share of positions where the draft's most likely token is the target's too."""
-    agreed = total = 0
-    for begin in range(0, len(batch.token_ids), ROWS_AT_ONCE):
-        rows = torch.from_numpy(batch.token_ids[begin : begin + ROWS_AT_ONCE, :-1])
-        same = target(rows).argmax(-1) == draft(rows).argmax(-1)
-        agreed += int(same.sum())
-        total += same.numel()
-    return agreed / total
+def measure_formats(
+    target: Llama, splits: Sequence[Split], tokenizer: Tokenizer, max_rows: int
+) -> tuple[FormatLosses, ...]:
+    """The weights as they ship, then rounded to fewer bits."""
+    whole = measure_losses(target, splits, tokenizer, max_rows)
+    formats = [FormatLosses("bfloat16", n_bytes(target), whole)]
+    for bits in BITS:
+        losses = measure_losses(quantised(target, bits), splits, tokenizer, max_rows)
+        formats.append(FormatLosses(f"{bits}-bit", n_bytes(target, bits), losses))
+    return tuple(formats)
 
 
-def token_lengths(tokenizer: Tokenizer) -> torch.Tensor:
-    """Bytes of text of every token; special tokens have none."""
-    lengths = torch.zeros(tokenizer.get_vocab_size(), dtype=torch.long)
-    special = set(tokenizer.get_added_tokens_decoder())
-    for token, token_id in tokenizer.get_vocab().items():
-        # A byte-level token is spelled with one character for each of its bytes.
-        lengths[token_id] = 0 if token_id in special else len(token)
-    return lengths
+def measure_speculation(
+    writer: Writer, draft: Llama, stories: Split | None, extent: Extent
+) -> tuple[Speculation, ...]:
+    """On greedy continuations of held-out stories and on greedy answers to the chat prompts."""
+    texts: dict[str, tuple[list[Written], int]] = {}
+    if stories is not None:
+        told = [
+            writer.continue_text(opening, GREEDY, extent.greedy_tokens)
+            for _, opening in _numbered(openings(stories, extent.n_greedy), "greedy stories")
+        ]
+        texts["stories"] = (told, extent.greedy_tokens)
+    answers = [
+        written
+        for _, turns in _numbered(CHAT_PROMPTS[: extent.n_prompts], "greedy chat")
+        for written in writer.converse(turns, GREEDY, extent.chat_tokens)
+    ]
+    texts["chat"] = (answers, extent.chat_tokens)
+    return tuple(
+        speculation(written, name=name, draft_length=length, budget=budget)
+        for name, (written, budget) in texts.items()
+        for speculation in (partial(draft_speculation, draft), ngram_speculation)
+        for length in DRAFT_LENGTHS
+    )
 
 
-class Sampler:
-    """Draws samples from one model and looks their words up in the training texts."""
-
-    def __init__(self, model: Llama, tokenizer: Tokenizer, corpus: str, sampling: Sampling) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
-        self._corpus = corpus
-        self._sampling = sampling
-        self._stop = frozenset(special_token_id(tokenizer, token) for token in (END_OF_TEXT, END))
-
-    def completion(self, prompt: str, seed: int) -> Sample:
-        text = self._answer(prompt, seed)
-        return Sample(prompt, text, seed, longest_overlap(text, self._corpus))
-
-    def chat(self, turns: Sequence[str], seed: int) -> Sample:
-        """Plays the user's turns one after the other; the sample is the last answer."""
-        template = Template(CHAT_TEMPLATE)
-        messages: list[dict[str, str]] = []
-        shown = []
-        answer = ""
-        for turn in turns:
-            messages.append({"role": "user", "content": turn})
-            answer = self._answer(template.render(messages=messages), seed)
-            messages.append({"role": "assistant", "content": answer})
-            shown += [f"User: {turn}", f"Assistant: {answer}"]
-        prompt = "\n\n".join(shown[:-1])
-        return Sample(prompt, answer, seed, longest_overlap(answer, self._corpus))
-
-    def _answer(self, prompt: str, seed: int) -> str:
-        token_ids = self._tokenizer.encode(prompt).ids
-        completion = generate(
-            self._model, token_ids, self._stop, seed=seed, sampling=self._sampling
+def measure_overlap(
+    writer: Writer, splits: Sequence[Split], stories: Split | None, extent: Extent
+) -> Overlap:
+    """Continues held-out openings and grants every story wish twice; prompts are not searched."""
+    samples: list[str] = []
+    if stories is not None:
+        opened = _numbered(openings(stories, extent.n_openings), "continuations")
+        samples += (
+            writer.complete(opening, COMPLETION_SEEDS + number, extent.chat_tokens).answer.text
+            for number, opening in opened
         )
-        return str(self._tokenizer.decode(completion))
+    wishes = STORY_REQUESTS[: extent.n_prompts]
+    samples += (
+        tell(writer, wish, seeds + number, extent.chat_tokens).answer.text
+        for seeds in STORY_SEEDS
+        for number, wish in _numbered(wishes, "more stories")
+    )
+    texts = (document.text for split in others(splits) for document in split.train)
+    runs = longest_runs(samples, texts)
+    longest = max(runs, key=lambda run: run.n_words)
+    median = statistics.median(run.n_words for run in runs)
+    return Overlap(len(runs), median, longest.n_words, longest.words)
 
 
-def searchable(splits: Sequence[Split]) -> str:
-    """All training texts as one string of lower-case words, document by document."""
-    documents = (document for split in splits for document in split.train)
-    return "\n".join(" ".join(["", *_words(document.text), ""]) for document in documents)
+def others(splits: Sequence[Split]) -> list[Split]:
+    """The corpora that somebody else wrote: repeating our own generator's lines harms nobody."""
+    generated = {source.name for source in DEFAULT_MIX if source.file is None}
+    return [split for split in splits if split.name not in generated]
 
 
-def longest_overlap(text: str, corpus: str) -> int:
-    """The longest run of words of `text` that the corpus has word for word."""
-    words = _words(text)
-    longest = 0
-    for start in range(len(words)):
-        while start + longest < len(words):
-            run = " ".join(words[start : start + longest + 1])
-            if f" {run} " not in corpus:
-                break
-            longest += 1
-    return longest
+def openings(split: Split, n: int) -> list[str]:
+    """The first words of the first `n` held-out documents that go on after them."""
+    pattern = re.compile(rf"(?:\S+\s+){{{OPENING_WORDS - 1}}}\S+(?=\s)")
+    texts = (document.text.removesuffix(END_OF_TEXT) for document in split.held_out)
+    found = (pattern.match(text) for text in texts)
+    return [match[0] for match in found if match is not None][:n]
 
 
-def _words(text: str) -> list[str]:
-    return re.findall(r"[\w']+", re.sub(r"<\|\w+\|>", " ", text.lower()))
+def tell(writer: Writer, request: StoryRequest, seed: int, max_tokens: int) -> StoryAnswer:
+    answer = writer.chat((request.words,), seed, max_tokens).turns[0].answer
+    named = names(answer.text, request.subject)
+    return StoryAnswer(request.words, request.subject, named, seed, answer)
+
+
+def complete_all(writer: Writer, prompts: Sequence[str], extent: Extent) -> list[Completion]:
+    return [
+        writer.complete(prompt, seed, extent.answer_tokens)
+        for seed, prompt in _numbered(prompts[: extent.n_prompts], "completions")
+    ]
+
+
+def chat_all(
+    writer: Writer, prompts: Sequence[Sequence[str]], n_prompts: int, max_tokens: int
+) -> list[Conversation]:
+    return [
+        writer.chat(turns, seed, max_tokens)
+        for seed, turns in _numbered(prompts[:n_prompts], "chats")
+    ]
+
+
+def _numbered(items: Sequence[Item], words: str) -> Iterator[tuple[int, Item]]:
+    """(1, first), (2, second), ... with a progress bar."""
+    return iter(tqdm(list(enumerate(items, start=1)), desc=words, leave=False))

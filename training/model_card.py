@@ -1,31 +1,26 @@
 """Writes MODEL_CARD.md from measured values.
 
-Owns the card's words and the corpora's sources and licences. Measures nothing itself.
+Owns the card's words. Measures nothing itself.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.corpus import DEFAULT_MIX, HELD_OUT_PER_MILLE, Split
-from training.evaluate import Loss, Measures, Sample
+from training.answers import how_it_ended, quoted
+from training.corpus import ECHO, GLIMPSE, HELD_OUT_PER_MILLE, Split
+from training.goals import goals
+from training.measures import Completion, Conversation, Measures
+from training.origins import ORIGINS, UNKNOWN, CorpusFile
+from training.schedule import DECAY_SHARE, LATE_MIX_SHARE, LONG_SHARE
 
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a corpus comes from, and under which terms."""
-
-    source: str
-    licence: str
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusFile:
-    name: str
-    file: str
-    sha256: str
+CAVEATS = {
+    "chitchat": "The small talk of `chitchat` has some ninety answers, all of which occur in "
+    "training, so its loss says little.",
+    "own_chat": "What `own_chat` holds out comes from the same templates as what was trained on, "
+    "so its loss is low.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,60 +32,22 @@ class CardFacts:
     splits: tuple[Split, ...]
     files: tuple[CorpusFile, ...]
     hardware: str
-
-
-ORIGINS = {
-    "tinystories": Origin(
-        "A subset of TinyStories (Ronen Eldan and Yuanzhi Li, Microsoft Research, "
-        "arXiv 2305.07759), 14,259 stories; written by GPT-3.5 and GPT-4, published by the authors",
-        "CDLA-Sharing-1.0, whose section 3.5 puts no terms on results such as these weights",
-    ),
-    "story_chat": Origin(
-        "Requests and answers derived from the stories above", "CDLA-Sharing-1.0, as above"
-    ),
-    "persona_chat": Origin(
-        "google-research-datasets/Synthetic-Persona-Chat, validation and test parts, "
-        "by Google Research",
-        "CC-BY-4.0",
-    ),
-    "chitchat": Origin(
-        "Microsoft's personality chat questions and answers (BotBuilder-PersonalityChat), filtered",
-        "MIT",
-    ),
-    "classics": Origin(
-        "34 children's books of 1812 to 1930, by way of mlschmitt/classic-books-markdown",
-        "public domain (US)",
-    ),
-    "fairytales": Origin(
-        "The tales of FairytaleQA (uci-soe/FairytaleQAData); from Project Gutenberg",
-        "Apache-2.0; the tales are in the public domain",
-    ),
-    "picture_books": Origin(
-        "Picture books of Pratham Books and the African Storybook Initiative and their authors "
-        "(global-asp/pb-source, global-asp/asp-source), those marked CC-BY or CC-0",
-        "CC-BY-4.0, CC-BY-3.0, CC-0",
-    ),
-}
-
-
-def corpus_files(corpora: Path) -> tuple[CorpusFile, ...]:
-    files = []
-    for source in DEFAULT_MIX:
-        digest = hashlib.sha256((corpora / source.file).read_bytes()).hexdigest()
-        files.append(CorpusFile(source.name, source.file, digest))
-    return tuple(files)
+    note: str = ""
+    """What else a reader should know of how the training went."""
 
 
 def write_model_card(facts: CardFacts, measures: Measures, path: Path) -> None:
     sections = (
         _introduction(facts),
-        _honesty(),
+        _honesty(measures),
+        _goals(measures),
         _training(facts),
         _data(facts),
         _losses(measures),
-        _draft(measures),
+        _speculation(measures),
+        _overlap(measures),
         _samples(measures),
-        _remake(),
+        _remake(measures),
     )
     path.write_text("\n\n".join(sections) + "\n", "utf-8")
 
@@ -103,23 +60,37 @@ def _introduction(facts: CardFacts) -> str:
         f"A Llama-shaped language model of {size / 1e6:.1f} million parameters "
         f"({size * 2 / 1e6:.0f} MB in bfloat16), with a draft model of "
         f"{draft_size / 1e6:.1f} million for speculative decoding. Both were trained from nothing "
-        "by the scripts in `training/`. The tokenizer is byte-level BPE with 4,096 tokens.\n\n"
+        "by the scripts in `training/`. The tokenizer is byte-level BPE with "
+        f"{facts.target['model_config']['vocab_size']:,} tokens.\n\n"
         f"Sizes of the target: {_sizes(facts.target['model_config'])}.\n"
         f"Sizes of the draft: {_sizes(facts.draft['model_config'])}."
     )
 
 
-def _honesty() -> str:
+def _honesty(measures: Measures) -> str:
+    n_stories = len(measures.stories)
+    n_silent = n_stories - sum(story.named for story in measures.stories)
     return (
         "## What it is for, and what it cannot do\n\n"
         "It exists so that every feature of the server works without a download. It writes short, "
         "simple children's stories in English, continues story openings and makes small talk. It "
         "has no world knowledge; it cannot reason, code, translate or do sums; it invents facts, "
-        "often ignores what was asked, forgets what was said a few sentences ago, and its plots "
-        "can be odd. English prose is about four bytes a token; code and other languages need far "
-        "more tokens. It is not safety-tuned.\n\n"
+        "forgets what was said a few sentences ago, and its plots can be odd. It may tell another "
+        f"story than the one asked for: {n_silent} of {n_stories} requested stories do not even "
+        "name their subject. English prose is about four bytes a token; code and other languages "
+        "need far more tokens. It is not safety-tuned.\n\n"
         "Do not judge the server's quality by its text, and do not use it for anything but "
         "demonstrations and tests; load a real model with `make serve MODEL=path`."
+    )
+
+
+def _goals(measures: Measures) -> str:
+    lines = ["| goal | measured | reached |", "|---|---|---|"]
+    for goal in goals(measures):
+        lines.append(f"| {goal.words} | {goal.measured} | {'yes' if goal.reached else 'no'} |")
+    return (
+        "## Goals\n\nSet before the training; the prompts are fixed, in `training/prompts.py`, and "
+        "every answer is in [ANSWERS.md](ANSWERS.md).\n\n" + "\n".join(lines)
     )
 
 
@@ -137,14 +108,17 @@ def _training(facts: CardFacts) -> str:
             )
         ),
     ]
+    note = f"{facts.note}\n\n" if facts.note else ""
     return (
         "## Training\n\n" + "\n".join(rows) + "\n\n"
-        f"Hardware: {facts.hardware}. "
+        f"{note}Hardware: {facts.hardware}. "
         "Muon for the hidden matrices and AdamW for the embedding and the norms; constant "
-        "learning rate after a short warm-up, linear to zero over the last 40 % of the tokens; "
-        "context 256, and 1,024 for the last 15 %; float32 arithmetic on the CPU. The loss counts "
-        "plain text and assistant turns fully and what a user or system says at a tenth. In its "
-        "last 40 % the draft learns from the target's distribution as well as from the text."
+        "learning rate after a short warm-up, linear to zero over the last "
+        f"{DECAY_SHARE:.0%} of the tokens; context 256, and 1,024 for the last {LONG_SHARE:.0%}; "
+        "float32 arithmetic on the CPU. The loss counts plain text and assistant turns fully and "
+        f"what a user or system says at {GLIMPSE:.0%} of that; the first time "
+        f"that an answer takes up what was asked for counts {ECHO:g} times. In its last 40% the "
+        "draft learns from the target's distribution as well as from the text."
     )
 
 
@@ -159,71 +133,116 @@ def _run_numbers(state: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _data(facts: CardFacts) -> str:
-    digests = {file.name: file for file in facts.files}
     lines = ["| corpus | share | documents | source | licence |", "|---|---|---|---|---|"]
     for split in facts.splits:
-        origin = ORIGINS.get(split.name, Origin("own text", "see its owner"))
+        origin = ORIGINS.get(split.name, UNKNOWN)
         lines.append(
-            f"| {split.name} | {split.share:.1%} | {len(split.train):,} + {len(split.held_out):,} "
+            f"| {split.name} | {_share(split)} | {len(split.train):,} + {len(split.held_out):,} "
             f"held out | {origin.source} | {origin.licence} |"
         )
-    checksums = "\n".join(f"{file.sha256}  {file.file}" for file in digests.values())
+    checksums = "\n".join(f"{file.sha256}  {file.file}" for file in facts.files)
     return (
         "## Data\n\n" + "\n".join(lines) + "\n\n"
+        "Shares are of the training tokens; those with a factor are multiplied by it in the last "
+        f"{LATE_MIX_SHARE:.0%} of a run, and the others give way. "
         f"About {HELD_OUT_PER_MILLE / 10:g} % of the documents are held out by a hash of their "
         "words, before anything else; a dialogue that quotes 16 words in a row from a held-out "
-        "story is held out too. The corpora are not part of this repository. SHA256 of the files:"
+        "story is held out too. Of the rest, stories with foreign characters, without an end, with "
+        "killing or weapons, or going in circles are left out. The corpora are not part of this "
+        "repository. SHA256 of the files:"
         f"\n\n```\n{checksums}\n```"
     )
 
 
+def _share(split: Split) -> str:
+    late = "" if split.late_share_factor == 1 else f" (x {split.late_share_factor:g})"
+    return f"{split.share:.1%}{late}"
+
+
 def _losses(measures: Measures) -> str:
+    shipped, *rounded = measures.formats
+    sizes = "; ".join(f"{form.name} {form.n_bytes / 1e6:.1f} MB" for form in measures.formats)
+    names = "".join(f" {form.name} |" for form in rounded)
     lines = [
-        "| held-out corpus | target nats/token | target bits/byte | draft nats/token | tokens |",
-        "|---|---|---|---|---|",
+        f"| held-out corpus | {shipped.name} | bits/byte |{names} draft, bfloat16 | tokens |",
+        "|---" * (5 + len(rounded)) + "|",
     ]
-    for name, target in measures.target.items():
-        draft: Loss = measures.draft[name]
+    for name, target in shipped.losses.items():
+        others = "".join(f" {form.losses[name].nats_per_token:.3f} |" for form in rounded)
         lines.append(
-            f"| {name} | {target.nats_per_token:.3f} | {target.bits_per_byte:.3f} "
-            f"| {draft.nats_per_token:.3f} | {target.n_tokens:,} |"
+            f"| {name} | {target.nats_per_token:.3f} | {target.bits_per_byte:.3f} |{others} "
+            f"{measures.draft[name].nats_per_token:.3f} | {target.n_tokens:,} |"
         )
     return (
-        "## Held-out losses\n\nOf the shipped bfloat16 weights, computed in float32 over rows of "
-        "256 tokens; only plain text and assistant turns count. Corpora with few tokens are "
-        "indications, not measurements; the small talk has some ninety answers, all of which occur "
-        "in training, so its loss says little.\n\n" + "\n".join(lines)
+        "## Held-out losses\n\nNats per token over rows of 256 tokens, and bits per byte of the "
+        "shipped weights; only plain text and assistant turns count. Corpora with few tokens are "
+        "indications, not measurements."
+        + "".join(f" {words}" for name, words in CAVEATS.items() if name in shipped.losses)
+        + "\n\n"
+        + "\n".join(lines)
+        + "\n\n"
+        "8-bit and 4-bit: the matrices rounded in groups of 32 weights along the input, 8 bits "
+        "with a float16 scale, 4 bits with a float16 scale and minimum; the embedding, which is "
+        "the output head too, at 8 bits in both; norms as they are; arithmetic in float32. "
+        f"Sizes: {sizes}."
     )
 
 
-def _draft(measures: Measures) -> str:
-    if measures.acceptance is None:
-        return "## Draft\n\nAcceptance was not measured: the run had no held-out stories."
+def _speculation(measures: Measures) -> str:
+    agreement = ""
+    if measures.agreement is not None:
+        agreement = (
+            " Over the held-out stories themselves the draft's most likely token is the target's "
+            f"at {measures.agreement:.1%} of the positions."
+        )
+    lines = [
+        "| drafter | text | draft length | accepted of proposed | tokens per target pass |",
+        "|---|---|---|---|---|",
+    ]
+    for found in measures.speculation:
+        lines.append(
+            f"| {found.drafter} | {found.text} | {found.draft_length} "
+            f"| {found.n_accepted:,} of {found.n_proposed:,} ({found.accepted_share:.1%}) "
+            f"| {found.tokens_per_pass:.2f} |"
+        )
     return (
-        f"## Draft\n\nOn held-out stories the draft's most likely token is the target's most "
-        f"likely token at {measures.acceptance:.1%} of the positions. A target this small is "
-        "itself so fast that speculation may not pay; the pair is there to exercise the feature."
+        "## Speculation\n\nGreedy decoding, simulated exactly: a proposed token is accepted while "
+        "all before it are the target's own. Stories continue held-out openings, chat answers the "
+        "fixed chat prompts. N-grams propose what followed the last earlier place with the same "
+        "last three, two or one tokens; greedy text of small models repeats itself, which favours "
+        f"them.{agreement} A target this small is itself so fast that speculation may not pay; "
+        "the draft is there to exercise the feature.\n\n" + "\n".join(lines)
+    )
+
+
+def _overlap(measures: Measures) -> str:
+    overlap = measures.overlap
+    return (
+        f"## Verbatim overlap\n\nOf {overlap.n_samples} samples (continued openings of held-out "
+        "stories and requested stories) the longest run of words that any shares with the training "
+        f"texts has {overlap.longest} words; the median of the samples' longest runs is "
+        f"{overlap.median:g}. Prompts are not counted; nor is what the project's own generator "
+        "wrote, whose templates are there to be repeated. The longest run:\n\n"
+        f"{quoted(overlap.words)}"
     )
 
 
 def _samples(measures: Measures) -> str:
-    samples = (*measures.completions, *measures.chats)
-    longest = max(sample.overlap_words for sample in samples)
     return (
-        "## Samples\n\nUncurated: the first answer for each seed, temperature 0.7, top-p 0.9, "
-        "repetition penalty 1.05. The longest run of words that any of them shares with the "
-        f"training texts is {longest} words.\n\n### Completions\n\n"
-        + "\n\n".join(_show(sample) for sample in measures.completions)
+        "## Samples\n\nUncurated: one draw each, with the settings of `generation_config.json`."
+        "\n\n### Completions\n\n"
+        + "\n\n".join(_completion(sample) for sample in measures.completions)
         + "\n\n### Chats\n\n"
-        + "\n\n".join(_show(sample) for sample in measures.chats)
+        + "\n\n".join(_chat(sample) for sample in measures.chats)
     )
 
 
-def _remake() -> str:
+def _remake(measures: Measures) -> str:
+    sums = "\n".join(f"{digest}  {file}" for file, digest in measures.weights_sha256.items())
     return (
         "## Remaking it\n\n`python -m training --corpora DIRECTORY` (see `training/README.md`). "
-        "The loss was still falling when the decay of the learning rate began: more tokens, or "
-        "the whole of TinyStories given as `--text`, are the first things to try."
+        "More tokens, or the whole of TinyStories given as `--text`, are the first things to try. "
+        f"SHA256 of the weights that this card speaks of:\n\n```\n{sums}\n```"
     )
 
 
@@ -235,7 +254,12 @@ def _sizes(config: Mapping[str, Any]) -> str:
     )
 
 
-def _show(sample: Sample) -> str:
-    text = f"**{sample.prompt}**" if "\n" not in sample.prompt else sample.prompt
-    body = "\n".join(f"> {line}".rstrip() for line in f"{text}\n\n{sample.completion}".split("\n"))
-    return f"Seed {sample.seed}, longest shared run {sample.overlap_words} words:\n\n{body}"
+def _completion(sample: Completion) -> str:
+    body = quoted(f"**{sample.prompt}**{sample.answer.text}")
+    return f"Seed {sample.seed}, {how_it_ended(sample.answer)}:\n\n{body}"
+
+
+def _chat(sample: Conversation) -> str:
+    shown = "\n\n".join(f"**{turn.user}**\n\n{turn.answer.text}" for turn in sample.turns)
+    how = "; ".join(how_it_ended(turn.answer) for turn in sample.turns)
+    return f"Seed {sample.seed}, {how}:\n\n{quoted(shown)}"

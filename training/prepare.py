@@ -24,23 +24,30 @@ class PreparedData:
 
     tokenizer: Tokenizer
     shares: dict[str, float]
+    late_shares: dict[str, float]
     train: dict[str, TokenCorpus]
     held_out: dict[str, TokenCorpus]
 
 
 def prepare(splits: Sequence[Split], run_dir: Path) -> None:
-    """Trains the tokenizer and encodes every corpus; the index is written last."""
+    """Trains the tokenizer and encodes every corpus; the index is written last.
+
+    A tokenizer that is there already is kept: a model may have been trained with it, and corpora
+    are added to its run by preparing again.
+    """
     data_dir = run_dir / "data"
     data_dir.mkdir(parents=True, exist_ok=True)
-    texts = [text for split in splits for text in _sample_texts(split.train)]
-    tokenizer = train_tokenizer(texts)
-    save_tokenizer(tokenizer, run_dir / "tokenizer")
+    tokenizer = _tokenizer(splits, run_dir / "tokenizer")
     index = {}
     for split in splits:
         for kind, documents in (("train", split.train), ("held_out", split.held_out)):
             if documents:
                 encode_documents(documents, tokenizer).save(data_dir / f"{split.name}.{kind}.npz")
-        index[split.name] = {"share": split.share, "held_out": bool(split.held_out)}
+        index[split.name] = {
+            "share": split.share,
+            "late_share": split.share * split.late_share_factor,
+            "held_out": bool(split.held_out),
+        }
     (data_dir / "index.json").write_text(json.dumps(index, indent=2) + "\n", "utf-8")
 
 
@@ -54,6 +61,7 @@ def load_prepared(run_dir: Path) -> PreparedData:
     return PreparedData(
         tokenizer=load_tokenizer(run_dir / "tokenizer"),
         shares={name: entry["share"] for name, entry in index.items()},
+        late_shares={name: entry["late_share"] for name, entry in index.items()},
         train={name: TokenCorpus.load(data_dir / f"{name}.train.npz") for name in index},
         held_out={
             name: TokenCorpus.load(data_dir / f"{name}.held_out.npz")
@@ -61,6 +69,13 @@ def load_prepared(run_dir: Path) -> PreparedData:
             if entry["held_out"]
         },
     )
+
+
+def _tokenizer(splits: Sequence[Split], directory: Path) -> Tokenizer:
+    if not (directory / "tokenizer.json").is_file():
+        texts = [text for split in splits for text in _sample_texts(split.train)]
+        save_tokenizer(train_tokenizer(texts), directory)
+    return load_tokenizer(directory)
 
 
 def _sample_texts(documents: Sequence[Document]) -> list[str]:

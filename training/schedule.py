@@ -1,12 +1,14 @@
 """The warm-up, stable, decay schedule, by tokens seen.
 
-Owns the learning-rate factor and when rows grow long. Knows nothing of optimizers.
+Owns the learning-rate factor, when rows grow long and when the mix of corpora changes. Knows
+nothing of optimizers or of the corpora.
 """
 
 from dataclasses import dataclass
 
-DECAY_SHARE = 0.4
+DECAY_SHARE = 0.35
 LONG_SHARE = 0.15
+LATE_MIX_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,10 @@ class Schedule:
     def long_begins(self) -> int:
         return round(self.total_tokens * (1 - LONG_SHARE))
 
+    @property
+    def late_mix_begins(self) -> int:
+        return round(self.total_tokens * (1 - LATE_MIX_SHARE))
+
     def lr_factor(self, tokens: int) -> float:
         warm = min(1.0, (tokens + 1) / max(1, min(self.warmup_tokens, self.total_tokens // 10)))
         if tokens < self.decay_begins:
@@ -39,3 +45,6 @@ class Schedule:
 
     def context(self, tokens: int) -> int:
         return self.long_context if tokens >= self.long_begins else self.short_context
+
+    def is_late_mix(self, tokens: int) -> bool:
+        return tokens >= self.late_mix_begins

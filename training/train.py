@@ -79,6 +79,7 @@ class Trainer:
             self.model, use_muon=config.use_muon, lr_scale=config.lr_scale, world=self.world
         )
         bos = special_token_id(data.tokenizer, END_OF_TEXT)
+        self._shares, self._late_shares = data.shares, data.late_shares
         self.mixer = Mixer(data.train, data.shares, config.seed, bos)
         self.held_out = {
             name: held_out_batch(
@@ -160,12 +161,18 @@ class Trainer:
         check_total_tokens(self.config.schedule, state["total_tokens"], state["tokens"])
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.mixer.restore(state["mixer"])
         self.tokens, self.step, self.seconds = state["tokens"], state["step"], state["seconds"]
+        self.mixer.use_shares(self._shares_now())
+        self.mixer.restore(state["mixer"])
+
+    def _shares_now(self) -> dict[str, float]:
+        late = self.config.schedule.is_late_mix(self.tokens)
+        return self._late_shares if late else self._shares
 
     def _train_step(self) -> float:
         schedule = self.config.schedule
         context = schedule.context(self.tokens)
+        self.mixer.use_shares(self._shares_now())
         batch = self.mixer.next_batch(max(1, self.config.batch_tokens // context), context)
         distill_from = self.config.distill_from_share * schedule.total_tokens
         distill = self.teacher is not None and self.tokens >= distill_from

@@ -1,0 +1,148 @@
+"""The fixed prompts of the evaluation.
+
+Owns the words that a newcomer might type. Knows nothing of models. None of them was chosen by its
+answer, and none is changed because of one.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StoryRequest:
+    """A wish for a story, and the word that a story which grants it has to contain."""
+
+    words: str
+    subject: str
+
+
+COMPLETION_PROMPTS = (
+    "Once upon a time, there was a little girl named Mia. She had a red kite.",
+    "One day, a small frog sat by the pond.",
+    "Tom and his sister Anna went to the park.",
+    "The old king had a secret.",
+    "It was raining, and the dog did not want to go out.",
+    "Grandpa opened the big box. Inside there was",
+    "Long ago, a fox and a crow lived in the same tree.",
+    "Ben could not sleep. The moon was too bright.",
+    '"Where is my shoe?" asked Lily.',
+    "Every morning, the baker made one cake too many.",
+)
+
+CHATS: tuple[tuple[str, ...], ...] = (
+    ("Hello! How are you?",),
+    ("Tell me a story about a brave cat.",),
+    ("Tell me a story about a boy who finds a key.", "Thank you! Tell me another one."),
+    ("What is your favorite food?",),
+    ("What is the capital of France?",),
+    ("Who are you?",),
+    ("Tell me a short story about a train.", "Who was in the story?"),
+    ("I am sad today.",),
+    ("Can you help me with my homework?",),
+    ("Write a story about a girl who wants to fly.", "I liked that.", "Bye!"),
+)
+
+STORY_REQUESTS = (
+    StoryRequest("Tell me a story about an otter.", "otter"),
+    StoryRequest("Tell me a story about a dragon.", "dragon"),
+    StoryRequest("Can you tell me a story about a princess?", "princess"),
+    StoryRequest("I want a story about a robot.", "robot"),
+    StoryRequest("Please write a short story about a lighthouse.", "lighthouse"),
+    StoryRequest("Write a story about a snowman who is afraid of the sun.", "snowman"),
+    StoryRequest("tell me a story about a dog", "dog"),
+    StoryRequest("A story about a pirate, please.", "pirate"),
+    StoryRequest("Could you write me a bedtime story about a sleepy bear?", "bear"),
+    StoryRequest("Do you know a story about a whale?", "whale"),
+    StoryRequest("Tell me about a rabbit who lost his hat.", "rabbit"),
+    StoryRequest("Make up a story about a magic tree.", "tree"),
+    StoryRequest("Story about a penguin!", "penguin"),
+    StoryRequest("I would like to hear a story about a farmer.", "farmer"),
+    StoryRequest("Tell me a funny story about a monkey.", "monkey"),
+    StoryRequest("Please tell my daughter a story about a unicorn.", "unicorn"),
+    StoryRequest("Write a story about a train that runs late.", "train"),
+    StoryRequest("Tell me a story about a hedgehog and an apple.", "hedgehog"),
+    StoryRequest("Give me a story about a teacher.", "teacher"),
+    StoryRequest("Tell me a sad story about a cloud.", "cloud"),
+    StoryRequest("Can I have a story about a spider?", "spider"),
+    StoryRequest("Write a short story about two brothers.", "brother"),
+    StoryRequest("Let's hear a story about a kite.", "kite"),
+    StoryRequest("I'd love a story about a grandmother who bakes bread.", "grandmother"),
+    StoryRequest("Tell me a scary story about a ghost.", "ghost"),
+    StoryRequest("Tell me a story about a butterfly.", "butterfly"),
+    StoryRequest("Please write about a mouse who lives in a library.", "mouse"),
+    StoryRequest("How about a story with a horse in it?", "horse"),
+    StoryRequest("Tell me a tale about a wise old owl.", "owl"),
+    StoryRequest("Write a story about a doctor.", "doctor"),
+    StoryRequest("Tell me a story about a balloon", "balloon"),
+    StoryRequest("my son likes trucks, tell him a story about a truck", "truck"),
+    StoryRequest("Tell me a story about a girl called Zoe.", "Zoe"),
+    StoryRequest("A bedtime story about the moon, please.", "moon"),
+    StoryRequest("Can you make up a story about an elephant?", "elephant"),
+    StoryRequest("Tell me a story about a brave knight.", "knight"),
+    StoryRequest("I want to hear about a crocodile.", "crocodile"),
+    StoryRequest("Write me something about a garden.", "garden"),
+    StoryRequest("Tell me a story about a boy and his turtle.", "turtle"),
+    StoryRequest("Tell a story about a lion who could not roar.", "lion"),
+    StoryRequest("A short story about an umbrella?", "umbrella"),
+    StoryRequest("Please tell me a story about a wolf.", "wolf"),
+    StoryRequest("Could you tell a story about a baker?", "baker"),
+    StoryRequest("TELL ME A STORY ABOUT A SHARK", "shark"),
+    StoryRequest("Write a story in which a duck learns to dance.", "duck"),
+    StoryRequest("Tell me a story about a lost key.", "key"),
+    StoryRequest("I feel like a story about a witch.", "witch"),
+    StoryRequest("Tell me one about a bee.", "bee"),
+    StoryRequest("Another story, this time about a giraffe.", "giraffe"),
+    StoryRequest("Tell me a story about the sea.", "sea"),
+)
+
+CHAT_PROMPTS: tuple[tuple[str, ...], ...] = (
+    ("Hello",),
+    ("hi",),
+    ("Hey there! How's it going?",),
+    ("Good morning!",),
+    ("Who are you?",),
+    ("What is your name?",),
+    ("What can you do?",),
+    ("Are you ChatGPT?",),
+    ("Are you a human?",),
+    ("Who made you?",),
+    ("How old are you?",),
+    ("What do you like?",),
+    ("Do you have friends?",),
+    ("Do you know any jokes?",),
+    ("Tell me a joke.",),
+    ("Tell me a story.",),
+    ("Can you tell me a very short story?",),
+    ("Tell me a story about a cat.", "Another one, please."),
+    ("Tell me a story about a bird.", "Make it shorter."),
+    ("Tell me a story about a king.", "Who was in the story?"),
+    ("Hi!", "What can you do?", "Then tell me a story about a ship."),
+    ("My name is Sam.", "What is my name?"),
+    ("Hello", "I am fine, thanks.", "Goodbye!"),
+    ("Thank you!",),
+    ("Thanks, that was great",),
+    ("Bye",),
+    ("Good night",),
+    ("I'm bored.",),
+    ("I am happy today!",),
+    ("I had a bad day at work.",),
+    ("I like football. What about you?",),
+    ("What is the weather like today?",),
+    ("What time is it?",),
+    ("Who is the president of the United States?",),
+    ("Explain quantum mechanics.",),
+    ("Why is the sky blue?",),
+    ("How many legs does a dog have?",),
+    ("What is 2 + 2?",),
+    ("What is 348 * 27?",),
+    ("Write a Python function that sorts a list.",),
+    ("print('hello world')",),
+    ("Translate 'good morning' into French.",),
+    ("Bonjour, comment ça va ?",),
+    ("Erzähl mir eine Geschichte.",),
+    ("asdf",),
+    ("?",),
+    ("ok",),
+    ("WHY DON'T YOU ANSWER ME",),
+    ("You are stupid.",),
+    ("Write a poem about the sea.",),
+)
