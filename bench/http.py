@@ -29,13 +29,14 @@ START_TIMEOUT_S = 120
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", type=Path, default=DEFAULT_MODEL)
+    parser.add_argument("--quantize", choices=["none", "8bit", "4bit"], default="none")
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--logprobs", type=int, help="ask for logprobs with this many alternatives")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    engine = Engine.load(args.model)
+    engine = Engine.load(args.model, quantize=args.quantize)
     local, remote = [], []
-    with running_server(args.model) as client:
+    with running_server(args.model, quantize=args.quantize) as client:
         print("round   in process tok/s   over HTTP tok/s")
         for number in range(1, args.rounds + 1):
             local.append(local_seconds_per_token(engine, args.tokens, logprobs=args.logprobs))
@@ -98,12 +99,13 @@ def http_seconds_per_token(
 
 
 @contextmanager
-def running_server(model: Path) -> Iterator[httpx.Client]:
+def running_server(model: Path, *, quantize: str) -> Iterator[httpx.Client]:
     """A client of `soliton serve` in a process of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "server", "serve", str(model), "--port", str(port)]
+    command = [sys.executable, "-m", "server", "serve", str(model)]
+    command += ["--port", str(port), "--quantize", quantize]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:

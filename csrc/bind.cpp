@@ -1,59 +1,44 @@
-// The Python module engine._native: addresses and numbers in, nothing checked here (engine/ops.py
-// is the only caller and has checked everything).
+// The Python module engine._native: addresses and numbers in, nothing checked here (the callers in
+// engine/ have checked everything).
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "cpu/attention.h"
 #include "cpu/kernels.h"
+#include "pool.h"
+#include "tape.h"
 
 namespace nb = nanobind;
 
 namespace soliton::bindings {
 namespace {
 
-// Below so many elements a norm is over sooner than the interpreter lock is given and taken back.
-constexpr int64_t kReleaseLockFrom = 1 << 15;
-
 template <typename T>
 T* at(uintptr_t address) {
     return reinterpret_cast<T*>(address);
 }
 
-void rms_norm(uintptr_t x, uintptr_t weight, uintptr_t out, int64_t rows, int64_t dim, float eps,
-              bool is_bfloat16) {
-    const RmsNormArgs args = {
-        at<const void>(x), at<const void>(weight), at<void>(out), rows, dim, eps, is_bfloat16,
+// Row and column of the first weight that is not finite, row -1 when there is none.
+std::tuple<int64_t, int64_t> pack(uintptr_t rows, SourceType source, int64_t n_in, Layout layout,
+                                  uintptr_t panels, int64_t begin_panel, int64_t end_panel) {
+    const PackArgs args = {
+        .rows = at<const int64_t>(rows),
+        .source = source,
+        .n_in = n_in,
+        .layout = layout,
+        .panels = at<void>(panels),
+        .begin_panel = begin_panel,
+        .end_panel = end_panel,
     };
-    std::optional<nb::gil_scoped_release> unlocked;
-    if (rows * dim >= kReleaseLockFrom) {
-        unlocked.emplace();
-    }
-    cpu_kernels().rms_norm(args);
-}
-
-void add_rms_norm(uintptr_t residual, uintptr_t x, uintptr_t weight, uintptr_t out, int64_t rows,
-                  int64_t dim, float eps, bool is_bfloat16) {
-    const AddRmsNormArgs args = {
-        at<void>(residual),
-        at<const void>(x),
-        at<const void>(weight),
-        at<void>(out),
-        rows,
-        dim,
-        eps,
-        is_bfloat16,
-    };
-    std::optional<nb::gil_scoped_release> unlocked;
-    if (rows * dim >= kReleaseLockFrom) {
-        unlocked.emplace();
-    }
-    cpu_kernels().add_rms_norm(args);
+    const nb::gil_scoped_release unlocked;
+    const WeightIndex bad = cpu_kernels().pack(args);
+    return {bad.row, bad.column};
 }
 
 using SampleTuple = std::tuple<int, int64_t, double, double, double, std::vector<int32_t>,
@@ -101,6 +86,107 @@ SampleTuple sample(uintptr_t logits, uintptr_t work, int64_t vocab_size, double 
             out.logprob_raw, top_ids,      top_logprobs, top_p_sampled};
 }
 
+Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout) {
+    return {at<const void>(panels), n_out, n_in, layout};
+}
+
+void append_embed(Tape& tape, uintptr_t table, TableKind kind, int64_t vocab_size, int64_t dim,
+                  Layout layout, uintptr_t out) {
+    tape.append<&embed>("embed", EmbedArgs{
+                                     .table = at<const void>(table),
+                                     .kind = kind,
+                                     .matrix = matrix_at(table, vocab_size, dim, layout),
+                                     .dim = dim,
+                                     .out = at<float>(out),
+                                 });
+}
+
+void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uintptr_t residual_out,
+                        uintptr_t norm, float eps, uintptr_t panels, int64_t n_out, int64_t n_in,
+                        Layout layout, uintptr_t bias, uintptr_t out, Epilogue epilogue,
+                        int64_t last_rows, uintptr_t scratch) {
+    tape.append<&norm_linear>("norm_linear",
+                              NormLinearArgs{
+                                  .residual_in = at<const float>(residual_in),
+                                  .branch = at<const float>(branch),
+                                  .residual_out = at<float>(residual_out),
+                                  .norm = at<const float>(norm),
+                                  .eps = eps,
+                                  .matrix = matrix_at(panels, n_out, n_in, layout),
+                                  .bias = at<const float>(bias),
+                                  .out = at<float>(out),
+                                  .epilogue = epilogue,
+                                  .last_rows = last_rows,
+                                  .scratch = at<void>(scratch),
+                              },
+                              static_cast<size_t>(linear_worker_bytes(n_in)));
+}
+
+void append_linear(Tape& tape, uintptr_t x, uintptr_t panels, int64_t n_out, int64_t n_in,
+                   Layout layout, uintptr_t bias, uintptr_t out, uintptr_t scratch) {
+    tape.append<&linear>("linear",
+                         LinearArgs{
+                             .x = at<const float>(x),
+                             .matrix = matrix_at(panels, n_out, n_in, layout),
+                             .bias = at<const float>(bias),
+                             .out = at<float>(out),
+                             .scratch = at<void>(scratch),
+                         },
+                         static_cast<size_t>(linear_worker_bytes(n_in)));
+}
+
+void append_attention(Tape& tape, uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache,
+                      uintptr_t k_scales, uintptr_t v_scales, KvType kv, int64_t n_heads,
+                      int64_t n_kv_heads, int64_t head_dim, int64_t max_seq_len, uintptr_t q_norm,
+                      uintptr_t k_norm, float eps, uintptr_t cos, uintptr_t sin,
+                      int64_t rotary_half, int64_t window, float scale, uintptr_t scratch,
+                      uintptr_t out) {
+    tape.append<&attention>("attention",
+                            AttentionArgs{
+                                .qkv = at<const float>(qkv),
+                                .k_cache = at<void>(k_cache),
+                                .v_cache = at<void>(v_cache),
+                                .k_scales = at<float>(k_scales),
+                                .v_scales = at<float>(v_scales),
+                                .kv = kv,
+                                .n_heads = n_heads,
+                                .n_kv_heads = n_kv_heads,
+                                .head_dim = head_dim,
+                                .max_seq_len = max_seq_len,
+                                .q_norm = at<const float>(q_norm),
+                                .k_norm = at<const float>(k_norm),
+                                .eps = eps,
+                                .cos = at<const float>(cos),
+                                .sin = at<const float>(sin),
+                                .rotary_half = rotary_half,
+                                .window = window,
+                                .scale = scale,
+                                .scratch = at<float>(scratch),
+                                .out = at<float>(out),
+                            },
+                            sizeof(AttentionWork));
+}
+
+size_t run_tape(const Tape& tape, uintptr_t state) {
+    const nb::gil_scoped_release unlocked;
+    return tape.run(*at<const StepState>(state));
+}
+
+std::vector<int64_t> profile_tape(const Tape& tape, uintptr_t state) {
+    std::vector<int64_t> ns(tape.size());
+    const nb::gil_scoped_release unlocked;
+    ns.resize(tape.run(*at<const StepState>(state), ns.data()));
+    return ns;
+}
+
+std::vector<std::string> tape_names(const Tape& tape) {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < tape.size(); ++i) {
+        names.emplace_back(tape.name(i));
+    }
+    return names;
+}
+
 std::vector<std::string> supported_isas() {
     std::vector<std::string> names;
     for (int i = 0; supported_isa(i) != nullptr; ++i) {
@@ -113,14 +199,65 @@ std::vector<std::string> supported_isas() {
 }  // namespace soliton::bindings
 
 NB_MODULE(_native, module) {
+    // A tape that lives until the interpreter ends is no leak.
+    nb::set_leak_warnings(false);
+    namespace bindings = soliton::bindings;
+    using namespace nb::literals;
+
     module.attr("OK") = static_cast<int>(soliton::kOk);
     module.attr("BAD_LOGITS") = static_cast<int>(soliton::kBadLogits);
     module.attr("BAD_ADJUSTED") = static_cast<int>(soliton::kBadAdjusted);
     module.attr("BAD_ID") = static_cast<int>(soliton::kBadId);
     module.def("isa", [] { return soliton::cpu_kernels().isa; });
-    module.def("supported_isas", &soliton::bindings::supported_isas);
+    module.def("supported_isas", &bindings::supported_isas);
     module.def("select_isa", &soliton::select_isa);
-    module.def("rms_norm", &soliton::bindings::rms_norm);
-    module.def("add_rms_norm", &soliton::bindings::add_rms_norm);
-    module.def("sample", &soliton::bindings::sample);
+    module.def("sample", &bindings::sample);
+
+    module.def("set_threads", &soliton::set_threads, "count"_a, "pinned"_a = false);
+    module.def("threads", &soliton::threads);
+
+    nb::enum_<soliton::Layout>(module, "Layout")
+        .value("F32", soliton::Layout::kF32)
+        .value("BF16", soliton::Layout::kBf16)
+        .value("Q8", soliton::Layout::kQ8)
+        .value("Q4", soliton::Layout::kQ4);
+    nb::enum_<soliton::SourceType>(module, "SourceType")
+        .value("F32", soliton::SourceType::kF32)
+        .value("F16", soliton::SourceType::kF16)
+        .value("BF16", soliton::SourceType::kBf16);
+    module.def("pack", &bindings::pack, nb::kw_only(), "rows"_a, "source"_a, "n_in"_a, "layout"_a,
+               "panels"_a, "begin_panel"_a, "end_panel"_a);
+    nb::enum_<soliton::TableKind>(module, "TableKind")
+        .value("F32_ROWS", soliton::TableKind::kF32Rows)
+        .value("BF16_ROWS", soliton::TableKind::kBf16Rows)
+        .value("PANELS", soliton::TableKind::kPanels);
+    nb::enum_<soliton::Epilogue>(module, "Epilogue")
+        .value("NONE", soliton::Epilogue::kNone)
+        .value("SILU_GATE", soliton::Epilogue::kSiluGate);
+    nb::enum_<soliton::KvType>(module, "KvType")
+        .value("F32", soliton::KvType::kF32)
+        .value("BF16", soliton::KvType::kBf16)
+        .value("INT8", soliton::KvType::kInt8);
+    module.def("linear_scratch_bytes", &soliton::linear_scratch_bytes, "n_in"_a, "max_rows"_a);
+    module.def("attention_scratch_floats", &soliton::attention_scratch_floats, "n_heads"_a,
+               "head_dim"_a, "max_seq_len"_a);
+
+    // Ops are appended by keyword: addresses are easily mixed up.
+    nb::class_<soliton::Tape>(module, "Tape")
+        .def(nb::init<>())
+        .def("embed", &bindings::append_embed, nb::kw_only(), "table"_a, "kind"_a, "vocab_size"_a,
+             "dim"_a, "layout"_a, "out"_a)
+        .def("norm_linear", &bindings::append_norm_linear, nb::kw_only(), "residual_in"_a,
+             "branch"_a, "residual_out"_a, "norm"_a, "eps"_a, "panels"_a, "n_out"_a, "n_in"_a,
+             "layout"_a, "bias"_a, "out"_a, "epilogue"_a, "last_rows"_a, "scratch"_a)
+        .def("linear", &bindings::append_linear, nb::kw_only(), "x"_a, "panels"_a, "n_out"_a,
+             "n_in"_a, "layout"_a, "bias"_a, "out"_a, "scratch"_a)
+        .def("attention", &bindings::append_attention, nb::kw_only(), "qkv"_a, "k_cache"_a,
+             "v_cache"_a, "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a,
+             "head_dim"_a, "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a,
+             "rotary_half"_a, "window"_a, "scale"_a, "scratch"_a, "out"_a)
+        .def("run", &bindings::run_tape, "state"_a)
+        .def("profile", &bindings::profile_tape, "state"_a)
+        .def("names", &bindings::tape_names)
+        .def("__len__", &soliton::Tape::size);
 }

@@ -5,31 +5,121 @@
 // vocabulary, rows tokens.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace soliton {
 
-// Elements of x, weight, out and residual are float, or bfloat16 as uint16_t bit patterns.
-struct RmsNormArgs {
-    const void* x;       // (rows, dim)
-    const void* weight;  // (dim,)
-    void* out;           // (rows, dim), may be x
-    int64_t rows;
-    int64_t dim;
-    float eps;
-    bool is_bfloat16;
+// ---- The decoder's ops: appended to a tape, run by every thread of the pool at once. ----
+
+struct Worker;  // pool.h
+
+// What differs from one pass to the next, as one array of int64. engine/step.py writes it; abort
+// may be written by another thread while ops run.
+struct StepState {
+    int64_t pos;     // of row 0
+    int64_t n_rows;  // the rows that the ops work on
+    int64_t abort;   // not 0: end before the next op
+    int64_t reserved[5];
+    __extension__ int64_t token_ids[];  // (n_rows,)
 };
 
-struct AddRmsNormArgs {
-    void* residual;      // (rows, dim), receives residual + x
-    const void* x;       // (rows, dim)
-    const void* weight;  // (dim,)
-    void* out;           // (rows, dim), the norm of the residual as stored
-    int64_t rows;
-    int64_t dim;
-    float eps;
-    bool is_bfloat16;
+// How the weights of a matrix lie in memory: layout.h.
+enum class Layout : int32_t { kF32, kBf16, kQ8, kQ4 };
+
+// W (n_out, n_in) of y = W x, in panels.
+struct Matrix {
+    const void* panels;
+    int64_t n_out;
+    int64_t n_in;
+    Layout layout;
 };
+
+enum class TableKind : int32_t {
+    kF32Rows,   // float (V, dim)
+    kBf16Rows,  // bfloat16 as uint16_t (V, dim)
+    kPanels,    // a Matrix (V, dim)
+};
+
+// out = the rows of the table that the token ids name.
+struct EmbedArgs {
+    const void* table;  // rows or panels
+    TableKind kind;
+    Matrix matrix;  // of kPanels
+    int64_t dim;
+    float* out;  // (rows, dim)
+};
+
+enum class Epilogue : int32_t {
+    kNone,
+    kSiluGate,  // of a matrix of gate and up panels: silu(gate) * up
+};
+
+// x = residual_in + branch, kept in residual_out; out = W rms_norm(x) + bias, then the epilogue.
+struct NormLinearArgs {
+    const float* residual_in;  // (rows, n_in)
+    const float* branch;       // (rows, n_in) or null: nothing is added
+    float* residual_out;       // (rows, n_in), may be residual_in only when branch is null
+    const float* norm;         // (n_in,)
+    float eps;
+    Matrix matrix;
+    const float* bias;  // (n_out,) or null
+    float* out;         // (rows, n_out); with kSiluGate (rows, n_out / 2)
+    Epilogue epilogue;
+    int64_t last_rows;  // 0: all rows; n: out has the last n rows alone
+    void* scratch;      // shared by all threads, linear_scratch_bytes()
+};
+
+// out = W x + bias.
+struct LinearArgs {
+    const float* x;  // (rows, n_in)
+    Matrix matrix;
+    const float* bias;  // (n_out,) or null
+    float* out;         // (rows, n_out)
+    void* scratch;      // shared by all threads, linear_scratch_bytes()
+};
+
+enum class KvType : int32_t { kF32, kBf16, kInt8 };
+
+// Norm per head and RoPE of q and k, K and V into the caches at pos and up, then causal attention.
+struct AttentionArgs {
+    const float* qkv;  // (rows, (n_heads + 2 n_kv_heads) head_dim)
+    void* k_cache;     // (n_kv_heads, max_seq_len, head_dim) of kv
+    void* v_cache;     // the same
+    float* k_scales;   // kInt8: (n_kv_heads, max_seq_len), otherwise null
+    float* v_scales;   // the same
+    KvType kv;
+    int64_t n_heads;
+    int64_t n_kv_heads;
+    int64_t head_dim;
+    int64_t max_seq_len;
+    const float* q_norm;  // (head_dim,) or null: no norm
+    const float* k_norm;  // the same
+    float eps;
+    const float* cos;  // (max_seq_len, rotary_half)
+    const float* sin;  // the same
+    int64_t rotary_half;
+    int64_t window;  // keys that a query sees, itself included; 0: all
+    float scale;
+    float* scratch;  // shared by all threads, attention_scratch_floats()
+    float* out;      // (rows, n_heads head_dim)
+};
+
+void embed(const EmbedArgs& args, const StepState& state, Worker& worker);
+void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker);
+void linear(const LinearArgs& args, const StepState& state, Worker& worker);
+void attention(const AttentionArgs& args, const StepState& state, Worker& worker);
+
+// How large the scratch of NormLinearArgs and LinearArgs must be for up to max_rows rows.
+int64_t linear_scratch_bytes(int64_t n_in, int64_t max_rows);
+
+// How large Worker::scratch must be for them.
+int64_t linear_worker_bytes(int64_t n_in);
+
+// How large AttentionArgs::scratch must be.
+int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_seq_len);
+
+// ---- Ops that are called directly. ----
 
 struct SampleArgs {
     const float* logits;  // (V,), left as they are

@@ -6,6 +6,7 @@ engine = Engine.load("engine/default_model")
 engine.generator.begin_stream_ex(engine.tokenizer.encode("Once upon a time"))
 """
 
+from .abort import AbortFlag
 from .chat import ROLES
 from .config import ModelConfig
 from .description import ModelDescription, describe
@@ -27,6 +28,7 @@ from .tokenizer import Tokenizer
 __all__ = [
     "DEFAULT_MODEL",
     "ROLES",
+    "AbortFlag",
     "ChatTemplate",
     "ContextLengthError",
     "Engine",

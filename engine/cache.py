@@ -6,31 +6,20 @@ computed: `model.py` writes K/V at positions `length` and up, then appends the i
 
 from collections.abc import Sequence
 
-import torch
-
 from .config import ModelConfig
+from .ops import Array, Ops
 
 
 class KVCache:
-    """K and V of one sequence: each (n_layers, n_kv_heads, max_seq_len, head_dim)."""
+    """K and V of one sequence."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        *,
-        max_seq_len: int,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
+    def __init__(self, config: ModelConfig, ops: Ops, *, max_seq_len: int) -> None:
         shape = (config.n_layers, config.n_kv_heads, max_seq_len, config.head_dim)
-        self.k = torch.zeros(shape, device=device, dtype=dtype)
-        self.v = torch.zeros(shape, device=device, dtype=dtype)
+        k, v = ops.zeros(shape, ops.kv_dtype), ops.zeros(shape, ops.kv_dtype)
+        self.layers: tuple[tuple[Array, Array], ...] = tuple(zip(k, v, strict=True))
+        """Per layer K and V, each (n_kv_heads, max_seq_len, head_dim)."""
         self.max_seq_len = max_seq_len
         self.token_ids: list[int] = []
-        # One view per layer, made once: indexing a tensor costs a microsecond per decode step.
-        self.layers: tuple[tuple[torch.Tensor, torch.Tensor], ...] = tuple(
-            (self.k[index], self.v[index]) for index in range(config.n_layers)
-        )
 
     @property
     def length(self) -> int:

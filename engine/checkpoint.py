@@ -1,7 +1,8 @@
 """What the safetensors files of a model directory hold, from their headers alone.
 
 Owns the file format and its checks: every tensor's file, dtype, shape and byte range is verified
-before a byte of data is read or allocated. Knows no model. Pickle files are never opened.
+before a byte of data is read or allocated; then `stored_values` shows the data of one tensor. Knows
+no model. Pickle files are never opened.
 """
 
 import math
@@ -10,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from .errors import ModelLoadError
 from .json_file import JsonObject, parse_json_object
@@ -23,6 +27,8 @@ _ELEMENT_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2,
     "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
+# numpy has no bfloat16: its bit patterns are read.
+_NUMPY_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class StoredTensor:
     dtype: str
     shape: tuple[int, ...]
     n_bytes: int
+    begin: int  # where in the file its data are
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +69,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def read_header(file: Path) -> dict[str, StoredTensor]:
     """The tensors of one safetensors file; the header must account for every byte of the file."""
-    header, data_bytes = _raw_header(file)
+    header, data_begin, data_bytes = _raw_header(file)
     header.pop("__metadata__", None)
     tensors: dict[str, StoredTensor] = {}
     ranges: list[tuple[int, int, str]] = []
     for name, entry in header.items():
-        tensor, begin = _tensor(file, name, entry)
-        tensors[name] = tensor
+        tensor = tensors[name] = _tensor(file, name, entry, data_begin)
+        begin = tensor.begin - data_begin
         ranges.append((begin, begin + tensor.n_bytes, name))
     position = 0
     for begin, end, name in sorted(ranges):
@@ -85,8 +92,24 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _raw_header(file: Path) -> tuple[dict[str, Any], int]:
-    """The parsed header and the number of bytes behind it."""
+def stored_values(tensor: StoredTensor) -> npt.NDArray[Any]:
+    """The data of an F32, F16 or BF16 tensor, the latter as uint16 bit patterns.
+
+    The file is mapped, not read: its pages come in when they are looked at. Raises ModelLoadError.
+    """
+    dtype = np.dtype(_NUMPY_DTYPES[tensor.dtype])
+    try:
+        mapped = np.memmap(
+            tensor.file, dtype=dtype, mode="r", offset=tensor.begin, shape=tensor.shape
+        )
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(f"{tensor.file}: {tensor.name}: {error}") from error
+    # A header may have any length, so the data may begin at an odd address.
+    return np.require(np.asarray(mapped), requirements=["C", "ALIGNED"])
+
+
+def _raw_header(file: Path) -> tuple[dict[str, Any], int, int]:
+    """The parsed header, and where the data behind it begin and how many bytes they are."""
     try:
         if not file.is_file():
             reason = "is not a regular file" if file.exists() else "does not exist"
@@ -105,11 +128,12 @@ def _raw_header(file: Path) -> tuple[dict[str, Any], int]:
             data = stream.read(header_bytes)
     except OSError as error:
         raise ModelLoadError(f"{file}: {error.strerror or error}") from error
-    return parse_json_object(data, f"{file}: header"), size - 8 - header_bytes
+    data_begin = 8 + header_bytes
+    return parse_json_object(data, f"{file}: header"), data_begin, size - data_begin
 
 
-def _tensor(file: Path, name: str, entry: object) -> tuple[StoredTensor, int]:
-    """The described tensor and where its data begin."""
+def _tensor(file: Path, name: str, entry: object, data_begin: int) -> StoredTensor:
+    """The described tensor of a file whose data begin at `data_begin`."""
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise ModelLoadError(
             f"{file}: {name}: must have dtype, shape and data_offsets, and no more"
@@ -127,7 +151,7 @@ def _tensor(file: Path, name: str, entry: object) -> tuple[StoredTensor, int]:
             f"{file}: {name}: {dtype} of shape {shape} needs {n_bytes} bytes, "
             f"data_offsets give {offsets[1] - offsets[0]}"
         )
-    return StoredTensor(file, name, dtype, tuple(shape), n_bytes), offsets[0]
+    return StoredTensor(file, name, dtype, tuple(shape), n_bytes, data_begin + offsets[0])
 
 
 def _naturals(value: object) -> bool:

@@ -11,11 +11,10 @@ from pathlib import Path
 from .checkpoint import read_checkpoint
 from .config import ModelConfig
 from .families import model_config
+from .layout import element_bytes, kv_dtype, stored_format
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
-from .weights import check_tensors
-
-ELEMENT_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+from .weights import check_tensors, matrix_dtypes, weight_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +28,19 @@ class ModelDescription:
     n_files: int  # safetensors files
     n_tokens: int  # ids that the tokenizer uses
     has_chat_template: bool
+    default_format: str  # what the CPU holds the weights in, unless told otherwise
 
-    def weight_bytes(self, dtype: str) -> int:
-        """Bytes of the loaded weights; `dtype` is a key of ELEMENT_BYTES."""
-        return self.n_params * ELEMENT_BYTES[dtype]
+    def weight_bytes(self, format_: str) -> int:
+        """Bytes of the weights, loaded in `format_` (a dtype, 8bit or 4bit)."""
+        return weight_bytes(self.config, format_)
 
-    def kv_bytes(self, n_tokens: int, dtype: str) -> int:
-        """Bytes of the KV cache for a context of `n_tokens`."""
-        return n_tokens * self.config.kv_bytes_per_token(ELEMENT_BYTES[dtype])
+    def kv_bytes(self, n_tokens: int, format_: str) -> int:
+        """Bytes of the KV cache beside such weights for a context of `n_tokens`."""
+        return n_tokens * self.config.kv_bytes_per_token(element_bytes(kv_dtype(format_)))
 
-    def memory_bytes(self, n_tokens: int, dtype: str) -> int:
+    def memory_bytes(self, n_tokens: int, format_: str) -> int:
         """Weights and KV cache together; working memory comes on top (tens of megabytes)."""
-        return self.weight_bytes(dtype) + self.kv_bytes(n_tokens, dtype)
+        return self.weight_bytes(format_) + self.kv_bytes(n_tokens, format_)
 
 
 def describe(path: str | Path) -> ModelDescription:
@@ -59,4 +59,5 @@ def describe(path: str | Path) -> ModelDescription:
         n_files=len({tensor.file for tensor in tensors.values()}),
         n_tokens=Tokenizer.load(path, config.vocab_size).vocab_size,
         has_chat_template=ChatTemplate.load(path) is not None,
+        default_format=stored_format(matrix_dtypes(tensors)),
     )

@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from .cache import KVCache
 from .chat import encode_chat
-from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoint import StoredTensor, read_checkpoint
 from .config import ModelConfig
 from .errors import ModelLoadError, TemplateError
 from .families import model_config
 from .generation_config import read_generation_config
 from .generator import StreamingGenerator
-from .memory import available_bytes, check_weights_fit, context_length
+from .layout import element_bytes
+from .memory import check_weights_fit, context_length
 from .model import Model
+from .ops import Ops, open_ops
 from .sampling import SamplingSettings
 from .template import ChatTemplate
+from .threads import threads_for
 from .tokenizer import Tokenizer
-from .weights import load_weights
+from .weights import check_tensors, load_weights, matrix_dtypes, weight_bytes
 
 DEFAULT_MODEL = Path(__file__).parent / "default_model"
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ class Engine:
     default_settings: SamplingSettings  # of generation_config.json; neutral where it is silent
     eos_token_ids: tuple[int, ...]
     created: int  # when config.json was written, in seconds since 1970
-    fingerprint: str  # changes with the weights, the tokenizer, the dtype and the kind of device
+    fingerprint: str  # changes with the weights, their format, the tokenizer and what computes
 
     @classmethod
     def load(
@@ -54,45 +54,48 @@ class Engine:
         dtype: str = "auto",
         max_seq_len: int | None = None,
         *,
-        on_progress: Callable[[int, int], None] | None = None,
+        quantize: str = "none",
         n_threads: int | None = None,
+        require_native: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> "Engine":
         """Loads a Hugging Face directory of the Llama family.
 
         `device`: "auto" (CUDA where torch has it), "cpu", "cuda" or "cuda:N". `dtype`: "auto"
-        (float32 on the CPU, bfloat16 on CUDA), "float32", "bfloat16" or "float16". `max_seq_len`
-        None: the model's own, at most 8192 and what fits into memory. `on_progress` gets (bytes
-        read, bytes in all). `n_threads`: threads of torch's CPU operations, for the whole process.
+        (bfloat16 on CUDA; on the CPU as stored, without loss), "float32", "bfloat16" or, with
+        torch, "float16". `quantize`: "none", "8bit" or "4bit", on the CPU. `max_seq_len` None: the
+        model's own, at most 8192 and what fits into memory. `n_threads`: of the CPU, for the whole
+        process; None: all cores, one for a very small model. `require_native`: refuse to compute
+        on the CPU with torch. `on_progress` gets (bytes read, bytes in all).
 
         Raises ModelLoadError with one line that names file, tensor or key, and reason.
         """
         path = _directory(path)
-        torch_device = _device(device)
-        torch_dtype = _dtype(dtype, torch_device)
-        if n_threads is not None:
-            if n_threads < 1:
-                raise ModelLoadError(f"n_threads: must be 1 or more, not {n_threads}")
-            torch.set_num_threads(n_threads)
         # The cheap checks come first: a wrong tokenizer is told before gigabytes are read.
         config = model_config(path)
         generation = read_generation_config(path, config.vocab_size)
         tokenizer = Tokenizer.load(path, config.vocab_size)
         template = ChatTemplate.load(path)
-        fingerprint = _fingerprint(path, read_checkpoint(path), torch_dtype, torch_device)
-        element_bytes = torch_dtype.itemsize
-        available = available_bytes(torch_device)
-        check_weights_fit(config, element_bytes=element_bytes, available=available)
-        weights = load_weights(
-            path, config, device=torch_device, dtype=torch_dtype, on_progress=on_progress
+        tensors = check_tensors(read_checkpoint(path), config)
+        ops = open_ops(
+            device=device,
+            dtype=dtype,
+            quantize=quantize,
+            stored_dtypes=matrix_dtypes(tensors),
+            n_threads=threads_for(config.n_params) if n_threads is None else n_threads,
+            require_native=require_native,
         )
+        check_weights_fit(weight_bytes(config, ops.format), ops.available_bytes())
+        fingerprint = _fingerprint(path, tensors, ops)
+        weights = load_weights(tensors, config, ops, on_progress=on_progress)
         length = context_length(
             config,
             max_seq_len,
-            element_bytes=element_bytes,
-            available=available_bytes(torch_device),
+            element_bytes=element_bytes(ops.kv_dtype),
+            available=ops.available_bytes(),
         )
-        model = Model(weights, config, device=torch_device, dtype=torch_dtype, max_seq_len=length)
-        cache = KVCache(config, max_seq_len=length, device=torch_device, dtype=torch_dtype)
+        model = Model(weights, config, ops, max_seq_len=length)
+        cache = KVCache(config, ops, max_seq_len=length)
         eos_token_ids = generation.eos_token_ids or config.eos_token_ids or tokenizer.eos_token_ids
         return cls(
             model_id=_model_id(path),
@@ -132,43 +135,20 @@ def _directory(path: str | Path) -> Path:
     return path
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not (kind == "cuda" and index.isdecimal())):
-        raise ModelLoadError(f"device: must be auto, cpu, cuda or cuda:N, not {name!r}")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ModelLoadError(f"device: {name}: torch finds no CUDA device")
-    if index and int(index) >= torch.cuda.device_count():
-        raise ModelLoadError(f"device: {name}: torch finds {torch.cuda.device_count()} devices")
-    return torch.device(name)
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if name not in _DTYPES:
-        raise ModelLoadError(f"dtype: must be auto, {', '.join(_DTYPES)}, not {name!r}")
-    return _DTYPES[name]
-
-
 def _model_id(path: Path) -> str:
     resolved = path.resolve()
     return "soliton-default" if resolved == DEFAULT_MODEL.resolve() else resolved.name
 
 
-def _fingerprint(
-    path: Path, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device
-) -> str:
+def _fingerprint(path: Path, tensors: Mapping[str, StoredTensor], ops: Ops) -> str:
     """Twelve digits that differ when the same request may get another answer.
 
     Of the files' contents only tokenizer.json is read; the weights count by header, size and time.
     """
-    digest = hashlib.sha256(f"{dtype} {device.type} {torch.__version__}".encode())
-    for name, tensor in sorted(checkpoint.tensors.items()):
+    digest = hashlib.sha256(f"{ops.format} {ops.kv_dtype} {ops.name}".encode())
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
-    for file in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
+    for file in sorted({tensor.file for tensor in tensors.values()}):
         stat = file.stat()
         digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode())
     digest.update((path / "config.json").read_bytes())

@@ -9,17 +9,29 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
+from .abort import AbortFlag
 from .cache import KVCache
 from .errors import ContextLengthError, InvalidInputError, NumericsError
-from .model import AbortFlag, Model
-from .ops import SampleResult
+from .model import Model
 from .result import Prefill, StreamResult, TokenRecord, TopToken
+from .sample import SampleResult
 from .sampling import Sampler, SamplingSettings
 from .text import TextStream
+
+
+@runtime_checkable
+class IdArray(Protocol):
+    """An array of token ids: numpy's, or a tensor of torch."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+    def tolist(self) -> Any: ...
 
 
 class Vocabulary(Protocol):
@@ -35,7 +47,7 @@ class _Held:
     """A sampled token that waits for its text to become safe."""
 
     record: TokenRecord
-    logits: torch.Tensor | None
+    logits: npt.NDArray[np.float32] | None
 
 
 class _Stream:
@@ -86,7 +98,7 @@ class StreamingGenerator:
         self._cache = cache
         self._vocabulary = vocabulary
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._sampler_work = torch.empty(model.config.vocab_size, dtype=torch.float32)
+        self._sampler_work = np.empty(model.config.vocab_size, dtype=np.float32)
         self._stream: _Stream | None = None
         self.n_prompt_tokens = 0
         self.n_cached_tokens = 0
@@ -98,7 +110,7 @@ class StreamingGenerator:
 
     def begin_stream_ex(
         self,
-        input_ids: Sequence[int] | torch.Tensor,
+        input_ids: Sequence[int] | IdArray,
         settings: SamplingSettings | None = None,
         *,
         max_new_tokens: int | None = None,
@@ -114,11 +126,11 @@ class StreamingGenerator:
     ) -> Prefill:
         """Prefill all of the prompt but its last token and make ready to stream.
 
-        `input_ids`: (n,) ids or a (1, n) tensor, 1 <= n < max_seq_len. `max_new_tokens` None: up to
-        the end of the context. `stop` strings end the text before them. `stop_token_ids` None: the
-        model's own; `ignore_eos` removes the model's own. `abort` is looked at in prefill and
-        before every token. `on_progress(done, total)` is called per prefilled chunk; `total` counts
-        the prompt tokens that were not cached.
+        `input_ids`: n ids, or an array (n,) or (1, n), 1 <= n < max_seq_len. `max_new_tokens` None:
+        up to the end of the context. `stop` strings end the text before them. `stop_token_ids`
+        None: the model's own; `ignore_eos` removes the model's own. `abort` is looked at in prefill
+        and before every token. `on_progress(done, total)` is called per prefilled chunk; `total`
+        counts the prompt tokens that were not cached.
 
         Raises InvalidInputError (and its subclass ContextLengthError) before any work.
         """
@@ -127,7 +139,6 @@ class StreamingGenerator:
         self._check_options(max_new_tokens, stop, stop_token_ids, return_top_tokens)
         sampler = Sampler(
             settings or SamplingSettings(),
-            self._model.ops,
             prompt_ids=token_ids,
             work=self._sampler_work,
             n_top=return_top_tokens,
@@ -179,16 +190,15 @@ class StreamingGenerator:
         chunk = stream.text.release()
         return _result(stream, chunk, _take_released(stream))
 
-    def _checked_prompt(self, input_ids: Sequence[int] | torch.Tensor) -> list[int]:
-        if isinstance(input_ids, torch.Tensor):
-            if input_ids.ndim == 2 and input_ids.shape[0] == 1:
-                input_ids = input_ids[0]
-            if input_ids.ndim != 1:
+    def _checked_prompt(self, input_ids: Sequence[int] | IdArray) -> list[int]:
+        if isinstance(input_ids, IdArray):
+            shape = tuple(input_ids.shape)
+            if len(shape) != 1 and (len(shape) != 2 or shape[0] != 1):
                 raise InvalidInputError(
-                    f"the prompt must have shape (n,) or (1, n), not {tuple(input_ids.shape)}",
-                    param="prompt",
+                    f"the prompt must have shape (n,) or (1, n), not {shape}", param="prompt"
                 )
-            token_ids: list[int] = input_ids.tolist()
+            values = input_ids.tolist()
+            token_ids: list[int] = values[0] if len(shape) == 2 else values
         else:
             token_ids = list(input_ids)
         if not token_ids:
@@ -272,7 +282,7 @@ class StreamingGenerator:
         shown = b"" if sampled.token_id in stream.stop_token_ids else self._shown(stream, sampled)
         span = stream.text.push(shown)
         record = self._record(sampled, shown, span)
-        return _Held(record, logits.clone() if stream.return_logits else None)
+        return _Held(record, logits.copy() if stream.return_logits else None)
 
     def _shown(self, stream: _Stream, sampled: SampleResult) -> bytes:
         if self._vocabulary.is_special(sampled.token_id) and not stream.decode_special_tokens:
@@ -357,5 +367,5 @@ def _result(
         dropped=tuple(held.record for held in dropped),
         dropped_text=dropped_text,
         probs=tuple(token.p_sampled for token in tokens) if stream.return_probabilities else None,
-        logits=torch.stack(rows) if rows else None,
+        logits=np.stack(rows) if rows else None,
     )

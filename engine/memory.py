@@ -1,11 +1,9 @@
-"""How much memory a device has left, and how long a context fits into it.
+"""How much memory this machine has left, and how long a context fits into it.
 
-Owns the default context length and the arithmetic of its memory. Knows no tensor.
+Owns the default context length and the arithmetic of its memory. Knows no tensor and no device.
 """
 
 from pathlib import Path
-
-import torch
 
 from .config import ModelConfig
 from .errors import ModelLoadError
@@ -44,9 +42,8 @@ def context_length(
     return wanted
 
 
-def check_weights_fit(config: ModelConfig, *, element_bytes: int, available: int | None) -> None:
+def check_weights_fit(needed: int, available: int | None) -> None:
     """Raises ModelLoadError with the figures when the weights alone exceed the free memory."""
-    needed = config.n_params * element_bytes
     if available is not None and needed > available:
         raise ModelLoadError(
             f"not enough memory: the weights need {needed / 1e9:.2f} GB, "
@@ -54,10 +51,8 @@ def check_weights_fit(config: ModelConfig, *, element_bytes: int, available: int
         )
 
 
-def available_bytes(device: torch.device) -> int | None:
-    """Bytes that can be allocated on `device` now; None where the system does not say."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+def host_bytes() -> int | None:
+    """Bytes that can be allocated now; None where the system does not say."""
     known = [bytes_ for bytes_ in (_machine_bytes(), _container_bytes()) if bytes_ is not None]
     return min(known, default=None)
 

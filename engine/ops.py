@@ -1,181 +1,179 @@
-"""The only door to the native kernels: one typed method per op, the implementation chosen once per
-device.
+"""The ops of the decoder, as the model sees them, and who runs them.
 
-Owns the choice between native code and `ops_ref`, and the argument checks that the kernels rely on.
-Knows nothing of models. Every op writes into `out` or in place and returns None, except `sample`.
-What each op computes stands in `ops_ref`.
+Owns the interface: memory, weights and recorded passes of one device. Two implementations stand
+behind it: `native_ops.py` (CPU) and `torch_ops.py` (CUDA, or a CPU that native code was not built
+for). What each op computes stands in `ops_ref.py`. Knows nothing of models.
+
+An op is recorded once and runs in every pass after that, on the same memory: what differs from
+pass to pass is in the step state.
 """
 
 import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
-from . import ops_ref
-from .ops_ref import SampleRequest, SampleResult
-
-try:
-    from . import _native
-except ImportError as error:  # no build for this interpreter: the reference path serves
-    _NATIVE_MISSING = str(error)
-else:
-    _NATIVE_MISSING = ""
-
-__all__ = ["Ops", "SampleRequest", "SampleResult"]
+from . import native
+from .errors import ModelLoadError
+from .layout import chosen_format, stored_format
+from .step import StepState
 
 logger = logging.getLogger(__name__)
 
-_NATIVE_DTYPES = (torch.float32, torch.bfloat16)
+# Memory of a device, and a matrix in its execution format. Only the ops that made them look inside.
+Array = Any
+Matrix = Any
+# A tensor as a checkpoint stores it, row by row: float32, float16, or bfloat16 as uint16.
+Stored = npt.NDArray[Any]
 
 
-class Ops:
-    """The ops of one device: native kernels where there are any, else `ops_ref`.
+class NotFiniteError(ValueError):
+    """A weight is NaN or infinite: at this index of the parts, one below the other."""
 
-    Native today: rms_norm and add_rms_norm on the CPU in float32 and bfloat16, and sample (which
-    always runs on the CPU). Without the native module one warning is logged and the reference
-    serves; `require_native` raises ImportError instead.
+    def __init__(self, index: tuple[int, ...]) -> None:
+        super().__init__(f"not finite at {list(index)}")
+        self.index = index
+
+
+class Program(Protocol):
+    """One pass of the decoder: ops in the order in which they were recorded.
+
+    Buffers hold as many rows as a pass may have; an op works on the first `state.n_rows` of them.
     """
 
-    embed = staticmethod(ops_ref.embed)
-    linear = staticmethod(ops_ref.linear)
-    head_norm_rope = staticmethod(ops_ref.head_norm_rope)
-    kv_write = staticmethod(ops_ref.kv_write)
-    attention = staticmethod(ops_ref.attention)
-    silu_mul = staticmethod(ops_ref.silu_mul)
-    add = staticmethod(ops_ref.add)
-    logits = staticmethod(ops_ref.logits)
+    def embed(self, table: Matrix, *, out: Array) -> None:
+        """Rows of `table` (V, dim) named by the token ids, into `out` (rows, dim)."""
 
-    def __init__(self, device: torch.device | str, *, require_native: bool = False) -> None:
-        if _NATIVE_MISSING:
-            if require_native:
-                raise ImportError(f"engine._native cannot be imported: {_NATIVE_MISSING}")
-            logger.warning("native kernels missing, using torch instead: %s", _NATIVE_MISSING)
-        self.device = torch.device(device)
-        self._native_sample = not _NATIVE_MISSING
-        self._native_norm = self._native_sample and self.device.type == "cpu"
-
-    def rms_norm(self, x: Tensor, weight: Tensor, *, eps: float, out: Tensor) -> None:
-        """x / sqrt(mean(x^2) + eps) * weight per row: x, out (rows, dim), weight (dim,); `out` may
-        be `x`.
-        """
-        if not self._native_norm or x.dtype not in _NATIVE_DTYPES:
-            ops_ref.rms_norm(x, weight, eps=eps, out=out)
-            return
-        rows, dim = _matrix_shape("x", x)
-        _check("x", x, (rows, dim), x.dtype)
-        _check("weight", weight, (dim,), x.dtype)
-        _check("out", out, (rows, dim), x.dtype)
-        _native.rms_norm(
-            x.data_ptr(),
-            weight.data_ptr(),
-            out.data_ptr(),
-            rows,
-            dim,
-            eps,
-            x.dtype is torch.bfloat16,
-        )
-
-    def add_rms_norm(
-        self, residual: Tensor, x: Tensor, weight: Tensor, *, eps: float, out: Tensor
+    def norm_linear(
+        self,
+        residual: Array,
+        matrix: Matrix,
+        *,
+        norm: Array,
+        eps: float,
+        out: Array,
+        branch: Array | None = None,
+        residual_out: Array | None = None,
+        bias: Array | None = None,
+        gated: bool = False,
     ) -> None:
-        """residual += x, then rms_norm of it: residual, x, out (rows, dim), weight (dim,); `out` is
-        not `residual`.
+        """x = residual + branch, kept in `residual_out`; out = matrix times RMSNorm(x), plus bias.
+
+        residual, branch, residual_out (rows, n_in). `gated`: the matrix has gate and up rows, and
+        out (rows, n_out / 2) = silu(gate) * up. `branch` comes with a `residual_out` that is not
+        `residual`.
         """
-        if not self._native_norm or residual.dtype not in _NATIVE_DTYPES:
-            ops_ref.add_rms_norm(residual, x, weight, eps=eps, out=out)
-            return
-        rows, dim = _matrix_shape("residual", residual)
-        dtype = residual.dtype
-        _check("residual", residual, (rows, dim), dtype)
-        _check("x", x, (rows, dim), dtype)
-        _check("weight", weight, (dim,), dtype)
-        _check("out", out, (rows, dim), dtype)
-        _native.add_rms_norm(
-            residual.data_ptr(),
-            x.data_ptr(),
-            weight.data_ptr(),
-            out.data_ptr(),
-            rows,
-            dim,
-            eps,
-            dtype is torch.bfloat16,
-        )
 
-    def sample(self, logits: Tensor, request: SampleRequest, *, work: Tensor) -> SampleResult:
-        """Draw one token from `logits` float32 (V,) of any device; `work` float32 (V,) on the CPU
-        is overwritten.
+    def attention(
+        self,
+        qkv: Array,
+        k_cache: Array,
+        v_cache: Array,
+        *,
+        n_heads: int,
+        q_norm: Array | None,
+        k_norm: Array | None,
+        eps: float,
+        cos: Array,
+        sin: Array,
+        window: int,
+        scale: float,
+        out: Array,
+    ) -> None:
+        """Optional RMSNorm per head, RoPE, K and V into the caches, then causal attention.
 
-        See `ops_ref.sample` for the order of the steps. Raises NumericsError for logits nothing can
-        be drawn from, ValueError for arguments that do not fit.
+        qkv (rows, (n_heads + 2 * n_kv_heads) * head_dim); caches (n_kv_heads, max_seq_len,
+        head_dim); cos, sin (max_seq_len, rotary_dim / 2); out (rows, n_heads * head_dim).
         """
-        logits = logits.cpu()
-        vocab_size = logits.numel()
-        _check("logits", logits, (vocab_size,), torch.float32)
-        _check("work", work, (vocab_size,), torch.float32)
-        if not vocab_size:
-            raise ValueError("logits: expected at least one, got none")
-        _check_request(request)
-        if not self._native_sample:
-            return ops_ref.sample(logits, request, work=work)
-        return _native_sample(logits, request, work)
+
+    def linear(self, x: Array, matrix: Matrix, *, bias: Array | None, out: Array) -> None:
+        """out (rows, n_out) = matrix times x (rows, n_in), plus bias."""
+
+    def run(self, state: StepState) -> bool:
+        """All ops, for the ids of `state`. False: it was aborted in between."""
+        ...
 
 
-def _native_sample(logits: Tensor, request: SampleRequest, work: Tensor) -> SampleResult:
-    status, token_id, p_raw, p_sampled, logprob_raw, top_ids, top_logprobs, top_p = _native.sample(
-        logits.data_ptr(),
-        work.data_ptr(),
-        logits.numel(),
-        request.temperature,
-        request.top_k,
-        request.top_p,
-        request.min_p,
-        request.u,
-        request.repetition_penalty,
-        request.repetition_ids.data_ptr(),
-        request.repetition_ids.numel(),
-        request.delta_ids.data_ptr(),
-        request.deltas.data_ptr(),
-        request.delta_ids.numel(),
-        request.n_top,
-    )
-    if status == _native.BAD_ID:
-        raise ValueError(
-            f"repetition_ids or delta_ids: token {token_id}, allowed: 0 to {logits.numel() - 1}"
-        )
-    if status != _native.OK:
-        # Word the error where the reference does: these find the same token and raise.
-        ops_ref.check_finite(logits, ops_ref.RAW_LOGITS)
-        ops_ref.check_finite(work, ops_ref.ADJUSTED_LOGITS)
-    return SampleResult(
-        token_id=token_id,
-        p_raw=p_raw,
-        p_sampled=p_sampled,
-        logprob_raw=logprob_raw,
-        top_ids=tuple(top_ids),
-        top_logprobs_raw=tuple(top_logprobs),
-        top_p_sampled=tuple(top_p),
-    )
+class Ops(Protocol):
+    """Memory and programs of one device."""
+
+    format: str
+    """What matrices are held in, as `layout.py` names it."""
+    activation_dtype: str
+    kv_dtype: str
+    name: str
+    """What the numbers depend on beside format and weights: device, library, instruction set."""
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Array: ...
+
+    def vector(self, parts: Sequence[Stored]) -> Array:
+        """A norm or bias: the parts (n,) one after the other. Raises NotFiniteError."""
+        ...
+
+    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> Matrix:
+        """The parts (n_out, n_in) one below the other; `gated`: they are gate and up.
+
+        Raises NotFiniteError.
+        """
+        ...
+
+    def table(self, values: npt.NDArray[np.float32]) -> Array:
+        """float32 values of a computed table."""
+        ...
+
+    def to_host(self, array: Array) -> npt.NDArray[np.float32]:
+        """A float32 array as numpy sees it; the same memory where that is possible."""
+        ...
+
+    def program(self, max_rows: int) -> Program: ...
+
+    def available_bytes(self) -> int | None:
+        """Bytes that can be allocated now; None where the system does not say."""
+        ...
 
 
-def _matrix_shape(name: str, tensor: Tensor) -> tuple[int, int]:
-    if tensor.dim() != 2 or tensor.shape[1] == 0:
-        raise ValueError(f"{name}: expected shape (rows, dim), got {tuple(tensor.shape)}")
-    return tensor.shape[0], tensor.shape[1]
+def open_ops(
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    quantize: str = "none",
+    stored_dtypes: Iterable[str] = ("F32",),
+    n_threads: int | None = None,
+    require_native: bool = False,
+) -> Ops:
+    """The ops of `device`, for weights in the format that `dtype` and `quantize` ask for.
+
+    torch is imported only where it computes: on CUDA, and on a CPU without the native module, which
+    is logged as a warning or, with `require_native`, an error. Raises ModelLoadError.
+    """
+    kind, _, index = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (
+        index and not (kind == "cuda" and index.isdecimal())
+    ):
+        raise ModelLoadError(f"device: must be auto, cpu, cuda or cuda:N, not {device!r}")
+    if require_native and native.MISSING:
+        raise ModelLoadError(f"the native module cannot be imported: {native.MISSING}")
+    if kind == "cuda" or (kind == "auto" and _may_have_cuda()):
+        from . import torch_ops
+
+        if kind == "cuda" or torch_ops.has_cuda():
+            format_ = chosen_format(dtype, quantize, default="bfloat16")
+            return torch_ops.open_torch("cuda" if kind == "auto" else device, format_)
+    if native.MISSING:
+        from . import torch_ops
+
+        logger.warning("native kernels missing, using torch instead: %s", native.MISSING)
+        format_ = chosen_format(dtype, quantize, default="float32")
+        return torch_ops.open_torch("cpu", format_, n_threads=n_threads)
+    from .native_ops import NativeOps
+
+    format_ = chosen_format(dtype, quantize, default=stored_format(stored_dtypes))
+    return NativeOps(format_, n_threads=n_threads)
 
 
-def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """A kernel trusts its pointers, so every tensor is looked at before its address is taken."""
-    if tensor.dtype is not dtype:
-        raise ValueError(f"{name}: expected {dtype}, got {tensor.dtype}")
-    if tensor.shape != shape:
-        raise ValueError(f"{name}: expected shape {shape}, got {tuple(tensor.shape)}")
-    if not tensor.is_cpu:
-        raise ValueError(f"{name}: expected a tensor on the CPU, got one on {tensor.device}")
-    if not tensor.is_contiguous():
-        raise ValueError(f"{name}: expected contiguous memory, got strides {tensor.stride()}")
-
-
-def _check_request(request: SampleRequest) -> None:
-    _check("repetition_ids", request.repetition_ids, (request.repetition_ids.numel(),), torch.int32)
-    _check("delta_ids", request.delta_ids, (request.delta_ids.numel(),), torch.int32)
-    _check("deltas", request.deltas, (request.delta_ids.numel(),), torch.float32)
+def _may_have_cuda() -> bool:
+    """Whether NVIDIA's driver is there: a look that costs nothing; torch's takes seconds."""
+    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class StreamResult(Mapping[str, Any]):
     dropped_text: str
     probs: tuple[float, ...] | None
     """Sampled probability per token of `tokens`; None unless return_probabilities."""
-    logits: torch.Tensor | None
+    logits: npt.NDArray[np.float32] | None
     """Untouched logits of `tokens` and `dropped`, float32 (n, vocab_size), if return_logits."""
 
     @property

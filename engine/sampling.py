@@ -2,7 +2,7 @@
 
 Owns the validated settings, the counter-based random numbers and the running state of the
 penalties. Knows token ids and one row of logits; knows no text, no cache and no HTTP. The
-arithmetic on the logits themselves is the op `Ops.sample`.
+arithmetic on the logits themselves is in `sample.py`.
 
 The order is fixed: repetition penalty; frequency and presence penalties and logit bias, added;
 temperature; softmax; top_k; top_p; min_p; draw.
@@ -13,10 +13,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from .errors import InvalidInputError
-from .ops import Ops, SampleRequest, SampleResult
+from .sample import SampleRequest, SampleResult, sample
 
 _MAX_SEED = 2**64 - 1
 _WORD = 0xFFFFFFFF
@@ -103,10 +104,9 @@ class Sampler:
     def __init__(
         self,
         settings: SamplingSettings,
-        ops: Ops,
         *,
         prompt_ids: Sequence[int],
-        work: torch.Tensor,
+        work: npt.NDArray[np.float32],
         n_top: int,
     ) -> None:
         """`work`: scratch for the op, float32 (vocab_size,). Raises InvalidInputError for a biased
@@ -121,7 +121,6 @@ class Sampler:
                 )
         self.seed = random_seed() if settings.seed is None else settings.seed & _MAX_SEED
         self._settings = settings
-        self._ops = ops
         self._work = work
         self._n_top = n_top
         self._repetition = _IdList(vocab_size)
@@ -132,7 +131,7 @@ class Sampler:
             for token_id in prompt_ids:
                 self._repetition.add(token_id)
 
-    def sample(self, logits: torch.Tensor, position: int) -> SampleResult:
+    def sample(self, logits: npt.NDArray[np.float32], position: int) -> SampleResult:
         """Choose the token at absolute `position` from logits, float32 (vocab_size,), untouched.
 
         Raises NumericsError when the logits are not numbers.
@@ -150,7 +149,7 @@ class Sampler:
             delta_ids=self._deltas.ids(),
             deltas=self._deltas.values(),
         )
-        return self._ops.sample(logits, request, work=self._work)
+        return sample(logits, request, work=self._work)
 
     def accept(self, token_id: int) -> None:
         """Count a token that was added to the completion."""
@@ -166,11 +165,11 @@ class Sampler:
 
 
 class _IdList:
-    """Distinct token ids in an int32 tensor that only grows."""
+    """Distinct token ids in an int32 array that only grows."""
 
     def __init__(self, capacity: int) -> None:
         self._slot: dict[int, int] = {}
-        self._ids = torch.empty(capacity, dtype=torch.int32)
+        self._ids = np.empty(capacity, dtype=np.int32)
 
     def add(self, token_id: int) -> int:
         slot = self._slot.get(token_id)
@@ -179,7 +178,7 @@ class _IdList:
             self._ids[slot] = token_id
         return slot
 
-    def ids(self) -> torch.Tensor:
+    def ids(self) -> npt.NDArray[np.int32]:
         return self._ids[: len(self._slot)]
 
 
@@ -188,7 +187,7 @@ class _DeltaList:
 
     def __init__(self, capacity: int) -> None:
         self._ids = _IdList(capacity)
-        self._values = torch.zeros(capacity, dtype=torch.float32)
+        self._values = np.zeros(capacity, dtype=np.float32)
         self._counted: set[int] = set()
 
     def add(self, token_id: int, delta: float) -> None:
@@ -199,8 +198,8 @@ class _DeltaList:
         self._counted.add(token_id)
         self.add(token_id, -(again if seen else first))
 
-    def ids(self) -> torch.Tensor:
+    def ids(self) -> npt.NDArray[np.int32]:
         return self._ids.ids()
 
-    def values(self) -> torch.Tensor:
+    def values(self) -> npt.NDArray[np.float32]:
         return self._values[: self._ids.ids().shape[0]]

@@ -1,21 +1,20 @@
-"""Safetensors -> the layout that the decoder runs on.
+"""Safetensors -> the weights that the decoder runs on.
 
 Owns the Hugging Face tensor names and the fusion of q, k, v and of gate and up into one matrix
-each. Knows no op. All names, shapes and dtypes are verified before anything is allocated.
+each. How a matrix lies in memory is up to the ops. All names, shapes and dtypes are verified before
+anything is allocated.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeVar
 
-import torch
-from safetensors import SafetensorError, safe_open
-
-from .checkpoint import Checkpoint, StoredTensor, read_checkpoint
+from .checkpoint import Checkpoint, StoredTensor, stored_values
 from .config import ModelConfig
 from .errors import ModelLoadError
+from .layout import matrix_bytes, table_format
+from .ops import Array, Matrix, NotFiniteError, Ops, Stored
 
 _ALLOWED_DTYPES = ("F32", "F16", "BF16")
 # Tables that old Llama checkpoints stored; they follow from config.json.
@@ -24,33 +23,35 @@ _EMBEDDING = "model.embed_tokens.weight"
 _FINAL_NORM = "model.norm.weight"
 _HEAD = "lm_head.weight"
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer. Matrices are (out, in), as `ops.linear` takes them."""
+    """One layer."""
 
-    attention_norm: torch.Tensor  # (dim,)
-    wqkv: torch.Tensor  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v
-    bqkv: torch.Tensor | None
-    q_norm: torch.Tensor | None  # (head_dim,)
-    k_norm: torch.Tensor | None  # (head_dim,)
-    wo: torch.Tensor  # (dim, n_heads * head_dim)
-    bo: torch.Tensor | None
-    mlp_norm: torch.Tensor  # (dim,)
-    w_gate_up: torch.Tensor  # (2 * hidden_dim, dim): gate, then up
-    b_gate_up: torch.Tensor | None
-    w_down: torch.Tensor  # (dim, hidden_dim)
-    b_down: torch.Tensor | None
+    attention_norm: Array  # (dim,)
+    wqkv: Matrix  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v
+    bqkv: Array | None
+    q_norm: Array | None  # (head_dim,)
+    k_norm: Array | None  # (head_dim,)
+    wo: Matrix  # (dim, n_heads * head_dim)
+    bo: Array | None
+    mlp_norm: Array  # (dim,)
+    w_gate_up: Matrix  # (2 * hidden_dim, dim): gate, then up
+    b_gate_up: Array | None
+    w_down: Matrix  # (dim, hidden_dim)
+    b_down: Array | None
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     """A whole model; `head` is `embedding` itself when they are tied."""
 
-    embedding: torch.Tensor  # (vocab_size, dim)
+    embedding: Matrix  # (vocab_size, dim)
     layers: tuple[LayerWeights, ...]
-    norm: torch.Tensor  # (dim,)
-    head: torch.Tensor  # (vocab_size, dim)
+    norm: Array  # (dim,)
+    head: Matrix  # (vocab_size, dim)
 
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -117,103 +118,114 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
     return {name: tensors[name] for name in expected}
 
 
+def matrix_dtypes(tensors: Mapping[str, StoredTensor]) -> set[str]:
+    """What the matrices of a checkpoint are stored as."""
+    return {tensor.dtype for tensor in tensors.values() if len(tensor.shape) == 2}
+
+
+def weight_bytes(config: ModelConfig, format_: str) -> int:
+    """Bytes of the loaded weights in `format_`."""
+    n_bytes = 0
+    for name, shape in expected_shapes(config).items():
+        if len(shape) == 1:
+            n_bytes += 4 * shape[0]
+        else:
+            own = table_format(format_) if name in (_EMBEDDING, _HEAD) else format_
+            n_bytes += matrix_bytes(own, *shape)
+    return n_bytes
+
+
 def load_weights(
-    path: Path,
+    tensors: Mapping[str, StoredTensor],
     config: ModelConfig,
+    ops: Ops,
     *,
-    device: torch.device,
-    dtype: torch.dtype,
-    on_progress: Callable[[int, int], None] | None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Weights:
-    """Reads the checkpoint in `path` into `dtype` on `device`.
+    """Reads `tensors`, as `check_tensors` returns them, into memory of `ops`, in its format.
 
     `on_progress` gets (bytes read, bytes in all) after each tensor. Raises ModelLoadError.
     """
-    tensors = check_tensors(read_checkpoint(path), config)
-    with ExitStack() as files, torch.no_grad():
-        reader = _Reader(tensors, files, device=device, dtype=dtype, on_progress=on_progress)
-        embedding = reader.read(_EMBEDDING)
-        return Weights(
-            embedding=embedding,
-            layers=tuple(_read_layer(reader, config, i) for i in range(config.n_layers)),
-            norm=reader.read(_FINAL_NORM),
-            head=embedding if config.tie_embeddings else reader.read(_HEAD),
-        )
+    reader = _Reader(tensors, ops, on_progress)
+    tables = table_format(ops.format)
+    embedding = reader.matrix(_EMBEDDING, format_=tables)
+    return Weights(
+        embedding=embedding,
+        layers=tuple(_read_layer(reader, config, index) for index in range(config.n_layers)),
+        norm=reader.vector(_FINAL_NORM),
+        head=embedding if config.tie_embeddings else reader.matrix(_HEAD, format_=tables),
+    )
 
 
 def _read_layer(reader: "_Reader", config: ModelConfig, index: int) -> LayerWeights:
     layer, prefix = config.layers[index], f"model.layers.{index}."
 
-    def read(*names: str, kind: str = "weight") -> torch.Tensor:
-        return reader.read(*(f"{prefix}{name}.{kind}" for name in names))
+    def matrix(*names: str, gated: bool = False) -> Matrix:
+        return reader.matrix(*(f"{prefix}{name}.weight" for name in names), gated=gated)
+
+    def bias(*names: str, there: bool) -> Array | None:
+        return reader.vector(*(f"{prefix}{name}.bias" for name in names)) if there else None
+
+    def norm(name: str, *, there: bool = True) -> Array | None:
+        return reader.vector(f"{prefix}{name}.weight") if there else None
 
     qkv = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     gate_up = ("mlp.gate_proj", "mlp.up_proj")
     return LayerWeights(
-        attention_norm=read("input_layernorm"),
-        wqkv=read(*qkv),
-        bqkv=read(*qkv, kind="bias") if layer.qkv_bias else None,
-        q_norm=read("self_attn.q_norm") if layer.qk_norm else None,
-        k_norm=read("self_attn.k_norm") if layer.qk_norm else None,
-        wo=read("self_attn.o_proj"),
-        bo=read("self_attn.o_proj", kind="bias") if layer.o_bias else None,
-        mlp_norm=read("post_attention_layernorm"),
-        w_gate_up=read(*gate_up),
-        b_gate_up=read(*gate_up, kind="bias") if layer.mlp_bias else None,
-        w_down=read("mlp.down_proj"),
-        b_down=read("mlp.down_proj", kind="bias") if layer.mlp_bias else None,
+        attention_norm=norm("input_layernorm"),
+        wqkv=matrix(*qkv),
+        bqkv=bias(*qkv, there=layer.qkv_bias),
+        q_norm=norm("self_attn.q_norm", there=layer.qk_norm),
+        k_norm=norm("self_attn.k_norm", there=layer.qk_norm),
+        wo=matrix("self_attn.o_proj"),
+        bo=bias("self_attn.o_proj", there=layer.o_bias),
+        mlp_norm=norm("post_attention_layernorm"),
+        w_gate_up=matrix(*gate_up, gated=True),
+        b_gate_up=bias(*gate_up, there=layer.mlp_bias),
+        w_down=matrix("mlp.down_proj"),
+        b_down=bias("mlp.down_proj", there=layer.mlp_bias),
     )
 
 
 class _Reader:
-    """Copies stored tensors, several of them stacked by rows, into one new tensor."""
+    """Turns stored tensors, several of them stacked by rows, into memory of the ops."""
 
     def __init__(
         self,
         tensors: Mapping[str, StoredTensor],
-        files: ExitStack,
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
+        ops: Ops,
         on_progress: Callable[[int, int], None] | None,
     ) -> None:
         self._tensors = tensors
-        self._device = device
-        self._dtype = dtype
+        self._ops = ops
         self._on_progress = on_progress
         self._done = 0
         self._total = sum(tensor.n_bytes for tensor in tensors.values())
-        self._open = {file: files.enter_context(_opened(file)) for file in _files(tensors)}
 
-    def read(self, *names: str) -> torch.Tensor:
-        """The named tensors, which differ at most in their first dimension, one after the other."""
-        parts = [self._tensors[name] for name in names]
-        n_rows = sum(part.shape[0] for part in parts)
-        fused = torch.empty((n_rows, *parts[0].shape[1:]), device=self._device, dtype=self._dtype)
-        row = 0
-        for part in parts:
-            try:
-                stored = self._open[part.file].get_tensor(part.name)
-            except (SafetensorError, OSError) as error:
-                raise ModelLoadError(f"{part.file}: {part.name}: {error}") from error
-            fused[row : row + part.shape[0]].copy_(stored)
-            row += part.shape[0]
-            self._advance(part.n_bytes)
-        return fused
+    def matrix(self, *names: str, format_: str | None = None, gated: bool = False) -> Matrix:
+        own_format = format_ or self._ops.format
+        return self._read(names, lambda parts: self._ops.matrix(parts, own_format, gated=gated))
 
-    def _advance(self, n_bytes: int) -> None:
-        self._done += n_bytes
+    def vector(self, *names: str) -> Array:
+        return self._read(names, self._ops.vector)
+
+    def _read(self, names: Sequence[str], convert: Callable[[list[Stored]], T]) -> T:
+        tensors = [self._tensors[name] for name in names]
+        try:
+            converted = convert([stored_values(tensor) for tensor in tensors])
+        except NotFiniteError as error:
+            raise _refusal(tensors, error.index) from error
+        self._done += sum(tensor.n_bytes for tensor in tensors)
         if self._on_progress is not None:
             self._on_progress(self._done, self._total)
+        return converted
 
 
-def _files(tensors: Mapping[str, StoredTensor]) -> Iterator[Path]:
-    return iter(dict.fromkeys(tensor.file for tensor in tensors.values()))
-
-
-def _opened(file: Path) -> safe_open:
-    """The file mapped into memory; pages are read when a tensor is copied."""
-    try:
-        return safe_open(file, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise ModelLoadError(f"{file}: {error}") from error
+def _refusal(tensors: Sequence[StoredTensor], index: tuple[int, ...]) -> ModelLoadError:
+    """`index` is that of a NaN or infinity in the tensors, one below the other."""
+    row, *rest = index
+    for tensor in tensors:
+        if row < tensor.shape[0]:
+            break
+        row -= tensor.shape[0]
+    return ModelLoadError(f"{tensor.file}: {tensor.name}: not finite at {[row, *rest]}")

@@ -15,6 +15,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from engine import AbortFlag
+
 from .errors import QueueFullError, UnavailableError
 
 _logger = logging.getLogger(__name__)
@@ -30,13 +32,13 @@ class Ticket:
     def __init__(
         self,
         lease: "EngineLease",
-        work: Callable[[threading.Event], None],
+        work: Callable[[AbortFlag], None],
         refuse: Callable[[Exception], None],
     ) -> None:
         self._lease = lease
         self.work = work
         self.refuse = refuse
-        self.abort = threading.Event()
+        self.abort = AbortFlag()
 
     def cancel(self) -> bool:
         """Give the place up; harmless when the work is done. Whether the work will never run."""
@@ -88,7 +90,7 @@ class EngineLease:
 
     def submit(
         self,
-        work: Callable[[threading.Event], None],
+        work: Callable[[AbortFlag], None],
         *,
         refuse: Callable[[Exception], None],
     ) -> Ticket:

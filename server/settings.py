@@ -2,7 +2,7 @@
 
 An option comes from, in this order: a flag (a keyword of `Settings`), a SOLITON_* variable, the
 TOML file named by --config or SOLITON_CONFIG, the default. Lists are comma-separated in a variable.
-Imports no engine, so that a wrong option is said before torch is loaded.
+Imports no engine, so that a wrong option is said before anything is loaded.
 """
 
 import ipaddress
@@ -55,10 +55,16 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
     device: str = Field(default="auto", description="auto, cpu or cuda.")
     dtype: str = Field(default="auto", description="auto, float32 or bfloat16.")
+    quantize: str = Field(default="none", description="none, 8bit or 4bit: weights on the CPU.")
     max_seq_len: int | None = Field(
         default=None, ge=2, description="Context in tokens. None: the model's own."
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads. None: all cores.")
+    threads: int | None = Field(
+        default=None, ge=1, description="CPU threads. None: all cores, one for a very small model."
+    )
+    require_native: bool = Field(
+        default=False, description="Refuse to compute on the CPU with torch."
+    )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(), description="Whoever sends one of these may use the server. None: everybody."
     )

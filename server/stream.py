@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from engine import EngineError, SamplingSettings, StreamingGenerator, StreamResult
+from engine import AbortFlag, EngineError, SamplingSettings, StreamingGenerator, StreamResult
 
 from .errors import EngineFailedError, UnavailableError
 from .lease import EngineLease
@@ -137,7 +137,7 @@ class CompletionStream:
 
     # What follows runs on the engine thread, but for _end, which either side may call.
 
-    def _run(self, abort: threading.Event) -> None:
+    def _run(self, abort: AbortFlag) -> None:
         try:
             self._generate(abort)
         except EngineError as error:
@@ -146,7 +146,7 @@ class CompletionStream:
             _logger.exception("the engine failed in a completion")
             self._end(EngineFailedError("the engine failed in this request"))
 
-    def _generate(self, abort: threading.Event) -> None:
+    def _generate(self, abort: AbortFlag) -> None:
         job, generator = self._job, self._generator
         prefill = generator.begin_stream_ex(
             job.input_ids,

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-import torch
+import numpy as np
 
-from engine import Engine, SamplingSettings, StreamingGenerator, TemplateError
+from engine import AbortFlag, Engine, SamplingSettings, StreamingGenerator, TemplateError
 from engine.cache import KVCache
 from engine.config import LayerConfig, ModelConfig, RopeConfig
-from engine.model import AbortFlag, Model
-from engine.ops import Ops
+from engine.model import Model
+from engine.ops import open_ops
+from engine.sample import Logits
 
 END = 256
 VOCAB_SIZE = 257
-CPU = torch.device("cpu")
 CHUNK = 16
 
 
@@ -55,7 +55,6 @@ class FakeModel:
             eos_token_ids=(END,), bos_token_id=None,
         )  # fmt: skip
         self.max_seq_len = max_seq_len
-        self.ops = Ops(CPU)
         self.script: bytes | None = None
         self.token_time = 0.0
         self.prefill_gate = _open_gate()
@@ -89,7 +88,7 @@ class FakeModel:
             self._n_prompt = cache.length + 1
             return True
 
-    def decode(self, token_ids: Sequence[int], cache: KVCache) -> torch.Tensor:
+    def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
         with self._inside():
             self.in_decode.set()
             # Native code looks at no flag: whoever cancels has to wait for it to return.
@@ -101,7 +100,7 @@ class FakeModel:
             if index in self.faults:
                 raise self.faults.pop(index)
             self.n_decoded += 1
-            logits = torch.linspace(-1.0, 0.0, VOCAB_SIZE)[None].clone()
+            logits = np.linspace(-1.0, 0.0, VOCAB_SIZE, dtype=np.float32)[None]
             logits[0, self._next(cache.token_ids, index)] = 20.0
             return logits
 
@@ -133,7 +132,7 @@ class FakeEngine:
         self.eos_token_ids = (END,)
         self.created = 1_700_000_000
         self.fingerprint = "fp_fake"
-        cache = KVCache(self.config, max_seq_len=max_seq_len, device=CPU, dtype=torch.float32)
+        cache = KVCache(self.config, open_ops(device="cpu"), max_seq_len=max_seq_len)
         self.generator = StreamingGenerator(
             cast(Model, self.model), cache, self.tokenizer, eos_token_ids=self.eos_token_ids
         )

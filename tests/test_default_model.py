@@ -9,9 +9,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engine import DEFAULT_MODEL, Engine, SamplingSettings, describe
 from engine.cache import KVCache
+from engine.checkpoint import read_checkpoint
 from engine.families import model_config
 from engine.model import Model
-from engine.weights import load_weights
+from engine.ops import open_ops
+from engine.weights import check_tensors, load_weights
 
 PROMPTS = ("Once upon a time, there was a little otter", "The old king looked out of the window")
 DRAFT_MODEL = DEFAULT_MODEL / "draft"
@@ -71,10 +73,10 @@ def test_the_draft_model_is_one_for_this_vocabulary(bundled_engine: Engine) -> N
     assert config.vocab_size == bundled_engine.config.vocab_size
     assert config.max_seq_len == bundled_engine.config.max_seq_len
     assert config.n_params == pytest.approx(1.1e6, rel=0.05)
-    sizes: dict[str, Any] = {"device": torch.device("cpu"), "dtype": torch.float32}
-    weights = load_weights(DRAFT_MODEL, config, on_progress=None, **sizes)
-    model = Model(weights, config, max_seq_len=128, **sizes)
-    cache = KVCache(config, max_seq_len=128, **sizes)
+    ops = open_ops(device="cpu", dtype="float32")
+    weights = load_weights(check_tensors(read_checkpoint(DRAFT_MODEL), config), config, ops)
+    model = Model(weights, config, ops, max_seq_len=128)
+    cache = KVCache(config, ops, max_seq_len=128)
     token_ids = bundled_engine.tokenizer.encode(PROMPTS[0])
     model.prefill(token_ids[:-1], cache)
     completion = token_ids[-1:]

@@ -20,7 +20,7 @@ from engine import (
     TemplateError,
     describe,
 )
-from engine.memory import available_bytes, context_length
+from engine.memory import context_length, host_bytes
 from tests.tiny_models import byte_level_tokenizer, save_model
 
 
@@ -73,21 +73,15 @@ def test_the_fingerprint_changes_with_what_changes_answers(tiny_model: Path, mod
     first = fingerprint(tiny_model)
     assert first == fingerprint(tiny_model)
     assert first != fingerprint(tiny_model, dtype="bfloat16")
+    assert first != fingerprint(tiny_model, quantize="8bit")
     assert fingerprint(model) == first, "a copy that keeps the times is the same model"
     os.utime(model / "model.safetensors", (1, 1))
     assert fingerprint(model) != first
 
 
-def test_progress_and_threads(tiny_model: Path) -> None:
+def test_progress(tiny_model: Path) -> None:
     seen: list[tuple[int, int]] = []
-    before = torch.get_num_threads()
-    try:
-        Engine.load(
-            tiny_model, device="cpu", on_progress=lambda *done: seen.append(done), n_threads=2
-        )
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+    Engine.load(tiny_model, device="cpu", on_progress=lambda *done: seen.append(done))
     assert seen[-1][0] == seen[-1][1] > 0
 
 
@@ -171,7 +165,7 @@ def test_weights_that_do_not_fit_are_told_before_they_are_read(
 
 
 def test_free_memory_is_known_here() -> None:
-    free = available_bytes(torch.device("cpu"))
+    free = host_bytes()
     assert free is not None
     assert free > 2**20
 
@@ -245,9 +239,12 @@ def test_damaged_directories_are_one_line(model: Path, damage: str) -> None:
         ({"device": "cpu:1"}, "device: must be auto"),
         ({"device": "cuda:99"}, "device: cuda:99: torch finds"),
         ({"dtype": "int8"}, "dtype: must be auto, float32, bfloat16, float16, not 'int8'"),
+        ({"dtype": "float16"}, "dtype: float16 needs torch and CUDA"),
+        ({"quantize": "2bit"}, "quantize: must be none, 8bit, 4bit, not '2bit'"),
+        ({"quantize": "8bit", "dtype": "float32"}, "dtype: must be auto where quantize is 8bit"),
         ({"max_seq_len": 257}, "max_seq_len: must be between 2 and the model's 256, not 257"),
         ({"max_seq_len": 1}, "max_seq_len: must be between 2"),
-        ({"n_threads": 0}, "n_threads: must be 1 or more, not 0"),
+        ({"n_threads": 0}, "threads: must be 1 to"),
     ],
 )
 def test_wrong_options(tiny_model: Path, options: dict[str, Any], message: str) -> None:
@@ -292,10 +289,20 @@ def test_describe_reads_no_weights(model: Path) -> None:
     assert description.n_files == 1
     assert description.has_chat_template
     assert description.n_tokens == 320
-    assert description.weight_bytes("bfloat16") == 2 * description.n_params
+    assert description.default_format == "float32"
+    assert description.weight_bytes("float32") == 4 * description.n_params
+    norms = 7 * 64  # two in each of three layers and one at the end, float32 in every format
+    matrices = description.n_params - norms
+    assert description.weight_bytes("bfloat16") == 2 * matrices + 4 * norms
+    assert description.weight_bytes("8bit") == matrices * 544 // 512 + 4 * norms
+    tables = 2 * 320 * 64
+    assert description.weight_bytes("4bit") == (
+        tables * 544 // 512 + (matrices - tables) * 320 // 512 + 4 * norms
+    )
     per_token = description.config.kv_bytes_per_token(2)
-    assert description.kv_bytes(100, "bfloat16") == 100 * per_token
-    assert description.memory_bytes(100, "bfloat16") == 2 * description.n_params + 100 * per_token
+    assert description.kv_bytes(100, "8bit") == 100 * per_token
+    weights = description.weight_bytes("8bit")
+    assert description.memory_bytes(100, "8bit") == weights + 100 * per_token
 
 
 def test_describe_refuses_what_load_refuses(model: Path) -> None:

@@ -4,17 +4,18 @@ A scripted model makes the texts that are wanted (multi-byte characters, stop st
 a tiny random model of the real kind makes the equivalences.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import (
+    AbortFlag,
     ContextLengthError,
     Engine,
     InvalidInputError,
@@ -26,10 +27,10 @@ from engine import (
 )
 from engine.cache import KVCache
 from engine.config import LayerConfig, ModelConfig, RopeConfig
-from engine.model import AbortFlag, Model
-from engine.ops import Ops
+from engine.model import Model
+from engine.ops import open_ops
+from engine.sample import Logits
 
-CPU = torch.device("cpu")
 END = 256  # the scripted vocabulary: all bytes, an end token, a hidden special token
 HIDDEN = 257
 GREEDY = SamplingSettings(temperature=0.0)
@@ -66,7 +67,6 @@ class ScriptedModel:
             eos_token_ids=(END,), bos_token_id=None,
         )  # fmt: skip
         self.max_seq_len = max_seq_len
-        self.ops = Ops(CPU)
         self.script = script
         self.n_prompt = 1
         self.n_prefilled = 0
@@ -84,16 +84,16 @@ class ScriptedModel:
         cache.append(token_ids)
         return True
 
-    def decode(self, token_ids: Sequence[int], cache: KVCache) -> torch.Tensor:
+    def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
         cache.append(token_ids)
-        logits = torch.linspace(0.0, 1.0, 258)[None].clone()
+        logits = np.linspace(0.0, 1.0, 258, dtype=np.float32)[None]
         position = cache.length - self.n_prompt
         logits[0, self.script[position] if position < len(self.script) else END] = 20.0
         logits[0, 0] += self.fault(position)
         return logits
 
     def generator(self, vocabulary: ByteVocabulary | None = None) -> StreamingGenerator:
-        cache = KVCache(self.config, max_seq_len=self.max_seq_len, device=CPU, dtype=torch.float32)
+        cache = KVCache(self.config, open_ops(device="cpu"), max_seq_len=self.max_seq_len)
         return StreamingGenerator(
             cast(Model, self), cache, vocabulary or ByteVocabulary(), eos_token_ids=(END,)
         )
@@ -132,7 +132,7 @@ def assert_nothing_lost(results: Sequence[StreamResult]) -> None:
 
 def test_the_documented_loop_runs_as_written() -> None:
     generator = ScriptedModel([*b"Hello", END]).generator()
-    generator.begin_stream_ex(torch.tensor([[1]]), GREEDY, return_probabilities=True)
+    generator.begin_stream_ex(np.array([[1]]), GREEDY, return_probabilities=True)
     text = ""
     while True:
         result = generator.stream_ex()
@@ -235,8 +235,10 @@ def test_both_probabilities_and_alternatives() -> None:
     result = generator.stream_ex()
     (token,) = result.tokens
     assert result.logits is not None
-    raw = torch.softmax(result.logits[0].double(), 0)
-    assert [top.token_id for top in token.top] == raw.topk(3).indices.tolist()
+    assert result.logits.dtype == np.float32
+    masses = np.exp(result.logits[0].astype(np.float64))
+    raw = masses / masses.sum()
+    assert [top.token_id for top in token.top] == np.argsort(-raw)[:3].tolist()
     for top in token.top:
         assert top.p_raw == pytest.approx(float(raw[top.token_id]), rel=1e-5)
     assert token.p_raw == pytest.approx(float(raw[token.token_id]), rel=1e-5)
@@ -248,7 +250,7 @@ def test_both_probabilities_and_alternatives() -> None:
 
 def test_abort_ends_the_stream_and_keeps_what_was_held() -> None:
     generator = ScriptedModel([*b"aSTxyz", END]).generator()
-    abort = threading.Event()
+    abort = AbortFlag()
     generator.begin_stream_ex([1], GREEDY, stop=["STOP"], abort=abort)
     results = [generator.stream_ex() for _ in range(3)]
     abort.set()
@@ -280,6 +282,7 @@ def test_logits_that_are_no_numbers_end_the_stream_and_empty_the_cache() -> None
         ([-1], {}, "prompt"),
         ([1] * 400, {}, "prompt"),
         (torch.zeros(2, 3, dtype=torch.int64), {}, "prompt"),
+        (np.zeros((1, 2, 3), dtype=np.int64), {}, "prompt"),
         ([1], {"max_new_tokens": -1}, "max_tokens"),
         ([1], {"stop": [""]}, "stop"),
         ([1], {"stop": "abc"}, "stop"),
@@ -348,7 +351,7 @@ def test_abort_in_prefill_leaves_a_usable_cache(tiny_engine: Engine) -> None:
     prompt = list(range(5, 45))
     fresh = completion(tiny_engine.generator, prompt, SAMPLED)
     completion(tiny_engine.generator, [2], SAMPLED)
-    abort = threading.Event()
+    abort = AbortFlag()
     abort.set()
     prefill = tiny_engine.generator.begin_stream_ex(prompt, SAMPLED, abort=abort)
     assert prefill.aborted

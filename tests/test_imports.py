@@ -79,14 +79,17 @@ def test_threads_and_asyncio_stand_in_lease_and_stream_only() -> None:
     assert set(wrong) <= {"server/lease.py", "server/stream.py"}
 
 
-def test_native_code_is_reached_through_ops_only() -> None:
-    wrong = [
-        f"{file}:{line}"
-        for file in FILES
-        for module, line in imported(file)
-        if "_native" in module.split(".") and file != "engine/ops.py"
-    ]
-    assert not wrong
+def importers_of(name: str) -> set[str]:
+    return {file for file in FILES for module, _ in imported(file) if name in module.split(".")}
+
+
+def test_native_code_is_imported_in_one_place() -> None:
+    assert importers_of("_native") == {"engine/native.py"}
+
+
+def test_torch_is_imported_only_where_it_computes() -> None:
+    assert importers_of("torch") == {"engine/torch_ops.py", "engine/ops_ref.py"}
+    assert importers_of("torch_ops") == {"engine/ops.py"}, "and there in a function"
 
 
 def test_the_environment_is_read_in_settings_only() -> None:

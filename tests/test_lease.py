@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine import AbortFlag
 from server.errors import QueueFullError, UnavailableError
 from server.lease import EngineLease, Ticket
 from tests.live_server import wait_until
@@ -21,12 +22,12 @@ class Diary:
         self.inside_max = 0
         self.gates: dict[str, threading.Event] = {}
 
-    def work(self, name: str, *, held: bool = False) -> Callable[[threading.Event], None]:
+    def work(self, name: str, *, held: bool = False) -> Callable[[AbortFlag], None]:
         gate = self.gates[name] = threading.Event()
         if not held:
             gate.set()
 
-        def run(abort: threading.Event) -> None:
+        def run(abort: AbortFlag) -> None:
             self.inside += 1
             self.inside_max = max(self.inside_max, self.inside)
             self.lines.append(f"{name} in")
@@ -151,7 +152,7 @@ async def test_a_lease_can_be_started_again(diary: Diary) -> None:
 async def test_work_that_raises_leaves_the_engine_to_the_next(
     lease: EngineLease, diary: Diary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(abort: threading.Event) -> None:
+    def broken(abort: AbortFlag) -> None:
         raise RuntimeError("broken")
 
     lease.submit(broken, refuse=diary.refuse("broken"))
@@ -167,7 +168,7 @@ async def test_a_dead_engine_thread_is_not_ready_and_refuses_who_waits(
 ) -> None:
     died = threading.Event()
 
-    def fatal(abort: threading.Event) -> None:
+    def fatal(abort: AbortFlag) -> None:
         diary_gate.wait()
         died.set()
         raise SystemExit

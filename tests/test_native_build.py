@@ -1,27 +1,55 @@
-"""The native module is built, says what it runs on, and can be missing without harm."""
+"""The native module is built, says what it runs on, needs no torch, and can be missing."""
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from engine import _native
-from engine.ops import Ops
 
-# In a process of its own: whether the module is there is decided when engine.ops is imported.
+ROOT = Path(__file__).parent.parent
+
+# Each in a process of its own: what is imported is decided once.
+WITHOUT_TORCH = """
+import sys
+import server.app
+from engine import DEFAULT_MODEL, Engine, SamplingSettings
+engine = Engine.load(DEFAULT_MODEL, device="cpu", quantize=sys.argv[1], require_native=True)
+prompt = engine.tokenizer.encode("Once upon a time")
+engine.generator.begin_stream_ex(prompt, SamplingSettings(temperature=0.0), max_new_tokens=8)
+text = ""
+while not (result := engine.generator.stream_ex()).eos:
+    text += result.chunk
+print(len(text) > 8, "torch" in sys.modules)
+"""
+
 WITHOUT_NATIVE = """
 import logging, sys
-import torch
 sys.modules["engine._native"] = None
-from engine.ops import Ops
-try:
-    Ops("cpu", require_native=True)
-except ImportError as error:
-    print("refused:", error)
+from engine import DEFAULT_MODEL, Engine, ModelLoadError, SamplingSettings
+for refused in ({"require_native": True}, {"quantize": "8bit"}):
+    try:
+        Engine.load(DEFAULT_MODEL, device="cpu", **refused)
+    except ModelLoadError as error:
+        print("refused:", error)
 logging.basicConfig(format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
-ops = Ops("cpu")
-x, out = torch.tensor([[3.0, 4.0]]), torch.empty(1, 2)
-ops.rms_norm(x, torch.ones(2), eps=0.0, out=out)
-print("norm:", torch.allclose(out, x / 12.5**0.5))
+engine = Engine.load(DEFAULT_MODEL, device="cpu")
+prompt = engine.tokenizer.encode("Once upon a time")
+settings = SamplingSettings(temperature=0.5, top_p=0.9, seed=7)
+engine.generator.begin_stream_ex(prompt, settings, max_new_tokens=8)
+text = ""
+while not (result := engine.generator.stream_ex()).eos:
+    text += result.chunk
+print(len(text) > 8)
 """
+
+
+def run(code: str, *arguments: str) -> list[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
 
 
 def test_reports_its_instruction_set() -> None:
@@ -37,16 +65,14 @@ def test_an_unknown_instruction_set_is_refused() -> None:
     assert _native.isa() == chosen
 
 
-def test_ops_can_require_it() -> None:
-    Ops("cpu", require_native=True)
+@pytest.mark.parametrize("quantize", ["none", "8bit", "4bit"])
+def test_the_server_and_a_model_on_the_cpu_need_no_torch(quantize: str) -> None:
+    assert run(WITHOUT_TORCH, quantize) == ["True False"], "text should come, without torch"
 
 
 def test_torch_serves_without_it() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", WITHOUT_NATIVE], capture_output=True, text=True, timeout=60
-    )
-    assert run.returncode == 0, run.stderr
-    refused, warned, normed = run.stdout.splitlines()
-    assert refused.startswith("refused: engine._native cannot be imported")
+    required, quantized, warned, spoke = run(WITHOUT_NATIVE)
+    assert required.startswith("refused: the native module cannot be imported: ")
+    assert quantized == "refused: quantize: 8bit needs the native code of the CPU, not torch"
     assert warned.startswith("WARNING engine.ops native kernels missing, using torch instead")
-    assert normed == "norm: True"
+    assert spoke == "True"

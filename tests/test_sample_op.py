@@ -1,31 +1,31 @@
-"""The sampler op, native for every instruction set and in torch, against a float64 definition."""
+"""The sampler op, native for every instruction set and in numpy, against a float64 definition."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import scipy.stats
-import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from engine import NumericsError, _native, ops_ref
-from engine.ops import Ops, SampleRequest, SampleResult
+import engine.sample
+from engine import NumericsError, _native, sample_ref
+from engine.sample import Logits, SampleRequest, SampleResult
 
 Array = npt.NDArray[np.float64]
-Sample = Callable[[torch.Tensor, SampleRequest], SampleResult]
+Sample = Callable[[Logits, SampleRequest], SampleResult]
 
 
-@pytest.fixture(params=["torch", *_native.supported_isas()])
+@pytest.fixture(params=["numpy", *_native.supported_isas()])
 def sample(request: pytest.FixtureRequest) -> Iterator[Sample]:
     best = _native.isa()
-    ops = Ops("cpu", require_native=True)
-    run = ops_ref.sample if request.param == "torch" else ops.sample
-    if request.param != "torch":
+    run = sample_ref.sample if request.param == "numpy" else engine.sample.sample
+    if request.param != "numpy":
         assert _native.select_isa(request.param)
-    yield lambda logits, req: run(logits, req, work=torch.empty_like(logits))
+    yield lambda logits, req: run(logits, req, work=np.empty_like(logits))
     assert _native.select_isa(best)
 
 
@@ -47,10 +47,14 @@ def make_request(
     biases = biases or {}
     return SampleRequest(
         **(neutral | values),
-        repetition_ids=torch.tensor(repetition_ids or [], dtype=torch.int32),
-        delta_ids=torch.tensor(list(biases), dtype=torch.int32),
-        deltas=torch.tensor(list(biases.values()), dtype=torch.float32),
+        repetition_ids=np.array(repetition_ids or [], dtype=np.int32),
+        delta_ids=np.array(list(biases), dtype=np.int32),
+        deltas=np.array(list(biases.values()), dtype=np.float32),
     )
+
+
+def zeros(*shape: int) -> Logits:
+    return np.zeros(shape, dtype=np.float32)
 
 
 def softmax(logits: Array) -> Array:
@@ -59,18 +63,18 @@ def softmax(logits: Array) -> Array:
     return probs
 
 
-def define(logits: torch.Tensor, request: SampleRequest) -> tuple[list[int], Array, float]:
+def define(logits: Logits, request: SampleRequest) -> tuple[list[int], Array, float]:
     """(tokens kept, in descending order; their probabilities; distance of the filters from a tie).
 
     Where the distance is tiny, rounding may legitimately keep one token more or less.
     """
-    adjusted = logits.clone()
+    adjusted = logits.copy()
     for i in request.repetition_ids.tolist():
-        penalty = request.repetition_penalty
+        penalty = np.float32(request.repetition_penalty)
         adjusted[i] = adjusted[i] / penalty if adjusted[i] > 0 else adjusted[i] * penalty
     for i, delta in zip(request.delta_ids.tolist(), request.deltas, strict=True):
         adjusted[i] += delta
-    values = adjusted.double().numpy()
+    values = adjusted.astype(np.float64)
     order = np.lexsort((np.arange(len(values)), -values))
     if request.temperature == 0:
         return [int(order[0])], np.ones(1), 1.0
@@ -91,10 +95,10 @@ def define(logits: torch.Tensor, request: SampleRequest) -> tuple[list[int], Arr
     return [int(i) for i in order[: len(probs)]], probs, margin
 
 
-def assert_as_defined(sample: Sample, logits: torch.Tensor, request: SampleRequest) -> None:
-    before = logits.clone()
+def assert_as_defined(sample: Sample, logits: Logits, request: SampleRequest) -> None:
+    before = logits.copy()
     result = sample(logits, request)
-    assert torch.equal(logits, before), "the logits must stay untouched"
+    assert np.array_equal(logits, before), "the logits must stay untouched"
 
     kept, probs, _ = define(logits, request)
     cumulative = probs.cumsum()
@@ -104,7 +108,7 @@ def assert_as_defined(sample: Sample, logits: torch.Tensor, request: SampleReque
     assert probs[chosen] > 0
     assert result.p_sampled == pytest.approx(probs[chosen], rel=1e-9)
 
-    values = logits.double().numpy()
+    values = logits.astype(np.float64)
     logprobs = values - values.max() - np.log(np.exp(values - values.max()).sum())
     assert result.logprob_raw == pytest.approx(logprobs[result.token_id], abs=1e-9)
     assert result.p_raw == pytest.approx(np.exp(result.logprob_raw), rel=1e-9)
@@ -117,9 +121,12 @@ def assert_as_defined(sample: Sample, logits: torch.Tensor, request: SampleReque
     assert result.top_p_sampled == pytest.approx([of_kept.get(i, 0.0) for i in tops], abs=1e-9)
 
 
-def some_logits(vocab_size: int, scale: float = 3.0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(vocab_size)
-    return torch.randn(vocab_size, generator=generator) * scale
+def floats(values: npt.ArrayLike) -> Logits:
+    return np.array(values, dtype=np.float32)
+
+
+def some_logits(vocab_size: int, scale: float = 3.0) -> Logits:
+    return floats(np.random.default_rng(vocab_size).standard_normal(vocab_size) * scale)
 
 
 COMBINATIONS: list[dict[str, Any]] = [
@@ -173,8 +180,8 @@ LOGITS = st.lists(
 def test_equals_the_definition_anywhere(
     sample: Sample, data: st.DataObject, values: list[float]
 ) -> None:
-    logits = torch.tensor(values, dtype=torch.float32)
-    assume(bool(logits.isfinite().any()))
+    logits = floats(values)
+    assume(bool(np.isfinite(logits).any()))
     token_ids = st.integers(0, len(values) - 1)
     request = make_request(
         temperature=data.draw(st.sampled_from([0.0, 0.2, 1.0, 3.0])),
@@ -201,14 +208,14 @@ def test_equals_the_definition_anywhere(
     ],
 )
 def test_awkward_distributions(sample: Sample, values: list[float]) -> None:
-    logits = torch.tensor(values, dtype=torch.float32)
+    logits = floats(values)
     for combination in ({}, {"top_k": 700}, {"top_p": 0.30011}, {"temperature": 0.0}):
         for u in (0.0, 0.5, 1 - 2**-53):
             assert_as_defined(sample, logits, make_request(u=u, n_top=3, **combination))
 
 
 def test_ties_go_to_the_lower_id(sample: Sample) -> None:
-    logits = torch.tensor([0.0, 2.0, 2.0, 2.0, 2.0])
+    logits = floats([0.0, 2.0, 2.0, 2.0, 2.0])
     assert sample(logits, make_request(temperature=0.0)).token_id == 1
     assert sample(logits, make_request(top_k=2, u=0.5, n_top=4)).token_id == 2
     assert sample(logits, make_request(top_k=2, n_top=4)).top_ids == (1, 2, 3, 4)
@@ -221,14 +228,14 @@ def test_ties_go_to_the_lower_id(sample: Sample) -> None:
 
 
 def test_a_masked_token_is_never_drawn(sample: Sample) -> None:
-    logits = torch.tensor([-torch.inf, 1.0, -torch.inf])
+    logits = floats([-np.inf, 1.0, -np.inf])
     for u in (0.0, 0.5, 1 - 2**-53):
         result = sample(logits, make_request(u=u, n_top=3))
         assert (result.token_id, result.p_sampled, result.top_ids) == (1, 1.0, (1,))
 
 
 def test_draws_follow_the_distribution(sample: Sample) -> None:
-    logits = torch.tensor([0.5, -1.0, 2.0, 1.9, -3.0])
+    logits = floats([0.5, -1.0, 2.0, 1.9, -3.0])
     n_draws = 500
     for values in ({}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.95}, {"min_p": 0.1}):
         kept, probs, _ = define(logits, make_request(**values))
@@ -242,10 +249,10 @@ def test_draws_follow_the_distribution(sample: Sample) -> None:
 @pytest.mark.parametrize(
     ("values", "biases", "message"),
     [
-        ([0.0, torch.nan, 1.0], {}, "logits: nan at token 1"),
-        ([0.0, 1.0, torch.inf], {}, "logits: inf at token 2"),
-        ([-torch.inf, -torch.inf], {}, "logits: none of 2 is finite"),
-        ([0.0, -torch.inf], {0: -torch.inf}, "after penalties and biases: none of 2 is finite"),
+        ([0.0, np.nan, 1.0], {}, "logits: nan at token 1"),
+        ([0.0, 1.0, np.inf], {}, "logits: inf at token 2"),
+        ([-np.inf, -np.inf], {}, "logits: none of 2 is finite"),
+        ([0.0, -np.inf], {0: -np.inf}, "after penalties and biases: none of 2 is finite"),
         ([3e38, 0.0], {0: 3e38}, "after penalties and biases: inf at token 0"),
     ],
 )
@@ -255,40 +262,38 @@ def test_logits_that_are_no_numbers(
     for temperature in (0.0, 1.0):
         request = make_request(temperature=temperature, biases=biases)
         with pytest.raises(NumericsError, match=message):
-            sample(torch.tensor(values), request)
+            sample(floats(values), request)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"logits": torch.zeros(4, dtype=torch.float64)}, "logits: expected torch.float32"),
-        ({"logits": torch.zeros(1, 4)}, r"logits: expected shape \(4,\), got \(1, 4\)"),
-        ({"logits": torch.zeros(8)[::2]}, "logits: expected contiguous"),
-        ({"logits": torch.zeros(0), "work": torch.zeros(0)}, "logits: expected at least one"),
-        ({"work": torch.zeros(3)}, r"work: expected shape \(4,\), got \(3,\)"),
+        ({"logits": np.zeros(4)}, "logits: expected float32, got float64"),
+        ({"logits": zeros(1, 4)}, r"logits: expected shape \(4,\), got \(1, 4\)"),
+        ({"logits": zeros(8)[::2]}, "logits: expected contiguous"),
+        ({"logits": zeros(0), "work": zeros(0)}, "logits: expected at least one"),
+        ({"work": zeros(3)}, r"work: expected shape \(4,\), got \(3,\)"),
         ({"request": make_request(repetition_ids=[4])}, "repetition_ids.*token 4.*0 to 3"),
         ({"request": make_request(biases={-1: 0.5})}, "delta_ids.*token -1.*0 to 3"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
     right: dict[str, Any] = {
-        "logits": torch.zeros(4),
+        "logits": zeros(4),
         "request": make_request(),
-        "work": torch.zeros(4),
+        "work": zeros(4),
     }
     with pytest.raises(ValueError, match=message):
-        Ops("cpu").sample(**(right | arguments))
+        engine.sample.sample(**(right | arguments))
 
 
-def test_wrong_request_tensors_are_named() -> None:
+def test_wrong_request_arrays_are_named() -> None:
     request = make_request(biases={1: 0.5})
-    for name, tensor in (
-        ("repetition_ids", torch.zeros(1, dtype=torch.int64)),
-        ("delta_ids", torch.zeros(1, dtype=torch.int64)),
-        ("deltas", torch.zeros(2)),
+    for name, array in (
+        ("repetition_ids", np.zeros(1, dtype=np.int64)),
+        ("delta_ids", np.zeros(1, dtype=np.int64)),
+        ("deltas", zeros(2)),
     ):
-        fields = {field: getattr(request, field) for field in SampleRequest.__slots__}
+        wrong = replace(request, **{name: array})  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=f"^{name}: expected"):
-            Ops("cpu").sample(
-                torch.zeros(4), SampleRequest(**(fields | {name: tensor})), work=torch.zeros(4)
-            )
+            engine.sample.sample(zeros(4), wrong, work=zeros(4))

@@ -5,21 +5,28 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import chisquare
 
 from engine import InvalidInputError, SamplingSettings
-from engine.ops import Ops
+from engine.sample import Logits
 from engine.sampling import Sampler, uniform
-
-OPS = Ops(torch.device("cpu"))
 
 
 def sampler(
     settings: SamplingSettings, vocab_size: int, prompt_ids: tuple[int, ...] = (0,), n_top: int = 0
 ) -> Sampler:
-    work = torch.empty(vocab_size)
-    return Sampler(settings, OPS, prompt_ids=prompt_ids, work=work, n_top=n_top)
+    work = np.empty(vocab_size, dtype=np.float32)
+    return Sampler(settings, prompt_ids=prompt_ids, work=work, n_top=n_top)
+
+
+def some_logits(n: int, seed: int) -> Logits:
+    return np.random.default_rng(seed).standard_normal(n, dtype=np.float32) * np.float32(1.5)
+
+
+def probabilities(logits: Logits) -> np.ndarray:
+    masses = np.exp(logits.astype(np.float64))
+    probs: np.ndarray = masses / masses.sum()
+    return probs
 
 
 def test_philox_known_answer() -> None:
@@ -110,10 +117,9 @@ SETTINGS = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_draws_follow_the_plain_distribution(settings: SamplingSettings) -> None:
-    generator = torch.Generator().manual_seed(3)
-    logits = torch.randn(6, generator=generator) * 1.5
+    logits = some_logits(6, seed=3)
     prompt, completion = [0, 1, 1], [2, 2, 0]
-    expected = plain_distribution(logits.numpy(), settings, prompt, completion)
+    expected = plain_distribution(logits, settings, prompt, completion)
     one = sampler(settings, 6, tuple(prompt))
     for token_id in completion:
         one.accept(token_id)
@@ -130,26 +136,26 @@ def test_draws_follow_the_plain_distribution(settings: SamplingSettings) -> None
 
 
 def test_raw_probability_is_untouched_by_settings() -> None:
-    logits = torch.tensor([2.0, 1.0, 0.0, -1.0])
-    raw = torch.softmax(logits.double(), dim=0)
+    logits = np.array([2.0, 1.0, 0.0, -1.0], dtype=np.float32)
+    raw = probabilities(logits)
     settings = SamplingSettings(temperature=0.3, top_k=2, repetition_penalty=2.0, seed=1)
     result = sampler(settings, 4, (0,), n_top=4).sample(logits, 0)
     assert result.p_raw == pytest.approx(float(raw[result.token_id]), abs=1e-6)
     assert result.top_ids == (0, 1, 2, 3)
-    assert np.exp(result.top_logprobs_raw) == pytest.approx(raw.numpy(), abs=1e-6)
+    assert np.exp(result.top_logprobs_raw) == pytest.approx(raw, abs=1e-6)
     assert result.top_p_sampled[2:] == (0.0, 0.0), "the sampler removed these"
     assert logits.tolist() == [2.0, 1.0, 0.0, -1.0], "the model's logits stay as they are"
 
 
 def test_greedy_takes_the_largest_after_bias() -> None:
-    logits = torch.tensor([2.0, 1.0, 0.0])
+    logits = np.array([2.0, 1.0, 0.0], dtype=np.float32)
     result = sampler(SamplingSettings(temperature=0.0, logit_bias={2: 5.0}), 3).sample(logits, 0)
     assert (result.token_id, result.p_sampled) == (2, 1.0)
-    assert result.p_raw == pytest.approx(float(torch.softmax(logits, 0)[2]), abs=1e-6)
+    assert result.p_raw == pytest.approx(probabilities(logits)[2], abs=1e-6)
 
 
 def test_same_seed_and_position_same_token() -> None:
-    logits = torch.randn(50, generator=torch.Generator().manual_seed(0))
+    logits = some_logits(50, seed=0)
     draws = [
         [sampler(SamplingSettings(seed=seed), 50).sample(logits, p).token_id for p in range(20)]
         for seed in (7, 7, 8)

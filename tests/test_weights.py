@@ -14,16 +14,19 @@ from safetensors.torch import load_file, save_file
 from engine import ModelLoadError
 from engine.checkpoint import read_checkpoint
 from engine.families import model_config
-from engine.weights import Weights, load_weights
+from engine.torch_ops import TorchOps
+from engine.weights import Weights, check_tensors, load_weights
 from tests.tiny_models import save_model
 
 Edit = Callable[[dict[str, Any]], object]
 
 
-def load(path: Path, dtype: torch.dtype = torch.float32) -> Weights:
-    return load_weights(
-        path, model_config(path), device=torch.device("cpu"), dtype=dtype, on_progress=None
-    )
+def load(
+    path: Path, format_: str = "float32", on_progress: Callable[[int, int], None] | None = None
+) -> Weights:
+    config = model_config(path)
+    tensors = check_tensors(read_checkpoint(path), config)
+    return load_weights(tensors, config, TorchOps("cpu", format_), on_progress=on_progress)
 
 
 def refusal(path: Path) -> str:
@@ -75,26 +78,30 @@ def test_fused_matrices_hold_their_parts_in_order(model: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_dtypes_are_converted(model: Path, stored: torch.dtype, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("format_", ["bfloat16", "float32"])
+def test_dtypes_are_converted(model: Path, stored: torch.dtype, format_: str) -> None:
     edit_tensors(model, lambda t: t.update({name: v.to(stored) for name, v in t.items()}))
-    weights = load(model, dtype)
-    assert weights.head.dtype == weights.layers[0].wo.dtype == dtype
-    expected = load_file(model / "model.safetensors")["model.norm.weight"].to(dtype)
-    assert torch.equal(weights.norm, expected)
+    weights = load(model, format_)
+    stored_tensors = load_file(model / "model.safetensors")
+    for name, loaded in (("model.norm", weights.norm), ("lm_head", weights.head)):
+        expected = stored_tensors[f"{name}.weight"].to(getattr(torch, format_))
+        assert loaded.dtype == expected.dtype
+        assert torch.equal(loaded, expected)
+
+
+def test_data_at_an_odd_place_are_read(model: Path) -> None:
+    before, file = load(model), model / "model.safetensors"
+    data = file.read_bytes()
+    (n,) = struct.unpack("<Q", data[:8])
+    file.write_bytes(struct.pack("<Q", n + 1) + data[8 : 8 + n] + b" " + data[8 + n :])
+    assert torch.equal(load(model).head, before.head)
 
 
 def test_progress_counts_bytes(model: Path) -> None:
     seen: list[tuple[int, int]] = []
-    config = model_config(model)
-    load_weights(
-        model,
-        config,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        on_progress=lambda *done: seen.append(done),
-    )
-    assert seen[-1] == (4 * config.n_params, 4 * config.n_params)
+    load(model, on_progress=lambda *done: seen.append(done))
+    n_bytes = 4 * model_config(model).n_params
+    assert seen[-1] == (n_bytes, n_bytes)
     assert sorted(seen) == seen
 
 
@@ -116,6 +123,19 @@ def test_rotary_tables_of_old_checkpoints_are_ignored(model: Path) -> None:
 
 
 UP = "model.layers.2.mlp.up_proj.weight"
+
+
+@pytest.mark.parametrize("name", [UP, "model.norm.weight", "lm_head.weight"])
+@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
+def test_a_weight_that_is_no_number_is_named(model: Path, name: str, value: float) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors[name].view(-1)[63 + 64 * (tensors[name].ndim - 1)] = value
+
+    edit_tensors(model, spoil)
+    index = "[63]" if name == "model.norm.weight" else "[1, 63]"
+    assert refusal(model) == f"{model / 'model.safetensors'}: {name}: not finite at {index}"
+
+
 TENSOR_EDITS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
     "missing": (lambda t: t.pop(UP), f"{UP}: missing; config.json asks for shape [96, 64]"),
     "no head": (lambda t: t.pop("lm_head.weight"), "lm_head.weight: missing"),

@@ -4,19 +4,29 @@
 #include "kernels.h"
 
 // One table per instruction set, of the functions that its copy of the kernel files defines.
-#define SOLITON_DECLARE_KERNELS(name)                                              \
-    namespace name {                                                               \
-    void rms_norm(const RmsNormArgs&);                                             \
-    void add_rms_norm(const AddRmsNormArgs&);                                      \
-    LogitRange logit_range(const float*, int64_t);                                 \
-    int64_t next_above(const float*, int64_t, int64_t, float);                     \
-    double total_mass(const float*, int64_t, Softmax);                             \
-    MassAbove mass_above(const float*, int64_t, Softmax, double);                  \
-    void fill_histogram(const float*, int64_t, Softmax, float, Histogram&);        \
-    int64_t collect_bucket(const float*, int64_t, Softmax, float, int, int32_t*);  \
-    constexpr CpuKernels kKernels = {#name,       rms_norm,       add_rms_norm,    \
-                                     logit_range, next_above,     total_mass,      \
-                                     mass_above,  fill_histogram, collect_bucket}; \
+#define SOLITON_DECLARE_KERNELS(name)                                                           \
+    namespace name {                                                                            \
+    WeightIndex pack(const PackArgs&);                                                          \
+    void norm_row(const float*, const float*, const float*, float, int64_t, float*, float*);    \
+    void quantize_row(const float*, int64_t, std::byte*);                                       \
+    void multiply_units(const MultiplyArgs&);                                                   \
+    LogitRange logit_range(const float*, int64_t);                                              \
+    int64_t next_above(const float*, int64_t, int64_t, float);                                  \
+    double total_mass(const float*, int64_t, Softmax);                                          \
+    MassAbove mass_above(const float*, int64_t, Softmax, double);                               \
+    void fill_histogram(const float*, int64_t, Softmax, float, Histogram&);                     \
+    int64_t collect_bucket(const float*, int64_t, Softmax, float, int, int32_t*);               \
+    void store_keys_values(const AttentionArgs&, int64_t, int64_t, int64_t, int64_t);           \
+    void load_queries(const AttentionArgs&, const QueryTile&, AttentionWork&);                  \
+    void attend_block(const AttentionArgs&, const QueryTile&, int64_t, AttentionWork&, float*); \
+    void merge_record(float*, const float*, int64_t);                                           \
+    void finish_record(const float*, int64_t, float*);                                          \
+    constexpr CpuKernels kKernels = {#name,          pack,           norm_row,                  \
+                                     quantize_row,   multiply_units, logit_range,               \
+                                     next_above,     total_mass,     mass_above,                \
+                                     fill_histogram, collect_bucket, store_keys_values,         \
+                                     load_queries,   attend_block,   merge_record,              \
+                                     finish_record};                                            \
     }
 
 namespace soliton {
@@ -36,9 +46,11 @@ struct Supported {
     Supported() {
 #ifdef SOLITON_X86
         __builtin_cpu_init();
-        const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                              __builtin_cpu_supports("f16c");
         if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512vnni")) {
             tables[count++] = &avx512::kKernels;
         }
         if (has_avx2) {

@@ -10,6 +10,8 @@
 #include <cstdint>
 
 #include "../ops.h"
+#include "attention.h"
+#include "linear.h"
 
 namespace soliton {
 
@@ -27,7 +29,7 @@ struct Softmax {
     double inverse_temperature;
 };
 
-// exp(-700) is still a normal double. engine/ops_ref.py has the same number.
+// exp(-700) is still a normal double. engine/sample_ref.py has the same number.
 inline constexpr double kLowestExponent = -700.0;
 
 // The vocabulary sorted roughly, by distance from the largest logit: bucket = (largest - logit) *
@@ -47,8 +49,17 @@ struct MassAbove {
 
 struct CpuKernels {
     const char* isa;
-    void (*rms_norm)(const RmsNormArgs& args);
-    void (*add_rms_norm)(const AddRmsNormArgs& args);
+
+    // Matrices: see linear.h for rows of x, and layout.h for panels.
+    // Weights of a checkpoint into panels; where the first bad weight is.
+    WeightIndex (*pack)(const PackArgs& args);
+    // out (dim,) = RMSNorm of residual + branch; branch may be null. The sum is kept in total
+    // (dim,) unless that is null.
+    void (*norm_row)(const float* residual, const float* branch, const float* weight, float eps,
+                     int64_t dim, float* total, float* out);
+    // x (n_in,) as a row of codes.
+    void (*quantize_row)(const float* x, int64_t n_in, std::byte* out);
+    void (*multiply_units)(const MultiplyArgs& args);
 
     // The loops over a whole vocabulary that the sampler is made of; logits (n,).
     LogitRange (*logit_range)(const float* logits, int64_t n);
@@ -62,6 +73,21 @@ struct CpuKernels {
     // many.
     int64_t (*collect_bucket)(const float* logits, int64_t n, Softmax softmax, float scale,
                               int bucket, int32_t* ids);
+
+    // Attention: see attention.h for tiles and records.
+    // Norm and rotation of the keys of rows begin_row.. before end_row, and they and the values
+    // into the caches.
+    void (*store_keys_values)(const AttentionArgs& args, int64_t pos, int64_t kv_head,
+                              int64_t begin_row, int64_t end_row);
+    // Norm, rotation and scale of the tile's queries, into work.queries.
+    void (*load_queries)(const AttentionArgs& args, const QueryTile& tile, AttentionWork& work);
+    // What the tile's queries, in work.queries, see of a block of keys: records (tile.count, ...).
+    void (*attend_block)(const AttentionArgs& args, const QueryTile& tile, int64_t block,
+                         AttentionWork& work, float* records);
+    // Adds the next block of the same query to what was merged of those before it.
+    void (*merge_record)(float* merged, const float* record, int64_t head_dim);
+    // out (head_dim,) of a query from all of its blocks.
+    void (*finish_record)(const float* merged, int64_t head_dim, float* out);
 };
 
 // The kernels in use: those of the best instruction set that this processor has, unless select_isa

@@ -16,11 +16,14 @@ _SAMPLING: dict[str, tuple[type[int] | type[float], str]] = {
 
 
 def add_model_arguments(parser: CommandParser) -> None:
-    """How a model is loaded: device, number type, context length and threads."""
+    """How a model is loaded: device, number format, context length and threads."""
     group = parser.add_argument_group("model")
     group.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     group.add_argument(
         "--dtype", default="auto", help="auto, float32, bfloat16, float16 (default: auto)"
+    )
+    group.add_argument(
+        "--quantize", default="none", help="none, 8bit, 4bit: weights on the CPU (default: none)"
     )
     group.add_argument("--max-seq-len", type=int, metavar="N", help="context length in tokens")
     group.add_argument("--threads", type=int, metavar="N", help="CPU threads")
@@ -28,7 +31,8 @@ def add_model_arguments(parser: CommandParser) -> None:
 
 def given_model(args: argparse.Namespace) -> dict[str, Any]:
     """What `add_model_arguments` added, by the names of `load_engine`."""
-    return {name: getattr(args, name) for name in ("device", "dtype", "max_seq_len", "threads")}
+    names = ("device", "dtype", "quantize", "max_seq_len", "threads")
+    return {name: getattr(args, name) for name in names}
 
 
 def add_sampling_arguments(parser: CommandParser) -> None:

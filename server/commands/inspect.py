@@ -10,7 +10,7 @@ from engine import DEFAULT_MODEL, ModelConfig, ModelDescription, describe
 from .local import engine_errors
 from .terminal import CommandError, CommandParser
 
-_DTYPES = ("float32", "bfloat16")
+_FORMATS = ("float32", "bfloat16", "8bit", "4bit")
 
 
 def main(argv: list[str]) -> int:
@@ -55,10 +55,11 @@ def _lines(description: ModelDescription, n_tokens: int) -> Iterator[tuple[str, 
     yield "context", f"up to {config.max_seq_len:,} tokens, RoPE theta {config.rope.theta:g}"
     yield "chat template", template
     yield "stored as", f"{stored} in {description.n_files} safetensors file(s)"
-    for dtype in _DTYPES:
-        weights, kv = description.weight_bytes(dtype), description.kv_bytes(n_tokens, dtype)
+    yield "loaded as", f"{description.default_format} on the CPU, unless told otherwise"
+    for format_ in _FORMATS:
+        weights, kv = description.weight_bytes(format_), description.kv_bytes(n_tokens, format_)
         yield (
-            f"{dtype} needs",
+            f"{format_} needs",
             f"{_size(weights)} of weights + {_size(kv)} for {n_tokens:,} tokens "
             f"= {_size(weights + kv)}",
         )

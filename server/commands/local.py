@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from engine import DEFAULT_MODEL, Engine, EngineError, SamplingSettings
+from engine import DEFAULT_MODEL, AbortFlag, Engine, EngineError, SamplingSettings
 
 from .arguments import given_sampling
-from .terminal import CommandError, InterruptFlag, progress_bar
+from .terminal import CommandError, on_interrupt, progress_bar
 
 
 @contextmanager
@@ -30,8 +30,10 @@ def load_engine(
     *,
     device: str,
     dtype: str,
+    quantize: str,
     max_seq_len: int | None,
     threads: int | None,
+    require_native: bool = False,
 ) -> Engine:
     """The engine of a model directory (None: the built-in one). Raises CommandError."""
     path = DEFAULT_MODEL if model is None else Path(model)
@@ -41,7 +43,9 @@ def load_engine(
             device=device,
             dtype=dtype,
             max_seq_len=max_seq_len,
+            quantize=quantize,
             n_threads=threads,
+            require_native=require_native,
             on_progress=bar,
         )
 
@@ -71,14 +75,14 @@ class LocalChat:
 
     def reply(self, messages: list[dict[str, Any]]) -> Generator[str, None, None]:
         """Pieces of the assistant's text; KeyboardInterrupt when Ctrl-C stopped it."""
-        generator = self._engine.generator
-        with engine_errors(), InterruptFlag() as interrupt:
+        generator, abort = self._engine.generator, AbortFlag()
+        with engine_errors(), on_interrupt(abort.set):
             with progress_bar("reading", unit="tok") as bar:
                 prefill = generator.begin_stream_ex(
                     self._engine.encode_chat(messages),
                     self._settings,
                     max_new_tokens=self._max_tokens,
-                    abort=interrupt,
+                    abort=abort,
                     on_progress=bar,
                 )
             if prefill.aborted:

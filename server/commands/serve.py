@@ -150,8 +150,10 @@ def _load(settings: Settings) -> "tuple[FastAPI, str]":
         settings.model,
         device=settings.device,
         dtype=settings.dtype,
+        quantize=settings.quantize,
         max_seq_len=settings.max_seq_len,
         threads=settings.threads,
+        require_native=settings.require_native,
     )
     return create_app(settings, engine), settings.served_name or engine.model_id
 

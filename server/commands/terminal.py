@@ -6,7 +6,7 @@ Knows no model and no HTTP.
 import argparse
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -68,24 +68,18 @@ def progress_bar(label: str, *, unit: str) -> Iterator[ProgressBar]:
         bar.close()
 
 
-class InterruptFlag:
-    """Ctrl-C as a flag. Inside the `with` block SIGINT sets it and raises nothing.
+@contextmanager
+def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
+    """Inside the block Ctrl-C calls `act` and raises nothing.
 
     An exception in the middle of a step would cost the cache; a flag stops the engine between two.
     """
 
-    def __init__(self) -> None:
-        self._set = False
+    def handle(_signum: int, _frame: FrameType | None) -> None:
+        act()
 
-    def is_set(self) -> bool:
-        return self._set
-
-    def __enter__(self) -> "InterruptFlag":
-        self._previous = signal.signal(signal.SIGINT, self._on_signal)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        signal.signal(signal.SIGINT, self._previous)
-
-    def _on_signal(self, _signum: int, _frame: FrameType | None) -> None:
-        self._set = True
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -1,0 +1,47 @@
+// A row of x as codes of 8 bits with a scale per block, for matrices that are quantised. Compiled
+// once per instruction set (see kernels.h), with the same result in all of them.
+#include "kernels.h"
+#include "lanes.h"
+
+namespace soliton::SOLITON_ISA {
+namespace {
+
+constexpr int32_t kInfinityBits = 0x7f800000;
+// Below it 127 / largest could overflow, and no sum of other numbers would notice the block.
+constexpr float kSmallest = 0x1p-100f;
+
+CodeBlock quantize_block(Floats first, Floats second, int8_t* codes) {
+    // Compared as integers, magnitudes keep their order, and NaN is larger than all.
+    const int32_t bits = largest(larger(magnitude_bits(first), magnitude_bits(second)));
+    const float magnitude = __builtin_bit_cast(float, bits);
+    if (bits >= kInfinityBits || magnitude < kSmallest) {
+        __builtin_memset(codes, 0, kBlockColumns);
+        return {bits >= kInfinityBits ? magnitude : 0.0f, 0.0f, 0};
+    }
+    const float scale = magnitude / 127.0f;
+    const Floats inverse = broadcast(127.0f / magnitude);
+    const Ints first_codes = round(multiply(first, inverse));
+    const Ints second_codes = round(multiply(second, inverse));
+    store_bytes(codes, first_codes);
+    store_bytes(codes + kLanes, second_codes);
+    const int32_t total = sum(add(first_codes, second_codes));
+    return {scale, scale * static_cast<float>(total), total};
+}
+
+}  // namespace
+
+void quantize_row(const float* x, int64_t n_in, std::byte* out) {
+    int8_t* codes = reinterpret_cast<int8_t*>(out);
+    CodeBlock* blocks = reinterpret_cast<CodeBlock*>(out + blocks_for(n_in) * kBlockColumns);
+    int64_t k = 0;
+    for (; k + kBlockColumns <= n_in; k += kBlockColumns) {
+        *blocks++ = quantize_block(load(x + k), load(x + k + kLanes), codes + k);
+    }
+    if (k < n_in) {
+        float rest[kBlockColumns] = {};
+        __builtin_memcpy(rest, x + k, (n_in - k) * sizeof(float));
+        *blocks = quantize_block(load(rest), load(rest + kLanes), codes + k);
+    }
+}
+
+}  // namespace soliton::SOLITON_ISA

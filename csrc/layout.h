@@ -1,0 +1,61 @@
+// How the weights of a matrix lie in memory. Owns the numbers; cpu/pack.cpp writes what is
+// described here, and kernels read it.
+//
+// W (n_out, n_in) is cut into panels of 16 rows, and a panel into blocks of 32 columns; blocks
+// follow each other, then panels. So a vector holds one thing of 16 rows, and one row of x serves
+// them all. Rows and columns that the matrix has not are zeros. A block is, for rows 0..15:
+//
+//   kF32   for each column the 16 floats
+//   kBf16  for each pair of columns the 16 pairs of bfloat16
+//   kQ8    for each group of 4 columns the 16 times 4 codes + 128 as uint8; then 16 scales as
+//          float16. weight = scale * code, codes -127..127
+//   kQ4    for each two groups of 4 columns 16 times 4 bytes, the first group in the low halves,
+//   the
+//          second in the high ones, codes 0..15; then 16 scales and 16 minima as float16.
+//          weight = scale * code + minimum
+//
+// A matrix of gate and up rows alternates: panel 2i has gate rows 16i.., panel 2i + 1 up rows
+// 16i...
+#pragma once
+
+#include <cstdint>
+
+#include "ops.h"
+
+namespace soliton {
+
+inline constexpr int64_t kPanelRows = 16;
+inline constexpr int64_t kBlockColumns = 32;
+
+// always_inline: files of every instruction set use these, and must not share a copy.
+[[gnu::always_inline]] constexpr inline int64_t block_bytes(Layout layout) {
+    switch (layout) {
+        case Layout::kF32:
+            return kBlockColumns * kPanelRows * 4;
+        case Layout::kBf16:
+            return kBlockColumns * kPanelRows * 2;
+        case Layout::kQ8:
+            return kBlockColumns * kPanelRows + kPanelRows * 2;
+        case Layout::kQ4:
+            return kBlockColumns * kPanelRows / 2 + kPanelRows * 4;
+    }
+    return 0;
+}
+
+[[gnu::always_inline]] constexpr inline int64_t panels_for(int64_t n_out) {
+    return (n_out + kPanelRows - 1) / kPanelRows;
+}
+
+[[gnu::always_inline]] constexpr inline int64_t blocks_for(int64_t n_in) {
+    return (n_in + kBlockColumns - 1) / kBlockColumns;
+}
+
+[[gnu::always_inline]] constexpr inline int64_t panel_bytes(Layout layout, int64_t n_in) {
+    return blocks_for(n_in) * block_bytes(layout);
+}
+
+[[gnu::always_inline]] constexpr inline bool is_quantized(Layout layout) {
+    return layout == Layout::kQ8 || layout == Layout::kQ4;
+}
+
+}  // namespace soliton

@@ -1,0 +1,190 @@
+// Who computes which part of attention, and in which order the parts are put together. Compiled for
+// the baseline; the arithmetic is in cpu/attention.cpp.
+//
+// Every row is the same sum in the same order, however many rows and threads there are: its keys in
+// blocks at fixed positions, the blocks merged one after the other, ascending. Few rows split the
+// work by blocks, so that all threads share the keys of a long context; many rows split it by rows.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "cpu/kernels.h"
+#include "ops.h"
+#include "pool.h"
+
+namespace soliton {
+namespace {
+
+// Up to so many rows, the work is split by blocks.
+constexpr int64_t kFewRows = 16;
+// Records of blocks that are kept for one head before they are merged: with one row those of 128k
+// positions, with 16 rows of 8k; a longer context takes several rounds.
+constexpr int64_t kRecordsPerHead = 512;
+
+int64_t record_size(int64_t head_dim) {
+    return padded_head_dim(head_dim) + kRecordTail;
+}
+
+// One call of the op, as all threads see it.
+class Attention {
+  public:
+    Attention(const AttentionArgs& args, const StepState& state, Worker& worker)
+        : kernels_(cpu_kernels()),
+          args_(args),
+          worker_(worker),
+          work_(*reinterpret_cast<AttentionWork*>(worker.scratch)),
+          pos_(state.pos),
+          rows_(state.n_rows),
+          queries_(rows_ * (args.n_heads / args.n_kv_heads)),
+          record_size_(record_size(args.head_dim)) {}
+
+    void by_blocks() {
+        const int64_t begin = first_block(0);
+        const int64_t end = block_of(rows_ - 1) + 1;
+        const int64_t per_round = kRecordsPerHead / rows_;
+        const int64_t heads = args_.n_kv_heads;
+        for (int64_t round = begin; round < end; round += per_round) {
+            const int64_t n_blocks = std::min(per_round, end - round);
+            // A thread takes neighbouring blocks: the kernel fetches the next one's keys ahead.
+            const int64_t items = n_blocks * heads;
+            const int64_t last = items * (worker_.index + 1) / worker_.count;
+            for (int64_t item = items * worker_.index / worker_.count; item < last; ++item) {
+                attend_item(item / n_blocks, round, item % n_blocks);
+            }
+            worker_.barrier();
+            for (int64_t i = worker_.index; i < heads * queries_; i += worker_.count) {
+                merge_item(i, n_blocks, round == begin, round + n_blocks == end);
+            }
+            if (round + n_blocks < end) {
+                worker_.barrier();
+            }
+        }
+    }
+
+    void by_rows() {
+        for (int64_t i = worker_.index; i < args_.n_kv_heads * rows_; i += worker_.count) {
+            kernels_.store_keys_values(args_, pos_, i / rows_, i % rows_, i % rows_ + 1);
+        }
+        worker_.barrier();
+        // The last rows see the most keys, so they come first.
+        const int64_t n_tiles = (queries_ + kQueryTile - 1) / kQueryTile;
+        for (int64_t i = worker_.claim(); i < n_tiles * args_.n_kv_heads; i = worker_.claim()) {
+            attend_tile(i % args_.n_kv_heads, n_tiles - 1 - i / args_.n_kv_heads);
+        }
+    }
+
+  private:
+    // One block for all rows, its new keys and values first. Nobody else touches them until the
+    // barrier.
+    void attend_item(int64_t kv_head, int64_t round, int64_t index) {
+        const int64_t block = round + index;
+        const int64_t begin_row = std::max<int64_t>(block * kKeyBlock - pos_, 0);
+        const int64_t end_row = std::min((block + 1) * kKeyBlock - pos_, rows_);
+        if (begin_row < end_row) {
+            kernels_.store_keys_values(args_, pos_, kv_head, begin_row, end_row);
+        }
+        for (int64_t first = 0; first < queries_; first += kQueryTile) {
+            const QueryTile tile = tile_from(kv_head, first);
+            kernels_.load_queries(args_, tile, work_);
+            kernels_.attend_block(args_, tile, block, work_, record(index, kv_head, first));
+        }
+    }
+
+    // The blocks of a round for one query of one kv head.
+    void merge_item(int64_t item, int64_t n_blocks, bool is_first, bool is_last) {
+        const int64_t kv_head = item / queries_;
+        const int64_t query = item % queries_;
+        float* merged = args_.scratch + item * record_size_;
+        if (is_first) {
+            clear(merged);
+        }
+        for (int64_t index = 0; index < n_blocks; ++index) {
+            kernels_.merge_record(merged, record(index, kv_head, query), args_.head_dim);
+        }
+        if (is_last) {
+            kernels_.finish_record(merged, args_.head_dim, out_of(kv_head, query));
+        }
+    }
+
+    // All blocks for one tile of queries.
+    void attend_tile(int64_t kv_head, int64_t index) {
+        const QueryTile tile = tile_from(kv_head, index * kQueryTile);
+        float* merged = work_.records[0];
+        float* block_records = work_.records[1];
+        for (int64_t i = 0; i < tile.count; ++i) {
+            clear(merged + i * record_size_);
+        }
+        kernels_.load_queries(args_, tile, work_);
+        const int64_t last_block = block_of(row_of(tile.first + tile.count - 1));
+        for (int64_t block = first_block(row_of(tile.first)); block <= last_block; ++block) {
+            kernels_.attend_block(args_, tile, block, work_, block_records);
+            for (int64_t i = 0; i < tile.count; ++i) {
+                kernels_.merge_record(merged + i * record_size_, block_records + i * record_size_,
+                                      args_.head_dim);
+            }
+        }
+        for (int64_t i = 0; i < tile.count; ++i) {
+            kernels_.finish_record(merged + i * record_size_, args_.head_dim,
+                                   out_of(kv_head, tile.first + i));
+        }
+    }
+
+    QueryTile tile_from(int64_t kv_head, int64_t first) const {
+        return {kv_head, first, std::min(kQueryTile, queries_ - first), pos_};
+    }
+
+    int64_t row_of(int64_t query) const { return query / (args_.n_heads / args_.n_kv_heads); }
+
+    int64_t block_of(int64_t row) const { return (pos_ + row) / kKeyBlock; }
+
+    // The first block that the row sees anything of.
+    int64_t first_block(int64_t row) const {
+        return args_.window ? std::max<int64_t>(pos_ + row - args_.window + 1, 0) / kKeyBlock : 0;
+    }
+
+    // The scratch holds the merged records (kv head, query), then those of the round (block, kv
+    // head, query).
+    float* record(int64_t index, int64_t kv_head, int64_t query) const {
+        const int64_t behind_merged = (index + 1) * args_.n_kv_heads + kv_head;
+        return args_.scratch + (behind_merged * queries_ + query) * record_size_;
+    }
+
+    void clear(float* merged) const {
+        std::fill(merged, merged + record_size_, 0.0f);
+        merged[record_size_ - kRecordTail] = -std::numeric_limits<float>::infinity();
+    }
+
+    float* out_of(int64_t kv_head, int64_t query) const {
+        const int64_t group = args_.n_heads / args_.n_kv_heads;
+        const int64_t head = kv_head * group + query % group;
+        return args_.out + (query / group * args_.n_heads + head) * args_.head_dim;
+    }
+
+    const CpuKernels& kernels_;
+    const AttentionArgs& args_;
+    Worker& worker_;
+    AttentionWork& work_;
+    const int64_t pos_;
+    const int64_t rows_;
+    const int64_t queries_;  // per kv head
+    const int64_t record_size_;
+};
+
+}  // namespace
+
+int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_seq_len) {
+    const int64_t n_blocks = (max_seq_len + kKeyBlock - 1) / kKeyBlock;
+    const int64_t records = std::min(kRecordsPerHead, kFewRows * n_blocks);
+    return (kFewRows + records) * n_heads * record_size(head_dim);
+}
+
+void attention(const AttentionArgs& args, const StepState& state, Worker& worker) {
+    Attention op(args, state, worker);
+    if (state.n_rows <= kFewRows) {
+        op.by_blocks();
+    } else {
+        op.by_rows();
+    }
+}
+
+}  // namespace soliton

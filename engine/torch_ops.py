@@ -1,0 +1,170 @@
+"""The ops of the decoder in torch: on CUDA, and on a CPU that native code was not built for.
+
+Owns torch memory and the passes recorded over it. What an op computes stands in `ops_ref.py`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from . import ops_ref
+from .errors import ModelLoadError
+from .layout import DTYPES
+from .memory import host_bytes
+from .ops import NotFiniteError, Stored
+from .step import StepState
+from .threads import thread_count
+
+_DTYPES = {name: getattr(torch, name) for name in DTYPES}
+
+
+def has_cuda() -> bool:
+    return torch.cuda.is_available()
+
+
+def open_torch(device: str, format_: str, *, n_threads: int | None = None) -> "TorchOps":
+    """The ops of `device` (cpu, cuda, cuda:N); `n_threads` holds for the whole process.
+
+    Raises ModelLoadError for a device that is not there, or a format that torch has not.
+    """
+    if format_ not in DTYPES:
+        raise ModelLoadError(f"quantize: {format_} needs the native code of the CPU, not torch")
+    if device != "cpu":
+        _check_cuda(device)
+    if n_threads is not None:
+        torch.set_num_threads(thread_count(n_threads))
+    return TorchOps(device, format_)
+
+
+def _check_cuda(device: str) -> None:
+    if not has_cuda():
+        raise ModelLoadError(f"device: {device}: torch finds no CUDA device")
+    _, _, index = device.partition(":")
+    if index and int(index) >= torch.cuda.device_count():
+        raise ModelLoadError(f"device: {device}: torch finds {torch.cuda.device_count()} devices")
+
+
+class TorchOps:
+    """Weights, activations, keys and values are all of one dtype; logits are float32."""
+
+    def __init__(self, device: str | torch.device, format_: str) -> None:
+        """`format_`: float32, bfloat16 or float16."""
+        self.device = torch.device(device)
+        self.format = self.activation_dtype = self.kv_dtype = format_
+        self.name = f"torch {torch.__version__} {self.device.type}"
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
+
+    def vector(self, parts: Sequence[Stored]) -> Tensor:
+        return self._stacked(parts, self.format)
+
+    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> Tensor:
+        # Gate and up lie one below the other, as other parts do: `ops_ref` halves their product.
+        return self._stacked(parts, format_)
+
+    def table(self, values: npt.NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
+
+    def to_host(self, array: Tensor) -> npt.NDArray[np.float32]:
+        host: npt.NDArray[np.float32] = array.cpu().numpy()
+        return host
+
+    def program(self, max_rows: int) -> "TorchProgram":
+        return TorchProgram(self.device)
+
+    def available_bytes(self) -> int | None:
+        if self.device.type == "cuda":
+            return int(torch.cuda.mem_get_info(self.device)[0])
+        return host_bytes()
+
+    def _stacked(self, parts: Sequence[Stored], dtype: str) -> Tensor:
+        shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        stacked = torch.empty(shape, device=self.device, dtype=_DTYPES[dtype])
+        row = 0
+        for part in parts:
+            stacked[row : row + part.shape[0]].copy_(_as_tensor(part))
+            row += part.shape[0]
+        bad = torch.nonzero(~stacked.isfinite())
+        if bad.numel():
+            raise NotFiniteError(tuple(bad[0].tolist()))
+        return stacked
+
+
+class TorchProgram:
+    """Ops as functions of the step state, run one after the other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._ops: list[Callable[[StepState], None]] = []
+
+    def embed(self, table: Tensor, *, out: Tensor) -> None:
+        def op(state: StepState) -> None:
+            token_ids = torch.from_numpy(state.token_ids).to(self._device)
+            ops_ref.embed(table, token_ids, out=out[: state.n_rows])
+
+        self._ops.append(op)
+
+    def norm_linear(
+        self,
+        residual: Tensor,
+        matrix: Tensor,
+        *,
+        norm: Tensor,
+        eps: float,
+        out: Tensor,
+        branch: Tensor | None = None,
+        residual_out: Tensor | None = None,
+        bias: Tensor | None = None,
+        gated: bool = False,
+    ) -> None:
+        def op(state: StepState) -> None:
+            n = state.n_rows
+            ops_ref.norm_linear(
+                residual[:n],
+                matrix,
+                norm=norm,
+                eps=eps,
+                out=out[:n],
+                branch=None if branch is None else branch[:n],
+                residual_out=None if residual_out is None else residual_out[:n],
+                bias=bias,
+                gated=gated,
+            )
+
+        self._ops.append(op)
+
+    def attention(
+        self, qkv: Tensor, k_cache: Tensor, v_cache: Tensor, *, out: Tensor, **options: Any
+    ) -> None:
+        def op(state: StepState) -> None:
+            n = state.n_rows
+            ops_ref.attention(qkv[:n], k_cache, v_cache, pos=state.pos, out=out[:n], **options)
+
+        self._ops.append(op)
+
+    def linear(self, x: Tensor, matrix: Tensor, *, bias: Tensor | None, out: Tensor) -> None:
+        def op(state: StepState) -> None:
+            n = state.n_rows
+            ops_ref.linear(x[:n], matrix, bias=bias, out=out[:n])
+
+        self._ops.append(op)
+
+    @torch.inference_mode()
+    def run(self, state: StepState) -> bool:
+        for op in self._ops:
+            if state.aborted:
+                return False
+            op(state)
+        return True
+
+
+def _as_tensor(part: Stored) -> Tensor:
+    """A copy: torch does not like memory that it must not write."""
+    if part.dtype == np.uint16:
+        return torch.from_numpy(part.astype(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(part.copy())
