@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -66,6 +67,24 @@ def test_transformers_gives_the_same_greedy_tokens(bundled_engine: Engine, promp
     assert token_ids == AutoTokenizer.from_pretrained(DEFAULT_MODEL).encode(prompt)
     expected = transformers_greedy(DEFAULT_MODEL, token_ids, 64)
     assert greedy(bundled_engine, token_ids, 64) == expected
+
+
+def test_transformers_gives_the_same_logits(bundled_engine: Engine) -> None:
+    token_ids = bundled_engine.tokenizer.encode(PROMPTS[0])
+    oracle: Any = AutoModelForCausalLM.from_pretrained(DEFAULT_MODEL, dtype=torch.float32)
+    with torch.inference_mode():
+        expected = oracle(torch.tensor([token_ids])).logits[0, -1].numpy()
+    bundled_engine.generator.begin_stream_ex(
+        token_ids,
+        SamplingSettings(temperature=0.0),
+        max_new_tokens=1,
+        return_logits=True,
+        ignore_eos=True,
+    )
+    logits = bundled_engine.generator.stream_ex().logits
+    assert logits is not None
+    assert logits.shape == (1, bundled_engine.config.vocab_size)
+    assert np.abs(logits[0] - expected).max() < 1e-3
 
 
 def test_the_draft_model_is_one_for_this_vocabulary(bundled_engine: Engine) -> None:
