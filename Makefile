@@ -58,8 +58,7 @@ format: $(CHECK)
 	$(BIN)/clang-format -i $(CPP)
 
 bench: $(SERVE)
-	$(BIN)/python -m bench.decode $(if $(MODEL),'$(MODEL)')
-	$(BIN)/python -m bench.http $(if $(MODEL),'$(MODEL)')
+	$(BIN)/soliton bench $(if $(MODEL),'$(MODEL)')
 
 openapi: $(TEST)
 	$(BIN)/python scripts/openapi.py

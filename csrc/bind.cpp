@@ -11,6 +11,8 @@
 
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
+#include "layout.h"
+#include "loading.h"
 #include "pool.h"
 #include "tape.h"
 
@@ -22,6 +24,17 @@ namespace {
 template <typename T>
 T* at(uintptr_t address) {
     return reinterpret_cast<T*>(address);
+}
+
+// By the buffer protocol: ndarray.ctypes.data, measured, takes more than ten times as long.
+uintptr_t address(nb::handle array) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_STRIDED_RO) != 0) {
+        throw nb::python_error();
+    }
+    const auto address = reinterpret_cast<uintptr_t>(view.buf);
+    PyBuffer_Release(&view);
+    return address;
 }
 
 // Row and column of the first weight that is not finite, row -1 when there is none.
@@ -37,8 +50,13 @@ std::tuple<int64_t, int64_t> pack(uintptr_t rows, SourceType source, int64_t n_i
         .end_panel = end_panel,
     };
     const nb::gil_scoped_release unlocked;
-    const WeightIndex bad = cpu_kernels().pack(args);
+    const WeightIndex bad = pack_on_all_threads(args);
     return {bad.row, bad.column};
+}
+
+uint64_t checksum(uintptr_t bytes, int64_t n_bytes) {
+    const nb::gil_scoped_release unlocked;
+    return checksum_on_all_threads(at<const std::byte>(bytes), n_bytes);
 }
 
 using SampleTuple = std::tuple<int, int64_t, double, double, double, std::vector<int32_t>,
@@ -90,13 +108,10 @@ Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout) {
     return {at<const void>(panels), n_out, n_in, layout};
 }
 
-void append_embed(Tape& tape, uintptr_t table, TableKind kind, int64_t vocab_size, int64_t dim,
-                  Layout layout, uintptr_t out) {
+void append_embed(Tape& tape, uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout,
+                  uintptr_t out) {
     tape.append<&embed>("embed", EmbedArgs{
-                                     .table = at<const void>(table),
-                                     .kind = kind,
-                                     .matrix = matrix_at(table, vocab_size, dim, layout),
-                                     .dim = dim,
+                                     .table = matrix_at(panels, n_out, n_in, layout),
                                      .out = at<float>(out),
                                  });
 }
@@ -104,7 +119,7 @@ void append_embed(Tape& tape, uintptr_t table, TableKind kind, int64_t vocab_siz
 void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uintptr_t residual_out,
                         uintptr_t norm, float eps, uintptr_t panels, int64_t n_out, int64_t n_in,
                         Layout layout, uintptr_t bias, uintptr_t out, Epilogue epilogue,
-                        int64_t last_rows, uintptr_t scratch) {
+                        uintptr_t scratch) {
     tape.append<&norm_linear>("norm_linear",
                               NormLinearArgs{
                                   .residual_in = at<const float>(residual_in),
@@ -116,7 +131,6 @@ void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uin
                                   .bias = at<const float>(bias),
                                   .out = at<float>(out),
                                   .epilogue = epilogue,
-                                  .last_rows = last_rows,
                                   .scratch = at<void>(scratch),
                               },
                               static_cast<size_t>(linear_worker_bytes(n_in)));
@@ -167,7 +181,17 @@ void append_attention(Tape& tape, uintptr_t qkv, uintptr_t k_cache, uintptr_t v_
                             sizeof(AttentionWork));
 }
 
-size_t run_tape(const Tape& tape, uintptr_t state) {
+void append_read(Tape& tape, uintptr_t words, int64_t n_words, int64_t piece_words,
+                 uintptr_t sums) {
+    tape.append<&read_memory>("read", ReadArgs{
+                                          .words = at<const uint64_t>(words),
+                                          .n_words = n_words,
+                                          .piece_words = piece_words,
+                                          .sums = at<uint64_t>(sums),
+                                      });
+}
+
+bool run_tape(const Tape& tape, uintptr_t state) {
     const nb::gil_scoped_release unlocked;
     return tape.run(*at<const StepState>(state));
 }
@@ -175,7 +199,7 @@ size_t run_tape(const Tape& tape, uintptr_t state) {
 std::vector<int64_t> profile_tape(const Tape& tape, uintptr_t state) {
     std::vector<int64_t> ns(tape.size());
     const nb::gil_scoped_release unlocked;
-    ns.resize(tape.run(*at<const StepState>(state), ns.data()));
+    tape.run(*at<const StepState>(state), ns.data());
     return ns;
 }
 
@@ -199,8 +223,6 @@ std::vector<std::string> supported_isas() {
 }  // namespace soliton::bindings
 
 NB_MODULE(_native, module) {
-    // A tape that lives until the interpreter ends is no leak.
-    nb::set_leak_warnings(false);
     namespace bindings = soliton::bindings;
     using namespace nb::literals;
 
@@ -211,9 +233,11 @@ NB_MODULE(_native, module) {
     module.def("isa", [] { return soliton::cpu_kernels().isa; });
     module.def("supported_isas", &bindings::supported_isas);
     module.def("select_isa", &soliton::select_isa);
+    module.def("address", &bindings::address);
     module.def("sample", &bindings::sample);
 
-    module.def("set_threads", &soliton::set_threads, "count"_a, "pinned"_a = false);
+    module.def("set_threads", &soliton::set_threads, "count"_a,
+               "processors"_a = std::vector<int>());
     module.def("threads", &soliton::threads);
 
     nb::enum_<soliton::Layout>(module, "Layout")
@@ -227,10 +251,8 @@ NB_MODULE(_native, module) {
         .value("BF16", soliton::SourceType::kBf16);
     module.def("pack", &bindings::pack, nb::kw_only(), "rows"_a, "source"_a, "n_in"_a, "layout"_a,
                "panels"_a, "begin_panel"_a, "end_panel"_a);
-    nb::enum_<soliton::TableKind>(module, "TableKind")
-        .value("F32_ROWS", soliton::TableKind::kF32Rows)
-        .value("BF16_ROWS", soliton::TableKind::kBf16Rows)
-        .value("PANELS", soliton::TableKind::kPanels);
+    module.attr("LAYOUT_VERSION") = soliton::kLayoutVersion;
+    module.def("checksum", &bindings::checksum, "bytes"_a, "n_bytes"_a);
     nb::enum_<soliton::Epilogue>(module, "Epilogue")
         .value("NONE", soliton::Epilogue::kNone)
         .value("SILU_GATE", soliton::Epilogue::kSiluGate);
@@ -245,17 +267,19 @@ NB_MODULE(_native, module) {
     // Ops are appended by keyword: addresses are easily mixed up.
     nb::class_<soliton::Tape>(module, "Tape")
         .def(nb::init<>())
-        .def("embed", &bindings::append_embed, nb::kw_only(), "table"_a, "kind"_a, "vocab_size"_a,
-             "dim"_a, "layout"_a, "out"_a)
+        .def("embed", &bindings::append_embed, nb::kw_only(), "panels"_a, "n_out"_a, "n_in"_a,
+             "layout"_a, "out"_a)
         .def("norm_linear", &bindings::append_norm_linear, nb::kw_only(), "residual_in"_a,
              "branch"_a, "residual_out"_a, "norm"_a, "eps"_a, "panels"_a, "n_out"_a, "n_in"_a,
-             "layout"_a, "bias"_a, "out"_a, "epilogue"_a, "last_rows"_a, "scratch"_a)
+             "layout"_a, "bias"_a, "out"_a, "epilogue"_a, "scratch"_a)
         .def("linear", &bindings::append_linear, nb::kw_only(), "x"_a, "panels"_a, "n_out"_a,
              "n_in"_a, "layout"_a, "bias"_a, "out"_a, "scratch"_a)
         .def("attention", &bindings::append_attention, nb::kw_only(), "qkv"_a, "k_cache"_a,
              "v_cache"_a, "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a,
              "head_dim"_a, "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a,
              "rotary_half"_a, "window"_a, "scale"_a, "scratch"_a, "out"_a)
+        .def("read", &bindings::append_read, nb::kw_only(), "words"_a, "n_words"_a, "piece_words"_a,
+             "sums"_a)
         .def("run", &bindings::run_tape, "state"_a)
         .def("profile", &bindings::profile_tape, "state"_a)
         .def("names", &bindings::tape_names)

@@ -10,12 +10,11 @@
 //   kQ8    for each group of 4 columns the 16 times 4 codes + 128 as uint8; then 16 scales as
 //          float16. weight = scale * code, codes -127..127
 //   kQ4    for each two groups of 4 columns 16 times 4 bytes, the first group in the low halves,
-//   the
-//          second in the high ones, codes 0..15; then 16 scales and 16 minima as float16.
+//          the second in the high ones, codes 0..15; then 16 scales and 16 minima as float16.
 //          weight = scale * code + minimum
 //
 // A matrix of gate and up rows alternates: panel 2i has gate rows 16i.., panel 2i + 1 up rows
-// 16i...
+// from 16i on.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +22,10 @@
 #include "ops.h"
 
 namespace soliton {
+
+// Panels are kept on disk. Whoever changes what they hold for the same weights, by how they lie or
+// by how they are packed, makes this one more, and those on disk are packed anew.
+inline constexpr int64_t kLayoutVersion = 1;
 
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kBlockColumns = 32;

@@ -35,19 +35,10 @@ struct Matrix {
     Layout layout;
 };
 
-enum class TableKind : int32_t {
-    kF32Rows,   // float (V, dim)
-    kBf16Rows,  // bfloat16 as uint16_t (V, dim)
-    kPanels,    // a Matrix (V, dim)
-};
-
 // out = the rows of the table that the token ids name.
 struct EmbedArgs {
-    const void* table;  // rows or panels
-    TableKind kind;
-    Matrix matrix;  // of kPanels
-    int64_t dim;
-    float* out;  // (rows, dim)
+    Matrix table;  // (V, dim)
+    float* out;    // (rows, dim)
 };
 
 enum class Epilogue : int32_t {
@@ -66,8 +57,7 @@ struct NormLinearArgs {
     const float* bias;  // (n_out,) or null
     float* out;         // (rows, n_out); with kSiluGate (rows, n_out / 2)
     Epilogue epilogue;
-    int64_t last_rows;  // 0: all rows; n: out has the last n rows alone
-    void* scratch;      // shared by all threads, linear_scratch_bytes()
+    void* scratch;  // shared by all threads, linear_scratch_bytes()
 };
 
 // out = W x + bias.
@@ -84,9 +74,9 @@ enum class KvType : int32_t { kF32, kBf16, kInt8 };
 // Norm per head and RoPE of q and k, K and V into the caches at pos and up, then causal attention.
 struct AttentionArgs {
     const float* qkv;  // (rows, (n_heads + 2 n_kv_heads) head_dim)
-    void* k_cache;     // (n_kv_heads, max_seq_len, head_dim) of kv
+    void* k_cache;     // n_kv_heads * padded(max_seq_len) * padded(head_dim) of kv, cpu/attention.h
     void* v_cache;     // the same
-    float* k_scales;   // kInt8: (n_kv_heads, max_seq_len), otherwise null
+    float* k_scales;   // kInt8: (n_kv_heads, padded(max_seq_len)), otherwise null
     float* v_scales;   // the same
     KvType kv;
     int64_t n_heads;
@@ -105,10 +95,19 @@ struct AttentionArgs {
     float* out;      // (rows, n_heads head_dim)
 };
 
+// For benchmarks: reads the words once.
+struct ReadArgs {
+    const uint64_t* words;  // (n_words,)
+    int64_t n_words;
+    int64_t piece_words;  // that a thread reads at a time
+    uint64_t* sums;       // (pieces,), so that no reading can be left out
+};
+
 void embed(const EmbedArgs& args, const StepState& state, Worker& worker);
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker);
 void linear(const LinearArgs& args, const StepState& state, Worker& worker);
 void attention(const AttentionArgs& args, const StepState& state, Worker& worker);
+void read_memory(const ReadArgs& args, const StepState& state, Worker& worker);
 
 // How large the scratch of NormLinearArgs and LinearArgs must be for up to max_rows rows.
 int64_t linear_scratch_bytes(int64_t n_in, int64_t max_rows);

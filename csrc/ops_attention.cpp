@@ -3,7 +3,8 @@
 //
 // Every row is the same sum in the same order, however many rows and threads there are: its keys in
 // blocks at fixed positions, the blocks merged one after the other, ascending. Few rows split the
-// work by blocks, so that all threads share the keys of a long context; many rows split it by rows.
+// work by kv heads where these are shared out evenly, and else by blocks, so that all threads share
+// the keys of a long context; many rows split it by rows.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -15,14 +16,14 @@
 namespace soliton {
 namespace {
 
-// Up to so many rows, the work is split by blocks.
+// Up to so many rows, the work is split by heads or blocks.
 constexpr int64_t kFewRows = 16;
 // Records of blocks that are kept for one head before they are merged: with one row those of 128k
 // positions, with 16 rows of 8k; a longer context takes several rounds.
 constexpr int64_t kRecordsPerHead = 512;
 
 int64_t record_size(int64_t head_dim) {
-    return padded_head_dim(head_dim) + kRecordTail;
+    return padded(head_dim) + kRecordTail;
 }
 
 // One call of the op, as all threads see it.
@@ -38,6 +39,21 @@ class Attention {
           queries_(rows_ * (args.n_heads / args.n_kv_heads)),
           record_size_(record_size(args.head_dim)) {}
 
+    // Whether threads that take whole heads are done together, or nothing smaller is there to take.
+    bool heads_are_even() const {
+        return args_.n_kv_heads % worker_.count == 0 || first_block(0) == block_of(rows_ - 1);
+    }
+
+    // A chunk writes and reads its own head alone, so one region is enough.
+    void by_heads() {
+        worker_.share(args_.n_kv_heads, [&](int64_t head) {
+            kernels_.store_keys_values(args_, pos_, head, 0, rows_);
+            for (int64_t first = 0; first < queries_; first += kQueryTile) {
+                attend_tile(tile_from(head, first));
+            }
+        });
+    }
+
     void by_blocks() {
         const int64_t begin = first_block(0);
         const int64_t end = block_of(rows_ - 1) + 1;
@@ -45,37 +61,36 @@ class Attention {
         const int64_t heads = args_.n_kv_heads;
         for (int64_t round = begin; round < end; round += per_round) {
             const int64_t n_blocks = std::min(per_round, end - round);
-            // A thread takes neighbouring blocks: the kernel fetches the next one's keys ahead.
-            const int64_t items = n_blocks * heads;
-            const int64_t last = items * (worker_.index + 1) / worker_.count;
-            for (int64_t item = items * worker_.index / worker_.count; item < last; ++item) {
+            // A thread takes neighbouring blocks, which memory gives faster.
+            worker_.share(n_blocks * heads, [&](int64_t item) {
                 attend_item(item / n_blocks, round, item % n_blocks);
-            }
-            worker_.barrier();
-            for (int64_t i = worker_.index; i < heads * queries_; i += worker_.count) {
-                merge_item(i, n_blocks, round == begin, round + n_blocks == end);
-            }
-            if (round + n_blocks < end) {
-                worker_.barrier();
-            }
+            });
+            worker_.share(heads * queries_, [&](int64_t item) {
+                merge_item(item, n_blocks, round == begin, round + n_blocks == end);
+            });
         }
     }
 
     void by_rows() {
-        for (int64_t i = worker_.index; i < args_.n_kv_heads * rows_; i += worker_.count) {
-            kernels_.store_keys_values(args_, pos_, i / rows_, i % rows_, i % rows_ + 1);
-        }
-        worker_.barrier();
+        // Neighbouring positions share cache lines, so a chunk is a panel of them.
+        const int64_t first_panel = pos_ / kKvLanes;
+        const int64_t n_panels = (pos_ + rows_ - 1) / kKvLanes - first_panel + 1;
+        worker_.share(args_.n_kv_heads * n_panels, [&](int64_t i) {
+            const int64_t row = (first_panel + i % n_panels) * kKvLanes - pos_;
+            kernels_.store_keys_values(args_, pos_, i / n_panels, std::max<int64_t>(row, 0),
+                                       std::min(row + kKvLanes, rows_));
+        });
         // The last rows see the most keys, so they come first.
         const int64_t n_tiles = (queries_ + kQueryTile - 1) / kQueryTile;
-        for (int64_t i = worker_.claim(); i < n_tiles * args_.n_kv_heads; i = worker_.claim()) {
-            attend_tile(i % args_.n_kv_heads, n_tiles - 1 - i / args_.n_kv_heads);
-        }
+        worker_.share(n_tiles * args_.n_kv_heads, [&](int64_t i) {
+            const int64_t tile = n_tiles - 1 - i / args_.n_kv_heads;
+            attend_tile(tile_from(i % args_.n_kv_heads, tile * kQueryTile));
+        });
     }
 
   private:
-    // One block for all rows, its new keys and values first. Nobody else touches them until the
-    // barrier.
+    // One block for all rows, its new keys and values first. Nobody else touches them in
+    // this region.
     void attend_item(int64_t kv_head, int64_t round, int64_t index) {
         const int64_t block = round + index;
         const int64_t begin_row = std::max<int64_t>(block * kKeyBlock - pos_, 0);
@@ -107,8 +122,7 @@ class Attention {
     }
 
     // All blocks for one tile of queries.
-    void attend_tile(int64_t kv_head, int64_t index) {
-        const QueryTile tile = tile_from(kv_head, index * kQueryTile);
+    void attend_tile(const QueryTile& tile) {
         float* merged = work_.records[0];
         float* block_records = work_.records[1];
         for (int64_t i = 0; i < tile.count; ++i) {
@@ -125,7 +139,7 @@ class Attention {
         }
         for (int64_t i = 0; i < tile.count; ++i) {
             kernels_.finish_record(merged + i * record_size_, args_.head_dim,
-                                   out_of(kv_head, tile.first + i));
+                                   out_of(tile.kv_head, tile.first + i));
         }
     }
 
@@ -180,10 +194,12 @@ int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_
 
 void attention(const AttentionArgs& args, const StepState& state, Worker& worker) {
     Attention op(args, state, worker);
-    if (state.n_rows <= kFewRows) {
-        op.by_blocks();
-    } else {
+    if (state.n_rows > kFewRows) {
         op.by_rows();
+    } else if (op.heads_are_even()) {
+        op.by_heads();
+    } else {
+        op.by_blocks();
     }
 }
 

@@ -1,18 +1,15 @@
-// Rows of the embedding table as float, from every layout that a table can have. Compiled for the
+// Rows of the embedding table as float, from panels of every layout. Compiled for the
 // baseline: a row is a few kilobytes.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#include "layout.h"
 #include "ops.h"
 #include "pool.h"
 
 namespace soliton {
 namespace {
-
-// A row is read in pieces of this many columns: the block of every panel layout.
-constexpr int64_t kBlock = 32;
-constexpr int64_t kPanelRows = 16;
 
 float from_bfloat16(uint16_t bits) {
     const uint32_t wide = static_cast<uint32_t>(bits) << 16;
@@ -40,23 +37,9 @@ T read(const uint8_t* at) {
     return value;
 }
 
-int64_t block_bytes(Layout layout) {
-    switch (layout) {
-        case Layout::kF32:
-            return kBlock * kPanelRows * 4;
-        case Layout::kBf16:
-            return kBlock * kPanelRows * 2;
-        case Layout::kQ8:
-            return kBlock * kPanelRows + kPanelRows * 2;
-        case Layout::kQ4:
-            return kBlock * kPanelRows / 2 + kPanelRows * 4;
-    }
-    return 0;
-}
-
-// One block of one row of a panel: out (kBlock,). layout.h says how it lies.
+// One block of one row of a panel: out (kBlockColumns,). layout.h says how it lies.
 void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
-    for (int64_t k = 0; k < kBlock; ++k) {
+    for (int64_t k = 0; k < kBlockColumns; ++k) {
         switch (layout) {
             case Layout::kF32:
                 out[k] = read<float>(block + (k * kPanelRows + lane) * 4);
@@ -66,13 +49,13 @@ void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
                     read<uint16_t>(block + ((k / 2 * kPanelRows + lane) * 2 + k % 2) * 2));
                 break;
             case Layout::kQ8: {
-                const uint8_t* scales = block + kBlock * kPanelRows;
+                const uint8_t* scales = block + kBlockColumns * kPanelRows;
                 const int code = block[(k / 4 * kPanelRows + lane) * 4 + k % 4] - 128;
                 out[k] = from_float16(read<uint16_t>(scales + lane * 2)) * static_cast<float>(code);
                 break;
             }
             case Layout::kQ4: {
-                const uint8_t* scales = block + kBlock * kPanelRows / 2;
+                const uint8_t* scales = block + kBlockColumns * kPanelRows / 2;
                 const uint8_t* minima = scales + kPanelRows * 2;
                 const uint8_t pair = block[(k / 8 * kPanelRows + lane) * 4 + k % 4];
                 const int code = k / 4 % 2 ? pair >> 4 : pair & 15;
@@ -86,43 +69,27 @@ void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
     }
 }
 
-// Columns begin.. before end of a row of the table; at most kBlock, begin a multiple of it.
-void read_columns(const EmbedArgs& args, int64_t row, int64_t begin, int64_t end, float* out) {
-    switch (args.kind) {
-        case TableKind::kF32Rows:
-            std::copy_n(static_cast<const float*>(args.table) + row * args.dim + begin, end - begin,
-                        out);
-            break;
-        case TableKind::kBf16Rows:
-            std::transform(static_cast<const uint16_t*>(args.table) + row * args.dim + begin,
-                           static_cast<const uint16_t*>(args.table) + row * args.dim + end, out,
-                           from_bfloat16);
-            break;
-        case TableKind::kPanels: {
-            const int64_t n_blocks = (args.matrix.n_in + kBlock - 1) / kBlock;
-            const int64_t index = row / kPanelRows * n_blocks + begin / kBlock;
-            const uint8_t* block = static_cast<const uint8_t*>(args.matrix.panels) +
-                                   index * block_bytes(args.matrix.layout);
-            float values[kBlock];
-            read_block(block, row % kPanelRows, args.matrix.layout, values);
-            std::copy_n(values, end - begin, out);
-            break;
-        }
-    }
+// Columns begin.. before end of a row of the table; at most a block, begin a multiple of it.
+void read_columns(const Matrix& table, int64_t row, int64_t begin, int64_t end, float* out) {
+    const uint8_t* block = static_cast<const uint8_t*>(table.panels) +
+                           row / kPanelRows * panel_bytes(table.layout, table.n_in) +
+                           begin / kBlockColumns * block_bytes(table.layout);
+    float values[kBlockColumns];
+    read_block(block, row % kPanelRows, table.layout, values);
+    std::copy_n(values, end - begin, out);
 }
 
 }  // namespace
 
 void embed(const EmbedArgs& args, const StepState& state, Worker& worker) {
-    const int64_t per_row = (args.dim + kBlock - 1) / kBlock;
-    const int64_t pieces = state.n_rows * per_row;
-    const int64_t last = pieces * (worker.index + 1) / worker.count;
-    for (int64_t i = pieces * worker.index / worker.count; i < last; ++i) {
-        const int64_t begin = i % per_row * kBlock;
-        const int64_t end = std::min(begin + kBlock, args.dim);
-        read_columns(args, state.token_ids[i / per_row], begin, end,
-                     args.out + i / per_row * args.dim + begin);
-    }
+    const int64_t dim = args.table.n_in;
+    worker.share(state.n_rows, [&](int64_t row) {
+        for (int64_t begin = 0; begin < dim; begin += kBlockColumns) {
+            const int64_t end = std::min(begin + kBlockColumns, dim);
+            read_columns(args.table, state.token_ids[row], begin, end,
+                         args.out + row * dim + begin);
+        }
+    });
 }
 
 }  // namespace soliton

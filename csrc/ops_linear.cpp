@@ -2,8 +2,8 @@
 // baseline; the arithmetic is in cpu/linear.cpp, cpu/rms_norm.cpp and cpu/quantize_row.cpp.
 //
 // Few rows: every thread prepares all of them for itself, which takes less time than to wait for
-// another that prepares its share. Many rows: each thread its share, and a barrier. The results are
-// the same, since a row's depends on that row alone.
+// another that prepares its share. Many rows: in a region of their own. The results are the same,
+// since a row's depends on that row alone.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,18 +16,8 @@ namespace soliton {
 namespace {
 
 constexpr int64_t kFewRows = 16;
-// Work on many rows is claimed in so many pieces per thread, so that one that is held up holds up
-// nobody.
-constexpr int64_t kPiecesPerThread = 8;
-
-struct Share {
-    int64_t begin;
-    int64_t end;
-};
-
-Share share_of(int64_t n, const Worker& worker) {
-    return {n * worker.index / worker.count, n * (worker.index + 1) / worker.count};
-}
+// So many chunks per thread, so that one that is held up, or slower, leaves the rest to others.
+constexpr int64_t kChunksPerThread = 8;
 
 // From one prepared row to the next.
 int64_t row_bytes(const Matrix& matrix) {
@@ -43,41 +33,42 @@ std::byte* own_rows(const Matrix& matrix, const Worker& worker) {
     return worker.scratch + float_row_bytes(matrix.n_in);
 }
 
-// Calls `prepare(row, target)` for the rows, and returns where they lie, row_bytes apart.
-template <typename Prepare>
-const std::byte* prepared_rows(int64_t n_rows, const Matrix& matrix, void* shared, Worker& worker,
-                               Prepare prepare) {
-    const bool few = n_rows <= kFewRows;
-    std::byte* rows = few ? own_rows(matrix, worker) : static_cast<std::byte*>(shared);
-    const Share share = few ? Share{0, n_rows} : share_of(n_rows, worker);
-    for (int64_t row = share.begin; row < share.end; ++row) {
-        prepare(row, rows + row * row_bytes(matrix));
-    }
-    if (!few) {
-        worker.barrier();
-    }
-    return rows;
-}
-
-void multiply(MultiplyArgs args, Worker& worker) {
-    const auto take = [&args](Share units) {
-        if (units.begin < units.end) {
-            args.begin_unit = units.begin;
-            args.end_unit = units.end;
-            cpu_kernels().multiply_units(args);
-        }
-    };
+// The product of rows that lie ready, in args.x; `before_chunk(i)` is called before each chunk.
+template <typename BeforeChunk>
+void multiply(const MultiplyArgs& args, Worker& worker, BeforeChunk before_chunk) {
     const int64_t parts = args.epilogue == Epilogue::kSiluGate ? 2 : 1;
     const int64_t n_units = panels_for(args.matrix.n_out / parts);
-    if (args.n_rows <= kFewRows) {
-        // The same panels in every pass, one after the other: they may still be in a cache near.
-        take(share_of(n_units, worker));
+    const int64_t n_chunks = std::min(n_units, worker.count * kChunksPerThread);
+    worker.share(n_chunks, [&](int64_t i) {
+        before_chunk(i);
+        MultiplyArgs part = args;
+        part.begin_unit = n_units * i / n_chunks;
+        part.end_unit = n_units * (i + 1) / n_chunks;
+        cpu_kernels().multiply_units(part);
+    });
+}
+
+// The product of rows that `prepare(row, target, is_first)` writes. Of the calls for a row, at
+// least one has is_first, and no two of these at the same time.
+template <typename Prepare>
+void multiply_prepared(MultiplyArgs args, std::byte* shared, Worker& worker, Prepare prepare) {
+    args.row_bytes = row_bytes(args.matrix);
+    if (args.n_rows > kFewRows) {
+        args.x = shared;
+        worker.share(args.n_rows,
+                     [&](int64_t row) { prepare(row, shared + row * args.row_bytes, true); });
+        multiply(args, worker, [](int64_t) {});
         return;
     }
-    const int64_t pieces = std::min(n_units, worker.count * kPiecesPerThread);
-    for (int64_t i = worker.claim(); i < pieces; i = worker.claim()) {
-        take({n_units * i / pieces, n_units * (i + 1) / pieces});
-    }
+    std::byte* rows = own_rows(args.matrix, worker);
+    args.x = rows;
+    bool are_ready = false;
+    multiply(args, worker, [&](int64_t i) {
+        for (int64_t row = 0; row < args.n_rows && (i == 0 || !are_ready); ++row) {
+            prepare(row, rows + row * args.row_bytes, i == 0);
+        }
+        are_ready = true;
+    });
 }
 
 }  // namespace
@@ -92,62 +83,55 @@ int64_t linear_worker_bytes(int64_t n_in) {
 
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker) {
     const int64_t dim = args.matrix.n_in;
-    const int64_t n_rows =
-        args.last_rows == 0 ? state.n_rows : std::min(args.last_rows, state.n_rows);
-    const int64_t skipped = (state.n_rows - n_rows) * dim;
-    const bool few = n_rows <= kFewRows;
     const bool kept = args.residual_out != nullptr && args.residual_out != args.residual_in;
-    const auto prepare = [&](int64_t row, std::byte* target) {
-        const int64_t at = skipped + row * dim;
-        const bool mine = kept && (!few || row % worker.count == worker.index);
-        const bool quantized = is_quantized(args.matrix.layout);
-        float* normed = reinterpret_cast<float*>(quantized ? worker.scratch : target);
-        cpu_kernels().norm_row(args.residual_in + at,
-                               args.branch == nullptr ? nullptr : args.branch + at, args.norm,
-                               args.eps, dim, mine ? args.residual_out + at : nullptr, normed);
-        if (quantized) {
-            cpu_kernels().quantize_row(normed, dim, target);
-        }
+    const bool quantized = is_quantized(args.matrix.layout);
+    const MultiplyArgs product = {
+        .matrix = args.matrix,
+        .x = nullptr,
+        .row_bytes = 0,
+        .n_rows = state.n_rows,
+        .bias = args.bias,
+        .out = args.out,
+        .epilogue = args.epilogue,
+        .begin_unit = 0,
+        .end_unit = 0,
     };
-    multiply(
-        {
-            .matrix = args.matrix,
-            .x = prepared_rows(n_rows, args.matrix, args.scratch, worker, prepare),
-            .row_bytes = row_bytes(args.matrix),
-            .n_rows = n_rows,
-            .bias = args.bias,
-            .out = args.out,
-            .epilogue = args.epilogue,
-            .begin_unit = 0,
-            .end_unit = 0,
-        },
-        worker);
+    multiply_prepared(
+        product, static_cast<std::byte*>(args.scratch), worker,
+        [&](int64_t row, std::byte* target, bool is_first) {
+            const int64_t at = row * dim;
+            float* normed = reinterpret_cast<float*>(quantized ? worker.scratch : target);
+            cpu_kernels().norm_row(args.residual_in + at,
+                                   args.branch == nullptr ? nullptr : args.branch + at, args.norm,
+                                   args.eps, dim,
+                                   kept && is_first ? args.residual_out + at : nullptr, normed);
+            if (quantized) {
+                cpu_kernels().quantize_row(normed, dim, target);
+            }
+        });
 }
 
 void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
     const int64_t dim = args.matrix.n_in;
-    const std::byte* x = reinterpret_cast<const std::byte*>(args.x);
-    int64_t stride = dim * int64_t{sizeof(float)};
+    const MultiplyArgs product = {
+        .matrix = args.matrix,
+        .x = reinterpret_cast<const std::byte*>(args.x),
+        .row_bytes = dim * int64_t{sizeof(float)},
+        .n_rows = state.n_rows,
+        .bias = args.bias,
+        .out = args.out,
+        .epilogue = Epilogue::kNone,
+        .begin_unit = 0,
+        .end_unit = 0,
+    };
     if (is_quantized(args.matrix.layout)) {
-        stride = row_bytes(args.matrix);
-        x = prepared_rows(state.n_rows, args.matrix, args.scratch, worker,
-                          [&](int64_t row, std::byte* target) {
+        multiply_prepared(product, static_cast<std::byte*>(args.scratch), worker,
+                          [&](int64_t row, std::byte* target, bool) {
                               cpu_kernels().quantize_row(args.x + row * dim, dim, target);
                           });
+    } else {
+        multiply(product, worker, [](int64_t) {});
     }
-    multiply(
-        {
-            .matrix = args.matrix,
-            .x = x,
-            .row_bytes = stride,
-            .n_rows = state.n_rows,
-            .bias = args.bias,
-            .out = args.out,
-            .epilogue = Epilogue::kNone,
-            .begin_unit = 0,
-            .end_unit = 0,
-        },
-        worker);
 }
 
 }  // namespace soliton

@@ -7,32 +7,43 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace soliton {
+
+// What the threads that take part in a run share, and keep alive while they do.
+struct Run {
+    std::shared_ptr<const Work> work;
+    const int64_t* abort;
+    size_t scratch_bytes;
+    // Where the pool stands when it begins.
+    uint64_t first_region;
+    uint64_t first_goal;
+    std::atomic<bool> left_out = false;  // chunks, because of an abort
+};
+
 namespace {
 
 // Two lines: processors fetch pairs.
 constexpr size_t kApart = 128;
 
-// Looking for longer than sleeping and being woken takes helps nobody; and while another program
-// has the core of the thread that is waited for, looking keeps it from moving to this one. So a
-// look that came to nothing halves the next one, and one that did not makes it a little longer.
-constexpr int64_t kShortestLookNs = 500;
-constexpr int64_t kLookGrowthNs = 250;
+// A thread that waits looks for so long before it lets others have its core whenever they want it,
+// and then for so long before it sleeps. A chunk takes microseconds, the pause between two tokens
+// of a stream tens to hundreds of them; to sleep and be woken costs tens.
+constexpr int64_t kLookNs = 20'000;
+constexpr int64_t kYieldNs = 100'000;
 constexpr int kLooksPerClock = 32;
-// So many looks that came to nothing, then one of full length: the machine may have calmed down.
-constexpr int32_t kFailuresBeforeRetry = 64;
 
 int64_t now_ns() {
     return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -46,74 +57,81 @@ void relax() {
 #endif
 }
 
-// A count that only grows, and threads that wait for it to reach a goal.
-//
-// It moves in steps of two and wraps around: the lowest bit says that somebody sleeps.
-class alignas(kApart) Counter {
+// Where threads sleep until somebody rings.
+class Bell {
   public:
-    static constexpr uint32_t kOne = 2;
-
-    // Adds one; whoever reaches the goal wakes those who sleep until then.
-    void add(uint32_t goal) {
-        const uint32_t before = word_.fetch_add(kOne, std::memory_order_acq_rel);
-        if (before == goal - kOne + kSleepers) {
-            // Who falls asleep for the next goal meanwhile is woken too, and looks again.
-            word_.fetch_and(~kSleepers, std::memory_order_relaxed);
-            syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    // After what they wait for has come.
+    void ring() {
+        if (sleepers_.load() != 0 && sleepers_.exchange(0) != 0) {
+            syscall(SYS_futex, &sleepers_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
         }
     }
 
-    void wait_for(uint32_t goal, Patience& patience) {
-        if (look_for(goal, patience.ns)) {
-            patience.ns = std::min(patience.ns + kLookGrowthNs, kLongestLookNs);
+    template <typename Reached>
+    void wait_until(Reached reached) {
+        if (look(reached)) {
             return;
         }
-        patience.ns = ++patience.failures % kFailuresBeforeRetry == 0
-                          ? kLongestLookNs
-                          : std::max(patience.ns / 2, kShortestLookNs);
-        sleep_until(goal);
+        for (;;) {
+            // In this order: who makes it come, and rings, sees that somebody sleeps.
+            sleepers_.store(1);
+            if (reached()) {
+                return;
+            }
+            // Returns at once if somebody has rung since; may also return for no reason.
+            syscall(SYS_futex, &sleepers_, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+        }
     }
 
   private:
-    static constexpr uint32_t kSleepers = 1;
-
-    static bool reached(uint32_t word, uint32_t goal) {
-        return static_cast<int32_t>((word & ~kSleepers) - goal) >= 0;
-    }
-
-    bool look_for(uint32_t goal, int64_t ns) const {
-        int64_t begin = 0;
-        for (;;) {
+    template <typename Reached>
+    static bool look(Reached reached) {
+        const int64_t begin = now_ns();
+        for (int64_t passed = 0; passed < kLookNs + kYieldNs; passed = now_ns() - begin) {
+            if (passed >= kLookNs) {
+                sched_yield();
+            }
             for (int i = 0; i < kLooksPerClock; ++i) {
-                if (reached(word_.load(std::memory_order_acquire), goal)) {
+                if (reached()) {
                     return true;
                 }
                 relax();
             }
-            const int64_t now = now_ns();
-            if (begin == 0) {
-                begin = now;
-            } else if (now - begin > ns) {
-                return false;
-            }
         }
+        return false;
     }
 
-    void sleep_until(uint32_t goal) {
-        uint32_t word = word_.load(std::memory_order_acquire);
-        while (!reached(word, goal)) {
-            const uint32_t marked = word | kSleepers;
-            if (word == marked || word_.compare_exchange_weak(word, marked)) {
-                // Returns at once if the word is another by now; may also return for no reason.
-                syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, marked, nullptr, nullptr, 0);
-            }
-            word = word_.load(std::memory_order_acquire);
-        }
-    }
-
-    std::atomic<uint32_t> word_ = 0;
+    std::atomic<uint32_t> sleepers_ = 0;
 };
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+
+// The chunks of one thread in the present region: how many were taken, by it or by others. The
+// region stands in the same word, so that nobody can take a chunk of one that is over.
+class alignas(kApart) Share {
+  public:
+    // The next chunk of `n`, counted from 0; -1 when there is none.
+    int64_t take(uint64_t region, int64_t n) {
+        uint64_t word = word_.load(std::memory_order_relaxed);
+        for (;;) {
+            // A region that nobody has taken a chunk of still has the word of one before.
+            const uint64_t taken = word >> kBits == region ? word & kMask : 0;
+            if (word >> kBits > region || taken >= static_cast<uint64_t>(n)) {
+                return -1;
+            }
+            if (word_.compare_exchange_weak(word, region << kBits | (taken + 1),
+                                            std::memory_order_relaxed)) {
+                return static_cast<int64_t>(taken);
+            }
+        }
+    }
+
+  private:
+    static constexpr int kBits = 21;
+    static constexpr uint64_t kMask = (uint64_t{1} << kBits) - 1;
+    static_assert(Worker::kMostChunks <= int64_t{1} << (kBits - 1));
+
+    std::atomic<uint64_t> word_ = 0;
+};
 
 // While it lives, this thread takes no signal, and threads that it starts never do: signals are for
 // Python's main thread.
@@ -132,8 +150,7 @@ class BlockedSignals {
     sigset_t before_;
 };
 
-// Memory on cache lines of its own. Not touched here: its pages are put near the thread that first
-// writes them.
+// Memory on cache lines of its own.
 class Scratch {
   public:
     std::byte* at_least(size_t n_bytes) {
@@ -156,33 +173,25 @@ class Scratch {
     size_t n_bytes_ = 0;
 };
 
-// The processors that this thread may run on, ascending.
-std::vector<int> allowed_processors() {
-    cpu_set_t set;
-    std::vector<int> processors;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        for (int i = 0; i < CPU_SETSIZE; ++i) {
-            if (CPU_ISSET(i, &set)) {
-                processors.push_back(i);
-            }
-        }
-    }
-    return processors;
-}
+struct Size {
+    int count = 1;
+    std::vector<int> processors;  // (count - 1,) or empty
+
+    bool operator==(const Size&) const = default;
+};
 
 }  // namespace
 
 class Pool {
   public:
-    Pool(int count, bool pinned) : count_(count), pinned_(pinned), scratch_(count) {
+    explicit Pool(const Size& size) : size_(size), shares_(size.count), caller_(worker(0)) {
         const BlockedSignals blocked;
-        const std::vector<int> processors = pinned ? allowed_processors() : std::vector<int>();
         try {
-            for (int index = 1; index < count; ++index) {
+            for (int index = 1; index < size.count; ++index) {
                 std::thread& thread = threads_.emplace_back([this, index] { serve(index); });
                 name(thread, index);
-                if (!processors.empty()) {
-                    pin(thread, processors[index % processors.size()]);
+                if (!size.processors.empty()) {
+                    pin(thread, size.processors[index - 1]);
                 }
             }
         } catch (...) {
@@ -196,70 +205,84 @@ class Pool {
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
 
-    bool is(int count, bool pinned) const { return count == count_ && pinned == pinned_; }
+    const Size& size() const { return size_; }
 
-    void run(const Work& work) {
-        for (Scratch& scratch : scratch_) {
-            scratch.at_least(work.scratch_bytes);
+    bool run(std::shared_ptr<const Work> work, const int64_t* abort, size_t scratch_bytes) {
+        caller_.scratch = caller_scratch_.at_least(scratch_bytes);
+        const auto run = std::make_shared<Run>(std::move(work), abort, scratch_bytes,
+                                               caller_.region_, caller_.goal_);
+        if (size_.count > 1) {
+            publish(run);
         }
-        work_ = &work;
-        prepare(caller_.stage);
-        runs_.add(n_runs_ += Counter::kOne);
-        take_part(caller_);
+        take_part(*run, caller_);
+        return !run->left_out.load(std::memory_order_relaxed);
     }
 
-    void barrier(Worker& worker) {
-        ++worker.stage;
-        if (worker.index == 0) {
-            prepare(worker.stage);
+    // Chunks of all regions so far that are done.
+    bool is_done(uint64_t goal) const { return done_.load(std::memory_order_acquire) >= goal; }
+
+    void add_done(int64_t n, uint64_t goal) {
+        if (n > 0 && done_.fetch_add(n) + n == goal) {
+            region_bell_.ring();
         }
-        const uint32_t goal = worker.stage * static_cast<uint32_t>(count_) * Counter::kOne;
-        arrivals_.add(goal);
-        arrivals_.wait_for(goal, worker.at_barrier);
+        region_bell_.wait_until([this, goal] { return is_done(goal); });
     }
 
-    int64_t claim(const Worker& worker) {
-        return next_chunk_[worker.stage % 2].fetch_add(1, std::memory_order_relaxed);
-    }
-
-    bool aborted(const Worker& worker) const { return aborted_[worker.stage % 2]; }
+    Share& share_of(int index) { return shares_[index]; }
 
   private:
+    Worker worker(int index) {
+        Worker worker;
+        worker.index = index;
+        worker.count = size_.count;
+        worker.scratch = nullptr;
+        worker.pool_ = this;
+        return worker;
+    }
+
     void serve(int index) {
-        Patience between_runs;
-        Worker worker = {.index = index, .count = count_, .scratch = nullptr, .pool = this};
-        for (uint32_t goal = Counter::kOne;; goal += Counter::kOne) {
-            runs_.wait_for(goal, between_runs);
-            if (work_ == nullptr) {
+        Worker self = worker(index);
+        Scratch scratch;
+        for (uint32_t seen = 0;;) {
+            run_bell_.wait_until([&] { return n_runs_.load(std::memory_order_acquire) != seen; });
+            seen = n_runs_.load(std::memory_order_acquire);
+            const std::shared_ptr<Run> run = published();
+            if (run == nullptr) {
                 return;
             }
-            take_part(worker);
+            try {
+                self.scratch = scratch.at_least(run->scratch_bytes);
+            } catch (const std::bad_alloc&) {
+                continue;  // the others do without this thread
+            }
+            self.region_ = run->first_region;
+            self.goal_ = run->first_goal;
+            take_part(*run, self);
         }
     }
 
-    void take_part(Worker& worker) {
-        worker.scratch = scratch_[worker.index].at_least(0);
-        work_->function(work_->context, worker);
-        worker.barrier();
+    static void take_part(Run& run, Worker& worker) {
+        worker.run_ = &run;
+        run.work->take_part(worker);
     }
 
-    // What the stage behind the next barrier begins with. The caller's thread does this while
-    // others may still be in the stage before: hence two of each. It writes only what changes,
-    // since every line that it takes from another processor makes the barrier slower.
-    void prepare(uint32_t stage) {
-        const bool aborted = __atomic_load_n(work_->abort, __ATOMIC_RELAXED) != 0;
-        if (aborted_[stage % 2] != aborted) {
-            aborted_[stage % 2] = aborted;
+    // The run that threads which wait shall take part in; null: they shall end.
+    void publish(std::shared_ptr<Run> run) {
+        {
+            const std::lock_guard lock(run_mutex_);
+            run_.swap(run);
         }
-        std::atomic<int64_t>& next_chunk = next_chunk_[stage % 2];
-        if (next_chunk.load(std::memory_order_relaxed) != 0) {
-            next_chunk.store(0, std::memory_order_relaxed);
-        }
+        n_runs_.fetch_add(1);
+        run_bell_.ring();
+    }
+
+    std::shared_ptr<Run> published() {
+        const std::lock_guard lock(run_mutex_);
+        return run_;
     }
 
     void stop() {
-        work_ = nullptr;
-        runs_.add(n_runs_ += Counter::kOne);
+        publish(nullptr);
         for (std::thread& thread : threads_) {
             thread.join();
         }
@@ -279,39 +302,55 @@ class Pool {
         pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
     }
 
-    const int count_;
-    const bool pinned_;
-    std::vector<Scratch> scratch_;
+    const Size size_;
+    std::vector<Share> shares_;
     std::vector<std::thread> threads_;
-    Worker caller_ = {.index = 0, .count = count_, .scratch = nullptr, .pool = this};
-    const Work* work_ = nullptr;  // written while all other threads wait; null: the end
-    uint32_t n_runs_ = 0;         // the goal of the last one
-    bool aborted_[2] = {};        // of even stages, of odd ones
-    alignas(kApart) std::atomic<int64_t> next_chunk_[2] = {};
-    Counter arrivals_;  // of all threads at all barriers
-    Counter runs_;
+    Worker caller_;
+    Scratch caller_scratch_;
+    std::mutex run_mutex_;
+    std::shared_ptr<Run> run_;
+    alignas(kApart) std::atomic<uint64_t> done_ = 0;
+    Bell region_bell_;
+    alignas(kApart) std::atomic<uint32_t> n_runs_ = 0;
+    Bell run_bell_;
 };
 
-void Worker::barrier() {
-    pool->barrier(*this);
+void Worker::begin(int64_t n) {
+    ++region_;
+    goal_ += static_cast<uint64_t>(n);
+    n_ = n;
+    helped_ = pool_->is_done(goal_) ? count : 0;
 }
 
-int64_t Worker::claim() {
-    return pool->claim(*this);
+int64_t Worker::next() {
+    for (; helped_ < count; ++helped_) {
+        const int other = (index + helped_) % count;
+        const int64_t first = n_ * other / count;
+        const int64_t chunk =
+            pool_->share_of(other).take(region_, n_ * (other + 1) / count - first);
+        if (chunk >= 0) {
+            return first + chunk;
+        }
+    }
+    return -1;
 }
 
-bool Worker::aborted() const {
-    return pool->aborted(*this);
+bool Worker::aborted() {
+    if (__atomic_load_n(run_->abort, __ATOMIC_RELAXED) == 0) {
+        return false;
+    }
+    run_->left_out.store(true, std::memory_order_relaxed);
+    return true;
+}
+
+void Worker::end(int64_t n_taken) {
+    pool_->add_done(n_taken, goal_);
 }
 
 namespace {
 
-struct Size {
-    int32_t count;
-    int32_t pinned;
-};
-
-std::atomic<Size> size = Size{1, 0};
+std::mutex size_mutex;
+Size size;
 // Whether a run is under way. Who sets it has the pool.
 std::atomic<bool> is_taken = false;
 // Never deleted at exit: its threads sleep, and end with the process.
@@ -322,6 +361,7 @@ Pool* pool = nullptr;
 void forget_after_fork() {
     pool = nullptr;
     is_taken = false;
+    new (&size_mutex) std::mutex;
 }
 
 const int fork_is_handled = pthread_atfork(nullptr, nullptr, forget_after_fork);
@@ -340,23 +380,27 @@ class Lease {
 
 }  // namespace
 
-void set_threads(int count, bool pinned) {
-    size = Size{count, pinned};
+void set_threads(int count, std::vector<int> processors) {
+    const std::lock_guard lock(size_mutex);
+    size = {count, std::move(processors)};
 }
 
 int threads() {
-    return size.load().count;
+    const std::lock_guard lock(size_mutex);
+    return size.count;
 }
 
-void run_on_all_threads(const Work& work) {
+bool run_on_all_threads(std::shared_ptr<const Work> work, const int64_t* abort,
+                        size_t scratch_bytes) {
     const Lease lease;
-    const Size wanted = size;
-    if (pool == nullptr || !pool->is(wanted.count, wanted.pinned)) {
+    std::unique_lock lock(size_mutex);
+    if (pool == nullptr || pool->size() != size) {
         delete pool;
         pool = nullptr;
-        pool = new Pool(wanted.count, wanted.pinned);
+        pool = new Pool(size);
     }
-    pool->run(work);
+    lock.unlock();
+    return pool->run(std::move(work), abort, scratch_bytes);
 }
 
 }  // namespace soliton

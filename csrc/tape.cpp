@@ -1,6 +1,9 @@
 #include "tape.h"
 
+#include <algorithm>
 #include <chrono>
+#include <stdexcept>
+#include <utility>
 
 namespace soliton {
 namespace {
@@ -11,45 +14,54 @@ int64_t now_ns() {
 
 }  // namespace
 
-size_t Tape::run(const StepState& state, int64_t* ns) const {
-    // What the threads share; the caller's alone writes.
-    struct Run {
-        const std::vector<Step>& steps;
-        const StepState& state;
-        int64_t* begins;  // (steps,) or null
-        size_t n_done;
-    } run = {steps_, state, ns, 0};
+// One run of the steps. It has its own copy of the state, which a late thread may read when the
+// caller has long begun the next pass.
+class Tape::Pass : public Work {
+  public:
+    Pass(std::shared_ptr<const std::vector<Step>> steps, const StepState& state, int64_t* begins)
+        : steps_(std::move(steps)), begins_(begins) {
+        const int64_t* words = reinterpret_cast<const int64_t*>(&state);
+        words_.assign(words, words + sizeof state / sizeof *words + state.n_rows);
+    }
 
-    const auto take_part = [](void* context, Worker& worker) {
-        Run& run = *static_cast<Run*>(context);
-        size_t i = 0;
-        for (; i < run.steps.size(); ++i) {
-            if (i > 0) {
-                worker.barrier();
+    void take_part(Worker& worker) const override {
+        const StepState& state = *reinterpret_cast<const StepState*>(words_.data());
+        for (size_t i = 0; i < steps_->size(); ++i) {
+            if (worker.index == 0 && begins_ != nullptr) {
+                begins_[i] = now_ns();
             }
-            if (worker.aborted()) {
-                break;
-            }
-            if (worker.index == 0 && run.begins != nullptr) {
-                run.begins[i] = now_ns();
-            }
-            run.steps[i].run(run.steps[i].args, run.state, worker);
+            const Step& step = (*steps_)[i];
+            step.run(step.args, state, worker);
         }
-        if (worker.index == 0) {
-            run.n_done = i;
-        }
-    };
-    run_on_all_threads({take_part, &run, &state.abort, scratch_bytes_});
+    }
 
+  private:
+    const std::shared_ptr<const std::vector<Step>> steps_;
+    std::vector<int64_t> words_;  // a StepState
+    int64_t* const begins_;       // (steps,) or null
+};
+
+void Tape::append(const Step& step, size_t scratch_bytes) {
+    if (steps_.use_count() > 1) {
+        // A late thread of a pass may still read the steps.
+        steps_ = std::make_shared<std::vector<Step>>(*steps_);
+    }
+    steps_->push_back(step);
+    scratch_bytes_ = std::max(scratch_bytes_, scratch_bytes);
+}
+
+bool Tape::run(const StepState& state, int64_t* ns) const {
+    const auto pass = std::make_shared<Pass>(steps_, state, ns);
+    const bool is_whole = run_on_all_threads(pass, &state.abort, scratch_bytes_);
     if (ns != nullptr) {  // each op took until the next began, the last one until now
         int64_t end = now_ns();
-        for (size_t i = run.n_done; i-- > 0;) {
+        for (size_t i = size(); i-- > 0;) {
             const int64_t begin = ns[i];
             ns[i] = end - begin;
             end = begin;
         }
     }
-    return run.n_done;
+    return is_whole;
 }
 
 }  // namespace soliton

@@ -2,12 +2,16 @@
 Use `ops.Ops`.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 
 OK: int
 BAD_LOGITS: int
 BAD_ADJUSTED: int
 BAD_ID: int
+
+LAYOUT_VERSION: int
+"""Changes with what panels hold for the same weights."""
 
 def isa() -> str:
     """The instruction set whose kernels run."""
@@ -17,6 +21,9 @@ def supported_isas() -> list[str]:
 
 def select_isa(isa: str, /) -> bool:
     """For tests and benchmarks: use another one from now on. False if it is not supported."""
+
+def address(array: object, /) -> int:
+    """Where the memory of an array of numpy begins, whatever its strides."""
 
 def sample(
     logits: int,
@@ -36,10 +43,10 @@ def sample(
     n_top: int,
     /,
 ) -> tuple[int, int, float, float, float, list[int], list[float], list[float]]: ...
-def set_threads(count: int, pinned: bool = False) -> None:
+def set_threads(count: int, processors: Sequence[int] = ()) -> None:
     """Tapes run on so many threads from their next run on, the caller's included.
 
-    `pinned`: each of the others keeps to one processor.
+    `processors` (count - 1,) or empty: where each of the others is to keep to.
     """
 
 def threads() -> int: ...
@@ -65,14 +72,13 @@ def pack(
     begin_panel: int,
     end_panel: int,
 ) -> tuple[int, int]:
-    """Weights into panels. `rows`: int64 addresses of the rows of weights, 16 per panel, 0 for a
-    row of zeros. Returns row and column of the first weight that is not finite; row -1: all are.
+    """Weights into panels, on all threads. `rows`: int64 addresses of the rows of weights, 16 per
+    panel, 0 for a row of zeros. Returns row and column of the first weight that is not finite; row
+    -1: all are.
     """
 
-class TableKind(Enum):
-    F32_ROWS = ...
-    BF16_ROWS = ...
-    PANELS = ...
+def checksum(bytes: int, n_bytes: int) -> int:
+    """64 bits over memory, on all threads: other memory, another number."""
 
 class Epilogue(Enum):
     NONE = ...
@@ -90,9 +96,7 @@ class Tape:
     """Recorded ops; the arguments stand in csrc/ops.h. Not to be appended to while it runs."""
 
     def __init__(self) -> None: ...
-    def embed(
-        self, *, table: int, kind: TableKind, vocab_size: int, dim: int, layout: Layout, out: int
-    ) -> None: ...
+    def embed(self, *, panels: int, n_out: int, n_in: int, layout: Layout, out: int) -> None: ...
     def norm_linear(
         self,
         *,
@@ -108,7 +112,6 @@ class Tape:
         bias: int,
         out: int,
         epilogue: Epilogue,
-        last_rows: int,
         scratch: int,
     ) -> None: ...
     def linear(
@@ -147,14 +150,17 @@ class Tape:
         scratch: int,
         out: int,
     ) -> None: ...
-    def run(self, state: int) -> int:
-        """How many ops ran: fewer than all when the state's abort word was set before one of them.
+    def read(self, *, words: int, n_words: int, piece_words: int, sums: int) -> None:
+        """For benchmarks: `n_words` of uint64. `sums`: one for each piece of them."""
+
+    def run(self, state: int) -> bool:
+        """All ops. False when the state's abort word was set before the last of their work began.
 
         Raises RuntimeError when another tape runs in this process.
         """
 
     def profile(self, state: int) -> list[int]:
-        """Runs; the nanoseconds of each op that ran."""
+        """Runs; the nanoseconds of each op."""
 
     def names(self) -> list[str]: ...
     def __len__(self) -> int: ...

@@ -7,16 +7,16 @@ computed: `model.py` writes K/V at positions `length` and up, then appends the i
 from collections.abc import Sequence
 
 from .config import ModelConfig
-from .ops import Array, Ops
+from .ops import HeadRows, Ops
 
 
 class KVCache:
     """K and V of one sequence."""
 
     def __init__(self, config: ModelConfig, ops: Ops, *, max_seq_len: int) -> None:
-        shape = (config.n_layers, config.n_kv_heads, max_seq_len, config.head_dim)
-        k, v = ops.zeros(shape, ops.kv_dtype), ops.zeros(shape, ops.kv_dtype)
-        self.layers: tuple[tuple[Array, Array], ...] = tuple(zip(k, v, strict=True))
+        shape = (config.n_kv_heads, max_seq_len, config.head_dim)
+        k, v = (ops.head_rows(config.n_layers, shape) for _ in range(2))
+        self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(zip(k, v, strict=True))
         """Per layer K and V, each (n_kv_heads, max_seq_len, head_dim)."""
         self.max_seq_len = max_seq_len
         self.token_ids: list[int] = []

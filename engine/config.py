@@ -82,9 +82,10 @@ class ModelConfig:
             + sum(self._n_layer_params(layer) for layer in self.layers)
         )
 
-    def kv_bytes_per_token(self, element_bytes: int) -> int:
-        """Bytes of K and V of one position over all layers, at `element_bytes` per number."""
-        return 2 * self.n_layers * self.n_kv_heads * self.head_dim * element_bytes
+    @property
+    def n_kv_per_token(self) -> int:
+        """Keys and values of one position over all heads and layers, each (head_dim,)."""
+        return 2 * self.n_layers * self.n_kv_heads
 
     def _n_layer_params(self, layer: LayerConfig) -> int:
         q_dim = self.n_heads * self.head_dim

@@ -11,7 +11,7 @@ from pathlib import Path
 from .checkpoint import read_checkpoint
 from .config import ModelConfig
 from .families import model_config
-from .layout import element_bytes, kv_dtype, stored_format
+from .layout import kv_bytes_per_token, kv_format, stored_format
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
 from .weights import check_tensors, matrix_dtypes, weight_bytes
@@ -34,13 +34,16 @@ class ModelDescription:
         """Bytes of the weights, loaded in `format_` (a dtype, 8bit or 4bit)."""
         return weight_bytes(self.config, format_)
 
-    def kv_bytes(self, n_tokens: int, format_: str) -> int:
-        """Bytes of the KV cache beside such weights for a context of `n_tokens`."""
-        return n_tokens * self.config.kv_bytes_per_token(element_bytes(kv_dtype(format_)))
+    def kv_bytes(self, n_tokens: int, format_: str, kv_cache: str = "auto") -> int:
+        """Bytes of the KV cache beside such weights for a context of `n_tokens`.
 
-    def memory_bytes(self, n_tokens: int, format_: str) -> int:
+        Raises ModelLoadError for a `kv_cache` that there is not.
+        """
+        return n_tokens * kv_bytes_per_token(self.config, kv_format(kv_cache, format_))
+
+    def memory_bytes(self, n_tokens: int, format_: str, kv_cache: str = "auto") -> int:
         """Weights and KV cache together; working memory comes on top (tens of megabytes)."""
-        return self.weight_bytes(format_) + self.kv_bytes(n_tokens, format_)
+        return self.weight_bytes(format_) + self.kv_bytes(n_tokens, format_, kv_cache)
 
 
 def describe(path: str | Path) -> ModelDescription:

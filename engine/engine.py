@@ -6,9 +6,10 @@ One engine per process and device, not thread-safe by design: the caller seriali
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .cache import KVCache
 from .chat import encode_chat
@@ -18,15 +19,17 @@ from .errors import ModelLoadError, TemplateError
 from .families import model_config
 from .generation_config import read_generation_config
 from .generator import StreamingGenerator
-from .layout import element_bytes
+from .layout import kv_bytes_per_token
 from .memory import check_weights_fit, context_length
 from .model import Model
 from .ops import Ops, open_ops
 from .sampling import SamplingSettings
 from .template import ChatTemplate
-from .threads import threads_for
 from .tokenizer import Tokenizer
 from .weights import check_tensors, load_weights, matrix_dtypes, weight_bytes
+
+if TYPE_CHECKING:
+    from .panel_cache import PanelCache
 
 DEFAULT_MODEL = Path(__file__).parent / "default_model"
 
@@ -39,6 +42,7 @@ class Engine:
     config: ModelConfig
     tokenizer: Tokenizer
     template: ChatTemplate | None
+    model: Model
     generator: StreamingGenerator
     max_seq_len: int
     default_settings: SamplingSettings  # of generation_config.json; neutral where it is silent
@@ -55,18 +59,23 @@ class Engine:
         max_seq_len: int | None = None,
         *,
         quantize: str = "none",
+        kv_cache: str = "auto",
         n_threads: int | None = None,
         require_native: bool = False,
+        panel_cache: Path | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> "Engine":
         """Loads a Hugging Face directory of the Llama family.
 
         `device`: "auto" (CUDA where torch has it), "cpu", "cuda" or "cuda:N". `dtype`: "auto"
         (bfloat16 on CUDA; on the CPU as stored, without loss), "float32", "bfloat16" or, with
-        torch, "float16". `quantize`: "none", "8bit" or "4bit", on the CPU. `max_seq_len` None: the
-        model's own, at most 8192 and what fits into memory. `n_threads`: of the CPU, for the whole
-        process; None: all cores, one for a very small model. `require_native`: refuse to compute
-        on the CPU with torch. `on_progress` gets (bytes read, bytes in all).
+        torch, "float16". `quantize`: "none", "8bit" or "4bit", on the CPU. `kv_cache`: what keys
+        and values are held in, on the CPU: "auto" (float32, beside quantised weights bfloat16),
+        "float32", "bfloat16" or "8bit". `max_seq_len` None: the model's own, at most 8192 and what
+        fits into memory. `n_threads`: of the CPU, for the whole process; None: all cores.
+        `require_native`: refuse to compute on the CPU with torch. `panel_cache`: a directory where
+        the packed weights of larger models are kept for the next start; None: nowhere, for a
+        library writes only where it is told to. `on_progress` gets (bytes read, bytes in all).
 
         Raises ModelLoadError with one line that names file, tensor or key, and reason.
         """
@@ -81,17 +90,20 @@ class Engine:
             device=device,
             dtype=dtype,
             quantize=quantize,
+            kv_cache=kv_cache,
             stored_dtypes=matrix_dtypes(tensors),
-            n_threads=threads_for(config.n_params) if n_threads is None else n_threads,
+            n_threads=n_threads,
             require_native=require_native,
         )
-        check_weights_fit(weight_bytes(config, ops.format), ops.available_bytes())
+        needed = weight_bytes(config, ops.format)
+        check_weights_fit(needed, ops.available_bytes())
         fingerprint = _fingerprint(path, tensors, ops)
-        weights = load_weights(tensors, config, ops, on_progress=on_progress)
+        with _panels(panel_cache, tensors, ops, needed) as panels:
+            weights = load_weights(tensors, config, ops, panels=panels, on_progress=on_progress)
         length = context_length(
             config,
             max_seq_len,
-            element_bytes=element_bytes(ops.kv_dtype),
+            bytes_per_token=kv_bytes_per_token(config, ops.kv_format),
             available=ops.available_bytes(),
         )
         model = Model(weights, config, ops, max_seq_len=length)
@@ -102,6 +114,7 @@ class Engine:
             config=config,
             tokenizer=tokenizer,
             template=template,
+            model=model,
             generator=StreamingGenerator(model, cache, tokenizer, eos_token_ids=eos_token_ids),
             max_seq_len=length,
             default_settings=generation.settings,
@@ -135,6 +148,18 @@ def _directory(path: str | Path) -> Path:
     return path
 
 
+def _panels(
+    directory: Path | None, tensors: Mapping[str, StoredTensor], ops: Ops, n_bytes: int
+) -> "AbstractContextManager[PanelCache | None]":
+    if directory is None or not ops.packs:
+        return nullcontext()
+    from . import panel_cache  # needs the native module
+
+    if n_bytes < panel_cache.SMALLEST_BYTES:
+        return nullcontext()
+    return panel_cache.open_panels(directory, tensors, ops.format, n_bytes=n_bytes)
+
+
 def _model_id(path: Path) -> str:
     resolved = path.resolve()
     return "soliton-default" if resolved == DEFAULT_MODEL.resolve() else resolved.name
@@ -145,7 +170,7 @@ def _fingerprint(path: Path, tensors: Mapping[str, StoredTensor], ops: Ops) -> s
 
     Of the files' contents only tokenizer.json is read; the weights count by header, size and time.
     """
-    digest = hashlib.sha256(f"{ops.format} {ops.kv_dtype} {ops.name}".encode())
+    digest = hashlib.sha256(f"{ops.format} {ops.kv_format} {ops.name}".encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
     for file in sorted({tensor.file for tensor in tensors.values()}):

@@ -1,15 +1,18 @@
-"""The formats that weights are held in while the decoder runs, and how many bytes they take.
+"""The formats that weights, keys and values are held in while the decoder runs, and their bytes.
 
 Owns the choice of a format and the sizes of panels. Knows no tensor by name.
 """
 
 from collections.abc import Iterable
 
+from .config import ModelConfig
 from .errors import ModelLoadError
 
 DTYPES = ("float32", "bfloat16", "float16")
 # Blocks of 32 weights that share a scale (4bit: and a minimum).
 QUANTIZED = ("8bit", "4bit")
+# Of keys and values; 8bit: with one scale for each of a position's heads.
+KV_FORMATS = ("float32", "bfloat16", "8bit")
 
 # A matrix lies in panels of 16 rows, a panel in blocks of 32 columns: csrc/layout.h.
 PANEL_ROWS, _BLOCK_COLUMNS = 16, 32
@@ -27,17 +30,28 @@ def table_format(format_: str) -> str:
     return "8bit" if format_ == "4bit" else format_
 
 
-def kv_dtype(format_: str) -> str:
-    """What keys and values are stored in beside panels of this format.
+def kv_format(kv_cache: str, format_: str) -> str:
+    """What keys and values are stored in on the CPU; `auto` is by the format of the panels.
 
     Without quantisation nothing is rounded but what the checkpoint rounded: greedy text is that of
     a float32 reference. Who rounds the weights to codes wants speed, and half the bytes.
     """
+    check_kv_cache(kv_cache)
+    if kv_cache != "auto":
+        return kv_cache
     return "float32" if format_ in DTYPES else "bfloat16"
 
 
-def element_bytes(dtype: str) -> int:
-    return 4 if dtype == "float32" else 2
+def check_kv_cache(kv_cache: str) -> None:
+    """Raises ModelLoadError for a value that there is not."""
+    if kv_cache != "auto" and kv_cache not in KV_FORMATS:
+        raise ModelLoadError(f"kv_cache: must be auto, {', '.join(KV_FORMATS)}, not {kv_cache!r}")
+
+
+def kv_bytes_per_token(config: ModelConfig, format_: str) -> int:
+    """Bytes of keys and values of one position over all layers."""
+    element, scale = {"float32": (4, 0), "8bit": (1, 4)}.get(format_, (2, 0))
+    return config.n_kv_per_token * (config.head_dim * element + scale)
 
 
 def chosen_format(dtype: str, quantize: str, *, default: str) -> str:

@@ -16,15 +16,19 @@ _CACHE_SHARE = 0.9
 
 
 def context_length(
-    config: ModelConfig, wanted: int | None, *, element_bytes: int, available: int | None
+    config: ModelConfig, wanted: int | None, *, bytes_per_token: int, available: int | None
 ) -> int:
-    """The context length to allocate, given `available` bytes (None: unknown) for its KV cache.
+    """The context length to allocate, given `available` bytes (None: unknown) for its KV cache of
+    `bytes_per_token`.
 
     `wanted` None: the model's own length, at most DEFAULT_MAX_SEQ_LEN and what fits. Raises
     ModelLoadError with the figures when `wanted` is no length, exceeds the model's or does not fit.
     """
-    per_token = config.kv_bytes_per_token(element_bytes)
-    fits = config.max_seq_len if available is None else int(available * _CACHE_SHARE) // per_token
+    fits = (
+        config.max_seq_len
+        if available is None
+        else int(available * _CACHE_SHARE) // bytes_per_token
+    )
     if wanted is None:
         length = min(config.max_seq_len, DEFAULT_MAX_SEQ_LEN, fits)
         if length < min(config.max_seq_len, 2):
@@ -36,7 +40,8 @@ def context_length(
         )
     if wanted > fits:
         raise ModelLoadError(
-            f"max_seq_len: {wanted} tokens need {wanted * per_token / 1e9:.2f} GB of KV cache; "
+            f"max_seq_len: {wanted} tokens need {wanted * bytes_per_token / 1e9:.2f} GB of "
+            f"KV cache; "
             f"{(available or 0) / 1e9:.2f} GB are free, which holds {fits} tokens"
         )
     return wanted

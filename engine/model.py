@@ -14,7 +14,7 @@ from .abort import AbortFlag
 from .buffers import Buffers
 from .cache import KVCache
 from .config import ModelConfig
-from .ops import Ops, Program
+from .ops import Ops, OpTime, Program
 from .rope import rope_tables
 from .step import StepState
 from .weights import Weights
@@ -95,6 +95,15 @@ class Model:
         self._decode_pass.run(self._decode_state)
         cache.append(token_ids)
         return self.ops.to_host(self._buffers.logits[:n_rows])
+
+    def profile(self, token_ids: Sequence[int], cache: KVCache) -> list[OpTime]:
+        """Like `decode`; what each op took. Empty where the device keeps no times."""
+        self._check(token_ids, cache)
+        self._record(cache)
+        self._decode_state.set(token_ids, cache.length)
+        times = self._decode_pass.profile(self._decode_state)
+        cache.append(token_ids)
+        return times
 
     def _check(self, token_ids: Sequence[int], cache: KVCache) -> None:
         cache.check_room(len(token_ids))

@@ -21,7 +21,7 @@ __all__ = ["MISSING", "address", "check", "kernels"]
 
 def address(array: npt.NDArray[Any] | None) -> int:
     """Where the elements are; 0 for None."""
-    return 0 if array is None else int(array.__array_interface__["data"][0])
+    return 0 if array is None else kernels.address(array)
 
 
 def check(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:

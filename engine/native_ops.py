@@ -12,17 +12,19 @@ import numpy.typing as npt
 
 from . import native
 from .errors import ModelLoadError
-from .layout import PANEL_ROWS, kv_dtype, matrix_bytes
+from .layout import PANEL_ROWS, kv_format, matrix_bytes
 from .memory import host_bytes
 from .native import kernels
 from .ops import NotFiniteError, Stored
-from .program import NativeProgram, PanelMatrix
-from .threads import thread_count
+from .program import NativeProgram, PanelHeadRows, PanelMatrix
+from .threads import helper_processors, thread_count
 
 FORMATS = ("float32", "bfloat16", "8bit", "4bit")
 
 _DTYPES = {"float32": np.float32, "bfloat16": np.uint16}
+_KV_DTYPES = {**_DTYPES, "8bit": np.int8}
 _SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
+_LANES = 16  # of a panel of keys or values: csrc/cpu/attention.h
 _ALIGNMENT = 64  # a cache line, which panels are read in
 
 Floats = npt.NDArray[np.float32]
@@ -33,20 +35,38 @@ class NativeOps:
     """Activations are float32, matrices in panels."""
 
     activation_dtype = "float32"
+    packs = True
 
-    def __init__(self, format_: str, *, n_threads: int | None = None) -> None:
+    def __init__(
+        self, format_: str, *, kv_cache: str = "auto", n_threads: int | None = None
+    ) -> None:
         """`n_threads` holds for the whole process. Raises ModelLoadError for what there is not."""
         if format_ not in FORMATS:
             raise ModelLoadError(
                 f"dtype: {format_} needs torch and CUDA; on the CPU there are float32 and bfloat16"
             )
-        kernels.set_threads(thread_count(n_threads))
+        count = thread_count(n_threads)
+        kernels.set_threads(count, helper_processors(count))
         self.format = format_
-        self.kv_dtype = kv_dtype(format_)
+        self.kv_format = kv_format(kv_cache, format_)
         self.name = f"native {kernels.isa()}"
+        self.n_threads = kernels.threads()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         return _zeros(shape, np.dtype(_DTYPES[dtype]))
+
+    def head_rows(self, count: int, shape: tuple[int, int, int]) -> list[PanelHeadRows]:
+        n_heads, n_positions, head_dim = shape
+        wide = (_padded(n_positions), _padded(head_dim))
+        # One block of memory, which the system gives in large pages.
+        panels = _zeros((count, n_heads, *wide), np.dtype(_KV_DTYPES[self.kv_format]))
+        scales: list[Floats | None] = [None] * count
+        if self.kv_format == "8bit":
+            scales = list(_zeros((count, n_heads, wide[0]), np.dtype(np.float32)))
+        return [
+            PanelHeadRows(own, its_scales, *shape, self.kv_format)
+            for own, its_scales in zip(panels, scales, strict=True)
+        ]
 
     def vector(self, parts: Sequence[Stored]) -> Floats:
         vector = np.concatenate([_as_float32(part) for part in parts])
@@ -101,6 +121,10 @@ def _panel_order(lengths: Sequence[int], *, alternating: bool) -> Indices:
         parts = [np.concatenate(parts)]
     padded = [np.pad(part, (0, -len(part) % PANEL_ROWS), constant_values=-1) for part in parts]
     return np.stack([part.reshape(-1, PANEL_ROWS) for part in padded], axis=1).ravel()
+
+
+def _padded(n: int) -> int:
+    return -(-n // _LANES) * _LANES
 
 
 def _row_addresses(part: Stored) -> Indices:

@@ -10,6 +10,7 @@ pass to pass is in the step state.
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 # Memory of a device, and a matrix in its execution format. Only the ops that made them look inside.
 Array = Any
 Matrix = Any
+# Keys or values of one layer, (n_kv_heads, max_seq_len, head_dim), in the ops' own layout.
+HeadRows = Any
 # A tensor as a checkpoint stores it, row by row: float32, float16, or bfloat16 as uint16.
 Stored = npt.NDArray[Any]
 
@@ -36,6 +39,15 @@ class NotFiniteError(ValueError):
     def __init__(self, index: tuple[int, ...]) -> None:
         super().__init__(f"not finite at {list(index)}")
         self.index = index
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """What one op of a pass took, and how many bytes of weights it read."""
+
+    name: str
+    ns: int
+    n_bytes: int
 
 
 class Program(Protocol):
@@ -70,8 +82,8 @@ class Program(Protocol):
     def attention(
         self,
         qkv: Array,
-        k_cache: Array,
-        v_cache: Array,
+        k_cache: HeadRows,
+        v_cache: HeadRows,
         *,
         n_heads: int,
         q_norm: Array | None,
@@ -96,6 +108,10 @@ class Program(Protocol):
         """All ops, for the ids of `state`. False: it was aborted in between."""
         ...
 
+    def profile(self, state: StepState) -> list[OpTime]:
+        """Runs like `run`; the ops that ran. Empty where no times are kept."""
+        ...
+
 
 class Ops(Protocol):
     """Memory and programs of one device."""
@@ -103,11 +119,20 @@ class Ops(Protocol):
     format: str
     """What matrices are held in, as `layout.py` names it."""
     activation_dtype: str
-    kv_dtype: str
+    kv_format: str
+    """What keys and values are held in."""
     name: str
     """What the numbers depend on beside format and weights: device, library, instruction set."""
+    n_threads: int
+    """Of the CPU."""
+    packs: bool
+    """Whether matrices are packed into panels, which `panel_cache.py` can keep."""
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array: ...
+
+    def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[HeadRows]:
+        """Memory for `count` times (n_kv_heads, max_seq_len, head_dim) keys or values."""
+        ...
 
     def vector(self, parts: Sequence[Stored]) -> Array:
         """A norm or bias: the parts (n,) one after the other. Raises NotFiniteError."""
@@ -140,11 +165,13 @@ def open_ops(
     device: str = "auto",
     dtype: str = "auto",
     quantize: str = "none",
+    kv_cache: str = "auto",
     stored_dtypes: Iterable[str] = ("F32",),
     n_threads: int | None = None,
     require_native: bool = False,
 ) -> Ops:
-    """The ops of `device`, for weights in the format that `dtype` and `quantize` ask for.
+    """The ops of `device`, for weights in the format that `dtype` and `quantize` ask for, and keys
+    and values in that of `kv_cache`.
 
     torch is imported only where it computes: on CUDA, and on a CPU without the native module, which
     is logged as a warning or, with `require_native`, an error. Raises ModelLoadError.
@@ -161,17 +188,19 @@ def open_ops(
 
         if kind == "cuda" or torch_ops.has_cuda():
             format_ = chosen_format(dtype, quantize, default="bfloat16")
-            return torch_ops.open_torch("cuda" if kind == "auto" else device, format_)
+            return torch_ops.open_torch(
+                "cuda" if kind == "auto" else device, format_, kv_cache=kv_cache
+            )
     if native.MISSING:
         from . import torch_ops
 
         logger.warning("native kernels missing, using torch instead: %s", native.MISSING)
         format_ = chosen_format(dtype, quantize, default="float32")
-        return torch_ops.open_torch("cpu", format_, n_threads=n_threads)
+        return torch_ops.open_torch("cpu", format_, kv_cache=kv_cache, n_threads=n_threads)
     from .native_ops import NativeOps
 
     format_ = chosen_format(dtype, quantize, default=stored_format(stored_dtypes))
-    return NativeOps(format_, n_threads=n_threads)
+    return NativeOps(format_, kv_cache=kv_cache, n_threads=n_threads)
 
 
 def _may_have_cuda() -> bool:

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from . import native
 from .native import kernels
+from .ops import OpTime
 from .step import StepState
 
 Floats = npt.NDArray[np.float32]
 
 _LAYOUTS = {"float32": "F32", "bfloat16": "BF16", "8bit": "Q8", "4bit": "Q4"}
-_KV_TYPES = {"float32": "F32", "uint16": "BF16"}  # by the dtype of the cache's memory
+_KV_TYPES = {"float32": "F32", "bfloat16": "BF16", "8bit": "INT8"}
 _CACHE_LINE = 64
 
 
@@ -41,27 +42,33 @@ class PanelMatrix:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class PanelHeadRows:
+    """Keys or values of one layer in panels, as csrc/cpu/attention.h describes them."""
+
+    panels: npt.NDArray[Any]
+    scales: Floats | None  # of 8bit, one per head and position
+    n_heads: int
+    max_seq_len: int
+    head_dim: int
+    format: str  # as layout.py names it
+
+
 class NativeProgram:
     """Ops in order. Arrays of rows are (rows, n) and may have more rows than a pass."""
 
     def __init__(self, max_rows: int) -> None:
         self._tape = kernels.Tape()
         self._held: list[object] = []
+        self._matrices: list[PanelMatrix | None] = []  # that each op multiplies with
         self._scratch = np.empty(0, np.uint8)
         self._max_rows = max_rows
         self._max_seq_len: int | None = None
 
     def embed(self, table: PanelMatrix, *, out: Floats) -> None:
         self._check_rows(out=(out, table.n_in))
-        place = table.place()
-        self._tape.embed(
-            table=place["panels"],
-            kind=kernels.TableKind.PANELS,
-            vocab_size=table.n_out,
-            dim=table.n_in,
-            layout=place["layout"],
-            out=native.address(out),
-        )
+        self._tape.embed(**table.place(), out=native.address(out))
+        self._matrices.append(None)
         self._held += (table, out)
 
     def norm_linear(
@@ -98,9 +105,9 @@ class NativeProgram:
             bias=native.address(bias),
             out=native.address(out),
             epilogue=kernels.Epilogue.SILU_GATE if gated else kernels.Epilogue.NONE,
-            last_rows=0,
             scratch=self._scratch_of(kernels.linear_scratch_bytes(n_in, self._max_rows)),
         )
+        self._matrices.append(matrix)
         self._held += (residual, matrix, norm, out, branch, kept, bias)
 
     def linear(self, x: Floats, matrix: PanelMatrix, *, bias: Floats | None, out: Floats) -> None:
@@ -113,13 +120,14 @@ class NativeProgram:
             out=native.address(out),
             scratch=self._scratch_of(kernels.linear_scratch_bytes(matrix.n_in, self._max_rows)),
         )
+        self._matrices.append(matrix)
         self._held += (x, matrix, bias, out)
 
     def attention(
         self,
         qkv: Floats,
-        k_cache: npt.NDArray[Any],
-        v_cache: npt.NDArray[Any],
+        k_cache: PanelHeadRows,
+        v_cache: PanelHeadRows,
         *,
         n_heads: int,
         q_norm: Floats | None,
@@ -131,11 +139,8 @@ class NativeProgram:
         scale: float,
         out: Floats,
     ) -> None:
-        n_kv_heads, max_seq_len, head_dim = k_cache.shape
-        if k_cache.dtype.name not in _KV_TYPES:
-            raise ValueError(f"k_cache: expected float32 or uint16, got {k_cache.dtype}")
-        for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
-            native.check(name, cache, k_cache.shape, k_cache.dtype)
+        n_kv_heads, max_seq_len, head_dim = k_cache.n_heads, k_cache.max_seq_len, k_cache.head_dim
+        native.check("v_cache", v_cache.panels, k_cache.panels.shape, k_cache.panels.dtype)
         self._check_rows(
             qkv=(qkv, (n_heads + 2 * n_kv_heads) * head_dim), out=(out, n_heads * head_dim)
         )
@@ -147,11 +152,11 @@ class NativeProgram:
         scratch_floats = kernels.attention_scratch_floats(n_heads, head_dim, max_seq_len)
         self._tape.attention(
             qkv=native.address(qkv),
-            k_cache=native.address(k_cache),
-            v_cache=native.address(v_cache),
-            k_scales=0,
-            v_scales=0,
-            kv=getattr(kernels.KvType, _KV_TYPES[k_cache.dtype.name]),
+            k_cache=native.address(k_cache.panels),
+            v_cache=native.address(v_cache.panels),
+            k_scales=native.address(k_cache.scales),
+            v_scales=native.address(v_cache.scales),
+            kv=getattr(kernels.KvType, _KV_TYPES[k_cache.format]),
             n_heads=n_heads,
             n_kv_heads=n_kv_heads,
             head_dim=head_dim,
@@ -167,22 +172,27 @@ class NativeProgram:
             scratch=self._scratch_of(4 * scratch_floats),
             out=native.address(out),
         )
+        self._matrices.append(None)
         self._held += (qkv, k_cache, v_cache, q_norm, k_norm, cos, sin, out)
 
     def run(self, state: StepState) -> bool:
-        """All ops; False when `state.aborted` ended them early. Other Python threads run meanwhile.
+        """All ops; False when `state.aborted` left work out. Other Python threads run meanwhile.
 
         Raises RuntimeError while another program of this process runs.
         """
         self._check_state(state)
-        n_run: int = self._tape.run(native.address(state.words))
-        return n_run == len(self._tape)
+        is_whole: bool = self._tape.run(native.address(state.words))
+        return is_whole
 
-    def profile(self, state: StepState) -> list[tuple[str, int]]:
-        """Runs like `run`; name and nanoseconds of each op that ran."""
+    def profile(self, state: StepState) -> list[OpTime]:
+        """Runs like `run`; each op with the shape of its matrix in its name."""
         self._check_state(state)
-        ns = self._tape.profile(native.address(state.words))
-        return list(zip(self._tape.names(), ns, strict=False))
+        all_ns = self._tape.profile(native.address(state.words))
+        times = []
+        for name, matrix, ns in zip(self._tape.names(), self._matrices, all_ns, strict=True):
+            shape = "" if matrix is None else f" {matrix.n_out}x{matrix.n_in} {matrix.format}"
+            times.append(OpTime(name + shape, ns, 0 if matrix is None else matrix.panels.nbytes))
+        return times
 
     def _check_state(self, state: StepState) -> None:
         n_rows = state.n_rows

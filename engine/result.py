@@ -2,18 +2,19 @@
 
 Owns the shape of the answers and nothing else. Probabilities come in two kinds, always both: raw is
 the softmax of the model's untouched logits; sampled is the distribution the token was drawn from.
+What comes once per token or more often is a named tuple, made in a third of the time of a frozen
+dataclass.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 
-@dataclass(frozen=True, slots=True)
-class TopToken:
+class TopToken(NamedTuple):
     """One of the most likely tokens at a position, by raw probability."""
 
     token_id: int
@@ -25,8 +26,7 @@ class TopToken:
     """0.0 when the sampler removed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
+class TokenRecord(NamedTuple):
     """One token of the completion."""
 
     token_id: int

@@ -5,6 +5,7 @@ docstring says what it computes. Knows no settings and no running state: `sampli
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +20,17 @@ ADJUSTED_LOGITS = "logits after penalties and biases"
 
 Logits = npt.NDArray[np.float32]
 
+# As objects, because comparing a dtype with one is an identity, and runs once per token and array.
+_FLOAT32 = np.dtype(np.float32)
+_INT32 = np.dtype(np.int32)
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(slots=True, eq=False)
 class SampleRequest:
-    """What to do with one row of logits. The values are validated by whoever builds it."""
+    """What to do with one row of logits. The values are validated by whoever builds it.
+
+    Not frozen: a sampler changes in place what differs from one token to the next.
+    """
 
     temperature: float  # 0 = greedy
     top_k: int  # 0 = off
@@ -36,8 +44,7 @@ class SampleRequest:
     deltas: npt.NDArray[np.float32]  # (m,), added to the logits of delta_ids
 
 
-@dataclass(frozen=True, slots=True)
-class SampleResult:
+class SampleResult(NamedTuple):
     """The drawn token with its probabilities, and the most likely tokens by raw logit.
 
     raw = softmax of the untouched logits; sampled = the distribution drawn from. Fewer than n_top
@@ -60,8 +67,8 @@ def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleRes
     be drawn from, ValueError for arguments that do not fit.
     """
     vocab_size = logits.size
-    check("logits", logits, (vocab_size,), np.float32)
-    check("work", work, (vocab_size,), np.float32)
+    check("logits", logits, (vocab_size,), _FLOAT32)
+    check("work", work, (vocab_size,), _FLOAT32)
     if not vocab_size:
         raise ValueError("logits: expected at least one, got none")
     _check_request(request)
@@ -125,6 +132,6 @@ def _native_sample(logits: Logits, request: SampleRequest, work: Logits) -> Samp
 
 
 def _check_request(request: SampleRequest) -> None:
-    check("repetition_ids", request.repetition_ids, (request.repetition_ids.size,), np.int32)
-    check("delta_ids", request.delta_ids, (request.delta_ids.size,), np.int32)
-    check("deltas", request.deltas, (request.delta_ids.size,), np.float32)
+    check("repetition_ids", request.repetition_ids, (request.repetition_ids.size,), _INT32)
+    check("delta_ids", request.delta_ids, (request.delta_ids.size,), _INT32)
+    check("deltas", request.deltas, (request.delta_ids.size,), _FLOAT32)

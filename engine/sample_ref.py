@@ -94,7 +94,8 @@ def _draw(work: Logits, request: SampleRequest) -> tuple[int, Wide, float, int]:
     likely token's.
     """
     wide = work.astype(np.float64)
-    exponent = (wide - wide.max()) / request.temperature
+    with np.errstate(over="ignore"):  # -inf is what it should be
+        exponent = (wide - wide.max()) / request.temperature
     mass = np.where(exponent > LOWEST_EXPONENT, np.exp(exponent), 0.0)  # (V,)
     total = float(mass.sum())
     n_candidates = int((mass > 0).sum())

@@ -122,7 +122,6 @@ class Sampler:
         self.seed = random_seed() if settings.seed is None else settings.seed & _MAX_SEED
         self._settings = settings
         self._work = work
-        self._n_top = n_top
         self._repetition = _IdList(vocab_size)
         self._deltas = _DeltaList(vocab_size)
         for token_id, bias in settings.logit_bias.items():
@@ -130,38 +129,42 @@ class Sampler:
         if settings.repetition_penalty != 1.0:
             for token_id in prompt_ids:
                 self._repetition.add(token_id)
+        self._request = SampleRequest(
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            min_p=settings.min_p,
+            u=0.0,
+            n_top=n_top,
+            repetition_penalty=settings.repetition_penalty,
+            repetition_ids=self._repetition.ids(),
+            delta_ids=self._deltas.ids(),
+            deltas=self._deltas.values(),
+        )
 
     def sample(self, logits: npt.NDArray[np.float32], position: int) -> SampleResult:
         """Choose the token at absolute `position` from logits, float32 (vocab_size,), untouched.
 
         Raises NumericsError when the logits are not numbers.
         """
-        settings = self._settings
-        request = SampleRequest(
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-            min_p=settings.min_p,
-            u=uniform(self.seed, position) if settings.temperature > 0 else 0.0,
-            n_top=self._n_top,
-            repetition_penalty=settings.repetition_penalty,
-            repetition_ids=self._repetition.ids(),
-            delta_ids=self._deltas.ids(),
-            deltas=self._deltas.values(),
-        )
-        return sample(logits, request, work=self._work)
+        if self._settings.temperature > 0:
+            self._request.u = uniform(self.seed, position)
+        return sample(logits, self._request, work=self._work)
 
     def accept(self, token_id: int) -> None:
         """Count a token that was added to the completion."""
         settings = self._settings
         if settings.repetition_penalty != 1.0:
             self._repetition.add(token_id)
+            self._request.repetition_ids = self._repetition.ids()
         if settings.frequency_penalty or settings.presence_penalty:
             self._deltas.count(
                 token_id,
                 first=settings.presence_penalty + settings.frequency_penalty,
                 again=settings.frequency_penalty,
             )
+            self._request.delta_ids = self._deltas.ids()
+            self._request.deltas = self._deltas.values()
 
 
 class _IdList:

@@ -1,4 +1,4 @@
-"""How many threads the native ops run on.
+"""How many threads the native ops run on, and on which processors.
 
 Owns the default and the range of the option. Starts none: csrc/pool.h does.
 """
@@ -12,18 +12,10 @@ from .errors import ModelLoadError
 logger = logging.getLogger(__name__)
 
 MAX_THREADS = 256
-# A step of a model of so few parameters is over before a second thread has paid for its barriers,
-# and on two cores that thread competes with the server's own (bench/RESULTS.md).
-_ONE_UP_TO_PARAMS = 30_000_000
 # Above so many processors, one is left to the rest of the server.
 _ALL_UP_TO = 4
 _CGROUP = Path("/sys/fs/cgroup")
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-
-
-def threads_for(n_params: int) -> int | None:
-    """The default for a model of that size; None: what `thread_count` says."""
-    return 1 if n_params <= _ONE_UP_TO_PARAMS else None
 
 
 def thread_count(wanted: int | None = None) -> int:
@@ -43,16 +35,32 @@ def thread_count(wanted: int | None = None) -> int:
     return wanted
 
 
+def helper_processors(n_threads: int) -> list[int]:
+    """Where each thread but the caller's is to keep to: on a core of its own, as far as they go,
+    and the first one left to the caller. Empty when there are more threads than processors.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if n_threads > len(allowed):
+        return []
+    firsts = {_siblings(each): each for each in reversed(allowed)}.values()
+    return (sorted(firsts) + sorted(set(allowed) - set(firsts)))[1:n_threads]
+
+
 def _cores(processors: set[int]) -> int:
     """Of many processors, those that share a core count once: its threads would only share what it
     computes and reads. Of few, each counts.
     """
     if len(processors) <= _ALL_UP_TO:
         return len(processors)
+    return len({_siblings(each) for each in processors})
+
+
+def _siblings(processor: int) -> str:
+    """The processors that share its core; itself where the machine does not say."""
     try:
-        return len({Path(_TOPOLOGY.format(each)).read_text("ascii") for each in processors})
+        return Path(_TOPOLOGY.format(processor)).read_text("ascii").strip()
     except OSError:
-        return len(processors)
+        return str(processor)
 
 
 def _quota() -> int:

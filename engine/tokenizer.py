@@ -49,6 +49,7 @@ class Tokenizer:
         self._backend = backend
         self._spelling = spelling
         self._pieces = pieces
+        self._token_bytes: dict[int, bytes] = {}  # of the tokens asked for so far
         added = backend.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
@@ -129,15 +130,21 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes of a token; an embedding row that no token uses has none."""
+        data = self._token_bytes.get(token_id)
+        if data is None:
+            data = self._token_bytes[token_id] = self._bytes_of(token_id)
+        return data
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether tokenizer.json marks the token as special."""
+        return token_id in self._special
+
+    def _bytes_of(self, token_id: int) -> bytes:
         added = self._added.get(token_id)
         if added is not None:
             return added.encode()
         piece = self._pieces.get(token_id)
         return b"" if piece is None else self._spelling.to_bytes(piece)
-
-    def is_special(self, token_id: int) -> bool:
-        """Whether tokenizer.json marks the token as special."""
-        return token_id in self._special
 
     def _is_control(self, token_id: int, text: str) -> bool:
         """Special tokens, and role markers that some models forgot to mark, as `<|User|>`.

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from . import ops_ref
 from .errors import ModelLoadError
-from .layout import DTYPES
+from .layout import DTYPES, check_kv_cache
 from .memory import host_bytes
-from .ops import NotFiniteError, Stored
+from .ops import NotFiniteError, OpTime, Stored
 from .step import StepState
 from .threads import thread_count
 
@@ -26,11 +26,17 @@ def has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def open_torch(device: str, format_: str, *, n_threads: int | None = None) -> "TorchOps":
+def open_torch(
+    device: str, format_: str, *, kv_cache: str = "auto", n_threads: int | None = None
+) -> "TorchOps":
     """The ops of `device` (cpu, cuda, cuda:N); `n_threads` holds for the whole process.
 
-    Raises ModelLoadError for a device that is not there, or a format that torch has not.
+    Raises ModelLoadError for a device that is not there, or a format that torch has not; keys and
+    values are in that of the weights.
     """
+    check_kv_cache(kv_cache)
+    if kv_cache not in ("auto", format_):
+        raise ModelLoadError(f"kv_cache: {kv_cache} needs the native code of the CPU, not torch")
     if format_ not in DTYPES:
         raise ModelLoadError(f"quantize: {format_} needs the native code of the CPU, not torch")
     if device != "cpu":
@@ -51,14 +57,20 @@ def _check_cuda(device: str) -> None:
 class TorchOps:
     """Weights, activations, keys and values are all of one dtype; logits are float32."""
 
+    packs = False
+
     def __init__(self, device: str | torch.device, format_: str) -> None:
         """`format_`: float32, bfloat16 or float16."""
         self.device = torch.device(device)
-        self.format = self.activation_dtype = self.kv_dtype = format_
+        self.format = self.activation_dtype = self.kv_format = format_
         self.name = f"torch {torch.__version__} {self.device.type}"
+        self.n_threads = torch.get_num_threads()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
+
+    def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[Tensor]:
+        return self.zeros((count, *shape), self.kv_format).unbind()
 
     def vector(self, parts: Sequence[Stored]) -> Tensor:
         return self._stacked(parts, self.format)
@@ -161,6 +173,10 @@ class TorchProgram:
                 return False
             op(state)
         return True
+
+    def profile(self, state: StepState) -> list[OpTime]:
+        self.run(state)
+        return []
 
 
 def _as_tensor(part: Stored) -> Tensor:

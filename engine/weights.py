@@ -8,13 +8,16 @@ anything is allocated.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .checkpoint import Checkpoint, StoredTensor, stored_values
 from .config import ModelConfig
 from .errors import ModelLoadError
 from .layout import matrix_bytes, table_format
 from .ops import Array, Matrix, NotFiniteError, Ops, Stored
+
+if TYPE_CHECKING:
+    from .panel_cache import PanelCache
 
 _ALLOWED_DTYPES = ("F32", "F16", "BF16")
 # Tables that old Llama checkpoints stored; they follow from config.json.
@@ -135,18 +138,26 @@ def weight_bytes(config: ModelConfig, format_: str) -> int:
     return n_bytes
 
 
+def step_bytes(config: ModelConfig, format_: str) -> int:
+    """Bytes of the weights that a decode step reads: all but an embedding that is not the head."""
+    table = matrix_bytes(table_format(format_), config.vocab_size, config.dim)
+    return weight_bytes(config, format_) - (0 if config.tie_embeddings else table)
+
+
 def load_weights(
     tensors: Mapping[str, StoredTensor],
     config: ModelConfig,
     ops: Ops,
     *,
+    panels: "PanelCache | None" = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Weights:
     """Reads `tensors`, as `check_tensors` returns them, into memory of `ops`, in its format.
 
-    `on_progress` gets (bytes read, bytes in all) after each tensor. Raises ModelLoadError.
+    `panels` has matrices that were read before, or takes those that are read now. `on_progress`
+    gets (bytes read, bytes in all) after each tensor. Raises ModelLoadError.
     """
-    reader = _Reader(tensors, ops, on_progress)
+    reader = _Reader(tensors, ops, panels, on_progress)
     tables = table_format(ops.format)
     embedding = reader.matrix(_EMBEDDING, format_=tables)
     return Weights(
@@ -194,17 +205,26 @@ class _Reader:
         self,
         tensors: Mapping[str, StoredTensor],
         ops: Ops,
+        panels: "PanelCache | None",
         on_progress: Callable[[int, int], None] | None,
     ) -> None:
         self._tensors = tensors
         self._ops = ops
+        self._panels = panels
         self._on_progress = on_progress
         self._done = 0
         self._total = sum(tensor.n_bytes for tensor in tensors.values())
 
     def matrix(self, *names: str, format_: str | None = None, gated: bool = False) -> Matrix:
         own_format = format_ or self._ops.format
-        return self._read(names, lambda parts: self._ops.matrix(parts, own_format, gated=gated))
+        kept = None if self._panels is None else self._panels.get(names)
+        if kept is not None:
+            self._count(names)
+            return kept
+        matrix = self._read(names, lambda parts: self._ops.matrix(parts, own_format, gated=gated))
+        if self._panels is not None:
+            self._panels.put(names, matrix)
+        return matrix
 
     def vector(self, *names: str) -> Array:
         return self._read(names, self._ops.vector)
@@ -215,10 +235,13 @@ class _Reader:
             converted = convert([stored_values(tensor) for tensor in tensors])
         except NotFiniteError as error:
             raise _refusal(tensors, error.index) from error
-        self._done += sum(tensor.n_bytes for tensor in tensors)
+        self._count(names)
+        return converted
+
+    def _count(self, names: Sequence[str]) -> None:
+        self._done += sum(self._tensors[name].n_bytes for name in names)
         if self._on_progress is not None:
             self._on_progress(self._done, self._total)
-        return converted
 
 
 def _refusal(tensors: Sequence[StoredTensor], index: tuple[int, ...]) -> ModelLoadError:

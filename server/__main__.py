@@ -18,6 +18,7 @@ commands:
   chat       chat in the terminal, in process or with a server (--url)
   complete   continue a text; --logprobs 5 shows what the model nearly said
   inspect    architecture, sizes, formats and memory of a model
+  bench      measure a model on this machine, in process and over HTTP
 
 `soliton COMMAND --help` lists the options of a command. Without a MODEL (a Hugging Face directory)
 every command uses the small model that is built in.
@@ -49,7 +50,7 @@ def _run(argv: list[str]) -> int:
         return 0
     if not argv or argv[0].startswith("-"):
         parser.parse_args(argv)
-        raise CommandError("a command is needed: serve, chat, complete or inspect")
+        raise CommandError("a command is needed: serve, chat, complete, inspect or bench")
     command, arguments = argv[0], argv[1:]
     if command == "serve":
         from .commands import serve
@@ -67,7 +68,11 @@ def _run(argv: list[str]) -> int:
         from .commands import inspect
 
         return inspect.main(arguments)
-    raise CommandError(f"no command {command!r}: serve, chat, complete or inspect")
+    if command == "bench":
+        from .commands import bench
+
+        return bench.main(arguments)
+    raise CommandError(f"no command {command!r}: serve, chat, complete, inspect or bench")
 
 
 def _version() -> str:

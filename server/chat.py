@@ -1,6 +1,6 @@
 """POST /v1/chat/completions: a conversation in, the next reply out, whole or as it comes."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from .schema.common import RequestModel
 from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
 from .service import FINISH_REASONS, Service, check_text, encoded, usage
-from .sse import DONE, encode_event, encode_json
+from .sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
 from .stream import CompletionStream
 
 
@@ -92,24 +92,25 @@ class _Answer:
         # The role once, and warnings once: clients join the strings of all chunks.
         role = _choice({"role": "assistant", "content": ""})
         pieces = [encode_event({**head, "choices": [role], **tail, **self.warnings})]
+        encode = choice_encoder(head, tail)
+        encode_text = text_encoder(encode, lambda text: _choice({"content": text}))
         async for results in stream.results(idle=self.service.settings.ping_interval):
-            for choice in self._choices(results):
-                pieces.append(encode_event({**head, "choices": [choice], **tail}))
+            for result in results:
+                # Nothing to say while text is held; nothing of a hidden token without logprobs.
+                if self.with_logprobs and (result.chunk or result.tokens):
+                    logprobs = self._logprobs(result.tokens)
+                    pieces.append(encode(_choice({"content": result.chunk}, logprobs=logprobs)))
+                elif result.chunk:
+                    pieces.append(encode_text(result.chunk))
+                if result.eos_reason is not None:
+                    finish_reason = FINISH_REASONS[result.eos_reason]
+                    pieces.append(encode(_choice({}, finish_reason=finish_reason)))
             if pieces or not results:
                 yield b"".join(pieces)
             pieces = []
         if include_usage:
             yield encode_event({**head, "choices": [], "usage": usage(stream)})
         yield DONE
-
-    def _choices(self, results: Sequence[StreamResult]) -> Iterator[dict[str, Any]]:
-        for result in results:
-            # Nothing to say while text is held; nothing of a hidden token without logprobs.
-            if result.chunk or (result.tokens and self.with_logprobs):
-                logprobs = self._logprobs(result.tokens)
-                yield _choice({"content": result.chunk}, logprobs=logprobs)
-            if result.eos_reason is not None:
-                yield _choice({}, finish_reason=FINISH_REASONS[result.eos_reason])
 
     def _logprobs(self, tokens: Sequence[TokenRecord]) -> dict[str, Any] | None:
         if not self.with_logprobs:

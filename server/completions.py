@@ -18,7 +18,7 @@ from .schema.completions import Completion, CompletionRequest
 from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
 from .service import FINISH_REASONS, Service, check_text, encoded, usage
-from .sse import DONE, encode_event, encode_json
+from .sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
 from .stream import CompletionStream
 
 DEFAULT_MAX_TOKENS = 16
@@ -80,15 +80,22 @@ class _Answer:
     async def events(
         self, stream: CompletionStream, *, include_usage: bool
     ) -> AsyncIterator[bytes]:
-        extra = {**self.warnings, **({"usage": None} if include_usage else {})}
+        tail: dict[str, Any] = {"usage": None} if include_usage else {}
+        encode = choice_encoder(self.head, {**self.warnings, **tail})  # warnings once
+        encode_next = choice_encoder(self.head, tail)
+        encode_text = text_encoder(encode_next, lambda text: self._choice(text, (), None))
         async for results in stream.results(idle=self.service.settings.ping_interval):
             pieces = []
             for result in results:
                 # Nothing to say while text is held; nothing of a hidden token without logprobs.
-                if result.chunk or result.eos or (result.tokens and self.logprobs):
+                if not (result.chunk or result.eos or (result.tokens and self.logprobs)):
+                    continue
+                if result.eos or self.logprobs or encode is not encode_next:
                     choice = self._choice(result.chunk, result.tokens, result.eos_reason)
-                    pieces.append(encode_event({**self.head, "choices": [choice], **extra}))
-                    extra.pop("warnings", None)
+                    pieces.append(encode(choice))
+                    encode = encode_next
+                else:
+                    pieces.append(encode_text(result.chunk))
             if pieces or not results:
                 yield b"".join(pieces)
         if include_usage:

@@ -33,6 +33,21 @@ def default_model() -> Path:
     return Path(spec.origin).parent / "default_model"
 
 
+def default_panel_cache() -> Path | None:
+    """Where a user's caches belong; None without a home."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        base = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return base / "soliton"
+
+
+def panel_cache_directory(text: str) -> Path | None:
+    """What an option says: a directory, or `off`."""
+    return None if text == "off" else Path(text).expanduser()
+
+
 class Settings(BaseSettings):
     """The options of one server. Raises pydantic.ValidationError, or SettingsError for the file."""
 
@@ -56,14 +71,20 @@ class Settings(BaseSettings):
     device: str = Field(default="auto", description="auto, cpu or cuda.")
     dtype: str = Field(default="auto", description="auto, float32 or bfloat16.")
     quantize: str = Field(default="none", description="none, 8bit or 4bit: weights on the CPU.")
+    kv_cache: str = Field(
+        default="auto", description="auto, float32, bfloat16 or 8bit: keys and values on the CPU."
+    )
     max_seq_len: int | None = Field(
         default=None, ge=2, description="Context in tokens. None: the model's own."
     )
-    threads: int | None = Field(
-        default=None, ge=1, description="CPU threads. None: all cores, one for a very small model."
-    )
+    threads: int | None = Field(default=None, ge=1, description="CPU threads. None: all cores.")
     require_native: bool = Field(
         default=False, description="Refuse to compute on the CPU with torch."
+    )
+    panel_cache: Annotated[Path | None, NoDecode] = Field(
+        default_factory=default_panel_cache,
+        description="Directory for the packed weights of larger models, or off. "
+        "Default: soliton in the user's cache directory.",
     )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(), description="Whoever sends one of these may use the server. None: everybody."
@@ -94,6 +115,11 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(item for part in value.split(",") if (item := part.strip()))
         return value
+
+    @field_validator("panel_cache", mode="before")
+    @classmethod
+    def _directory(cls, value: Any) -> Any:
+        return panel_cache_directory(value) if isinstance(value, str) else value
 
     @field_validator("api_keys")
     @classmethod

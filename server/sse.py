@@ -7,15 +7,17 @@ them. A comment keeps an idle connection open after long silence, never between 
 
 import json
 import logging
+import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from sse_starlette.sse import EventSourceResponse, SendTimeoutError
-from starlette.types import Receive, Scope, Send
+from sse_starlette.sse import EventSourceResponse
+from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import override
 
 from .errors import error_body
 from .stream import forever
+from .watchdog import limited_waits
 
 _logger = logging.getLogger(__name__)
 
@@ -33,6 +35,28 @@ def encode_json(value: dict[str, Any]) -> bytes:
 def encode_event(value: dict[str, Any]) -> bytes:
     """One event with `value` as its data."""
     return b"data: " + encode_json(value) + b"\n\n"
+
+
+def choice_encoder(head: dict[str, Any], tail: dict[str, Any]) -> Callable[[dict[str, Any]], bytes]:
+    """Encodes a choice as the event `{**head, "choices": [choice], **tail}`.
+
+    Only the choice differs from one token to the next, so all the rest is encoded here, once.
+    """
+    before = b"data: " + encode_json({**head, "choices": []})[:-2]
+    after = b"]" + (b"," if tail else b"") + encode_json(tail)[1:] + b"\n\n"
+    return lambda choice: before + encode_json(choice) + after
+
+
+def text_encoder(
+    encode: Callable[[dict[str, Any]], bytes], choice_of: Callable[[str], dict[str, Any]]
+) -> Callable[[str], bytes]:
+    """Encodes as `encode(choice_of(text))`, for a choice that only its text tells from others.
+
+    A string is encoded in a tenth of the time of the choice around it.
+    """
+    mark = uuid.uuid4().hex
+    before, after = encode(choice_of(mark)).split(b'"%s"' % mark.encode())
+    return lambda text: before + _encode(text).encode("ascii") + after
 
 
 class EventStream(EventSourceResponse):
@@ -61,10 +85,22 @@ class EventStream(EventSourceResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
-        except SendTimeoutError:
+        except TimeoutError:
             _logger.info("dropped a client that did not read for %s s", self.send_timeout)
         finally:
             self._on_close()
+
+    @override
+    async def _stream_response(self, send: Send) -> None:
+        with limited_waits(self.send_timeout) as self._sends:
+            await super()._stream_response(send)
+
+    @override
+    async def _send_with_timeout(self, send: Send, message: Message) -> None:
+        # The base class opens a cancel scope with a timer for each event.
+        self._sends.start()
+        await send(message)
+        self._sends.stop()
 
     @staticmethod
     @override

@@ -19,10 +19,14 @@ from engine import AbortFlag, EngineError, SamplingSettings, StreamingGenerator,
 
 from .errors import EngineFailedError, UnavailableError
 from .lease import EngineLease
+from .watchdog import Watchdog
 
 _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+# True: results have come, or the end. False: the time is over.
+_Waiter = asyncio.Future[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class CompletionStream:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()  # guards the four fields below
         self._results: list[StreamResult] = []
-        self._waiters: list[asyncio.Event] = []
+        self._waiters: list[_Waiter] = []
         self._ended = False
         self._error: Exception | None = None
         self.counts = TokenCounts(len(job.input_ids), 0, 0)
@@ -78,20 +82,25 @@ class CompletionStream:
         ended the stream, if that was an error.
         """
         cursor = 0
-        while True:
-            with self._lock:
-                fresh = self._results[cursor:]
-                ended = self._ended
-                event = None if fresh or ended else self._new_waiter()
-            if event is not None:
-                if not await _is_set_within(event, idle):
-                    yield ()
-                continue
-            cursor += len(fresh)
-            if fresh:
-                yield fresh
-            if ended:
-                break
+        waiter: _Waiter | None = None
+        with Watchdog(idle, lambda: _settle([waiter] if waiter else [], False)) as watchdog:
+            while True:
+                with self._lock:
+                    fresh = self._results[cursor:]
+                    ended = self._ended
+                    waiter = None if fresh or ended else self._new_waiter()
+                if waiter is not None:
+                    watchdog.start()
+                    woken = await waiter
+                    watchdog.stop()
+                    if not woken:
+                        yield ()
+                    continue
+                cursor += len(fresh)
+                if fresh:
+                    yield fresh
+                if ended:
+                    break
         if self._error is not None:
             raise self._error
 
@@ -130,10 +139,10 @@ class CompletionStream:
             hang_up.cancel()
             await asyncio.gather(task, hang_up, return_exceptions=True)
 
-    def _new_waiter(self) -> asyncio.Event:
-        event = asyncio.Event()
-        self._waiters.append(event)
-        return event
+    def _new_waiter(self) -> _Waiter:
+        waiter: _Waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        return waiter
 
     # What follows runs on the engine thread, but for _end, which either side may call.
 
@@ -184,28 +193,20 @@ class CompletionStream:
             waiters, self._waiters = self._waiters, []
         self._wake(waiters)
 
-    def _wake(self, waiters: list[asyncio.Event]) -> None:
+    def _wake(self, waiters: Sequence[_Waiter]) -> None:
         if waiters:
-            self._loop.call_soon_threadsafe(_set_all, waiters)
+            self._loop.call_soon_threadsafe(_settle, waiters, True)
 
 
-def _set_all(events: list[asyncio.Event]) -> None:
-    for event in events:
-        event.set()
+def _settle(waiters: Sequence[_Waiter], woken: bool) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(woken)
 
 
 async def forever() -> None:
     """Wait to be cancelled."""
     await asyncio.Event().wait()
-
-
-async def _is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 async def _disconnected(receive: Receive) -> None:

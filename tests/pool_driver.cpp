@@ -1,5 +1,6 @@
 // Drives csrc/pool.cpp and csrc/tape.cpp without Python: one scenario per run, named by the first
 // argument. Exits with 0 when what it asserts holds. test_pool.py builds it and says what for.
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,53 +36,59 @@ using soliton::Worker;
 namespace {
 
 constexpr int kMostThreads = 64;
+constexpr int64_t kCells = 100;
 
-// Plain, not atomic: only the barriers order them.
-struct Slots {
-    int64_t of_thread[kMostThreads][16];
+// Plain, not atomic: only the regions order them.
+struct Cells {
+    int64_t of_chunk[kCells][16];
 };
 
 struct Counting {
-    Slots* slots;
-    int64_t n_barriers;
+    Cells* cells;
+    int64_t n_regions;
 };
 
-// Every thread counts in its own slot, and after each barrier reads its neighbour's.
+// In every region each chunk counts in its own cell what it finds in its neighbours'.
 void count(const Counting& args, const StepState&, Worker& worker) {
-    int64_t& own = args.slots->of_thread[worker.index][0];
-    const int64_t& other = args.slots->of_thread[(worker.index + 1) % worker.count][0];
-    for (int64_t i = 0; i < args.n_barriers; ++i) {
-        ++own;
-        worker.barrier();
-        CHECK(other == own);
-        worker.barrier();
+    for (int64_t i = 0; i < args.n_regions; ++i) {
+        const int64_t n = i % 2 ? kCells : kCells / 2;
+        worker.share(n, [&](int64_t chunk) {
+            int64_t& own = args.cells->of_chunk[chunk][i % 2];
+            const int64_t before = args.cells->of_chunk[(chunk + 1) % (kCells / 2)][(i + 1) % 2];
+            CHECK(before == (i % 2 ? own + 1 : own));
+            ++own;
+        });
     }
 }
 
 struct Nothing {};
-void nothing(const Nothing&, const StepState&, Worker&) {}
+void nothing(const Nothing&, const StepState&, Worker& worker) {
+    worker.share(3, [](int64_t) {});
+}
 
 struct Turning {
     int64_t ns;
 };
-// A loop of about one nanosecond each, whose length no clock decides.
+// Loops of about one nanosecond each, whose length no clock decides.
 void turn(const Turning& args, const StepState&, Worker& worker) {
-    for (int64_t i = 0; i < args.ns / worker.count; ++i) {
-        asm volatile("" : : "r"(i * i * i));
-        asm volatile("" : : : "memory");
-    }
+    const int64_t n_chunks = 8 * worker.count;
+    worker.share(n_chunks, [&](int64_t) {
+        for (int64_t i = 0; i < args.ns / n_chunks; ++i) {
+            asm volatile("" : : "r"(i * i * i));
+            asm volatile("" : : : "memory");
+        }
+    });
 }
 
 struct Aborting {
     StepState* state;
+    std::atomic<int>* n_called;
 };
 void abort_run(const Aborting& args, const StepState&, Worker& worker) {
-    if (worker.index == worker.count - 1) {
+    worker.share(1000, [&](int64_t) {
         __atomic_store_n(&args.state->abort, 1, __ATOMIC_RELAXED);
-    }
-    worker.barrier();
-    worker.barrier();  // the caller's thread looks when it comes to a barrier
-    CHECK(worker.aborted());
+        ++*args.n_called;
+    });
 }
 
 struct Taking {
@@ -89,23 +96,21 @@ struct Taking {
     int64_t n;
 };
 void take(const Taking& args, const StepState&, Worker& worker) {
-    for (int64_t i = worker.claim(); i < args.n; i = worker.claim()) {
-        ++args.takers[i];
-    }
+    worker.share(args.n, [&](int64_t i) { ++args.takers[i]; });
 }
 
 struct Filling {
-    std::byte** scratch;  // (threads,)
     size_t n_bytes;
 };
 void fill(const Filling& args, const StepState&, Worker& worker) {
-    CHECK(reinterpret_cast<uintptr_t>(worker.scratch) % 64 == 0);
-    std::memset(worker.scratch, worker.index, args.n_bytes);
-    args.scratch[worker.index] = worker.scratch;
-    worker.barrier();
-    for (size_t i = 0; i < args.n_bytes; ++i) {
-        CHECK(worker.scratch[i] == static_cast<std::byte>(worker.index));
-    }
+    worker.share(100, [&](int64_t) {
+        CHECK(reinterpret_cast<uintptr_t>(worker.scratch) % 64 == 0);
+        std::memset(worker.scratch, worker.index, args.n_bytes);
+        std::this_thread::yield();
+        for (size_t i = 0; i < args.n_bytes; ++i) {
+            CHECK(worker.scratch[i] == static_cast<std::byte>(worker.index));
+        }
+    });
 }
 
 struct Blocking {
@@ -113,9 +118,23 @@ struct Blocking {
     std::atomic<bool>* may_end;
 };
 void block(const Blocking& args, const StepState&, Worker& worker) {
-    if (worker.index == 0) {
+    worker.share(1, [&](int64_t) {
         *args.is_running = true;
         while (!*args.may_end) {
+            std::this_thread::yield();
+        }
+    });
+}
+
+// All threads but the caller's stop here, outside of any chunk, until they may go on.
+struct Stopping {
+    std::atomic<int>* n_here;
+    std::atomic<bool>* may_go_on;
+};
+void stop_helpers(const Stopping& args, const StepState&, Worker& worker) {
+    if (worker.index > 0) {
+        ++*args.n_here;
+        while (!*args.may_go_on) {
             std::this_thread::yield();
         }
     }
@@ -127,16 +146,17 @@ StepState& fresh_state() {
     return reinterpret_cast<StepState&>(words);
 }
 
-void count_to(int64_t n_barriers, int n_ops) {
-    static Slots slots;
-    std::memset(&slots, 0, sizeof slots);
+void count_to(int64_t n_regions, int n_ops) {
+    static Cells cells;
+    std::memset(&cells, 0, sizeof cells);
     Tape tape;
     for (int i = 0; i < n_ops; ++i) {
-        tape.append<&count>("count", Counting{&slots, n_barriers});
+        tape.append<&count>("count", Counting{&cells, n_regions});
     }
-    CHECK(tape.run(fresh_state()) == static_cast<size_t>(n_ops));
-    for (int i = 0; i < soliton::threads(); ++i) {
-        CHECK(slots.of_thread[i][0] == n_barriers * n_ops);
+    CHECK(tape.run(fresh_state()));
+    for (int i = 0; i < kCells; ++i) {
+        CHECK(cells.of_chunk[i][0] == (i < kCells / 2 ? n_regions / 2 * n_ops : 0));
+        CHECK(cells.of_chunk[i][1] == n_regions / 2 * n_ops);
     }
 }
 
@@ -152,8 +172,8 @@ std::set<std::string> thread_names() {
     return names;
 }
 
-// barriers N: the threads of a run see what the others wrote.
-void barriers(int64_t n) {
+// regions N: the chunks of a region see what those of the one before wrote.
+void regions(int64_t n) {
     count_to(n, 1);
     count_to(10, 20);
 }
@@ -168,43 +188,76 @@ void runs(int64_t n) {
     }
 }
 
-void claims() {
-    std::vector<std::atomic<int>> takers(1000);
-    Tape tape;
-    for (int i = 0; i < 10; ++i) {
-        tape.append<&take>("take", Taking{takers.data(), 1000});
-    }
-    tape.run(fresh_state());
-    for (const std::atomic<int>& n : takers) {
-        CHECK(n == 10);
+void chunks() {
+    for (const int64_t n : {1, 2, 7, 1000}) {
+        std::vector<std::atomic<int>> takers(n);
+        Tape tape;
+        for (int i = 0; i < 10; ++i) {
+            tape.append<&take>("take", Taking{takers.data(), n});
+        }
+        CHECK(tape.run(fresh_state()));
+        for (const std::atomic<int>& times : takers) {
+            CHECK(times == 10);
+        }
     }
 }
 
 void aborts() {
     StepState& state = fresh_state();
+    std::atomic<int> n_called = 0;
+    std::vector<std::atomic<int>> takers(10);
     Tape tape;
     tape.append<&nothing>("nothing", Nothing{});
-    tape.append<&nothing>("nothing", Nothing{});
-    tape.append<&abort_run>("abort", Aborting{&state});
-    tape.append<&nothing>("nothing", Nothing{});
-    CHECK(tape.run(state) == 3);
-    CHECK(tape.run(state) == 0);
+    tape.append<&abort_run>("abort", Aborting{&state, &n_called});
+    tape.append<&take>("take", Taking{takers.data(), 10});
+    CHECK(!tape.run(state));
+    CHECK(n_called >= 1 && n_called <= soliton::threads());
+    CHECK(!tape.run(state));
+    CHECK(n_called <= soliton::threads());
+    for (const std::atomic<int>& times : takers) {
+        CHECK(times == 0);
+    }
     state.abort = 0;
-    CHECK(tape.run(state) == 3);
+    count_to(10, 2);
 }
 
 void scratch() {
-    std::byte* where[kMostThreads];
     for (const size_t n_bytes : {100, 1 << 20, 64}) {
         Tape tape;
-        tape.append<&fill>("fill", Filling{where, n_bytes}, n_bytes);
-        CHECK(tape.run(fresh_state()) == 1);
+        tape.append<&fill>("fill", Filling{n_bytes}, n_bytes);
+        CHECK(tape.run(fresh_state()));
     }
+}
+
+// The caller's thread does all the work of this run and of others while the helpers stand still
+// within it; when they go on, they disturb nothing, though the tape is gone.
+void late() {
+    std::atomic<int> n_here = 0;
+    std::atomic<bool> may_go_on = false;
+    {
+        std::vector<std::atomic<int>> takers(1000);
+        Tape tape;
+        tape.append<&take>("take", Taking{takers.data(), 1000});
+        tape.append<&stop_helpers>("stop", Stopping{&n_here, &may_go_on});
+        tape.append<&take>("take", Taking{takers.data(), 1000});
+        for (int i = 0; n_here < soliton::threads() - 1; ++i) {
+            CHECK(tape.run(fresh_state()));
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        const int n_before = takers[0];
+        CHECK(tape.run(fresh_state()));
+        for (const std::atomic<int>& times : takers) {
+            CHECK(times == n_before + 2);
+        }
+    }
+    count_to(1000, 2);
+    may_go_on = true;
+    count_to(1000, 2);
 }
 
 void resizes() {
     for (const int n : {1, 5, 2, 1, 3}) {
-        soliton::set_threads(n, n == 5);
+        soliton::set_threads(n, n == 2 ? std::vector<int>{sched_getcpu()} : std::vector<int>{});
         count_to(100, 2);
         CHECK(thread_names().size() == static_cast<size_t>(n - 1));
     }
@@ -215,7 +268,7 @@ void refuses_a_second_run() {
     std::atomic<bool> may_end = false;
     Tape tape;
     tape.append<&block>("block", Blocking{&is_running, &may_end});
-    std::thread first([&] { CHECK(tape.run(fresh_state()) == 1); });
+    std::thread first([&] { CHECK(tape.run(fresh_state())); });
     while (!is_running) {
         std::this_thread::yield();
     }
@@ -228,7 +281,7 @@ void refuses_a_second_run() {
     may_end = true;
     first.join();
     CHECK(refused);
-    count_to(1, 1);
+    count_to(2, 1);
 }
 
 void exit_status_is_zero(pid_t child) {
@@ -274,7 +327,7 @@ void times() {
     tape.append<&block>("block", Blocking{&is_running, &may_end});
     int64_t ns[2] = {-1, -1};
     const auto begin = std::chrono::steady_clock::now();
-    CHECK(tape.run(fresh_state(), ns) == 2);
+    CHECK(tape.run(fresh_state(), ns));
     const auto all = std::chrono::steady_clock::now() - begin;
     CHECK(ns[0] >= 0 && ns[1] >= 0);
     CHECK(ns[0] + ns[1] <= std::chrono::nanoseconds(all).count());
@@ -308,18 +361,20 @@ void speed(int64_t seconds, int64_t ns) {
 int main(int argc, char** argv) {
     CHECK(argc >= 3);
     const std::string scenario = argv[1];
-    soliton::set_threads(std::atoi(argv[2]), false);
+    soliton::set_threads(std::atoi(argv[2]), {});
     const int64_t n = argc > 3 ? std::atoll(argv[3]) : 0;
-    if (scenario == "barriers") {
-        barriers(n);
+    if (scenario == "regions") {
+        regions(n);
     } else if (scenario == "runs") {
         runs(n);
-    } else if (scenario == "claims") {
-        claims();
+    } else if (scenario == "chunks") {
+        chunks();
     } else if (scenario == "aborts") {
         aborts();
     } else if (scenario == "scratch") {
         scratch();
+    } else if (scenario == "late") {
+        late();
     } else if (scenario == "resizes") {
         resizes();
     } else if (scenario == "refuses_a_second_run") {

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from engine import _native
-from engine._native import Layout, TableKind
+from engine._native import Layout
 from engine.native import address
 from engine.step import StepState
 
@@ -22,9 +22,9 @@ IDS = (0, 20, 15, 16, 7, 7)
 @pytest.fixture(params=[1, 2, 3])
 def _threads(request: pytest.FixtureRequest) -> Iterator[None]:
     before = _native.threads()
-    _native.set_threads(request.param, pinned=False)
+    _native.set_threads(request.param)
     yield
-    _native.set_threads(before, pinned=False)
+    _native.set_threads(before)
 
 
 def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -88,19 +88,16 @@ def rows_of(values: npt.NDArray[Any], dim: int) -> Floats:
     return rows.astype(np.float32)
 
 
-def embedded(
-    table: npt.NDArray[Any], dim: int, *, kind: TableKind, layout: Layout = Layout.F32
-) -> Floats:
+def embedded(table: npt.NDArray[Any], dim: int, layout: Layout) -> Floats:
     out = np.full((len(IDS) + 1, dim), np.nan, np.float32)
     state = StepState(len(IDS))
     state.set(IDS, 5)
     tape = _native.Tape()
     tape.embed(
-        table=address(table),
-        kind=kind,
-        vocab_size=VOCAB,
+        panels=address(table),
+        n_out=VOCAB,
+        n_in=dim,
         layout=layout,
-        dim=dim,
         out=address(out),
     )
     assert tape.run(address(state.words)) == 1
@@ -122,16 +119,4 @@ def embedded(
 )
 def test_panels(layout: Layout, make: Callable[[int], Table], dim: int) -> None:
     table, values = make(dim)
-    actual = embedded(table, dim, kind=TableKind.PANELS, layout=layout)
-    assert np.array_equal(actual, values[list(IDS)])
-
-
-@pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("dim", [32, 2, 100, 288])
-def test_rows(dim: int) -> None:
-    values = np.random.default_rng(0).standard_normal((VOCAB, dim), dtype=np.float32)
-    assert np.array_equal(embedded(values, dim, kind=TableKind.F32_ROWS), values[list(IDS)])
-
-    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
-    expected = (bits.astype(np.uint32) << 16).view(np.float32)
-    assert np.array_equal(embedded(bits, dim, kind=TableKind.BF16_ROWS), expected[list(IDS)])
+    assert np.array_equal(embedded(table, dim, layout), values[list(IDS)])

@@ -20,6 +20,7 @@ from engine import (
     TemplateError,
     describe,
 )
+from engine.layout import kv_bytes_per_token
 from engine.memory import context_length, host_bytes
 from tests.tiny_models import byte_level_tokenizer, save_model
 
@@ -74,6 +75,7 @@ def test_the_fingerprint_changes_with_what_changes_answers(tiny_model: Path, mod
     assert first == fingerprint(tiny_model)
     assert first != fingerprint(tiny_model, dtype="bfloat16")
     assert first != fingerprint(tiny_model, quantize="8bit")
+    assert first != fingerprint(tiny_model, kv_cache="8bit")
     assert fingerprint(model) == first, "a copy that keeps the times is the same model"
     os.utime(model / "model.safetensors", (1, 1))
     assert fingerprint(model) != first
@@ -143,17 +145,18 @@ def test_long_contexts_are_capped_unless_asked_for(model: Path) -> None:
 
 def test_the_context_follows_the_memory(tiny_engine: Engine) -> None:
     config = tiny_engine.config
-    per_token = config.kv_bytes_per_token(4)
+    per_token = kv_bytes_per_token(config, "float32")
+    assert per_token == 4 * config.n_kv_per_token * config.head_dim
     available = 1000 * per_token
-    lengths = {"element_bytes": 4, "available": 100 * per_token}
+    lengths = {"bytes_per_token": per_token, "available": 100 * per_token}
     assert context_length(config, None, **lengths) == 90
     assert context_length(config, 90, **lengths) == 90
     with pytest.raises(ModelLoadError, match=r"91 tokens need .* GB of KV cache; .* holds 90"):
         context_length(config, 91, **lengths)
-    assert context_length(config, None, element_bytes=4, available=available) == 256
-    assert context_length(config, None, element_bytes=4, available=None) == 256
+    assert context_length(config, None, bytes_per_token=per_token, available=available) == 256
+    assert context_length(config, None, bytes_per_token=per_token, available=None) == 256
     with pytest.raises(ModelLoadError, match="no memory is left"):
-        context_length(config, None, element_bytes=4, available=0)
+        context_length(config, None, bytes_per_token=per_token, available=0)
 
 
 def test_weights_that_do_not_fit_are_told_before_they_are_read(
@@ -242,6 +245,7 @@ def test_damaged_directories_are_one_line(model: Path, damage: str) -> None:
         ({"dtype": "float16"}, "dtype: float16 needs torch and CUDA"),
         ({"quantize": "2bit"}, "quantize: must be none, 8bit, 4bit, not '2bit'"),
         ({"quantize": "8bit", "dtype": "float32"}, "dtype: must be auto where quantize is 8bit"),
+        ({"kv_cache": "4bit"}, "kv_cache: must be auto, float32, bfloat16, 8bit, not '4bit'"),
         ({"max_seq_len": 257}, "max_seq_len: must be between 2 and the model's 256, not 257"),
         ({"max_seq_len": 1}, "max_seq_len: must be between 2"),
         ({"n_threads": 0}, "threads: must be 1 to"),
@@ -299,8 +303,14 @@ def test_describe_reads_no_weights(model: Path) -> None:
     assert description.weight_bytes("4bit") == (
         tables * 544 // 512 + (matrices - tables) * 320 // 512 + 4 * norms
     )
-    per_token = description.config.kv_bytes_per_token(2)
+    heads = description.config.n_kv_per_token
+    head_dim = description.config.head_dim
+    per_token = heads * 2 * head_dim
     assert description.kv_bytes(100, "8bit") == 100 * per_token
+    assert description.kv_bytes(100, "8bit", "float32") == 100 * heads * 4 * head_dim
+    assert description.kv_bytes(100, "float32", "8bit") == 100 * heads * (head_dim + 4)
+    with pytest.raises(ModelLoadError, match="kv_cache: must be auto"):
+        description.kv_bytes(100, "8bit", "4bit")
     weights = description.weight_bytes("8bit")
     assert description.memory_bytes(100, "8bit") == weights + 100 * per_token
 

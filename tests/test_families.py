@@ -37,7 +37,7 @@ def test_a_llama_without_optional_keys(tmp_path: Path) -> None:
     assert not config.tie_embeddings
     assert config.eos_token_ids == ()
     assert config.bos_token_id is None
-    assert config.kv_bytes_per_token(2) == 2 * 2 * 2 * 16 * 2
+    assert config.n_kv_per_token == 2 * 2 * 2
 
 
 def test_llama_1_has_no_key_value_heads_of_its_own(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     before = _native.threads()
-    _native.set_threads(1, pinned=False)
+    _native.set_threads(1)
     yield
-    _native.set_threads(before, pinned=False)
+    _native.set_threads(before)
 
 
 def random(*shape: int, seed: int = 0) -> Floats:
@@ -85,10 +85,8 @@ class Matrix:
         residual_out: Floats | None = None,
         bias: Floats | None = None,
         gated: bool = False,
-        last_rows: int = 0,
     ) -> Floats:
-        n_rows = last_rows or len(residual)
-        out = np.full((n_rows, self.n_out // (1 + gated)), np.nan, np.float32)
+        out = np.full((len(residual), self.n_out // (1 + gated)), np.nan, np.float32)
         scratch = scratch_of(self.n_in, len(residual))
         tape = _native.Tape()
         tape.norm_linear(
@@ -104,7 +102,6 @@ class Matrix:
             bias=address(bias),
             out=address(out),
             epilogue=_native.Epilogue.SILU_GATE if gated else _native.Epilogue.NONE,
-            last_rows=last_rows,
             scratch=address(scratch),
         )
         run(tape, len(residual))
@@ -191,7 +188,7 @@ def test_threads_change_nothing(layout: str, n_rows: int) -> None:
     residual, branch, norm = random(n_rows, 201, seed=3), random(n_rows, 201, seed=4), random(201)
     results = []
     for n_threads in (1, 2, 3, 7):
-        _native.set_threads(n_threads, pinned=False)
+        _native.set_threads(n_threads)
         total = np.full_like(residual, np.nan)
         normed = matrix.norm_linear(residual, norm, branch=branch, residual_out=total)
         results.append((matrix.linear(x), normed, total))
@@ -240,19 +237,6 @@ def test_norm_linear_is_the_product_of_the_norm(layout: str, n_rows: int) -> Non
     y = matrix.norm_linear(residual, norm, branch=branch, residual_out=total, bias=bias)
     assert np.array_equal(total, residual + branch)
     assert np.array_equal(y, matrix.linear(same.norm_linear(total, norm), bias))
-
-
-@pytest.mark.parametrize("n_rows", [1, 16, 17, 40])
-@pytest.mark.parametrize("last_rows", [1, 13, 17])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_last_rows_alone_are_as_among_all(layout: str, last_rows: int, n_rows: int) -> None:
-    if last_rows > n_rows:
-        return
-    matrix, residual, norm = Matrix(35, 75, layout), random(n_rows, 75), random(75, seed=2)
-    every = matrix.norm_linear(residual, norm)
-    assert np.array_equal(
-        matrix.norm_linear(residual, norm, last_rows=last_rows), every[n_rows - last_rows :]
-    )
 
 
 def test_a_residual_may_stay_where_it_is() -> None:

@@ -132,7 +132,14 @@ def test_chunked_prefill_equals_whole_prefill(
 
 @pytest.mark.parametrize(
     "options",
-    [{"dtype": "float32"}, {"dtype": "bfloat16"}, {"quantize": "8bit"}, {"quantize": "4bit"}],
+    [
+        {"dtype": "float32"},
+        {"dtype": "bfloat16"},
+        {"quantize": "8bit"},
+        {"quantize": "4bit"},
+        {"kv_cache": "8bit"},
+        {"kv_cache": "bfloat16", "dtype": "bfloat16"},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("name", ["qwen3", "mistral-window", "llama-biases"])
@@ -234,6 +241,7 @@ LOSSY: dict[str, tuple[Callable[[], Ops], float]] = {
     "bfloat16": (lambda: open_ops(device="cpu", dtype="bfloat16"), 0.999),
     "8bit": (lambda: open_ops(device="cpu", quantize="8bit"), 0.995),
     "4bit": (lambda: open_ops(device="cpu", quantize="4bit"), 0.8),
+    "keys and values in 8bit": (lambda: open_ops(device="cpu", kv_cache="8bit"), 0.999),
 }
 
 

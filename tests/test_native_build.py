@@ -56,7 +56,7 @@ def test_reports_its_instruction_set() -> None:
     supported = _native.supported_isas()
     assert _native.isa() == supported[0], "the best one must be chosen"
     assert supported[-1] == "baseline", "every machine has the baseline"
-    assert set(supported) <= {"avx512", "avx2", "baseline"}
+    assert set(supported) <= {"avx512", "avx2", "neon_dotprod", "neon", "baseline"}
 
 
 def test_an_unknown_instruction_set_is_refused() -> None:

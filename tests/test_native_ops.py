@@ -78,8 +78,10 @@ def test_unquantised_matrices_hold_their_parts_exactly(shapes: Any) -> None:
 
 
 @pytest.mark.usefixtures("_isa")
-@pytest.mark.parametrize(("format_", "steps"), [("8bit", 127), ("4bit", 7.5)])
-def test_quantised_weights_are_half_a_step_away_at_most(format_: str, steps: float) -> None:
+# Half a step; in 4 bits also what may be cut off either end of the range, which is twice as long as
+# the largest weight at most.
+@pytest.mark.parametrize(("format_", "share"), [("8bit", 0.5 / 127), ("4bit", 0.5 / 7.5 + 0.24)])
+def test_quantised_weights_are_near(format_: str, share: float) -> None:
     values = random(50, 100)
     values[3] *= 1e-3
     values[4] = 0
@@ -95,8 +97,8 @@ def test_quantised_weights_are_half_a_step_away_at_most(format_: str, steps: flo
         held = content(ops, ops.matrix([part], format_))
         blocks = np.pad(exact, ((0, 0), (0, 28))).reshape(50, 4, 32)
         largest = np.abs(blocks).max(axis=2).repeat(32, axis=1)[:, :100]
-        # Half a step, and what the rounding of scale and minimum to float16 adds at the far end.
-        assert (np.abs(held - exact) <= largest * (0.5 / steps + 2.0**-9) + 1e-7).all()
+        # And what the rounding of scale and minimum to float16 adds at the far end.
+        assert (np.abs(held - exact) <= largest * (share + 2.0**-9) + 1e-7).all()
         assert (held[4] == 0).all()
 
 

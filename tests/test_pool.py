@@ -28,8 +28,8 @@ def drive(driver: Path, scenario: str, n_threads: int, *arguments: int) -> None:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 8])
-def test_after_a_barrier_all_see_what_all_wrote(driver: Path, n_threads: int) -> None:
-    drive(driver, "barriers", n_threads, 5_000)
+def test_a_region_sees_what_the_one_before_wrote(driver: Path, n_threads: int) -> None:
+    drive(driver, "regions", n_threads, 5_000)
 
 
 @pytest.mark.parametrize("n_threads", [2, 8])
@@ -38,18 +38,23 @@ def test_threads_that_fell_asleep_are_woken(driver: Path, n_threads: int) -> Non
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 8])
-def test_each_chunk_is_taken_once(driver: Path, n_threads: int) -> None:
-    drive(driver, "claims", n_threads)
+def test_each_chunk_is_called_once(driver: Path, n_threads: int) -> None:
+    drive(driver, "chunks", n_threads)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 8])
-def test_an_abort_ends_the_run_before_the_next_op(driver: Path, n_threads: int) -> None:
+def test_an_abort_leaves_out_the_chunks_that_have_not_begun(driver: Path, n_threads: int) -> None:
     drive(driver, "aborts", n_threads)
 
 
 @pytest.mark.parametrize("n_threads", [1, 4])
 def test_each_thread_has_scratch_of_its_own(driver: Path, n_threads: int) -> None:
     drive(driver, "scratch", n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [2, 4])
+def test_a_run_does_not_wait_for_a_thread_that_is_late(driver: Path, n_threads: int) -> None:
+    drive(driver, "late", n_threads)
 
 
 def test_the_number_of_threads_can_change(driver: Path) -> None:

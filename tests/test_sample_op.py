@@ -214,6 +214,24 @@ def test_awkward_distributions(sample: Sample, values: list[float]) -> None:
             assert_as_defined(sample, logits, make_request(u=u, n_top=3, **combination))
 
 
+def test_many_equal_logits(sample: Sample) -> None:
+    logits = zeros(20_000)
+    for combination in ({}, {"top_k": 15_000}, {"top_p": 0.5}, {"min_p": 0.9}):
+        result = sample(logits, make_request(u=0.3, n_top=4, **combination))
+        n_kept = {"top_k": 15_000, "top_p": 10_000}.get(next(iter(combination), ""), 20_000)
+        assert abs(result.token_id - 0.3 * n_kept) <= 1
+        assert result.p_sampled == pytest.approx(1 / n_kept, rel=1e-3)
+        assert result.top_ids == (0, 1, 2, 3)
+
+
+def test_a_temperature_near_zero_takes_the_best_token(sample: Sample) -> None:
+    logits = some_logits(1000)
+    for temperature in (1e-12, 5e-324):
+        result = sample(logits, make_request(temperature=temperature, u=0.9))
+        assert result.token_id == int(logits.argmax())
+        assert result.p_sampled == 1.0
+
+
 def test_ties_go_to_the_lower_id(sample: Sample) -> None:
     logits = floats([0.0, 2.0, 2.0, 2.0, 2.0])
     assert sample(logits, make_request(temperature=0.0)).token_id == 1

@@ -112,3 +112,17 @@ def test_beyond_the_loopback_a_key_is_needed(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_on_the_loopback_no_key_is_needed(host: str) -> None:
     assert Settings(host=host).host == host
+
+
+def test_packed_weights_go_to_the_users_cache_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Settings().panel_cache == tmp_path / "soliton"
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Settings().panel_cache == tmp_path / ".cache" / "soliton"
+    monkeypatch.setenv("SOLITON_PANEL_CACHE", "/elsewhere")
+    assert Settings().panel_cache == Path("/elsewhere")
+    monkeypatch.setenv("SOLITON_PANEL_CACHE", "off")
+    assert Settings().panel_cache is None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sse_starlette.sse import AppStatus
 
+from server.sse import choice_encoder, text_encoder
 from tests.event_stream import parse_event_stream
 from tests.fake_engine import FakeEngine, fake_reply
 from tests.live_server import LiveServer, live_server, read_answer, wait_until
@@ -70,6 +71,16 @@ def test_no_text_can_break_the_framing(fake: FakeEngine, server: LiveServer, pat
     assert text_of(parsed.chunks) == NASTY
     assert parsed.other_fields == []
     assert parsed.comments == []
+
+
+def test_a_text_alone_is_encoded_as_its_choice_is() -> None:
+    def choice(text: str) -> dict[str, Any]:
+        return {"index": 0, "text": text, "logprobs": None}
+
+    encode = choice_encoder({"id": '""', "model": "m"}, {"usage": None})
+    encode_text = text_encoder(encode, choice)
+    for text in ("", " a", '"', NASTY):
+        assert encode_text(text) == encode(choice(text))
 
 
 def test_what_the_client_names_cannot_break_the_framing(server: LiveServer) -> None:

@@ -1,93 +1,34 @@
 // Attention over one block of keys, and what stands before and after it: the norm and rotation of a
 // head, keys and values as the cache stores them, the merge of blocks. Compiled once per
-// instruction set (see kernels.h); ops_attention.cpp says who does which block.
+// instruction set (see kernels.h), with the same result in all of them; ops_attention.cpp says who
+// does which block.
 //
-// Scores and values are one product of small matrices: scores are queries times keys, with the keys
-// turned so that a vector holds one dimension of many keys; outputs are probabilities times values.
-// So no sum runs across the lanes of a vector, each key is unpacked once for all queries of a tile,
-// and every number is one chain of fused multiply-adds in ascending order, whatever the tile.
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
+// Scores and values are one product of small matrices: scores are queries times keys, outputs are
+// probabilities times values, and both caches lie in panels (attention.h) that make the lanes of a
+// vector 16 keys or 16 dimensions. So each stored number is unpacked once for several queries and
+// every sum is one chain in ascending order, whatever the tile. Beside int8 keys and values the
+// other factor is rounded to 15 bits, and sums are integers.
 #include "kernels.h"
+#include "lanes.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
 
-#ifndef SOLITON_VECTOR_BYTES  // set by hand to try a wider instruction set's code on a narrower one
-#if defined(__AVX512F__)
-#define SOLITON_VECTOR_BYTES 64
-#elif defined(__AVX2__)
-#define SOLITON_VECTOR_BYTES 32
-#else
-#define SOLITON_VECTOR_BYTES 16
-#endif
-#endif
-
-constexpr int kLanes = SOLITON_VECTOR_BYTES / 4;
-typedef float Floats __attribute__((vector_size(SOLITON_VECTOR_BYTES)));
-typedef int32_t Ints __attribute__((vector_size(SOLITON_VECTOR_BYTES)));
-// The same in memory: at any address, of any type.
-typedef float StoredFloats
-    __attribute__((vector_size(SOLITON_VECTOR_BYTES), aligned(1), may_alias));
-typedef int32_t StoredInts
-    __attribute__((vector_size(SOLITON_VECTOR_BYTES), aligned(1), may_alias));
-
-// Columns of a product come in multiples of this, so that no width of tile leaves a rest.
-constexpr int64_t kColumns = 32;
-static_assert(kColumns == kHeadDimMultiple && kKeyChunk % kColumns == 0);
+static_assert(kLanes == kKvLanes);
 
 constexpr float kInfinity = __builtin_inff();
+constexpr float kLargestCode = 32767.0f;  // of queries and probabilities
+// Below it kLargestCode / largest could overflow, and no sum of other numbers would notice.
+constexpr float kSmallest = 0x1p-100f;
+constexpr int64_t kLaneBytes = 4;
+constexpr int64_t kRowBytes = kLanes * kLaneBytes;  // of a panel
 
-[[gnu::always_inline]] inline Floats load(const void* at) {
-    return *static_cast<const StoredFloats*>(at);
-}
-
-[[gnu::always_inline]] inline void store(void* at, Floats values) {
-    *static_cast<StoredFloats*>(at) = values;
-}
-
-[[gnu::always_inline]] inline Floats broadcast(float value) {
-    return value - Floats{};  // minus, because -0 plus 0 would lose the sign
-}
-
-[[gnu::always_inline]] inline Floats as_floats(Ints bits) {
-    return __builtin_bit_cast(Floats, bits);
-}
-
-[[gnu::always_inline]] inline Ints as_ints(Floats values) {
-    return __builtin_bit_cast(Ints, values);
-}
-
-// a * b + c, rounded once where the processor can. Spelled out, so that no compiler option and no
-// neighbouring code decides about it.
-[[gnu::always_inline]] inline Floats multiply_add(Floats a, Floats b, Floats c) {
-#if defined(__AVX512F__)
-    return _mm512_fmadd_ps(a, b, c);
-#elif defined(__FMA__) && SOLITON_VECTOR_BYTES == 32
-    return _mm256_fmadd_ps(a, b, c);
-#elif defined(__FP_FAST_FMAF)
-    Floats sum;
-    for (int i = 0; i < kLanes; ++i) {
-        sum[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    }
-    return sum;
-#else
-    return a * b + c;
-#endif
-}
-
-[[gnu::always_inline]] inline Floats larger(Floats a, Floats b) {
-    return a > b ? a : b;  // b where a is NaN
-}
-
-// 2^x for -126 <= x <= 0 to about one unit in the last place, 0 below, NaN of NaN.
-[[gnu::always_inline]] inline Floats exp2_or_zero(Floats x) {
-    // x = n + r with |r| <= 1/2. Adding 1.5 * 2^23 rounds to an integer, which is left in the low
-    // bits.
-    const Floats shifted = x + 0x1.8p23f;
-    const Floats r = x - (shifted - 0x1.8p23f);
+// 2^x for -126 <= x <= 0 to about one unit in the last place, about 0 below, NaN of NaN.
+SOLITON_INLINE Floats exp2_or_zero(Floats x) {
+    // x = n + r with |r| <= 1/2. Of n = -127, power_of_two makes 0.
+    x = larger(broadcast(-127.0f), x);
+    const Ints n = round(x);
+    const Floats r = multiply_add(to_floats(n), broadcast(-1.0f), x);
     Floats p = broadcast(0x1.41fbc2p-13f);  // minimax for the relative error
     p = multiply_add(p, r, broadcast(0x1.5f3e52p-10f));
     p = multiply_add(p, r, broadcast(0x1.3b2d4cp-7f));
@@ -95,99 +36,27 @@ constexpr float kInfinity = __builtin_inff();
     p = multiply_add(p, r, broadcast(0x1.ebfbdcp-3f));
     p = multiply_add(p, r, broadcast(0x1.62e430p-1f));
     p = multiply_add(p, r, broadcast(1.0f));
-    const Floats power = as_floats((as_ints(shifted) << 23) + 0x3f800000);
-    return as_floats(as_ints(p * power) & ~(x < -126.0f));
+    return multiply(p, power_of_two(n));
 }
 
-[[gnu::always_inline]] inline float exp2_or_zero(float x) {
-    return exp2_or_zero(broadcast(x))[0];
+SOLITON_INLINE float first_lane(Floats a) {
+    float lanes[kLanes];
+    store(lanes, a);
+    return lanes[0];
+}
+
+// Of what is not NaN.
+SOLITON_INLINE float largest(Floats a) {
+    float lanes[kLanes];
+    store(lanes, a);
+    float result = lanes[0];
+    for (int i = 1; i < kLanes; ++i) {
+        result = lanes[i] > result ? lanes[i] : result;
+    }
+    return result;
 }
 
 // --- The product ---
-
-// Memory that is fetched while a product is computed, a line with every step of its sums: what is
-// unpacked next. Unpacking is all reading and the product none, so without this they take turns.
-// Fetching behind the end of the cache does no harm.
-struct Ahead {
-    const uint8_t* at;
-    const uint8_t* end;
-};
-constexpr int64_t kLineBytes = 64;
-
-// c (kRows, kVectors * lanes) = or += a (kRows, n) times b (n, kVectors * lanes), in registers.
-// Rows of a are kTileStride apart.
-template <bool kAdd, int kRows, int kVectors>
-void multiply_tile(const float* a, const float* b, int64_t b_stride, int64_t n, float* c,
-                   int64_t c_stride, Ahead& ahead) {
-    const uint8_t* line = ahead.at;
-    const int64_t step = ahead.at < ahead.end ? kLineBytes : 0;
-    ahead.at += n * step;
-    Floats sums[kRows][kVectors] = {};
-    if constexpr (kAdd) {
-        for (int row = 0; row < kRows; ++row) {
-            for (int j = 0; j < kVectors; ++j) {
-                sums[row][j] = load(c + row * c_stride + j * kLanes);
-            }
-        }
-    }
-    for (int64_t i = 0; i < n; ++i) {
-        __builtin_prefetch(line);
-        line += step;
-        Floats columns[kVectors];
-        for (int j = 0; j < kVectors; ++j) {
-            columns[j] = load(b + i * b_stride + j * kLanes);
-        }
-        for (int row = 0; row < kRows; ++row) {
-            const Floats factor = broadcast(a[row * kTileStride + i]);
-            for (int j = 0; j < kVectors; ++j) {
-                sums[row][j] = multiply_add(factor, columns[j], sums[row][j]);
-            }
-        }
-    }
-    for (int row = 0; row < kRows; ++row) {
-        for (int j = 0; j < kVectors; ++j) {
-            store(c + row * c_stride + j * kLanes, sums[row][j]);
-        }
-    }
-}
-
-template <bool kAdd, int kRows, int kVectors>
-void multiply_rows(const float* a, const float* b, int64_t b_stride, int64_t n, float* c,
-                   int64_t c_stride, int64_t columns, Ahead& ahead) {
-    int64_t column = 0;
-    for (; column + kVectors * kLanes <= columns; column += kVectors * kLanes) {
-        multiply_tile<kAdd, kRows, kVectors>(a, b + column, b_stride, n, c + column, c_stride,
-                                             ahead);
-    }
-    for (; column < columns; column += 2 * kLanes) {
-        multiply_tile<kAdd, kRows, 2>(a, b + column, b_stride, n, c + column, c_stride, ahead);
-    }
-}
-
-// c (rows, columns) = or += a (rows, n) times b (n, columns); columns a multiple of kColumns.
-template <bool kAdd>
-void multiply(const float* a, int64_t rows, const float* b, int64_t b_stride, int64_t n, float* c,
-              int64_t c_stride, int64_t columns, Ahead ahead) {
-    int64_t row = 0;
-    const auto take = [&](auto kernel, int64_t size) {
-        for (; row + size <= rows; row += size) {
-            kernel(a + row * kTileStride, b, b_stride, n, c + row * c_stride, c_stride, columns,
-                   ahead);
-        }
-    };
-    // At least 8 sums at once, or they wait for each other; no more than there are registers for.
-    constexpr bool kIsWidest = kLanes == 16;
-    constexpr int kOfFour = kIsWidest ? 4 : 2;
-    constexpr int kOfOne = kIsWidest ? 4 : 8;  // 4 are all that a chunk of keys has
-    if constexpr (kIsWidest) {
-        take(multiply_rows<kAdd, 8, 2>, 8);
-    }
-    take(multiply_rows<kAdd, 4, kOfFour>, 4);
-    take(multiply_rows<kAdd, 2, 4>, 2);
-    take(multiply_rows<kAdd, 1, kOfOne>, 1);
-}
-
-// --- Keys and values in the cache ---
 
 // How many elements a lane of 32 bits holds.
 template <KvType kKv>
@@ -198,170 +67,192 @@ template <>
 constexpr int64_t kPerLane<KvType::kBf16> = 2;
 
 template <KvType kKv>
-constexpr int64_t kElementBytes = 4 / kPerLane<kKv>;
+constexpr int64_t kElementBytes = kLaneBytes / kPerLane<kKv>;
 
-// Element `index` of each lane.
+// The factor of a panel: rows kTileStride apart.
 template <KvType kKv>
-[[gnu::always_inline]] inline Floats unpack(Ints lanes, int64_t index) {
-    if constexpr (kKv == KvType::kF32) {
-        return as_floats(lanes);
-    } else if constexpr (kKv == KvType::kBf16) {
-        return as_floats(index == 0 ? lanes << 16 : lanes & static_cast<int32_t>(0xffff0000));
-    } else {
-        return __builtin_convertvector((lanes << (24 - 8 * static_cast<int>(index))) >> 24, Floats);
-    }
-}
-
-template <int... kIndices>
-struct Indices {};
-
-template <int kCount, int... kIndices>
-struct CountTo : CountTo<kCount - 1, kCount - 1, kIndices...> {};
-
-template <int... kIndices>
-struct CountTo<0, kIndices...> {
-    using Type = Indices<kIndices...>;
+struct Factor {
+    const float* rows;
+};
+template <>
+struct Factor<KvType::kInt8> {
+    const int16_t* rows;
+    const float* scales;  // one per row
 };
 
-// Lane i of the result is lane pick(i) of a and b in a row.
-template <auto pick, int... i>
-[[gnu::always_inline]] inline Ints shuffle(Ints a, Ints b, Indices<i...>) {
-    return __builtin_shufflevector(a, b, pick(i)...);
-}
-
-template <auto pick_low, auto pick_high>
-[[gnu::always_inline]] inline void exchange(Ints& a, Ints& b) {
-    const Ints low = shuffle<pick_low>(a, b, CountTo<kLanes>::Type{});
-    const Ints high = shuffle<pick_high>(a, b, CountTo<kLanes>::Type{});
-    a = low;
-    b = high;
-}
-
-// Groups of kStep lanes change places: the odd ones of a with the even ones of b.
-template <int kStep>
-[[gnu::always_inline]] inline void exchange_groups(Ints& a, Ints& b) {
-    exchange<[](int i) { return i & kStep ? kLanes + i - kStep : i; },
-             [](int i) { return i & kStep ? kLanes + i : i + kStep; }>(a, b);
-}
-
-// Lane i of row j becomes lane j of row i.
-[[gnu::always_inline]] inline void transpose(Ints (&rows)[kLanes]) {
-    // Within groups of four rows and four lanes by interleaving, one instruction each.
-    for (int row = 0; row < kLanes; row += 4) {
-        for (int j = row; j < row + 4; j += 2) {
-            exchange<[](int i) { return (i & ~3) + (i & 2) / 2 + (i & 1) * kLanes; },
-                     [](int i) { return (i & ~3) + 2 + (i & 2) / 2 + (i & 1) * kLanes; }>(
-                rows[j], rows[j + 1]);
-        }
-        exchange_groups<2>(rows[row], rows[row + 2]);
-        exchange_groups<2>(rows[row + 1], rows[row + 3]);
-        const Ints second = rows[row + 2];
-        rows[row + 2] = rows[row + 1];
-        rows[row + 1] = second;
-    }
-    if constexpr (kLanes >= 8) {
-        for (int row = 0; row < kLanes; ++row) {
-            if (!(row & 4)) {
-                exchange_groups<4>(rows[row], rows[row + 4]);
-            }
-        }
-    }
-    if constexpr (kLanes >= 16) {
-        for (int row = 0; row < 8; ++row) {
-            exchange_groups<8>(rows[row], rows[row + 8]);
-        }
-    }
-}
-
-// One vector's width of a stored key, for as many keys as a vector has lanes: keys (elements,
-// kKeyChunk) gets one column per key. n_bytes: how many there are of the width.
-template <KvType kKv, bool kWhole>
-[[gnu::always_inline]] inline void turn_keys(const uint8_t* const (&rows)[kLanes], int64_t offset,
-                                             int64_t n_bytes, float* keys) {
-    Ints lanes[kLanes];
-    for (int j = 0; j < kLanes; ++j) {
-        if constexpr (kWhole) {
-            lanes[j] = *reinterpret_cast<const StoredInts*>(rows[j] + offset);
-        } else {
-            lanes[j] = Ints{};
-            __builtin_memcpy(&lanes[j], rows[j] + offset, n_bytes);
-        }
-    }
-    transpose(lanes);
-    for (int lane = 0; lane < kLanes; ++lane) {
-        for (int64_t i = 0; i < kPerLane<kKv>; ++i) {
-            const int64_t element = lane * kPerLane<kKv> + i;
-            if (kWhole || element * kElementBytes<kKv> < n_bytes) {
-                store(keys + element * kKeyChunk, unpack<kKv>(lanes[lane], i));
-            }
-        }
-    }
-}
-
-// Keys as float, turned: keys (head_dim, kKeyChunk) from stored (n_keys, head_dim). Columns from
-// n_keys on repeat the last key, so that nothing behind it is read; columns a multiple of kColumns.
+// out (rows, n_panels * 16) = factor (rows, n) times panels (n_panels, n / group, 16, group).
 template <KvType kKv>
-void unpack_keys(const uint8_t* stored, int64_t n_keys, int64_t columns, int64_t head_dim,
-                 float* keys) {
-    const int64_t row_bytes = head_dim * kElementBytes<kKv>;
-    for (int64_t column = 0; column < columns; column += kLanes) {
-        const uint8_t* rows[kLanes];
-        for (int j = 0; j < kLanes; ++j) {
-            const int64_t key = column + j < n_keys ? column + j : n_keys - 1;
-            rows[j] = stored + key * row_bytes;
-        }
-        int64_t offset = 0;
-        float* target = keys + column;
-        for (; offset + SOLITON_VECTOR_BYTES <= row_bytes; offset += SOLITON_VECTOR_BYTES) {
-            turn_keys<kKv, true>(rows, offset, SOLITON_VECTOR_BYTES, target);
-            target += kLanes * kPerLane<kKv> * kKeyChunk;
-        }
-        if (offset < row_bytes) {
-            turn_keys<kKv, false>(rows, offset, row_bytes - offset, target);
-        }
-    }
-}
+struct Product {
+    Factor<kKv> factor;
+    int64_t rows;
+    int64_t n;
+    const uint8_t* panels;
+    int64_t pitch;  // bytes from panel to panel
+    int64_t n_panels;
+    float* out;
+    int64_t out_stride;
+};
 
 template <KvType kKv>
-void unpack_elements(const uint8_t* stored, int64_t n, float* out) {
+SOLITON_INLINE Floats load_element(const uint8_t* lanes, bool second) {
     if constexpr (kKv == KvType::kF32) {
-        __builtin_memcpy(out, stored, n * sizeof(float));
-    } else if constexpr (kKv == KvType::kBf16) {
-        const uint16_t* bits = reinterpret_cast<const uint16_t*>(stored);
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) {
-            out[i] = __builtin_bit_cast(float, static_cast<uint32_t>(bits[i]) << 16);
-        }
+        return load(reinterpret_cast<const float*>(lanes));
     } else {
-        const int8_t* codes = reinterpret_cast<const int8_t*>(stored);
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) {
-            out[i] = static_cast<float>(codes[i]);
+        return load_bfloat16(lanes, second);
+    }
+}
+
+template <KvType kKv, int kRows, int kPanels>
+void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
+    const float* factor = product.factor.rows + row * kTileStride;
+    const uint8_t* panels = product.panels + panel * product.pitch;
+    Floats sums[kRows][kPanels];
+    for (auto& of_row : sums) {
+        for (Floats& sum : of_row) {
+            sum = broadcast(0.0f);
+        }
+    }
+    const auto step = [&](const float* a, const uint8_t* lanes, bool second)
+                          __attribute__((always_inline)) {
+                              Floats columns[kPanels];
+                              for (int j = 0; j < kPanels; ++j) {
+                                  columns[j] = load_element<kKv>(lanes + j * product.pitch, second);
+                              }
+                              for (int k = 0; k < kRows; ++k) {
+                                  const Floats value = broadcast(a[k * kTileStride]);
+                                  for (int j = 0; j < kPanels; ++j) {
+                                      sums[k][j] = multiply_add(value, columns[j], sums[k][j]);
+                                  }
+                              }
+                          };
+    const float* end = factor + product.n;
+    for (; factor + kPerLane<kKv> <= end; factor += kPerLane<kKv>, panels += kRowBytes) {
+        __builtin_prefetch(panels + kPanels * product.pitch);
+        step(factor, panels, false);
+        if constexpr (kKv == KvType::kBf16) {
+            step(factor + 1, panels, true);
+        }
+    }
+    if (factor < end) {
+        step(factor, panels, false);
+    }
+    for (int k = 0; k < kRows; ++k) {
+        for (int j = 0; j < kPanels; ++j) {
+            store(product.out + (row + k) * product.out_stride + (panel + j) * kLanes, sums[k][j]);
         }
     }
 }
 
-// Values as float, zeros up to the padded dimension: values (n_keys, padded) from stored (n_keys,
-// head_dim).
-template <KvType kKv>
-void unpack_values(const uint8_t* stored, int64_t n_keys, int64_t head_dim, int64_t padded,
-                   float* values) {
-    if (head_dim == padded) {
-        unpack_elements<kKv>(stored, n_keys * head_dim, values);
-        return;
+// The factor's codes from n up to the next multiple of 4 are 0.
+template <int kRows, int kPanels>
+void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t panel) {
+    const int16_t* factor = product.factor.rows + row * kTileStride;
+    const uint8_t* panels = product.panels + panel * product.pitch;
+    Ints sums[kRows][kPanels];
+    for (auto& of_row : sums) {
+        for (Ints& sum : of_row) {
+            sum = broadcast(0);
+        }
     }
-    for (int64_t key = 0; key < n_keys; ++key) {
-        float* row = values + key * padded;
-        unpack_elements<kKv>(stored + key * head_dim * kElementBytes<kKv>, head_dim, row);
-        for (int64_t i = head_dim; i < padded; ++i) {
-            row[i] = 0.0f;
+    const auto step = [&](const int16_t* a,
+                          const Ints(&words)[kPanels]) __attribute__((always_inline)) {
+        for (int k = 0; k < kRows; ++k) {
+            int32_t pair;
+            __builtin_memcpy(&pair, a + k * kTileStride, sizeof pair);
+            for (int j = 0; j < kPanels; ++j) {
+                sums[k][j] = multiply_add_words(broadcast(pair), words[j], sums[k][j]);
+            }
+        }
+    };
+    const int16_t* end = factor + product.n;
+    for (; factor < end; factor += 4, panels += kRowBytes) {
+        __builtin_prefetch(panels + kPanels * product.pitch);
+        Ints lanes[kPanels];
+        Ints words[kPanels];
+        for (int j = 0; j < kPanels; ++j) {
+            lanes[j] = load_ints(panels + j * product.pitch);
+            words[j] = even_bytes(lanes[j]);
+        }
+        step(factor, words);
+        for (int j = 0; j < kPanels; ++j) {
+            words[j] = odd_bytes(lanes[j]);
+        }
+        step(factor + 2, words);
+    }
+    for (int k = 0; k < kRows; ++k) {
+        const Floats scale = broadcast(product.factor.scales[row + k]);
+        for (int j = 0; j < kPanels; ++j) {
+            store(product.out + (row + k) * product.out_stride + (panel + j) * kLanes,
+                  multiply(to_floats(sums[k][j]), scale));
         }
     }
 }
+
+template <KvType kKv, int kRows, int kPanels>
+SOLITON_INLINE void multiply_tile(const Product<kKv>& product, int64_t row, int64_t panel) {
+    if constexpr (kKv == KvType::kInt8) {
+        multiply_codes<kRows, kPanels>(product, row, panel);
+    } else {
+        multiply_floats<kKv, kRows, kPanels>(product, row, panel);
+    }
+}
+
+// All panels for rows begin.. before end. Panels outside, so that each comes from far once.
+template <KvType kKv, int kRows, int kPanels>
+void multiply_rows(const Product<kKv>& product, int64_t begin, int64_t end) {
+    int64_t panel = 0;
+    for (; panel + kPanels <= product.n_panels; panel += kPanels) {
+        for (int64_t row = begin; row < end; row += kRows) {
+            multiply_tile<kKv, kRows, kPanels>(product, row, panel);
+        }
+    }
+    if constexpr (kPanels > 1) {
+        for (; panel < product.n_panels; ++panel) {
+            for (int64_t row = begin; row < end; row += kRows) {
+                multiply_tile<kKv, kRows, 1>(product, row, panel);
+            }
+        }
+    }
+}
+
+template <KvType kKv>
+void multiply(const Product<kKv>& product) {
+    // At least 8 sums at once, or they wait for each other; no more than there are registers for.
+#if defined(SOLITON_LANES_AVX512)
+    constexpr int kRows = 8;
+    constexpr int kPanels = 2;
+#else
+    constexpr int kRows = 4;
+    constexpr int kPanels = 1;
+#endif
+    const int64_t whole = product.rows / kRows * kRows;
+    if (whole) {
+        multiply_rows<kKv, kRows, kPanels>(product, 0, whole);
+    }
+    int64_t row = whole;
+    if constexpr (kRows > 4) {
+        if (product.rows - row >= 4) {
+            multiply_rows<kKv, 4, kPanels>(product, row, row + 4);
+            row += 4;
+        }
+    }
+    switch (product.rows - row) {
+        case 3:
+            return multiply_rows<kKv, 3, kPanels>(product, row, row + 3);
+        case 2:
+            return multiply_rows<kKv, 2, 2>(product, row, row + 2);
+        case 1:
+            return multiply_rows<kKv, 1, 4>(product, row, row + 1);
+        default:
+            return;
+    }
+}
+
+// --- Keys and values in the cache ---
 
 // Round to nearest, ties to even. The carry could turn a NaN into infinity, so a NaN is cut
 // instead, kept quiet.
-[[gnu::always_inline]] inline uint16_t to_bfloat16(float value) {
+SOLITON_INLINE uint16_t to_bfloat16(float value) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, value);
     const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const uint32_t quiet = (bits >> 16) | 0x40u;
@@ -378,51 +269,93 @@ float to_int8(const float* values, int64_t n, int8_t* codes) {
         largest_bits = bits > largest_bits ? bits : largest_bits;
     }
     const float largest = __builtin_bit_cast(float, largest_bits);
-    const float scale = largest / 127.0f;
-    const bool usable = scale > 0.0f && largest < kInfinity;
+    const bool usable = largest >= kSmallest && largest < kInfinity;
     const float inverse = usable ? 127.0f / largest : 0.0f;
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
         // Adding 1.5 * 2^23 rounds to nearest even and leaves the integer in the low bits.
-        const float shifted = (usable ? values[i] * inverse : 0.0f) + 0x1.8p23f;
-        codes[i] = static_cast<int8_t>(__builtin_bit_cast(int32_t, shifted));
+        const float scaled = usable ? values[i] * inverse : 0.0f;
+        codes[i] = static_cast<int8_t>(__builtin_bit_cast(int32_t, scaled + 0x1.8p23f));
     }
-    return largest < kInfinity ? (usable ? scale : 0.0f) : largest - largest;
+    return largest < kInfinity ? (usable ? largest / 127.0f : 0.0f) : largest - largest;
 }
 
-void store_row(const float* values, KvType kv, int64_t head_dim, void* cache, float* scales,
-               int64_t row) {
-    switch (kv) {
-        case KvType::kF32:
-            __builtin_memcpy(static_cast<float*>(cache) + row * head_dim, values,
-                             head_dim * sizeof(float));
-            break;
-        case KvType::kBf16: {
-            uint16_t* out = static_cast<uint16_t*>(cache) + row * head_dim;
-#pragma omp simd
-            for (int64_t i = 0; i < head_dim; ++i) {
-                out[i] = to_bfloat16(values[i]);
-            }
-            break;
-        }
-        case KvType::kInt8:
-            scales[row] = to_int8(values, head_dim, static_cast<int8_t*>(cache) + row * head_dim);
-            break;
+// Where element i of its group stands.
+template <KvType kKv>
+SOLITON_INLINE int64_t place_in_group(int64_t i) {
+    return kKv == KvType::kInt8 ? (i & 1) << 1 | i >> 1 : i;
+}
+
+// The elements of one key, and of one value, to their places of a kv head's cache.
+template <KvType kKv, typename T>
+void place_key(const T* key, int64_t head_dim, int64_t pos, T* cache) {
+    constexpr int64_t kGroup = kPerLane<kKv>;
+    T* lane = cache + pos / kLanes * kLanes * padded(head_dim) + pos % kLanes * kGroup;
+    for (int64_t i = 0; i < head_dim; ++i) {
+        lane[i / kGroup * kGroup * kLanes + place_in_group<kKv>(i % kGroup)] = key[i];
     }
+}
+
+template <KvType kKv, typename T>
+void place_value(const T* value, int64_t head_dim, int64_t pos, int64_t max_seq_len, T* cache) {
+    constexpr int64_t kGroup = kPerLane<kKv>;
+    T* row = cache + pos / kGroup * kGroup * kLanes + place_in_group<kKv>(pos % kGroup);
+    const int64_t panel = padded(max_seq_len) * kLanes;
+    for (int64_t i = 0; i < head_dim; ++i) {
+        row[i / kLanes * panel + i % kLanes * kGroup] = value[i];
+    }
+}
+
+template <KvType kKv, typename T>
+void place(const AttentionArgs& args, const T* key, const T* value, int64_t kv_head, int64_t pos) {
+    const int64_t head = kv_head * padded(args.max_seq_len) * padded(args.head_dim);
+    place_key<kKv>(key, args.head_dim, pos, static_cast<T*>(args.k_cache) + head);
+    place_value<kKv>(value, args.head_dim, pos, args.max_seq_len,
+                     static_cast<T*>(args.v_cache) + head);
+}
+
+void store_position(const AttentionArgs& args, const float* key, const float* value,
+                    int64_t kv_head, int64_t pos) {
+    const int64_t n = args.head_dim;
+    switch (args.kv) {
+        case KvType::kF32:
+            return place<KvType::kF32>(args, key, value, kv_head, pos);
+        case KvType::kBf16: {
+            uint16_t rounded[2][kMaxHeadDim];
+            for (int64_t i = 0; i < n; ++i) {
+                rounded[0][i] = to_bfloat16(key[i]);
+                rounded[1][i] = to_bfloat16(value[i]);
+            }
+            return place<KvType::kBf16>(args, rounded[0], rounded[1], kv_head, pos);
+        }
+        case KvType::kInt8: {
+            int8_t codes[2][kMaxHeadDim];
+            const int64_t scale = kv_head * padded(args.max_seq_len) + pos;
+            args.k_scales[scale] = to_int8(key, n, codes[0]);
+            args.v_scales[scale] = to_int8(value, n, codes[1]);
+            return place<KvType::kInt8>(args, codes[0], codes[1], kv_head, pos);
+        }
+    }
+}
+
+// x of up to 16 columns from k on, then zeros.
+SOLITON_INLINE Floats load_columns(const float* x, int64_t k, int64_t n) {
+    return n - k >= kLanes ? load(x + k) : load_first(x + k, n - k);
 }
 
 // The optional norm, then the rotation of the first 2 * rotary_half dimensions (NEOX halves) for
-// one position. Not inlined: queries and keys get the same code, so the same bits.
-[[gnu::noinline]] void norm_and_rotate(const AttentionArgs& args, const float* x, const float* norm,
-                                       int64_t position, float* out) {
+// one position. A column is always added in lane i % 16.
+void norm_and_rotate(const AttentionArgs& args, const float* x, const float* norm, int64_t position,
+                     float* out) {
     const int64_t head_dim = args.head_dim;
     if (norm) {
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < head_dim; ++i) {
-            sum += x[i] * x[i];
+        Floats squares = broadcast(0.0f);
+        for (int64_t i = 0; i < head_dim; i += kLanes) {
+            const Floats columns = load_columns(x, i, head_dim);
+            squares = multiply_add(columns, columns, squares);
         }
-        const float inverse = 1.0f / __builtin_sqrtf(sum / static_cast<float>(head_dim) + args.eps);
+        const float mean = sum(squares) / static_cast<float>(head_dim);
+        const float inverse = 1.0f / __builtin_sqrtf(mean + args.eps);
 #pragma omp simd
         for (int64_t i = 0; i < head_dim; ++i) {
             out[i] = x[i] * inverse * norm[i];
@@ -444,6 +377,24 @@ void store_row(const float* values, KvType kv, int64_t head_dim, void* cache, fl
 
 // --- A block ---
 
+// values (padded n,) as codes, and their scale; one that is no number where there is such a value.
+float to_codes(const float* values, int64_t n, int16_t* codes) {
+    Ints bits = broadcast(0);
+    for (int64_t i = 0; i < n; i += kLanes) {
+        bits = larger(bits, magnitude_bits(load(values + i)));
+    }
+    const float magnitude = __builtin_bit_cast(float, largest(bits));
+    const bool usable = magnitude >= kSmallest && magnitude < kInfinity;
+    const Floats inverse = broadcast(usable ? kLargestCode / magnitude : 0.0f);
+    for (int64_t i = 0; i < n; i += kLanes) {
+        store_words(codes + i, round(multiply(load(values + i), inverse)));
+    }
+    if (usable) {
+        return magnitude / kLargestCode;
+    }
+    return magnitude < kSmallest ? 0.0f : magnitude - magnitude;
+}
+
 // Which keys of a block a query sees: from begin, before end.
 struct Visible {
     int64_t begin;
@@ -459,134 +410,149 @@ Visible visible_keys(const AttentionArgs& args, int64_t position, int64_t block)
     return begin < end ? Visible{begin, end} : Visible{0, 0};
 }
 
+void fill(float* values, int64_t begin, int64_t end, float value) {
+    for (int64_t i = begin; i < end; ++i) {
+        values[i] = value;
+    }
+}
+
 // Scores of columns begin..end become probabilities without their normalisation, 0 for what the
 // query does not see; what was largest and what they sum to goes into the record's tail.
 void softmax(float* scores, int64_t begin, int64_t end, Visible visible, const float* key_scales,
              const float* value_scales, float* tail) {
-    Floats largest = broadcast(-kInfinity);
-    Ints index;
-    for (int i = 0; i < kLanes; ++i) {
-        index[i] = static_cast<int32_t>(begin) + i;
-    }
-    const int32_t first = static_cast<int32_t>(visible.begin);
-    const int32_t behind = static_cast<int32_t>(visible.end);
-    for (int64_t i = begin; i < end; i += kLanes, index += kLanes) {
-        Floats score = load(scores + i);
-        if (key_scales) {
-            score *= load(key_scales + i);
+    if (key_scales) {
+        for (int64_t i = begin; i < end; i += kLanes) {
+            store(scores + i, multiply(load(scores + i), load(key_scales + i)));
         }
-        const Ints seen = (index >= first) & (index < behind);
-        score = as_floats((as_ints(score) & seen) | (as_ints(broadcast(-kInfinity)) & ~seen));
-        store(scores + i, score);
-        largest = larger(score, largest);
     }
-    float top = largest[0];
-    for (int i = 1; i < kLanes; ++i) {
-        top = largest[i] > top ? largest[i] : top;
-    }
-    Floats sums = {};
+    fill(scores, begin, visible.begin, -kInfinity);
+    fill(scores, visible.end, end, -kInfinity);
+    Floats tops = broadcast(-kInfinity);
     for (int64_t i = begin; i < end; i += kLanes) {
-        Floats p = exp2_or_zero(load(scores + i) - top);
-        sums += p;
+        tops = larger(load(scores + i), tops);
+    }
+    const float top = largest(tops);
+    Floats sums = broadcast(0.0f);
+    for (int64_t i = begin; i < end; i += kLanes) {
+        Floats p = exp2_or_zero(add(load(scores + i), broadcast(-top)));
+        sums = add(sums, p);
         if (value_scales) {
-            p *= load(value_scales + i);
+            p = multiply(p, load(value_scales + i));
         }
         store(scores + i, p);
     }
-    float sum = sums[0];
-    for (int i = 1; i < kLanes; ++i) {
-        sum += sums[i];
-    }
     tail[0] = top;
-    tail[1] = sum;
+    tail[1] = sum(sums);
+}
+
+// The part of a block that a tile sees, at whole lanes of keys.
+struct Span {
+    int64_t begin;   // of the block, a multiple of 16
+    int64_t end;     // the last query's
+    int64_t behind;  // the next multiple of 16
+
+    int64_t size() const { return behind - begin; }
+};
+
+template <KvType kKv>
+Factor<kKv> queries_of(const AttentionWork& work) {
+    if constexpr (kKv == KvType::kInt8) {
+        return {work.query_codes, work.query_scales};
+    } else {
+        return {work.queries};
+    }
+}
+
+template <KvType kKv>
+Factor<kKv> probabilities_of(AttentionWork& work, int64_t rows, Span span) {
+    if constexpr (kKv == KvType::kInt8) {
+        for (int64_t i = 0; i < rows; ++i) {
+            work.probability_scales[i] =
+                to_codes(work.scores + i * kTileStride + span.begin, span.size(),
+                         work.probability_codes + i * kTileStride);
+        }
+        return {work.probability_codes, work.probability_scales};
+    } else {
+        return {work.scores + span.begin};
+    }
 }
 
 template <KvType kKv>
 void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, AttentionWork& work,
             float* records) {
-    const int64_t head_dim = args.head_dim;
-    const int64_t padded = padded_head_dim(head_dim);
-    const int64_t record_size = padded + kRecordTail;
+    const int64_t head_dim = padded(args.head_dim);
+    const int64_t positions = padded(args.max_seq_len);
+    const int64_t record_size = head_dim + kRecordTail;
     const int64_t group = args.n_heads / args.n_kv_heads;
 
     Visible visible[kQueryTile];
-    int64_t begin = kKeyBlock;
-    int64_t end = 0;
+    Span span = {kKeyBlock, 0, 0};
     for (int64_t i = 0; i < tile.count; ++i) {
         visible[i] = visible_keys(args, tile.pos + (tile.first + i) / group, block);
         if (visible[i].end) {
-            begin = visible[i].begin < begin ? visible[i].begin : begin;
-            end = visible[i].end > end ? visible[i].end : end;
+            span.begin = visible[i].begin < span.begin ? visible[i].begin : span.begin;
+            span.end = visible[i].end > span.end ? visible[i].end : span.end;
         }
-        float* record = records + i * record_size;
-        for (int64_t j = 0; j < padded; ++j) {
-            record[j] = 0.0f;
-        }
-        record[padded] = -kInfinity;
-        record[padded + 1] = 0.0f;
+        float* tail = records + i * record_size + head_dim;
+        tail[0] = -kInfinity;
+        tail[1] = 0.0f;
     }
-    if (begin >= end) {
-        return;
+    if (span.begin >= span.end) {
+        return;  // outputs of a record that says so are not looked at
     }
+    span.begin = span.begin / kLanes * kLanes;
+    span.behind = padded(span.end);
 
-    const int64_t first_row = tile.kv_head * args.max_seq_len + block * kKeyBlock;
-    const int64_t row_bytes = head_dim * kElementBytes<kKv>;
-    const uint8_t* keys = static_cast<const uint8_t*>(args.k_cache) + first_row * row_bytes;
-    const uint8_t* values = static_cast<const uint8_t*>(args.v_cache) + first_row * row_bytes;
+    const int64_t first = block * kKeyBlock + span.begin;
+    const int64_t head = tile.kv_head * positions * head_dim;
+    const uint8_t* keys =
+        static_cast<const uint8_t*>(args.k_cache) + (head + first * head_dim) * kElementBytes<kKv>;
+    const uint8_t* values =
+        static_cast<const uint8_t*>(args.v_cache) + (head + first * kLanes) * kElementBytes<kKv>;
 
-    const int64_t column_begin = begin / kColumns * kColumns;
-    const int64_t column_end = (end + kColumns - 1) / kColumns * kColumns;
-    for (int64_t i = column_begin; i < column_end; i += kKeyChunk) {
-        const int64_t columns = column_end - i < kKeyChunk ? column_end - i : kKeyChunk;
-        const int64_t n_keys = end - i < columns ? end - i : columns;
-        unpack_keys<kKv>(keys + i * row_bytes, n_keys, columns, head_dim, work.keys);
-        // Then comes the next chunk of keys, and after the last one the first of values.
-        const int64_t next = i + columns;
-        const uint8_t* ahead =
-            next < column_end ? keys + next * row_bytes : values + begin * row_bytes;
-        multiply<false>(work.queries, tile.count, work.keys, kKeyChunk, head_dim, work.scores + i,
-                        kTileStride, columns, {ahead, ahead + kKeyChunk * row_bytes});
-    }
+    multiply<kKv>({
+        .factor = queries_of<kKv>(work),
+        .rows = tile.count,
+        .n = args.head_dim,
+        .panels = keys,
+        .pitch = kLanes * head_dim * kElementBytes<kKv>,
+        .n_panels = span.size() / kLanes,
+        .out = work.scores + span.begin,
+        .out_stride = kTileStride,
+    });
 
     const float* key_scales = nullptr;
     const float* value_scales = nullptr;
     if constexpr (kKv == KvType::kInt8) {
-        // A copy, because the loops below read whole vectors and the cache may end within one.
-        for (int64_t i = column_begin; i < column_end; ++i) {
-            work.key_scales[i] = i < end ? args.k_scales[first_row + i] : 0.0f;
-            work.value_scales[i] = i < end ? args.v_scales[first_row + i] : 0.0f;
-        }
-        key_scales = work.key_scales;
+        const int64_t begin = tile.kv_head * positions + block * kKeyBlock;
+        key_scales = args.k_scales + begin;
+        // A copy, because what nobody has written may be anything, and it meets probability 0.
+        fill(work.value_scales, span.end, span.behind, 0.0f);
+        __builtin_memcpy(work.value_scales + span.begin, args.v_scales + begin + span.begin,
+                         (span.end - span.begin) * sizeof(float));
         value_scales = work.value_scales;
     }
     for (int64_t i = 0; i < tile.count; ++i) {
         float* scores = work.scores + i * kTileStride;
         if (visible[i].end) {
-            softmax(scores, column_begin, column_end, visible[i], key_scales, value_scales,
-                    records + i * record_size + padded);
+            softmax(scores, span.begin, span.behind, visible[i], key_scales, value_scales,
+                    records + i * record_size + head_dim);
         } else {
-            for (int64_t j = column_begin; j < column_end; ++j) {
-                scores[j] = 0.0f;
-            }
+            fill(scores, span.begin, span.behind, 0.0f);
         }
     }
 
     // A key that a query does not see has probability 0 and leaves its sums as they are.
-    for (int64_t i = begin; i < end; i += kKeyChunk) {
-        const int64_t n_keys = end - i < kKeyChunk ? end - i : kKeyChunk;
-        const float* rows = work.values;
-        if (kKv == KvType::kF32 && head_dim == padded) {
-            rows = reinterpret_cast<const float*>(values + i * row_bytes);
-        } else {
-            unpack_values<kKv>(values + i * row_bytes, n_keys, head_dim, padded, work.values);
-        }
-        // Then comes the next chunk of values, and after the last one the next block's keys.
-        const int64_t next = i + n_keys;
-        const uint8_t* ahead =
-            next < end ? values + next * row_bytes : keys + kKeyBlock * row_bytes;
-        multiply<true>(work.scores + i, tile.count, rows, padded, n_keys, records, record_size,
-                       padded, {ahead, ahead + kKeyChunk * row_bytes});
-    }
+    multiply<kKv>({
+        .factor = probabilities_of<kKv>(work, tile.count, span),
+        .rows = tile.count,
+        .n = span.end - span.begin,
+        .panels = values,
+        .pitch = positions * kLanes * kElementBytes<kKv>,
+        .n_panels = head_dim / kLanes,
+        .out = records,
+        .out_stride = record_size,
+    });
 }
 
 }  // namespace
@@ -600,10 +566,7 @@ void store_keys_values(const AttentionArgs& args, int64_t pos, int64_t kv_head, 
         const float* keys = args.qkv + row * row_size + args.n_heads * head_dim;
         const float* values = keys + args.n_kv_heads * head_dim;
         norm_and_rotate(args, keys + kv_head * head_dim, args.k_norm, pos + row, key);
-        const int64_t cache_row = kv_head * args.max_seq_len + pos + row;
-        store_row(key, args.kv, head_dim, args.k_cache, args.k_scales, cache_row);
-        store_row(values + kv_head * head_dim, args.kv, head_dim, args.v_cache, args.v_scales,
-                  cache_row);
+        store_position(args, key, values + kv_head * head_dim, kv_head, pos + row);
     }
 }
 
@@ -618,9 +581,12 @@ void load_queries(const AttentionArgs& args, const QueryTile& tile, AttentionWor
         float* query = work.queries + i * kTileStride;
         norm_and_rotate(args, args.qkv + row * row_size + head * head_dim, args.q_norm,
                         tile.pos + row, query);
-#pragma omp simd
-        for (int64_t j = 0; j < head_dim; ++j) {
-            query[j] *= scale;
+        fill(query, head_dim, padded(head_dim), 0.0f);
+        for (int64_t j = 0; j < head_dim; j += kLanes) {
+            store(query + j, multiply(load(query + j), broadcast(scale)));
+        }
+        if (args.kv == KvType::kInt8) {
+            work.query_scales[i] = to_codes(query, head_dim, work.query_codes + i * kTileStride);
         }
     }
 }
@@ -638,25 +604,25 @@ void attend_block(const AttentionArgs& args, const QueryTile& tile, int64_t bloc
 }
 
 void merge_record(float* merged, const float* record, int64_t head_dim) {
-    const int64_t padded = padded_head_dim(head_dim);
-    const float before = merged[padded];
-    const float block = record[padded];
-    if (block == -kInfinity && record[padded + 1] == 0.0f) {
+    const int64_t size = padded(head_dim);
+    const float before = merged[size];
+    const float block = record[size];
+    if (block == -kInfinity && record[size + 1] == 0.0f) {
         return;  // the query sees nothing of the block
     }
-    const float largest = block > before ? block : before;
-    const float keep = exp2_or_zero(before - largest);
-    const float take = exp2_or_zero(block - largest);
-    for (int64_t i = 0; i < padded; i += kLanes) {
-        const Floats kept = load(merged + i) * keep;
-        store(merged + i, multiply_add(load(record + i), broadcast(take), kept));
+    const float top = block > before ? block : before;
+    const Floats keep = exp2_or_zero(broadcast(before - top));
+    const Floats take = exp2_or_zero(broadcast(block - top));
+    for (int64_t i = 0; i < size; i += kLanes) {
+        store(merged + i, multiply_add(load(record + i), take, multiply(load(merged + i), keep)));
     }
-    merged[padded] = largest;
-    merged[padded + 1] = merged[padded + 1] * keep + record[padded + 1] * take;
+    merged[size] = top;
+    const Floats kept = multiply(broadcast(merged[size + 1]), keep);
+    merged[size + 1] = first_lane(multiply_add(broadcast(record[size + 1]), take, kept));
 }
 
 void finish_record(const float* merged, int64_t head_dim, float* out) {
-    const float inverse = 1.0f / merged[padded_head_dim(head_dim) + 1];
+    const float inverse = 1.0f / merged[padded(head_dim) + 1];
 #pragma omp simd
     for (int64_t i = 0; i < head_dim; ++i) {
         out[i] = merged[i] * inverse;

@@ -1,5 +1,5 @@
-// What the kernels of attention and those who call them agree on: tiles, blocks, records and
-// per-thread memory. Owns no code that is shared between instruction sets.
+// What the kernels of attention and those who call them agree on: the layout of the caches, tiles,
+// blocks, records and per-thread memory. Owns no code that is shared between instruction sets.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,25 @@
 
 namespace soliton {
 
+// Keys and values lie in panels of 16 lanes of 32 bits, so that no product adds across lanes and
+// none turns a matrix. A lane of a panel of keys is a key and holds its dimensions, one group of
+// them per row of lanes; a lane of a panel of values is a dimension and holds its positions. A
+// group is what fits into 32 bits: 1 float, 2 bfloat16, or 4 codes in the order 0, 2, 1, 3.
+//
+// Keys of a kv head: (padded positions / 16, padded head_dim / group, 16, group), values:
+// (padded head_dim / 16, padded positions / group, 16, group). Padding is never read into a result.
+inline constexpr int64_t kKvLanes = 16;
+// A head_dim or a number of positions as the caches hold it.
+[[gnu::always_inline]] constexpr inline int64_t padded(int64_t n) {
+    return (n + kKvLanes - 1) / kKvLanes * kKvLanes;
+}
+
 // Keys whose scores share one maximum and one sum: positions kKeyBlock * i and up. Part of the
 // result's definition, so it depends on nothing.
 inline constexpr int64_t kKeyBlock = 256;
-// Keys unpacked at once, so that they stay in the first-level cache.
-inline constexpr int64_t kKeyChunk = 64;
-// The most queries that share unpacked keys.
+// The most queries that go through a block together.
 inline constexpr int64_t kQueryTile = 64;
 inline constexpr int64_t kMaxHeadDim = 256;
-// Records hold outputs padded to a multiple of this.
-inline constexpr int64_t kHeadDimMultiple = 32;
 // Rows of queries and of scores are this far apart.
 inline constexpr int64_t kTileStride = 256;
 static_assert(kTileStride >= kKeyBlock && kTileStride >= kMaxHeadDim);
@@ -36,17 +45,15 @@ struct QueryTile {
 // largest score. With nothing seen: zeros, and -infinity as the largest.
 inline constexpr int64_t kRecordTail = 16;  // keeps records on cache lines
 
-[[gnu::always_inline]] constexpr inline int64_t padded_head_dim(int64_t head_dim) {
-    return (head_dim + kHeadDimMultiple - 1) / kHeadDimMultiple * kHeadDimMultiple;
-}
-
 // One thread's memory.
 struct AttentionWork {
     alignas(64) float queries[kQueryTile * kTileStride];  // normed, rotated and scaled
     float scores[kQueryTile * kTileStride];               // then probabilities
-    float keys[kMaxHeadDim * kKeyChunk];
-    float values[kKeyChunk * kMaxHeadDim];
-    float key_scales[kKeyBlock];
+    // The same as codes of 15 bits, each row with its scale, where the cache holds int8.
+    int16_t query_codes[kQueryTile * kTileStride];
+    int16_t probability_codes[kQueryTile * kTileStride];
+    float query_scales[kQueryTile];
+    float probability_scales[kQueryTile];
     float value_scales[kKeyBlock];
     float records[2][kQueryTile * (kMaxHeadDim + kRecordTail)];
 };

@@ -3,6 +3,10 @@
 
 #include "kernels.h"
 
+#ifdef SOLITON_ARM64
+#include <sys/auxv.h>
+#endif
+
 // One table per instruction set, of the functions that its copy of the kernel files defines.
 #define SOLITON_DECLARE_KERNELS(name)                                                           \
     namespace name {                                                                            \
@@ -10,10 +14,10 @@
     void norm_row(const float*, const float*, const float*, float, int64_t, float*, float*);    \
     void quantize_row(const float*, int64_t, std::byte*);                                       \
     void multiply_units(const MultiplyArgs&);                                                   \
-    LogitRange logit_range(const float*, int64_t);                                              \
-    int64_t next_above(const float*, int64_t, int64_t, float);                                  \
+    uint64_t sum_words(const uint64_t*, int64_t);                                               \
+    bool block_maxima(const float*, int64_t, float*);                                           \
     double total_mass(const float*, int64_t, Softmax);                                          \
-    MassAbove mass_above(const float*, int64_t, Softmax, double);                               \
+    int64_t collect(const float*, int64_t, const float*, float, int32_t*);                      \
     void fill_histogram(const float*, int64_t, Softmax, float, Histogram&);                     \
     int64_t collect_bucket(const float*, int64_t, Softmax, float, int, int32_t*);               \
     void store_keys_values(const AttentionArgs&, int64_t, int64_t, int64_t, int64_t);           \
@@ -22,8 +26,8 @@
     void merge_record(float*, const float*, int64_t);                                           \
     void finish_record(const float*, int64_t, float*);                                          \
     constexpr CpuKernels kKernels = {#name,          pack,           norm_row,                  \
-                                     quantize_row,   multiply_units, logit_range,               \
-                                     next_above,     total_mass,     mass_above,                \
+                                     quantize_row,   multiply_units, sum_words,                 \
+                                     block_maxima,   total_mass,     collect,                   \
                                      fill_histogram, collect_bucket, store_keys_values,         \
                                      load_queries,   attend_block,   merge_record,              \
                                      finish_record};                                            \
@@ -35,6 +39,10 @@ SOLITON_DECLARE_KERNELS(baseline)
 #ifdef SOLITON_X86
 SOLITON_DECLARE_KERNELS(avx2)
 SOLITON_DECLARE_KERNELS(avx512)
+#endif
+#ifdef SOLITON_ARM64
+SOLITON_DECLARE_KERNELS(neon)
+SOLITON_DECLARE_KERNELS(neon_dotprod)
 #endif
 
 namespace {
@@ -56,6 +64,15 @@ struct Supported {
         if (has_avx2) {
             tables[count++] = &avx2::kKernels;
         }
+#endif
+#ifdef SOLITON_ARM64
+        // Whatever -march=armv8.2-a+dotprod lets a compiler use.
+        constexpr unsigned long kDotprod =
+            HWCAP_ASIMDDP | HWCAP_ASIMDRDM | HWCAP_ATOMICS | HWCAP_CRC32;
+        if ((getauxval(AT_HWCAP) & kDotprod) == kDotprod) {
+            tables[count++] = &neon_dotprod::kKernels;
+        }
+        tables[count++] = &neon::kKernels;
 #endif
         tables[count++] = &baseline::kKernels;
     }

@@ -15,36 +15,26 @@
 
 namespace soliton {
 
-struct LogitRange {
-    float largest;
-    float smallest;  // of the finite ones
-    bool bad;        // there is a NaN or +inf
-};
+// The sampler looks at the vocabulary in blocks of so many logits.
+inline constexpr int kSampleBlock = 128;
 
 // A softmax without its normalisation: the mass of a logit is exp((logit - largest) *
-// inverse_temperature), 1 for the most likely token, and 0 from kLowestExponent down.
-// inverse_temperature > 0.
+// inverse_temperature), 1 for the most likely token. inverse_temperature > 0.
 struct Softmax {
     float largest;
     double inverse_temperature;
 };
 
-// exp(-700) is still a normal double. engine/sample_ref.py has the same number.
+// A token is no candidate from here down; exp(-700) is still a normal double. engine/sample_ref.py
+// has the same number.
 inline constexpr double kLowestExponent = -700.0;
 
-// The vocabulary sorted roughly, by distance from the largest logit: bucket = (largest - logit) *
+// Logits sorted roughly, by distance from the largest logit: bucket = (largest - logit) *
 // scale, at most the last. Every logit of a bucket is larger than every logit of the next one.
 inline constexpr int kBuckets = 1024;
 struct Histogram {
     double mass[kBuckets];
-    int32_t count[kBuckets];  // tokens with mass > 0
-};
-
-// What is left of the vocabulary by a lower bound on the mass.
-struct MassAbove {
-    double mass;
-    int64_t count;
-    float smallest;  // logit
+    int32_t count[kBuckets];
 };
 
 struct CpuKernels {
@@ -61,18 +51,24 @@ struct CpuKernels {
     void (*quantize_row)(const float* x, int64_t n_in, std::byte* out);
     void (*multiply_units)(const MultiplyArgs& args);
 
-    // The loops over a whole vocabulary that the sampler is made of; logits (n,).
-    LogitRange (*logit_range)(const float* logits, int64_t n);
-    // First id from begin on whose logit is above the bound, n when there is none.
-    int64_t (*next_above)(const float* logits, int64_t begin, int64_t n, float bound);
+    // Of (n,) words, modulo 2^64: for benchmarks, as fast as memory gives them.
+    uint64_t (*sum_words)(const uint64_t* words, int64_t n);
+
+    // The loops that the sampler is made of; logits (n,).
+    // The largest of each block into maxima (n / kSampleBlock, rounded up); false when there is a
+    // NaN or +inf.
+    bool (*block_maxima)(const float* logits, int64_t n, float* maxima);
+    // The sum of all masses, to 1e-10 of its value.
     double (*total_mass)(const float* logits, int64_t n, Softmax softmax);
-    MassAbove (*mass_above)(const float* logits, int64_t n, Softmax softmax, double bound);
+    // Ids of the logits >= bound, ascending, into ids; returns how many. One more may be written.
+    int64_t (*collect)(const float* logits, int64_t n, const float* maxima, float bound,
+                       int32_t* ids);
     void (*fill_histogram)(const float* logits, int64_t n, Softmax softmax, float scale,
                            Histogram& histogram);
-    // Ids with mass > 0 of one bucket, ascending, into ids (histogram.count[bucket],); returns how
-    // many.
+    // Places of the logits in one bucket, ascending, into places (histogram.count[bucket],);
+    // returns how many.
     int64_t (*collect_bucket)(const float* logits, int64_t n, Softmax softmax, float scale,
-                              int bucket, int32_t* ids);
+                              int bucket, int32_t* places);
 
     // Attention: see attention.h for tiles and records.
     // Norm and rotation of the keys of rows begin_row.. before end_row, and they and the values

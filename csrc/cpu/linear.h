@@ -11,18 +11,27 @@
 namespace soliton {
 
 // A row of x for quantised matrices: codes (padded n_in,) as int8, then one of these per block of
-// 32. x = scale * code, codes -127..127. A block with NaN or infinity has codes 0 and that as its
-// scale, so that every sum with it is NaN.
+// 32, then, where the instruction set multiplies them, the codes as words. x = scale * code, codes
+// -127..127. A block with NaN or infinity has codes 0 and that as its scale, so that every sum with
+// it is NaN.
 struct CodeBlock {
     float scale;
     float scaled_sum;  // scale * sum of the codes
-    int32_t sum;       // of the codes
+    int32_t offset;    // -128 * sum of the codes: what codes + 128 of weights make too much
 };
+
+// The words of a block: the codes in even places, then those in odd ones.
+inline constexpr int64_t kBlockWordBytes = kBlockColumns * 2;
+
+// From the start of a row to its words.
+[[gnu::always_inline]] constexpr inline int64_t words_at(int64_t n_in) {
+    return blocks_for(n_in) * (kBlockColumns + int64_t{sizeof(CodeBlock)});
+}
 
 // From one row to the next. An odd number of cache lines, so that the rows of a tile do not fall on
 // the same few places of the cache.
 [[gnu::always_inline]] constexpr inline int64_t code_row_bytes(int64_t n_in) {
-    const int64_t n_bytes = blocks_for(n_in) * (kBlockColumns + int64_t{sizeof(CodeBlock)});
+    const int64_t n_bytes = words_at(n_in) + blocks_for(n_in) * kBlockWordBytes;
     return ((n_bytes + 63) / 64 | 1) * 64;
 }
 

@@ -6,13 +6,17 @@ namespace soliton::SOLITON_ISA {
 namespace {
 
 constexpr float kLargestFloat16 = 65504.0f;
+// Of the range of a block of 4-bit codes: what may be cut off at either end.
+constexpr float kCuts[] = {0.0f, 0.03f, 0.06f};
 
-// One block of a panel, row by row.
-struct Block {
-    alignas(64) float values[kPanelRows][kBlockColumns];
+// A number of each row of a panel: loops over these become vector code.
+struct alignas(64) Lanes {
+    float at[kPanelRows];
 };
-struct Codes {
-    alignas(64) uint8_t values[kPanelRows][kBlockColumns];
+
+// One block of a panel, column by column.
+struct Block {
+    Lanes columns[kBlockColumns];
 };
 
 float from_bits(uint32_t bits) {
@@ -77,28 +81,21 @@ template <typename T>
 bool load_block(const PackArgs& args, int64_t first_row, int64_t begin, Block& block) {
     const int64_t left = args.n_in - begin;
     const int64_t n = left < kBlockColumns ? left : kBlockColumns;
-    uint32_t largest = 0;
     for (int64_t row = 0; row < kPanelRows; ++row) {
-        float* values = block.values[row];
         const int64_t address = args.rows[first_row + row];
-        if (address == 0 || n < kBlockColumns) {
-            __builtin_memset(values, 0, sizeof block.values[row]);
-        }
-        if (address == 0) {
-            continue;
-        }
         const T* source = reinterpret_cast<const T*>(address) + begin;
-        if (n == kBlockColumns) {
-            for (int64_t k = 0; k < kBlockColumns; ++k) {
-                values[k] = to_float(source[k]);
-            }
-        } else {
-            for (int64_t k = 0; k < n; ++k) {
-                values[k] = to_float(source[k]);
-            }
+        const int64_t n_there = address == 0 ? 0 : n;
+        for (int64_t k = 0; k < n_there; ++k) {
+            block.columns[k].at[row] = to_float(source[k]);
         }
-        for (int64_t k = 0; k < kBlockColumns; ++k) {
-            const uint32_t magnitude = __builtin_bit_cast(uint32_t, values[k]) & 0x7fffffff;
+        for (int64_t k = n_there; k < kBlockColumns; ++k) {
+            block.columns[k].at[row] = 0.0f;
+        }
+    }
+    uint32_t largest = 0;
+    for (const Lanes& column : block.columns) {
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            const uint32_t magnitude = __builtin_bit_cast(uint32_t, column.at[row]) & 0x7fffffff;
             largest = magnitude > largest ? magnitude : largest;
         }
     }
@@ -108,7 +105,7 @@ bool load_block(const PackArgs& args, int64_t first_row, int64_t begin, Block& b
 WeightIndex first_bad(const Block& block, int64_t first_row, int64_t begin) {
     for (int64_t row = 0; row < kPanelRows; ++row) {
         for (int64_t k = 0; k < kBlockColumns; ++k) {
-            if (!(__builtin_fabsf(block.values[row][k]) < __builtin_inff())) {
+            if (!(__builtin_fabsf(block.columns[k].at[row]) < __builtin_inff())) {
                 return {first_row + row, begin + k};
             }
         }
@@ -117,85 +114,222 @@ WeightIndex first_bad(const Block& block, int64_t first_row, int64_t begin) {
 }
 
 void write_f32(const Block& block, uint8_t* out) {
-    float turned[kBlockColumns][kPanelRows];
-    for (int64_t k = 0; k < kBlockColumns; ++k) {
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            turned[k][row] = block.values[row][k];
-        }
-    }
-    __builtin_memcpy(out, turned, sizeof turned);
+    __builtin_memcpy(out, block.columns, sizeof block.columns);
 }
 
 void write_bf16(const Block& block, uint8_t* out) {
-    uint16_t turned[kBlockColumns / 2][kPanelRows][2];
+    uint32_t pairs[kBlockColumns / 2][kPanelRows];
     for (int64_t pair = 0; pair < kBlockColumns / 2; ++pair) {
+#pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
-            turned[pair][row][0] = to_bfloat16(block.values[row][2 * pair]);
-            turned[pair][row][1] = to_bfloat16(block.values[row][2 * pair + 1]);
+            const uint32_t first = to_bfloat16(block.columns[2 * pair].at[row]);
+            const uint32_t second = to_bfloat16(block.columns[2 * pair + 1].at[row]);
+            pairs[pair][row] = first | second << 16;
         }
     }
-    __builtin_memcpy(out, turned, sizeof turned);
+    __builtin_memcpy(out, pairs, sizeof pairs);
+}
+
+// Scales or minima as they are stored: `wide` becomes what these stand for.
+struct Halves {
+    uint16_t at[kPanelRows];
+};
+
+Halves to_float16(Lanes& wide) {
+    Halves halves;
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        halves.at[row] = to_float16(wide.at[row]);
+        wide.at[row] = to_float(Float16{halves.at[row]});
+    }
+    return halves;
+}
+
+// What weights are divided by: all codes are zero where the scale is.
+Lanes divisors(const Lanes& scale) {
+    Lanes result;
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        result.at[row] = scale.at[row] > 0.0f ? scale.at[row] : __builtin_inff();
+    }
+    return result;
 }
 
 void write_q8(const Block& block, uint8_t* out) {
-    Codes codes;
-    uint16_t scales[kPanelRows];
-    for (int64_t row = 0; row < kPanelRows; ++row) {
-        const float* values = block.values[row];
-        float largest = 0.0f;
-        for (int64_t k = 0; k < kBlockColumns; ++k) {
-            const float magnitude = __builtin_fabsf(values[k]);
-            largest = magnitude > largest ? magnitude : largest;
-        }
-        scales[row] = to_float16(largest / 127.0f);
-        const float scale = to_float(Float16{scales[row]});
-        const float divisor = scale > 0.0f ? scale : __builtin_inff();
-        for (int64_t k = 0; k < kBlockColumns; ++k) {
-            const int32_t code = to_code(values[k] / divisor, -127.0f, 127.0f);
-            codes.values[row][k] = static_cast<uint8_t>(code + 128);
-        }
-    }
-    for (int64_t group = 0; group < kBlockColumns / 4; ++group) {
+    Lanes scale = {};
+    for (const Lanes& column : block.columns) {
+#pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
-            __builtin_memcpy(out, codes.values[row] + group * 4, 4);
-            out += 4;
+            const float magnitude = __builtin_fabsf(column.at[row]);
+            scale.at[row] = magnitude > scale.at[row] ? magnitude : scale.at[row];
         }
     }
-    __builtin_memcpy(out, scales, sizeof scales);
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        scale.at[row] /= 127.0f;
+    }
+    const Halves scales = to_float16(scale);
+    const Lanes divisor = divisors(scale);
+    uint32_t groups[kBlockColumns / 4][kPanelRows] = {};
+    for (int64_t k = 0; k < kBlockColumns; ++k) {
+#pragma omp simd
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            const float value = block.columns[k].at[row] / divisor.at[row];
+            const int32_t code = to_code(value, -127.0f, 127.0f) + 128;
+            groups[k / 4][row] |= static_cast<uint32_t>(code) << k % 4 * 8;
+        }
+    }
+    __builtin_memcpy(out, groups, sizeof groups);
+    __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
 }
 
-void write_q4(const Block& block, uint8_t* out) {
-    Codes codes;
-    uint16_t scales[kPanelRows];
-    uint16_t minima[kPanelRows];
+// Codes 0..15 of a row stand for scale * code + minimum.
+struct Line {
+    Lanes scale;
+    Lanes minimum;
+};
+
+// What differences from the minimum are multiplied by: all codes are zero where the scale is.
+Lanes inverse(const Lanes& scale) {
+    Lanes result;
+#pragma omp simd
     for (int64_t row = 0; row < kPanelRows; ++row) {
-        const float* values = block.values[row];
-        float smallest = values[0];
-        float largest = values[0];
-        for (int64_t k = 1; k < kBlockColumns; ++k) {
-            smallest = values[k] < smallest ? values[k] : smallest;
-            largest = values[k] > largest ? values[k] : largest;
-        }
-        minima[row] = to_float16(smallest);
-        const float minimum = to_float(Float16{minima[row]});
-        scales[row] = to_float16((largest - minimum) / 15.0f);
-        const float scale = to_float(Float16{scales[row]});
-        const float divisor = scale > 0.0f ? scale : __builtin_inff();
-        for (int64_t k = 0; k < kBlockColumns; ++k) {
-            const int32_t code = to_code((values[k] - minimum) / divisor, 0.0f, 15.0f);
-            codes.values[row][k] = static_cast<uint8_t>(code);
+        const float quotient = 1.0f / scale.at[row];
+        result.at[row] = scale.at[row] > 0.0f ? quotient : 0.0f;
+    }
+    return result;
+}
+
+float nearest_code(float value) {
+    const float above = value < 0.0f ? 0.0f : value;
+    const float inside = above > 15.0f ? 15.0f : above;
+    return inside + 0x1.8p23f - 0x1.8p23f;
+}
+
+void round_to_float16(Lanes& wide) {
+    to_float16(wide);
+}
+
+// The line with the least squared error for the codes that weights have by `line`; that line where
+// these codes are all the same.
+Line fitted(const Block& block, const Line& line) {
+    const Lanes per_step = inverse(line.scale);
+    Lanes codes = {};
+    Lanes squares = {};
+    Lanes values = {};
+    Lanes products = {};
+    for (const Lanes& column : block.columns) {
+#pragma omp simd
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            const float value = column.at[row] - line.minimum.at[row];
+            const float code = nearest_code(value * per_step.at[row]);
+            codes.at[row] += code;
+            squares.at[row] += code * code;
+            values.at[row] += value;
+            products.at[row] += code * value;
         }
     }
-    for (int64_t group = 0; group < kBlockColumns / 4; group += 2) {
+    Line result;
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        constexpr float n = kBlockColumns;
+        const float spread = n * squares.at[row] - codes.at[row] * codes.at[row];
+        const float slope = (n * products.at[row] - codes.at[row] * values.at[row]) / spread;
+        const float offset = (values.at[row] - slope * codes.at[row]) / n;
+        const float minimum = line.minimum.at[row] + offset;
+        result.scale.at[row] = spread > 0.0f ? slope : line.scale.at[row];
+        result.minimum.at[row] = spread > 0.0f ? minimum : line.minimum.at[row];
+    }
+    return result;
+}
+
+// Of the nearest codes, the sum of squares in each row.
+Lanes squared_error(const Block& block, const Line& line) {
+    const Lanes per_step = inverse(line.scale);
+    Lanes sum = {};
+    for (const Lanes& column : block.columns) {
+#pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
-            const uint8_t* low = codes.values[row] + group * 4;
-            for (int64_t k = 0; k < 4; ++k) {
-                *out++ = static_cast<uint8_t>(low[k] | low[k + 4] << 4);
+            const float minimum = line.minimum.at[row];
+            const float code = nearest_code((column.at[row] - minimum) * per_step.at[row]);
+            const float error = line.scale.at[row] * code + minimum - column.at[row];
+            sum.at[row] += error * error;
+        }
+    }
+    return sum;
+}
+
+void find_range(const Block& block, Lanes& low, Lanes& high) {
+    low = high = block.columns[0];
+    for (const Lanes& column : block.columns) {
+#pragma omp simd
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            const float value = column.at[row];
+            low.at[row] = value < low.at[row] ? value : low.at[row];
+            high.at[row] = value > high.at[row] ? value : high.at[row];
+        }
+    }
+}
+
+// From `low_cut` of the range above its low end to `high_cut` of it below its high end.
+Line line_over(const Lanes& low, const Lanes& high, float low_cut, float high_cut) {
+    Line line;
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        const float span = high.at[row] - low.at[row];
+        line.minimum.at[row] = low.at[row] + span * low_cut;
+        line.scale.at[row] = (span - span * low_cut - span * high_cut) / 15.0f;
+    }
+    return line;
+}
+
+// The line over the whole range leaves no weight out, but most weights lie in its middle: there,
+// smaller steps lower the error by more than what the weights at the ends add. How far to go
+// differs from block to block, so several lines are tried, each moved to where its codes fit best.
+Line best_line(const Block& block) {
+    Lanes low;
+    Lanes high;
+    find_range(block, low, high);
+    Line best = line_over(low, high, 0.0f, 0.0f);
+    round_to_float16(best.scale);
+    round_to_float16(best.minimum);
+    Lanes least = squared_error(block, best);
+    for (const float low_cut : kCuts) {
+        for (const float high_cut : kCuts) {
+            Line line = fitted(block, line_over(low, high, low_cut, high_cut));
+            round_to_float16(line.scale);
+            round_to_float16(line.minimum);
+            const Lanes error = squared_error(block, line);
+#pragma omp simd
+            for (int64_t row = 0; row < kPanelRows; ++row) {
+                const bool better = error.at[row] < least.at[row];
+                least.at[row] = better ? error.at[row] : least.at[row];
+                best.scale.at[row] = better ? line.scale.at[row] : best.scale.at[row];
+                best.minimum.at[row] = better ? line.minimum.at[row] : best.minimum.at[row];
             }
         }
     }
-    __builtin_memcpy(out, scales, sizeof scales);
-    __builtin_memcpy(out + sizeof scales, minima, sizeof minima);
+    return best;
+}
+
+void write_q4(const Block& block, uint8_t* out) {
+    Line line = best_line(block);
+    const Halves scales = to_float16(line.scale);
+    const Halves minima = to_float16(line.minimum);
+    const Lanes per_step = inverse(line.scale);
+    uint32_t groups[kBlockColumns / 8][kPanelRows] = {};
+    for (int64_t k = 0; k < kBlockColumns; ++k) {
+        const int shift = static_cast<int>(k % 4 * 8 + k / 4 % 2 * 4);
+        const Lanes& column = block.columns[k];
+#pragma omp simd
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            const float above = column.at[row] - line.minimum.at[row];
+            const float code = nearest_code(above * per_step.at[row]);
+            groups[k / 8][row] |= static_cast<uint32_t>(static_cast<int32_t>(code)) << shift;
+        }
+    }
+    __builtin_memcpy(out, groups, sizeof groups);
+    __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
+    __builtin_memcpy(out + sizeof groups + sizeof scales.at, minima.at, sizeof minima.at);
 }
 
 template <typename T>

@@ -10,6 +10,17 @@ constexpr int32_t kInfinityBits = 0x7f800000;
 // Below it 127 / largest could overflow, and no sum of other numbers would notice the block.
 constexpr float kSmallest = 0x1p-100f;
 
+#if defined(SOLITON_LANES_AVX2)
+void store_words(const int8_t* codes, std::byte* words) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+    __m256i* target = reinterpret_cast<__m256i*>(words);
+    _mm256_storeu_si256(target, _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8));
+    _mm256_storeu_si256(target + 1, _mm256_srai_epi16(bytes, 8));
+}
+#else
+void store_words(const int8_t*, std::byte*) {}
+#endif
+
 CodeBlock quantize_block(Floats first, Floats second, int8_t* codes) {
     // Compared as integers, magnitudes keep their order, and NaN is larger than all.
     const int32_t bits = largest(larger(magnitude_bits(first), magnitude_bits(second)));
@@ -25,7 +36,7 @@ CodeBlock quantize_block(Floats first, Floats second, int8_t* codes) {
     store_bytes(codes, first_codes);
     store_bytes(codes + kLanes, second_codes);
     const int32_t total = sum(add(first_codes, second_codes));
-    return {scale, scale * static_cast<float>(total), total};
+    return {scale, scale * static_cast<float>(total), -128 * total};
 }
 
 }  // namespace
@@ -41,6 +52,10 @@ void quantize_row(const float* x, int64_t n_in, std::byte* out) {
         float rest[kBlockColumns] = {};
         __builtin_memcpy(rest, x + k, (n_in - k) * sizeof(float));
         *blocks = quantize_block(load(rest), load(rest + kLanes), codes + k);
+    }
+    std::byte* words = out + words_at(n_in);
+    for (int64_t b = 0; b < blocks_for(n_in); ++b) {
+        store_words(codes + b * kBlockColumns, words + b * kBlockWordBytes);
     }
 }
 

@@ -2,11 +2,17 @@
 // loops over the vocabulary are kernels (sample_loops.cpp).
 //
 // Every filter keeps a prefix of the tokens in descending order, and the draw takes the token where
-// a prefix reaches a certain mass. So there is one question, "how far to this count or this mass?",
-// and nothing is sorted but the bucket of the histogram in which the answer lies.
+// a prefix reaches a certain mass. So there is one question, "how far to this count or this mass?".
+// It is put to few tokens: the settings give a logit below which none can be kept or drawn, and the
+// largest logit of each block of the vocabulary tells which blocks have any above it. Should many
+// remain, only the bucket of a histogram in which the answer lies is sorted.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "kernels.h"
@@ -15,13 +21,21 @@ namespace soliton {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLowestFinite = std::numeric_limits<float>::lowest();
 constexpr int32_t kLastId = std::numeric_limits<int32_t>::max();
 
-// A bucket of more tokens than this is divided again before it is sorted.
-constexpr size_t kSortAtMost = 512;
+// More tokens than this are divided by a histogram before they are sorted.
+constexpr int64_t kSortAtMost = 256;
 
-// All that is ever drawn lies within so many nats of the best token; the rest shares a bucket.
+// Nearly all that is ever drawn lies within so many nats of the best token; the rest shares a
+// bucket.
 constexpr double kSpread = 32.0;
+
+// 1 / temperature is at most this, so that a distance of 0 stays 0.
+constexpr double kSteepest = 1e300;
+
+// Bounds on logits are lowered by so many nats, against the rounding of what they are made of.
+constexpr double kSlack = 1e-6;
 
 struct Candidate {
     float logit;
@@ -32,6 +46,75 @@ struct Candidate {
 bool before(const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
+
+// Tokens, their ids ascending.
+struct Tokens {
+    std::unique_ptr<int32_t[]> ids;
+    std::unique_ptr<float[]> logits;
+    int64_t count = 0;
+
+    Candidate operator[](int64_t i) const { return {logits[i], ids[i]}; }
+};
+
+// A row of logits, with the largest of each block.
+class Row {
+  public:
+    Row(const float* logits, int64_t size)
+        : logits_(logits), size_(size), maxima_((size + kSampleBlock - 1) / kSampleBlock) {
+        has_numbers_ = cpu_kernels().block_maxima(logits_, size_, maxima_.data());
+        largest_ = *std::max_element(maxima_.begin(), maxima_.end());
+    }
+
+    bool can_be_sampled() const { return has_numbers_ && largest_ > -kInfinity; }
+
+    const float* logits() const { return logits_; }
+
+    int64_t size() const { return size_; }
+
+    float largest() const { return largest_; }
+
+    int64_t first_largest() const {
+        const auto block = std::find(maxima_.begin(), maxima_.end(), largest_) - maxima_.begin();
+        return std::find(logits_ + block * kSampleBlock, logits_ + size_, largest_) - logits_;
+    }
+
+    double total_mass(const Softmax& softmax) const {
+        return cpu_kernels().total_mass(logits_, size_, softmax);
+    }
+
+    // A bound that at least `count` finite logits reach, if there are so many, and few more.
+    float bound_of(int64_t count) const {
+        if (count > std::ssize(maxima_)) {
+            return kLowestFinite;
+        }
+        std::vector<float> best(static_cast<size_t>(count));
+        std::partial_sort_copy(maxima_.begin(), maxima_.end(), best.begin(), best.end(),
+                               std::greater<>());
+        return std::max(best.back(), kLowestFinite);
+    }
+
+    Tokens at_least(float bound) const {
+        const auto n_blocks = std::count_if(maxima_.begin(), maxima_.end(),
+                                            [&](float maximum) { return maximum >= bound; });
+        Tokens tokens;
+        // One more, because the kernel writes before it knows whether to keep.
+        tokens.ids = std::make_unique_for_overwrite<int32_t[]>(n_blocks * kSampleBlock + 1);
+        tokens.count =
+            cpu_kernels().collect(logits_, size_, maxima_.data(), bound, tokens.ids.get());
+        tokens.logits = std::make_unique_for_overwrite<float[]>(tokens.count);
+        for (int64_t i = 0; i < tokens.count; ++i) {
+            tokens.logits[i] = logits_[tokens.ids[i]];
+        }
+        return tokens;
+    }
+
+  private:
+    const float* logits_;
+    int64_t size_;
+    std::vector<float> maxima_;
+    float largest_;
+    bool has_numbers_;
+};
 
 // The first `count` tokens of the descending order.
 struct Prefix {
@@ -72,45 +155,74 @@ int advance(const Histogram& histogram, const Goal& goal, Prefix& prefix) {
     return held;
 }
 
-// The softmax of the adjusted logits over the temperature, as masses relative to the best token's.
+// The mass that a softmax gives to the tokens from which one is drawn.
 class Distribution {
   public:
-    Distribution(const float* logits, int64_t vocab_size, LogitRange range, double temperature)
-        : kernels_(cpu_kernels()),
-          logits_(logits),
-          vocab_size_(vocab_size),
-          softmax_{range.largest, 1.0 / temperature} {
-        const double spread =
-            std::min(static_cast<double>(range.largest) - range.smallest, kSpread * temperature);
-        scale_ = spread > 0.0 ? static_cast<float>(kBuckets / spread) : 0.0f;
-        kernels_.fill_histogram(logits_, vocab_size_, softmax_, scale_, histogram_);
-        total_.last = {-kInfinity, kLastId};
-        for (int b = 0; b < kBuckets; ++b) {
-            total_.count += histogram_.count[b];
-            total_.mass += histogram_.mass[b];
+    // At least one token, each with a mass.
+    Distribution(Tokens tokens, const Softmax& softmax)
+        : tokens_(std::move(tokens)), softmax_(softmax) {
+        if (tokens_.count <= kSortAtMost) {
+            for (int64_t i = 0; i < tokens_.count; ++i) {
+                sorted_.push_back(tokens_[i]);
+            }
+            std::sort(sorted_.begin(), sorted_.end(), before);
+            return;
         }
+        const float* logits = tokens_.logits.get();
+        const double smallest = *std::min_element(logits, logits + tokens_.count);
+        const double spread =
+            std::min(softmax_.largest - smallest, kSpread / softmax_.inverse_temperature);
+        scale_ = spread > 0.0 ? static_cast<float>(kBuckets / spread) : 0.0f;
+        histogram_ = std::make_unique_for_overwrite<Histogram>();
+        cpu_kernels().fill_histogram(logits, tokens_.count, softmax_, scale_, *histogram_);
     }
 
-    // All tokens that have any mass.
-    const Prefix& total() const { return total_; }
+    int64_t count() const { return tokens_.count; }
 
     double mass_of(float logit) const {
-        const double distance = static_cast<double>(logit) - softmax_.largest;
-        const double exponent = distance * softmax_.inverse_temperature;
-        return exponent > kLowestExponent ? std::exp(exponent) : 0.0;
+        return std::exp((static_cast<double>(logit) - softmax_.largest) *
+                        softmax_.inverse_temperature);
     }
 
-    // The shortest prefix that reaches the goal, whose max_count is 1 to total().count.
+    // The shortest prefix that reaches the goal, whose max_count is at least 1.
     Prefix reach(const Goal& goal) const {
         Prefix prefix;
-        std::vector<Candidate> members = collect(advance(histogram_, goal, prefix));
-        bool in_order = false;
-        while (members.size() > kSortAtMost && !in_order) {
-            in_order = !narrow(members, goal, prefix);
+        if (!histogram_) {
+            return walk(sorted_, goal, prefix);
         }
-        if (!in_order) {
-            std::sort(members.begin(), members.end(), before);
+        std::vector<Candidate> members = collect(advance(*histogram_, goal, prefix));
+        while (std::ssize(members) > kSortAtMost) {
+            if (!narrow(members, goal, prefix)) {
+                return take_equals(members, goal, prefix);
+            }
         }
+        std::sort(members.begin(), members.end(), before);
+        return walk(members, goal, prefix);
+    }
+
+    // The prefix of the tokens whose mass is at least `bound`.
+    Prefix above(double bound) const {
+        // Only near the bound does the mass have to be looked at.
+        const double nats = std::log(bound) / softmax_.inverse_temperature;
+        const double surely = softmax_.largest + nats + kSlack / softmax_.inverse_temperature;
+        Prefix prefix;
+        prefix.last = {softmax_.largest, kLastId};
+        std::vector<float> kept;
+        for (int64_t i = 0; i < tokens_.count; ++i) {
+            const float logit = tokens_.logits[i];
+            if (logit > surely || mass_of(logit) >= bound) {
+                kept.push_back(logit);
+                prefix.last.logit = std::min(prefix.last.logit, logit);
+            }
+        }
+        prefix.count = std::ssize(kept);
+        prefix.mass = cpu_kernels().total_mass(kept.data(), prefix.count, softmax_);
+        return prefix;
+    }
+
+  private:
+    // The prefix with tokens added, in order, until it reaches the goal.
+    Prefix walk(const std::vector<Candidate>& members, const Goal& goal, Prefix prefix) const {
         for (const Candidate& member : members) {
             prefix.count += 1;
             prefix.mass += mass_of(member.logit);
@@ -122,21 +234,25 @@ class Distribution {
         return prefix;
     }
 
-    // The prefix of the tokens whose mass is at least `bound`.
-    Prefix above(double bound) const {
-        const MassAbove found = kernels_.mass_above(logits_, vocab_size_, softmax_, bound);
-        return {found.count, found.mass, {found.smallest, kLastId}};
+    // The same for tokens that are all equal.
+    Prefix take_equals(const std::vector<Candidate>& members, const Goal& goal,
+                       const Prefix& prefix) const {
+        const double mass = mass_of(members[0].logit);
+        const double most = std::min<double>(std::ssize(members), goal.max_count - prefix.count);
+        const double needed = std::ceil((goal.mass - prefix.mass) / mass);
+        const auto taken = static_cast<int64_t>(std::max(1.0, std::min(most, needed)));
+        return {prefix.count + taken, prefix.mass + taken * mass, members[taken - 1]};
     }
 
-  private:
     // The tokens of one bucket, ids ascending.
     std::vector<Candidate> collect(int bucket) const {
-        std::vector<int32_t> ids(static_cast<size_t>(histogram_.count[bucket]));
-        kernels_.collect_bucket(logits_, vocab_size_, softmax_, scale_, bucket, ids.data());
+        std::vector<int32_t> places(static_cast<size_t>(histogram_->count[bucket]));
+        cpu_kernels().collect_bucket(tokens_.logits.get(), tokens_.count, softmax_, scale_, bucket,
+                                     places.data());
         std::vector<Candidate> members;
-        members.reserve(ids.size());
-        for (const int32_t id : ids) {
-            members.push_back({logits_[id], id});
+        members.reserve(places.size());
+        for (const int32_t place : places) {
+            members.push_back(tokens_[place]);
         }
         return members;
     }
@@ -166,20 +282,46 @@ class Distribution {
         return true;
     }
 
-    const CpuKernels& kernels_;
-    const float* logits_;
-    int64_t vocab_size_;
+    Tokens tokens_;
     Softmax softmax_;
-    float scale_;
-    Histogram histogram_;
-    Prefix total_;
+    std::vector<Candidate> sorted_;         // when there are few
+    std::unique_ptr<Histogram> histogram_;  // when there are many
+    float scale_ = 0.0f;                    // of its buckets
 };
 
+// Whether the mass of the whole vocabulary matters: to a share of it, or to a draw from all of it.
+bool needs_total(const SampleArgs& args) {
+    return args.top_k == 0 && (args.top_p < 1.0 || args.min_p == 0.0);
+}
+
+// The tokens that can be kept and drawn, perhaps with some more. total: the mass of all of them, if
+// it is needed.
+Tokens candidates(const Row& row, const SampleArgs& args, const Softmax& softmax, double total) {
+    double exponent = kLowestExponent;
+    if (needs_total(args)) {
+        // All tokens of less than this together leave out half of what may be left out.
+        const double share = args.top_p < 1.0 ? args.top_p : args.u;
+        const double left_out = (1.0 - share) * total;
+        exponent = std::max(exponent, std::log(0.5 * left_out / static_cast<double>(row.size())));
+    }
+    // After top_k, a share of top_p is of all that top_k kept.
+    if (args.min_p > 0.0 && (args.top_k == 0 || args.top_p == 1.0)) {
+        exponent = std::max(exponent, std::log(args.min_p));
+    }
+    const double lowest = softmax.largest + (exponent - kSlack) / softmax.inverse_temperature;
+    float bound = lowest > kLowestFinite ? std::nextafter(static_cast<float>(lowest), -kInfinity)
+                                         : kLowestFinite;
+    if (args.top_k > 0) {
+        bound = std::max(bound, row.bound_of(args.top_k));
+    }
+    return row.at_least(bound);
+}
+
 // The filters in their order, each on what the one before kept.
-Prefix filter(const Distribution& distribution, const SampleArgs& args) {
+Prefix filter(const Distribution& distribution, const SampleArgs& args, double total) {
     constexpr double kUnbounded = std::numeric_limits<double>::infinity();
-    Prefix kept = distribution.total();
-    if (args.top_k > 0 && args.top_k < kept.count) {
+    Prefix kept = {distribution.count(), total, {-kInfinity, kLastId}};
+    if (args.top_k > 0) {
         kept = distribution.reach({kUnbounded, args.top_k});
     }
     if (args.top_p < 1.0) {
@@ -187,7 +329,7 @@ Prefix filter(const Distribution& distribution, const SampleArgs& args) {
     }
     if (args.min_p > 0.0) {
         const Prefix likely = distribution.above(args.min_p);
-        kept = likely.count < kept.count ? likely : kept;
+        kept = likely.count <= kept.count ? likely : kept;
     }
     return kept;
 }
@@ -216,90 +358,94 @@ Status adjust(const SampleArgs& args, SampleOutput& out) {
     return kOk;
 }
 
-bool can_be_sampled(const LogitRange& range) {
-    return !range.bad && range.largest > -kInfinity;
+// The n tokens with the largest finite logits, in descending order.
+std::vector<Candidate> largest(const Row& row, int64_t n) {
+    std::vector<Candidate> best;
+    if (n <= 0) {
+        return best;
+    }
+    const Tokens tokens = row.at_least(row.bound_of(n));
+    best.reserve(static_cast<size_t>(tokens.count));
+    for (int64_t i = 0; i < tokens.count; ++i) {
+        best.push_back(tokens[i]);
+    }
+    const auto end = best.begin() + std::min(n, tokens.count);
+    std::nth_element(best.begin(), end, best.end(), before);
+    best.erase(end, best.end());
+    std::sort(best.begin(), best.end(), before);
+    return best;
 }
 
-// The n tokens with the largest finite logits, in descending order.
-std::vector<Candidate> largest(const float* logits, int64_t vocab_size, int64_t n) {
-    const CpuKernels& kernels = cpu_kernels();
-    std::vector<Candidate> heap;  // the last of the order on top
-    if (n <= 0) {
-        return heap;
+// The most likely token, of all the mass.
+void choose(const Row& row, const std::vector<Candidate>& top, SampleOutput& out) {
+    out.token_id = row.first_largest();
+    out.p_sampled = 1.0;
+    for (size_t i = 0; i < top.size(); ++i) {
+        out.top_p_sampled[i] = top[i].id == out.token_id ? 1.0 : 0.0;
     }
-    float bound = -kInfinity;
-    for (int64_t i = kernels.next_above(logits, 0, vocab_size, bound); i < vocab_size;
-         i = kernels.next_above(logits, i + 1, vocab_size, bound)) {
-        if (static_cast<int64_t>(heap.size()) == n) {
-            std::pop_heap(heap.begin(), heap.end(), before);
-            heap.pop_back();
-        }
-        heap.push_back({logits[i], static_cast<int32_t>(i)});
-        std::push_heap(heap.begin(), heap.end(), before);
-        if (static_cast<int64_t>(heap.size()) == n) {
-            bound = heap.front().logit;  // an equal one that comes later has the higher id
-        }
+}
+
+// A token by its share of the mass of those that the filters keep. raw_total: the mass of all raw
+// logits.
+void draw(const Row& row, const SampleArgs& args, double raw_total,
+          const std::vector<Candidate>& top, SampleOutput& out) {
+    const Softmax softmax = {row.largest(), std::min(1.0 / args.temperature, kSteepest)};
+    double total = std::numeric_limits<double>::quiet_NaN();
+    if (needs_total(args)) {
+        const bool is_raw = row.logits() == args.logits && args.temperature == 1.0;
+        total = is_raw ? raw_total : row.total_mass(softmax);
     }
-    std::sort_heap(heap.begin(), heap.end(), before);
-    return heap;
+    const Distribution distribution(candidates(row, args, softmax, total), softmax);
+    const Prefix kept = filter(distribution, args, total);
+    // The first token at which the mass exceeds u: just equal is not enough.
+    const double drawn = std::nextafter(args.u * kept.mass, kept.mass + 1.0);
+    const Candidate token = distribution.reach({drawn, kept.count}).last;
+    out.token_id = token.id;
+    out.p_sampled = distribution.mass_of(token.logit) / kept.mass;
+    for (size_t i = 0; i < top.size(); ++i) {
+        const Candidate candidate = {row.logits()[top[i].id], top[i].id};
+        out.top_p_sampled[i] =
+            kept.holds(candidate) ? distribution.mass_of(candidate.logit) / kept.mass : 0.0;
+    }
 }
 
 }  // namespace
 
 Status sample(const SampleArgs& args, SampleOutput& out) {
-    const CpuKernels& kernels = cpu_kernels();
-    const int64_t vocab_size = args.vocab_size;
-    const LogitRange raw = kernels.logit_range(args.logits, vocab_size);
-    if (!can_be_sampled(raw)) {
+    const Row raw(args.logits, args.vocab_size);
+    if (!raw.can_be_sampled()) {
         return kBadLogits;
     }
-    const bool is_adjusted = args.n_repetition_ids > 0 || args.n_deltas > 0;
-    const float* adjusted = args.logits;
-    LogitRange range = raw;
-    if (is_adjusted) {
+    std::optional<Row> adjusted;
+    if (args.n_repetition_ids > 0 || args.n_deltas > 0) {
         if (adjust(args, out) != kOk) {
             return kBadId;
         }
-        adjusted = args.work;
-        range = kernels.logit_range(adjusted, vocab_size);
-        if (!can_be_sampled(range)) {
+        adjusted.emplace(args.work, args.vocab_size);
+        if (!adjusted->can_be_sampled()) {
             return kBadAdjusted;
         }
     }
+    const Row& row = adjusted ? *adjusted : raw;
 
-    const double raw_total = kernels.total_mass(args.logits, vocab_size, {raw.largest, 1.0});
-    const std::vector<Candidate> top = largest(args.logits, vocab_size, args.n_top);
-    out.n_top = static_cast<int64_t>(top.size());
+    const double raw_total = raw.total_mass({raw.largest(), 1.0});
+    const std::vector<Candidate> top = largest(raw, args.n_top);
+    out.n_top = std::ssize(top);
     if (args.temperature == 0.0) {
-        out.token_id = std::find(adjusted, adjusted + vocab_size, range.largest) - adjusted;
-        out.p_sampled = 1.0;
-        for (size_t i = 0; i < top.size(); ++i) {
-            out.top_p_sampled[i] = top[i].id == out.token_id ? 1.0 : 0.0;
-        }
+        choose(row, top, out);
     } else {
-        const Distribution distribution(adjusted, vocab_size, range, args.temperature);
-        const Prefix kept = filter(distribution, args);
-        // The first token at which the mass exceeds u: just equal is not enough.
-        const double drawn = std::nextafter(args.u * kept.mass, kept.mass + 1.0);
-        const Candidate token = distribution.reach({drawn, kept.count}).last;
-        out.token_id = token.id;
-        out.p_sampled = distribution.mass_of(token.logit) / kept.mass;
-        for (size_t i = 0; i < top.size(); ++i) {
-            const Candidate candidate = {adjusted[top[i].id], top[i].id};
-            out.top_p_sampled[i] =
-                kept.holds(candidate) ? distribution.mass_of(candidate.logit) / kept.mass : 0.0;
-        }
+        draw(row, args, raw_total, top, out);
     }
 
     const double log_total = std::log(raw_total);
-    const auto logprob = [&](int64_t id) {
-        return static_cast<double>(args.logits[id]) - raw.largest - log_total;
+    const auto logprob = [&](float logit) {
+        return static_cast<double>(logit) - raw.largest() - log_total;
     };
-    out.logprob_raw = logprob(out.token_id);
+    out.logprob_raw = logprob(args.logits[out.token_id]);
     out.p_raw = std::exp(out.logprob_raw);
     for (size_t i = 0; i < top.size(); ++i) {
         out.top_ids[i] = top[i].id;
-        out.top_logprobs_raw[i] = logprob(top[i].id);
+        out.top_logprobs_raw[i] = logprob(top[i].logit);
     }
     return kOk;
 }

@@ -25,14 +25,29 @@ def add_model_arguments(parser: CommandParser) -> None:
     group.add_argument(
         "--quantize", default="none", help="none, 8bit, 4bit: weights on the CPU (default: none)"
     )
+    group.add_argument(
+        "--kv-cache",
+        default="auto",
+        help="auto, float32, bfloat16, 8bit: keys and values on the CPU (default: auto)",
+    )
     group.add_argument("--max-seq-len", type=int, metavar="N", help="context length in tokens")
     group.add_argument("--threads", type=int, metavar="N", help="CPU threads")
+    group.add_argument(
+        "--panel-cache",
+        metavar="DIR",
+        help="directory for the packed weights of larger models, or off "
+        "(default: soliton in the user's cache directory)",
+    )
 
 
 def given_model(args: argparse.Namespace) -> dict[str, Any]:
     """What `add_model_arguments` added, by the names of `load_engine`."""
-    names = ("device", "dtype", "quantize", "max_seq_len", "threads")
-    return {name: getattr(args, name) for name in names}
+    from ..settings import default_panel_cache, panel_cache_directory  # not for a remote chat
+
+    names = ("device", "dtype", "quantize", "kv_cache", "max_seq_len", "threads")
+    given, wanted = {name: getattr(args, name) for name in names}, args.panel_cache
+    cache = default_panel_cache() if wanted is None else panel_cache_directory(wanted)
+    return {**given, "panel_cache": cache}
 
 
 def add_sampling_arguments(parser: CommandParser) -> None:

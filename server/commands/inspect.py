@@ -28,6 +28,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--context", type=int, metavar="N", help="tokens to hold (default: all the model can)"
     )
+    parser.add_argument(
+        "--kv-cache",
+        default="auto",
+        help="auto, float32, bfloat16, 8bit: keys and values (default: auto)",
+    )
     args = parser.parse_args(argv)
     with engine_errors():
         description = describe(args.model)
@@ -35,12 +40,15 @@ def main(argv: list[str]) -> int:
     n_tokens = longest if args.context is None else args.context
     if not 1 <= n_tokens <= longest:
         raise CommandError(f"--context must be between 1 and the model's {longest}, not {n_tokens}")
-    for label, text in _lines(description, n_tokens):
-        print(f"{label:<15} {text}")
+    with engine_errors():
+        for label, text in _lines(description, n_tokens, args.kv_cache):
+            print(f"{label:<15} {text}")
     return 0
 
 
-def _lines(description: ModelDescription, n_tokens: int) -> Iterator[tuple[str, str]]:
+def _lines(
+    description: ModelDescription, n_tokens: int, kv_cache: str
+) -> Iterator[tuple[str, str]]:
     config = description.config
     tied = "the head is the embedding" if config.tie_embeddings else "head of its own"
     template = "yes" if description.has_chat_template else "no"
@@ -57,7 +65,8 @@ def _lines(description: ModelDescription, n_tokens: int) -> Iterator[tuple[str, 
     yield "stored as", f"{stored} in {description.n_files} safetensors file(s)"
     yield "loaded as", f"{description.default_format} on the CPU, unless told otherwise"
     for format_ in _FORMATS:
-        weights, kv = description.weight_bytes(format_), description.kv_bytes(n_tokens, format_)
+        weights = description.weight_bytes(format_)
+        kv = description.kv_bytes(n_tokens, format_, kv_cache)
         yield (
             f"{format_} needs",
             f"{_size(weights)} of weights + {_size(kv)} for {n_tokens:,} tokens "

@@ -31,8 +31,10 @@ def load_engine(
     device: str,
     dtype: str,
     quantize: str,
+    kv_cache: str,
     max_seq_len: int | None,
     threads: int | None,
+    panel_cache: Path | None,
     require_native: bool = False,
 ) -> Engine:
     """The engine of a model directory (None: the built-in one). Raises CommandError."""
@@ -44,8 +46,10 @@ def load_engine(
             dtype=dtype,
             max_seq_len=max_seq_len,
             quantize=quantize,
+            kv_cache=kv_cache,
             n_threads=threads,
             require_native=require_native,
+            panel_cache=panel_cache,
             on_progress=bar,
         )
 

@@ -58,6 +58,8 @@ def main(argv: list[str]) -> int:
         )
         url = _url(settings.host, sock.getsockname()[1])
         _Server(config, ready_line=_ready_line(url, settings, model_id)).run([sock])
+    # The app is in reference cycles: frozen, they and the engine would outlive the native module.
+    gc.unfreeze()
     return 0
 
 
@@ -106,7 +108,8 @@ def _settings(argv: list[str]) -> Settings:
         if field.annotation is bool:
             parser.add_argument(flag, action="store_true", default=None, help=text)
         else:
-            default = "" if field.default in (None, ()) else f" (default: {field.default})"
+            unsaid = field.default_factory is not None or field.default in (None, ())
+            default = "" if unsaid else f" (default: {field.default})"
             parser.add_argument(flag, metavar="X", help=text + default)
     given = {
         name: value for name, value in vars(parser.parse_args(argv)).items() if value is not None
@@ -151,9 +154,11 @@ def _load(settings: Settings) -> "tuple[FastAPI, str]":
         device=settings.device,
         dtype=settings.dtype,
         quantize=settings.quantize,
+        kv_cache=settings.kv_cache,
         max_seq_len=settings.max_seq_len,
         threads=settings.threads,
         require_native=settings.require_native,
+        panel_cache=settings.panel_cache,
     )
     return create_app(settings, engine), settings.served_name or engine.model_id
 

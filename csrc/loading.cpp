@@ -1,0 +1,101 @@
+#include "loading.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "pool.h"
+
+namespace soliton {
+namespace {
+
+// Work is taken in pieces so small that the threads end together, and the last one too.
+constexpr int64_t kPiecesPerThread = 16;
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+
+// Calls body(i) for each chunk i = 0..n - 1, on all threads.
+template <typename Body>
+class Chunks final : public Work {
+  public:
+    Chunks(int64_t n, Body body) : n_(n), body_(body) {}
+
+    void take_part(Worker& worker) const override { worker.share(n_, body_); }
+
+  private:
+    const int64_t n_;
+    const Body body_;  // refers to the caller's memory: called in chunks alone
+};
+
+template <typename Body>
+void run(int64_t n, Body body) {
+    const int64_t no_abort = 0;
+    run_on_all_threads(std::make_shared<Chunks<Body>>(n, body), &no_abort, 0);
+}
+
+// Each step maps the old state one to one for a given word, and words one to one for a given state.
+uint64_t mixed(uint64_t state, uint64_t word) {
+    return std::rotl(state ^ word, 29) * 0x9e3779b97f4a7c15u;
+}
+
+// Eight sums at once, for a product takes longer than it takes to begin the next one.
+uint64_t checksum(const std::byte* bytes, int64_t n_bytes) {
+    constexpr int kSums = 8;
+    uint64_t sums[kSums] = {1, 2, 3, 4, 5, 6, 7, 8};
+    uint64_t words[kSums];
+    int64_t at = 0;
+    for (; at + int64_t{sizeof words} <= n_bytes; at += sizeof words) {
+        std::memcpy(words, bytes + at, sizeof words);
+        for (int i = 0; i < kSums; ++i) {
+            sums[i] = mixed(sums[i], words[i]);
+        }
+    }
+    std::fill_n(words, kSums, 0);
+    std::memcpy(words, bytes + at, static_cast<size_t>(n_bytes - at));
+    uint64_t result = static_cast<uint64_t>(n_bytes);
+    for (int i = 0; i < kSums; ++i) {
+        result = mixed(result, mixed(sums[i], words[i]));
+    }
+    return result ^ result >> 32;
+}
+
+}  // namespace
+
+WeightIndex pack_on_all_threads(const PackArgs& args) {
+    const int64_t n_panels = args.end_panel - args.begin_panel;
+    const int64_t n_pieces = std::min(n_panels, threads() * kPiecesPerThread);
+    std::mutex mutex;
+    int64_t bad_piece = n_pieces;
+    WeightIndex first_bad = {-1, -1};
+    run(n_pieces, [&](int64_t i) {
+        PackArgs piece = args;
+        piece.begin_panel = args.begin_panel + n_panels * i / n_pieces;
+        piece.end_panel = args.begin_panel + n_panels * (i + 1) / n_pieces;
+        const WeightIndex bad = cpu_kernels().pack(piece);
+        if (bad.row >= 0) {
+            const std::lock_guard lock(mutex);
+            if (i < bad_piece) {
+                bad_piece = i;
+                first_bad = bad;
+            }
+        }
+    });
+    return first_bad;
+}
+
+uint64_t checksum_on_all_threads(const std::byte* bytes, int64_t n_bytes) {
+    const int64_t n_pieces = (n_bytes + kPieceBytes - 1) / kPieceBytes;
+    std::vector<uint64_t> pieces(static_cast<size_t>(n_pieces));
+    run(n_pieces, [&](int64_t i) {
+        const int64_t begin = i * kPieceBytes;
+        pieces[static_cast<size_t>(i)] =
+            checksum(bytes + begin, std::min(kPieceBytes, n_bytes - begin));
+    });
+    return checksum(reinterpret_cast<const std::byte*>(pieces.data()),
+                    n_pieces * int64_t{sizeof(uint64_t)});
+}
+
+}  // namespace soliton

@@ -1,0 +1,26 @@
+"""How fast a loaded model is, and models of standard shapes to ask that of.
+
+Owns what is measured in this process. Knows no HTTP and no terminal; `engine` itself does not
+import it.
+"""
+
+from .bandwidth import Reader, isa, open_reader
+from .figures import DEPTH, PARTS, EngineFigures, Plan, measure
+from .profile import OpShare, profile_step
+from .shapes import SHAPES, Shape, write_model
+
+__all__ = [
+    "DEPTH",
+    "PARTS",
+    "SHAPES",
+    "EngineFigures",
+    "OpShare",
+    "Plan",
+    "Reader",
+    "Shape",
+    "isa",
+    "measure",
+    "open_reader",
+    "profile_step",
+    "write_model",
+]

@@ -1,0 +1,64 @@
+"""What the memory gives to the threads that decode: the bound of every decode figure.
+
+Owns a buffer, and the reading of it on the pool of the native ops. Reading only: a copy would be
+another bound.
+"""
+
+import time
+
+import numpy as np
+
+from .. import native
+from ..native import kernels
+from ..ops import Ops
+from ..step import StepState
+
+_REPEATS = 3
+_PIECE_WORDS = 2**15  # 256 KiB, that a thread takes at a time
+_MOST_PASSES = 1000
+
+
+class Reader:
+    """A buffer that the threads of the native ops read, as an op reads its weights."""
+
+    def __init__(self, n_bytes: int) -> None:
+        """For the memory's figure the buffer must be far larger than the last-level cache."""
+        # Every page is written: pages that nobody wrote are all one page, in the cache.
+        self._words = np.ones(max(1, n_bytes // 8), np.uint64)
+        self._sums = np.zeros(-(-len(self._words) // _PIECE_WORDS), np.uint64)
+        self._state = StepState(1)
+
+    def bandwidth(self, n_bytes: int | None = None) -> float:
+        """Bytes per second, the best of three; of the buffer's first `n_bytes`, read again and
+        again, where these are given and fewer.
+        """
+        n_all = len(self._words)
+        n_words = n_all if n_bytes is None else max(1, min(n_all, n_bytes // 8))
+        passes = min(n_all // n_words, _MOST_PASSES)
+        tape = kernels.Tape()
+        for _ in range(passes):
+            tape.read(
+                words=native.address(self._words),
+                n_words=n_words,
+                piece_words=_PIECE_WORDS,
+                sums=native.address(self._sums),
+            )
+        self._sums[:] = 0
+        seconds = []
+        for _ in range(_REPEATS):
+            start = time.perf_counter()
+            tape.run(native.address(self._state.words))
+            seconds.append(time.perf_counter() - start)
+        if self._sums.sum() != n_words:
+            raise RuntimeError("what was read is not what was written")
+        return 8 * n_words * passes / min(seconds)
+
+
+def isa() -> str | None:
+    """The instruction set whose native kernels run; None where there are none."""
+    return None if native.MISSING else kernels.isa()
+
+
+def open_reader(ops: Ops, n_bytes: int) -> Reader | None:
+    """None where other code than the native ops computes: their pool would tell nothing of it."""
+    return Reader(n_bytes) if ops.name.startswith("native ") else None

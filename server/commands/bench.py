@@ -1,0 +1,232 @@
+"""`soliton bench`: how fast a model runs here, each figure beside what the memory gives.
+
+Owns the options, the order of the rows and their layout. What is measured stands in
+`engine.benchmark` and `bench_http.py`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from engine import DEFAULT_MODEL, benchmark
+
+from .bench_http import HttpFigures, measure_http
+from .local import load_engine
+from .terminal import CommandError, CommandParser
+
+_PARTS = (*benchmark.PARTS, "http")
+_QUANTIZE = ("none", "8bit", "4bit")
+_CPU_INFO = Path("/proc/cpuinfo")
+# Label, key of the row, layout of the value.
+_LINES = (
+    ("memory reads", "read_bandwidth_gbs", "{:.1f} GB/s"),
+    ("as many bytes, again and again", "read_bandwidth_gbs_same_size", "{:.1f} GB/s"),
+    ("decode", "decode_tps", "{:,.1f} tok/s"),
+    ("  share of what memory reads", "bandwidth_fraction", "{:.0%}"),
+    ("  without sampler and text", "pass_tps", "{:,.1f} tok/s"),
+    ("decode at depth 2048", "decode_tps_2048", "{:,.1f} tok/s"),
+    ("  more per token", "added_ms_2048", "{:.3f} ms"),
+    ("prefill of 512 tokens", "prefill_tps_512", "{:,.0f} tok/s"),
+    ("prefill of 2048 tokens", "prefill_tps_2048", "{:,.0f} tok/s"),
+    ("first token of 1024, cold", "ttft_cold_ms", "{:.1f} ms"),
+    ("first token of 1024, cached", "ttft_cached_ms", "{:.1f} ms"),
+    ("server ready after", "startup_s", "{:.2f} s"),
+    ("server resident", "rss_mb", "{:.0f} MB"),
+    ("over HTTP", "http_tps", "{:,.1f} tok/s"),
+    ("  more per token", "http_added_us", "{:.0f} us"),
+    ("over HTTP with 5 logprobs", "http_logprobs_tps", "{:,.1f} tok/s"),
+    ("  more per token", "http_logprobs_added_us", "{:.0f} us"),
+)
+
+Row = dict[str, Any]
+
+
+def main(argv: list[str]) -> int:
+    """Print one block per model and number format, and write them all. Raises CommandError."""
+    args = _parser().parse_args(argv)
+    parts = _chosen("--only", args.only, _PARTS)
+    formats = _chosen("--quantize", args.quantize, _QUANTIZE)
+    shapes = _chosen("--shape", args.shape, tuple(benchmark.SHAPES)) if args.shape else []
+    if shapes and args.model:
+        raise CommandError("--shape measures random weights: a MODEL cannot be given with it")
+    for name, low in (("rounds", 1), ("tokens", 2), ("buffer_mb", 1)):
+        if getattr(args, name) < low:
+            flag = f"--{name.replace('_', '-')}"
+            raise CommandError(f"{flag} must be at least {low}, not {getattr(args, name)}")
+    # Said now, not after minutes of work.
+    if args.json and not args.json.resolve().parent.is_dir():
+        raise CommandError(f"{args.json}: its directory does not exist")
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = (args.shapes_dir or Path(temporary)).resolve()
+        for name, path in _models(args.model, shapes, directory):
+            for quantize in formats:
+                rows.append(_measure(name, path, quantize, args, parts, directory / "panels"))
+    if args.json:
+        _write(args.json, {"machine": _machine(), "rows": rows})
+    return 0
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        prog="soliton bench",
+        description="Measure decode, prefill, first token and serving of a model on this machine,\n"
+        "beside its read bandwidth. The machine should be idle otherwise.",
+    )
+    parser.add_argument("model", nargs="?", help="model directory (default: the built-in one)")
+    parser.add_argument(
+        "--shape",
+        metavar="LIST",
+        help=f"instead of a model random weights of: {', '.join(benchmark.SHAPES)}",
+    )
+    parser.add_argument(
+        "--shapes-dir",
+        type=Path,
+        metavar="DIR",
+        help="write them there, and use what was written before (default: a temporary directory)",
+    )
+    parser.add_argument(
+        "--quantize", default="none", metavar="LIST", help="of none, 8bit, 4bit (default: none)"
+    )
+    parser.add_argument(
+        "--kv-cache",
+        default="auto",
+        help="auto, float32, bfloat16, 8bit: keys and values on the CPU (default: auto)",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads")
+    parser.add_argument(
+        "--only",
+        default=",".join(_PARTS),
+        metavar="LIST",
+        help=f"parts to measure, of {', '.join(_PARTS)} (default: all)",
+    )
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default: 5")
+    parser.add_argument(
+        "--tokens", type=int, default=256, metavar="N", help="of a stream, at most (default: 256)"
+    )
+    parser.add_argument(
+        "--buffer-mb",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="memory that is read for its bandwidth (default: 1000); far more than any cache",
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="print what the ops of a decode step take"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    return parser
+
+
+def _chosen(flag: str, text: str, allowed: Sequence[str]) -> list[str]:
+    """The items of a comma-separated list. Raises CommandError for one that there is not."""
+    items = [item.strip() for item in text.split(",")]
+    for item in items:
+        if item not in allowed:
+            raise CommandError(f"{flag} takes a list of {', '.join(allowed)}; not {item!r}")
+    return items
+
+
+def _models(model: str | None, shapes: list[str], shapes_dir: Path) -> Iterator[tuple[str, Path]]:
+    """Name and directory of each model; those of shapes are written when their turn comes."""
+    if not shapes:
+        path = Path(model) if model else DEFAULT_MODEL
+        yield path.resolve().name, path.resolve()
+    for name in shapes:
+        path = shapes_dir / name
+        if not (path / "model.safetensors").exists():
+            benchmark.write_model(benchmark.SHAPES[name], path)
+        yield name, path
+
+
+def _measure(
+    name: str,
+    path: Path,
+    quantize: str,
+    args: argparse.Namespace,
+    parts: list[str],
+    panel_cache: Path,
+) -> Row:
+    """The server finds in `panel_cache` what the engine here has left there."""
+    engine = load_engine(
+        path,
+        device=args.device,
+        dtype="auto",
+        quantize=quantize,
+        kv_cache=args.kv_cache,
+        max_seq_len=None,
+        threads=args.threads,
+        panel_cache=panel_cache,
+    )
+    reader = benchmark.open_reader(engine.model.ops, args.buffer_mb * 10**6)
+    if reader is None:
+        print(f"{engine.model.ops.name}: read bandwidth is measured with the native CPU ops only")
+    plan = benchmark.Plan(parts=frozenset(parts), rounds=args.rounds, n_tokens=args.tokens)
+    figures = benchmark.measure(engine, reader, plan)
+    del reader  # a gigabyte
+    served = HttpFigures()
+    if "http" in parts:
+        options = [str(path), "--device", args.device, "--quantize", quantize]
+        options += ["--kv-cache", args.kv_cache, "--panel-cache", str(panel_cache)]
+        if args.threads is not None:
+            options += ["--threads", str(args.threads)]
+        served = measure_http(engine, options, rounds=args.rounds, n_tokens=args.tokens)
+    row = {"shape": name, "quantize": quantize, **asdict(figures), **asdict(served)}
+    _print(row)
+    if args.profile:
+        _print_profile(benchmark.profile_step(engine))
+    return row
+
+
+def _print(row: Row) -> None:
+    print(
+        f"{row['shape']}, quantize {row['quantize']}: {row['n_params']:,} parameters as "
+        f"{row['format']}, {row['bytes_per_token'] / 1e6:.1f} MB per token, {row['ops']}, "
+        f"{row['threads']} threads"
+    )
+    for label, key, layout in _LINES:
+        if row[key] is not None:
+            print(f"  {label:<31} {layout.format(row[key]):>15}")
+    sys.stdout.flush()
+
+
+def _print_profile(ops: Sequence[benchmark.OpShare]) -> None:
+    if not ops:
+        print("  no profile: ops that are not native keep no times")
+        return
+    total = sum(op.us for op in ops)
+    print(f"  the ops of a decode step take {total:.0f} us:")
+    for op in ops:
+        rate = f"{op.n_bytes / op.us / 1e3:.1f} GB/s" if op.n_bytes else ""
+        print(
+            f"    {op.count:>3} x {op.name:<32} {op.us:>9.1f} us {op.us / total:>6.1%} {rate:>12}"
+        )
+
+
+def _machine() -> dict[str, Any]:
+    cpu = re.search(r"^model name\s*:\s*(.+)$", _CPU_INFO.read_text("utf-8"), re.MULTILINE)
+    return {
+        "cpu": cpu[1] if cpu else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "isa": benchmark.isa(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _write(path: Path, result: dict[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}") from error

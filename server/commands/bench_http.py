@@ -1,0 +1,184 @@
+"""What serving costs: a real `soliton serve`, read through a socket, beside the engine right here.
+
+Owns the server process, the request and the client. Rounds in process and over HTTP alternate, so
+that both see the same machine; the difference is the server's work per token (event, JSON, socket,
+thread hop) plus the reading of it.
+"""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from engine import Engine, SamplingSettings
+
+from .terminal import CommandError
+
+PROMPT = "Once upon a time"
+LOGPROBS = 5
+_ROOT = Path(__file__).parents[2]
+_READ_BYTES = 2**16
+_TIMEOUT_S = 120
+_MAX_STARTS = 3
+_STARTS_LIMIT_S = 10  # no further start then
+_STREAM_S = 1.0
+_FEWEST_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpFigures:
+    """None: not measured. Added time is per token."""
+
+    startup_s: float | None = None
+    """From the start of the process to its ready line."""
+    rss_mb: float | None = None
+    """Of the server's process when it is ready."""
+    http_tps: float | None = None
+    http_added_us: float | None = None
+    http_logprobs_tps: float | None = None
+    http_logprobs_added_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running `soliton serve`."""
+
+    host: str
+    port: int
+    startup_s: float
+    rss_mb: float
+
+
+def measure_http(engine: Engine, options: list[str], *, rounds: int, n_tokens: int) -> HttpFigures:
+    """Serves with the command line `options`, which must be those of `engine`. A figure is the
+    median of its rounds; a stream has `n_tokens`, or as many as a second holds.
+
+    Raises CommandError when the server does not serve.
+    """
+    startups: list[float] = []
+    while len(startups) < min(rounds, _MAX_STARTS) - 1 and sum(startups) < _STARTS_LIMIT_S:
+        with running_server(options) as server:
+            startups.append(server.startup_s)
+    per_second = 1 / local_seconds_per_token(engine, _FEWEST_TOKENS, logprobs=None)
+    n_tokens = min(n_tokens, max(int(per_second * _STREAM_S), _FEWEST_TOKENS))
+    with running_server(options) as server:
+        startups.append(server.startup_s)
+        plain = _compare(engine, server, rounds=rounds, n_tokens=n_tokens, logprobs=None)
+        explained = _compare(engine, server, rounds=rounds, n_tokens=n_tokens, logprobs=LOGPROBS)
+    return HttpFigures(
+        startup_s=median(startups),
+        rss_mb=server.rss_mb,
+        http_tps=plain[0],
+        http_added_us=plain[1],
+        http_logprobs_tps=explained[0],
+        http_logprobs_added_us=explained[1],
+    )
+
+
+def _compare(
+    engine: Engine, server: Server, *, rounds: int, n_tokens: int, logprobs: int | None
+) -> tuple[float, float]:
+    """Tokens per second over HTTP, and the microseconds that a token takes more than here."""
+    over_http, added = [], []
+    for _ in range(rounds):
+        here = local_seconds_per_token(engine, n_tokens, logprobs=logprobs)
+        there = http_seconds_per_token(engine, server, n_tokens, logprobs=logprobs)
+        over_http.append(there)
+        added.append(there - here)
+    return 1 / median(over_http), 1e6 * median(added)
+
+
+def local_seconds_per_token(engine: Engine, n_tokens: int, *, logprobs: int | None) -> float:
+    """Seconds between two tokens of one greedy stream of the engine."""
+    generator = engine.generator
+    generator.begin_stream_ex(
+        engine.tokenizer.encode(PROMPT),
+        SamplingSettings(temperature=0.0),
+        max_new_tokens=n_tokens,
+        ignore_eos=True,
+        return_top_tokens=logprobs or 0,
+    )
+    generator.stream_ex()
+    start = time.perf_counter()
+    while not generator.stream_ex().eos:
+        pass
+    return (time.perf_counter() - start) / (n_tokens - 1)
+
+
+def http_seconds_per_token(
+    engine: Engine, server: Server, n_tokens: int, *, logprobs: int | None
+) -> float:
+    """Seconds between two tokens of the same stream, read from the server."""
+    body = {
+        "model": engine.model_id,
+        "prompt": PROMPT,
+        "temperature": 0,
+        "max_tokens": n_tokens,
+        "ignore_eos": True,
+        "stream": True,
+        "logprobs": logprobs,
+    }
+    blocks = list(_answer(server, body))
+    answer = b"".join(block for _, block in blocks)
+    status, _, _ = answer.partition(b"\r\n")
+    if not status.startswith(b"HTTP/1.1 200"):
+        raise CommandError(f"the server answered {answer.decode(errors='replace')}")
+    # The server may send several events at once: those of the first block are not timed.
+    events = [(now, block.count(b"data: {")) for now, block in blocks if b"data: {" in block]
+    n_timed = n_tokens - events[0][1] if events else 0
+    # Text that is not whole yet comes with a later token.
+    if len(events) < 2 or n_timed < n_tokens // 2 or answer.count(b"data: {") < n_tokens // 2:
+        raise CommandError(
+            f"{n_tokens} tokens came in {len(events)} block(s): too few to measure, give --tokens"
+        )
+    return (events[-1][0] - events[0][0]) / n_timed
+
+
+def _answer(server: Server, body: dict[str, Any]) -> Iterator[tuple[float, bytes]]:
+    """The bytes of an answer as they come, each block with its time. No HTTP library: its work
+    would count as the server's.
+    """
+    text = json.dumps(body).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nhost: {server.host}\r\nconnection: close\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(text)}\r\n\r\n"
+    )
+    with socket.create_connection((server.host, server.port), timeout=_TIMEOUT_S) as connection:
+        connection.sendall(head.encode() + text)
+        while block := connection.recv(_READ_BYTES):
+            yield time.perf_counter(), block
+
+
+@contextmanager
+def running_server(options: list[str]) -> Iterator[Server]:
+    """`soliton serve` on a free port, in a process of its own. Raises CommandError."""
+    command = [sys.executable, "-m", "server", "serve", *options, "--port", "0"]
+    start = time.perf_counter()
+    with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            ready = process.stdout.readline()
+            startup_s = time.perf_counter() - start
+            url = re.search(r"http://([\d.]+):(\d+)", ready)
+            if url is None:
+                raise CommandError(f"`soliton serve` ended with {process.wait()}")
+            yield Server(url[1], int(url[2]), startup_s, _rss_mb(process.pid))
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def _rss_mb(pid: int) -> float:
+    """Resident memory of a process, in units of a million bytes."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    kilobytes = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert kilobytes, "Linux says how much of a process is resident"
+    return int(kilobytes[1]) * 1024 / 1e6
