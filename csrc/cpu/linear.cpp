@@ -812,9 +812,11 @@ void multiply_units(const MultiplyArgs& args) {
     constexpr int64_t kPanelSums = kRowsAtOnce * kSums<kLayout> * kLanes;
     const int64_t n_parts = args.epilogue == Epilogue::kSiluGate ? 2 : 1;
     const int64_t width = args.matrix.n_out / n_parts;  // of a row of out
-    // With few rows the weights take the time: then in one stream.
-    const bool one_by_one = args.n_rows > 1 && args.n_rows <= kFewRows;
-    const int64_t units_at_once = one_by_one ? 1 : kPanelsAtOnce / n_parts;
+    // With few rows the weights take the time. Then one panel after the other, but for a single row
+    // of codes, which takes several side by side.
+    const bool in_streams = is_quantized(kLayout) && args.n_rows == 1;
+    const int64_t units_at_once =
+        args.n_rows > kFewRows || in_streams ? kPanelsAtOnce / n_parts : 1;
     alignas(64) float sums[kPanelsAtOnce * kPanelSums];
     Group group;
     for (group.begin_row = 0; group.begin_row < args.n_rows; group.begin_row += kRowsAtOnce) {
