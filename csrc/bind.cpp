@@ -5,14 +5,20 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <iterator>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "bind_ngram.h"
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
+#include "cpu/sample.h"
 #include "layout.h"
 #include "loading.h"
+#include "philox.h"
 #include "pool.h"
 #include "tape.h"
 
@@ -59,49 +65,198 @@ uint64_t checksum(uintptr_t bytes, int64_t n_bytes) {
     return checksum_on_all_threads(at<const std::byte>(bytes), n_bytes);
 }
 
-using SampleTuple = std::tuple<int, int64_t, double, double, double, std::vector<int32_t>,
-                               std::vector<double>, std::vector<double>>;
+// What an array of numpy holds, while this lives; nothing if it is not what is wanted.
+class Array {
+  public:
+    // `format`: of one item, as the struct module writes it. size -1: any; else (size,).
+    Array(nb::handle array, char format, int64_t size, bool writable = false) {
+        const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+        if (PyObject_GetBuffer(array.ptr(), &view_, flags) != 0) {
+            PyErr_Clear();
+            view_.obj = nullptr;
+            return;
+        }
+        is_right_ = view_.format != nullptr && view_.format[0] == format &&
+                    view_.format[1] == '\0' &&
+                    (size < 0 || (view_.ndim == 1 && view_.shape[0] == size));
+    }
+    ~Array() { PyBuffer_Release(&view_); }
+    Array(const Array&) = delete;
+    Array& operator=(const Array&) = delete;
 
-SampleTuple sample(uintptr_t logits, uintptr_t work, int64_t vocab_size, double temperature,
-                   int64_t top_k, double top_p, double min_p, double u, double repetition_penalty,
-                   uintptr_t repetition_ids, int64_t n_repetition_ids, uintptr_t delta_ids,
-                   uintptr_t deltas, int64_t n_deltas, int64_t n_top) {
-    const SampleArgs args = {
-        .logits = at<const float>(logits),
-        .work = at<float>(work),
-        .vocab_size = vocab_size,
-        .temperature = temperature,
-        .top_k = top_k,
-        .top_p = top_p,
-        .min_p = min_p,
-        .u = u,
-        .repetition_penalty = static_cast<float>(repetition_penalty),
-        .repetition_ids = at<const int32_t>(repetition_ids),
-        .n_repetition_ids = n_repetition_ids,
-        .delta_ids = at<const int32_t>(delta_ids),
-        .deltas = at<const float>(deltas),
-        .n_deltas = n_deltas,
-        .n_top = n_top,
+    bool is_right() const { return is_right_; }
+    int64_t size() const { return view_.len / view_.itemsize; }
+    template <typename T>
+    T* data() const {
+        return static_cast<T*>(view_.buf);
+    }
+
+    template <typename T>
+    static std::vector<T> copy(nb::handle array, char format) {
+        std::vector<T> items;
+        if (!array.is_none()) {
+            const Array view(array, format, -1);
+            if (!view.is_right()) {
+                throw nb::value_error("an array of another type than expected");
+            }
+            items.assign(view.data<T>(), view.data<T>() + view.size());
+        }
+        return items;
+    }
+
+  private:
+    Py_buffer view_ = {};
+    bool is_right_ = false;
+};
+
+// A sampler with what its settings point to.
+class OwningSampler {
+  public:
+    struct Arrays {
+        std::vector<int32_t> bias_ids;
+        std::vector<float> bias_deltas;
+        std::vector<int32_t> dry_breakers;
+        std::vector<int32_t> stages;
+        std::vector<double> parameters;
+        std::vector<int32_t> xtc_protected;
     };
-    const size_t room = static_cast<size_t>(n_top < vocab_size ? n_top : vocab_size);
-    std::vector<int32_t> top_ids(room);
-    std::vector<double> top_logprobs(room);
-    std::vector<double> top_p_sampled(room);
+
+    OwningSampler(Arrays arrays, SampleSettings settings)
+        : arrays_(std::move(arrays)), sampler_(pointing_to(arrays_, settings)) {}
+
+    Sampler& sampler() { return sampler_; }
+
     SampleOutput out = {};
-    out.top_ids = top_ids.data();
-    out.top_logprobs_raw = top_logprobs.data();
-    out.top_p_sampled = top_p_sampled.data();
-    Status status;
+
+  private:
+    static SampleSettings pointing_to(const Arrays& arrays, SampleSettings settings) {
+        settings.bias_ids = arrays.bias_ids.data();
+        settings.bias_deltas = arrays.bias_deltas.data();
+        settings.n_biases = std::ssize(arrays.bias_ids);
+        settings.dry_breakers = arrays.dry_breakers.empty() ? nullptr : arrays.dry_breakers.data();
+        settings.stages = arrays.stages.data();
+        settings.parameters = arrays.parameters.data();
+        settings.n_stages = std::ssize(arrays.stages);
+        settings.xtc_protected =
+            arrays.xtc_protected.empty() ? nullptr : arrays.xtc_protected.data();
+        return settings;
+    }
+
+    Arrays arrays_;
+    Sampler sampler_;
+};
+
+void make_sampler(OwningSampler* at, int64_t vocab_size, nb::handle request) {
+    const auto integer = [&](const char* name) { return nb::cast<int64_t>(request.attr(name)); };
+    const auto number = [&](const char* name) { return nb::cast<double>(request.attr(name)); };
+    const auto flag = [&](const char* name) { return nb::cast<bool>(request.attr(name)); };
+    const SampleSettings settings = {
+        .vocab_size = vocab_size,
+        .greedy = flag("greedy"),
+        .want_trace = flag("want_trace"),
+        .n_top = integer("n_top"),
+        .n_prompt = integer("n_prompt"),
+        .repetition_penalty = number("repetition_penalty"),
+        .frequency_penalty = number("frequency_penalty"),
+        .presence_penalty = number("presence_penalty"),
+        .repetition_range = integer("repetition_range"),
+        .repetition_decay = integer("repetition_decay"),
+        .bias_ids = nullptr,
+        .bias_deltas = nullptr,
+        .n_biases = 0,
+        .dry_multiplier = number("dry_multiplier"),
+        .dry_base = number("dry_base"),
+        .dry_allowed_length = integer("dry_allowed_length"),
+        .dry_range = integer("dry_range"),
+        .dry_max_ngram = integer("dry_max_ngram"),
+        .dry_breakers = nullptr,
+        .stages = nullptr,
+        .parameters = nullptr,
+        .n_stages = 0,
+        .xtc_protected = nullptr,
+        .skew = number("skew"),
+    };
+    OwningSampler::Arrays arrays = {
+        .bias_ids = Array::copy<int32_t>(request.attr("bias_ids"), 'i'),
+        .bias_deltas = Array::copy<float>(request.attr("bias_deltas"), 'f'),
+        .dry_breakers = Array::copy<int32_t>(request.attr("dry_breakers"), 'i'),
+        .stages = Array::copy<int32_t>(request.attr("stages"), 'i'),
+        .parameters = Array::copy<double>(request.attr("parameters"), 'd'),
+        .xtc_protected = Array::copy<int32_t>(request.attr("xtc_protected"), 'i'),
+    };
+    new (at) OwningSampler(std::move(arrays), settings);
+}
+
+// A tuple of n objects, one made for each i.
+template <typename Make>
+nb::object tuple_of(size_t n, Make make) {
+    nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(n)));
+    for (size_t i = 0; i < n; ++i) {
+        PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), make(i));
+    }
+    return tuple;
+}
+
+// The fields of engine/sample.py's SampleResult.
+nb::object result_of(const SampleOutput& out) {
+    const size_t n_top = out.top.size();
+    nb::object fields[] = {
+        nb::steal(PyLong_FromLongLong(out.token_id)),
+        nb::steal(PyFloat_FromDouble(out.p_raw)),
+        nb::steal(PyFloat_FromDouble(out.p_sampled)),
+        nb::steal(PyFloat_FromDouble(out.logprob_raw)),
+        tuple_of(n_top, [&](size_t i) { return PyLong_FromLong(out.top[i].id); }),
+        tuple_of(n_top, [&](size_t i) { return PyFloat_FromDouble(out.top[i].logprob_raw); }),
+        tuple_of(n_top, [&](size_t i) { return PyFloat_FromDouble(out.top[i].p_sampled); }),
+        nb::steal(PyLong_FromLongLong(out.rank)),
+        nb::steal(PyFloat_FromDouble(out.entropy)),
+        nb::steal(PyFloat_FromDouble(out.margin)),
+        nb::steal(PyFloat_FromDouble(out.kept_mass)),
+        tuple_of(out.trace.size(),
+                 [&](size_t i) {
+                     const SampleTraceStep& step = out.trace[i];
+                     return nb::make_tuple(static_cast<int>(step.stage), step.n_removed,
+                                           step.removed_argmax)
+                         .release()
+                         .ptr();
+                 }),
+    };
+    return tuple_of(std::size(fields), [&](size_t i) { return fields[i].release().ptr(); });
+}
+
+nb::object sample(OwningSampler& self, nb::handle logits, nb::handle work, double u, double u_xtc,
+                  nb::handle context, nb::handle mask, nb::handle banned_ids, double mirostat_mu) {
+    const int64_t vocab_size = self.sampler().settings().vocab_size;
+    const Array logits_view(logits, 'f', vocab_size);
+    const Array work_view(work, 'f', vocab_size, true);
+    const Array context_view(context, 'i', -1);
+    const Array banned_view(banned_ids, 'i', -1);
+    std::optional<Array> mask_view;
+    if (!mask.is_none()) {
+        mask_view.emplace(mask, 'i', (vocab_size + kMaskBits - 1) / kMaskBits);
+    }
+    if (!logits_view.is_right() || !work_view.is_right() || !context_view.is_right() ||
+        !banned_view.is_right() || (mask_view && !mask_view->is_right())) {
+        return nb::none();
+    }
+    const SampleArgs args = {
+        .logits = logits_view.data<const float>(),
+        .work = work_view.data<float>(),
+        .u = u,
+        .u_xtc = u_xtc,
+        .context = context_view.data<const int32_t>(),
+        .n_context = context_view.size(),
+        .mask = mask_view ? mask_view->data<const int32_t>() : nullptr,
+        .banned_ids = banned_view.data<const int32_t>(),
+        .n_banned = banned_view.size(),
+        .mirostat_mu = mirostat_mu,
+    };
+    bool is_drawn;
     {
         const nb::gil_scoped_release unlocked;
-        status = soliton::sample(args, out);
+        is_drawn = self.sampler().sample(args, self.out);
     }
-    const size_t n_written = static_cast<size_t>(out.n_top);
-    top_ids.resize(n_written);
-    top_logprobs.resize(n_written);
-    top_p_sampled.resize(n_written);
-    return {status,          out.token_id, out.p_raw,    out.p_sampled,
-            out.logprob_raw, top_ids,      top_logprobs, top_p_sampled};
+    return is_drawn ? result_of(self.out) : nb::none();
 }
 
 Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout) {
@@ -226,15 +381,18 @@ NB_MODULE(_native, module) {
     namespace bindings = soliton::bindings;
     using namespace nb::literals;
 
-    module.attr("OK") = static_cast<int>(soliton::kOk);
-    module.attr("BAD_LOGITS") = static_cast<int>(soliton::kBadLogits);
-    module.attr("BAD_ADJUSTED") = static_cast<int>(soliton::kBadAdjusted);
-    module.attr("BAD_ID") = static_cast<int>(soliton::kBadId);
+    // What is alive when the process ends is no leak: a request that was never finished.
+    nb::set_leak_warnings(false);
     module.def("isa", [] { return soliton::cpu_kernels().isa; });
     module.def("supported_isas", &bindings::supported_isas);
     module.def("select_isa", &soliton::select_isa);
     module.def("address", &bindings::address);
-    module.def("sample", &bindings::sample);
+    module.def("uniform", &soliton::uniform, "seed"_a, "position"_a, nb::kw_only(), "purpose"_a = 0,
+               "attempt"_a = 0);
+    nb::class_<bindings::OwningSampler>(module, "Sampler")
+        .def("__init__", &bindings::make_sampler)
+        .def("sample", &bindings::sample, "logits"_a, "work"_a, "u"_a, "u_xtc"_a, "context"_a,
+             "mask"_a.none(), "banned_ids"_a, "mirostat_mu"_a);
 
     module.def("set_threads", &soliton::set_threads, "count"_a,
                "processors"_a = std::vector<int>());
@@ -284,4 +442,6 @@ NB_MODULE(_native, module) {
         .def("profile", &bindings::profile_tape, "state"_a)
         .def("names", &bindings::tape_names)
         .def("__len__", &soliton::Tape::size);
+
+    bindings::bind_ngram_index(module);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -16,25 +15,6 @@ namespace {
 // Work is taken in pieces so small that the threads end together, and the last one too.
 constexpr int64_t kPiecesPerThread = 16;
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
-
-// Calls body(i) for each chunk i = 0..n - 1, on all threads.
-template <typename Body>
-class Chunks final : public Work {
-  public:
-    Chunks(int64_t n, Body body) : n_(n), body_(body) {}
-
-    void take_part(Worker& worker) const override { worker.share(n_, body_); }
-
-  private:
-    const int64_t n_;
-    const Body body_;  // refers to the caller's memory: called in chunks alone
-};
-
-template <typename Body>
-void run(int64_t n, Body body) {
-    const int64_t no_abort = 0;
-    run_on_all_threads(std::make_shared<Chunks<Body>>(n, body), &no_abort, 0);
-}
 
 // Each step maps the old state one to one for a given word, and words one to one for a given state.
 uint64_t mixed(uint64_t state, uint64_t word) {
@@ -70,7 +50,7 @@ WeightIndex pack_on_all_threads(const PackArgs& args) {
     std::mutex mutex;
     int64_t bad_piece = n_pieces;
     WeightIndex first_bad = {-1, -1};
-    run(n_pieces, [&](int64_t i) {
+    chunks_on_all_threads(n_pieces, [&](int64_t i) {
         PackArgs piece = args;
         piece.begin_panel = args.begin_panel + n_panels * i / n_pieces;
         piece.end_panel = args.begin_panel + n_panels * (i + 1) / n_pieces;
@@ -89,7 +69,7 @@ WeightIndex pack_on_all_threads(const PackArgs& args) {
 uint64_t checksum_on_all_threads(const std::byte* bytes, int64_t n_bytes) {
     const int64_t n_pieces = (n_bytes + kPieceBytes - 1) / kPieceBytes;
     std::vector<uint64_t> pieces(static_cast<size_t>(n_pieces));
-    run(n_pieces, [&](int64_t i) {
+    chunks_on_all_threads(n_pieces, [&](int64_t i) {
         const int64_t begin = i * kPieceBytes;
         pieces[static_cast<size_t>(i)] =
             checksum(bytes + begin, std::min(kPieceBytes, n_bytes - begin));

@@ -120,40 +120,81 @@ int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_
 
 // ---- Ops that are called directly. ----
 
-struct SampleArgs {
-    const float* logits;  // (V,), left as they are
-    float* work;          // (V,), receives the adjusted logits when there is an adjustment
+// The codes of engine/sample.py's Stage: adjustments of the logits, which only a trace names, then
+// stages with their parameters.
+enum class SampleStage : int32_t {
+    kPenalties = 1,
+    kBias = 2,
+    kDry = 3,
+    kMask = 4,
+    kBanned = 5,
+
+    kSmoothing = 16,           // factor
+    kTemperature = 17,         // temperature
+    kTopNSigma = 18,           // n
+    kTopK = 19,                // k
+    kTopP = 20,                // p
+    kTopA = 21,                // a
+    kMinP = 22,                // share of the largest
+    kTfs = 23,                 // z
+    kTypical = 24,             // mass
+    kMirostat = 25,            // none: SampleArgs::mirostat_mu
+    kDynamicTemperature = 26,  // lowest, highest, exponent
+    kXtc = 27,                 // probability, threshold
+};
+
+inline constexpr int kStageParameters = 3;
+
+// What all tokens of a request have in common. The twin in engine/sample_adjust_ref.py and
+// engine/sample_stages_ref.py says what the numbers mean. Sets of tokens are bits in int32 words,
+// (V / 32, rounded up), the lowest bit first.
+struct SampleSettings {
     int64_t vocab_size;
-    double temperature;  // 0 = greedy
-    int64_t top_k;       // 0 = off
-    double top_p;        // 1 = off
-    double min_p;        // 0 = off
-    double u;            // uniform in [0, 1)
-    float repetition_penalty;
-    const int32_t* repetition_ids;  // (n_repetition_ids,), unique
-    int64_t n_repetition_ids;
-    const int32_t* delta_ids;  // (n_deltas,), unique
-    const float* deltas;       // (n_deltas,)
-    int64_t n_deltas;
+    bool greedy;
+    bool want_trace;
     int64_t n_top;
+    int64_t n_prompt;  // of the context; the rest is the completion
+
+    double repetition_penalty;  // 1 = off
+    double frequency_penalty;   // 0 = off
+    double presence_penalty;    // 0 = off
+    int64_t repetition_range;   // -1 = all
+    int64_t repetition_decay;
+    const int32_t* bias_ids;   // (n_biases,), unique
+    const float* bias_deltas;  // (n_biases,)
+    int64_t n_biases;
+    double dry_multiplier;  // 0 = off
+    double dry_base;
+    int64_t dry_allowed_length;
+    int64_t dry_range;  // 0 = all
+    int64_t dry_max_ngram;
+    const int32_t* dry_breakers;  // a set, or null
+
+    const int32_t* stages;     // (n_stages,), codes of SampleStage
+    const double* parameters;  // (n_stages, kStageParameters)
+    int64_t n_stages;
+    const int32_t* xtc_protected;  // a set, or null
+    double skew;
 };
 
-struct SampleOutput {
-    int64_t token_id;  // with kBadId: the id that is none
-    double p_raw;
-    double p_sampled;
-    double logprob_raw;
-    int64_t n_top;             // how many of the following were written
-    int32_t* top_ids;          // (n_top,) by raw logit, descending
-    double* top_logprobs_raw;  // (n_top,)
-    double* top_p_sampled;     // (n_top,)
+// One token's.
+struct SampleArgs {
+    const float* logits;     // (V,), left as they are
+    float* work;             // (V,), receives the adjusted logits when there is an adjustment
+    double u;                // uniform in [0, 1)
+    double u_xtc;            // the same
+    const int32_t* context;  // (n_context,)
+    int64_t n_context;
+    const int32_t* mask;        // a set, or null: all tokens are allowed
+    const int32_t* banned_ids;  // (n_banned,)
+    int64_t n_banned;
+    double mirostat_mu;
 };
 
-enum Status : int {
-    kOk = 0,
-    kBadLogits = 1,    // NaN or +inf in the logits, or none is finite
-    kBadAdjusted = 2,  // the same after penalties and biases
-    kBadId = 3,        // an id of a penalty or bias outside the vocabulary
+struct SampleTraceStep {
+    SampleStage stage;
+    int64_t n_removed;
+    bool removed_argmax;
 };
 
 }  // namespace soliton

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 namespace soliton {
@@ -87,5 +88,36 @@ int threads();
 // cannot be started.
 bool run_on_all_threads(std::shared_ptr<const Work> work, const int64_t* abort,
                         size_t scratch_bytes);
+
+template <typename Body>
+class Chunks final : public Work {
+  public:
+    Chunks(int64_t n, Body body) : n_(n), body_(body) {}
+
+    void take_part(Worker& worker) const override { worker.share(n_, body_); }
+
+  private:
+    const int64_t n_;
+    const Body body_;  // refers to the caller's memory: called in chunks alone
+};
+
+// Calls body(i) once for each chunk i = 0..n - 1, on all threads. Throws as run_on_all_threads
+// does.
+template <typename Body>
+void chunks_on_all_threads(int64_t n, Body body) {
+    const int64_t no_abort = 0;
+    run_on_all_threads(std::make_shared<Chunks<Body>>(n, body), &no_abort, 0);
+}
+
+// The same; false, with nothing called, where that throws.
+template <typename Body>
+bool try_chunks_on_all_threads(int64_t n, Body body) {
+    try {
+        chunks_on_all_threads(n, body);
+    } catch (const std::runtime_error&) {
+        return false;
+    }
+    return true;
+}
 
 }  // namespace soliton

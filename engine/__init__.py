@@ -16,20 +16,27 @@ from .errors import (
     EngineError,
     InvalidInputError,
     ModelLoadError,
+    NoTokenError,
     NumericsError,
     TemplateError,
 )
 from .generator import StreamingGenerator
+from .grammar import ConstraintSpec
+from .prefix import Reuse
 from .result import Prefill, StreamResult, TokenRecord, TopToken
-from .sampling import SamplingSettings
+from .sample import SampleResult, TraceStep
+from .sampling_settings import SamplingSettings
+from .speculation import OWN_DRAFT
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
 
 __all__ = [
     "DEFAULT_MODEL",
+    "OWN_DRAFT",
     "ROLES",
     "AbortFlag",
     "ChatTemplate",
+    "ConstraintSpec",
     "ContextLengthError",
     "Engine",
     "EngineError",
@@ -37,8 +44,11 @@ __all__ = [
     "ModelConfig",
     "ModelDescription",
     "ModelLoadError",
+    "NoTokenError",
     "NumericsError",
     "Prefill",
+    "Reuse",
+    "SampleResult",
     "SamplingSettings",
     "StreamResult",
     "StreamingGenerator",
@@ -46,5 +56,6 @@ __all__ = [
     "TokenRecord",
     "Tokenizer",
     "TopToken",
+    "TraceStep",
     "describe",
 ]

@@ -4,11 +4,7 @@ Use `ops.Ops`.
 
 from collections.abc import Sequence
 from enum import Enum
-
-OK: int
-BAD_LOGITS: int
-BAD_ADJUSTED: int
-BAD_ID: int
+from typing import Any
 
 LAYOUT_VERSION: int
 """Changes with what panels hold for the same weights."""
@@ -25,24 +21,34 @@ def select_isa(isa: str, /) -> bool:
 def address(array: object, /) -> int:
     """Where the memory of an array of numpy begins, whatever its strides."""
 
-def sample(
-    logits: int,
-    work: int,
-    vocab_size: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    u: float,
-    repetition_penalty: float,
-    repetition_ids: int,
-    n_repetition_ids: int,
-    delta_ids: int,
-    deltas: int,
-    n_deltas: int,
-    n_top: int,
-    /,
-) -> tuple[int, int, float, float, float, list[int], list[float], list[float]]: ...
+def uniform(seed: int, position: int, *, purpose: int = 0, attempt: int = 0) -> float:
+    """What `random_numbers.uniform` says; `seed` and `position` of 64 bits, the others of 32."""
+
+class Sampler:
+    """What all tokens of a request have in common, and memory for them; one call at a time."""
+
+    def __init__(self, vocab_size: int, request: object, /) -> None:
+        """`request`: a `sample.SampleRequest`, whose arrays are copied; those of `sample` are not
+        looked at.
+        """
+
+    def sample(
+        self,
+        logits: object,
+        work: object,
+        u: float,
+        u_xtc: float,
+        context: object,
+        mask: object | None,
+        banned_ids: object,
+        mirostat_mu: float,
+    ) -> tuple[Any, ...] | None:
+        """The fields of a `sample.SampleResult`, its trace as (code, n_removed, removed_argmax).
+
+        None for an array of another type, size or layout than that says, and where the reference
+        raises. The GIL is released.
+        """
+
 def set_threads(count: int, processors: Sequence[int] = ()) -> None:
     """Tapes run on so many threads from their next run on, the caller's included.
 
@@ -163,4 +169,17 @@ class Tape:
         """Runs; the nanoseconds of each op."""
 
     def names(self) -> list[str]: ...
+    def __len__(self) -> int: ...
+
+class NgramIndex:
+    """What `ngram_ref.NgramIndex` says."""
+
+    def __init__(self, recent_bytes: int) -> None: ...
+    def begin(self, tokens: Sequence[int], /) -> None: ...
+    def append(self, token: int, /) -> None: ...
+    def rollback(self, size: int, /) -> None: ...
+    def find(self, n: int, /) -> tuple[int, tuple[int, ...]]: ...
+    def keep(self, n_prompt: int, /) -> None: ...
+    def recent_size(self) -> int: ...
+    def recent_bytes(self) -> int: ...
     def __len__(self) -> int: ...

@@ -7,7 +7,7 @@ computed: `model.py` writes K/V at positions `length` and up, then appends the i
 from collections.abc import Sequence
 
 from .config import ModelConfig
-from .ops import HeadRows, Ops
+from .ops import Bytes, HeadRows, Ops
 
 
 class KVCache:
@@ -18,6 +18,7 @@ class KVCache:
         k, v = (ops.head_rows(config.n_layers, shape) for _ in range(2))
         self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(zip(k, v, strict=True))
         """Per layer K and V, each (n_kv_heads, max_seq_len, head_dim)."""
+        self.positions = ops.positions(k, v)
         self.max_seq_len = max_seq_len
         self.token_ids: list[int] = []
 
@@ -31,10 +32,25 @@ class KVCache:
         self.check_room(len(token_ids))
         self.token_ids.extend(token_ids)
 
-    def rewind(self, length: int) -> None:
+    def append_copied(self, token_ids: Sequence[int], copied: Bytes, *, n_copied: int) -> None:
+        """Appends `token_ids` with K/V out of a copy: its first ones, of `n_copied` positions.
+
+        The current length is a multiple of `positions.unit`.
+        """
+        self.check_room(len(token_ids))
+        start = self.length
+        # The ids come last: whatever fails before, the cache holds nothing wrong.
+        self.positions.copy_in(start, start + len(token_ids), copied, n_copied=n_copied)
+        self.append(token_ids)
+
+    def mark(self) -> int:
+        """What `rollback` takes to come back to this moment: the length."""
+        return self.length
+
+    def rollback(self, length: int) -> None:
         """Forgets all positions from `length` on."""
         if not 0 <= length <= self.length:
-            raise ValueError(f"rewind to {length}: the cache holds positions 0 to {self.length}")
+            raise ValueError(f"rollback to {length}: the cache holds positions 0 to {self.length}")
         del self.token_ids[length:]
 
     def common_prefix(self, token_ids: Sequence[int]) -> int:

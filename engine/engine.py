@@ -15,6 +15,8 @@ from .cache import KVCache
 from .chat import encode_chat
 from .checkpoint import StoredTensor, read_checkpoint
 from .config import ModelConfig
+from .constrain import ConstraintCompiler
+from .draft import Speculator
 from .errors import ModelLoadError, TemplateError
 from .families import model_config
 from .generation_config import read_generation_config
@@ -23,7 +25,9 @@ from .layout import kv_bytes_per_token
 from .memory import check_weights_fit, context_length
 from .model import Model
 from .ops import Ops, open_ops
-from .sampling import SamplingSettings
+from .prefix import PrefixCache
+from .sampling_settings import SamplingSettings
+from .speculation import draft_source, open_speculator
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
 from .weights import check_tensors, load_weights, matrix_dtypes, weight_bytes
@@ -44,6 +48,7 @@ class Engine:
     template: ChatTemplate | None
     model: Model
     generator: StreamingGenerator
+    speculator: Speculator | None  # its counts of what drafts have brought
     max_seq_len: int
     default_settings: SamplingSettings  # of generation_config.json; neutral where it is silent
     eos_token_ids: tuple[int, ...]
@@ -63,6 +68,10 @@ class Engine:
         n_threads: int | None = None,
         require_native: bool = False,
         panel_cache: Path | None = None,
+        speculate: str = "off",
+        draft_model: Path | None = None,
+        prefix_bytes: int = 0,
+        prefix_directory: Path | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> "Engine":
         """Loads a Hugging Face directory of the Llama family.
@@ -75,7 +84,11 @@ class Engine:
         fits into memory. `n_threads`: of the CPU, for the whole process; None: all cores.
         `require_native`: refuse to compute on the CPU with torch. `panel_cache`: a directory where
         the packed weights of larger models are kept for the next start; None: nowhere, for a
-        library writes only where it is told to. `on_progress` gets (bytes read, bytes in all).
+        library writes only where it is told to. `speculate`: "off", "ngram" (what a text repeats of
+        itself and of recent answers) or "draft" (and a draft model beside it, `draft_model` or the
+        model's own). `prefix_bytes`: what copies of keys and values of past sequences may take in
+        memory; what is put out goes to `prefix_directory`. `on_progress` gets (bytes read, bytes in
+        all).
 
         Raises ModelLoadError with one line that names file, tensor or key, and reason.
         """
@@ -85,6 +98,7 @@ class Engine:
         generation = read_generation_config(path, config.vocab_size)
         tokenizer = Tokenizer.load(path, config.vocab_size)
         template = ChatTemplate.load(path)
+        draft = draft_source(speculate, draft_model, path, config, tokenizer)
         tensors = check_tensors(read_checkpoint(path), config)
         ops = open_ops(
             device=device,
@@ -103,11 +117,18 @@ class Engine:
         length = context_length(
             config,
             max_seq_len,
-            bytes_per_token=kv_bytes_per_token(config, ops.kv_format),
+            bytes_per_token=sum(
+                kv_bytes_per_token(each, ops.kv_format)
+                for each in (config, *([draft.config] if draft else []))
+            ),
             available=ops.available_bytes(),
         )
         model = Model(weights, config, ops, max_seq_len=length)
         cache = KVCache(config, ops, max_seq_len=length)
+        speculator = open_speculator(speculate, draft, model, cache)
+        prefix = PrefixCache(
+            cache, byte_budget=prefix_bytes, directory=prefix_directory, fingerprint=fingerprint
+        )
         eos_token_ids = generation.eos_token_ids or config.eos_token_ids or tokenizer.eos_token_ids
         return cls(
             model_id=_model_id(path),
@@ -115,7 +136,15 @@ class Engine:
             tokenizer=tokenizer,
             template=template,
             model=model,
-            generator=StreamingGenerator(model, cache, tokenizer, eos_token_ids=eos_token_ids),
+            generator=StreamingGenerator(
+                model,
+                prefix,
+                tokenizer,
+                eos_token_ids=eos_token_ids,
+                speculator=speculator,
+                constraints=ConstraintCompiler(tokenizer, config.vocab_size, eos_token_ids),
+            ),
+            speculator=speculator,
             max_seq_len=length,
             default_settings=generation.settings,
             eos_token_ids=eos_token_ids,

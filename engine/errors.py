@@ -3,7 +3,8 @@
 EngineError
  ├─ ModelLoadError          a model directory cannot be used
  ├─ InvalidInputError       a prompt or a setting is wrong (also a ValueError)
- │   └─ ContextLengthError  the prompt does not fit the context
+ │   ├─ ContextLengthError  the prompt does not fit the context
+ │   └─ NoTokenError        bans and constraints leave no token to choose
  ├─ TemplateError           the chat template is missing, fails, or writes too much
  └─ NumericsError           the model produced NaN or infinite logits
 
@@ -46,3 +47,7 @@ class TemplateError(EngineError):
 
 class NumericsError(EngineError):
     """The logits of a step hold NaN or infinity; the message says at which position."""
+
+
+class NoTokenError(InvalidInputError):
+    """Allowed and banned tokens, biases or a constraint leave no token to choose."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .errors import InvalidInputError, ModelLoadError
 from .json_file import JsonObject
-from .sampling import SamplingSettings
+from .sampling_settings import SamplingSettings
 
 GENERATION_FILE = "generation_config.json"
 

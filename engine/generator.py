@@ -1,27 +1,36 @@
-"""The streaming generator: prefill once, then one token per call.
+"""The streaming generator: prefill once, then the tokens of one pass per call.
 
-Owns the running stream: its sampler, its text, what is held and why it ends. Knows token ids and
-text; knows no HTTP, no thread and no socket. One stream at a time: beginning a stream ends the one
-before, whose keys and values stay in the cache for the next prompt that begins alike.
+Owns the beginning of a stream: what is checked, what is reused and what is prefilled, and that
+nothing of one stream reaches the next. Knows token ids and text; knows no HTTP, no thread and no
+socket. One stream at a time: beginning a stream ends the one before, whose keys and values stay in
+the cache for the next prompt that begins alike.
 """
 
-import math
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from operator import index
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from .abort import AbortFlag
 from .cache import KVCache
-from .errors import ContextLengthError, InvalidInputError, NumericsError
+from .completion import Completion, Vocabulary
+from .constrain import Constraint, ConstraintCompiler
+from .decoding import Decoding, Guide
+from .draft import Speculator
+from .errors import ContextLengthError, InvalidInputError
+from .grammar import ConstraintSpec
+from .guidance import check_scale
+from .healing import Healing, PrefixIndex
 from .model import Model
-from .result import Prefill, StreamResult, TokenRecord, TopToken
+from .prefix import PrefixCache, Reuse
+from .result import Prefill, StreamResult
 from .sample import SampleResult
-from .sampling import Sampler, SamplingSettings
-from .text import TextStream
+from .sampler_vocabulary import SamplerVocabulary
+from .sampling import Sampler
+from .sampling_settings import SamplingSettings
+from .sequence import CachedSequence
+from .stream_options import StreamOptions, check_token_ids, strings_of
 
 
 @runtime_checkable
@@ -34,79 +43,45 @@ class IdArray(Protocol):
     def tolist(self) -> Any: ...
 
 
-class Vocabulary(Protocol):
-    """What the generator asks of a tokenizer."""
-
-    def token_bytes(self, token_id: int) -> bytes: ...
-
-    def is_special(self, token_id: int) -> bool: ...
-
-
-@dataclass(slots=True)
-class _Held:
-    """A sampled token that waits for its text to become safe."""
-
-    record: TokenRecord
-    logits: npt.NDArray[np.float32] | None
-
-
-class _Stream:
-    """The state of one completion."""
-
-    def __init__(
-        self,
-        sampler: Sampler,
-        text: TextStream,
-        *,
-        last_token_id: int,
-        budget: int,
-        stop_token_ids: frozenset[int],
-        abort: AbortFlag | None,
-        return_probabilities: bool,
-        return_logits: bool,
-        decode_special_tokens: bool,
-    ) -> None:
-        self.sampler = sampler
-        self.text = text
-        self.last_token_id = last_token_id
-        self.budget = budget
-        self.stop_token_ids = stop_token_ids
-        self.abort = abort
-        self.return_probabilities = return_probabilities
-        self.return_logits = return_logits
-        self.decode_special_tokens = decode_special_tokens
-        self.held: deque[_Held] = deque()
-        self.n_tokens = 0
-        self.ended = False
-
-    @property
-    def aborted(self) -> bool:
-        return self.abort is not None and self.abort.is_set()
-
-
 class StreamingGenerator:
-    """Generates one completion at a time, token by token; not thread-safe by design.
+    """Generates one completion at a time; not thread-safe by design.
 
-    Between calls the cache holds every token of the sequence but the last, which the next call
-    forwards. Rows of equal tokens are reused by the next stream.
+    Between calls the cache holds every token of the sequence but the last, and what a draft may
+    still confirm. Rows of equal tokens are reused by the next stream.
     """
 
     def __init__(
-        self, model: Model, cache: KVCache, vocabulary: Vocabulary, *, eos_token_ids: Sequence[int]
+        self,
+        model: Model,
+        prefix: PrefixCache,
+        vocabulary: Vocabulary,
+        *,
+        eos_token_ids: Sequence[int],
+        speculator: Speculator | None = None,
+        constraints: ConstraintCompiler | None = None,
     ) -> None:
+        """`prefix` holds the cache of the one active sequence. `speculator`: used by every stream
+        that does not decline. `constraints` None: a stream cannot be constrained.
+        """
         self._model = model
-        self._cache = cache
+        self._prefix = prefix
         self._vocabulary = vocabulary
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._sampler_work = np.empty(model.config.vocab_size, dtype=np.float32)
-        self._stream: _Stream | None = None
+        self._speculator = speculator
+        self._constraints = constraints
+        vocab_size = model.config.vocab_size
+        self._sampler_vocabulary = SamplerVocabulary(vocabulary, vocab_size)
+        self._prefix_index = PrefixIndex(vocabulary, vocab_size)
+        self._sampler_work = np.empty(vocab_size, dtype=np.float32)
+        self._negative: PrefixCache | None = None  # of negative prompts, made for the first one
+        self._completion: Completion | None = None
         self.n_prompt_tokens = 0
         self.n_cached_tokens = 0
 
     @property
     def n_completion_tokens(self) -> int:
         """Tokens sampled so far in this stream, a stop token included."""
-        return self._stream.n_tokens if self._stream else 0
+        return self._completion.n_tokens if self._completion else 0
 
     def begin_stream_ex(
         self,
@@ -114,258 +89,232 @@ class StreamingGenerator:
         settings: SamplingSettings | None = None,
         *,
         max_new_tokens: int | None = None,
+        min_new_tokens: int = 0,
         stop: Sequence[str] = (),
         stop_token_ids: Sequence[int] | None = None,
         ignore_eos: bool = False,
+        banned_strings: Sequence[str] = (),
+        token_healing: bool = False,
+        constraint: ConstraintSpec | None = None,
+        negative_ids: Sequence[int] | IdArray | None = None,
+        cfg_scale: float = 1.0,
+        speculate: bool = True,
+        prediction: Sequence[int] = (),
+        isolation_key: str = "",
+        max_tokens_per_call: int | None = None,
         return_probabilities: bool = False,
         return_top_tokens: int = 0,
         return_logits: bool = False,
+        return_trace: bool = False,
         decode_special_tokens: bool = False,
+        on_token: Callable[[SampleResult], int | None] | None = None,
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Prefill:
         """Prefill all of the prompt but its last token and make ready to stream.
 
-        `input_ids`: n ids, or an array (n,) or (1, n), 1 <= n < max_seq_len. `max_new_tokens` None:
-        up to the end of the context. `stop` strings end the text before them. `stop_token_ids`
-        None: the model's own; `ignore_eos` removes the model's own. `abort` is looked at in prefill
-        and before every token. `on_progress(done, total)` is called per prefilled chunk; `total`
-        counts the prompt tokens that were not cached.
+        `input_ids`: n ids, or an array (n,) or (1, n), 1 <= n < max_seq_len.
+        `max_new_tokens` None: up to the end of the context. Before `min_new_tokens` no stop token
+        is drawn. `stop` strings end the text before them; `stop_token_ids` None: the model's own;
+        `ignore_eos` removes the model's own. `banned_strings`, in any case of letters, never show:
+        the text is taken back to before them and goes on in another way. `token_healing`: the last
+        token of the prompt may become a longer one that begins with its bytes. `constraint`: what
+        the text must be. `negative_ids` and `cfg_scale`: guidance away from another prompt; the raw
+        probabilities are then those of the mix. `speculate`: whether drafts may be tried;
+        `prediction`: ids of the text that is likely to come. `isolation_key`: kept keys and values
+        are shared among equal keys alone, and drafts are made of texts without a key.
+        `max_tokens_per_call` None: all that a pass yields. `on_token` sees each token drawn and may
+        return another id. `abort` is looked at in prefill and before every token.
+        `on_progress(done, total)` is called per prefilled chunk; `total` counts the prompt tokens
+        that were not cached.
 
         Raises InvalidInputError (and its subclass ContextLengthError) before any work.
         """
-        self._stream = None
-        token_ids = self._checked_prompt(input_ids)
-        self._check_options(max_new_tokens, stop, stop_token_ids, return_top_tokens)
+        self._end_stream()
+        options = StreamOptions(
+            max_new_tokens=max_new_tokens,
+            min_new_tokens=min_new_tokens,
+            stop=strings_of("stop", stop),
+            stop_token_ids=None if stop_token_ids is None else tuple(stop_token_ids),
+            ignore_eos=ignore_eos,
+            banned_strings=strings_of("banned_strings", banned_strings),
+            max_tokens_per_call=max_tokens_per_call,
+            return_probabilities=return_probabilities,
+            return_top_tokens=return_top_tokens,
+            return_logits=return_logits,
+            return_trace=return_trace,
+            decode_special_tokens=decode_special_tokens,
+            on_token=on_token,
+            abort=abort,
+        )
+        vocab_size = self._model.config.vocab_size
+        options.check(vocab_size)
+        check_token_ids("prediction", prediction, vocab_size)
+        prompt = self._checked_prompt(input_ids, "prompt")
+        negative = self._checked_negative(negative_ids, cfg_scale)
+        room = self._model.max_seq_len - max(len(prompt), len(negative))
+        running_constraint = self._compiled(constraint)
+        healing = self._healing(prompt) if token_healing else None
+        token_ids = prompt[:-1] if healing else prompt
         sampler = Sampler(
             settings or SamplingSettings(),
             prompt_ids=token_ids,
+            vocabulary=self._sampler_vocabulary,
             work=self._sampler_work,
             n_top=return_top_tokens,
+            trace=return_trace,
         )
-        room = self._model.max_seq_len - len(token_ids)
-        stream = _Stream(
+        speculator = self._speculator if speculate else None
+        if speculator is not None:
+            speculator.begin(token_ids, prediction=prediction, abort=abort)
+        reuse = self._prefill(self._prefix, token_ids, isolation_key, abort, on_progress)
+        guide = None
+        if negative:
+            guide = self._guide(negative, cfg_scale, isolation_key, abort)
+        self._completion = Completion(
+            Decoding(
+                CachedSequence(self._model, self._prefix.cache, token_ids),
+                guide=guide,
+                speculator=speculator,
+                is_shared=not isolation_key,
+            ),
             sampler,
-            TextStream(stop),
-            last_token_id=token_ids[-1],
+            self._vocabulary,
+            options,
             budget=room if max_new_tokens is None else min(max_new_tokens, room),
-            stop_token_ids=self._stop_set(stop_token_ids, ignore_eos),
-            abort=abort,
-            return_probabilities=return_probabilities,
-            return_logits=return_logits,
-            decode_special_tokens=decode_special_tokens,
+            stop_token_ids=self._stop_set(options, constrained=constraint is not None),
+            constraint=running_constraint,
+            healing=healing,
         )
-        self.n_prompt_tokens = len(token_ids)
-        self.n_cached_tokens = self._prefill(token_ids, abort, on_progress)
-        self._stream = stream
-        return Prefill(self.n_prompt_tokens, self.n_cached_tokens, stream.aborted, sampler.seed)
+        self.n_prompt_tokens = len(prompt)
+        self.n_cached_tokens = reuse.n_reused
+        return Prefill(
+            self.n_prompt_tokens, reuse.n_reused, self._completion.aborted, sampler.seed, reuse
+        )
 
-    def stream_ex(self) -> StreamResult:
-        """Generate one token and return what has become safe to show.
+    def stream_ex(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
+        """Generate the tokens of one pass and return what has become safe to show.
 
-        Raises NumericsError when the model's logits are not numbers; the stream has then ended.
+        `ban_tokens` are not drawn in this call. Raises NumericsError when the model's logits are
+        not numbers, and what a hook raises; the stream has then ended.
         """
-        stream = self._stream
-        if stream is None or stream.ended:
+        completion = self._completion
+        if completion is None or completion.ended:
             raise InvalidInputError("no stream is running: call begin_stream_ex first")
-        if stream.aborted:
-            return self._finish(stream, "aborted")
-        if stream.n_tokens >= stream.budget:
-            return self._finish(stream, "length")
+        if ban_tokens:
+            check_token_ids("ban_tokens", ban_tokens, self._model.config.vocab_size)
         try:
-            held = self._next_token(stream)
+            return completion.advance(ban_tokens)
         except BaseException:
-            # What the failed step left in the cache is not known; nothing may be reused from it.
-            stream.ended = True
-            self._cache.clear()
+            # What the failed step left in the caches is not known; nothing may be reused from it.
+            completion.ended = True
+            self._clear()
             raise
-        token_id = held.record.token_id
-        if token_id in stream.stop_token_ids:
-            return self._finish(stream, "stop_token", stop_token=held)
-        stream.held.append(held)
-        if stream.text.stop_match is not None:
-            return self._finish(stream, "stop_string")
-        if stream.n_tokens >= stream.budget:
-            return self._finish(stream, "length")
-        chunk = stream.text.release()
-        return _result(stream, chunk, _take_released(stream))
 
-    def _checked_prompt(self, input_ids: Sequence[int] | IdArray) -> list[int]:
+    def close(self) -> None:
+        """End the running stream, and write what was computed to where the next process looks."""
+        self._end_stream()
+        self._prefix.flush()
+
+    def _checked_prompt(self, input_ids: Sequence[int] | IdArray, param: str) -> list[int]:
         if isinstance(input_ids, IdArray):
             shape = tuple(input_ids.shape)
             if len(shape) != 1 and (len(shape) != 2 or shape[0] != 1):
                 raise InvalidInputError(
-                    f"the prompt must have shape (n,) or (1, n), not {shape}", param="prompt"
+                    f"the {param} must have shape (n,) or (1, n), not {shape}", param=param
                 )
             values = input_ids.tolist()
-            token_ids: list[int] = values[0] if len(shape) == 2 else values
+            values = values[0] if len(shape) == 2 else values
         else:
-            token_ids = list(input_ids)
+            values = input_ids
+        try:
+            token_ids = [index(token_id) for token_id in values]
+        except TypeError as error:
+            raise InvalidInputError(
+                f"the {param} must hold token ids: {error}", param=param
+            ) from None
         if not token_ids:
             raise InvalidInputError(
-                "the prompt is empty: it needs at least one token", param="prompt"
+                f"the {param} is empty: it needs at least one token", param=param
             )
-        vocab_size = self._model.config.vocab_size
-        if min(token_ids) < 0 or max(token_ids) >= vocab_size:
-            wrong = next(id_ for id_ in token_ids if not 0 <= id_ < vocab_size)
-            raise InvalidInputError(
-                f"the prompt holds token {wrong}; the vocabulary has ids 0 to {vocab_size - 1}",
-                param="prompt",
-            )
+        check_token_ids(param, token_ids, self._model.config.vocab_size)
         if len(token_ids) >= self._model.max_seq_len:
-            raise ContextLengthError(len(token_ids), self._model.max_seq_len)
+            raise ContextLengthError(len(token_ids), self._model.max_seq_len, param=param)
         return token_ids
 
-    def _check_options(
-        self,
-        max_new_tokens: int | None,
-        stop: Sequence[str],
-        stop_token_ids: Sequence[int] | None,
-        return_top_tokens: int,
-    ) -> None:
-        vocab_size = self._model.config.vocab_size
-        if max_new_tokens is not None and max_new_tokens < 0:
-            raise InvalidInputError(
-                f"max_new_tokens must be 0 or more, not {max_new_tokens}", param="max_tokens"
-            )
-        if isinstance(stop, str) or "" in stop:
-            raise InvalidInputError(
-                f"stop must be a sequence of non-empty strings, not {stop!r}", param="stop"
-            )
-        for token_id in stop_token_ids or ():
-            if not 0 <= token_id < vocab_size:
+    def _checked_negative(
+        self, negative_ids: Sequence[int] | IdArray | None, cfg_scale: float
+    ) -> list[int]:
+        """The negative prompt; empty when there is no guidance."""
+        check_scale(cfg_scale)
+        if negative_ids is None:
+            if cfg_scale != 1.0:
                 raise InvalidInputError(
-                    f"stop_token_ids names token {token_id}; "
-                    f"the vocabulary has ids 0 to {vocab_size - 1}",
-                    param="stop_token_ids",
+                    f"cfg_scale {cfg_scale} needs a negative prompt", param="cfg_scale"
                 )
-        if not 0 <= return_top_tokens <= vocab_size:
-            raise InvalidInputError(
-                f"return_top_tokens must be between 0 and {vocab_size}, not {return_top_tokens}",
-                param="top_logprobs",
-            )
+            return []
+        token_ids = self._checked_prompt(negative_ids, "negative_prompt")
+        return [] if cfg_scale == 1.0 else token_ids
 
-    def _stop_set(self, stop_token_ids: Sequence[int] | None, ignore_eos: bool) -> frozenset[int]:
-        if ignore_eos:
-            return frozenset(stop_token_ids or ()) - self._eos_token_ids
-        return self._eos_token_ids if stop_token_ids is None else frozenset(stop_token_ids)
+    def _compiled(self, spec: ConstraintSpec | None) -> Constraint | None:
+        if spec is None:
+            return None
+        if self._constraints is None:
+            raise InvalidInputError("this generator cannot constrain", param="constraint")
+        return self._constraints.compile(spec)
+
+    def _stop_set(self, options: StreamOptions, *, constrained: bool) -> frozenset[int]:
+        given = options.stop_token_ids
+        stops = self._eos_token_ids if given is None else frozenset(given)
+        if constrained:
+            return stops | self._eos_token_ids  # the only way to say that the text is complete
+        return stops - self._eos_token_ids if options.ignore_eos else stops
+
+    def _healing(self, prompt: Sequence[int]) -> Healing | None:
+        """How to heal the last token of the prompt; None when it cannot be a part of another."""
+        if len(prompt) < 2 or self._vocabulary.is_control(prompt[-1]):
+            return None
+        prefix = self._vocabulary.token_bytes(prompt[-1])
+        return Healing(prompt[-1], self._prefix_index, prefix) if prefix else None
 
     def _prefill(
         self,
-        token_ids: list[int],
+        prefix: PrefixCache,
+        token_ids: Sequence[int],
+        isolation_key: str,
         abort: AbortFlag | None,
         on_progress: Callable[[int, int], None] | None,
-    ) -> int:
-        """Bring the cache to all ids but the last; how many of them it had already."""
-        n_cached = min(self._cache.common_prefix(token_ids), len(token_ids) - 1)
-        self._cache.rewind(n_cached)
+    ) -> Reuse:
+        """Bring a cache to all ids but the last."""
+        wanted = token_ids[:-1]
         try:
+            reuse = prefix.prepare(wanted, isolation_key=isolation_key)
             self._model.prefill(
-                token_ids[n_cached:-1], self._cache, abort=abort, on_progress=on_progress
+                wanted[reuse.n_reused :], prefix.cache, abort=abort, on_progress=on_progress
             )
         except BaseException:
-            self._cache.clear()
+            self._clear()
             raise
-        return n_cached
+        return reuse
 
-    def _next_token(self, stream: _Stream) -> _Held:
-        """Forward the last token, sample the next and append its bytes to the text."""
-        logits = self._model.decode([stream.last_token_id], self._cache)[0]  # (vocab_size,)
-        position = self._cache.length
-        try:
-            sampled = stream.sampler.sample(logits, position)
-        except NumericsError as error:
-            raise NumericsError(f"position {position}: {error}") from error
-        stream.sampler.accept(sampled.token_id)
-        stream.last_token_id = sampled.token_id
-        stream.n_tokens += 1
-        shown = b"" if sampled.token_id in stream.stop_token_ids else self._shown(stream, sampled)
-        span = stream.text.push(shown)
-        record = self._record(sampled, shown, span)
-        return _Held(record, logits.copy() if stream.return_logits else None)
+    def _guide(
+        self, token_ids: list[int], scale: float, isolation_key: str, abort: AbortFlag | None
+    ) -> Guide:
+        if self._negative is None:
+            model = self._model
+            self._negative = PrefixCache(
+                KVCache(model.config, model.ops, max_seq_len=model.max_seq_len)
+            )
+        self._prefill(self._negative, token_ids, isolation_key, abort, None)
+        return Guide(CachedSequence(self._model, self._negative.cache, token_ids), scale)
 
-    def _shown(self, stream: _Stream, sampled: SampleResult) -> bytes:
-        if self._vocabulary.is_special(sampled.token_id) and not stream.decode_special_tokens:
-            return b""
-        return self._vocabulary.token_bytes(sampled.token_id)
+    def _end_stream(self) -> None:
+        """Forget the running stream, if there is one."""
+        if self._completion is not None:
+            self._completion.abandon()
+            self._completion = None
 
-    def _record(self, sampled: SampleResult, shown: bytes, span: tuple[int, int]) -> TokenRecord:
-        tops = zip(sampled.top_ids, sampled.top_logprobs_raw, sampled.top_p_sampled, strict=True)
-        return TokenRecord(
-            token_id=sampled.token_id,
-            token_bytes=shown,
-            text_start=span[0],
-            text_end=span[1],
-            logprob=sampled.logprob_raw,
-            p_raw=sampled.p_raw,
-            p_sampled=sampled.p_sampled,
-            top=tuple(
-                TopToken(id_, self._vocabulary.token_bytes(id_), logprob, math.exp(logprob), p)
-                for id_, logprob, p in tops
-            ),
-            is_special=self._vocabulary.is_special(sampled.token_id),
-        )
-
-    def _finish(
-        self, stream: _Stream, reason: str, *, stop_token: _Held | None = None
-    ) -> StreamResult:
-        """Release what is held, or drop it behind a stop; the stream has ended."""
-        stream.ended = True
-        chunk, dropped_text = stream.text.finish()
-        # A stop string may complete only now: an incomplete character becomes U+FFFD at the end.
-        match = stream.text.stop_match
-        released = _take_released(stream, cut=match.start if match else None)
-        dropped = [*stream.held, stop_token] if stop_token else list(stream.held)
-        stream.held.clear()
-        return _result(
-            stream,
-            chunk,
-            released,
-            reason="stop_string" if match else reason,
-            dropped=dropped,
-            dropped_text=dropped_text,
-            stop_string=match.string if match else None,
-            stop_token_id=stop_token.record.token_id if stop_token else None,
-        )
-
-
-def _take_released(stream: _Stream, *, cut: int | None = None) -> list[_Held]:
-    """Remove from the held tokens, in order, those whose text has been released whole.
-
-    With `cut`, the character where a stop string begins, the token that it divides comes too.
-    """
-    released = []
-    while stream.held:
-        record = stream.held[0].record
-        divided = cut is not None and record.text_start < cut
-        if record.text_end > stream.text.n_released and not divided:
-            break
-        released.append(stream.held.popleft())
-    return released
-
-
-def _result(
-    stream: _Stream,
-    chunk: str,
-    released: Sequence[_Held],
-    *,
-    reason: str | None = None,
-    dropped: Sequence[_Held] = (),
-    dropped_text: str = "",
-    stop_string: str | None = None,
-    stop_token_id: int | None = None,
-) -> StreamResult:
-    tokens = tuple(held.record for held in released)
-    rows = [held.logits for held in (*released, *dropped) if held.logits is not None]
-    return StreamResult(
-        chunk=chunk,
-        eos=reason is not None,
-        eos_reason=reason,
-        stop_string=stop_string,
-        stop_token_id=stop_token_id,
-        tokens=tokens,
-        dropped=tuple(held.record for held in dropped),
-        dropped_text=dropped_text,
-        probs=tuple(token.p_sampled for token in tokens) if stream.return_probabilities else None,
-        logits=np.stack(rows) if rows else None,
-    )
+    def _clear(self) -> None:
+        self._prefix.cache.clear()
+        if self._negative is not None:
+            self._negative.cache.clear()

@@ -6,6 +6,8 @@ names of the families live in `families.py`.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,13 @@ from .step import StepState
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
+
+
+class _Passes(NamedTuple):
+    """The recorded passes over one cache."""
+
+    prefill: Program
+    decode: Program
 
 
 class Model:
@@ -48,7 +57,7 @@ class Model:
             config, ops, max_rows=self._max_rows, max_logits_rows=MAX_DECODE_ROWS
         )
         self._decode_state = StepState(MAX_DECODE_ROWS)
-        self._recorded_for: KVCache | None = None
+        self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
 
     def prefill(
         self,
@@ -65,7 +74,7 @@ class Model:
         chunk.
         """
         self._check(token_ids, cache)
-        self._record(cache)
+        program = self._passes(cache).prefill
         # A state of its own: a flag that is set late writes where nobody looks any more.
         state = StepState(self.chunk_size)
         if abort is not None:
@@ -74,7 +83,7 @@ class Model:
         for start in range(0, total, self.chunk_size):
             chunk = token_ids[start : start + self.chunk_size]
             state.set(chunk, cache.length)
-            if not self._prefill_pass.run(state):
+            if not program.run(state):
                 return False
             cache.append(chunk)
             if on_progress is not None:
@@ -90,18 +99,18 @@ class Model:
         if not 1 <= n_rows <= MAX_DECODE_ROWS:
             raise ValueError(f"decode takes 1 to {MAX_DECODE_ROWS} token ids, not {n_rows}")
         self._check(token_ids, cache)
-        self._record(cache)
+        program = self._passes(cache).decode
         self._decode_state.set(token_ids, cache.length)
-        self._decode_pass.run(self._decode_state)
+        program.run(self._decode_state)
         cache.append(token_ids)
         return self.ops.to_host(self._buffers.logits[:n_rows])
 
     def profile(self, token_ids: Sequence[int], cache: KVCache) -> list[OpTime]:
         """Like `decode`; what each op took. Empty where the device keeps no times."""
         self._check(token_ids, cache)
-        self._record(cache)
+        program = self._passes(cache).decode
         self._decode_state.set(token_ids, cache.length)
-        times = self._decode_pass.profile(self._decode_state)
+        times = program.profile(self._decode_state)
         cache.append(token_ids)
         return times
 
@@ -111,12 +120,15 @@ class Model:
         if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
             raise ValueError(f"token ids must lie in 0 to {vocab_size - 1}")
 
-    def _record(self, cache: KVCache) -> None:
-        """Records both passes over `cache`, unless they are."""
-        if cache is not self._recorded_for:
-            self._prefill_pass = self._recorded(cache, with_logits=False)
-            self._decode_pass = self._recorded(cache, with_logits=True)
-            self._recorded_for = cache
+    def _passes(self, cache: KVCache) -> _Passes:
+        """Both passes over `cache`, recorded when it is first seen."""
+        passes = self._recorded_for.get(cache)
+        if passes is None:
+            passes = self._recorded_for[cache] = _Passes(
+                prefill=self._recorded(cache, with_logits=False),
+                decode=self._recorded(cache, with_logits=True),
+            )
+        return passes
 
     def _recorded(self, cache: KVCache, *, with_logits: bool) -> Program:
         """A whole pass. Without logits, of the last layer only its K/V are needed."""

@@ -15,6 +15,7 @@ from .errors import ModelLoadError
 from .layout import PANEL_ROWS, kv_format, matrix_bytes
 from .memory import host_bytes
 from .native import kernels
+from .native_positions import LANES, NativePositions
 from .ops import NotFiniteError, Stored
 from .program import NativeProgram, PanelHeadRows, PanelMatrix
 from .threads import helper_processors, thread_count
@@ -24,7 +25,6 @@ FORMATS = ("float32", "bfloat16", "8bit", "4bit")
 _DTYPES = {"float32": np.float32, "bfloat16": np.uint16}
 _KV_DTYPES = {**_DTYPES, "8bit": np.int8}
 _SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
-_LANES = 16  # of a panel of keys or values: csrc/cpu/attention.h
 _ALIGNMENT = 64  # a cache line, which panels are read in
 
 Floats = npt.NDArray[np.float32]
@@ -67,6 +67,11 @@ class NativeOps:
             PanelHeadRows(own, its_scales, *shape, self.kv_format)
             for own, its_scales in zip(panels, scales, strict=True)
         ]
+
+    def positions(
+        self, keys: Sequence[PanelHeadRows], values: Sequence[PanelHeadRows]
+    ) -> NativePositions:
+        return NativePositions(keys, values)
 
     def vector(self, parts: Sequence[Stored]) -> Floats:
         vector = np.concatenate([_as_float32(part) for part in parts])
@@ -124,7 +129,7 @@ def _panel_order(lengths: Sequence[int], *, alternating: bool) -> Indices:
 
 
 def _padded(n: int) -> int:
-    return -(-n // _LANES) * _LANES
+    return -(-n // LANES) * LANES
 
 
 def _row_addresses(part: Stored) -> Indices:

@@ -29,6 +29,8 @@ Array = Any
 Matrix = Any
 # Keys or values of one layer, (n_kv_heads, max_seq_len, head_dim), in the ops' own layout.
 HeadRows = Any
+# A copy of some positions, as bytes (n,).
+Bytes = npt.NDArray[np.uint8]
 # A tensor as a checkpoint stores it, row by row: float32, float16, or bfloat16 as uint16.
 Stored = npt.NDArray[Any]
 
@@ -113,6 +115,27 @@ class Program(Protocol):
         ...
 
 
+class Positions(Protocol):
+    """Copies of some positions of all layers, bit for bit, out of a cache's memory and in again."""
+
+    unit: int
+    """Copies begin at a multiple of it; positions behind their end, up to one, may be overwritten
+    with what is no number of this sequence.
+    """
+    layout: str
+    """What the bytes depend on: the format and the shape of a position."""
+
+    def n_bytes(self, n: int) -> int:
+        """What a copy of `n` positions takes."""
+        ...
+
+    def copy_out(self, start: int, stop: int, out: Bytes) -> None:
+        """Positions from `start`, before `stop`, into `out` (at least n_bytes(stop - start),)."""
+
+    def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
+        """Positions from `start`, before `stop`: the first of `n_copied` that were copied out."""
+
+
 class Ops(Protocol):
     """Memory and programs of one device."""
 
@@ -132,6 +155,10 @@ class Ops(Protocol):
 
     def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[HeadRows]:
         """Memory for `count` times (n_kv_heads, max_seq_len, head_dim) keys or values."""
+        ...
+
+    def positions(self, keys: Sequence[HeadRows], values: Sequence[HeadRows]) -> Positions:
+        """Those of a cache with these keys and values, each as `head_rows` gave them."""
         ...
 
     def vector(self, parts: Sequence[Stored]) -> Array:

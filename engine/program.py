@@ -181,13 +181,13 @@ class NativeProgram:
         Raises RuntimeError while another program of this process runs.
         """
         self._check_state(state)
-        is_whole: bool = self._tape.run(native.address(state.words))
+        is_whole: bool = self._tape.run(state.address)
         return is_whole
 
     def profile(self, state: StepState) -> list[OpTime]:
         """Runs like `run`; each op with the shape of its matrix in its name."""
         self._check_state(state)
-        all_ns = self._tape.profile(native.address(state.words))
+        all_ns = self._tape.profile(state.address)
         times = []
         for name, matrix, ns in zip(self._tape.names(), self._matrices, all_ns, strict=True):
             shape = "" if matrix is None else f" {matrix.n_out}x{matrix.n_in} {matrix.format}"

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .prefix import Reuse
+from .sample import TraceStep
+
 
 class TopToken(NamedTuple):
     """One of the most likely tokens at a position, by raw probability."""
@@ -42,6 +45,22 @@ class TokenRecord(NamedTuple):
     top: tuple[TopToken, ...]
     """As many alternatives as were asked for, most likely first; it may include this token."""
     is_special: bool
+    rank: int
+    """How many tokens the model held for likelier; 0 is its first choice."""
+    entropy: float
+    """Of the raw distribution, in nats."""
+    margin: float
+    """Raw probability of the model's first choice less that of its second."""
+    kept_mass: float
+    """What the softmax of the adjusted logits gives to the tokens that the filters kept."""
+    origin: str
+    """Who named the token first: "model"; or, when a draft came true, "ngram", "draft_model",
+    "prediction" or "constraint". The model's distribution has chosen it in any case, but for
+    "hook": a token that the caller put there."""
+    proposed: int | None
+    """The token that a draft had proposed here, when the model's choice was another one."""
+    trace: tuple[TraceStep, ...]
+    """What each stage of the sampler removed; empty unless return_trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +72,13 @@ class Prefill:
     """Prompt tokens whose keys and values were still in the cache."""
     aborted: bool
     seed: int
+    reuse: Reuse
+    """Where they came from, and why there were no more."""
 
 
-# eq=False: comparison is a mapping's, by items.
-@dataclass(frozen=True, slots=True, eq=False)
+# eq=False: comparison is a mapping's, by items. init=False: that of a frozen dataclass sets field
+# after field, in several times the time.
+@dataclass(frozen=True, eq=False, init=False)
 class StreamResult(Mapping[str, Any]):
     """What one call of stream_ex adds; reads as attributes or, as in ExLlamaV2, as a mapping.
 
@@ -64,22 +86,37 @@ class StreamResult(Mapping[str, Any]):
     records in `tokens`, then `dropped`, are the bytes of the completion, then of `dropped_text`.
     """
 
-    chunk: str
+    chunk: str = ""
     """Text that is safe to show; may be empty while text is held."""
-    eos: bool
-    eos_reason: str | None
-    """stop_token, stop_string, length or aborted, once `eos` is true."""
-    stop_string: str | None
-    stop_token_id: int | None
-    tokens: tuple[TokenRecord, ...]
+    eos: bool = False
+    eos_reason: str | None = None
+    """Once `eos` is true: stop_token, stop_string, length, constraint (its text is complete),
+    banned (no way on was found without a banned string) or aborted."""
+    stop_string: str | None = None
+    stop_token_id: int | None = None
+    tokens: tuple[TokenRecord, ...] = ()
     """The tokens released by this call. A token that a stop string cuts in two is the last."""
-    dropped: tuple[TokenRecord, ...]
+    dropped: tuple[TokenRecord, ...] = ()
     """The stop token, or the tokens wholly inside or behind a stop string."""
-    dropped_text: str
-    probs: tuple[float, ...] | None
+    dropped_text: str = ""
+    probs: tuple[float, ...] | None = None
     """Sampled probability per token of `tokens`; None unless return_probabilities."""
-    logits: npt.NDArray[np.float32] | None
+    logits: npt.NDArray[np.float32] | None = None
     """Untouched logits of `tokens` and `dropped`, float32 (n, vocab_size), if return_logits."""
+    suppressed: str = ""
+    """Text that was generated and taken back in this call, because it held a banned string."""
+    healed: int | None = None
+    """The last token of the prompt, when the first of `tokens` or `dropped` stands in its place."""
+    n_drafted: int = 0
+    """Tokens that were proposed to the model in this call."""
+    n_accepted: int = 0
+    """Those of them that it chose as well."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        """`fields`: those of the above that are not as by default; the result keeps the dictionary
+        itself.
+        """
+        object.__setattr__(self, "__dict__", fields)
 
     @property
     def chunk_token_ids(self) -> tuple[int, ...]:
@@ -121,4 +158,8 @@ _KEYS = (
     "top_tokens",
     "top_probs",
     "logits",
+    "suppressed",
+    "healed",
+    "n_drafted",
+    "n_accepted",
 )

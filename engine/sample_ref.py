@@ -1,139 +1,190 @@
 """The sampler op in plain numpy: what runs without native code, and the oracle of the tests.
 
-Owns the meaning of the op. V is the size of the vocabulary.
+Owns the meaning of the op: the order of the steps, the draw, what is reported. The formulas of the
+steps are in `sample_adjust_ref.py` and `sample_stages_ref.py`. V is the size of the vocabulary.
 """
 
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-from .sample import ADJUSTED_LOGITS, RAW_LOGITS, Logits, SampleRequest, SampleResult, check_finite
-
-# A token this many nats below the best one (after temperature) has no mass: exp(-700) is still a
-# normal double, so the native sampler and this one agree on which tokens are candidates.
-LOWEST_EXPONENT = -700.0
-
-_FIRST_SELECTION = 1024
-
-Wide = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
+from . import sample_adjust_ref as adjust
+from . import sample_stages_ref as stages
+from .sample import (
+    ADJUSTED_LOGITS,
+    RAW_LOGITS,
+    Ids,
+    Logits,
+    SampleRequest,
+    SampleResult,
+    Stage,
+    check_any_left,
+    check_finite,
+)
+from .sample_pipeline_ref import Candidates, Trace, run_stages
+from .sample_stages_ref import Wide
 
 
 def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleResult:
     """Draw one token from `logits` (V,), which stay untouched; `work` (V,) receives the adjusted
     ones.
 
-    Order: repetition penalty, deltas, temperature, softmax, top_k, top_p, min_p, then the inverse
-    of the cumulative distribution at `u` over the kept tokens in descending probability (ties:
-    lower id first). Each filter sees probabilities renormalised over what the one before kept;
-    top_p keeps the token that crosses it; min_p is relative to the largest probability. Greedy
-    (temperature 0) takes the largest adjusted logit (ties: lowest id) with probability 1. Raises
-    NumericsError for NaN or +inf, and when no token has a finite logit before or after the
-    adjustments.
+    Order: penalties, bias, DRY, mask, banned ids; then the stages as the request orders them, each
+    on what the one before left, with probabilities renormalised; then the inverse of the cumulative
+    distribution at `u` over the candidates in descending probability (ties: lower id first).
+    Greedy takes the largest adjusted logit (ties: lowest id) with probability 1. Raises
+    NumericsError for NaN or +inf and when no token has a finite logit before or after penalties and
+    biases, InvalidInputError when mask and bans leave none.
     """
     check_finite(logits, RAW_LOGITS)
-    _adjust(logits, request, work)
-    check_finite(work, ADJUSTED_LOGITS)
-    raw = logits.astype(np.float64)
-    log_total = raw.max() + math.log(np.exp(raw - raw.max()).sum())
-    top_ids = [i for i in _largest(logits, request.n_top).tolist() if logits[i] > -np.inf]
-    if request.temperature == 0:
-        token_id = int(work.argmax())
-        top_p_sampled = [float(i == token_id) for i in top_ids]
-        p_sampled = 1.0
+    trace = Trace(int(logits.argmax()))
+    _adjust(logits, request, work, trace)
+    raw = Raw(logits)
+    kept_mass = 1.0
+    if request.greedy:
+        ids, p = np.array([work.argmax()], dtype=np.int32), np.ones(1)
+        token_id, p_sampled = int(ids[0]), 1.0
     else:
-        token_id, mass, kept_mass, last = _draw(work, request)
-        top_p_sampled = [
-            float(mass[i] / kept_mass) if _at_or_before(work, i, last) else 0.0 for i in top_ids
-        ]
-        p_sampled = float(mass[token_id] / kept_mass)
-    logprob_raw = float(raw[token_id] - log_total)
+        before = _candidates(work)
+        after = run_stages(before, request, trace)
+        if trace.removed_by_stages:
+            kept_mass = float(_kept_mass(before, after))
+        ids, p, index = _draw(after, request)
+        token_id, p_sampled = int(ids[index]), float(p[index])
+    top_ids = [i for i in _largest(logits, request.n_top).tolist() if logits[i] > -np.inf]
+    sampled = dict(zip(ids.tolist(), p.tolist(), strict=True)) if top_ids else {}
+    logprob_raw = raw.logprob(token_id)
     return SampleResult(
         token_id=token_id,
         p_raw=math.exp(logprob_raw),
         p_sampled=p_sampled,
         logprob_raw=logprob_raw,
         top_ids=tuple(top_ids),
-        top_logprobs_raw=tuple((raw[top_ids] - log_total).tolist()),
-        top_p_sampled=tuple(top_p_sampled),
+        top_logprobs_raw=tuple(raw.logprob(i) for i in top_ids),
+        top_p_sampled=tuple(sampled.get(i, 0.0) for i in top_ids),
+        rank=raw.rank(token_id),
+        entropy=raw.entropy(),
+        margin=raw.margin(),
+        kept_mass=kept_mass,
+        trace=tuple(trace.steps) if request.want_trace else (),
     )
 
 
-def _adjust(logits: Logits, request: SampleRequest, work: Logits) -> None:
+class Raw:
+    """The distribution of the untouched logits."""
+
+    def __init__(self, logits: Logits) -> None:
+        self._logits = logits.astype(np.float64)
+        self._largest = self._logits.max()
+        self._log_total = math.log(np.exp(self._logits - self._largest).sum())
+
+    def logprob(self, token_id: int) -> float:
+        return float(self._logits[token_id] - self._largest - self._log_total)
+
+    def rank(self, token_id: int) -> int:
+        logit = self._logits[token_id]
+        earlier = (self._logits[:token_id] == logit).sum()
+        return int((self._logits > logit).sum() + earlier)
+
+    def entropy(self) -> float:
+        logprobs = self._logits[self._logits > -np.inf] - self._largest - self._log_total
+        return float(-(np.exp(logprobs) * logprobs).sum())
+
+    def margin(self) -> float:
+        if len(self._logits) == 1:
+            return 1.0
+        second, first = np.exp(np.partition(self._logits, -2)[-2:] - self._largest)
+        return float((first - second) * math.exp(-self._log_total))
+
+
+def _adjust(logits: Logits, request: SampleRequest, work: Logits, trace: Trace) -> None:
     work[:] = logits
-    seen = work[request.repetition_ids]
-    penalty = np.float32(request.repetition_penalty)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is no number is told afterwards
-        work[request.repetition_ids] = np.where(seen > 0, seen / penalty, seen * penalty)
-        work[request.delta_ids] += request.deltas
+    before = work.copy()
+
+    def done(stage: Stage) -> None:
+        trace.adjusted(stage, before, work)
+        before[:] = work
+
+    has_penalties = (
+        request.repetition_penalty != 1.0 or request.frequency_penalty or request.presence_penalty
+    )
+    if has_penalties or request.dry_multiplier:
+        _check_ids("context", request.context, len(work))
+    _check_ids("bias_ids", request.bias_ids, len(work))
+    _check_ids("banned_ids", request.banned_ids, len(work))
+    if has_penalties:
+        adjust.penalize(
+            work,
+            request.context,
+            n_prompt=request.n_prompt,
+            repetition=request.repetition_penalty,
+            frequency=request.frequency_penalty,
+            presence=request.presence_penalty,
+            range_=request.repetition_range,
+            decay=request.repetition_decay,
+        )
+        done(Stage.PENALTIES)
+    if request.bias_ids.size:
+        adjust.bias(work, request.bias_ids, request.bias_deltas)
+        done(Stage.BIAS)
+    if request.dry_multiplier:
+        adjust.dry(
+            work,
+            request.context,
+            multiplier=request.dry_multiplier,
+            base=request.dry_base,
+            allowed_length=request.dry_allowed_length,
+            range_=request.dry_range,
+            max_ngram=request.dry_max_ngram,
+            breakers=request.dry_breakers,
+        )
+        done(Stage.DRY)
+    check_finite(work, ADJUSTED_LOGITS)
+    if request.mask is not None:
+        adjust.mask(work, request.mask)
+        done(Stage.MASK)
+    if request.banned_ids.size:
+        adjust.ban(work, request.banned_ids)
+        done(Stage.BANNED)
+    check_any_left(work)
+
+
+def _check_ids(name: str, ids: Ids, vocab_size: int) -> None:
+    wrong = ids[(ids < 0) | (ids >= vocab_size)]
+    if wrong.size:
+        raise ValueError(f"{name}: token {wrong[0]}, allowed: 0 to {vocab_size - 1}")
+
+
+def _candidates(work: Logits) -> Candidates:
+    """All tokens with a finite logit."""
+    ids = _largest(work, len(work))
+    ids = ids[work[ids] > -np.inf]
+    wide = work[ids].astype(np.float64)
+    return Candidates(ids, wide - wide[0])
 
 
 def _largest(logits: Logits, n: int) -> Ids:
-    """Ids of the n largest logits, descending, the lower id first among equals; no sort of the
-    whole vocabulary.
-    """
+    """Ids of the n largest logits, descending, the lower id first among equals."""
     if n <= 0:
-        return np.empty(0, dtype=np.int64)
+        return np.empty(0, dtype=np.int32)
     nth = logits.size - min(n, logits.size)
     threshold = np.partition(logits, nth)[nth]
     ids = np.flatnonzero(logits >= threshold)  # ascending, so that a stable sort orders the ties
-    return ids[np.argsort(-logits[ids], kind="stable")[:n]]
+    return ids[np.argsort(-logits[ids], kind="stable")[:n]].astype(np.int32)
 
 
-def _at_or_before(logits: Logits, token_id: int, last: int) -> bool:
-    """Whether a token comes no later than `last` in the descending order (lower id first among
-    equals).
-    """
-    value, bound = logits[token_id], logits[last]
-    return bool(value > bound or (value == bound and token_id <= last))
+def _kept_mass(before: Candidates, after: Candidates) -> float:
+    p = stages.probabilities(before.nats)
+    return float(p[np.isin(before.ids, after.ids)].sum())
 
 
-def _draw(work: Logits, request: SampleRequest) -> tuple[int, Wide, float, int]:
-    """(token, mass of every token, mass kept, last kept token); masses are relative to the most
-    likely token's.
-    """
-    wide = work.astype(np.float64)
-    with np.errstate(over="ignore"):  # -inf is what it should be
-        exponent = (wide - wide.max()) / request.temperature
-    mass = np.where(exponent > LOWEST_EXPONENT, np.exp(exponent), 0.0)  # (V,)
-    total = float(mass.sum())
-    n_candidates = int((mass > 0).sum())
-    limit = min(request.top_k or n_candidates, n_candidates)
-    ids, cumulative = _prefix(work, mass, total, limit, request)
-    kept = ids.size
-    if request.top_p < 1:
-        base = cumulative[limit - 1] if limit < n_candidates else total
-        kept = min(kept, int(np.searchsorted(cumulative, request.top_p * base)) + 1)
-    if request.min_p > 0:
-        kept = min(kept, int((mass[ids] >= request.min_p).sum()))
-    if request.top_k or request.top_p < 1 or request.min_p > 0:
-        kept_mass, last = float(cumulative[kept - 1]), int(ids[kept - 1])
-    else:
-        kept_mass, last = total, _last_candidate(work, mass)
-    index = int(np.searchsorted(cumulative[:kept], request.u * kept_mass, side="right"))
-    return int(ids[min(index, kept - 1)]), mass, kept_mass, last
-
-
-def _prefix(
-    work: Logits, mass: Wide, total: float, limit: int, request: SampleRequest
-) -> tuple[Ids, Wide]:
-    """The start of the descending order, long enough for every filter and the draw: (ids,
-    cumulative mass).
-    """
-    n = limit if request.top_k else min(limit, _FIRST_SELECTION)
-    goal = (request.top_p if request.top_p < 1 else request.u) * total
-    while True:
-        ids = _largest(work, n)
-        cumulative = mass[ids].cumsum()
-        if n == limit or mass[ids[-1]] < request.min_p:
-            return ids, cumulative
-        if cumulative[-1] > goal and (request.top_p < 1 or request.min_p == 0):
-            return ids, cumulative
-        n = min(limit, 8 * n)
-
-
-def _last_candidate(work: Logits, mass: Wide) -> int:
-    """The last token of the descending order that has any mass."""
-    lowest = np.where(mass > 0, work, np.inf).min()
-    return int(np.flatnonzero(work == lowest)[-1])
+def _draw(candidates: Candidates, request: SampleRequest) -> tuple[Ids, Wide, int]:
+    """(ids, the probability of each to be drawn, the index of the drawn one)."""
+    p = stages.probabilities(candidates.nats)
+    cumulative = p.cumsum()
+    cumulative /= cumulative[-1]
+    if request.skew:
+        cumulative = stages.skew(cumulative, request.skew)
+        p = np.diff(cumulative, prepend=0.0)
+    index = int(np.searchsorted(cumulative, request.u, side="right"))
+    return candidates.ids, p, min(index, len(p) - 1)

@@ -1,104 +1,34 @@
-"""What to sample with, and the per-request sampler.
+"""The sampler of one request: its settings at work, token by token.
 
-Owns the validated settings, the counter-based random numbers and the running state of the
-penalties. Knows token ids and one row of logits; knows no text, no cache and no HTTP. The
-arithmetic on the logits themselves is in `sample.py`.
-
-The order is fixed: repetition penalty; frequency and presence penalties and logit bias, added;
-temperature; softmax; top_k; top_p; min_p; draw.
+Owns the running state: the context that the penalties see and mirostat's bound, both of which can
+be rolled back. The arithmetic on the logits is in `sample.py`, the settings are in
+`sampling_settings.py`. Knows no text, no cache and no HTTP.
 """
 
-import math
-import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from . import native
 from .errors import InvalidInputError
-from .sample import SampleRequest, SampleResult, sample
+from .random_numbers import MAX_SEED, XTC, random_seed, uniform
+from .sample import N_PARAMETERS, Logits, SampleRequest, SampleResult, Words, sample
+from .sample_stages_ref import mirostat_mu
+from .sampler_vocabulary import SamplerVocabulary, set_of_ids
+from .sampling_settings import SamplingSettings
 
-_MAX_SEED = 2**64 - 1
-_WORD = 0xFFFFFFFF
+# In Python it takes longer than all else that a sampler does beside the op.
+_uniform = uniform if native.MISSING else native.kernels.uniform
 
-
-@dataclass(frozen=True, slots=True)
-class SamplingSettings:
-    """How one token is chosen. Every field's default leaves the distribution as it is.
-
-    `temperature` 0 means greedy. `repetition_penalty` divides the positive logits (multiplies the
-    negative ones) of all tokens of prompt and completion (Keskar et al., arXiv 1909.05858);
-    `frequency_penalty` (per occurrence) and `presence_penalty` (once) are subtracted for tokens of
-    the completion alone, as OpenAI defines them. `logit_bias` maps token ids to values added to
-    their logits; -inf forbids a token. `seed` None draws a seed when the stream begins.
-
-    Raises InvalidInputError, with the field's name, for a value out of range.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        _require("temperature", self.temperature, 0.0, 100.0)
-        _require("top_k", self.top_k, 0, 2**31 - 1)
-        _require("top_p", self.top_p, 0.0, 1.0)
-        _require("min_p", self.min_p, 0.0, 1.0)
-        _require("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        _require("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _require("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        if self.seed is not None:
-            _require("seed", self.seed, -(2**63), _MAX_SEED)
-        for token_id, bias in self.logit_bias.items():
-            if math.isnan(bias) or bias == math.inf:
-                raise InvalidInputError(
-                    f"logit_bias of token {token_id} must be a number or -inf, not {bias}",
-                    param="logit_bias",
-                )
-
-
-def _require(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # NaN fails every comparison, so it ends here too
-        raise InvalidInputError(f"{name} must be between {low} and {high}, not {value}", param=name)
-
-
-def random_seed() -> int:
-    """A seed for a request that brings none; small enough for every JSON reader (< 2**53)."""
-    return secrets.randbits(53)
-
-
-def uniform(seed: int, position: int) -> float:
-    """A uniform number in [0, 1) with 53 random bits, a pure function of (seed, position).
-
-    Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): the text
-    of a seed depends neither on what was drawn before nor on how many tokens one step yields.
-    """
-    key0, key1 = seed & _WORD, (seed >> 32) & _WORD
-    c0, c1, c2, c3 = position & _WORD, (position >> 32) & _WORD, 0, 0
-    for _ in range(10):
-        product0, product1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1, c2, c3 = (
-            (product1 >> 32) ^ c1 ^ key0,
-            product1 & _WORD,
-            (product0 >> 32) ^ c3 ^ key1,
-            product0 & _WORD,
-        )
-        key0, key1 = (key0 + 0x9E3779B9) & _WORD, (key1 + 0xBB67AE85) & _WORD
-    return float(((c0 >> 5) << 26) | (c1 >> 6)) / float(1 << 53)
+# Room for so many tokens of the completion before the context moves to a larger array.
+_ROOM = 1024
 
 
 class Sampler:
-    """The sampler of one request: settings, seed and the counts that the penalties need.
+    """Chooses the tokens of one request, and forgets them again on rollback.
 
-    The arrays that the op reads grow by at most one slot per token, so a step costs the same at any
-    length of the text.
+    The context is one array that only grows, so a rollback is a shorter view of it, and a step
+    costs the same whatever was rolled back.
     """
 
     def __init__(
@@ -106,103 +36,137 @@ class Sampler:
         settings: SamplingSettings,
         *,
         prompt_ids: Sequence[int],
-        work: npt.NDArray[np.float32],
+        vocabulary: SamplerVocabulary,
+        work: Logits,
         n_top: int,
+        trace: bool = False,
     ) -> None:
-        """`work`: scratch for the op, float32 (vocab_size,). Raises InvalidInputError for a biased
-        token id outside the vocabulary."""
+        """`work`: scratch for the op, (vocab_size,). Raises InvalidInputError for a token id of the
+        settings outside the vocabulary."""
         vocab_size = work.shape[0]
-        for token_id in settings.logit_bias:
-            if not 0 <= token_id < vocab_size:
-                raise InvalidInputError(
-                    f"logit_bias names token {token_id}; "
-                    f"the vocabulary has ids 0 to {vocab_size - 1}",
-                    param="logit_bias",
-                )
-        self.seed = random_seed() if settings.seed is None else settings.seed & _MAX_SEED
+        _check_ids("logit_bias", settings.logit_bias, vocab_size)
+        _check_ids("banned_tokens", settings.banned_tokens, vocab_size)
+        _check_ids("allowed_tokens", settings.allowed_tokens or (), vocab_size)
+        self.seed = random_seed() if settings.seed is None else settings.seed & MAX_SEED
         self._settings = settings
         self._work = work
-        self._repetition = _IdList(vocab_size)
-        self._deltas = _DeltaList(vocab_size)
-        for token_id, bias in settings.logit_bias.items():
-            self._deltas.add(token_id, bias)
-        if settings.repetition_penalty != 1.0:
-            for token_id in prompt_ids:
-                self._repetition.add(token_id)
-        self._request = SampleRequest(
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-            min_p=settings.min_p,
+        self._n_prompt = len(prompt_ids)
+        self._length = len(prompt_ids)
+        self._context = np.empty(self._length + _ROOM, dtype=np.int32)
+        self._context[: self._length] = prompt_ids
+        # Mirostat's mu before the completion and after every token of it.
+        self._mus = [2 * settings.mirostat_tau]
+        self._adapts = settings.mirostat and not settings.is_greedy
+        self._has_xtc = settings.xtc_probability > 0 and not settings.is_greedy
+        self._banned = np.array(settings.banned_tokens, dtype=np.int32)
+        self._allowed: Words | None = None
+        if settings.allowed_tokens is not None:
+            self._allowed = set_of_ids(settings.allowed_tokens, vocab_size)
+        self._request = self._new_request(vocabulary, n_top, trace)
+
+    def sample(
+        self,
+        logits: Logits,
+        position: int,
+        *,
+        attempt: int = 0,
+        mask: Words | None = None,
+        banned: Sequence[int] = (),
+    ) -> SampleResult:
+        """Choose the token at absolute `position` from logits (vocab_size,), which stay untouched.
+
+        `attempt` counts the rewinds to this position. At this step alone, `mask` has the allowed
+        tokens and `banned` those that are not. Raises NumericsError when the logits are not
+        numbers, InvalidInputError when nothing is allowed.
+        """
+        request = self._request
+        if not request.greedy:
+            request.u = _uniform(self.seed, position, attempt=attempt)
+            if self._has_xtc:
+                request.u_xtc = _uniform(self.seed, position, purpose=XTC, attempt=attempt)
+        request.mask = self._both(mask)
+        request.banned_ids = self._banned
+        if banned:
+            request.banned_ids = np.concatenate([self._banned, np.array(banned, dtype=np.int32)])
+        return sample(logits, request, work=self._work)
+
+    def accept(self, token_id: int, p_sampled: float) -> None:
+        """Append a token to the completion. `p_sampled`: with which probability it was drawn."""
+        if self._length == self._context.size:
+            self._context = np.concatenate([self._context, np.empty_like(self._context)])
+        self._context[self._length] = token_id
+        self._set_length(self._length + 1)
+        if self._adapts:
+            self._mus.append(self._mu_after(p_sampled))
+            self._request.mirostat_mu = self._mus[-1]
+
+    def mark(self) -> int:
+        """How many tokens of the completion have been accepted."""
+        return self._length - self._n_prompt
+
+    def rollback(self, mark: int) -> None:
+        """Forget all tokens that were accepted after `mark`."""
+        if not 0 <= mark <= self.mark():
+            raise ValueError(f"mark: {mark}, allowed: 0 to {self.mark()}")
+        self._set_length(self._n_prompt + mark)
+        if self._adapts:
+            del self._mus[mark + 1 :]
+            self._request.mirostat_mu = self._mus[-1]
+
+    def _set_length(self, length: int) -> None:
+        self._length = length
+        self._request.context = self._context[:length]
+
+    def _mu_after(self, p_sampled: float) -> float:
+        """A token of no probability was not drawn but put there, and says nothing of the text."""
+        settings = self._settings
+        if p_sampled <= 0:
+            return self._mus[-1]
+        return mirostat_mu(self._mus[-1], p_sampled, settings.mirostat_tau, settings.mirostat_eta)
+
+    def _both(self, mask: Words | None) -> Words | None:
+        if mask is None or self._allowed is None:
+            return self._allowed if mask is None else mask
+        return mask & self._allowed
+
+    def _new_request(self, vocabulary: SamplerVocabulary, n_top: int, trace: bool) -> SampleRequest:
+        settings = self._settings
+        stages = settings.stages()
+        has_dry = settings.dry_multiplier > 0
+        return SampleRequest(
             u=0.0,
+            greedy=settings.is_greedy,
             n_top=n_top,
+            want_trace=trace,
+            context=self._context[: self._length],
+            n_prompt=self._n_prompt,
             repetition_penalty=settings.repetition_penalty,
-            repetition_ids=self._repetition.ids(),
-            delta_ids=self._deltas.ids(),
-            deltas=self._deltas.values(),
+            frequency_penalty=settings.frequency_penalty,
+            presence_penalty=settings.presence_penalty,
+            repetition_range=settings.repetition_range,
+            repetition_decay=settings.repetition_decay,
+            bias_ids=np.array(list(settings.logit_bias), dtype=np.int32),
+            bias_deltas=np.array(list(settings.logit_bias.values()), dtype=np.float32),
+            dry_multiplier=settings.dry_multiplier,
+            dry_base=settings.dry_base,
+            dry_allowed_length=settings.dry_allowed_length,
+            dry_range=settings.dry_range,
+            dry_max_ngram=settings.dry_max_ngram,
+            dry_breakers=(
+                vocabulary.dry_breakers(settings.dry_sequence_breakers) if has_dry else None
+            ),
+            stages=np.array([stage for stage, _ in stages], dtype=np.int32),
+            parameters=np.array([values for _, values in stages]).reshape(-1, N_PARAMETERS),
+            mirostat_mu=self._mus[0],
+            xtc_protected=vocabulary.xtc_protected() if self._has_xtc else None,
+            skew=settings.skew,
         )
 
-    def sample(self, logits: npt.NDArray[np.float32], position: int) -> SampleResult:
-        """Choose the token at absolute `position` from logits, float32 (vocab_size,), untouched.
 
-        Raises NumericsError when the logits are not numbers.
-        """
-        if self._settings.temperature > 0:
-            self._request.u = uniform(self.seed, position)
-        return sample(logits, self._request, work=self._work)
-
-    def accept(self, token_id: int) -> None:
-        """Count a token that was added to the completion."""
-        settings = self._settings
-        if settings.repetition_penalty != 1.0:
-            self._repetition.add(token_id)
-            self._request.repetition_ids = self._repetition.ids()
-        if settings.frequency_penalty or settings.presence_penalty:
-            self._deltas.count(
-                token_id,
-                first=settings.presence_penalty + settings.frequency_penalty,
-                again=settings.frequency_penalty,
+def _check_ids(name: str, token_ids: Iterable[int], vocab_size: int) -> None:
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise InvalidInputError(
+                f"{name} names token {token_id}; the vocabulary has ids 0 to {vocab_size - 1}",
+                param=name,
             )
-            self._request.delta_ids = self._deltas.ids()
-            self._request.deltas = self._deltas.values()
-
-
-class _IdList:
-    """Distinct token ids in an int32 array that only grows."""
-
-    def __init__(self, capacity: int) -> None:
-        self._slot: dict[int, int] = {}
-        self._ids = np.empty(capacity, dtype=np.int32)
-
-    def add(self, token_id: int) -> int:
-        slot = self._slot.get(token_id)
-        if slot is None:
-            slot = self._slot[token_id] = len(self._slot)
-            self._ids[slot] = token_id
-        return slot
-
-    def ids(self) -> npt.NDArray[np.int32]:
-        return self._ids[: len(self._slot)]
-
-
-class _DeltaList:
-    """What is added to the logits of distinct token ids: the bias less the penalties."""
-
-    def __init__(self, capacity: int) -> None:
-        self._ids = _IdList(capacity)
-        self._values = np.zeros(capacity, dtype=np.float32)
-        self._counted: set[int] = set()
-
-    def add(self, token_id: int, delta: float) -> None:
-        self._values[self._ids.add(token_id)] += delta
-
-    def count(self, token_id: int, *, first: float, again: float) -> None:
-        seen = token_id in self._counted
-        self._counted.add(token_id)
-        self.add(token_id, -(again if seen else first))
-
-    def ids(self) -> npt.NDArray[np.int32]:
-        return self._ids.ids()
-
-    def values(self) -> npt.NDArray[np.float32]:
-        return self._values[: self._ids.ids().shape[0]]

@@ -19,24 +19,22 @@ class StepState:
     """Which token ids run, and at which position."""
 
     def __init__(self, max_rows: int) -> None:
+        self.pos = self.n_rows = 0
         self.words: Words = np.zeros(_N_HEADER + max_rows, dtype=np.int64)
+        self._view = self.words.data  # cheaper for single numbers than the array
+        self.address: int = self.words.ctypes.data
+        """Of `words`, which stay where they are."""
         self.abort_word: Words = self.words[_ABORT : _ABORT + 1]
         """Not 0: the pass that runs shall end. Another thread may write it."""
 
     def set(self, token_ids: Sequence[int], pos: int) -> None:
         """The next pass runs `token_ids` at positions `pos` and up."""
-        n_rows = len(token_ids)
-        self.words[_POS] = pos
-        self.words[_N_ROWS] = n_rows
-        self.words[_N_HEADER : _N_HEADER + n_rows] = token_ids
-
-    @property
-    def pos(self) -> int:
-        return int(self.words[_POS])
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.words[_N_ROWS])
+        self.pos, self.n_rows = pos, len(token_ids)
+        view = self._view
+        view[_POS] = pos
+        view[_N_ROWS] = self.n_rows
+        for place, token_id in enumerate(token_ids, start=_N_HEADER):
+            view[place] = token_id
 
     @property
     def aborted(self) -> bool:

@@ -1,81 +1,36 @@
 """Bytes of tokens in, text that is safe to show out.
 
-Owns two state machines of one completion: UTF-8 (a character split over tokens is held until it is
-whole) and stop strings (text that might become one is held). Knows bytes and characters; knows no
-tokens, no tokenizer and no torch. Token texts are never decoded twice, so nothing can be lost or
+Owns the text of one completion: UTF-8 (a character split over tokens is held until it is whole),
+stop strings (text that might become one is held) and banned strings (text is held from the token on
+in which one might begin, because that token may be taken back). Knows bytes and characters; knows
+no tokens, no tokenizer and no torch. Token texts are never decoded twice, so nothing can be lost or
 doubled between two calls.
 """
 
 import codecs
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from .matcher import StringMatcher
 
 
-@dataclass(frozen=True, slots=True)
-class StopMatch:
-    """A stop string in the completion; `start` is its first character's index."""
+class TextMatch(NamedTuple):
+    """A stop string or banned string in the completion, as it was asked for."""
 
     string: str
     start: int
+    """The index of its first character."""
 
 
-class StopMatcher:
-    """Finds the first of several strings to be completed, one character at a time (Aho-Corasick).
+class TextMark(NamedTuple):
+    """A moment in the text, which can be gone back to while nothing behind it is released."""
 
-    The string that ends first wins, and of those that end together the longest: this depends on the
-    characters alone, never on how tokens cut them.
-    """
-
-    def __init__(self, strings: Sequence[str]) -> None:
-        self._next: list[dict[str, int]] = [{}]
-        self._depth: list[int] = [0]
-        self._found: list[str | None] = [None]
-        self._fail: list[int] = [0]
-        self._node = 0
-        for string in strings:
-            self._insert(string)
-        self._link()
-
-    @property
-    def n_partial(self) -> int:
-        """How many of the last characters might be the beginning of a stop string."""
-        return self._depth[self._node]
-
-    def step(self, character: str) -> str | None:
-        """Take one character; the stop string that it completes, if any."""
-        node = self._node
-        while node and character not in self._next[node]:
-            node = self._fail[node]
-        self._node = node = self._next[node].get(character, 0)
-        return self._found[node]
-
-    def _insert(self, string: str) -> None:
-        node = 0
-        for character in string:
-            child = self._next[node].get(character)
-            if child is None:
-                child = self._next[node][character] = len(self._next)
-                self._next.append({})
-                self._depth.append(self._depth[node] + 1)
-                self._found.append(None)
-                self._fail.append(0)
-            node = child
-        self._found[node] = string
-
-    def _link(self) -> None:
-        """Breadth first: a node's failure link is the longest proper suffix that is in the trie."""
-        queue = deque(self._next[0].values())
-        while queue:
-            node = queue.popleft()
-            for character, child in self._next[node].items():
-                fail = self._fail[node]
-                while fail and character not in self._next[fail]:
-                    fail = self._fail[fail]
-                self._fail[child] = self._next[fail].get(character, 0)
-                # A node's own string is longer than any that ends at its suffix.
-                self._found[child] = self._found[child] or self._found[self._fail[child]]
-                queue.append(child)
+    incomplete: bytes
+    n_characters: int
+    stop_start: int
+    """Where a stop string may have begun; `n_characters` when nowhere."""
+    stop_node: int
+    ban_node: int
 
 
 class TextStream:
@@ -83,16 +38,29 @@ class TextStream:
 
     Invariant: released + held text is the UTF-8 decoding of all pushed bytes (malformed bytes
     become U+FFFD, as Unicode recommends: one per maximal ill-formed part); after a stop string,
-    released text ends where that string begins.
+    released text ends where that string begins. The string that ends first counts, be it a stop or
+    a ban, and nothing is looked for behind it.
     """
 
-    def __init__(self, stop: Sequence[str] = ()) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._matcher = StopMatcher(stop) if stop else None
+    def __init__(self, stop: Sequence[str] = (), banned: Sequence[str] = ()) -> None:
+        """Neither holds an empty string. Banned strings are found in any case."""
+        self._incomplete = b""  # the beginning of a character, not in the text yet
+        self._stops = StringMatcher(stop) if stop else None
+        self._bans = StringMatcher(banned, ignore_case=True) if banned else None
         self._held = ""
         self._n_characters = 0
         self.n_released = 0
-        self.stop_match: StopMatch | None = None
+        self.stop_match: TextMatch | None = None
+        self.ban_match: TextMatch | None = None
+
+    @property
+    def ban_start(self) -> int | None:
+        """Where a banned string may have begun, perhaps in a character that is not whole yet; None
+        when nowhere.
+        """
+        if self._bans is None or not (self._bans.n_partial or self._incomplete):
+            return None
+        return self._n_characters - self._bans.n_partial
 
     def push(self, data: bytes) -> tuple[int, int]:
         """Take the bytes of one token; the characters [start, end) that they are part of.
@@ -102,16 +70,20 @@ class TextStream:
         start = self._n_characters
         if not data:
             return start, start
-        self._take(self._decoder.decode(data))
-        incomplete = self._decoder.getstate()[0] != b""
-        return start, self._n_characters + incomplete
+        self._take(data)
+        return start, self._n_characters + bool(self._incomplete)
 
-    def release(self) -> str:
-        """The text that has become safe since the last call."""
+    def release(self, before: int | None = None) -> str:
+        """The text that has become safe since the last call; only that in front of character
+        `before`, when it is given.
+        """
+        n_safe = len(self._held)
         if self.stop_match is not None:
             n_safe = self.stop_match.start - self.n_released
-        else:
-            n_safe = len(self._held) - (self._matcher.n_partial if self._matcher else 0)
+        elif self._stops is not None:
+            n_safe -= self._stops.n_partial
+        if before is not None:
+            n_safe = max(0, min(n_safe, before - self.n_released))
         safe, self._held = self._held[:n_safe], self._held[n_safe:]
         self.n_released += len(safe)
         return safe
@@ -122,7 +94,8 @@ class TextStream:
         Without a stop string nothing is dropped: held text is released, an incomplete character as
         U+FFFD.
         """
-        self._take(self._decoder.decode(b"", final=True))
+        self._bans = None  # nothing can be taken back any more
+        self._take(b"", final=True)
         released = self.release()
         if self.stop_match is None:
             # Nothing more can complete a stop string.
@@ -131,12 +104,47 @@ class TextStream:
         dropped, self._held = self._held, ""
         return released, dropped
 
-    def _take(self, text: str) -> None:
-        if self._matcher is not None and self.stop_match is None:
-            for index, character in enumerate(text, start=self._n_characters + 1):
-                string = self._matcher.step(character)
-                if string is not None:
-                    self.stop_match = StopMatch(string, index - len(string))
-                    break
+    def mark(self) -> TextMark:
+        """This moment."""
+        return TextMark(
+            self._incomplete,
+            self._n_characters,
+            self._n_characters - (self._stops.n_partial if self._stops else 0),
+            self._stops.mark() if self._stops else 0,
+            self._bans.mark() if self._bans else 0,
+        )
+
+    def rollback(self, mark: TextMark) -> str:
+        """Forget all that came after `mark`; returns its text."""
+        n_kept = mark.n_characters - self.n_released
+        if n_kept < 0:
+            raise ValueError(f"text behind character {mark.n_characters} has been released")
+        self._held, forgotten = self._held[:n_kept], self._held[n_kept:]
+        self._incomplete = mark.incomplete
+        self._n_characters = mark.n_characters
+        self.stop_match = self.ban_match = None
+        if self._stops is not None:
+            self._stops.rollback(mark.stop_node)
+        if self._bans is not None:
+            self._bans.rollback(mark.ban_node)
+        return forgotten
+
+    def _take(self, data: bytes, *, final: bool = False) -> None:
+        if self._incomplete:
+            data = self._incomplete + data
+        # What the incremental decoder of `codecs` does, which runs four functions of Python for it.
+        text, n_taken = codecs.utf_8_decode(data, "replace", final)
+        self._incomplete = data[n_taken:]
+        if self._stops is not None or self._bans is not None:
+            self._search(text)
         self._held += text
         self._n_characters += len(text)
+
+    def _search(self, text: str) -> None:
+        for end, character in enumerate(text, start=self._n_characters + 1):
+            if self.stop_match is not None or self.ban_match is not None:
+                break
+            if self._stops is not None and (string := self._stops.step(character)) is not None:
+                self.stop_match = TextMatch(string, end - len(string))
+            elif self._bans is not None and (string := self._bans.step(character)) is not None:
+                self.ban_match = TextMatch(string, end - len(string))

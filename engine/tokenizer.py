@@ -119,6 +119,11 @@ class Tokenizer:
             first = False
         return token_ids
 
+    def encode_continuation(self, text: str) -> list[int]:
+        """Ids of a text that stands behind other text: no space before it, no control token."""
+        token_ids = self.encode_pieces([("", True), *self._divided(text)])
+        return [part for token_id in token_ids for part in self._as_text(token_id)]
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The bytes of all tokens as text; what is no UTF-8 becomes U+FFFD."""
         kept = (
@@ -138,6 +143,10 @@ class Tokenizer:
     def is_special(self, token_id: int) -> bool:
         """Whether tokenizer.json marks the token as special."""
         return token_id in self._special
+
+    def is_control(self, token_id: int) -> bool:
+        """Whether the token is special, or a role marker that tokenizer.json forgot to mark so."""
+        return token_id in self._special or token_id in self._control
 
     def _bytes_of(self, token_id: int) -> bytes:
         added = self._added.get(token_id)

@@ -15,7 +15,7 @@ from . import ops_ref
 from .errors import ModelLoadError
 from .layout import DTYPES, check_kv_cache
 from .memory import host_bytes
-from .ops import NotFiniteError, OpTime, Stored
+from .ops import Bytes, NotFiniteError, OpTime, Stored
 from .step import StepState
 from .threads import thread_count
 
@@ -72,6 +72,9 @@ class TorchOps:
     def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[Tensor]:
         return self.zeros((count, *shape), self.kv_format).unbind()
 
+    def positions(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> "TorchPositions":
+        return TorchPositions(keys, values)
+
     def vector(self, parts: Sequence[Stored]) -> Tensor:
         return self._stacked(parts, self.format)
 
@@ -105,6 +108,37 @@ class TorchOps:
         if bad.numel():
             raise NotFiniteError(tuple(bad[0].tolist()))
         return stacked
+
+
+class TorchPositions:
+    """A copy is (2 * layers, n_kv_heads, n, head_dim): the keys of all layers, then the values."""
+
+    unit = 1
+
+    def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        self._rows = (*keys, *values)
+        n_kv_heads, _, head_dim = keys[0].shape
+        self._dtype = keys[0].dtype
+        self.layout = f"rows {self._dtype} {len(keys)}x{n_kv_heads}x{head_dim}"
+
+    def n_bytes(self, n: int) -> int:
+        n_kv_heads, _, head_dim = self._rows[0].shape
+        return len(self._rows) * n_kv_heads * n * head_dim * self._dtype.itemsize
+
+    def copy_out(self, start: int, stop: int, out: Bytes) -> None:
+        # Put together on the device, so that it is one transfer.
+        whole = torch.stack([rows[:, start:stop] for rows in self._rows])
+        self._as_rows(out, stop - start).copy_(whole)
+
+    def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
+        whole = self._as_rows(copied, n_copied)[:, :, : stop - start].to(self._rows[0].device)
+        for rows, part in zip(self._rows, whole, strict=True):
+            rows[:, start:stop].copy_(part)
+
+    def _as_rows(self, memory: Bytes, n: int) -> Tensor:
+        n_kv_heads, _, head_dim = self._rows[0].shape
+        flat = torch.from_numpy(memory[: self.n_bytes(n)]).view(self._dtype)
+        return flat.view(len(self._rows), n_kv_heads, n, head_dim)
 
 
 class TorchProgram:

@@ -3,7 +3,7 @@
 Owns the order of queue, first result and status line. Knows no shape of an answer.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from starlette.requests import Request
@@ -22,7 +22,13 @@ class Answer(Protocol):
 
     def whole(self, stream: CompletionStream, results: Sequence[StreamResult]) -> bytes: ...
 
-    def events(self, stream: CompletionStream, *, include_usage: bool) -> AsyncIterator[bytes]: ...
+    def encoder(self, *, include_usage: bool) -> Callable[[Sequence[StreamResult]], bytes]:
+        """Makes events of one batch of results after the other; none (b"") of some."""
+        ...
+
+    def closing(self, stream: CompletionStream, *, include_usage: bool) -> bytes:
+        """The events behind those of the last result."""
+        ...
 
 
 async def respond(
@@ -39,7 +45,9 @@ async def respond(
         return Response(answer.whole(stream, results), media_type="application/json")
     await stream.started(request.receive)
     return EventStream(
-        answer.events(stream, include_usage=body.include_usage),
+        stream,
+        answer.encoder(include_usage=body.include_usage),
+        lambda: answer.closing(stream, include_usage=body.include_usage),
+        ping_interval=service.settings.ping_interval,
         send_timeout=service.settings.send_timeout,
-        on_close=stream.cancel,
     )

@@ -13,6 +13,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from engine import Engine
@@ -56,7 +57,8 @@ def create_app(settings: Settings, engine: Engine) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         lease.start()
         yield
-        await lease.close()
+        if await lease.close():
+            await run_in_threadpool(engine.generator.close)
 
     app = _App(
         title="Soliton",

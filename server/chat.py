@@ -1,6 +1,6 @@
 """POST /v1/chat/completions: a conversation in, the next reply out, whole or as it comes."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,9 @@ def chat_routes(service: Service) -> APIRouter:
         )
         answer = _Answer(
             service=service,
-            id_prefix="chatcmpl",
+            head=service.head(
+                "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion"
+            ),
             warnings={"warnings": warnings} if warnings else {},
             with_logprobs=bool(body.logprobs),
         )
@@ -62,7 +64,7 @@ class _Answer:
     """The shape of one request's answer, whole or in chunks."""
 
     service: Service
-    id_prefix: str
+    head: dict[str, Any]
     warnings: dict[str, Any]
     with_logprobs: bool
 
@@ -80,21 +82,20 @@ class _Answer:
             "logprobs": self._logprobs(tokens),
             "finish_reason": FINISH_REASONS[eos_reason],
         }
-        head = self.service.head(self.id_prefix, "chat.completion")
-        return encode_json({**head, "choices": [choice], "usage": usage(stream), **self.warnings})
+        return encode_json(
+            {**self.head, "choices": [choice], "usage": usage(stream), **self.warnings}
+        )
 
-    async def events(
-        self, stream: CompletionStream, *, include_usage: bool
-    ) -> AsyncIterator[bytes]:
-        """The role, the text in pieces, the reason of the end; then usage, where asked for."""
-        head = self.service.head(self.id_prefix, "chat.completion.chunk")
+    def encoder(self, *, include_usage: bool) -> Callable[[Sequence[StreamResult]], bytes]:
+        """The role, the text in pieces, the reason of the end."""
         tail: dict[str, Any] = {"usage": None} if include_usage else {}
+        encode = choice_encoder(self.head, tail)
+        encode_text = text_encoder(encode, lambda text: _choice({"content": text}))
         # The role once, and warnings once: clients join the strings of all chunks.
         role = _choice({"role": "assistant", "content": ""})
-        pieces = [encode_event({**head, "choices": [role], **tail, **self.warnings})]
-        encode = choice_encoder(head, tail)
-        encode_text = text_encoder(encode, lambda text: _choice({"content": text}))
-        async for results in stream.results(idle=self.service.settings.ping_interval):
+        pieces = [encode_event({**self.head, "choices": [role], **tail, **self.warnings})]
+
+        def events(results: Sequence[StreamResult]) -> bytes:
             for result in results:
                 # Nothing to say while text is held; nothing of a hidden token without logprobs.
                 if self.with_logprobs and (result.chunk or result.tokens):
@@ -105,12 +106,16 @@ class _Answer:
                 if result.eos_reason is not None:
                     finish_reason = FINISH_REASONS[result.eos_reason]
                     pieces.append(encode(_choice({}, finish_reason=finish_reason)))
-            if pieces or not results:
-                yield b"".join(pieces)
-            pieces = []
-        if include_usage:
-            yield encode_event({**head, "choices": [], "usage": usage(stream)})
-        yield DONE
+            whole = b"".join(pieces)
+            pieces.clear()
+            return whole
+
+        return events
+
+    def closing(self, stream: CompletionStream, *, include_usage: bool) -> bytes:
+        if not include_usage:
+            return DONE
+        return encode_event({**self.head, "choices": [], "usage": usage(stream)}) + DONE
 
     def _logprobs(self, tokens: Sequence[TokenRecord]) -> dict[str, Any] | None:
         if not self.with_logprobs:

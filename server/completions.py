@@ -1,6 +1,6 @@
 """POST /v1/completions: a text in, its continuation out, whole or as it comes."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -77,14 +77,14 @@ class _Answer:
             {**self.head, "choices": [choice], "usage": usage(stream), **self.warnings}
         )
 
-    async def events(
-        self, stream: CompletionStream, *, include_usage: bool
-    ) -> AsyncIterator[bytes]:
+    def encoder(self, *, include_usage: bool) -> Callable[[Sequence[StreamResult]], bytes]:
         tail: dict[str, Any] = {"usage": None} if include_usage else {}
         encode = choice_encoder(self.head, {**self.warnings, **tail})  # warnings once
         encode_next = choice_encoder(self.head, tail)
         encode_text = text_encoder(encode_next, lambda text: self._choice(text, (), None))
-        async for results in stream.results(idle=self.service.settings.ping_interval):
+
+        def events(results: Sequence[StreamResult]) -> bytes:
+            nonlocal encode
             pieces = []
             for result in results:
                 # Nothing to say while text is held; nothing of a hidden token without logprobs.
@@ -96,11 +96,14 @@ class _Answer:
                     encode = encode_next
                 else:
                     pieces.append(encode_text(result.chunk))
-            if pieces or not results:
-                yield b"".join(pieces)
-        if include_usage:
-            yield encode_event({**self.head, "choices": [], "usage": usage(stream)})
-        yield DONE
+            return b"".join(pieces)
+
+        return events
+
+    def closing(self, stream: CompletionStream, *, include_usage: bool) -> bytes:
+        if not include_usage:
+            return DONE
+        return encode_event({**self.head, "choices": [], "usage": usage(stream)}) + DONE
 
     def _choice(
         self, text: str, tokens: Sequence[TokenRecord], eos_reason: str | None

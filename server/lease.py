@@ -77,16 +77,21 @@ class EngineLease:
         self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
         self._thread.start()
 
-    async def close(self) -> None:
-        """Refuse all who wait, abort the one that runs, and wait for the engine thread to end."""
+    async def close(self) -> bool:
+        """Refuse all who wait, abort the one that runs, and wait for the engine thread to end.
+
+        Whether it has: then the engine is the caller's.
+        """
         with self._changed:
             self._open = False
             if self._running is not None:
                 self._running.abort.set()
             self._changed.notify_all()
         self._refuse_all(UnavailableError("the server is shutting down"))
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
+        if self._thread is None:
+            return True
+        await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
+        return not self._thread.is_alive()
 
     def submit(
         self,

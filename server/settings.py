@@ -86,6 +86,22 @@ class Settings(BaseSettings):
         description="Directory for the packed weights of larger models, or off. "
         "Default: soliton in the user's cache directory.",
     )
+    speculate: str = Field(
+        default="ngram",
+        description="off, ngram (guess from the text so far and recent answers) or draft "
+        "(and with a draft model). Never changes an answer.",
+    )
+    draft_model: Path | None = Field(
+        default=None, description="Directory of the draft model. None: the model's own."
+    )
+    prefix_cache_mb: int = Field(
+        default=512,
+        ge=0,
+        description="Memory for keys and values of past prompts and answers. 0: only the last one.",
+    )
+    prefix_cache_dir: Path | None = Field(
+        default=None, description="Directory where they go when memory is full. None: nowhere."
+    )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(), description="Whoever sends one of these may use the server. None: everybody."
     )

@@ -8,15 +8,17 @@ them. A comment keeps an idle connection open after long silence, never between 
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from sse_starlette.sse import EventSourceResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
+from engine import StreamResult
+
 from .errors import error_body
-from .stream import forever
+from .stream import CompletionStream, forever
 from .watchdog import limited_waits
 
 _logger = logging.getLogger(__name__)
@@ -24,7 +26,8 @@ _logger = logging.getLogger(__name__)
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+# What is encoded is made here: it holds no circle.
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 def encode_json(value: dict[str, Any]) -> bytes:
@@ -60,27 +63,30 @@ def text_encoder(
 
 
 class EventStream(EventSourceResponse):
-    """Sends encoded events until the iterator ends, the client hangs up, or it reads too slowly.
+    """Sends the events of a stream until it ends, the client hangs up, or it reads too slowly.
 
-    An empty piece from `events` becomes a ping; an exception becomes an error event, and then the
-    body ends without [DONE]. `on_close` is called exactly once, however the response ends.
+    `encode` makes bytes of each batch of results, in order; none when there is nothing to say yet.
+    `closing` makes those behind the last batch. After `ping_interval` seconds of silence a comment
+    is sent; an error becomes an error event, and then the body ends without `closing`. The stream
+    is cancelled, however the response ends.
     """
 
     def __init__(
         self,
-        events: AsyncIterator[bytes],
+        stream: CompletionStream,
+        encode: Callable[[Sequence[StreamResult]], bytes],
+        closing: Callable[[], bytes],
         *,
+        ping_interval: float | None,
         send_timeout: float | None,
-        on_close: Callable[[], None],
     ) -> None:
         super().__init__(
-            _with_errors(events),
-            sep="\n",
+            _pieces(stream, encode, closing, ping_interval),
             ping=0,
             send_timeout=send_timeout,
             headers={"cache-control": "no-store, no-transform"},
         )
-        self._on_close = on_close
+        self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -88,19 +94,19 @@ class EventStream(EventSourceResponse):
         except TimeoutError:
             _logger.info("dropped a client that did not read for %s s", self.send_timeout)
         finally:
-            self._on_close()
+            self._stream.cancel()
 
     @override
     async def _stream_response(self, send: Send) -> None:
-        with limited_waits(self.send_timeout) as self._sends:
-            await super()._stream_response(send)
-
-    @override
-    async def _send_with_timeout(self, send: Send, message: Message) -> None:
-        # The base class opens a cancel scope with a timer for each event.
-        self._sends.start()
-        await send(message)
-        self._sends.stop()
+        # The base class frames each piece anew, and opens a cancel scope with a timer for it.
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        with limited_waits(self.send_timeout) as waits:
+            await send({"type": "http.response.start", **start})
+            async for piece in self.body_iterator:
+                waits.start()
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                waits.stop()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     @staticmethod
     @override
@@ -110,10 +116,18 @@ class EventStream(EventSourceResponse):
         await forever()
 
 
-async def _with_errors(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _pieces(
+    stream: CompletionStream,
+    encode: Callable[[Sequence[StreamResult]], bytes],
+    closing: Callable[[], bytes],
+    ping_interval: float | None,
+) -> AsyncIterator[bytes]:
     try:
-        async for piece in events:
-            yield piece or PING
+        async for results in stream.results(idle=ping_interval):
+            piece = encode(results) if results else PING
+            if piece:
+                yield piece
+        yield closing()
     except Exception as error:
         _logger.warning("a stream ended early: %s", error, exc_info=True)
         yield encode_event(error_body(error))

@@ -1,4 +1,6 @@
-"""What many test files share: no network, the bundled model, and a tiny random one."""
+"""What many test files share: no network, the bundled model, a tiny random one, and how native code
+runs.
+"""
 
 import os
 
@@ -6,12 +8,18 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from engine import DEFAULT_MODEL, Engine
+import engine.sample
+from engine import DEFAULT_MODEL, Engine, native, sample_ref
+from tests.sample_requests import Sample
 from tests.tiny_models import save_model
+
+_ISAS = [] if native.MISSING else native.kernels.supported_isas()
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +40,33 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_engine(tiny_model: Path) -> Engine:
     """A fresh engine on the tiny model: float32, CPU, an empty cache."""
     return Engine.load(tiny_model, device="cpu", dtype="float32")
+
+
+@pytest.fixture(params=["numpy", *_ISAS])
+def sample(request: pytest.FixtureRequest) -> Iterator[Sample]:
+    """The sampler op: its definition, and what runs on each instruction set."""
+    if request.param == "numpy":
+        yield lambda logits, req: sample_ref.sample(logits, req, work=np.empty_like(logits))
+        return
+    best = native.kernels.isa()
+    assert native.kernels.select_isa(request.param)
+    yield lambda logits, req: engine.sample.sample(logits, req, work=np.empty_like(logits))
+    assert native.kernels.select_isa(best)
+
+
+@pytest.fixture(params=_ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Native code runs on each instruction set that this processor has."""
+    best = native.kernels.isa()
+    assert native.kernels.select_isa(request.param)
+    yield request.param
+    assert native.kernels.select_isa(best)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Native code runs on one thread, but for what a test sets itself."""
+    before = native.kernels.threads()
+    native.kernels.set_threads(1)
+    yield
+    native.kernels.set_threads(before)

@@ -19,6 +19,7 @@ from engine.cache import KVCache
 from engine.config import LayerConfig, ModelConfig, RopeConfig
 from engine.model import Model
 from engine.ops import open_ops
+from engine.prefix import PrefixCache
 from engine.sample import Logits
 
 END = 256
@@ -42,6 +43,9 @@ class ByteTokenizer:
 
     def is_special(self, token_id: int) -> bool:
         return token_id == END
+
+    def is_control(self, token_id: int) -> bool:
+        return self.is_special(token_id)
 
 
 class FakeModel:
@@ -134,7 +138,10 @@ class FakeEngine:
         self.fingerprint = "fp_fake"
         cache = KVCache(self.config, open_ops(device="cpu"), max_seq_len=max_seq_len)
         self.generator = StreamingGenerator(
-            cast(Model, self.model), cache, self.tokenizer, eos_token_ids=self.eos_token_ids
+            cast(Model, self.model),
+            PrefixCache(cache),
+            self.tokenizer,
+            eos_token_ids=self.eos_token_ids,
         )
 
     def encode_chat(

@@ -15,6 +15,7 @@
 
 #include "../csrc/cpu/attention.h"
 #include "../csrc/cpu/kernels.h"
+#include "../csrc/cpu/sample.h"
 #include "../csrc/tape.h"
 
 using namespace soliton;
@@ -350,56 +351,83 @@ void attend_all() {
 
 // ---- The sampler. ----
 
+// Everything at once, or only what nearly all requests have.
+SampleSettings sample_settings(int64_t vocab_size, bool everything,
+                               const std::vector<int32_t>& stages,
+                               const std::vector<double>& parameters) {
+    SampleSettings settings = {};
+    settings.vocab_size = vocab_size;
+    settings.n_top = 5;
+    settings.repetition_penalty = everything ? 1.1 : 1.0;
+    settings.repetition_range = 20;
+    settings.repetition_decay = 10;
+    settings.dry_multiplier = everything ? 0.8 : 0.0;
+    settings.dry_base = 1.75;
+    settings.dry_max_ngram = 20;
+    settings.stages = stages.data();
+    settings.parameters = parameters.data();
+    settings.n_stages = static_cast<int64_t>(stages.size());
+    settings.skew = everything ? 0.3 : 0.0;
+    return settings;
+}
+
 void sample_all() {
+    // Temperature, top-k, top-p; then with smoothing, top-a, TFS, typical, dynamic temperature,
+    // XTC.
+    const std::vector<int32_t> few = {17, 19, 20};
+    const std::vector<int32_t> many = {17, 16, 20, 21, 23, 24, 26, 27};
+    const std::vector<double> of_few = {0.7, 0, 0, 50, 0, 0, 0.9, 0, 0};
+    const std::vector<double> of_many = {0.7,  0, 0, 0.2, 0, 0, 0.98, 0,   0, 0.01, 0,   0,
+                                         0.98, 0, 0, 0.9, 0, 0, 0.5,  1.5, 1, 1.0,  0.2, 0};
     for (const int64_t vocab_size : {1, 63, 1000, 32001}) {
         const std::vector<float> logits =
             Random(static_cast<uint64_t>(vocab_size)).many(vocab_size, 12.0f);
         std::vector<float> work(vocab_size);
-        for (const double temperature : {0.0, 0.7, 1.5}) {
+        std::vector<int32_t> context(40);
+        for (size_t i = 0; i < context.size(); ++i) {
+            context[i] = static_cast<int32_t>(i % 7 % vocab_size);
+        }
+        const std::vector<int32_t> mask((vocab_size + 31) / 32, 0x6fffffff);
+        for (const bool everything : {false, true}) {
+            Sampler sampler(sample_settings(vocab_size, everything, everything ? many : few,
+                                            everything ? of_many : of_few));
             for (const double u : {0.0, 0.3, 0.999}) {
-                std::vector<int32_t> top_ids(5);
-                std::vector<double> top_logprobs(5);
-                std::vector<double> top_p(5);
-                SampleOutput out = {};
-                out.top_ids = top_ids.data();
-                out.top_logprobs_raw = top_logprobs.data();
-                out.top_p_sampled = top_p.data();
                 SampleArgs args = {};
                 args.logits = logits.data();
                 args.work = work.data();
-                args.vocab_size = vocab_size;
-                args.temperature = temperature;
-                args.top_k = 50;
-                args.top_p = 0.9;
                 args.u = u;
-                args.repetition_penalty = 1.0f;
-                args.n_top = 5;
-                const Status status = sample(args, out);
-                const std::string name = std::to_string(vocab_size) + " at " +
-                                         std::to_string(temperature) + ", " + std::to_string(u);
+                args.context = context.data();
+                args.n_context = static_cast<int64_t>(context.size());
+                args.mask = everything ? mask.data() : nullptr;
+                SampleOutput out = {};
+                const bool is_drawn = sampler.sample(args, out);
+                const std::string name = std::to_string(vocab_size) +
+                                         (everything ? " with all, " : ", ") + std::to_string(u);
                 Hash hash;
-                hash.add_bytes(&status, sizeof status);
+                hash.add_bytes(&is_drawn, sizeof is_drawn);
                 hash.add_bytes(&out.token_id, sizeof out.token_id);
-                hash.add_bytes(top_ids.data(), top_ids.size() * sizeof(int32_t));
+                hash.add_bytes(&out.rank, sizeof out.rank);
+                std::vector<double> numbers = {out.p_raw,   out.p_sampled, out.logprob_raw,
+                                               out.entropy, out.margin,    out.kept_mass};
+                for (const SampledTop& top : out.top) {
+                    hash.add_bytes(&top.id, sizeof top.id);
+                    numbers.push_back(top.logprob_raw);
+                    numbers.push_back(top.p_sampled);
+                }
                 hash.write("sample " + name);
-                std::vector<double> numbers = {out.p_raw, out.p_sampled, out.logprob_raw};
-                numbers.insert(numbers.end(), top_logprobs.begin(), top_logprobs.end());
-                numbers.insert(numbers.end(), top_p.begin(), top_p.end());
                 write_near("probabilities " + name, 1e-13, numbers);
             }
         }
         for (const float spoiled : {kNan, kInfinity}) {
             std::vector<float> bad = logits;
             bad.back() = spoiled;
+            Sampler sampler(sample_settings(vocab_size, false, few, of_few));
             SampleArgs args = {};
             args.logits = bad.data();
             args.work = work.data();
-            args.vocab_size = vocab_size;
-            args.top_p = 1.0;
-            args.repetition_penalty = 1.0f;
             SampleOutput out = {};
             std::printf("bad %lld bits %d\n", static_cast<long long>(vocab_size),
-                        sample(args, out));
+                        sampler.sample(args, out));
         }
     }
 }

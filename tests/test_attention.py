@@ -2,7 +2,7 @@
 however rows and threads split the work.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from engine.step import StepState
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 EPS = 1e-6
 BLOCK = 256  # keys that are summed together
 LANES = 16  # of a panel of keys or values
@@ -28,22 +30,6 @@ KV_TYPES = {
     "bfloat16": _native.KvType.BF16,
     "int8": _native.KvType.INT8,
 }
-
-
-@pytest.fixture(params=_native.supported_isas())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    best = _native.isa()
-    assert _native.select_isa(request.param)
-    yield request.param
-    assert _native.select_isa(best)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = _native.threads()
-    _native.set_threads(1)
-    yield
-    _native.set_threads(before)
 
 
 class Layer:

@@ -33,9 +33,12 @@ RATES = (
     "startup_s",
     "rss_mb",
     "http_tps",
+    "http_tokens_per_block",
     "http_logprobs_tps",
 )
 DIFFERENCES = ("added_ms_2048", "http_added_us", "http_logprobs_added_us")
+SPECULATION = ("copy_plain_tps", "copy_tps", "copy_speedup", "undraftable_speedup")
+DRAFT_MODEL = ("draft_model_tokens_per_pass", "draft_model_speedup")
 FACTS = ("shape", "quantize", "threads", "format", "ops", "n_params", "bytes_per_token")
 QUICK = ("--rounds", "1", "--tokens", "400", "--buffer-mb", "8")  # fewer come in one block
 
@@ -67,16 +70,19 @@ def greedy(engine: Engine, prompt: list[int], n: int) -> list[int]:
 def test_every_figure_of_every_format_stands_in_the_file(tiny: Path, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     argv = ["bench", str(tiny), "--quantize", "none,8bit", "--threads", "2", "--device", "cpu"]
+    argv += ["--speculate"]
     assert main([*argv, *QUICK, "--json", str(file)]) == 0
     result: dict[str, Any] = json.loads(file.read_text())
     assert result.keys() == {"machine", "rows"}
     assert result["machine"].keys() == MACHINE_KEYS
     assert [row["quantize"] for row in result["rows"]] == ["none", "8bit"]
     for row in result["rows"]:
-        assert row.keys() == {*FACTS, "kv_bytes_2048", *RATES, *DIFFERENCES}
+        figures = {*RATES, *DIFFERENCES, *SPECULATION, *DRAFT_MODEL}
+        assert row.keys() == {*FACTS, "kv_bytes_2048", *figures}
         assert row["shape"] == "tiny"
         assert row["threads"] == 2
-        assert all(row[key] > 0 for key in RATES), row
+        assert all(row[key] > 0 for key in (*RATES, *SPECULATION)), row
+        assert all(row[key] is None for key in DRAFT_MODEL), "it has no draft model"
         assert all(isinstance(row[key], float) for key in DIFFERENCES)
         moved = row["decode_tps"] * row["bytes_per_token"] / 1e9
         assert row["bandwidth_fraction"] == pytest.approx(

@@ -25,23 +25,23 @@ def test_memory_has_the_documented_shape(cache: KVCache) -> None:
     assert not any(array.any() for array in others), "no two arrays share memory"
 
 
-def test_append_rewind_clear(cache: KVCache) -> None:
+def test_append_rollback_clear(cache: KVCache) -> None:
     cache.append([5, 6, 7])
     cache.append([8])
     assert cache.length == 4
-    cache.rewind(2)
+    cache.rollback(2)
     assert cache.token_ids == [5, 6]
-    cache.rewind(2)
+    cache.rollback(2)
     assert cache.token_ids == [5, 6]
     cache.clear()
     assert cache.length == 0
 
 
 @pytest.mark.parametrize("length", [-1, 3])
-def test_rewind_goes_backwards_only(cache: KVCache, length: int) -> None:
+def test_rollback_goes_backwards_only(cache: KVCache, length: int) -> None:
     cache.append([5, 6])
-    with pytest.raises(ValueError, match=f"rewind to {length}: the cache holds positions 0 to 2"):
-        cache.rewind(length)
+    with pytest.raises(ValueError, match=f"rollback to {length}: the cache holds positions 0 to 2"):
+        cache.rollback(length)
 
 
 def test_append_beyond_the_end_is_refused_and_changes_nothing(cache: KVCache) -> None:

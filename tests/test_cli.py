@@ -1,5 +1,6 @@
 """The command line as its user meets it: output, exit codes, signals."""
 
+import dataclasses
 import http.server
 import json
 import os
@@ -20,7 +21,10 @@ import pytest
 
 from engine import DEFAULT_MODEL, Engine, SamplingSettings
 from server.__main__ import main
+from server.commands.arguments import add_sampling_arguments, given_sampling
 from server.commands.local import LocalChat
+from server.commands.remote import RemoteChat
+from server.commands.terminal import CommandParser
 
 ROOT = Path(__file__).parent.parent
 SOLITON = [sys.executable, "-m", "server"]
@@ -73,6 +77,10 @@ finally:
         ["complete", "Hello", "--model", "/no/such/model"],
         ["complete", "Hello", "--temperature", "-1"],
         ["complete", "Hello", "--temperature", "warm"],
+        ["complete", "Hello", "--temperature", "nan"],
+        ["complete", "Hello", "--logit-bias", "5"],
+        ["complete", "Hello", "--sampler-order", "top_q"],
+        ["complete", "Hello", "--speculate", "much"],
         ["complete", "Hello", "--logprobs", "21"],
         ["complete", "Hello \ud800"],
         ["chat", "/no/such/model"],
@@ -114,6 +122,43 @@ def test_complete_prints_a_table_of_probabilities(capsys: pytest.CaptureFixture[
         assert row.count('"') >= 2 * 5, "the chosen token and at least four others are shown"
 
 
+def test_every_sampling_setting_is_a_flag() -> None:
+    parser = CommandParser(prog="soliton complete", description="")
+    add_sampling_arguments(parser)
+    assert given_sampling(parser.parse_args([])) == {}, "what is not given is the model's default"
+    others: dict[str, tuple[str, object]] = {
+        "dry_sequence_breakers": ("\n", ["\n"]),
+        "logit_bias": ("5=-1.5,7=2", {5: -1.5, 7: 2.0}),
+        "allowed_tokens": ("5,7", [5, 7]),
+        "banned_tokens": ("9", [9]),
+        "sampler_order": ("top_k, temperature", ["top_k", "temperature"]),
+        "seed": ("7", 7),
+    }
+    for setting in dataclasses.fields(SamplingSettings):
+        flag = f"--{setting.name.replace('_', '-')}"
+        text, value = others.get(setting.name, ("1", 1))
+        argv = [flag] if setting.type is bool else [flag, text]
+        given = given_sampling(parser.parse_args(argv))
+        assert given == {setting.name: value}
+        if setting.type in (int, float):
+            assert type(given[setting.name]) is setting.type, f"{flag} reads another type"
+
+
+def test_a_sampling_flag_reaches_the_sampler(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["complete", "Once upon a time", "--max-tokens", "1", "--allowed-tokens", "42"]
+    assert main([*argv, "--logprobs", "0"]) == 0
+    assert " 1.0000 " in capsys.readouterr().out, "the only allowed token is drawn for sure"
+
+
+def test_drafts_change_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["complete", "Once upon a time", "--max-tokens", "24", "--seed", "7", "--speculate"]
+    texts = []
+    for mode in ("off", "ngram", "draft"):
+        assert main([*argv, mode]) == 0
+        texts.append(capsys.readouterr().out)
+    assert len(set(texts)) == 1
+
+
 def test_inspect_prints_sizes_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "--context", "100"]) == 0
     text = capsys.readouterr().out
@@ -149,6 +194,17 @@ def test_serve_answers_a_chat_and_a_signal_ends_it_with_0() -> None:
         assert chat.stdout.strip()
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
+
+
+def test_what_a_server_ignores_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"max_completion_tokens": 1, "no_such_field": 1}
+    with serving() as (_, url):
+        chat = RemoteChat(url, api_key=None, model=None, options=options)
+        for _ in range(2):
+            assert list(chat.reply([{"role": "user", "content": "Hello!"}]))
+    shown = capsys.readouterr().err
+    assert shown.startswith("soliton: warning: no_such_field: ")
+    assert shown.count("\n") == 1
 
 
 def test_a_port_in_use_is_one_line_and_2() -> None:

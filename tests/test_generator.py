@@ -4,9 +4,7 @@ A scripted model makes the texts that are wanted (multi-byte characters, stop st
 a tiny random model of the real kind makes the equivalences.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -22,112 +20,18 @@ from engine import (
     NumericsError,
     SamplingSettings,
     StreamingGenerator,
-    StreamResult,
-    TokenRecord,
 )
-from engine.cache import KVCache
-from engine.config import LayerConfig, ModelConfig, RopeConfig
-from engine.model import Model
-from engine.ops import open_ops
-from engine.sample import Logits
-
-END = 256  # the scripted vocabulary: all bytes, an end token, a hidden special token
-HIDDEN = 257
-GREEDY = SamplingSettings(temperature=0.0)
-
-
-class ByteVocabulary:
-    """Every byte is a token; 256 ends, 257 is special and not shown."""
-
-    def token_bytes(self, token_id: int) -> bytes:
-        return bytes([token_id]) if token_id < 256 else b"<end>"
-
-    def is_special(self, token_id: int) -> bool:
-        return token_id >= 256
-
-
-class PieceVocabulary(ByteVocabulary):
-    """Tokens are the given pieces."""
-
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        self.pieces = pieces
-
-    def token_bytes(self, token_id: int) -> bytes:
-        return self.pieces[token_id] if token_id < 256 else b"<end>"
-
-
-class ScriptedModel:
-    """A model whose most likely next token is scripted; `fault` may spoil the logits of a step."""
-
-    def __init__(self, script: Sequence[int], *, max_seq_len: int = 400) -> None:
-        self.config = ModelConfig(
-            architecture="Scripted", n_layers=1, dim=1, hidden_dim=1, n_heads=1, n_kv_heads=1,
-            head_dim=1, vocab_size=258, norm_eps=1e-5, rope=RopeConfig(10000.0, 1),
-            layers=(LayerConfig(),), tie_embeddings=True, max_seq_len=max_seq_len,
-            eos_token_ids=(END,), bos_token_id=None,
-        )  # fmt: skip
-        self.max_seq_len = max_seq_len
-        self.script = script
-        self.n_prompt = 1
-        self.n_prefilled = 0
-        self.fault: Callable[[int], float] = lambda position: 0.0
-
-    def prefill(
-        self,
-        token_ids: Sequence[int],
-        cache: KVCache,
-        *,
-        abort: AbortFlag | None = None,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> bool:
-        self.n_prefilled = len(token_ids)
-        cache.append(token_ids)
-        return True
-
-    def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
-        cache.append(token_ids)
-        logits = np.linspace(0.0, 1.0, 258, dtype=np.float32)[None]
-        position = cache.length - self.n_prompt
-        logits[0, self.script[position] if position < len(self.script) else END] = 20.0
-        logits[0, 0] += self.fault(position)
-        return logits
-
-    def generator(self, vocabulary: ByteVocabulary | None = None) -> StreamingGenerator:
-        cache = KVCache(self.config, open_ops(device="cpu"), max_seq_len=self.max_seq_len)
-        return StreamingGenerator(
-            cast(Model, self), cache, vocabulary or ByteVocabulary(), eos_token_ids=(END,)
-        )
-
-
-def run(generator: StreamingGenerator) -> list[StreamResult]:
-    results = []
-    while True:
-        results.append(generator.stream_ex())
-        if results[-1].eos:
-            return results
-
-
-def text_of(results: Sequence[StreamResult]) -> str:
-    return "".join(result.chunk for result in results)
-
-
-def records_of(results: Sequence[StreamResult]) -> list[TokenRecord]:
-    return [token for result in results for token in result.tokens]
-
-
-def assert_nothing_lost(results: Sequence[StreamResult]) -> None:
-    """The bytes of all records, less the dropped tail, are the text."""
-    last = results[-1]
-    records = [*records_of(results), *last.dropped]
-    data = b"".join(record.token_bytes for record in records)
-    assert data.decode(errors="replace") == text_of(results) + last.dropped_text
-    released = 0
-    for result in results:
-        released += len(result.chunk)
-        spans = [(token.text_start, token.text_end) for token in result.tokens]
-        assert all(start <= released for start, _ in spans), "a record came before its text"
-        if not result.eos:
-            assert all(end <= released for _, end in spans), "a record came before its text"
+from tests.scripted_model import (
+    END,
+    GREEDY,
+    HIDDEN,
+    PieceVocabulary,
+    ScriptedModel,
+    assert_nothing_lost,
+    records_of,
+    run,
+    text_of,
+)
 
 
 def test_the_documented_loop_runs_as_written() -> None:
@@ -209,6 +113,17 @@ def test_stop_tokens_of_the_request_and_ignored_eos() -> None:
     assert (text_of(results), results[-1].eos_reason) == ("abcd", "length")
 
 
+def test_every_end_token_of_the_model_ends() -> None:
+    for end in (END, HIDDEN):
+        model = ScriptedModel([*b"ab", end, *b"cd"])
+        generator = model.generator(eos_token_ids=(END, HIDDEN))
+        generator.begin_stream_ex([1], GREEDY)
+        results = run(generator)
+        assert (text_of(results), results[-1].stop_token_id) == ("ab", end)
+        generator.begin_stream_ex([1], GREEDY, ignore_eos=True, max_new_tokens=4)
+        assert text_of(run(generator)) == "abc"
+
+
 def test_max_new_tokens_and_the_context_end_are_exact() -> None:
     for max_seq_len, n_prompt, wanted, expected in [
         (400, 3, 7, 7),
@@ -280,6 +195,8 @@ def test_logits_that_are_no_numbers_end_the_stream_and_empty_the_cache() -> None
         ([], {}, "prompt"),
         ([258], {}, "prompt"),
         ([-1], {}, "prompt"),
+        ([1.5], {}, "prompt"),
+        (np.array([1.0, 2.0]), {}, "prompt"),
         ([1] * 400, {}, "prompt"),
         (torch.zeros(2, 3, dtype=torch.int64), {}, "prompt"),
         (np.zeros((1, 2, 3), dtype=np.int64), {}, "prompt"),
@@ -345,6 +262,19 @@ def test_a_conversation_reuses_its_own_completion(tiny_engine: Engine) -> None:
     prefill = tiny_engine.generator.begin_stream_ex([*prompt, *answer, 4], GREEDY)
     # The last sampled token was never forwarded, so its keys and values are not there yet.
     assert prefill.n_cached == len(prompt) + len(answer) - 1
+
+
+def test_abort_in_the_very_first_prefill(tiny_engine: Engine) -> None:
+    abort = AbortFlag()
+    abort.set()
+    prompt = list(range(5, 45))
+    prefill = tiny_engine.generator.begin_stream_ex(prompt, SAMPLED, abort=abort)
+    assert prefill.aborted
+    assert [r.eos_reason for r in run(tiny_engine.generator)] == ["aborted"]
+    assert tiny_engine.generator.begin_stream_ex(prompt, SAMPLED).n_cached == 0
+    aborted = completion(tiny_engine.generator, prompt, SAMPLED)
+    completion(tiny_engine.generator, [2], SAMPLED)
+    assert aborted == completion(tiny_engine.generator, prompt, SAMPLED)
 
 
 def test_abort_in_prefill_leaves_a_usable_cache(tiny_engine: Engine) -> None:

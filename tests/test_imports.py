@@ -94,6 +94,11 @@ def test_torch_is_imported_only_where_it_computes() -> None:
     assert importers_of("torch_ops") == {"engine/ops.py"}, "and there in a function"
 
 
+def test_the_grammar_library_is_imported_where_it_is_owned() -> None:
+    owners = {"engine/constrain.py", "engine/grammar_vocabulary.py"}
+    assert importers_of("llguidance") == owners, "and there in functions"
+
+
 def test_the_environment_is_read_in_settings_only() -> None:
     wrong = [file for file in FILES if names_of(file) & {"environ", "environb", "getenv"}]
     assert wrong == ["server/settings.py"]

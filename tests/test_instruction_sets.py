@@ -63,7 +63,11 @@ def build(
     compiler: str, processor: str, directory: Path, optimise: str, link_flags: Sequence[str] = ()
 ) -> Path:
     kernels = sources("add_library(kernels_${isa}")
-    others = [path for path in sources("nanobind_add_module(_native") if "bind.cpp" not in path]
+    others = [
+        path
+        for path in sources("nanobind_add_module(_native")
+        if not Path(path).name.startswith("bind")
+    ]
 
     def compile_into(name: str, *arguments: str) -> None:
         place = directory / name

@@ -3,7 +3,6 @@ instruction set.
 """
 
 import hashlib
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -26,16 +25,10 @@ from tests.panels import (
     unpack,
 )
 
+pytestmark = pytest.mark.usefixtures("isa")
+
 SIZES = [(1, 1), (16, 32), (5, 31), (17, 33), (48, 96), (33, 130)]
 LARGEST_FLOAT16 = 65504.0
-
-
-@pytest.fixture(params=_native.supported_isas(), autouse=True)
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    best = _native.isa()
-    assert _native.select_isa(request.param)
-    yield request.param
-    assert _native.select_isa(best)
 
 
 def weights_of(n_out: int, n_in: int) -> Floats:

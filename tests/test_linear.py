@@ -2,8 +2,6 @@
 threads and instruction sets share the work.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -15,26 +13,12 @@ from tests.panels import COLUMNS, LAYOUTS, ROWS, Floats, as_bfloat16, pack, unpa
 
 Doubles = npt.NDArray[np.float64]
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 EPS = 1e-5
 HALF_ULP = 2.0**-24  # of float32
 ROW_COUNTS = [1, 2, 3, 4, 8, 16, 17, 64, 513]
 SIZES = [(1, 1), (16, 32), (5, 31), (67, 201), (40, 1100)]
-
-
-@pytest.fixture(params=_native.supported_isas())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    best = _native.isa()
-    assert _native.select_isa(request.param)
-    yield request.param
-    assert _native.select_isa(best)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = _native.threads()
-    _native.set_threads(1)
-    yield
-    _native.set_threads(before)
 
 
 def random(*shape: int, seed: int = 0) -> Floats:

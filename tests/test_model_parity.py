@@ -160,18 +160,18 @@ def test_native_logits_do_not_depend_on_how_the_ids_came(
     cache = empty_cache(model)
     model.prefill(token_ids, cache)
     for n_rows in (2, 7, 16):
-        cache.rewind(40)
+        cache.rollback(40)
         rows = model.decode(token_ids[40 : 40 + n_rows], cache)
         assert np.array_equal(rows, expected[40 : 40 + n_rows]), f"{n_rows} rows"
 
 
-def test_rewind_then_decode_equals_fresh(tmp_path: Path) -> None:
+def test_rollback_then_decode_equals_fresh(tmp_path: Path) -> None:
     save_model(tmp_path)
     model = loaded(tmp_path)
     first, second = prompt(60, seed=5), prompt(60, seed=6)
     cache = empty_cache(model)
     model.prefill(first, cache)
-    cache.rewind(25)
+    cache.rollback(25)
     rest = second[25:]
     logits = decoded(model, rest, cache)
     assert_close(logits, logits_after(model, first[:25] + rest, n_prefill=0)[25:])

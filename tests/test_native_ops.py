@@ -3,7 +3,6 @@
 What a packed matrix holds is read back through the embedding op, so no test knows the layout.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,6 @@ from engine.torch_ops import TorchOps
 
 Floats = npt.NDArray[np.float32]
 EPS = 1e-5
-
-
-@pytest.fixture(params=_native.supported_isas())
-def _isa(request: pytest.FixtureRequest) -> Iterator[None]:
-    best = _native.isa()
-    assert _native.select_isa(request.param)
-    yield
-    assert _native.select_isa(best)
 
 
 def random(*shape: int, seed: int = 0) -> Floats:
@@ -56,7 +47,7 @@ def content(ops: NativeOps, matrix: Matrix, n_rows: int | None = None) -> Floats
 SHAPES = [((5, 32),), ((16, 33), (3, 33), (21, 33)), ((40, 96), (40, 96))]
 
 
-@pytest.mark.usefixtures("_isa")
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_unquantised_matrices_hold_their_parts_exactly(shapes: Any) -> None:
     for n_threads in (1, 2):
@@ -77,7 +68,7 @@ def test_unquantised_matrices_hold_their_parts_exactly(shapes: Any) -> None:
         assert np.array_equal(content(ops, ops.matrix(parts, "bfloat16")), rounded)
 
 
-@pytest.mark.usefixtures("_isa")
+@pytest.mark.usefixtures("isa")
 # Half a step; in 4 bits also what may be cut off either end of the range, which is twice as long as
 # the largest weight at most.
 @pytest.mark.parametrize(("format_", "share"), [("8bit", 0.5 / 127), ("4bit", 0.5 / 7.5 + 0.24)])
@@ -145,7 +136,7 @@ def seen(format_: str, x: Floats) -> npt.NDArray[np.float64]:
     return (quantised(x) if format_ in ("8bit", "4bit") else x).astype(np.float64)
 
 
-@pytest.mark.usefixtures("_isa")
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("n_rows", [1, 3, 16, 45])
 @pytest.mark.parametrize(("n_out", "n_in"), [(16, 32), (5, 7), (100, 200), (33, 64)])
 @pytest.mark.parametrize("format_", FORMATS)
@@ -166,7 +157,7 @@ def test_linear(format_: str, n_out: int, n_in: int, n_rows: int) -> None:
         assert np.isnan(out[n_rows:]).all(), "nothing may be written behind the rows"
 
 
-@pytest.mark.usefixtures("_isa")
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("with_branch", [False, True])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize(("n_out", "n_in"), [(32, 32), (10, 7), (200, 100)])

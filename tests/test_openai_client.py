@@ -188,9 +188,12 @@ def test_busy_and_broken_engines_raise_and_the_next_request_is_served() -> None:
         with pytest.raises(openai.APIError) as broken:
             pieces.extend(chunk.choices[0].text for chunk in stream)
         assert broken.value.code == "engine_error"
+        # The client may know the end before the engine is free, and nothing may wait here.
+        wait_until(lambda: not server.lease.busy)
         fake.model.faults[0] = RuntimeError("broken")
         with pytest.raises(openai.InternalServerError):
             client.completions.create(model="fake", prompt="x", stream=True)
+        wait_until(lambda: not server.lease.busy)
         answer = client.completions.create(model="fake", prompt="x")
         assert answer.choices[0].text == fake_reply("x", 16)
 

@@ -299,3 +299,30 @@ def test_what_the_post_processor_adds_behind(tmp_path: Path) -> None:
     tokenizer = wrap(backend, tmp_path)
     for text in ("", "a", "a<|user|>"):
         assert tokenizer.encode(text) == backend.encode(text).ids
+
+
+@given(text=ANY_TEXT | MARKED)
+def test_a_continuation_is_exactly_its_bytes(
+    byte_level: Tokenizer, sentencepiece: Tokenizer, text: str
+) -> None:
+    for tokenizer, expected in (
+        (byte_level, text),
+        (sentencepiece, text.replace("\u2581", " ")),
+    ):
+        token_ids = tokenizer.encode_continuation(text)
+        assert joined(tokenizer, token_ids) == expected.encode()
+        assert not any(tokenizer.is_control(token_id) for token_id in token_ids)
+
+
+def test_role_markers_are_control_tokens_even_where_nobody_said_so(tmp_path: Path) -> None:
+    backend = byte_level_tokenizer()
+    backend.add_tokens([AddedToken("<|User|>"), AddedToken("<think>")])
+    tokenizer = wrap(backend, tmp_path)
+    marker, tag, special, letter = (
+        id_of(backend, text) for text in ("<|User|>", "<think>", "<|end|>", "a")
+    )
+    assert tokenizer.is_control(marker)
+    assert not tokenizer.is_special(marker)
+    assert tokenizer.is_control(special)
+    assert not tokenizer.is_control(tag)
+    assert not tokenizer.is_control(letter)

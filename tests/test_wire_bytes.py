@@ -106,6 +106,19 @@ def test_a_token_is_sent_before_the_next_one_is_made(
     assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
+def test_tokens_that_are_faster_than_the_rest_share_a_block(server: LiveServer) -> None:
+    with server.send(PATHS[0], body(PATHS[0])) as sock:
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += sock.recv(4096)
+    blocks = chunks_of(received)
+    events = parse_event_stream(b"".join(blocks)).chunks
+    assert text_of(events) == fake_reply("hello", 100)
+    assert len(events) >= 100
+    assert len(blocks) < 100
+    assert all(block.endswith(b"\n\n") for block in blocks if block), "an event is never divided"
+
+
 def test_silence_is_broken_by_comments_only_when_it_lasts(fake: FakeEngine) -> None:
     path = PATHS[0]
     with live_server(fake.as_engine, ping_interval=0.05) as server:
@@ -121,7 +134,7 @@ def test_silence_is_broken_by_comments_only_when_it_lasts(fake: FakeEngine) -> N
             fake.model.decode_gate.set()
             while not received.endswith(b"0\r\n\r\n"):
                 received += sock.recv(4096)
-    parsed = parse_event_stream(unchunked(received))
+    parsed = parse_event_stream(b"".join(chunks_of(received)))
     assert set(parsed.comments) == {"ping"}
     assert text_of(parsed.chunks) == fake_reply("hello", 5)
     assert parsed.data[-1] == "[DONE]"
@@ -146,10 +159,11 @@ def test_stopping_one_server_leaves_the_other_alone(fake: FakeEngine, server: Li
     assert text_of(parse_event_stream(received).chunks) == fake_reply("hello", 5)
 
 
-def unchunked(received: bytes) -> bytes:
-    """The body of a raw answer in chunked transfer coding."""
-    rest, body = received.partition(b"\r\n\r\n")[2], b""
+def chunks_of(received: bytes) -> list[bytes]:
+    """Of a raw answer in chunked transfer coding; the last one is empty."""
+    rest, chunks = received.partition(b"\r\n\r\n")[2], []
     while rest:
         size, _, rest = rest.partition(b"\r\n")
-        body, rest = body + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
-    return body
+        chunks.append(rest[: int(size, 16)])
+        rest = rest[int(size, 16) + 2 :]
+    return chunks

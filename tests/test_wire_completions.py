@@ -337,7 +337,24 @@ def test_long_prompts_and_short_ones_are_encoded_alike() -> None:
 
 def record(token_bytes: bytes, logprob: float, *top: tuple[bytes, float]) -> TokenRecord:
     tops = tuple(TopToken(i, name, value, 0.0, 0.0) for i, (name, value) in enumerate(top))
-    return TokenRecord(1, token_bytes, 0, len(token_bytes), logprob, 0.0, 0.0, tops, False)
+    return TokenRecord(
+        token_id=1,
+        token_bytes=token_bytes,
+        text_start=0,
+        text_end=len(token_bytes),
+        logprob=logprob,
+        p_raw=0.0,
+        p_sampled=0.0,
+        top=tops,
+        is_special=False,
+        rank=0,
+        entropy=0.0,
+        margin=0.0,
+        kept_mass=1.0,
+        origin="model",
+        proposed=None,
+        trace=(),
+    )
 
 
 def test_minus_infinity_is_written_as_a_number() -> None:

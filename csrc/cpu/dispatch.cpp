@@ -15,8 +15,12 @@
     void quantize_row(const float*, int64_t, std::byte*);                                       \
     void multiply_units(const MultiplyArgs&);                                                   \
     uint64_t sum_words(const uint64_t*, int64_t);                                               \
-    bool block_maxima(const float*, int64_t, float*);                                           \
+    void sum_tile(const float*, int64_t, float, float*, TileSums&);                             \
+    void group_maxima(const float*, int64_t, float*);                                           \
+    int64_t count_before(const float*, int64_t, const float*, float, int64_t);                  \
     double total_mass(const float*, int64_t, Softmax);                                          \
+    Moments moments(const float*, int64_t, Softmax);                                            \
+    void apply_mask(const int32_t*, int64_t, float*);                                           \
     int64_t collect(const float*, int64_t, const float*, float, int32_t*);                      \
     void fill_histogram(const float*, int64_t, Softmax, float, Histogram&);                     \
     int64_t collect_bucket(const float*, int64_t, Softmax, float, int, int32_t*);               \
@@ -25,12 +29,12 @@
     void attend_block(const AttentionArgs&, const QueryTile&, int64_t, AttentionWork&, float*); \
     void merge_record(float*, const float*, int64_t);                                           \
     void finish_record(const float*, int64_t, float*);                                          \
-    constexpr CpuKernels kKernels = {#name,          pack,           norm_row,                  \
-                                     quantize_row,   multiply_units, sum_words,                 \
-                                     block_maxima,   total_mass,     collect,                   \
-                                     fill_histogram, collect_bucket, store_keys_values,         \
-                                     load_queries,   attend_block,   merge_record,              \
-                                     finish_record};                                            \
+    constexpr CpuKernels kKernels = {                                                           \
+        #name,          pack,           norm_row,       quantize_row,                           \
+        multiply_units, sum_words,      sum_tile,       group_maxima,                           \
+        count_before,   total_mass,     moments,        apply_mask,                             \
+        collect,        fill_histogram, collect_bucket, store_keys_values,                      \
+        load_queries,   attend_block,   merge_record,   finish_record};                         \
     }
 
 namespace soliton {

@@ -12,30 +12,9 @@
 #include "../ops.h"
 #include "attention.h"
 #include "linear.h"
+#include "sample_kernels.h"
 
 namespace soliton {
-
-// The sampler looks at the vocabulary in blocks of so many logits.
-inline constexpr int kSampleBlock = 128;
-
-// A softmax without its normalisation: the mass of a logit is exp((logit - largest) *
-// inverse_temperature), 1 for the most likely token. inverse_temperature > 0.
-struct Softmax {
-    float largest;
-    double inverse_temperature;
-};
-
-// A token is no candidate from here down; exp(-700) is still a normal double. engine/sample_ref.py
-// has the same number.
-inline constexpr double kLowestExponent = -700.0;
-
-// Logits sorted roughly, by distance from the largest logit: bucket = (largest - logit) *
-// scale, at most the last. Every logit of a bucket is larger than every logit of the next one.
-inline constexpr int kBuckets = 1024;
-struct Histogram {
-    double mass[kBuckets];
-    int32_t count[kBuckets];
-};
 
 struct CpuKernels {
     const char* isa;
@@ -55,12 +34,24 @@ struct CpuKernels {
     uint64_t (*sum_words)(const uint64_t* words, int64_t n);
 
     // The loops that the sampler is made of; logits (n,).
-    // The largest of each block into maxima (n / kSampleBlock, rounded up); false when there is a
-    // NaN or +inf.
-    bool (*block_maxima)(const float* logits, int64_t n, float* maxima);
+    // Of n <= kSampleTile logits, with scale <= 2^20 and scale * logit between -2^21 and 2^21 for
+    // the largest: their masses added up, and the largest of each block into maxima (n /
+    // kSampleBlock, rounded up). Each mass is right to 1.7e-7 of its value; one below 2^-125 of the
+    // largest becomes about that.
+    void (*sum_tile)(const float* logits, int64_t n, float scale, float* maxima, TileSums& sums);
+    // The largest of each group of each block, (blocks, kSampleGroups); a part of a block at the
+    // end has none, -inf.
+    void (*group_maxima)(const float* logits, int64_t n, float* maxima);
+    // How many come before this one in the descending order, the lower id first among equals.
+    int64_t (*count_before)(const float* logits, int64_t n, const float* maxima, float logit,
+                            int64_t id);
     // The sum of all masses, to 1e-10 of its value.
     double (*total_mass)(const float* logits, int64_t n, Softmax softmax);
-    // Ids of the logits >= bound, ascending, into ids; returns how many. One more may be written.
+    // The exponents of the masses of all finite logits.
+    Moments (*moments)(const float* logits, int64_t n, Softmax softmax);
+    // -inf for logits whose bit is not set.
+    void (*apply_mask)(const int32_t* words, int64_t n, float* logits);
+    // Ids of the logits >= bound, ascending, into ids; returns how many.
     int64_t (*collect)(const float* logits, int64_t n, const float* maxima, float bound,
                        int32_t* ids);
     void (*fill_histogram)(const float* logits, int64_t n, Softmax softmax, float scale,
@@ -97,8 +88,5 @@ const char* supported_isa(int n);
 // For tests and benchmarks: use another instruction set from now on. False when it is not a
 // supported one.
 bool select_isa(const char* isa);
-
-// csrc/cpu/sample.cpp
-Status sample(const SampleArgs& args, SampleOutput& out);
 
 }  // namespace soliton

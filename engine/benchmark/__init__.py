@@ -8,6 +8,7 @@ from .bandwidth import Reader, isa, open_reader
 from .figures import DEPTH, PARTS, EngineFigures, Plan, measure
 from .profile import OpShare, profile_step
 from .shapes import SHAPES, Shape, write_model
+from .speculation import SpeculationFigures, measure_draft_model, measure_ngrams
 
 __all__ = [
     "DEPTH",
@@ -18,8 +19,11 @@ __all__ = [
     "Plan",
     "Reader",
     "Shape",
+    "SpeculationFigures",
     "isa",
     "measure",
+    "measure_draft_model",
+    "measure_ngrams",
     "open_reader",
     "profile_step",
     "write_model",

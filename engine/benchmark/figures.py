@@ -13,6 +13,7 @@ from ..cache import KVCache
 from ..engine import Engine
 from ..generator import StreamingGenerator
 from ..layout import kv_bytes_per_token
+from ..prefix import PrefixCache
 from ..weights import step_bytes
 from .bandwidth import Reader
 from .speed import decode_rate, pass_rate, prefill_rate, prompt_ids, time_to_first_token
@@ -101,7 +102,7 @@ def _decode(
     """Short, bare and deep streams take turns, and the memory's bandwidth stands between."""
     length, vocab_size = engine.max_seq_len, engine.config.vocab_size
     deep_generator = StreamingGenerator(
-        engine.model, cache, engine.tokenizer, eos_token_ids=engine.eos_token_ids
+        engine.model, PrefixCache(cache), engine.tokenizer, eos_token_ids=engine.eos_token_ids
     )
     n_tokens = min(plan.n_tokens, length - _SHORT_PROMPT)
     bare_cache = KVCache(engine.config, engine.model.ops, max_seq_len=n_tokens)

@@ -7,7 +7,7 @@ import numpy as np
 from ..cache import KVCache
 from ..generator import StreamingGenerator
 from ..model import Model
-from ..sampling import SamplingSettings
+from ..sampling_settings import SamplingSettings
 
 
 def prompt_ids(vocab_size: int, n_tokens: int, *, seed: int = 0) -> list[int]:

@@ -11,13 +11,13 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from engine import DEFAULT_MODEL, benchmark
+from engine import DEFAULT_MODEL, OWN_DRAFT, Engine, benchmark
 
 from .bench_http import HttpFigures, measure_http
 from .local import load_engine
@@ -39,9 +39,15 @@ _LINES = (
     ("prefill of 2048 tokens", "prefill_tps_2048", "{:,.0f} tok/s"),
     ("first token of 1024, cold", "ttft_cold_ms", "{:.1f} ms"),
     ("first token of 1024, cached", "ttft_cached_ms", "{:.1f} ms"),
+    ("a copied text, n-grams", "copy_tps", "{:,.1f} tok/s"),
+    ("  times plain decoding", "copy_speedup", "{:.2f}"),
+    ("no text to draft, times plain", "undraftable_speedup", "{:.3f}"),
+    ("own text, draft model, times plain", "draft_model_speedup", "{:.2f}"),
+    ("  tokens per pass", "draft_model_tokens_per_pass", "{:.2f}"),
     ("server ready after", "startup_s", "{:.2f} s"),
     ("server resident", "rss_mb", "{:.0f} MB"),
     ("over HTTP", "http_tps", "{:,.1f} tok/s"),
+    ("  tokens that come at once", "http_tokens_per_block", "{:.1f}"),
     ("  more per token", "http_added_us", "{:.0f} us"),
     ("over HTTP with 5 logprobs", "http_logprobs_tps", "{:,.1f} tok/s"),
     ("  more per token", "http_logprobs_added_us", "{:.0f} us"),
@@ -122,6 +128,9 @@ def _parser() -> CommandParser:
         help="memory that is read for its bandwidth (default: 1000); far more than any cache",
     )
     parser.add_argument(
+        "--speculate", action="store_true", help="measure what drafts bring, and what they cost"
+    )
+    parser.add_argument(
         "--profile", action="store_true", help="print what the ops of a decode step take"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
@@ -158,16 +167,21 @@ def _measure(
     panel_cache: Path,
 ) -> Row:
     """The server finds in `panel_cache` what the engine here has left there."""
-    engine = load_engine(
-        path,
-        device=args.device,
-        dtype="auto",
-        quantize=quantize,
-        kv_cache=args.kv_cache,
-        max_seq_len=None,
-        threads=args.threads,
-        panel_cache=panel_cache,
-    )
+
+    def load(speculate: str = "off") -> Engine:
+        return load_engine(
+            path,
+            device=args.device,
+            dtype="auto",
+            quantize=quantize,
+            kv_cache=args.kv_cache,
+            max_seq_len=None,
+            threads=args.threads,
+            panel_cache=panel_cache,
+            speculate=speculate,
+        )
+
+    engine = load()
     reader = benchmark.open_reader(engine.model.ops, args.buffer_mb * 10**6)
     if reader is None:
         print(f"{engine.model.ops.name}: read bandwidth is measured with the native CPU ops only")
@@ -181,11 +195,29 @@ def _measure(
         if args.threads is not None:
             options += ["--threads", str(args.threads)]
         served = measure_http(engine, options, rounds=args.rounds, n_tokens=args.tokens)
-    row = {"shape": name, "quantize": quantize, **asdict(figures), **asdict(served)}
+    drafted = benchmark.SpeculationFigures()
+    if args.speculate:
+        drafted = _speculation(load, path, rounds=args.rounds, n_tokens=args.tokens)
+    row = {
+        "shape": name,
+        "quantize": quantize,
+        **asdict(figures),
+        **asdict(drafted),
+        **asdict(served),
+    }
     _print(row)
     if args.profile:
         _print_profile(benchmark.profile_step(engine))
     return row
+
+
+def _speculation(
+    load: Callable[[str], Engine], path: Path, *, rounds: int, n_tokens: int
+) -> benchmark.SpeculationFigures:
+    figures = benchmark.measure_ngrams(load("ngram"), rounds=rounds, n_tokens=n_tokens)
+    if (path / OWN_DRAFT).is_dir():
+        figures |= benchmark.measure_draft_model(load("draft"), rounds=rounds, n_tokens=n_tokens)
+    return benchmark.SpeculationFigures(**figures)
 
 
 def _print(row: Row) -> None:

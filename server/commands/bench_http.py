@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine import Engine, SamplingSettings
 
@@ -43,6 +43,8 @@ class HttpFigures:
     rss_mb: float | None = None
     """Of the server's process when it is ready."""
     http_tps: float | None = None
+    http_tokens_per_block: float | None = None
+    """What the client reads at once: fast tokens share a block."""
     http_added_us: float | None = None
     http_logprobs_tps: float | None = None
     http_logprobs_added_us: float | None = None
@@ -59,11 +61,12 @@ class Server:
 
 
 def measure_http(engine: Engine, options: list[str], *, rounds: int, n_tokens: int) -> HttpFigures:
-    """Serves with the command line `options`, which must be those of `engine`. A figure is the
-    median of its rounds; a stream has `n_tokens`, or as many as a second holds.
+    """Serves with the command line `options`, which must be those of `engine`, and without drafts.
+    A figure is the median of its rounds; a stream has `n_tokens`, or as many as a second holds.
 
     Raises CommandError when the server does not serve.
     """
+    options = [*options, "--speculate", "off"]
     startups: list[float] = []
     while len(startups) < min(rounds, _MAX_STARTS) - 1 and sum(startups) < _STARTS_LIMIT_S:
         with running_server(options) as server:
@@ -77,24 +80,33 @@ def measure_http(engine: Engine, options: list[str], *, rounds: int, n_tokens: i
     return HttpFigures(
         startup_s=median(startups),
         rss_mb=server.rss_mb,
-        http_tps=plain[0],
-        http_added_us=plain[1],
-        http_logprobs_tps=explained[0],
-        http_logprobs_added_us=explained[1],
+        http_tps=plain.tokens_per_second,
+        http_tokens_per_block=plain.tokens_per_block,
+        http_added_us=plain.added_us,
+        http_logprobs_tps=explained.tokens_per_second,
+        http_logprobs_added_us=explained.added_us,
     )
+
+
+class _Comparison(NamedTuple):
+    """Streams over HTTP beside the same in process, per token."""
+
+    tokens_per_second: float
+    tokens_per_block: float
+    added_us: float
 
 
 def _compare(
     engine: Engine, server: Server, *, rounds: int, n_tokens: int, logprobs: int | None
-) -> tuple[float, float]:
-    """Tokens per second over HTTP, and the microseconds that a token takes more than here."""
-    over_http, added = [], []
+) -> _Comparison:
+    over_http, per_block, added = [], [], []
     for _ in range(rounds):
         here = local_seconds_per_token(engine, n_tokens, logprobs=logprobs)
-        there = http_seconds_per_token(engine, server, n_tokens, logprobs=logprobs)
-        over_http.append(there)
-        added.append(there - here)
-    return 1 / median(over_http), 1e6 * median(added)
+        there = http_stream(engine, server, n_tokens, logprobs=logprobs)
+        over_http.append(there.seconds_per_token)
+        per_block.append(there.tokens_per_block)
+        added.append(there.seconds_per_token - here)
+    return _Comparison(1 / median(over_http), median(per_block), 1e6 * median(added))
 
 
 def local_seconds_per_token(engine: Engine, n_tokens: int, *, logprobs: int | None) -> float:
@@ -114,10 +126,17 @@ def local_seconds_per_token(engine: Engine, n_tokens: int, *, logprobs: int | No
     return (time.perf_counter() - start) / (n_tokens - 1)
 
 
-def http_seconds_per_token(
+class HttpStream(NamedTuple):
+    """A stream as its client saw it."""
+
+    seconds_per_token: float
+    tokens_per_block: float
+
+
+def http_stream(
     engine: Engine, server: Server, n_tokens: int, *, logprobs: int | None
-) -> float:
-    """Seconds between two tokens of the same stream, read from the server."""
+) -> HttpStream:
+    """The same stream, read from the server."""
     body = {
         "model": engine.model_id,
         "prompt": PROMPT,
@@ -140,7 +159,7 @@ def http_seconds_per_token(
         raise CommandError(
             f"{n_tokens} tokens came in {len(events)} block(s): too few to measure, give --tokens"
         )
-    return (events[-1][0] - events[0][0]) / n_timed
+    return HttpStream((events[-1][0] - events[0][0]) / n_timed, n_timed / (len(events) - 1))
 
 
 def _answer(server: Server, body: dict[str, Any]) -> Iterator[tuple[float, bytes]]:

@@ -36,6 +36,10 @@ def load_engine(
     threads: int | None,
     panel_cache: Path | None,
     require_native: bool = False,
+    speculate: str = "off",
+    draft_model: Path | None = None,
+    prefix_bytes: int = 0,
+    prefix_directory: Path | None = None,
 ) -> Engine:
     """The engine of a model directory (None: the built-in one). Raises CommandError."""
     path = DEFAULT_MODEL if model is None else Path(model)
@@ -50,15 +54,18 @@ def load_engine(
             n_threads=threads,
             require_native=require_native,
             panel_cache=panel_cache,
+            speculate=speculate,
+            draft_model=draft_model,
+            prefix_bytes=prefix_bytes,
+            prefix_directory=prefix_directory,
             on_progress=bar,
         )
 
 
 def sampling_settings(args: argparse.Namespace, engine: Engine) -> SamplingSettings:
     """The model's default settings with the command line's over them. Raises CommandError."""
-    given: dict[str, Any] = given_sampling(args)
     with engine_errors():
-        return dataclasses.replace(engine.default_settings, **given)
+        return dataclasses.replace(engine.default_settings, **given_sampling(args))
 
 
 class LocalChat:

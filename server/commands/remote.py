@@ -4,6 +4,7 @@ Knows the OpenAI wire as a client does; works with any server that speaks it.
 """
 
 import json
+import sys
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ class RemoteChat:
     """Replies from a server. `model` None takes the first one that the server lists."""
 
     def __init__(
-        self, url: str, *, api_key: str | None, model: str | None, options: dict[str, int | float]
+        self, url: str, *, api_key: str | None, model: str | None, options: dict[str, Any]
     ) -> None:
         base = url.rstrip("/").removesuffix("/v1")
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -29,6 +30,7 @@ class RemoteChat:
             raise CommandError(f"--url {url!r} or the key cannot be used: {error}") from error
         self._url = base
         self._options = options
+        self._warned: set[str] = set()
         self.model = model or self._first_model()
 
     def reply(self, messages: list[dict[str, Any]]) -> Generator[str, None, None]:
@@ -43,9 +45,18 @@ class RemoteChat:
                     response.read()
                     raise CommandError(_error_text(response))
                 for event in _events(response.iter_bytes()):
+                    self._warn(event)
                     yield from _delta_text(event)
         except httpx.HTTPError as error:
             raise CommandError(f"{self._url}: {error or type(error).__name__}") from error
+
+    def _warn(self, event: dict[str, Any]) -> None:
+        """Says once what the server had to say about a field, such as that it ignored it."""
+        for warning in event.get("warnings", []):
+            text = f"{warning.get('param')}: {warning.get('message')}"
+            if text not in self._warned:
+                self._warned.add(text)
+                print(f"soliton: warning: {text}", file=sys.stderr)
 
     def _first_model(self) -> str:
         try:

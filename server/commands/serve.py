@@ -159,6 +159,10 @@ def _load(settings: Settings) -> "tuple[FastAPI, str]":
         threads=settings.threads,
         require_native=settings.require_native,
         panel_cache=settings.panel_cache,
+        speculate=settings.speculate,
+        draft_model=settings.draft_model,
+        prefix_bytes=settings.prefix_cache_mb * 2**20,
+        prefix_directory=settings.prefix_cache_dir,
     )
     return create_app(settings, engine), settings.served_name or engine.model_id
 

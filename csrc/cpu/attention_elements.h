@@ -1,0 +1,52 @@
+// What attention multiplies, one element at a time: how many of them a lane of the caches holds,
+// and the codes that stand beside int8 keys and values.
+#pragma once
+
+#include "kernels.h"
+#include "lanes.h"
+
+namespace soliton::SOLITON_ISA {
+namespace {
+
+static_assert(kLanes == kKvLanes);
+
+constexpr float kInfinity = __builtin_inff();
+constexpr float kLargestCode = 32767.0f;  // of queries and probabilities
+// Below it kLargestCode / largest could overflow, and no sum of other numbers would notice.
+constexpr float kSmallest = 0x1p-100f;
+constexpr int64_t kLaneBytes = 4;
+
+// How many elements a lane of 32 bits holds.
+template <KvType kKv>
+constexpr int64_t kPerLane = 4;  // int8
+template <>
+constexpr int64_t kPerLane<KvType::kF32> = 1;
+template <>
+constexpr int64_t kPerLane<KvType::kBf16> = 2;
+
+void fill(float* values, int64_t begin, int64_t end, float value) {
+    for (int64_t i = begin; i < end; ++i) {
+        values[i] = value;
+    }
+}
+
+// values (padded n,) as codes, and their scale; one that is no number where there is such a value.
+float to_codes(const float* values, int64_t n, int16_t* codes) {
+    Ints bits = broadcast(0);
+    for (int64_t i = 0; i < n; i += kLanes) {
+        bits = larger(bits, magnitude_bits(load(values + i)));
+    }
+    const float magnitude = __builtin_bit_cast(float, largest(bits));
+    const bool usable = magnitude >= kSmallest && magnitude < kInfinity;
+    const Floats inverse = broadcast(usable ? kLargestCode / magnitude : 0.0f);
+    for (int64_t i = 0; i < n; i += kLanes) {
+        store_words(codes + i, round(multiply(load(values + i), inverse)));
+    }
+    if (usable) {
+        return magnitude / kLargestCode;
+    }
+    return magnitude < kSmallest ? 0.0f : magnitude - magnitude;
+}
+
+}  // namespace
+}  // namespace soliton::SOLITON_ISA

@@ -1,0 +1,195 @@
+// A factor times panels of the caches, the one product of attention: queries times keys, and
+// probabilities times values. Every sum is one chain in ascending order, whatever the tile.
+#pragma once
+
+#include "attention_elements.h"
+
+namespace soliton::SOLITON_ISA {
+namespace {
+
+constexpr int64_t kRowBytes = kLanes * kLaneBytes;  // of a panel
+
+template <KvType kKv>
+constexpr int64_t kElementBytes = kLaneBytes / kPerLane<kKv>;
+
+// The factor of a panel: rows kTileStride apart.
+template <KvType kKv>
+struct Factor {
+    const float* rows;
+};
+template <>
+struct Factor<KvType::kInt8> {
+    const int16_t* rows;
+    const float* scales;  // one per row
+};
+
+// out (rows, n_panels * 16) = factor (rows, n) times panels (n_panels, n / group, 16, group).
+template <KvType kKv>
+struct Product {
+    Factor<kKv> factor;
+    int64_t rows;
+    int64_t n;
+    const uint8_t* panels;
+    int64_t pitch;  // bytes from panel to panel
+    int64_t n_panels;
+    float* out;
+    int64_t out_stride;
+};
+
+template <KvType kKv>
+SOLITON_INLINE Floats load_element(const uint8_t* lanes, bool second) {
+    if constexpr (kKv == KvType::kF32) {
+        return load(reinterpret_cast<const float*>(lanes));
+    } else {
+        return load_bfloat16(lanes, second);
+    }
+}
+
+template <KvType kKv, int kRows, int kPanels>
+void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
+    const float* factor = product.factor.rows + row * kTileStride;
+    const uint8_t* panels = product.panels + panel * product.pitch;
+    Floats sums[kRows][kPanels];
+    for (auto& of_row : sums) {
+        for (Floats& sum : of_row) {
+            sum = broadcast(0.0f);
+        }
+    }
+    const auto step = [&](const float* a, const uint8_t* lanes, bool second)
+                          __attribute__((always_inline)) {
+                              Floats columns[kPanels];
+                              for (int j = 0; j < kPanels; ++j) {
+                                  columns[j] = load_element<kKv>(lanes + j * product.pitch, second);
+                              }
+                              for (int k = 0; k < kRows; ++k) {
+                                  const Floats value = broadcast(a[k * kTileStride]);
+                                  for (int j = 0; j < kPanels; ++j) {
+                                      sums[k][j] = multiply_add(value, columns[j], sums[k][j]);
+                                  }
+                              }
+                          };
+    const float* end = factor + product.n;
+    for (; factor + kPerLane<kKv> <= end; factor += kPerLane<kKv>, panels += kRowBytes) {
+        __builtin_prefetch(panels + kPanels * product.pitch);
+        step(factor, panels, false);
+        if constexpr (kKv == KvType::kBf16) {
+            step(factor + 1, panels, true);
+        }
+    }
+    if (factor < end) {
+        step(factor, panels, false);
+    }
+    for (int k = 0; k < kRows; ++k) {
+        for (int j = 0; j < kPanels; ++j) {
+            store(product.out + (row + k) * product.out_stride + (panel + j) * kLanes, sums[k][j]);
+        }
+    }
+}
+
+// The factor's codes from n up to the next multiple of 4 are 0.
+template <int kRows, int kPanels>
+void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t panel) {
+    const int16_t* factor = product.factor.rows + row * kTileStride;
+    const uint8_t* panels = product.panels + panel * product.pitch;
+    Ints sums[kRows][kPanels];
+    for (auto& of_row : sums) {
+        for (Ints& sum : of_row) {
+            sum = broadcast(0);
+        }
+    }
+    const auto step = [&](const int16_t* a,
+                          const Ints(&words)[kPanels]) __attribute__((always_inline)) {
+        for (int k = 0; k < kRows; ++k) {
+            int32_t pair;
+            __builtin_memcpy(&pair, a + k * kTileStride, sizeof pair);
+            for (int j = 0; j < kPanels; ++j) {
+                sums[k][j] = multiply_add_words(broadcast(pair), words[j], sums[k][j]);
+            }
+        }
+    };
+    const int16_t* end = factor + product.n;
+    for (; factor < end; factor += 4, panels += kRowBytes) {
+        __builtin_prefetch(panels + kPanels * product.pitch);
+        Ints lanes[kPanels];
+        Ints words[kPanels];
+        for (int j = 0; j < kPanels; ++j) {
+            lanes[j] = load_ints(panels + j * product.pitch);
+            words[j] = even_bytes(lanes[j]);
+        }
+        step(factor, words);
+        for (int j = 0; j < kPanels; ++j) {
+            words[j] = odd_bytes(lanes[j]);
+        }
+        step(factor + 2, words);
+    }
+    for (int k = 0; k < kRows; ++k) {
+        const Floats scale = broadcast(product.factor.scales[row + k]);
+        for (int j = 0; j < kPanels; ++j) {
+            store(product.out + (row + k) * product.out_stride + (panel + j) * kLanes,
+                  multiply(to_floats(sums[k][j]), scale));
+        }
+    }
+}
+
+template <KvType kKv, int kRows, int kPanels>
+SOLITON_INLINE void multiply_tile(const Product<kKv>& product, int64_t row, int64_t panel) {
+    if constexpr (kKv == KvType::kInt8) {
+        multiply_codes<kRows, kPanels>(product, row, panel);
+    } else {
+        multiply_floats<kKv, kRows, kPanels>(product, row, panel);
+    }
+}
+
+// All panels for rows begin.. before end. Panels outside, so that each comes from far once.
+template <KvType kKv, int kRows, int kPanels>
+void multiply_rows(const Product<kKv>& product, int64_t begin, int64_t end) {
+    int64_t panel = 0;
+    for (; panel + kPanels <= product.n_panels; panel += kPanels) {
+        for (int64_t row = begin; row < end; row += kRows) {
+            multiply_tile<kKv, kRows, kPanels>(product, row, panel);
+        }
+    }
+    if constexpr (kPanels > 1) {
+        for (; panel < product.n_panels; ++panel) {
+            for (int64_t row = begin; row < end; row += kRows) {
+                multiply_tile<kKv, kRows, 1>(product, row, panel);
+            }
+        }
+    }
+}
+
+template <KvType kKv>
+void multiply(const Product<kKv>& product) {
+    // At least 8 sums at once, or they wait for each other; no more than there are registers for.
+#if defined(SOLITON_LANES_AVX512)
+    constexpr int kRows = 8;
+    constexpr int kPanels = 2;
+#else
+    constexpr int kRows = 4;
+    constexpr int kPanels = 1;
+#endif
+    const int64_t whole = product.rows / kRows * kRows;
+    if (whole) {
+        multiply_rows<kKv, kRows, kPanels>(product, 0, whole);
+    }
+    int64_t row = whole;
+    if constexpr (kRows > 4) {
+        if (product.rows - row >= 4) {
+            multiply_rows<kKv, 4, kPanels>(product, row, row + 4);
+            row += 4;
+        }
+    }
+    switch (product.rows - row) {
+        case 3:
+            return multiply_rows<kKv, 3, kPanels>(product, row, row + 3);
+        case 2:
+            return multiply_rows<kKv, 2, 2>(product, row, row + 2);
+        case 1:
+            return multiply_rows<kKv, 1, 4>(product, row, row + 1);
+        default:
+            return;
+    }
+}
+
+}  // namespace
+}  // namespace soliton::SOLITON_ISA

@@ -1,0 +1,140 @@
+// The vectors of lanes.h: one register each.
+#pragma once
+
+#include "lanes.h"
+
+namespace soliton::SOLITON_ISA {
+namespace {
+
+struct Floats {
+    __m512 all;
+};
+struct Ints {
+    __m512i all;
+};
+
+SOLITON_INLINE Floats load(const float* at) {
+    return {_mm512_loadu_ps(at)};
+}
+SOLITON_INLINE void store(float* at, Floats a) {
+    _mm512_storeu_ps(at, a.all);
+}
+SOLITON_INLINE Floats broadcast(float a) {
+    return {_mm512_set1_ps(a)};
+}
+SOLITON_INLINE Ints broadcast(int32_t a) {
+    return {_mm512_set1_epi32(a)};
+}
+SOLITON_INLINE Floats add(Floats a, Floats b) {
+    return {_mm512_add_ps(a.all, b.all)};
+}
+SOLITON_INLINE Floats subtract(Floats a, Floats b) {
+    return {_mm512_sub_ps(a.all, b.all)};
+}
+// a * 2^n for results that are normal; n stands in the low bits of `shifted`.
+SOLITON_INLINE Floats times_power_of_two(Floats a, Floats shifted) {
+    const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted.all), 23);
+    return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.all), power))};
+}
+SOLITON_INLINE Floats multiply(Floats a, Floats b) {
+    return {_mm512_mul_ps(a.all, b.all)};
+}
+SOLITON_INLINE Floats divide(Floats a, Floats b) {
+    return {_mm512_div_ps(a.all, b.all)};
+}
+// a * b + c, rounded once.
+SOLITON_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
+    return {_mm512_fmadd_ps(a.all, b.all, c.all)};
+}
+// b where either is NaN.
+SOLITON_INLINE Floats smaller(Floats a, Floats b) {
+    return {_mm512_min_ps(a.all, b.all)};
+}
+SOLITON_INLINE Floats larger(Floats a, Floats b) {
+    return {_mm512_max_ps(a.all, b.all)};
+}
+SOLITON_INLINE Ints larger(Ints a, Ints b) {
+    return {_mm512_max_epi32(a.all, b.all)};
+}
+SOLITON_INLINE Ints add(Ints a, Ints b) {
+    return {_mm512_add_epi32(a.all, b.all)};
+}
+SOLITON_INLINE Floats to_floats(Ints a) {
+    return {_mm512_cvtepi32_ps(a.all)};
+}
+// To the nearest, ties to even; the values fit.
+SOLITON_INLINE Ints round(Floats a) {
+    return {_mm512_cvtps_epi32(a.all)};
+}
+SOLITON_INLINE Ints magnitude_bits(Floats a) {
+    return {_mm512_and_si512(_mm512_castps_si512(a.all), _mm512_set1_epi32(0x7fffffff))};
+}
+// 2^n for n from -126 to 127, infinity for 128.
+SOLITON_INLINE Floats power_of_two(Ints n) {
+    const __m512i biased = _mm512_add_epi32(n.all, _mm512_set1_epi32(127));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
+}
+SOLITON_INLINE Floats load_float16(const uint8_t* at) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)))};
+}
+// The first, or the second, of each of 16 pairs of bfloat16.
+SOLITON_INLINE Floats load_bfloat16(const uint8_t* at, bool second) {
+    const __m512i pairs = _mm512_loadu_si512(at);
+    const __m512i bits = second ? _mm512_and_si512(pairs, _mm512_set1_epi32(-0x10000))
+                                : _mm512_slli_epi32(pairs, 16);
+    return {_mm512_castsi512_ps(bits)};
+}
+// Values that fit.
+SOLITON_INLINE void store_bytes(int8_t* at, Ints a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtepi32_epi8(a.all));
+}
+SOLITON_INLINE int32_t sum(Ints a) {
+    return _mm512_reduce_add_epi32(a.all);
+}
+SOLITON_INLINE int32_t largest(Ints a) {
+    return _mm512_reduce_max_epi32(a.all);
+}
+SOLITON_INLINE Ints load_ints(const void* at) {
+    return {_mm512_loadu_si512(at)};
+}
+// Of the four bytes of a lane the first and third, or the second and fourth, as signed words.
+SOLITON_INLINE Ints even_bytes(Ints a) {
+    return {_mm512_srai_epi16(_mm512_slli_epi16(a.all, 8), 8)};
+}
+SOLITON_INLINE Ints odd_bytes(Ints a) {
+    return {_mm512_srai_epi16(a.all, 8)};
+}
+// c + the products of the two signed words of a lane.
+SOLITON_INLINE Ints multiply_add_words(Ints a, Ints b, Ints c) {
+    return {_mm512_dpwssd_epi32(c.all, a.all, b.all)};
+}
+// Values that fit.
+SOLITON_INLINE void store_words(int16_t* at, Ints a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(a.all));
+}
+// A bit for each lane where a >= b, the first the lowest.
+SOLITON_INLINE uint32_t at_least_bits(Floats a, Floats b) {
+    return _mm512_cmp_ps_mask(a.all, b.all, _CMP_GE_OQ);
+}
+// Of lanes without NaN.
+SOLITON_INLINE float largest_lane(Floats a) {
+    return _mm512_reduce_max_ps(a.all);
+}
+
+// Sums of floats that many are added to.
+struct Doubles {
+    __m512d low;
+    __m512d high;
+};
+SOLITON_INLINE Doubles add(Doubles a, Floats b) {
+    const __m256 high = _mm512_extractf32x8_ps(b.all, 1);
+    return {_mm512_add_pd(a.low, _mm512_cvtps_pd(_mm512_castps512_ps256(b.all))),
+            _mm512_add_pd(a.high, _mm512_cvtps_pd(high))};
+}
+SOLITON_INLINE void store(double* at, Doubles a) {
+    _mm512_storeu_pd(at, a.low);
+    _mm512_storeu_pd(at + 8, a.high);
+}
+
+}  // namespace
+}  // namespace soliton::SOLITON_ISA

@@ -1,0 +1,169 @@
+// Products of rows of codes with panels of codes of 8 and of 4 bits. Compiled once per instruction
+// set (see kernels.h); linear.cpp says which rows and panels.
+#include "codes.h"
+#if defined(SOLITON_LANES_AVX2)
+#include "wide_codes_avx2.h"
+#endif
+
+namespace soliton::SOLITON_ISA {
+namespace {
+
+template <Layout kLayout>
+constexpr int64_t kCodeBytes = kBlockColumns * kPanelRows / (kLayout == Layout::kQ8 ? 1 : 2);
+
+// What a tile reads of x from a row on: codes or words.
+template <Layout kLayout>
+SOLITON_INLINE Rows values_of(const Chunk& chunk, int64_t row) {
+    const int64_t at = kReadsWords<kLayout> ? words_at(chunk.n_in) + chunk.begin * kBlockWordBytes
+                                            : chunk.begin * kBlockColumns;
+    return {chunk.x + row * chunk.row_bytes + at, chunk.row_bytes};
+}
+
+// Their CodeBlocks.
+SOLITON_INLINE Rows scales_of(const Chunk& chunk, int64_t row) {
+    const int64_t at =
+        blocks_for(chunk.n_in) * kBlockColumns + chunk.begin * int64_t{sizeof(CodeBlock)};
+    return {chunk.x + row * chunk.row_bytes + at, chunk.row_bytes};
+}
+
+// Neighbouring panels, and where their sums are.
+struct Panels {
+    const uint8_t* at;
+    int64_t pitch;  // bytes
+    int64_t count;
+    float* sums;
+    int64_t sums_pitch;
+};
+
+// sums of every row and panel += its codes times a chunk of blocks. `scales`: the CodeBlocks of the
+// codes. The sums stay in memory: there are not enough registers.
+template <Layout kLayout, int kRows, bool kPrefetch>
+[[gnu::noinline]] void add_tile(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
+    constexpr int64_t kBytes = block_bytes(kLayout);
+    const Codes<kLayout, kRows> codes = {x};
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        const auto scale_of = [&](int row) -> const CodeBlock& {
+            return reinterpret_cast<const CodeBlock*>(scales.at + row * scales.stride)[b];
+        };
+        for (int64_t i = 0; i < panels.count; ++i) {
+            const uint8_t* block = panels.at + i * panels.pitch + b * kBytes;
+            float* sums = panels.sums + i * panels.sums_pitch;
+            if constexpr (kPrefetch) {
+                prefetch(block, (kBytes + kLineBytes - 1) / kLineBytes);
+            }
+            Ints dots[kRows];
+            each_row<kRows>([&](int row) __attribute__((always_inline)) {
+                dots[row] =
+                    broadcast(kLayout == Layout::kQ8 && kHasExcess ? scale_of(row).offset : 0);
+            });
+            codes.multiply(block, b, dots);
+            const Floats scale = load_float16(block + kCodeBytes<kLayout>);
+            Floats minimum = scale;
+            if constexpr (kLayout == Layout::kQ4) {
+                minimum = load_float16(block + kCodeBytes<kLayout> + kPanelRows * 2);
+            }
+            each_row<kRows>([&](int row) __attribute__((always_inline)) {
+                const CodeBlock& code = scale_of(row);
+                Floats total = load(sums + row * kLanes);
+                total = multiply_add(to_floats(dots[row]), multiply(scale, broadcast(code.scale)),
+                                     total);
+                if constexpr (kLayout == Layout::kQ4) {
+                    total = multiply_add(minimum, broadcast(code.scaled_sum), total);
+                }
+                store(sums + row * kLanes, total);
+            });
+        }
+    }
+}
+
+// The same for one row, whose sums stay in registers. Panels side by side are several streams of
+// memory, which the processor fetches further ahead than one.
+template <Layout kLayout, int kPanels>
+[[gnu::noinline]] void add_streams(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
+    const Codes<kLayout, 1> codes = {x};
+    Floats totals[kPanels];
+    for (int i = 0; i < kPanels; ++i) {
+        totals[i] = load(panels.sums + i * panels.sums_pitch);
+    }
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        const CodeBlock& code = reinterpret_cast<const CodeBlock*>(scales.at)[b];
+        for (int i = 0; i < kPanels; ++i) {
+            const uint8_t* block = panels.at + i * panels.pitch + b * block_bytes(kLayout);
+            Ints dots[1] = {broadcast(kLayout == Layout::kQ8 && kHasExcess ? code.offset : 0)};
+            codes.multiply(block, b, dots);
+            totals[i] = multiply_add(
+                to_floats(dots[0]),
+                multiply(load_float16(block + kCodeBytes<kLayout>), broadcast(code.scale)),
+                totals[i]);
+            if constexpr (kLayout == Layout::kQ4) {
+                const Floats minimum = load_float16(block + kCodeBytes<kLayout> + kPanelRows * 2);
+                totals[i] = multiply_add(minimum, broadcast(code.scaled_sum), totals[i]);
+            }
+        }
+    }
+    for (int i = 0; i < kPanels; ++i) {
+        store(panels.sums + i * panels.sums_pitch, totals[i]);
+    }
+}
+
+#if defined(SOLITON_LANES_AVX2)
+template <Layout kLayout>
+void add_wide_chunk(const Chunk& chunk, int64_t n_rows, float* sums) {
+    WideBlock<kLayout> blocks[kChunkBlocks<kLayout>];
+    const int64_t n_blocks = chunk.end - chunk.begin;
+    for (int64_t b = 0; b < n_blocks; ++b) {
+        unpack(chunk.panel + (chunk.begin + b) * block_bytes(kLayout), blocks[b]);
+    }
+    each_tile<kWideRows>(n_rows, [&]<int kRows>(int64_t row) {
+        add_wide_tile<kLayout, kRows>(blocks, values_of<kLayout>(chunk, row), scales_of(chunk, row),
+                                      n_blocks, sums + row * kLanes);
+    });
+}
+#endif
+
+}  // namespace
+
+template <Layout kLayout>
+void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_sums) {
+#if defined(SOLITON_LANES_AVX2)
+    if (n_rows > kFewRows) {
+        for (int64_t i = 0; i < chunk.n_panels; ++i) {
+            Chunk one = chunk;
+            one.panel = chunk.panel + i * panel_bytes(kLayout, chunk.n_in);
+            add_wide_chunk<kLayout>(one, n_rows, sums + i * panel_sums);
+        }
+        return;
+    }
+#endif
+    const int64_t n_blocks = chunk.end - chunk.begin;
+    const auto panels_of = [&](int64_t row) -> Panels {
+        return {
+            .at = chunk.panel + chunk.begin * block_bytes(kLayout),
+            .pitch = panel_bytes(kLayout, chunk.n_in),
+            .count = chunk.n_panels,
+            .sums = sums + row * kLanes,
+            .sums_pitch = panel_sums,
+        };
+    };
+    if (n_rows == 1) {
+        with_count<kPanelsAtOnce>(chunk.n_panels, [&]<int kPanels>() {
+            add_streams<kLayout, kPanels>(panels_of(0), values_of<kLayout>(chunk, 0),
+                                          scales_of(chunk, 0), n_blocks);
+        });
+        return;
+    }
+    each_tile<kMostRows<kLayout>>(n_rows, [&]<int kRows>(int64_t row) {
+        const Rows values = values_of<kLayout>(chunk, row);
+        const Rows scales = scales_of(chunk, row);
+        if (row == 0) {  // the others find the weights in the cache
+            add_tile<kLayout, kRows, true>(panels_of(row), values, scales, n_blocks);
+        } else {
+            add_tile<kLayout, kRows, false>(panels_of(row), values, scales, n_blocks);
+        }
+    });
+}
+
+template void add_chunk<Layout::kQ8>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kQ4>(const Chunk&, int64_t, float*, int64_t);
+
+}  // namespace soliton::SOLITON_ISA

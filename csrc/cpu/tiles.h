@@ -1,0 +1,92 @@
+// What the files of the matrix products share: a chunk of work, the sums that it adds to, and how
+// rows are cut into tiles. Knows neither floats nor codes.
+//
+// Everything but the chunk is in an unnamed namespace: no copy is shared between instruction sets.
+#pragma once
+
+#include "kernels.h"
+#include "lanes.h"
+
+namespace soliton::SOLITON_ISA {
+
+// Blocks begin.. before end of neighbouring panels, and rows of x from `x` on.
+struct Chunk {
+    const uint8_t* panel;
+    int64_t n_panels;
+    const std::byte* x;
+    int64_t row_bytes;
+    int64_t n_in;
+    int64_t begin;
+    int64_t end;
+};
+
+// sums (n_rows, kSums, kLanes) of each panel, panel_sums apart, += rows of x times a chunk. In
+// linear_floats.cpp or linear_codes.cpp.
+template <Layout kLayout>
+void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_sums);
+
+namespace {
+
+// Sums that one output has: of even and of odd columns where it is a sum of floats.
+template <Layout kLayout>
+constexpr int64_t kSums = is_quantized(kLayout) ? 1 : 2;
+
+// Columns of weights that stay in the first-level cache, and of as many rows of x in the second.
+template <Layout kLayout>
+constexpr int64_t kChunkBlocks = kLayout == Layout::kF32 ? 8 : 16;
+
+// Panels whose sums are kept at once.
+constexpr int64_t kPanelsAtOnce = 4;
+// So few rows that the weights take the time.
+constexpr int64_t kFewRows = 16;
+// Weights are read once and in order. The processor foresees that, but stops at every page.
+constexpr int64_t kPrefetchBytes = 2048;
+constexpr int64_t kLineBytes = 64;
+
+// Part of some rows of x.
+struct Rows {
+    const std::byte* at;
+    int64_t stride;  // bytes
+};
+
+SOLITON_INLINE void prefetch(const uint8_t* weights, int64_t n_lines) {
+    for (int64_t i = 0; i < n_lines; ++i) {
+        __builtin_prefetch(weights + kPrefetchBytes + i * kLineBytes);
+    }
+}
+
+// Calls `function` with each number from 0 up. Written out for the compiler, which leaves sums in
+// memory where a loop over them is not unrolled early.
+template <int kRows, typename Function>
+SOLITON_INLINE void each_row(const Function& function) {
+    if constexpr (kRows > 0) {
+        each_row<kRows - 1>(function);
+        function(kRows - 1);
+    }
+}
+
+// Calls `function` with `n` as its template argument, n at most kMost.
+template <int kMost, typename Function>
+SOLITON_INLINE void with_count(int64_t n, Function function) {
+    if (n == kMost) {
+        function.template operator()<kMost>();
+    } else if constexpr (kMost > 1) {
+        with_count<kMost - 1>(n, function);
+    }
+}
+
+// Calls `function` with each tile's first row, its rows as the template argument: as few tiles as
+// possible, all of nearly the same size.
+template <int kMost, typename Function>
+SOLITON_INLINE void each_tile(int64_t n_rows, Function function) {
+    for (int64_t row = 0; row < n_rows;) {
+        const int64_t left = n_rows - row;
+        const int64_t tiles = (left + kMost - 1) / kMost;
+        const int64_t size = (left + tiles - 1) / tiles;
+        with_count<kMost>(size, [&]<int kRows>() { function.template operator()<kRows>(row); });
+        row += size;
+    }
+}
+
+}  // namespace
+}  // namespace soliton::SOLITON_ISA

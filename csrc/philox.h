@@ -1,0 +1,12 @@
+// Counter-based random numbers for the sampler.
+#pragma once
+
+#include <cstdint>
+
+namespace soliton {
+
+// Uniform in [0, 1): the same bits as uniform() in engine/random_numbers.py, which says what they
+// are.
+double uniform(uint64_t seed, uint64_t position, uint32_t purpose, uint32_t attempt);
+
+}  // namespace soliton

@@ -1,0 +1,144 @@
+"""What speculation brings: on a text that is copied, on one that cannot be drafted, on one's own.
+
+Owns what exactly is timed. The first two texts are given: a hook puts them in the place of what the
+model would say, so that passes, sampler and drafts cost what they cost in this model, whatever its
+weights have learnt. Plain and speculating streams take turns.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, takewhile
+from statistics import median
+
+from ..engine import Engine
+from ..sampling_settings import SamplingSettings
+from .speed import prompt_ids
+
+_EDIT_EVERY = 40  # tokens of a copied text
+_SECONDS_PER_ROUND = 1.0
+_OPENING = "Once upon a time"
+
+GREEDY = SamplingSettings(temperature=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationFigures:
+    """Rates are tokens per second; None: not measured."""
+
+    copy_plain_tps: float | None = None
+    copy_tps: float | None = None
+    copy_speedup: float | None = None
+    """On a text that repeats the prompt, one token in forty changed; drafts from n-grams."""
+    undraftable_speedup: float | None = None
+    """On random tokens; drafts from n-grams. Below 1 is what hopeless drafts cost."""
+    draft_model_tokens_per_pass: float | None = None
+    draft_model_speedup: float | None = None
+    """On the model's own greedy text; n-grams, then its draft model."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A stream that was timed."""
+
+    n_tokens: int
+    n_passes: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.n_tokens / self.seconds
+
+
+def measure_ngrams(engine: Engine, *, rounds: int, n_tokens: int) -> dict[str, float]:
+    """Of an engine that was loaded with speculate="ngram"; streams of `n_tokens`."""
+    vocab_size = engine.config.vocab_size
+    plain, copied, undraftable = [], [], []
+    for number in _each_round(rounds):
+        text = prompt_ids(vocab_size, n_tokens, seed=number)
+        edited = list(text)
+        for place in range(_EDIT_EVERY - 1, n_tokens, _EDIT_EVERY):
+            edited[place] = (edited[place] + 1) % vocab_size
+        other = prompt_ids(vocab_size, n_tokens, seed=1_000_000 + number)
+        without, speculating = _both_ways(partial(_given, engine, text, edited), number)
+        plain.append(without.rate)
+        copied.append(speculating.rate)
+        without, speculating = _both_ways(partial(_given, engine, text, other), number)
+        undraftable.append(speculating.rate / without.rate)
+    return {
+        "copy_plain_tps": median(plain),
+        "copy_tps": median(copied),
+        "copy_speedup": median(b / a for a, b in zip(plain, copied, strict=True)),
+        "undraftable_speedup": median(undraftable),
+    }
+
+
+def measure_draft_model(engine: Engine, *, rounds: int, n_tokens: int) -> dict[str, float]:
+    """Of an engine that was loaded with speculate="draft"."""
+    prompt = engine.tokenizer.encode(_OPENING)
+    speedups, per_pass = [], []
+    for number in _each_round(rounds):
+        without, speculating = _both_ways(partial(_own, engine, prompt, n_tokens), number)
+        speedups.append(speculating.rate / without.rate)
+        per_pass.append(speculating.n_tokens / speculating.n_passes)
+    return {
+        "draft_model_tokens_per_pass": median(per_pass),
+        "draft_model_speedup": median(speedups),
+    }
+
+
+def _each_round(rounds: int) -> Iterator[int]:
+    """`rounds`, and more for a model whose streams are short beside a machine's moods."""
+    start = time.perf_counter()
+    return takewhile(
+        lambda number: number < rounds or time.perf_counter() - start < rounds * _SECONDS_PER_ROUND,
+        count(),
+    )
+
+
+def _both_ways(run: Callable[[bool], _Run], number: int) -> tuple[_Run, _Run]:
+    """The stream without and with drafts, one right after the other, either first in turn."""
+    if number % 2:
+        speculating = run(True)
+        return run(False), speculating
+    return run(False), run(True)
+
+
+def _given(engine: Engine, prompt: list[int], text: list[int], speculate: bool) -> _Run:
+    """A stream that says `text`."""
+    rest = iter(text)
+    engine.generator.begin_stream_ex(
+        prompt,
+        GREEDY,
+        max_new_tokens=len(text),
+        ignore_eos=True,
+        speculate=speculate,
+        on_token=lambda sampled: next(rest),
+        isolation_key="bench",  # what is said here is not to be drafted from in the next round
+    )
+    return _timed(engine)
+
+
+def _own(engine: Engine, prompt: list[int], n_tokens: int, speculate: bool) -> _Run:
+    engine.generator.begin_stream_ex(
+        prompt,
+        GREEDY,
+        max_new_tokens=n_tokens,
+        ignore_eos=True,
+        speculate=speculate,
+        isolation_key="bench",
+    )
+    return _timed(engine)
+
+
+def _timed(engine: Engine) -> _Run:
+    """Of the stream that has begun, all but its first token, which pays for the beginning."""
+    generator = engine.generator
+    generator.stream_ex()
+    n_first, n_passes = generator.n_completion_tokens, 0
+    start = time.perf_counter()
+    while not generator.stream_ex().eos:
+        n_passes += 1
+    seconds = time.perf_counter() - start
+    return _Run(generator.n_completion_tokens - n_first, n_passes + 1, seconds)

@@ -1,0 +1,79 @@
+"""The program of a grammar's trial: a task as JSON on stdin, why it failed (or null) on stdout.
+
+Owns nothing. Runs alone in an isolated interpreter, so it imports the standard library only, and
+of llguidance the bare extension: the package around it takes longer to import than most grammars
+to compile.
+"""
+
+import json
+import resource
+import sys
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from typing import Any
+
+_N_BYTES = 255  # 0xFF marks special tokens, and is in no text
+
+
+class _Tokens:
+    """A vocabulary of single bytes behind the special tokens of the real one."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, n_tokens: int, special: dict[int, str]) -> None:
+        self._n_tokens = n_tokens
+        self.tokens = [b""] * n_tokens + [bytes([byte]) for byte in range(_N_BYTES)] + [b""]
+        for token_id, text in special.items():
+            self.tokens[token_id] = text.encode()
+        self.eos_token_id = len(self.tokens) - 1
+        self.special_token_ids = [*special, self.eos_token_id]
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        data = text.encode() if isinstance(text, str) else text
+        return [self._n_tokens + byte for byte in data]
+
+
+def _limit(task: dict[str, Any]) -> None:
+    for which, value in (
+        (resource.RLIMIT_CPU, task["seconds"]),
+        (resource.RLIMIT_AS, task["memory_bytes"]),
+        (resource.RLIMIT_STACK, task["stack_bytes"]),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(which)
+        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (allowed, hard))
+
+
+def _library(path: str) -> Any:
+    loader = ExtensionFileLoader("llguidance._lib", path)
+    spec = spec_from_loader("llguidance._lib", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def _failure(library: Any, tokenizer: Any, task: dict[str, Any]) -> str | None:
+    limits = library.LLParserLimits(**task["limits"], verbose_errors=False)
+    matcher = library.LLMatcher(tokenizer, task["grammar"], log_level=0, limits=limits)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # what is wrong with the first token shows here
+    return matcher.get_error() or None
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    _limit(task)
+    library = _library(task["library"])
+    tokenizer = library.LLTokenizer(_Tokens(task["n_tokens"], dict(task["special"])), slices=[])
+    try:
+        failure = _failure(library, tokenizer, task)
+    except BaseException as panic:  # noqa: BLE001 - a panic of the library is no Exception
+        failure = f"panic: {panic}"
+    json.dump(failure, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

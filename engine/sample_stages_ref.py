@@ -1,0 +1,156 @@
+"""The stages of the sampler, one pure function each, in float64.
+
+Owns their formulas. A stage sees n candidates in descending order: either their probabilities p
+(n,), which sum to 1, or their nats (n,), the logarithms of p relative to the first, so 0 and below.
+A filter returns which candidates it keeps, bool (n,), never none; the others return new nats.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+Wide = npt.NDArray[np.float64]
+Kept = npt.NDArray[np.bool_]
+
+# So that no division by a temperature of (nearly) 0 turns a distance of 0 into no number.
+LOWEST_TEMPERATURE = 1e-300
+
+
+def probabilities(nats: Wide) -> Wide:
+    """p of candidates whose first has 0 nats."""
+    masses = np.exp(nats)
+    p: Wide = masses / masses.sum()
+    return p
+
+
+def smoothing(nats: Wide, factor: float) -> Wide:
+    """Quadratic sampling: the square of the distance to the best (kalomaze, text-generation-webui
+    pull request 5403; here relative to the maximum, as ExLlamaV2).
+    """
+    with np.errstate(over="ignore"):  # -inf is what it should be
+        smoothed: Wide = -factor * nats * nats
+    return smoothed
+
+
+def temperature(nats: Wide, value: float) -> Wide:
+    """softmax(l / T), which is p^(1/T) renormalised (Ackley, Hinton, Sejnowski 1985)."""
+    with np.errstate(over="ignore"):
+        scaled: Wide = nats / max(value, LOWEST_TEMPERATURE)
+    return scaled
+
+
+def dynamic_temperature(nats: Wide, low: float, high: float, exponent: float) -> Wide:
+    """The temperature grows from low to high with the entropy, relative to the largest possible of
+    n candidates (kalomaze; Zhang et al., "EDT", arXiv 2403.14541, has the idea).
+    """
+    n = len(nats)
+    if n == 1:
+        return nats
+    share = min(entropy(probabilities(nats)) / math.log(n), 1.0)
+    return temperature(nats, low + (high - low) * share**exponent)
+
+
+def top_n_sigma(nats: Wide, n: float) -> Kept:
+    """Within n standard deviations of the largest logit (Tang et al., arXiv 2411.07641)."""
+    with np.errstate(over="ignore"):
+        sigma = nats[nats > -np.inf].std()
+    kept: Kept = nats >= -n * sigma
+    return kept
+
+
+def top_k(p: Wide, k: int) -> Kept:
+    """The k most likely (Fan et al., arXiv 1805.04833)."""
+    return _first(len(p), k)
+
+
+def top_p(p: Wide, mass: float) -> Kept:
+    """The fewest most likely whose sum reaches `mass` (Holtzman et al., arXiv 1904.09751)."""
+    return _first(len(p), _n_to_reach(p, mass))
+
+
+def top_a(p: Wide, a: float) -> Kept:
+    """At least a times the square of the largest (BlinkDL, RWKV-LM: "top-a")."""
+    kept: Kept = p >= a * p[0] * p[0]
+    return kept
+
+
+def min_p(p: Wide, share: float) -> Kept:
+    """At least a share of the largest (Nguyen et al., arXiv 2407.01082)."""
+    kept: Kept = p >= share * p[0]
+    return kept
+
+
+def tail_free(p: Wide, z: float) -> Kept:
+    """Cuts where the curve of sorted probabilities has bent by the share z of all its bending
+    (Bricken, "Tail Free Sampling", 2019).
+
+    Bending at i: abs(p[i] - 2 p[i + 1] + p[i + 2]). The candidate at which the sum exceeds z is the
+    last; all stay when there are fewer than three or the curve does not bend.
+    """
+    if len(p) < 3:
+        return _first(len(p), len(p))
+    bending = np.abs(p[:-2] - 2 * p[1:-1] + p[2:]).cumsum()
+    exceeding = np.flatnonzero(bending > z * bending[-1])
+    return _first(len(p), int(exceeding[0]) + 1 if exceeding.size else len(p))
+
+
+def typical(p: Wide, mass: float) -> Kept:
+    """The fewest whose surprise is nearest to the entropy and whose sum reaches `mass` (Meister et
+    al., arXiv 2202.00666); among equally near the more likely first.
+    """
+    order = np.abs(-np.log(p) - entropy(p)).argsort(kind="stable")
+    kept = np.zeros(len(p), dtype=bool)
+    kept[order[: _n_to_reach(p[order], mass)]] = True
+    return kept
+
+
+def mirostat(p: Wide, mu: float) -> Kept:
+    """At most mu bits of surprise, but the most likely in any case (Basu et al., arXiv 2007.14966,
+    version 2).
+    """
+    kept: Kept = -np.log2(p) <= mu
+    kept[0] = True
+    return kept
+
+
+def xtc(p: Wide, probability: float, threshold: float, protected: Kept, u: float) -> Kept:
+    """Exclude top choices: with `probability`, of the candidates of at least `threshold` only the
+    least likely stays (p-e-w, text-generation-webui pull request 6335).
+
+    `protected` (n,) are not counted and always stay. `u` uniform in [0, 1).
+    """
+    kept = np.ones(len(p), dtype=bool)
+    above = np.flatnonzero((p >= threshold) & ~protected)
+    if u < probability:
+        kept[above[:-1]] = False
+    return kept
+
+
+def skew(cumulative: Wide, value: float) -> Wide:
+    """The cumulative distribution of a draw at u^exp(-value) instead of u (ExLlamaV2's "skew"), as
+    that of a draw at u itself.
+    """
+    powered: Wide = cumulative ** math.exp(value)
+    return powered
+
+
+def mirostat_mu(mu: float, p_drawn: float, tau: float, eta: float) -> float:
+    """The next mu: by eta towards an average of tau bits of surprise (arXiv 2007.14966)."""
+    return mu + eta * (tau + math.log2(p_drawn))
+
+
+def entropy(p: Wide) -> float:
+    """In nats."""
+    return float(-(p * np.log(p)).sum())
+
+
+def _first(n: int, count: int) -> Kept:
+    kept: Kept = np.arange(n) < count
+    return kept
+
+
+def _n_to_reach(p: Wide, mass: float) -> int:
+    """How many, from the first on, until their sum reaches the share `mass` of all: at least 1."""
+    cumulative = p.cumsum()
+    return int(np.searchsorted(cumulative, mass * cumulative[-1])) + 1

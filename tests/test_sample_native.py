@@ -1,0 +1,236 @@
+"""The native sampler against its twin in numpy, over all that a request can ask for, on every
+instruction set; and what it promises beyond: thread counts, precision, memory of its own.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import engine.sample
+from engine import InvalidInputError, NumericsError, _native, sample_ref
+from engine.sample import Logits, SampleRequest, SampleResult, Stage
+from tests.sample_requests import Sample, floats, make_request, some_logits, usual_request
+
+PARAMETERS: dict[Stage, list[tuple[float, ...]]] = {
+    Stage.SMOOTHING: [(0.1,), (2.0,)],
+    Stage.TEMPERATURE: [(0.3,), (1.7,)],
+    Stage.TOP_N_SIGMA: [(0.7,), (2.5,)],
+    Stage.TOP_K: [(1.0,), (7.0,), (1000.0,)],
+    Stage.TOP_P: [(0.35,), (0.93,)],
+    Stage.TOP_A: [(0.07,), (0.6,)],
+    Stage.MIN_P: [(0.013,), (0.41,)],
+    Stage.TFS: [(0.55,), (0.97,)],
+    Stage.TYPICAL: [(0.4,), (0.96,)],
+    Stage.MIROSTAT: [()],
+    Stage.DYNAMIC_TEMPERATURE: [(0.4, 1.6, 1.0), (0.8, 3.0, 0.5)],
+    Stage.XTC: [(0.5, 0.03), (1.0, 0.2)],
+}
+
+# The draw may fall on the neighbour where u is this close to a boundary, and a filter may keep one
+# token more where a threshold is: sums of masses are right to some 1e-7.
+SHARE_ERROR = 1e-6
+
+
+@pytest.fixture(params=_native.supported_isas())
+def native_sample(request: pytest.FixtureRequest) -> Iterator[Sample]:
+    best = _native.isa()
+    assert _native.select_isa(request.param)
+    yield lambda logits, req: engine.sample.sample(logits, req, work=np.empty_like(logits))
+    assert _native.select_isa(best)
+
+
+def assert_close(native: SampleResult, wanted: SampleResult, logits: Logits) -> None:
+    assert native.token_id == wanted.token_id
+    assert (native.rank, native.top_ids) == (wanted.rank, wanted.top_ids)
+    assert native.trace == wanted.trace
+    for name in ("p_raw", "p_sampled", "kept_mass", "top_p_sampled"):
+        assert getattr(native, name) == pytest.approx(getattr(wanted, name), rel=1e-6), name
+    assert native.margin == pytest.approx(wanted.margin, abs=1e-6)
+    assert native.logprob_raw == pytest.approx(wanted.logprob_raw, abs=1e-6)
+    assert native.top_logprobs_raw == pytest.approx(wanted.top_logprobs_raw, abs=1e-6)
+    # A mean of logits: as right as the largest of them.
+    largest = float(np.abs(logits[np.isfinite(logits)]).max())
+    assert native.entropy == pytest.approx(wanted.entropy, abs=1e-6 * (1 + largest))
+
+
+def outcome(run: Sample, logits: Logits, request: SampleRequest) -> SampleResult | str:
+    try:
+        with np.errstate(all="ignore"):
+            return run(logits, request)
+    except (InvalidInputError, NumericsError) as error:
+        return str(error)
+
+
+def reference(logits: Logits, request: SampleRequest) -> SampleResult:
+    return sample_ref.sample(logits, request, work=np.empty_like(logits))
+
+
+@st.composite
+def requests(draw: st.DrawFn, vocab_size: int) -> SampleRequest:
+    ids = st.integers(0, vocab_size - 1)
+    some_ids = st.lists(ids, max_size=60)
+    stages = draw(st.lists(st.sampled_from(list(PARAMETERS)), unique=True))
+    values: dict[str, Any] = {
+        "u": draw(st.floats(0, 0.999)),
+        "u_xtc": draw(st.floats(0, 1, exclude_max=True)),
+        "greedy": draw(st.integers(0, 9)) == 0,
+        "n_top": draw(st.integers(0, 12)),
+        "want_trace": draw(st.booleans()),
+        "stages": [(stage, draw(st.sampled_from(PARAMETERS[stage]))) for stage in stages],
+        "context": (context := draw(some_ids)),
+        "n_prompt": draw(st.integers(0, len(context))),
+        "mirostat_mu": draw(st.sampled_from([0.7, 3.0, 9.0])),
+        "skew": draw(st.sampled_from([0.0, 0.0, 0.4, -1.0])),
+        "repetition_penalty": draw(st.sampled_from([1.0, 1.2, 0.8])),
+        "frequency_penalty": draw(st.sampled_from([0.0, 0.3, -0.4])),
+        "presence_penalty": draw(st.sampled_from([0.0, 0.6])),
+        "repetition_range": draw(st.sampled_from([-1, 0, 5, 1000])),
+        "repetition_decay": draw(st.sampled_from([0, 3, 40])),
+        "biases": draw(st.dictionaries(ids, st.sampled_from([-np.inf, -2.0, 1.5]), max_size=4)),
+        "dry_multiplier": draw(st.sampled_from([0.0, 0.8])),
+        "dry_allowed_length": draw(st.integers(1, 3)),
+        "dry_range": draw(st.sampled_from([0, 11])),
+        "dry_max_ngram": draw(st.sampled_from([2, 20])),
+        "banned": draw(st.lists(ids, max_size=3)),
+    }
+    for name in ("allowed", "breakers", "protected"):
+        if draw(st.integers(0, 2)) == 0:
+            values[name] = draw(st.sets(ids))
+    return make_request(vocab_size=vocab_size, **values)
+
+
+# Whole numbers make ties; -inf is what a mask leaves.
+LOGITS = st.lists(
+    st.one_of(st.just(-np.inf), st.integers(-9, 9).map(float), st.floats(-30, 30, width=32)),
+    min_size=1,
+    max_size=300,
+)
+
+
+def is_robust(logits: Logits, request: SampleRequest, wanted: SampleResult | str) -> bool:
+    """Whether the reference says the same for another u nearby."""
+    u = request.u
+    for nearby in (u - SHARE_ERROR, u + SHARE_ERROR):
+        request.u = max(nearby, 0.0)
+        if isinstance(wanted, SampleResult):
+            other = outcome(reference, logits, request)
+            if not isinstance(other, SampleResult) or other.token_id != wanted.token_id:
+                request.u = u
+                return False
+    request.u = u
+    return True
+
+
+@given(data=st.data(), values=LOGITS)
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_equals_the_reference(native_sample: Sample, data: st.DataObject, values: Any) -> None:
+    logits = floats(values)
+    assume(bool(np.isfinite(logits).any()))
+    request = data.draw(requests(len(values)))
+    wanted = outcome(reference, logits, request)
+    assume(is_robust(logits, request, wanted))
+    got = outcome(native_sample, logits, request)
+    if isinstance(wanted, str) or isinstance(got, str):
+        assert got == wanted
+    else:
+        assert_close(got, wanted, logits)
+
+
+@pytest.mark.parametrize("vocab_size", [1, 2, 127, 129, 2049, 4100, 33_000, 70_001])
+@pytest.mark.parametrize("order", ["as it is", "reversed", "without the first filters"])
+def test_equals_the_reference_at_every_size(
+    native_sample: Sample, vocab_size: int, order: str
+) -> None:
+    stages = [(stage, PARAMETERS[stage][-1]) for stage in PARAMETERS]
+    if order == "reversed":
+        stages.reverse()
+    if order == "without the first filters":
+        stages = [pair for pair in stages if pair[0] not in (Stage.TOP_N_SIGMA, Stage.TOP_K)]
+    logits = some_logits(vocab_size)
+    context = np.random.default_rng(1).integers(0, min(vocab_size, 50), 400).tolist()
+    request = make_request(
+        u=0.42,
+        u_xtc=0.3,
+        n_top=7,
+        stages=stages,
+        context=context,
+        n_prompt=100,
+        repetition_penalty=1.1,
+        frequency_penalty=0.05,
+        dry_multiplier=0.5,
+        biases={0: 1.0},
+        mirostat_mu=7.0,
+        allowed=range(0, vocab_size, 2),
+        vocab_size=vocab_size,
+    )
+    assert_close(native_sample(logits, request), reference(logits, request), logits)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 3.0, 12.0])
+@pytest.mark.parametrize("shift", [0.0, -700.0, 1e6])
+def test_the_sums_are_precise(native_sample: Sample, scale: float, shift: float) -> None:
+    logits = some_logits(20_000, scale=scale) + np.float32(shift)
+    wide = logits.astype(np.float64)
+    for temperature in (0.01, 0.7, 1.0, 40.0):
+        result = native_sample(logits, usual_request(temperature=temperature, u=0.5))
+        exponents = (wide - wide.max()) / temperature
+        p = np.exp(exponents) / np.exp(exponents).sum()
+        assert result.p_sampled == pytest.approx(p[result.token_id], rel=3e-7)
+    logprobs = wide - wide.max() - math.log(np.exp(wide - wide.max()).sum())
+    assert result.logprob_raw == pytest.approx(logprobs[result.token_id], abs=3e-7)
+
+
+def test_the_thread_count_changes_nothing(native_sample: Sample) -> None:
+    logits = some_logits(131_072)
+    request = usual_request(temperature=0.8, top_p=0.9, u=0.7, n_top=3, context=[5])
+    request.repetition_penalty = 1.3
+    n_threads = _native.threads()
+    results = []
+    for count in (1, 2, 3):
+        _native.set_threads(count)
+        results.append(native_sample(logits, request))
+    _native.set_threads(n_threads)
+    assert results[0] == results[1] == results[2]
+
+
+def test_instruction_sets_agree_to_the_bit_where_sums_are_blocks() -> None:
+    best = _native.isa()
+    logits = some_logits(5000)
+    request = usual_request(temperature=0.8, top_k=50, u=0.7, n_top=3)
+    results = set()
+    for isa in _native.supported_isas():
+        assert _native.select_isa(isa)
+        results.add(engine.sample.sample(logits, request, work=np.empty_like(logits)))
+    assert _native.select_isa(best)
+    assert len(results) == 1
+
+
+def test_nothing_stays_from_one_token_to_the_next(native_sample: Sample) -> None:
+    vocab_size = 3000
+    request = make_request(
+        u=0.3,
+        context=[1, 2, 3, 1, 2],
+        repetition_penalty=1.5,
+        dry_multiplier=1.0,
+        dry_allowed_length=1,
+        stages=[(Stage.TEMPERATURE, (0.7,)), (Stage.TYPICAL, (0.9,))],
+        vocab_size=vocab_size,
+    )
+    logits = some_logits(vocab_size)
+    first = native_sample(logits, request)
+    request.context = np.array([7, 7, 7], dtype=np.int32)
+    request.banned_ids = np.array([first.token_id], dtype=np.int32)
+    other = native_sample(-logits, request)
+    assert_close(other, reference(-logits, request), logits)
+    request.context = np.array([1, 2, 3, 1, 2], dtype=np.int32)
+    request.banned_ids = np.empty(0, dtype=np.int32)
+    assert native_sample(logits, request) == first
