@@ -1,7 +1,7 @@
 """What samplers ask of a vocabulary: sets of tokens, as bit masks.
 
-Owns the masks of DRY's sequence breakers and of the tokens that XTC spares, each made once when it
-is first wanted. Knows no logits and no request.
+Owns the masks of DRY's sequence breakers, of the tokens that XTC spares and of those that there
+are, each made once when it is first wanted. Knows no logits and no request.
 """
 
 import re
@@ -31,8 +31,25 @@ class SamplerVocabulary:
         """`vocab_size`: of the model; every id below it is asked for."""
         self._vocabulary = vocabulary
         self.vocab_size = vocab_size
+        self._n_tokens: int | None = None
         self._xtc_protected: Words | None = None
         self._dry_breakers: dict[frozenset[str], Words] = {}
+
+    def allowed(self, token_ids: Iterable[int] | None) -> Words | None:
+        """Those of `token_ids` (None: all) that are tokens; None when every id is one and allowed.
+
+        Models often have more embedding rows than their tokenizer has tokens. Such a row stands for
+        no text, so nothing may be drawn there.
+        """
+        if self._n_tokens is None:
+            is_special, token_bytes = self._vocabulary.is_special, self._vocabulary.token_bytes
+            ids = reversed(range(self.vocab_size))
+            last = next((i for i in ids if token_bytes(i) or is_special(i)), -1)
+            self._n_tokens = last + 1
+        n_tokens = self._n_tokens
+        if token_ids is not None:
+            return set_of_ids((i for i in token_ids if i < n_tokens), self.vocab_size)
+        return set_of_ids(range(n_tokens), self.vocab_size) if n_tokens < self.vocab_size else None
 
     def xtc_protected(self) -> Words:
         """The special tokens and those whose bytes hold a newline."""

@@ -14,7 +14,7 @@ from .errors import InvalidInputError
 from .random_numbers import MAX_SEED, XTC, random_seed, uniform
 from .sample import N_PARAMETERS, Logits, SampleRequest, SampleResult, Words, sample
 from .sample_stages_ref import mirostat_mu
-from .sampler_vocabulary import SamplerVocabulary, set_of_ids
+from .sampler_vocabulary import SamplerVocabulary
 from .sampling_settings import SamplingSettings
 
 # In Python it takes longer than all else that a sampler does beside the op.
@@ -59,9 +59,7 @@ class Sampler:
         self._adapts = settings.mirostat and not settings.is_greedy
         self._has_xtc = settings.xtc_probability > 0 and not settings.is_greedy
         self._banned = np.array(settings.banned_tokens, dtype=np.int32)
-        self._allowed: Words | None = None
-        if settings.allowed_tokens is not None:
-            self._allowed = set_of_ids(settings.allowed_tokens, vocab_size)
+        self._allowed = vocabulary.allowed(settings.allowed_tokens)
         self._request = self._new_request(vocabulary, n_top, trace)
 
     def sample(

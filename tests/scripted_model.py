@@ -34,13 +34,17 @@ class ByteVocabulary:
 
 
 class PieceVocabulary(ByteVocabulary):
-    """The first tokens are the given pieces; the others have no bytes."""
+    """The first tokens are the given pieces; the others have no bytes, but for the special ones."""
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
+    def __init__(self, pieces: Sequence[bytes], *, n_special: int = 2) -> None:
         self.pieces = pieces
+        self.n_special = n_special
+
+    def is_special(self, token_id: int) -> bool:
+        return 256 <= token_id < 256 + self.n_special
 
     def token_bytes(self, token_id: int) -> bytes:
-        if token_id >= 256:
+        if self.is_special(token_id):
             return b"<end>"
         return self.pieces[token_id] if token_id < len(self.pieces) else b""
 

@@ -1,4 +1,4 @@
-"""Which tokens break a repeat, and which ones XTC spares."""
+"""Which tokens there are, which ones break a repeat, and which ones XTC spares."""
 
 from collections import Counter
 
@@ -74,3 +74,27 @@ def test_a_set_of_ids(vocab_size: int) -> None:
     assert words.shape == ((vocab_size + 31) // 32,)
     assert ids_of(words) == ids
     assert ids_of(set_of_ids([], vocab_size)) == []
+
+
+def test_rows_behind_the_last_token_are_not_allowed(pieces: Pieces) -> None:
+    whole = SamplerVocabulary(pieces, len(PIECES))
+    assert whole.allowed(None) is None, "nothing has to be kept out"
+    assert ids_of(some(whole.allowed([4, 8]))) == [4, 8]
+    rows = [*PIECES, b"", b"", b""]
+    padded = SamplerVocabulary(Rows(rows), len(rows))
+    assert ids_of(some(padded.allowed(None))) == list(range(len(PIECES)))
+    assert ids_of(some(padded.allowed([9, 10, 12]))) == [9]
+
+
+class Rows(Pieces):
+    def __init__(self, pieces: list[bytes]) -> None:
+        super().__init__()
+        self.pieces = pieces
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return self.pieces[token_id]
+
+
+def some(words: Words | None) -> Words:
+    assert words is not None
+    return words

@@ -13,6 +13,7 @@ from engine.guidance import guided
 from tests.scripted_model import (
     END,
     GREEDY,
+    PieceVocabulary,
     ScriptedModel,
     assert_nothing_lost,
     records_of,
@@ -265,3 +266,13 @@ def test_what_was_computed_outlives_the_process(tiny_model: Path, tmp_path: Path
     prefill = second.generator.begin_stream_ex(prompt, SAMPLED)
     assert (prefill.reuse.source, prefill.n_cached) == ("disk", 99)
     assert ids_of(second.generator, prompt=prompt) == expected
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SamplingSettings(temperature=5.0, seed=1)])
+def test_rows_that_no_token_uses_are_never_drawn(settings: SamplingSettings) -> None:
+    pieces = [bytes([letter]) for letter in b"abc"]
+    model = ScriptedModel([[255, 200, 3, 0], [256], [254, 1]])
+    vocabulary = PieceVocabulary(pieces, n_special=0)
+    generator = model.generator(vocabulary)
+    generator.begin_stream_ex([1], settings, max_new_tokens=3, stop_token_ids=[])
+    assert all(record.token_id < 3 for record in records_of(run(generator)))
