@@ -23,7 +23,8 @@ from .held import HeldTokens, Release
 from .result import StreamResult, TokenRecord, TopToken
 from .sample import Logits, SampleResult
 from .sampling import Sampler
-from .stream_options import NO_LIMIT, StreamOptions, check_token_ids
+from .stream_options import NO_LIMIT, StreamOptions
+from .token_ids import check_token_ids
 
 # So often is text taken back, in one completion, before it is given up.
 MAX_REWINDS = 1000

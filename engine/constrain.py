@@ -17,7 +17,8 @@ from .grammar import ConstraintSpec, Grammar, grammar_of
 from .grammar_errors import compile_error, reason_in
 from .grammar_trial import LIMITS, failure_of
 from .grammar_vocabulary import ConstrainableTokenizer, GrammarVocabulary
-from .healing import PrefixIndex, TokenMask, end_of_prefix
+from .healing import PrefixIndex, end_of_prefix
+from .token_ids import Words
 
 if TYPE_CHECKING:
     import llguidance
@@ -135,11 +136,11 @@ class Constraint:
         # Unsigned, because the highest bit of a word is a token as well.
         self._words = np.zeros((n_tokens + 31) // 32, np.uint32)
         self._address, self._n_bytes = self._words.ctypes.data, self._words.nbytes
-        self._mask: TokenMask = self._words[: (vocabulary.vocab_size + 31) // 32].view(np.int32)
+        self._mask: Words = self._words[: (vocabulary.vocab_size + 31) // 32].view(np.int32)
         self._mask_is_current = False
         self._end = _place(vocabulary.end_id)
 
-    def mask(self) -> TokenMask:
+    def mask(self) -> Words:
         """Bits of the tokens that may come next, int32 (ceil(vocab_size / 32),).
 
         Valid until the next call of any method. The bits of all end tokens are set where the text
@@ -162,7 +163,7 @@ class Constraint:
             self._has_ended = True  # an end token that the grammar does not name
         self._took(n_taken)
 
-    def mask_after(self, index: PrefixIndex, prefix: bytes) -> TokenMask:
+    def mask_after(self, index: PrefixIndex, prefix: bytes) -> Words:
         """The mask of a healed first token, which begins with `prefix`, a part of the prompt.
 
         Only the bytes behind the prefix belong to the text. `index`: of the same vocabulary.

@@ -30,7 +30,8 @@ from .sampler_vocabulary import SamplerVocabulary
 from .sampling import Sampler
 from .sampling_settings import SamplingSettings
 from .sequence import CachedSequence
-from .stream_options import StreamOptions, check_token_ids, strings_of
+from .stream_options import StreamOptions, strings_of
+from .token_ids import check_token_ids
 
 
 @runtime_checkable

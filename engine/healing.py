@@ -6,7 +6,6 @@ and the first token of the answer must begin with the bytes that were taken.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -14,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import InvalidInputError
+from .token_ids import Words, set_of_ids
 
 if TYPE_CHECKING:
     from .constrain import Constraint
 
 TokenIds = npt.NDArray[np.int32]
-# One bit per token id, the lowest bit of the first word is id 0; int32 (ceil(vocab_size / 32),).
-TokenMask = npt.NDArray[np.int32]
 
 
 class Vocabulary(Protocol):
@@ -53,9 +51,9 @@ class PrefixIndex:
         start, end = self._span(prefix)
         return self._sorted.keys[start:end]
 
-    def mask(self, prefix: bytes) -> TokenMask:
+    def mask(self, prefix: bytes) -> Words:
         """`ids_starting_with(prefix)` as bits."""
-        return mask_of(self.ids_starting_with(prefix), self._vocab_size)
+        return set_of_ids(self.ids_starting_with(prefix), self._vocab_size)
 
     @cached_property
     def _sorted(self) -> _Sorted:
@@ -79,13 +77,6 @@ def end_of_prefix(keys: list[bytes], prefix: bytes, start: int = 0) -> int:
     return bisect_right(keys, prefix, start, key=lambda key: key[: len(prefix)])
 
 
-def mask_of(token_ids: TokenIds | Iterable[int], vocab_size: int) -> TokenMask:
-    """Bits of the given ids, each below `vocab_size`."""
-    bits = np.zeros((vocab_size + 31) // 32 * 32, np.uint8)
-    bits[np.fromiter(token_ids, np.int64)] = 1
-    return np.packbits(bits, bitorder="little").view(np.int32)
-
-
 class Healing:
     """Of one request: its first token begins with the bytes of the prompt's last, in whose place it
     stands.
@@ -97,7 +88,7 @@ class Healing:
         self._index = index
         self._prefix = prefix
 
-    def mask(self, constraint: "Constraint | None") -> TokenMask:
+    def mask(self, constraint: "Constraint | None") -> Words:
         """The tokens that may come first; a constraint holds for their bytes behind the prefix."""
         if constraint is not None:
             return constraint.mask_after(self._index, self._prefix)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from . import native
 from .errors import NoTokenError, NumericsError
 from .native import check
+from .token_ids import Words
 
 # How the errors call the logits before and after penalties and biases.
 RAW_LOGITS = "logits"
@@ -21,8 +22,6 @@ ADJUSTED_LOGITS = "logits after penalties and biases"
 
 Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
-Words = npt.NDArray[np.int32]
-"""A set of token ids, (ceil(V / 32),): id i is bit i % 32 of word i // 32."""
 
 N_PARAMETERS = 3
 

@@ -7,7 +7,8 @@ place: computed in float64 and rounded once, so that any implementation gives th
 import numpy as np
 import numpy.typing as npt
 
-from .sample import Ids, Logits, Words
+from .sample import Ids, Logits
+from .token_ids import Words
 
 # What DRY takes from a logit at most: as good as forbidden, but a number.
 LARGEST_DRY_PENALTY = 1e30

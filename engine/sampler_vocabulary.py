@@ -8,9 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-import numpy as np
-
-from .sample import Words
+from .token_ids import Words, set_of_ids
 
 # Sets of breakers whose masks are kept. Nearly every request has the default set.
 _MAX_BREAKER_SETS = 8
@@ -77,10 +75,3 @@ class SamplerVocabulary:
             if is_special(i) or (holds is not None and holds(token_bytes(i)))
         ]
         return set_of_ids(ids, self.vocab_size)
-
-
-def set_of_ids(ids: Iterable[int], vocab_size: int) -> Words:
-    """The bit mask of ids below `vocab_size`."""
-    bits = np.zeros(-(-vocab_size // 32) * 32, dtype=bool)
-    bits[np.fromiter(ids, dtype=np.int64)] = True
-    return np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)

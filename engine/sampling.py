@@ -5,17 +5,17 @@ be rolled back. The arithmetic on the logits is in `sample.py`, the settings are
 `sampling_settings.py`. Knows no text, no cache and no HTTP.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from . import native
-from .errors import InvalidInputError
 from .random_numbers import MAX_SEED, XTC, random_seed, uniform
-from .sample import N_PARAMETERS, Logits, SampleRequest, SampleResult, Words, sample
+from .sample import N_PARAMETERS, Logits, SampleRequest, SampleResult, sample
 from .sample_stages_ref import mirostat_mu
 from .sampler_vocabulary import SamplerVocabulary
 from .sampling_settings import SamplingSettings
+from .token_ids import Words, check_token_ids
 
 # In Python it takes longer than all else that a sampler does beside the op.
 _uniform = uniform if native.MISSING else native.kernels.uniform
@@ -44,9 +44,9 @@ class Sampler:
         """`work`: scratch for the op, (vocab_size,). Raises InvalidInputError for a token id of the
         settings outside the vocabulary."""
         vocab_size = work.shape[0]
-        _check_ids("logit_bias", settings.logit_bias, vocab_size)
-        _check_ids("banned_tokens", settings.banned_tokens, vocab_size)
-        _check_ids("allowed_tokens", settings.allowed_tokens or (), vocab_size)
+        check_token_ids("logit_bias", tuple(settings.logit_bias), vocab_size)
+        check_token_ids("banned_tokens", settings.banned_tokens, vocab_size)
+        check_token_ids("allowed_tokens", settings.allowed_tokens or (), vocab_size)
         self.seed = random_seed() if settings.seed is None else settings.seed & MAX_SEED
         self._settings = settings
         self._work = work
@@ -159,12 +159,3 @@ class Sampler:
             xtc_protected=vocabulary.xtc_protected() if self._has_xtc else None,
             skew=settings.skew,
         )
-
-
-def _check_ids(name: str, token_ids: Iterable[int], vocab_size: int) -> None:
-    for token_id in token_ids:
-        if not 0 <= token_id < vocab_size:
-            raise InvalidInputError(
-                f"{name} names token {token_id}; the vocabulary has ids 0 to {vocab_size - 1}",
-                param=name,
-            )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .abort import AbortFlag
 from .errors import InvalidInputError
 from .sample import SampleResult
+from .token_ids import check_token_ids
 
 # A call may return this many tokens at most when nothing smaller is asked for.
 NO_LIMIT = 2**31 - 1
@@ -65,16 +66,6 @@ def strings_of(name: str, strings: Sequence[str]) -> tuple[str, ...]:
             f"{name} must be a sequence of strings, not {strings!r}", param=name
         )
     return tuple(strings)
-
-
-def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
-    """Raises InvalidInputError naming the first id that the vocabulary does not have."""
-    if not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
-        return
-    wrong = next(token_id for token_id in token_ids if not 0 <= token_id < vocab_size)
-    raise InvalidInputError(
-        f"{name} holds token {wrong}; the vocabulary has ids 0 to {vocab_size - 1}", param=name
-    )
 
 
 def _require_at_least(least: int, value: int, name: str, *, param: str | None = None) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.sample import N_PARAMETERS, Logits, SampleRequest, SampleResult, Stage
-from engine.sampler_vocabulary import set_of_ids
+from engine.token_ids import set_of_ids
 
 Sample = Callable[[Logits, SampleRequest], SampleResult]
 Stages = Sequence[tuple[Stage, Sequence[float]]]

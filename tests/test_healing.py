@@ -6,7 +6,8 @@ import pytest
 from engine import InvalidInputError
 from engine.constrain import ConstraintCompiler
 from engine.grammar import ConstraintSpec
-from engine.healing import PrefixIndex, mask_of
+from engine.healing import PrefixIndex
+from engine.token_ids import set_of_ids
 from tests.vocabularies import NAMES, Vocabulary, ids_in, vocabulary
 
 
@@ -49,10 +50,10 @@ def test_control_tokens_never_heal(vocab: Vocabulary) -> None:
 
 
 def test_a_mask_has_one_word_for_32_tokens() -> None:
-    assert mask_of([0, 31, 32, 63], 64).tolist() == [1 - 2**31, 1 - 2**31]
-    assert mask_of([64], 65).tolist() == [0, 0, 1]
-    assert mask_of([], 33).tolist() == [0, 0]
-    assert mask_of([1], 33).dtype == np.int32
+    assert set_of_ids([0, 31, 32, 63], 64).tolist() == [1 - 2**31, 1 - 2**31]
+    assert set_of_ids([64], 65).tolist() == [0, 0, 1]
+    assert set_of_ids([], 33).tolist() == [0, 0]
+    assert set_of_ids([1], 33).dtype == np.int32
 
 
 CHOICES = ("he", "hello", "he said", "there", "ther\u00e9", " hope")

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from engine.sample import Words
-from engine.sampler_vocabulary import SamplerVocabulary, set_of_ids
+from engine.sampler_vocabulary import SamplerVocabulary
 from engine.sampling_settings import DRY_SEQUENCE_BREAKERS
+from engine.token_ids import Words, set_of_ids
 
 PIECES = [b"a", b"b.", b"\n", b" x\n y", b"", b"<eos>", "\u00e9".encode(), b"\xc3", b"ab", b"\t"]
 EOS = 5

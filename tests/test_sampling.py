@@ -13,8 +13,9 @@ from scipy.stats import chisquare
 from engine import InvalidInputError, SamplingSettings
 from engine.random_numbers import XTC, uniform
 from engine.sample import Logits, SampleResult
-from engine.sampler_vocabulary import SamplerVocabulary, set_of_ids
+from engine.sampler_vocabulary import SamplerVocabulary
 from engine.sampling import Sampler
+from engine.token_ids import set_of_ids
 from tests.plain_sampler import dried, penalized, plain_stages
 from tests.sample_requests import some_logits
 
@@ -270,7 +271,7 @@ def test_the_trace_comes_when_wanted() -> None:
 @pytest.mark.parametrize("token_id", [-1, V])
 def test_a_token_outside_the_vocabulary_is_refused(name: str, token_id: int) -> None:
     values: Any = {token_id: 1.0} if name == "logit_bias" else [0, token_id]
-    with pytest.raises(InvalidInputError, match=f"{name} names token {token_id}.*0 to 7") as caught:
+    with pytest.raises(InvalidInputError, match=f"{name} holds token {token_id}.*0 to 7") as caught:
         sampler(SamplingSettings(**{name: values}))
     assert caught.value.param == name
 
