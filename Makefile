@@ -33,6 +33,7 @@ SERVE := .venv/serve.stamp
 TEST := .venv/test.stamp
 CHECK := .venv/check.stamp
 NODE := tests/node/node_modules/.stamp
+CLIENTS := tests/clients/.venv/.stamp
 comma := ,
 
 build: $(SERVE)
@@ -40,7 +41,7 @@ build: $(SERVE)
 serve: $(SERVE)
 	@exec $(BIN)/soliton serve $(if $(MODEL),'$(MODEL)') $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
-test: $(TEST) $(NODE)
+test: $(TEST) $(NODE) $(CLIENTS)
 	$(BIN)/python -m pytest
 
 check: $(CHECK)
@@ -61,10 +62,12 @@ bench: $(SERVE)
 	$(BIN)/soliton bench $(if $(MODEL),'$(MODEL)')
 
 openapi: $(TEST)
+	$(BIN)/python scripts/api_examples.py
 	$(BIN)/python scripts/openapi.py
+	$(BIN)/python scripts/request_fields.py
 
 clean:
-	rm -rf .venv build dist tests/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv build dist tests/node/node_modules tests/clients/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 .venv/venv.stamp:
 	@scripts/packages.sh "$(PYTHON)"
@@ -93,4 +96,15 @@ $(CHECK): .venv/venv.stamp $(BUILT_FROM)
 $(NODE): tests/node/package.json
 	@scripts/packages.sh "$(PYTHON)" node
 	npm install --no-package-lock --no-audit --no-fund --loglevel=error --prefix tests/node
+	@touch $@
+
+# Clients ask for versions of shared packages that the tests do not have. They see the packages of .venv, and have
+# their own where those do not fit. Most of their modules are never imported, hence nothing is compiled ahead.
+$(CLIENTS): tests/clients/requirements.txt .venv/venv.stamp | $(TEST)
+	@echo 'installing the clients into tests/clients/.venv (a minute or two)'
+	rm -rf $(@D)
+	$(BIN)/python -m venv --without-pip $(@D)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	    >"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+	$(BIN)/python -m pip --python $(@D) install --quiet --disable-pip-version-check --no-compile --requirement $<
 	@touch $@

@@ -259,6 +259,19 @@ nb::object sample(OwningSampler& self, nb::handle logits, nb::handle work, doubl
     return is_drawn ? result_of(self.out) : nb::none();
 }
 
+nb::object score(OwningSampler& self, nb::handle logits, int64_t token_id) {
+    const Array logits_view(logits, 'f', self.sampler().settings().vocab_size);
+    if (!logits_view.is_right()) {
+        return nb::none();
+    }
+    bool is_scored;
+    {
+        const nb::gil_scoped_release unlocked;
+        is_scored = self.sampler().score(logits_view.data<const float>(), token_id, self.out);
+    }
+    return is_scored ? result_of(self.out) : nb::none();
+}
+
 Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout) {
     return {at<const void>(panels), n_out, n_in, layout};
 }
@@ -392,7 +405,8 @@ NB_MODULE(_native, module) {
     nb::class_<bindings::OwningSampler>(module, "Sampler")
         .def("__init__", &bindings::make_sampler)
         .def("sample", &bindings::sample, "logits"_a, "work"_a, "u"_a, "u_xtc"_a, "context"_a,
-             "mask"_a.none(), "banned_ids"_a, "mirostat_mu"_a);
+             "mask"_a.none(), "banned_ids"_a, "mirostat_mu"_a)
+        .def("score", &bindings::score, "logits"_a, "token_id"_a);
 
     module.def("set_threads", &soliton::set_threads, "count"_a,
                "processors"_a = std::vector<int>());

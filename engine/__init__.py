@@ -7,9 +7,10 @@ engine.generator.begin_stream_ex(engine.tokenizer.encode("Once upon a time"))
 """
 
 from .abort import AbortFlag
-from .chat import ROLES
+from .chat_messages import ROLES
 from .config import ModelConfig
 from .description import ModelDescription, describe
+from .draft import DraftCount
 from .engine import DEFAULT_MODEL, Engine
 from .errors import (
     ContextLengthError,
@@ -23,12 +24,18 @@ from .errors import (
 from .generator import StreamingGenerator
 from .grammar import ConstraintSpec
 from .prefix import Reuse
-from .result import Prefill, StreamResult, TokenRecord, TopToken
+from .random_numbers import derived_seed
+from .reply import ReplyReader
+from .reply_format import ReplyFormat
+from .reply_tokens import ReplyDelta
+from .result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
 from .sample import SampleResult, TraceStep
 from .sampling_settings import SamplingSettings
 from .speculation import OWN_DRAFT
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
+from .tool_description import Tool, describe_tools, spelled_calls
+from .tool_grammar import after_reasoning, calls_or_json, check_tools, tool_constraint
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -38,6 +45,7 @@ __all__ = [
     "ChatTemplate",
     "ConstraintSpec",
     "ContextLengthError",
+    "DraftCount",
     "Engine",
     "EngineError",
     "InvalidInputError",
@@ -47,6 +55,10 @@ __all__ = [
     "NoTokenError",
     "NumericsError",
     "Prefill",
+    "PromptToken",
+    "ReplyDelta",
+    "ReplyFormat",
+    "ReplyReader",
     "Reuse",
     "SampleResult",
     "SamplingSettings",
@@ -55,7 +67,15 @@ __all__ = [
     "TemplateError",
     "TokenRecord",
     "Tokenizer",
+    "Tool",
     "TopToken",
     "TraceStep",
+    "after_reasoning",
+    "calls_or_json",
+    "check_tools",
+    "derived_seed",
     "describe",
+    "describe_tools",
+    "spelled_calls",
+    "tool_constraint",
 ]

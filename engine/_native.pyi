@@ -49,6 +49,9 @@ class Sampler:
         raises. The GIL is released.
         """
 
+    def score(self, logits: object, token_id: int) -> tuple[Any, ...] | None:
+        """The fields of a `sample.SampleResult` for a token that was not drawn. None as above."""
+
 def set_threads(count: int, processors: Sequence[int] = ()) -> None:
     """Tapes run on so many threads from their next run on, the caller's included.
 

@@ -1,110 +1,133 @@
-"""Messages -> prompt ids, with everything that a message says kept text.
+"""Messages -> prompt text and ids, with everything that a message says kept text.
 
-Owns the rule that only the template writes control tokens: "<|end|>" in a message ends nothing.
-Knows the template and the tokenizer by their interfaces only.
+Owns the rule that only the template writes control tokens: "<|end|>" in a message, a tool or a
+variable ends nothing. Owns the end of a prompt that continues a message, too. Knows the template
+and the tokenizer by their interfaces only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
+from .chat_mask import Mask, unused_character
+from .chat_messages import Conversation, conversation
 from .errors import InvalidInputError
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
-_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 
 
-def encode_chat(
-    template: ChatTemplate,
-    tokenizer: Tokenizer,
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    add_generation_prompt: bool = True,
-) -> list[int]:
-    """The ids of the rendered messages, none added around them.
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation before a template that knows how the model reads it."""
 
-    Raises TemplateError when the template fails, InvalidInputError for an unknown role and for
-    text that is no Unicode.
-    """
-    _check(messages)
-    plain = template.render(messages, add_generation_prompt=add_generation_prompt)
-    mask = _mask(tokenizer, plain, messages)
-    if not mask:
-        return tokenizer.encode(plain, add_special_tokens=False)
-    # The same once more with the first character of every control text masked in the messages.
-    # Control texts that are gone then came from a message, or from several that meet.
-    masked = template.render(
-        _translated(messages, mask), add_generation_prompt=add_generation_prompt
+    template: ChatTemplate
+    said: Conversation
+    end: str | None = None
+    """The character in the last message at which the prompt ends; None: with the template."""
+
+    @classmethod
+    def of(
+        cls,
+        template: ChatTemplate,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] = NO_VARIABLES,
+    ) -> "ChatPrompt":
+        """`tools`: as OpenAI writes them. `documents`: for templates that read some.
+        `continue_final_message`: the prompt ends with the text of the last message, whose turn
+        stays open; no other turn is begun. `template_kwargs`: variables that the template may read,
+        such as enable_thinking.
+
+        Raises InvalidInputError, with the path in `param`, for an unknown role, what JSON has not,
+        text that is no Unicode, a variable that is not the caller's, and nothing to continue.
+        """
+        said = conversation(
+            template,
+            messages,
+            tools=tools,
+            documents=documents,
+            variables=template_kwargs,
+            add_generation_prompt=add_generation_prompt and not continue_final_message,
+        )
+        if not continue_final_message:
+            return cls(template, said)
+        end = unused_character(said)
+        return cls(template, replace(said, messages=_with_end(said.messages, end)), end)
+
+    def text(self) -> str:
+        """The prompt as text. Raises TemplateError when the template fails, refuses the messages or
+        goes beyond its limits; InvalidInputError when it changes the text to be continued.
+        """
+        text = self.said.rendered_by(self.template)
+        if self.end is None:
+            return text
+        before, end, _ = text.rpartition(self.end)
+        # A template may strip what it writes, but the blanks before the end are inside of it.
+        if not end or not before.endswith(_last_text(self.said).removesuffix(end).lstrip()):
+            raise InvalidInputError(
+                "continue_final_message: the chat template leaves out or changes the text of the "
+                "last message",
+                param="continue_final_message",
+            )
+        return before
+
+    def token_ids(self, tokenizer: Tokenizer) -> list[int]:
+        """The ids of the text, none added around them. Raises what `text` does."""
+        plain = self.text()
+        mask = Mask(tokenizer, self.said, plain)
+        if not mask.is_needed:
+            return tokenizer.encode(plain, add_special_tokens=False)
+        # The template's own control texts are those that stay when nothing that is said can be a
+        # part of one.
+        controls = tokenizer.control_pattern
+        hidden = replace(self, said=mask.of_all_signs(self.said)).text()
+        own = controls.findall(hidden)
+        if controls.findall(plain) == own:
+            return tokenizer.encode(plain, add_special_tokens=False)
+        whole = replace(self, said=mask.of_whole_texts(self.said)).text()
+        if controls.findall(whole) == own:
+            hidden = whole
+        return _encoded(tokenizer, hidden, mask.shown(hidden))
+
+
+def _with_end(messages: Sequence[dict[str, Any]], end: str) -> list[dict[str, Any]]:
+    """`end` behind the text of the last message."""
+    *earlier, last = messages or [{}]
+    content = last.get("content")
+    if isinstance(content, str):
+        return [*earlier, {**last, "content": content + end}]
+    if isinstance(content, list):
+        for i in reversed(range(len(content))):
+            part = content[i]
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                parts = [*content[:i], {**part, "text": part["text"] + end}, *content[i + 1 :]]
+                return [*earlier, {**last, "content": parts}]
+    raise InvalidInputError(
+        "continue_final_message needs a last message with text", param="continue_final_message"
     )
-    pattern = tokenizer.control_pattern
-    if pattern.findall(plain) == pattern.findall(masked):
-        return tokenizer.encode(plain, add_special_tokens=False)
-    text = masked.translate({private: first for first, private in mask.items()})
+
+
+def _last_text(said: Conversation) -> str:
+    content = said.messages[-1]["content"]
+    if isinstance(content, str):
+        return content
+    return next(str(part["text"]) for part in reversed(content) if "text" in part)
+
+
+def _encoded(tokenizer: Tokenizer, hidden: str, text: str) -> list[int]:
+    """The ids of `text`; control texts that are not in `hidden` are spelled."""
     pieces: list[tuple[str, bool]] = []
     position = 0
-    for match in pattern.finditer(text):
-        if masked[match.start()] != text[match.start()]:
-            pieces += [(text[position : match.start()], True), (match[0], False)]
-            position = match.end()
+    for match in tokenizer.control_pattern.finditer(text):
+        start, end = match.span()
+        if hidden[start:end] != match[0]:
+            pieces += [(text[position:start], True), (match[0], False)]
+            position = end
     return tokenizer.encode_pieces([*pieces, (text[position:], True)])
-
-
-def _check(messages: Sequence[Mapping[str, Any]]) -> None:
-    for index, message in enumerate(messages):
-        # A role is no text: templates build control tokens from it.
-        if message.get("role") not in ROLES:
-            raise InvalidInputError(
-                f"messages[{index}].role must be one of {', '.join(ROLES)}, "
-                f"not {message.get('role')!r}",
-                param="messages",
-            )
-        for text in _strings(message):
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                raise InvalidInputError(
-                    f"messages[{index}] holds a lone surrogate, which is no character",
-                    param="messages",
-                ) from error
-
-
-def _mask(
-    tokenizer: Tokenizer, plain: str, messages: Sequence[Mapping[str, Any]]
-) -> dict[int, int]:
-    """First characters of control texts that occur in the messages -> unused private characters."""
-    said = {character for message in messages for text in _strings(message) for character in text}
-    firsts = sorted({text[0] for text in tokenizer.control_texts} & said)
-    if not firsts:
-        return {}
-    used = said.union(plain)
-    unused = [code for code in _PRIVATE_USE if chr(code) not in used][: len(firsts)]
-    if len(unused) < len(firsts):
-        raise InvalidInputError("messages hold every private-use character", param="messages")
-    return {ord(first): code for first, code in zip(firsts, unused, strict=True)}
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """All texts of a message but its role."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            if key != "role":
-                yield from _strings(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _strings(item)
-
-
-def _translated(value: Any, mask: Mapping[int, int]) -> Any:
-    """A copy with `mask` applied to every text but the role."""
-    if isinstance(value, str):
-        return value.translate(mask)
-    if isinstance(value, Mapping):
-        return {
-            key: item if key == "role" else _translated(item, mask) for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_translated(item, mask) for item in value]
-    return value

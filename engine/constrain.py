@@ -4,7 +4,6 @@ Owns the matchers of llguidance, which is imported at the first constraint only.
 and no generator.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -18,20 +17,25 @@ from .grammar_errors import compile_error, reason_in
 from .grammar_trial import LIMITS, failure_of
 from .grammar_vocabulary import ConstrainableTokenizer, GrammarVocabulary
 from .healing import PrefixIndex, end_of_prefix
+from .recent import Recent
 from .token_ids import Words
 
 if TYPE_CHECKING:
     import llguidance
 
+# Grammars that have passed their trial, by the hash of their text.
 _N_KNOWN_GRAMMARS = 64
+# Those that are kept compiled, ready to be copied: some may be large.
+_N_COMPILED_GRAMMARS = 8
 _T = TypeVar("_T")
 
 
 class ConstraintCompiler:
-    """Compiles constraints for one vocabulary.
+    """Compiles constraints for one vocabulary; any number of threads may do so at a time.
 
     What it keeps between requests: the vocabulary as llguidance wants it, built at the first
-    constraint, and which grammars are known to compile.
+    constraint; which grammars are known to compile; and the last of them compiled, so that a
+    request that was checked beside the engine costs the engine next to nothing.
     """
 
     def __init__(
@@ -41,15 +45,27 @@ class ConstraintCompiler:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos_token_ids = tuple(eos_token_ids)
-        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._known: Recent[bytes, bool] = Recent(_N_KNOWN_GRAMMARS)
+        self._compiled: Recent[bytes, llguidance.LLMatcher] = Recent(_N_COMPILED_GRAMMARS)
 
     def compile(
         self, spec: ConstraintSpec, *, param: str | None = "response_format"
     ) -> "Constraint":
         """Raises InvalidInputError naming the keyword or the position that is at fault."""
         grammar = grammar_of(spec, param=param)
-        if grammar.foreign:
-            self._try(grammar, spec, param)
+        key = sha256(grammar.text.encode()).digest()
+        matcher = self._compiled.get(key)
+        if matcher is None:
+            if grammar.foreign and not self._known.get(key):
+                self._try(grammar, spec, param)
+                self._known.put(key, True)
+            matcher = self._matcher(grammar, spec, param)
+            self._compiled.put(key, matcher)
+        return Constraint(matcher.deep_copy(), self._vocabulary, self._eos_token_ids, param=param)
+
+    def _matcher(
+        self, grammar: Grammar, spec: ConstraintSpec, param: str | None
+    ) -> "llguidance.LLMatcher":
         import llguidance
 
         vocabulary = self._vocabulary
@@ -62,25 +78,23 @@ class ConstraintCompiler:
         )
         if matcher.is_error():
             raise compile_error(spec, matcher.get_error(), param)
-        constraint = Constraint(matcher, vocabulary, self._eos_token_ids, param=param)
-        constraint.mask()  # the library looks at the first token only when asked
-        return constraint
+        # The library looks at the first token only when asked.
+        Constraint(matcher, vocabulary, self._eos_token_ids, param=param).mask()
+        return matcher
 
     @cached_property
     def _vocabulary(self) -> GrammarVocabulary:
+        # Two threads may build it at once, which does no harm: both are the same.
         return GrammarVocabulary(self._tokenizer, self._vocab_size, self._eos_token_ids)
 
     def _try(self, grammar: Grammar, spec: ConstraintSpec, param: str | None) -> None:
-        key = sha256(grammar.text.encode()).digest()
-        if key in self._known:
-            self._known.move_to_end(key)
-            return
         import llguidance._lib
 
         library = llguidance._lib.__file__
         if library is None:
             raise EngineError("llguidance has no extension module")
-        named = spec.kind == "lark"  # the other kinds have no way to name a token
+        # What else there is has no way to name a token.
+        named = spec.kind == "lark" or bool(spec.before)
         failure = failure_of(
             grammar.text,
             library=library,
@@ -89,9 +103,6 @@ class ConstraintCompiler:
         )
         if failure is not None:
             raise compile_error(spec, failure, param)
-        self._known[key] = None
-        if len(self._known) > _N_KNOWN_GRAMMARS:
-            self._known.popitem(last=False)
 
 
 class Constraint:

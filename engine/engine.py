@@ -1,7 +1,8 @@
 """Engine.load: a model directory becomes something that generates.
 
 Owns the composition: config, weights, tokenizer, template, cache and generator. Knows no HTTP.
-One engine per process and device, not thread-safe by design: the caller serialises.
+One engine per process and device, not thread-safe by design: the caller serialises. Only what says
+so may be called beside a running stream.
 """
 
 import hashlib
@@ -12,20 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cache import KVCache
-from .chat import encode_chat
+from .chat import NO_VARIABLES, ChatPrompt
 from .checkpoint import StoredTensor, read_checkpoint
 from .config import ModelConfig
 from .constrain import ConstraintCompiler
 from .draft import Speculator
 from .errors import ModelLoadError, TemplateError
 from .families import model_config
+from .fill_in import fill_in_ids
 from .generation_config import read_generation_config
 from .generator import StreamingGenerator
+from .grammar import ConstraintSpec
 from .layout import kv_bytes_per_token
 from .memory import check_weights_fit, context_length
 from .model import Model
 from .ops import Ops, open_ops
 from .prefix import PrefixCache
+from .reply_format import ReplyFormat
 from .sampling_settings import SamplingSettings
 from .speculation import draft_source, open_speculator
 from .template import ChatTemplate
@@ -48,11 +52,13 @@ class Engine:
     template: ChatTemplate | None
     model: Model
     generator: StreamingGenerator
+    constraints: ConstraintCompiler
     speculator: Speculator | None  # its counts of what drafts have brought
     max_seq_len: int
     default_settings: SamplingSettings  # of generation_config.json; neutral where it is silent
     eos_token_ids: tuple[int, ...]
     created: int  # when config.json was written, in seconds since 1970
+    reply_format: ReplyFormat  # how the model marks reasoning and calls of tools
     fingerprint: str  # changes with the weights, their format, the tokenizer and what computes
 
     @classmethod
@@ -130,6 +136,7 @@ class Engine:
             cache, byte_budget=prefix_bytes, directory=prefix_directory, fingerprint=fingerprint
         )
         eos_token_ids = generation.eos_token_ids or config.eos_token_ids or tokenizer.eos_token_ids
+        constraints = ConstraintCompiler(tokenizer, config.vocab_size, eos_token_ids)
         return cls(
             model_id=_model_id(path),
             config=config,
@@ -142,28 +149,86 @@ class Engine:
                 tokenizer,
                 eos_token_ids=eos_token_ids,
                 speculator=speculator,
-                constraints=ConstraintCompiler(tokenizer, config.vocab_size, eos_token_ids),
+                constraints=constraints,
             ),
+            constraints=constraints,
             speculator=speculator,
             max_seq_len=length,
             default_settings=generation.settings,
             eos_token_ids=eos_token_ids,
             created=int((path / "config.json").stat().st_mtime),
+            reply_format=ReplyFormat.of(template.source if template else None, tokenizer),
             fingerprint=fingerprint,
         )
 
     def encode_chat(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] = NO_VARIABLES,
     ) -> list[int]:
-        """Prompt ids of `messages`, of which no text can become a control token.
+        """Prompt ids of what `render_chat` shows; no text that is said becomes a control token."""
+        return ChatPrompt.of(
+            self._chat_template(),
+            messages,
+            tools=tools,
+            documents=documents,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=template_kwargs,
+        ).token_ids(self.tokenizer)
 
-        Raises TemplateError (no template, or it refuses the messages) and InvalidInputError.
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The prompt of `messages` (mappings with a role of ROLES, content, and so on) as text.
+
+        `tools`: as OpenAI writes them. `documents`: for templates that read some.
+        `continue_final_message`: the prompt ends with the text of the last message, whose turn
+        stays open. `template_kwargs`: variables for the template, such as enable_thinking.
+
+        Raises TemplateError (no template, it refuses the messages, or it goes beyond its limits)
+        and InvalidInputError, with the path of what is wrong in `param`.
         """
+        return ChatPrompt.of(
+            self._chat_template(),
+            messages,
+            tools=tools,
+            documents=documents,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=template_kwargs,
+        ).text()
+
+    def _chat_template(self) -> ChatTemplate:
         if self.template is None:
             raise TemplateError(f"{self.model_id} has no chat template")
-        return encode_chat(
-            self.template, self.tokenizer, messages, add_generation_prompt=add_generation_prompt
-        )
+        return self.template
+
+    def fill_in_ids(self, prefix: str, suffix: str) -> list[int]:
+        """Prompt ids for a text between `prefix` and `suffix`, neither of which can become a
+        control token. Raises InvalidInputError when the tokenizer has no tokens for it.
+        """
+        return fill_in_ids(self.tokenizer, prefix, suffix)
+
+    def check_constraint(self, spec: ConstraintSpec, *, param: str | None) -> None:
+        """Compile a constraint, so that a stream can begin with it at once.
+
+        Takes up to seconds, and may be called by any thread while the engine works. Raises
+        InvalidInputError, for `param`, that names the keyword or the position that is at fault.
+        """
+        self.constraints.compile(spec, param=param)
 
 
 def _directory(path: str | Path) -> Path:

@@ -33,8 +33,9 @@ class ContextLengthError(InvalidInputError):
 
     def __init__(self, n_prompt: int, max_seq_len: int, *, param: str | None = "prompt") -> None:
         super().__init__(
-            f"the prompt has {n_prompt} tokens; the context holds {max_seq_len}, "
-            f"and at least one must be left for the completion",
+            # Clients look for these words: litellm has an error class of its own for them.
+            f"this model's maximum context length is {max_seq_len} tokens; the prompt has "
+            f"{n_prompt}, and at least one must be left for the completion",
             param=param,
         )
         self.n_prompt = n_prompt

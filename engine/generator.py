@@ -6,7 +6,7 @@ socket. One stream at a time: beginning a stream ends the one before, whose keys
 the cache for the next prompt that begins alike.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,13 +17,14 @@ from .cache import KVCache
 from .completion import Completion, Vocabulary
 from .constrain import Constraint, ConstraintCompiler
 from .decoding import Decoding, Guide
-from .draft import Speculator
+from .draft import DraftCount, Speculator
 from .errors import ContextLengthError, InvalidInputError
 from .grammar import ConstraintSpec
 from .guidance import check_scale
 from .healing import Healing, PrefixIndex
 from .model import Model
 from .prefix import PrefixCache, Reuse
+from .prompt_tokens import PromptScorer
 from .result import Prefill, StreamResult
 from .sample import SampleResult
 from .sampler_vocabulary import SamplerVocabulary
@@ -69,6 +70,7 @@ class StreamingGenerator:
         self._vocabulary = vocabulary
         self._eos_token_ids = frozenset(eos_token_ids)
         self._speculator = speculator
+        self._drafting: Speculator | None = None  # the speculator, when the stream uses it
         self._constraints = constraints
         vocab_size = model.config.vocab_size
         self._sampler_vocabulary = SamplerVocabulary(vocabulary, vocab_size)
@@ -83,6 +85,11 @@ class StreamingGenerator:
     def n_completion_tokens(self) -> int:
         """Tokens sampled so far in this stream, a stop token included."""
         return self._completion.n_tokens if self._completion else 0
+
+    @property
+    def draft_counts(self) -> Mapping[str, DraftCount]:
+        """What came of this stream's drafts, by who made them; empty when it drafts nothing."""
+        return dict(self._drafting.stats.by_origin.items()) if self._drafting else {}
 
     def begin_stream_ex(
         self,
@@ -105,6 +112,7 @@ class StreamingGenerator:
         max_tokens_per_call: int | None = None,
         return_probabilities: bool = False,
         return_top_tokens: int = 0,
+        return_prompt_tokens: int | None = None,
         return_logits: bool = False,
         return_trace: bool = False,
         decode_special_tokens: bool = False,
@@ -124,7 +132,10 @@ class StreamingGenerator:
         probabilities are then those of the mix. `speculate`: whether drafts may be tried;
         `prediction`: ids of the text that is likely to come. `isolation_key`: kept keys and values
         are shared among equal keys alone, and drafts are made of texts without a key.
-        `max_tokens_per_call` None: all that a pass yields. `on_token` sees each token drawn and may
+        `max_tokens_per_call` None: all that a pass yields. With `return_prompt_tokens` the tokens
+        of the prompt come in `Prefill.prompt_tokens`, each with so many alternatives: the model's
+        own numbers for the prompt as it was given, whatever guidance, constraint and healing do
+        behind it; what was cached is then computed again. `on_token` sees each token drawn and may
         return another id. `abort` is looked at in prefill and before every token.
         `on_progress(done, total)` is called per prefilled chunk; `total` counts the prompt tokens
         that were not cached.
@@ -142,6 +153,7 @@ class StreamingGenerator:
             max_tokens_per_call=max_tokens_per_call,
             return_probabilities=return_probabilities,
             return_top_tokens=return_top_tokens,
+            return_prompt_tokens=return_prompt_tokens,
             return_logits=return_logits,
             return_trace=return_trace,
             decode_special_tokens=decode_special_tokens,
@@ -165,10 +177,16 @@ class StreamingGenerator:
             n_top=return_top_tokens,
             trace=return_trace,
         )
-        speculator = self._speculator if speculate else None
+        speculator = self._drafting = self._speculator if speculate else None
         if speculator is not None:
             speculator.begin(token_ids, prediction=prediction, abort=abort)
-        reuse = self._prefill(self._prefix, token_ids, isolation_key, abort, on_progress)
+        scorer = None
+        if return_prompt_tokens is not None:
+            scorer = PromptScorer(prompt, self._vocabulary, n_top=return_prompt_tokens)
+        wanted = (prompt if scorer else token_ids)[:-1]
+        reuse = self._prefill(self._prefix, wanted, isolation_key, abort, on_progress, scorer)
+        if healing and scorer:
+            self._forget_from(len(token_ids) - 1)
         guide = None
         if negative:
             guide = self._guide(negative, cfg_scale, isolation_key, abort)
@@ -190,7 +208,12 @@ class StreamingGenerator:
         self.n_prompt_tokens = len(prompt)
         self.n_cached_tokens = reuse.n_reused
         return Prefill(
-            self.n_prompt_tokens, reuse.n_reused, self._completion.aborted, sampler.seed, reuse
+            self.n_prompt_tokens,
+            reuse.n_reused,
+            self._completion.aborted,
+            sampler.seed,
+            reuse,
+            scorer.tokens if scorer else (),
         )
 
     def stream_ex(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
@@ -281,22 +304,35 @@ class StreamingGenerator:
     def _prefill(
         self,
         prefix: PrefixCache,
-        token_ids: Sequence[int],
+        wanted: Sequence[int],
         isolation_key: str,
         abort: AbortFlag | None,
         on_progress: Callable[[int, int], None] | None,
+        scorer: PromptScorer | None = None,
     ) -> Reuse:
-        """Bring a cache to all ids but the last."""
-        wanted = token_ids[:-1]
+        """Bring a cache to the wanted ids; the scorer gets the logits after each of them."""
         try:
-            reuse = prefix.prepare(wanted, isolation_key=isolation_key)
+            if scorer is None:
+                reuse = prefix.prepare(wanted, isolation_key=isolation_key)
+            else:
+                # Keys and values that are known do not tell the logits.
+                prefix.prepare((), isolation_key=isolation_key)
+                reuse = Reuse(0, len(wanted), "none", None, "the prompt's probabilities are wanted")
             self._model.prefill(
-                wanted[reuse.n_reused :], prefix.cache, abort=abort, on_progress=on_progress
+                wanted[reuse.n_reused :],
+                prefix.cache,
+                abort=abort,
+                on_progress=on_progress,
+                on_logits=scorer.take if scorer else None,
             )
         except BaseException:
             self._clear()
             raise
         return reuse
+
+    def _forget_from(self, length: int) -> None:
+        cache = self._prefix.cache
+        cache.rollback(min(length, cache.length))
 
     def _guide(
         self, token_ids: list[int], scale: float, isolation_key: str, abort: AbortFlag | None
@@ -306,7 +342,7 @@ class StreamingGenerator:
             self._negative = PrefixCache(
                 KVCache(model.config, model.ops, max_seq_len=model.max_seq_len)
             )
-        self._prefill(self._negative, token_ids, isolation_key, abort, None)
+        self._prefill(self._negative, token_ids[:-1], isolation_key, abort, None)
         return Guide(CachedSequence(self._model, self._negative.cache, token_ids), scale)
 
     def _end_stream(self) -> None:

@@ -35,6 +35,10 @@ _REGEX_PIECE = re.compile(r"\\.|/|\n", re.DOTALL)
 _ENDS_ESCAPING = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 
 
+_NAME = "text"  # of the grammar behind another one
+_Part = dict[str, object]  # a grammar as llguidance takes it, of one or several
+
+
 @dataclass(frozen=True)
 class ConstraintSpec:
     """What the text must be.
@@ -49,6 +53,8 @@ class ConstraintSpec:
 
     kind: Kind
     value: Mapping[str, Any] | str | tuple[str, ...] | None = None
+    before: tuple[str, ...] = ()
+    """What stands in front of that text: a pattern in Lark, then the rules that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +67,38 @@ class Grammar:
 
 def grammar_of(spec: ConstraintSpec, *, param: str | None = "response_format") -> Grammar:
     """Raises InvalidInputError for a value that does not fit the kind, and for what is too big."""
+    part, foreign = _part(spec, param)
+    parts = [part]
+    if spec.before:
+        pattern, *rules = spec.before
+        lark = "\n".join((f"start: {pattern} @{_NAME}", *rules))
+        parts = [{"lark_grammar": lark}, {"name": _NAME, **part}]
+    return Grammar(json.dumps({"grammars": parts}, ensure_ascii=False), foreign)
+
+
+def _part(spec: ConstraintSpec, param: str | None) -> tuple[_Part, bool]:
+    """The grammar, and whether somebody else wrote it."""
     value = spec.value
     if spec.kind == "json_object" and value is None:
-        return Grammar(_json_grammar({"type": "object"}), foreign=False)
+        return _json_part({"type": "object"}), False
     if spec.kind == "json_schema" and isinstance(value, Mapping):
-        return Grammar(_json_grammar(_schema(value, param)), foreign=True)
+        return _json_part(_schema(value, param)), True
     if spec.kind == "regex" and isinstance(value, str):
         _check_bytes("the regular expression", value, MAX_REGEX_BYTES, param)
-        return Grammar(
-            _grammar(lark_grammar=f"start: /{_quoted_regex(value, param)}/"), foreign=True
-        )
+        return {"lark_grammar": f"start: /{_quoted_regex(value, param)}/"}, True
     if spec.kind == "lark" and isinstance(value, str):
         _check_bytes("the grammar", value, MAX_GRAMMAR_BYTES, param)
-        return Grammar(_grammar(lark_grammar=_lark(value, param)), foreign=True)
+        return {"lark_grammar": _lark(value, param)}, True
     if spec.kind == "choices" and isinstance(value, tuple | list):
-        return Grammar(_grammar(lark_grammar=_choices(value, param)), foreign=False)
+        return {"lark_grammar": _choices(value, param)}, False
     raise InvalidInputError(
         f"a constraint of kind {spec.kind!r} cannot have a value of type {type(value).__name__}",
         param=param,
     )
 
 
-def _grammar(**grammar: object) -> str:
-    return json.dumps({"grammars": [grammar]}, ensure_ascii=False)
-
-
-def _json_grammar(schema: Mapping[str, Any]) -> str:
-    return _grammar(json_schema={**schema, "x-guidance": _JSON_OPTIONS})
+def _json_part(schema: Mapping[str, Any]) -> _Part:
+    return {"json_schema": {**schema, "x-guidance": _JSON_OPTIONS}}
 
 
 def _schema(value: Mapping[str, Any], param: str | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ names of the families live in `families.py`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,11 +24,13 @@ from .weights import Weights
 MAX_DECODE_ROWS = 16
 
 
-class _Passes(NamedTuple):
+@dataclass(slots=True)
+class _Passes:
     """The recorded passes over one cache."""
 
-    prefill: Program
+    prefill: Program  # as far as the last layer's K/V
     decode: Program
+    hidden: Program | None = None  # all but the logits; recorded when a prompt's are wanted
 
 
 class Model:
@@ -58,6 +60,7 @@ class Model:
         )
         self._decode_state = StepState(MAX_DECODE_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
+        self._heads: list[Program] = []
 
     def prefill(
         self,
@@ -66,15 +69,17 @@ class Model:
         *,
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        on_logits: Callable[[npt.NDArray[np.float32]], None] | None = None,
     ) -> bool:
-        """Appends the K/V of `token_ids` to the cache in chunks; computes no logits.
+        """Appends the K/V of `token_ids` to the cache in chunks.
 
         `abort` is looked at before each op. Returns False when it was set: whole chunks done so far
         stay in the cache, a partial one does not count. `on_progress` gets (done, total) after each
-        chunk.
+        chunk. No logits are computed unless there is `on_logits`: it gets those after each token,
+        in order, some rows at a time: (rows, vocab_size), in a buffer that is overwritten next.
         """
         self._check(token_ids, cache)
-        program = self._passes(cache).prefill
+        program = self._passes(cache).prefill if on_logits is None else self._hidden_pass(cache)
         # A state of its own: a flag that is set late writes where nobody looks any more.
         state = StepState(self.chunk_size)
         if abort is not None:
@@ -84,6 +89,8 @@ class Model:
             chunk = token_ids[start : start + self.chunk_size]
             state.set(chunk, cache.length)
             if not program.run(state):
+                return False
+            if on_logits is not None and not self._tell_logits(state, chunk, on_logits):
                 return False
             cache.append(chunk)
             if on_progress is not None:
@@ -120,26 +127,55 @@ class Model:
         if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
             raise ValueError(f"token ids must lie in 0 to {vocab_size - 1}")
 
+    def _tell_logits(
+        self,
+        state: StepState,
+        chunk: Sequence[int],
+        on_logits: Callable[[npt.NDArray[np.float32]], None],
+    ) -> bool:
+        """The logits of a chunk whose rows a pass has left behind; False when it was aborted."""
+        if not self._heads:
+            self._heads = [
+                self._recorded_head(first) for first in range(0, self._max_rows, MAX_DECODE_ROWS)
+            ]
+        pos = state.pos
+        for first in range(0, len(chunk), MAX_DECODE_ROWS):
+            rows = chunk[first : first + MAX_DECODE_ROWS]
+            state.set(rows, pos + first)
+            if not self._heads[first // MAX_DECODE_ROWS].run(state):
+                return False
+            on_logits(self.ops.to_host(self._buffers.logits[: len(rows)]))
+        return True
+
     def _passes(self, cache: KVCache) -> _Passes:
-        """Both passes over `cache`, recorded when it is first seen."""
+        """The passes over `cache`; those of every stream are recorded when it is first seen."""
         passes = self._recorded_for.get(cache)
         if passes is None:
-            passes = self._recorded_for[cache] = _Passes(
-                prefill=self._recorded(cache, with_logits=False),
-                decode=self._recorded(cache, with_logits=True),
-            )
+            prefill, decode = self._recorded(cache, to_end=False), self._recorded(cache)
+            self._logits(decode)
+            passes = self._recorded_for[cache] = _Passes(prefill, decode)
         return passes
 
-    def _recorded(self, cache: KVCache, *, with_logits: bool) -> Program:
-        """A whole pass. Without logits, of the last layer only its K/V are needed."""
+    def _hidden_pass(self, cache: KVCache) -> Program:
+        passes = self._passes(cache)
+        if passes.hidden is None:
+            passes.hidden = self._recorded(cache)
+        return passes.hidden
+
+    def _recorded(self, cache: KVCache, *, to_end: bool = True) -> Program:
+        """A pass through all layers; unless `to_end`, of the last one only its K/V are needed."""
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
         program.embed(self._weights.embedding, out=self._buffers.residual)
         for index in range(self.config.n_layers):
             self._attention(program, index, cache)
-            if index < last or with_logits:
+            if index < last or to_end:
                 self._output_and_mlp(program, index)
-        if with_logits:
-            self._logits(program)
+        return program
+
+    def _recorded_head(self, first: int) -> Program:
+        """The logits of the rows from `first` on, as many as there is room for."""
+        program = self.ops.program(MAX_DECODE_ROWS)
+        self._logits(program, first)
         return program
 
     def _attention(self, program: Program, index: int, cache: KVCache) -> None:
@@ -187,13 +223,14 @@ class Model:
         )
         program.linear(buffers.gated, layer.w_down, bias=layer.b_down, out=buffers.branch)
 
-    def _logits(self, program: Program) -> None:
+    def _logits(self, program: Program, first: int = 0) -> None:
+        """Of the rows from `first` on."""
         buffers = self._buffers
         program.norm_linear(
-            buffers.next_residual,
+            buffers.next_residual[first:],
             self._weights.head,
-            branch=buffers.branch,
-            residual_out=buffers.residual,
+            branch=buffers.branch[first:],
+            residual_out=buffers.residual[first:],
             norm=self._weights.norm,
             eps=self.config.norm_eps,
             out=buffers.logits,

@@ -15,9 +15,12 @@ from .cache import KVCache
 from .ops import Bytes
 from .prefix_files import PrefixFiles
 from .prefix_memory import ChunkMemory
-from .prefix_tree import Chunk, Match, PrefixTree, model_key, packed, root_key
+from .prefix_tree import Chunk, Match, PrefixTree, model_key, packed, root_key, unpacked
 
 Source = Literal["active", "memory", "disk", "none"]
+
+# So many tokens of what is known instead are told.
+_N_OTHER = 8
 
 
 class Reuse(NamedTuple):
@@ -30,6 +33,8 @@ class Reuse(NamedTuple):
     mismatch_at: int | None
     """The first position whose token is another one than in what is known."""
     reason: str
+    other_ids: tuple[int, ...] = ()
+    """What is known at `mismatch_at` instead: a few tokens. Whoever shares the cache wrote them."""
 
 
 class PrefixCache:
@@ -94,7 +99,8 @@ class PrefixCache:
         wanted, root = list(token_ids), root_key(self._model, isolation_key)
         same_root = root == self._active_root
         n_active = self._cache.common_prefix(wanted) if same_root else 0
-        has_more = same_root and n_active < self._cache.length
+        n_shown = n_active + _N_OTHER
+        active_other = tuple(self._cache.token_ids[n_active:n_shown]) if same_root else ()
         found = self._tree.match(root, packed(wanted))
         is_foreign = not same_root and self._cache.length > 0
         is_stored = found.n_tokens > n_active
@@ -110,7 +116,7 @@ class PrefixCache:
             self._cache.rollback(n_active)
             source = "active" if n_active else "none"
         return self._explained(
-            len(wanted), source, found, n_active, has_more=has_more, is_foreign=is_foreign
+            len(wanted), source, found, n_active, active_other=active_other, is_foreign=is_foreign
         )
 
     def flush(self) -> None:
@@ -228,25 +234,27 @@ class PrefixCache:
         found: Match,
         n_active: int,
         *,
-        has_more: bool,
+        active_other: tuple[int, ...],
         is_foreign: bool,
     ) -> Reuse:
-        """`has_more`: the active sequence had other tokens behind its first `n_active`;
+        """`active_other`: what the active sequence had behind its first `n_active` tokens;
         `is_foreign`: it was of another isolation key, whatever its tokens.
         """
         n = self._cache.length
-        mismatch = None
+        other_ids = active_other if n == n_active else ()
+        if not other_ids and n == found.n_tokens:
+            other_ids = unpacked(found.other)[:_N_OTHER]
         if n == n_wanted:
             reason = "all of the prompt is known" if n else "nothing wanted"
         elif n < max(found.n_tokens, n_active):
             reason = f"the copy of token {n} could not be read"
-        elif (n == n_active and has_more) or (n == found.n_tokens and found.differs):
-            mismatch, reason = n, f"differs at token {n}"
+        elif other_ids:
+            return Reuse(n, n_wanted, source, n, f"differs at token {n}", other_ids)
         elif n:
             reason = "prompt is longer"
         else:
             reason = "isolation key differs" if is_foreign else "nothing cached"
-        return Reuse(n, n_wanted, source, mismatch, reason)
+        return Reuse(n, n_wanted, source, None, reason)
 
     def _touch(self, path: Sequence[Chunk]) -> None:
         self._memory.touch(path)

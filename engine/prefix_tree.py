@@ -44,8 +44,8 @@ class Match(NamedTuple):
     path: list[Chunk]
     """From the root on; of the last one perhaps only the first tokens are equal."""
     n_tokens: int
-    differs: bool
-    """Whether something is known that goes on otherwise from there."""
+    other: bytes
+    """What is known to go on otherwise from there; empty when nothing is."""
 
 
 class PrefixTree:
@@ -90,7 +90,7 @@ class PrefixTree:
             parent, n = chunk.key, n + chunk.n_tokens
         children, rest = self.children(parent), ids[n * _ID_BYTES :]
         if not rest:
-            return Match(path, n, differs=False)
+            return Match(path, n, b"")
         if children:
             # Of those that are as good, one that is in memory.
             shared, _, best = max(
@@ -100,8 +100,9 @@ class PrefixTree:
             if shared:
                 path.append(best)
                 whole = shared * _ID_BYTES == len(rest)
-                return Match(path, n + shared, differs=not whole and shared < best.n_tokens)
-        return Match(path, n, differs=bool(children))
+                other = b"" if whole else best.ids[shared * _ID_BYTES :]
+                return Match(path, n + shared, other)
+        return Match(path, n, children[0].ids if children else b"")
 
     def children(self, parent: bytes) -> list[Chunk]:
         return list(self._children.get(parent, {}).values())
@@ -136,6 +137,11 @@ def model_key(*facts: str | int) -> bytes:
 def packed(token_ids: list[int]) -> bytes:
     """Four bytes per id."""
     return np.asarray(token_ids, np.dtype("<i4")).tobytes()
+
+
+def unpacked(ids: bytes) -> tuple[int, ...]:
+    """What `packed` packed."""
+    return tuple(np.frombuffer(ids, np.dtype("<i4")).tolist())
 
 
 def _hash(kind: bytes, data: bytes) -> bytes:

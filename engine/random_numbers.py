@@ -11,13 +11,26 @@ MAX_SEED = 2**64 - 1
 # What a number is for; numbers for different purposes are independent.
 DRAW = 0
 XTC = 1
+SEED = 2
 
 _WORD = 0xFFFFFFFF
+_SEED_BITS = 53
 
 
 def random_seed() -> int:
     """A seed for a request that brings none; small enough for every JSON reader (< 2**53)."""
-    return secrets.randbits(53)
+    return secrets.randbits(_SEED_BITS)
+
+
+def derived_seed(seed: int, index: int) -> int:
+    """The seed of the text `index` of several that one request wants: of the first, `seed` itself.
+
+    The others are independent of it and of each other, and as small as those of `random_seed`, so
+    that each text can be asked for alone. ValueError for an index below 0.
+    """
+    if index < 0:
+        raise ValueError(f"index: {index}, allowed: 0 and up")
+    return seed if index == 0 else int(uniform(seed, index, purpose=SEED) * 2**_SEED_BITS)
 
 
 def uniform(seed: int, position: int, *, purpose: int = DRAW, attempt: int = 0) -> float:

@@ -63,6 +63,31 @@ class TokenRecord(NamedTuple):
     """What each stage of the sampler removed; empty unless return_trace."""
 
 
+class PromptToken(NamedTuple):
+    """One token of the prompt, and what the model held of it after the tokens before it.
+
+    The first one has none before it: its numbers are None.
+    """
+
+    token_id: int
+    token_bytes: bytes
+    """Of a special token its name, so that the bytes of all tokens are the decoded prompt."""
+    text_start: int
+    text_end: int
+    """The characters of the decoded prompt that its bytes are part of: [text_start, text_end)."""
+    logprob: float | None
+    """Natural logarithm of `p_raw`."""
+    p_raw: float | None
+    top: tuple[TopToken, ...]
+    """As many alternatives as were asked for, most likely first; it may include this token. Nothing
+    was drawn here, so their sampled probability is the raw one."""
+    is_special: bool
+    rank: int | None
+    """How many tokens the model held for likelier."""
+    entropy: float | None
+    margin: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Prefill:
     """How a stream began."""
@@ -74,6 +99,8 @@ class Prefill:
     seed: int
     reuse: Reuse
     """Where they came from, and why there were no more."""
+    prompt_tokens: tuple[PromptToken, ...] = ()
+    """One per token of the prompt, with `return_prompt_tokens`; fewer when it was aborted."""
 
 
 # eq=False: comparison is a mapping's, by items. init=False: that of a frozen dataclass sets field

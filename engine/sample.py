@@ -183,6 +183,28 @@ def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleRes
     return sample_ref.sample(logits, request, work=work)
 
 
+def score(logits: Logits, token_id: int, request: SampleRequest) -> SampleResult:
+    """What `logits` (V,) say of a token that was not drawn from them: the same numbers as if it had
+    been. The sampled probabilities are the raw ones.
+
+    Of the request only `n_top` counts. Raises NumericsError for logits nothing can be drawn from,
+    ValueError for arguments that do not fit.
+    """
+    if request.native is not None:
+        fields = request.native.score(logits, token_id)
+        if fields is not None:
+            return _new_tuple(SampleResult, fields)
+    check("logits", logits, (logits.size,), _FLOAT32)
+    if not 0 <= token_id < logits.size:
+        raise ValueError(f"token_id: {token_id}, allowed: 0 to {logits.size - 1}")
+    if request.native is None and not native.MISSING:
+        request.native = native.kernels.Sampler(logits.size, request)
+        return score(logits, token_id, request)
+    from . import sample_ref
+
+    return sample_ref.score(logits, token_id, n_top=request.n_top)
+
+
 def _native_sample(logits: Logits, request: SampleRequest, work: Logits) -> SampleResult | None:
     """None when that has to be looked at: at first, and for arguments that do not fit."""
     if request.native is None:

@@ -51,7 +51,7 @@ def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleRes
             kept_mass = float(_kept_mass(before, after))
         ids, p, index = _draw(after, request)
         token_id, p_sampled = int(ids[index]), float(p[index])
-    top_ids = [i for i in _largest(logits, request.n_top).tolist() if logits[i] > -np.inf]
+    top_ids = _top_ids(logits, request.n_top)
     sampled = dict(zip(ids.tolist(), p.tolist(), strict=True)) if top_ids else {}
     logprob_raw = raw.logprob(token_id)
     return SampleResult(
@@ -67,6 +67,29 @@ def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleRes
         margin=raw.margin(),
         kept_mass=kept_mass,
         trace=tuple(trace.steps) if request.want_trace else (),
+    )
+
+
+def score(logits: Logits, token_id: int, *, n_top: int) -> SampleResult:
+    """What `logits` (V,) say of a token that was not drawn from them; p_sampled is p_raw."""
+    check_finite(logits, RAW_LOGITS)
+    raw = Raw(logits)
+    top_ids = _top_ids(logits, n_top)
+    top_logprobs = [raw.logprob(i) for i in top_ids]
+    logprob = raw.logprob(token_id)
+    return SampleResult(
+        token_id=token_id,
+        p_raw=math.exp(logprob),
+        p_sampled=math.exp(logprob),
+        logprob_raw=logprob,
+        top_ids=tuple(top_ids),
+        top_logprobs_raw=tuple(top_logprobs),
+        top_p_sampled=tuple(map(math.exp, top_logprobs)),
+        rank=raw.rank(token_id),
+        entropy=raw.entropy(),
+        margin=raw.margin(),
+        kept_mass=1.0,
+        trace=(),
     )
 
 
@@ -161,6 +184,11 @@ def _candidates(work: Logits) -> Candidates:
     ids = ids[work[ids] > -np.inf]
     wide = work[ids].astype(np.float64)
     return Candidates(ids, wide - wide[0])
+
+
+def _top_ids(logits: Logits, n: int) -> list[int]:
+    """Of the n largest logits those that are finite."""
+    return [i for i in _largest(logits, n).tolist() if logits[i] > -np.inf]
 
 
 def _largest(logits: Logits, n: int) -> Ids:

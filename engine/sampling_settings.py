@@ -220,6 +220,8 @@ class SamplingSettings:
                     f"not {len(breaker)}",
                     param=name,
                 )
+            if any("\ud800" <= character <= "\udfff" for character in breaker):
+                raise InvalidInputError(f"{name} holds a lone surrogate", param=name)
 
     def _check_order(self) -> None:
         if self.sampler_order is None:

@@ -28,6 +28,7 @@ class StreamOptions:
     max_tokens_per_call: int | None
     return_probabilities: bool
     return_top_tokens: int
+    return_prompt_tokens: int | None
     return_logits: bool
     return_trace: bool
     decode_special_tokens: bool
@@ -51,12 +52,14 @@ class StreamOptions:
             if "" in strings:
                 raise InvalidInputError(f"{name} must not hold an empty string", param=name)
         check_token_ids("stop_token_ids", self.stop_token_ids or (), vocab_size)
-        if not 0 <= self.return_top_tokens <= vocab_size:
-            raise InvalidInputError(
-                f"return_top_tokens must be between 0 and {vocab_size}, "
-                f"not {self.return_top_tokens}",
-                param="top_logprobs",
-            )
+        for name, n_top, param in (
+            ("return_top_tokens", self.return_top_tokens, "top_logprobs"),
+            ("return_prompt_tokens", self.return_prompt_tokens or 0, "prompt_logprobs"),
+        ):
+            if not 0 <= n_top <= vocab_size:
+                raise InvalidInputError(
+                    f"{name} must be between 0 and {vocab_size}, not {n_top}", param=param
+                )
 
 
 def strings_of(name: str, strings: Sequence[str]) -> tuple[str, ...]:

@@ -1,143 +1,192 @@
 """The model's own chat template: messages -> the text that the model was trained on.
 
-Owns the sandbox that templates run in, their size limits and the functions that the ecosystem's
-templates expect. Knows no token ids: `chat.py` encodes what is rendered.
+Owns where templates are found, what they are given and how much they may write. Knows no token
+ids: `chat.py` encodes what is rendered.
 """
 
-import datetime
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any
 
 import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import meta
 
 from .errors import ModelLoadError, TemplateError
 from .json_file import JsonObject, read_file
+from .template_budget import Budget, BudgetContext, TemplateLimitError, length_of
+from .template_sandbox import TemplateEnvironment
 from .tokenizer import CONFIG_FILE, special_tokens
 
 TEMPLATE_FILE = "chat_template.jinja"
-MAX_TEMPLATE_BYTES = 1024 * 1024
+TOOL_TEMPLATE_FILE = "additional_chat_templates/tool_use.jinja"
+MAX_TEMPLATE_BYTES = 256 * 1024
 MAX_RENDERED_CHARS = 8 * 1024 * 1024
+OWN_VARIABLES = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
+
+_MAX_REASON = 500
 
 
 class ChatTemplate:
     """A compiled template. Sandboxed: it sees the messages and nothing of this program."""
 
-    def __init__(self, source: str, *, special_tokens: Mapping[str, str], where: str) -> None:
-        """`special_tokens`: bos_token, eos_token and so on, which templates name.
+    def __init__(
+        self,
+        source: str,
+        *,
+        special_tokens: Mapping[str, str],
+        where: str,
+        tool_source: str | None = None,
+    ) -> None:
+        """`special_tokens`: bos_token, eos_token and so on, which templates name. `tool_source`:
+        another template, for requests with tools.
 
         Raises ModelLoadError, beginning with `where`, for a syntax error.
         """
+        self.source = source
+        self.tool_source = source if tool_source is None else tool_source
+        self.special_tokens = dict(special_tokens)
+        self._environment = TemplateEnvironment()
+        self._template = self._compiled(source, where)
+        self._tool_template = (
+            self._template if tool_source is None else self._compiled(tool_source, where)
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> "ChatTemplate | None":
+        """chat_template.jinja of `path`, else the one in tokenizer_config.json, else None.
+
+        With it, or named "tool_use" beside it, may come another one for requests with tools.
+        """
+        special = special_tokens(path)
+        if (path / TEMPLATE_FILE).exists():
+            file, tool_file = path / TEMPLATE_FILE, path / TOOL_TEMPLATE_FILE
+            tool_source = _read(tool_file) if tool_file.exists() else None
+            return cls(
+                _read(file), tool_source=tool_source, special_tokens=special, where=str(file)
+            )
+        if not (path / CONFIG_FILE).exists():
+            return None
+        config = JsonObject.read(path / CONFIG_FILE)
+        sources = _sources(config)
+        if "default" not in sources:
+            return None
+        return cls(
+            sources["default"],
+            tool_source=sources.get("tool_use"),
+            special_tokens=special,
+            where=f"{config.where}: chat_template",
+        )
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names that the template reads: messages, tools and so on, and the model's own."""
+        names: set[str] = set()
+        for source in {self.source, self.tool_source}:
+            names |= meta.find_undeclared_variables(self._environment.parse(source))
+        return frozenset(names - self._environment.globals.keys())
+
+    @cached_property
+    def takes_argument_text(self) -> bool:
+        """Whether the arguments of tool calls are written as they are, when they are text.
+
+        Other templates write objects as JSON, and would put a text in quotes.
+        """
+        arguments = '{"key": "value"}'
+        call = {"id": "callcall1", "function": {"name": "probe", "arguments": arguments}}
+        schema = {"type": "object", "properties": {}}
+        tool = {"name": "probe", "description": "probe", "parameters": schema}
+        for content in (None, ""):  # some templates fail on the one, some on the other
+            messages: list[dict[str, Any]] = [
+                {"role": "user", "content": "probe"},
+                {"role": "assistant", "content": content, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "callcall1", "name": "probe", "content": "probe"},
+            ]
+            try:
+                text = self.render(messages, tools=[{"type": "function", "function": tool}])
+            except TemplateError:
+                continue
+            return arguments in text
+        return False
+
+    @property
+    def reserved(self) -> frozenset[str]:
+        """Names that nobody but the server and the model give a value to."""
+        return OWN_VARIABLES | self.special_tokens.keys() | self._environment.globals.keys()
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
+        """The prompt text, of values that JSON has. `variables`: others that the template may read.
+
+        Raises TemplateError when the template fails, refuses the messages, or goes beyond what a
+        rendering may use.
+        """
+        template = self._tool_template if tools else self._template
+        try:
+            context = template.new_context(
+                {
+                    **variables,
+                    **self.special_tokens,
+                    "messages": messages,
+                    # Templates ask "tools is not none", which an undefined name would pass.
+                    "tools": tools or None,
+                    "documents": documents or None,
+                    "add_generation_prompt": add_generation_prompt,
+                }
+            )
+            assert isinstance(context, BudgetContext)
+            context.budget = Budget()
+            context.budget.check_length(length_of(context.parent))
+            return _written(template.root_render_func(context))
+        except Exception as error:
+            reason = " ".join((str(error) or type(error).__name__)[:_MAX_REASON].split())
+            raise TemplateError(f"chat template: {reason}") from error
+
+    def _compiled(self, source: str, where: str) -> jinja2.Template:
         if len(source.encode("utf-8", errors="surrogatepass")) > MAX_TEMPLATE_BYTES:
             raise ModelLoadError(f"{where}: larger than {MAX_TEMPLATE_BYTES} bytes")
         try:
-            self._template = _environment().from_string(source)
+            return self._environment.compiled(self._environment.parse(source))
         except jinja2.TemplateSyntaxError as error:
             raise ModelLoadError(f"{where}: line {error.lineno}: {error.message}") from error
         except Exception as error:
             raise ModelLoadError(f"{where}: {error}") from error
-        self._special_tokens = dict(special_tokens)
-
-    @classmethod
-    def load(cls, path: Path) -> "ChatTemplate | None":
-        """chat_template.jinja of `path`, else the one in tokenizer_config.json, else None."""
-        special = special_tokens(path)
-        file = path / TEMPLATE_FILE
-        if file.exists():
-            data = read_file(file, MAX_TEMPLATE_BYTES)
-            try:
-                return cls(data.decode("utf-8"), special_tokens=special, where=str(file))
-            except UnicodeDecodeError as error:
-                raise ModelLoadError(f"{file}: not UTF-8 at byte {error.start}") from error
-        if not (path / CONFIG_FILE).exists():
-            return None
-        config = JsonObject.read(path / CONFIG_FILE)
-        source = _source(config)
-        if source is None:
-            return None
-        return cls(source, special_tokens=special, where=f"{config.where}: chat_template")
-
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
-    ) -> str:
-        """The prompt text. Raises TemplateError when the template fails or refuses the messages."""
-        written: list[str] = []
-        n_chars = 0
-        try:
-            for part in self._template.generate(
-                messages=messages,
-                add_generation_prompt=add_generation_prompt,
-                # Templates ask "tools is not none", which an undefined name would pass.
-                tools=None,
-                documents=None,
-                **self._special_tokens,
-            ):
-                n_chars += len(part)
-                if n_chars > MAX_RENDERED_CHARS:
-                    raise TemplateError(f"wrote more than {MAX_RENDERED_CHARS} characters")
-                written.append(part)
-        except Exception as error:
-            raise TemplateError(f"chat template: {error}") from error
-        return "".join(written)
 
 
-def _source(config: JsonObject) -> str | None:
-    """One template, or the one named "default" of several."""
+def _written(parts: Iterable[str]) -> str:
+    written: list[str] = []
+    n_characters = 0
+    for part in parts:
+        n_characters += len(part)
+        if n_characters > MAX_RENDERED_CHARS:
+            raise TemplateLimitError(f"wrote more than {MAX_RENDERED_CHARS} characters")
+        written.append(part)
+    return "".join(written)
+
+
+def _read(file: Path) -> str:
+    try:
+        return read_file(file, MAX_TEMPLATE_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelLoadError(f"{file}: not UTF-8 at byte {error.start}") from error
+
+
+def _sources(config: JsonObject) -> dict[str, str]:
+    """By name; one without a name is "default"."""
     value = config.values.get("chat_template")
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {"default": value}
     if not isinstance(value, list):
         config.fail("chat_template", value, "a string or a list of named templates")
-    for entry in value:
-        named = JsonObject(entry if isinstance(entry, dict) else {}, config.where)
-        if named.string("name") == "default":
-            return named.string("template")
-    return None
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[_GenerationBlock, "jinja2.ext.loopcontrols"],
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-class _GenerationBlock(Extension):
-    """{% generation %} marks the assistant's text for training; here it is just its content."""
-
-    tags = {"generation"}  # noqa: RUF012 - the shape that jinja2 declares
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # jinja2's own filter escapes HTML; a prompt is no HTML.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.datetime.now().astimezone().strftime(pattern)
+    named = [JsonObject(entry if isinstance(entry, dict) else {}, config.where) for entry in value]
+    return {entry.string("name"): entry.string("template") for entry in named}

@@ -18,6 +18,9 @@ from .token_bytes import Spelling, spelling_of
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 _MAX_TOKENIZER_BYTES = 256 * 1024 * 1024
+# Of longer texts, only the library's encoder of batches lets other threads run meanwhile. It is
+# slower for short ones, and starts threads of its own.
+_LONG_TEXT = 8192
 _MARKER = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 _PLAIN_TAG = re.compile(r"</?\w+>", re.ASCII)
 
@@ -52,6 +55,9 @@ class Tokenizer:
         self._token_bytes: dict[int, bytes] = {}  # of the tokens asked for so far
         added = backend.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
+        self.special_tokens = dict(special)
+        """Texts by role, as tokenizer_config.json has them."""
+        self._added_ids = {text: token_id for token_id, text in self._added.items()}
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
         self._control = frozenset(
             token_id for token_id, text in self._added.items() if self._is_control(token_id, text)
@@ -62,7 +68,12 @@ class Tokenizer:
         self.bos_token_id = self._special_id(special, "bos_token")
         eos_token_id = self._special_id(special, "eos_token")
         self.eos_token_ids = () if eos_token_id is None else (eos_token_id,)
-        self._before, self._after = self._template_ids()
+        self.opening_ids, self.closing_ids = self._template_ids()
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether `encode` begins a text with BOS."""
+        return self.bos_token_id is not None and self.bos_token_id in self.opening_ids
 
     @classmethod
     def load(cls, path: Path, vocab_size: int) -> "Tokenizer":
@@ -98,7 +109,7 @@ class Tokenizer:
             # A normalizer made the text of a control token out of other characters.
             token_ids = [part for token_id in token_ids for part in self._as_text(token_id)]
         if add_special_tokens:
-            return [*self._before, *token_ids, *self._after]
+            return [*self.opening_ids, *token_ids, *self.closing_ids]
         return token_ids
 
     def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
@@ -111,7 +122,7 @@ class Tokenizer:
         for text, parse in pieces:
             _check_text(text)
             if parse:
-                encoded: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+                encoded = self._encoded(text)
                 # Tokenizers of the SentencePiece kind put a space before each text that they get.
                 token_ids += encoded if first else self._without_added_space(encoded, text)
             else:
@@ -133,12 +144,34 @@ class Tokenizer:
         )
         return b"".join(kept).decode("utf-8", errors="replace")
 
+    def text_start(self, token_ids: Sequence[int], text: str) -> int | None:
+        """The character of `decode(token_ids)` at which `text` begins, of which they are the
+        encoding: behind the name of BOS, and the space that SentencePiece puts before a text.
+
+        None when the text is not there as it was written, because a normalizer has changed it.
+        """
+        n_closing = len(self.closing_ids)
+        if n_closing and list(token_ids[-n_closing:]) == self.closing_ids:
+            token_ids = token_ids[:-n_closing]
+        decoded = self.decode(token_ids)
+        return len(decoded) - len(text) if decoded.endswith(text) else None
+
+    def added_token_id(self, text: str) -> int | None:
+        """The id of the token that tokenizer.json adds under this text, if there is one: a text of
+        the plain vocabulary does not count.
+        """
+        return self._added_ids.get(text)
+
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes of a token; an embedding row that no token uses has none."""
         data = self._token_bytes.get(token_id)
         if data is None:
             data = self._token_bytes[token_id] = self._bytes_of(token_id)
         return data
+
+    def spelled(self, token_id: int) -> str:
+        """The token as tokenizer.json spells it; empty for an embedding row that none uses."""
+        return self._added.get(token_id) or self._pieces.get(token_id, "")
 
     def is_special(self, token_id: int) -> bool:
         """Whether tokenizer.json marks the token as special."""
@@ -147,6 +180,13 @@ class Tokenizer:
     def is_control(self, token_id: int) -> bool:
         """Whether the token is special, or a role marker that tokenizer.json forgot to mark so."""
         return token_id in self._special or token_id in self._control
+
+    def _encoded(self, text: str) -> list[int]:
+        if len(text) < _LONG_TEXT:
+            token_ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        else:
+            token_ids = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        return token_ids
 
     def _bytes_of(self, token_id: int) -> bytes:
         added = self._added.get(token_id)

@@ -1,9 +1,12 @@
 """Writes openapi.yaml from the app, or, with --check, says whether it is in step."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import yaml
+from typing_extensions import override
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
@@ -13,12 +16,44 @@ from server.app import create_app  # noqa: E402
 from server.settings import Settings  # noqa: E402
 
 PATH = ROOT / "openapi.yaml"
+LONGEST_LINE = 80
+
+
+class _Dumper(yaml.SafeDumper):
+    """Short values on one line, the lines of a text as lines, and no references within the file."""
+
+    @override
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _list(dumper: yaml.SafeDumper, values: list[Any]) -> yaml.SequenceNode:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=_is_flat(values))
+
+
+def _object(dumper: yaml.SafeDumper, fields: dict[str, Any]) -> yaml.MappingNode:
+    on_one_line = _is_flat(fields.values()) and len(str(fields)) < LONGEST_LINE
+    return dumper.represent_mapping("tag:yaml.org,2002:map", fields, flow_style=on_one_line)
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(list, _list)
+_Dumper.add_representer(dict, _object)
+
+
+def _is_flat(values: Iterable[Any]) -> bool:
+    return not any(isinstance(value, dict | list) for value in values)
 
 
 def document() -> str:
     """The app's own description as YAML. No model is loaded into it: any engine gives the same."""
     app = create_app(Settings(), Engine.load(DEFAULT_MODEL, device="cpu"))
-    text = yaml.safe_dump(app.openapi(), sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.dump(app.openapi(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return f"# Written by `make openapi`; do not edit.\n{text}"
 
 

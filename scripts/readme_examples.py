@@ -1,8 +1,10 @@
-"""Runs the examples of README.md against a server on port 8000 and writes their output below them.
+"""Runs the examples of README.md and docs/api.md against a server on port 8000 and writes their
+output below them.
 
 Start the built-in model first (`make serve`); then: .venv/bin/python scripts/readme_examples.py
-A fenced block after `<!-- example: sh -->` is a command and its output; the block after
-`<!-- example: output of the python above -->` is what the last Python block prints.
+A fenced block after `<!-- example: sh -->` is a command and its output; a line of the command goes
+on behind a backslash or a comma. The block after `<!-- example: output of the python above -->` is
+what the last Python block prints.
 """
 
 import os
@@ -12,8 +14,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
-SHELL = re.compile(r"(<!-- example: sh -->\n```console\n)\$ (.*?[^\\]\n)(.*?)(```\n)", re.S)
+PAGES = (ROOT / "README.md", ROOT / "docs" / "api.md")
+SHELL = re.compile(
+    r"(<!-- example: sh -->\n```console\n)\$ ((?:[^\n]*[\\,]\n)*[^\n]*\n)(.*?)(```\n)", re.S
+)
 PYTHON = re.compile(
     r"(```python\n)((?:(?!```).)*)"
     r"(```\n\n<!-- example: output of the python above -->\n```text\n)(.*?)(```\n)",
@@ -22,10 +26,14 @@ PYTHON = re.compile(
 
 
 def main() -> None:
-    text = README.read_text()
+    for page in PAGES:
+        page.write_text(with_outputs(page.read_text()))
+
+
+def with_outputs(text: str) -> str:
+    """The page with what its examples print now."""
     text = SHELL.sub(lambda m: f"{m[1]}$ {m[2]}{run('bash', '-c', m[2])}{m[4]}", text)
-    text = PYTHON.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{run(sys.executable, '-c', m[2])}{m[5]}", text)
-    README.write_text(text)
+    return PYTHON.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{run(sys.executable, '-c', m[2])}{m[5]}", text)
 
 
 def run(*command: str) -> str:

@@ -6,9 +6,9 @@ FastAPI. Knows nothing of models or HTTP.
 
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 from .commands.terminal import CommandError, CommandParser
+from .version import own_version
 
 DESCRIPTION = """\
 Streams one language model to you, one sequence at a time, every token explained.
@@ -46,7 +46,7 @@ def _run(argv: list[str]) -> int:
     )
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     if argv[:1] == ["--version"]:
-        print(f"soliton {_version()}")
+        print(f"soliton {own_version()}")
         return 0
     if not argv or argv[0].startswith("-"):
         parser.parse_args(argv)
@@ -73,13 +73,6 @@ def _run(argv: list[str]) -> int:
 
         return bench.main(arguments)
     raise CommandError(f"no command {command!r}: serve, chat, complete, inspect or bench")
-
-
-def _version() -> str:
-    try:
-        return version("soliton")
-    except PackageNotFoundError:
-        return "(a checkout that is not installed)"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""One job, answered whole or as it comes: what both generation routes do once the job is known.
+"""The jobs of one request, answered whole or as they come: what both generation routes do once the
+jobs are known.
 
 Owns the order of queue, first result and status line. Knows no shape of an answer.
 """
@@ -6,48 +7,63 @@ Owns the order of queue, first result and status line. Knows no shape of an answ
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-
-from engine import StreamResult
 
 from .schema.common import GenerationRequest
 from .service import Service
 from .sse import EventStream
-from .stream import CompletionJob, CompletionStream
+from .stream import CompletionJob, CompletionStream, Event
+
+# From here on, a whole answer is written beside the event loop: each token may have many entries.
+_MANY_TOKENS = 512
 
 
 class Answer(Protocol):
     """The shape of one request's answer, as JSON and as events."""
 
-    def whole(self, stream: CompletionStream, results: Sequence[StreamResult]) -> bytes: ...
-
-    def encoder(self, *, include_usage: bool) -> Callable[[Sequence[StreamResult]], bytes]:
-        """Makes events of one batch of results after the other; none (b"") of some."""
+    def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
+        """Of a stream that has ended, with all that it said."""
         ...
 
-    def closing(self, stream: CompletionStream, *, include_usage: bool) -> bytes:
-        """The events behind those of the last result."""
+    def encoder(self) -> Callable[[Sequence[Event]], bytes]:
+        """Makes the frames of one batch after the other; b"" when there is nothing to say."""
+        ...
+
+    def closing(self, stream: CompletionStream) -> bytes:
+        """The frames behind those of the last batch."""
         ...
 
 
 async def respond(
-    service: Service, job: CompletionJob, answer: Answer, body: GenerationRequest, request: Request
+    service: Service,
+    jobs: Sequence[CompletionJob],
+    answer: Answer,
+    body: GenerationRequest,
+    request: Request,
 ) -> Response:
-    """Queue the job and answer it in the way that the body asks for.
+    """Queue the jobs and answer them in the way that the body asks for.
 
-    A stream's status line waits for the first result, so that an error until then is an HTTP
-    status. Raises what the queue and the engine raise.
+    A stream's status line waits for the first event, so that an error until then is an HTTP status.
+    Raises what the queue and the engine raise.
     """
-    stream = service.start(job)
+    stream = service.start(jobs)
     if not body.stream:
-        results = await stream.collected(request.receive)
-        return Response(answer.whole(stream, results), media_type="application/json")
+        events = await stream.collected(request.receive)
+        return Response(await _whole(answer, stream, events), media_type="application/json")
     await stream.started(request.receive)
     return EventStream(
         stream,
-        answer.encoder(include_usage=body.include_usage),
-        lambda: answer.closing(stream, include_usage=body.include_usage),
+        answer.encoder(),
+        lambda: answer.closing(stream),
         ping_interval=service.settings.ping_interval,
         send_timeout=service.settings.send_timeout,
     )
+
+
+async def _whole(answer: Answer, stream: CompletionStream, events: Sequence[Event]) -> bytes:
+    counts = stream.counts
+    if counts.n_prompt + counts.n_completion < _MANY_TOKENS:
+        return answer.whole(stream, events)
+    return await run_in_threadpool(answer.whole, stream, events)

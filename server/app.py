@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.middleware.cors import CORSMiddleware
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -22,15 +21,20 @@ from .auth import KeyGate
 from .boundary import Boundary
 from .chat import chat_routes
 from .completions import completion_routes
+from .cors import Cors
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
+from .examples import add_examples
 from .lease import EngineLease
+from .metrics import Metrics, metric_routes
 from .models import model_routes
+from .props import prop_routes
 from .schema.chat import ChatCompletionChunk
 from .schema.completions import Completion
 from .schema.errors import ErrorResponse
 from .service import Service
 from .settings import Settings
 from .system import system_routes
+from .tokens import token_routes
 
 # Of the wire, not of the program: it changes when a client would notice.
 API_VERSION = "1.0.0"
@@ -40,6 +44,11 @@ _DESCRIPTION = (
     "have is marked as an extension. Errors are always `{error: {message, type, param, code}}`, "
     "also as the last event of a stream that fails, which then has no `[DONE]`."
 )
+
+# What a script of another origin may read, beside the body.
+_EXPOSED_HEADERS = (
+    "openai-processing-ms", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry",
+)  # fmt: skip
 
 # Route -> the schemas of its events; [DONE], the last one, is no JSON.
 _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
@@ -51,7 +60,8 @@ _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
 def create_app(settings: Settings, engine: Engine) -> FastAPI:
     """The server as an ASGI app. Its lifespan owns the engine thread."""
     lease = EngineLease(max_queue=settings.max_queue)
-    service = Service(settings, engine, lease)
+    metrics = Metrics(lease)
+    service = Service(settings, engine, lease, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -70,25 +80,30 @@ def create_app(settings: Settings, engine: Engine) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.lease = lease
-    for routes in (completion_routes, chat_routes, model_routes, system_routes):
+    for routes in (
+        completion_routes, chat_routes, model_routes, token_routes, prop_routes, system_routes
+    ):  # fmt: skip
         app.include_router(routes(service))
+    app.include_router(metric_routes(metrics))
     _add_error_handlers(app)
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
     if settings.allow_origins:
         app.add_middleware(
-            CORSMiddleware,
+            Cors,
             allow_origins=settings.allow_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=["x-request-id", "retry-after", "retry-after-ms"],
+            expose_headers=_EXPOSED_HEADERS,
         )
-    app.add_middleware(Boundary, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(
+        Boundary, max_body_bytes=settings.max_body_bytes, on_answered=metrics.answered
+    )
     return app
 
 
 class _App(FastAPI):
-    """FastAPI whose document says what is sent: the events of a stream, and no 422."""
+    """FastAPI whose document says what is sent: the events of a stream, examples, and no 422."""
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
@@ -100,6 +115,7 @@ class _App(FastAPI):
             )
             _drop_framework_errors(document)
             _describe_events(document)
+            add_examples(document)
             self.openapi_schema = document
         return self.openapi_schema
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .errors import AuthenticationError, error_response
 
-_OPEN_PATHS = frozenset({"/health/live", "/health/ready"})
+_OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
 
 
 class KeyGate:

@@ -1,17 +1,20 @@
 """The outermost layer of the app: what holds for every request, whatever its route.
 
-Every answer carries an x-request-id, no body is read beyond the limit, and an exception that nobody
-expected becomes the usual error envelope and one line in the log with that id.
+Every answer carries an x-request-id and how long it took to begin, no body is read beyond the
+limit, and an exception that nobody expected becomes the usual error envelope and one line in the
+log with that id. Whoever counts requests is told of each that has ended.
 """
 
 import logging
+import time
 import uuid
+from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import error_response, http_error_response
+from .errors import error_response
 
 _logger = logging.getLogger(__name__)
 
@@ -19,42 +22,57 @@ _logger = logging.getLogger(__name__)
 class Boundary:
     """ASGI middleware: request id, body limit, last resort."""
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        max_body_bytes: int,
+        on_answered: Callable[[Scope, int, float], None],
+    ) -> None:
+        """`on_answered` gets the scope, the status and the seconds of each request at its end."""
         self._app = app
         self._max_body_bytes = max_body_bytes
+        self._on_answered = on_answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request_id = f"req_{uuid.uuid4().hex}"
-        started = False
+        arrived = time.perf_counter()
+        status = 0  # until the answer starts
 
         async def send_with_id(message: Message) -> None:
-            nonlocal started
+            nonlocal status
             if message["type"] == "http.response.start":
-                started = True
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                elapsed = time.perf_counter() - arrived
+                headers["openai-processing-ms"] = str(round(1000 * elapsed))
             await send(message)
 
         try:
             await self._within_limit(scope, receive, send_with_id)
         except Exception as error:
             _logger.exception("unexpected error in request %s", request_id)
-            if started:
+            if status:
                 raise
             await error_response(error)(scope, receive, send_with_id)
+        finally:
+            self._on_answered(scope, status, time.perf_counter() - arrived)
 
     async def _within_limit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a large body where it is read: inside of all layers, so with their headers."""
         too_large = HTTPException(413, headers={"connection": "close"})
         length = Headers(scope=scope).get("content-length", "")
-        if length.isdecimal() and int(length[:20]) > self._max_body_bytes:
-            await http_error_response(too_large)(scope, receive, send)
-            return
+        n_said = int(length[:20]) if length.isdecimal() else 0
         n_read = 0
 
         async def receive_within_limit() -> Message:
             nonlocal n_read
+            if n_said > self._max_body_bytes:
+                raise too_large
             message = await receive()
             n_read += len(message.get("body", b""))
             if n_read > self._max_body_bytes:

@@ -1,25 +1,29 @@
 """POST /v1/chat/completions: a conversation in, the next reply out, whole or as it comes."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine import StreamResult, TokenRecord
+from engine import ReplyReader
 
 from .answer import respond
+from .chat_answer import ChatAnswer
+from .chat_constraint import reply_constraint
+from .chat_prompt import prompt_ids, unused_variables
+from .choices import check_choices, spread
+from .conversation import parts_text
 from .errors import RequestError
-from .logprobs import chat_logprobs
+from .metadata import Include
+from .options import requested_logprobs
+from .reply import PlainReader, Reader, ReplyShape
 from .schema.chat import ChatCompletion, ChatCompletionRequest
 from .schema.common import RequestModel
 from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
-from .service import FINISH_REASONS, Service, check_text, encoded, usage
-from .sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
-from .stream import CompletionStream
+from .service import Service, check_text, encoded
+from .tools import ToolUse, tool_use
 
 
 def chat_routes(service: Service) -> APIRouter:
@@ -35,109 +39,76 @@ def chat_routes(service: Service) -> APIRouter:
         },
     )
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
-        warnings = check_unknown_fields(body, _parts(body))
+        warnings = check_unknown_fields(
+            body, [*body.parts(), *chat_parts(body)], strict=bool(body.strict)
+        )
         service.check_request(body)
         _check_top_logprobs(body)
+        n_top = requested_logprobs(body, body.top_logprobs, param="top_logprobs")
+        n = 1 if body.n is None else body.n
+        check_choices(n, 1, param="n")
+        include = Include.of(body.includes)
+        tools = tool_use(body)
+        input_ids = await prompt_ids(service, body, tools)
+        in_reasoning = service.engine.reply_format.opens_in_reasoning(input_ids)
+        constraint = await reply_constraint(service, body, tools, in_reasoning=in_reasoning)
         job = service.job(
             body,
-            await _input_ids(service, body),
+            input_ids,
             prompt_param="messages",
-            max_tokens=_max_tokens(body),
             default_max_tokens=None,
-            n_top=body.top_logprobs or 0,
+            n_top=n_top or 0,
+            constraint=constraint,
+            prediction=await _prediction_ids(service, body),
+            negative_ids=await service.negative_ids(body),
+            trace="trace" in include,
+            progress=bool(body.stream) and "progress" in include,
         )
-        answer = _Answer(
-            service=service,
+        warnings += service.effect_warnings(body, job)
+        warnings += unused_variables(body, service.engine)
+        jobs = spread([job], n)
+        answer = ChatAnswer(
             head=service.head(
                 "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion"
             ),
             warnings={"warnings": warnings} if warnings else {},
-            with_logprobs=bool(body.logprobs),
+            jobs=jobs,
+            new_reader=_readers(
+                service,
+                tools,
+                in_reasoning=in_reasoning,
+                decode_special_tokens=job.decode_special_tokens,
+            ),
+            shape=ReplyShape(
+                service=service,
+                logprobs=bool(body.logprobs or n_top) or include.wants_tokens,
+                token_ids=bool(body.return_token_ids),
+                legacy_call=tools.legacy,
+                include=include,
+            ),
+            include_usage=body.include_usage,
+            continuous_usage=body.continuous_usage,
         )
-        return await respond(service, job, answer, body, request)
+        return await respond(service, jobs, answer, body, request)
 
     return router
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The shape of one request's answer, whole or in chunks."""
-
-    service: Service
-    head: dict[str, Any]
-    warnings: dict[str, Any]
-    with_logprobs: bool
-
-    def whole(self, stream: CompletionStream, results: Sequence[StreamResult]) -> bytes:
-        tokens = [token for result in results for token in result.tokens]
-        eos_reason = results[-1].eos_reason
-        assert eos_reason is not None, "a stream that was collected has ended"
-        choice = {
-            "index": 0,
-            "message": {
-                "role": "assistant",
-                "content": "".join(result.chunk for result in results),
-                "refusal": None,
-            },
-            "logprobs": self._logprobs(tokens),
-            "finish_reason": FINISH_REASONS[eos_reason],
-        }
-        return encode_json(
-            {**self.head, "choices": [choice], "usage": usage(stream), **self.warnings}
-        )
-
-    def encoder(self, *, include_usage: bool) -> Callable[[Sequence[StreamResult]], bytes]:
-        """The role, the text in pieces, the reason of the end."""
-        tail: dict[str, Any] = {"usage": None} if include_usage else {}
-        encode = choice_encoder(self.head, tail)
-        encode_text = text_encoder(encode, lambda text: _choice({"content": text}))
-        # The role once, and warnings once: clients join the strings of all chunks.
-        role = _choice({"role": "assistant", "content": ""})
-        pieces = [encode_event({**self.head, "choices": [role], **tail, **self.warnings})]
-
-        def events(results: Sequence[StreamResult]) -> bytes:
-            for result in results:
-                # Nothing to say while text is held; nothing of a hidden token without logprobs.
-                if self.with_logprobs and (result.chunk or result.tokens):
-                    logprobs = self._logprobs(result.tokens)
-                    pieces.append(encode(_choice({"content": result.chunk}, logprobs=logprobs)))
-                elif result.chunk:
-                    pieces.append(encode_text(result.chunk))
-                if result.eos_reason is not None:
-                    finish_reason = FINISH_REASONS[result.eos_reason]
-                    pieces.append(encode(_choice({}, finish_reason=finish_reason)))
-            whole = b"".join(pieces)
-            pieces.clear()
-            return whole
-
-        return events
-
-    def closing(self, stream: CompletionStream, *, include_usage: bool) -> bytes:
-        if not include_usage:
-            return DONE
-        return encode_event({**self.head, "choices": [], "usage": usage(stream)}) + DONE
-
-    def _logprobs(self, tokens: Sequence[TokenRecord]) -> dict[str, Any] | None:
-        if not self.with_logprobs:
-            return None
-        return chat_logprobs(tokens, self.service.engine.tokenizer)
-
-
-def _choice(
-    delta: dict[str, str],
-    *,
-    logprobs: dict[str, Any] | None = None,
-    finish_reason: str | None = None,
-) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-
-
-def _parts(body: ChatCompletionRequest) -> Iterable[tuple[str, RequestModel]]:
-    if body.stream_options is not None:
-        yield "stream_options", body.stream_options
+def chat_parts(body: ChatCompletionRequest) -> Iterable[tuple[str, RequestModel]]:
+    """All that the body is made of, and where it stands."""
+    if body.prediction is not None:
+        yield "prediction", body.prediction
+    for i, tool in enumerate(body.tools or ()):
+        yield f"tools[{i}]", tool
+        yield f"tools[{i}].function", tool.function
+    for i, function in enumerate(body.functions or ()):
+        yield f"functions[{i}]", function
     for i, message in enumerate(body.messages):
         yield f"messages[{i}]", message
-        if not isinstance(message.content, str):
+        for j, call in enumerate(message.tool_calls or ()):
+            yield f"messages[{i}].tool_calls[{j}]", call
+            yield f"messages[{i}].tool_calls[{j}].function", call.function
+        if isinstance(message.content, list):
             for j, part in enumerate(message.content):
                 yield f"messages[{i}].content[{j}]", part
 
@@ -147,25 +118,32 @@ def _check_top_logprobs(body: ChatCompletionRequest) -> None:
         raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
 
 
-def _max_tokens(body: ChatCompletionRequest) -> int | None:
-    new, old = body.max_completion_tokens, body.max_tokens
-    if new is not None and old is not None and new != old:
-        raise RequestError(
-            f"max_tokens is another name of max_completion_tokens; they say {old} and {new}",
-            param="max_tokens",
-        )
-    return old if new is None else new
+async def _prediction_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
+    """The ids of the text that the reply will probably repeat."""
+    if body.prediction is None:
+        return []
+    content = body.prediction.content
+    if isinstance(content, str):
+        text = content
+    else:
+        text = "".join(parts_text(content, path="prediction.content", kinds=("text",)))
+    check_text(text, param="prediction.content")
+    tokenizer = service.engine.tokenizer
+    return await encoded(
+        lambda: tokenizer.encode(text, add_special_tokens=False, parse_special=False), len(text)
+    )
 
 
-async def _input_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
-    for i, message in enumerate(body.messages):
-        check_text(message.text, param=f"messages[{i}].content")
-    messages = [
-        {
-            "role": "system" if message.role == "developer" else message.role,
-            "content": message.text,
-        }
-        for message in body.messages
-    ]
-    n_characters = sum(len(message["content"]) for message in messages)
-    return await encoded(lambda: service.engine.encode_chat(messages), n_characters)
+def _readers(
+    service: Service, tools: ToolUse, *, in_reasoning: bool, decode_special_tokens: bool
+) -> Callable[[], Reader]:
+    """Makes what reads one reply."""
+    form = service.engine.reply_format
+    if not form.needs_reader(reads_tools=bool(tools.callable)):
+        return PlainReader
+    return lambda: ReplyReader(
+        form,
+        in_reasoning=in_reasoning,
+        tools=tools.callable,
+        decode_special_tokens=decode_special_tokens,
+    )

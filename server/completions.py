@@ -1,25 +1,25 @@
-"""POST /v1/completions: a text in, its continuation out, whole or as it comes."""
+"""POST /v1/completions: texts in, their continuations out, whole or as they come.
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+Owns what a body asks for; knows no shape of an answer.
+"""
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine import StreamResult, TokenRecord
-
 from .answer import respond
+from .choices import check_choices, spread
+from .completion_answer import CompletionAnswer
+from .completion_choice import ChoiceShape
 from .errors import RequestError
-from .logprobs import legacy_logprobs
-from .schema.common import RequestModel
+from .logprobs import TokenNames
+from .metadata import Include
+from .options import requested_logprobs
+from .prompts import listed_prompts, read_prompts
 from .schema.completions import Completion, CompletionRequest
 from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
-from .service import FINISH_REASONS, Service, check_text, encoded, usage
-from .sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
-from .stream import CompletionStream
+from .service import Service
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -37,117 +37,71 @@ def completion_routes(service: Service) -> APIRouter:
         },
     )
     async def create_completion(body: CompletionRequest, request: Request) -> Response:
-        warnings = check_unknown_fields(body, _parts(body))
+        warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
         service.check_request(body)
-        prompt = _single_prompt(body)
-        input_ids = await _input_ids(service, prompt)
-        job = service.job(
-            body,
-            input_ids,
-            prompt_param="prompt",
-            max_tokens=body.max_tokens,
-            default_max_tokens=DEFAULT_MAX_TOKENS,
-            n_top=body.logprobs or 0,
-        )
-        answer = _Answer(
-            service=service,
+        n, n_candidates = _choices(body)
+        shape = _shape(service, body)
+        listed = listed_prompts(body)
+        check_choices(n_candidates, len(listed), param="best_of" if n_candidates > n else "n")
+        prompts = await read_prompts(service, body, listed, default_max_tokens=DEFAULT_MAX_TOKENS)
+        constraint = await service.constraint(body)
+        negative_ids = await service.negative_ids(body)
+        of_prompts = [
+            service.job(
+                body,
+                prompt.input_ids,
+                prompt_param="prompt",
+                default_max_tokens=DEFAULT_MAX_TOKENS,
+                n_top=shape.logprobs or 0,
+                constraint=constraint,
+                prompt_top=shape.prompt_top,
+                negative_ids=negative_ids,
+                trace="trace" in shape.include,
+                progress=bool(body.stream) and "progress" in shape.include,
+            )
+            for prompt in prompts
+        ]
+        warnings += service.effect_warnings(body, of_prompts[0])
+        jobs = spread(of_prompts, n_candidates)
+        answer = CompletionAnswer(
             head=service.head("cmpl", "text_completion"),
             warnings={"warnings": warnings} if warnings else {},
-            logprobs=_logprobs(service, prompt) if body.logprobs is not None else None,
+            prompts=prompts,
+            jobs=jobs,
+            n=n,
+            shape=shape,
+            include_usage=body.include_usage,
+            continuous_usage=body.continuous_usage,
         )
-        return await respond(service, job, answer, body, request)
+        return await respond(service, jobs, answer, body, request)
 
     return router
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The shape of one request's answer, whole or in chunks."""
-
-    service: Service
-    head: dict[str, Any]
-    warnings: dict[str, Any]
-    logprobs: Callable[[Sequence[TokenRecord]], dict[str, Any]] | None
-
-    def whole(self, stream: CompletionStream, results: Sequence[StreamResult]) -> bytes:
-        text = "".join(result.chunk for result in results)
-        tokens = [token for result in results for token in result.tokens]
-        choice = self._choice(text, tokens, results[-1].eos_reason)
-        return encode_json(
-            {**self.head, "choices": [choice], "usage": usage(stream), **self.warnings}
-        )
-
-    def encoder(self, *, include_usage: bool) -> Callable[[Sequence[StreamResult]], bytes]:
-        tail: dict[str, Any] = {"usage": None} if include_usage else {}
-        encode = choice_encoder(self.head, {**self.warnings, **tail})  # warnings once
-        encode_next = choice_encoder(self.head, tail)
-        encode_text = text_encoder(encode_next, lambda text: self._choice(text, (), None))
-
-        def events(results: Sequence[StreamResult]) -> bytes:
-            nonlocal encode
-            pieces = []
-            for result in results:
-                # Nothing to say while text is held; nothing of a hidden token without logprobs.
-                if not (result.chunk or result.eos or (result.tokens and self.logprobs)):
-                    continue
-                if result.eos or self.logprobs or encode is not encode_next:
-                    choice = self._choice(result.chunk, result.tokens, result.eos_reason)
-                    pieces.append(encode(choice))
-                    encode = encode_next
-                else:
-                    pieces.append(encode_text(result.chunk))
-            return b"".join(pieces)
-
-        return events
-
-    def closing(self, stream: CompletionStream, *, include_usage: bool) -> bytes:
-        if not include_usage:
-            return DONE
-        return encode_event({**self.head, "choices": [], "usage": usage(stream)}) + DONE
-
-    def _choice(
-        self, text: str, tokens: Sequence[TokenRecord], eos_reason: str | None
-    ) -> dict[str, Any]:
-        return {
-            "index": 0,
-            "text": text,
-            "logprobs": self.logprobs(tokens) if self.logprobs else None,
-            "finish_reason": FINISH_REASONS[eos_reason] if eos_reason else None,
-        }
+def _choices(body: CompletionRequest) -> tuple[int, int]:
+    """How many choices per prompt are wanted, and how many are generated to choose from."""
+    n = 1 if body.n is None else body.n
+    check_choices(n, 1, param="n")
+    if body.best_of is None:
+        return n, n
+    if body.best_of < n:
+        raise RequestError(f"best_of must be n, {n}, or more, not {body.best_of}", param="best_of")
+    if body.stream and body.best_of > n:
+        raise RequestError("best_of cannot be streamed: the best is known last", param="best_of")
+    return n, body.best_of
 
 
-def _parts(body: CompletionRequest) -> Iterable[tuple[str, RequestModel]]:
-    if body.stream_options is not None:
-        yield "stream_options", body.stream_options
-
-
-def _single_prompt(body: CompletionRequest) -> str | list[int]:
-    """The one prompt of the request: text or token ids."""
-    prompt = body.prompt
-    if isinstance(prompt, str):
-        return prompt
-    if prompt and isinstance(prompt[0], int):
-        return prompt
-    if len(prompt) != 1:
-        raise RequestError(
-            f"prompt must be one prompt, not {len(prompt)}: the limit is 1 per request",
-            param="prompt",
-        )
-    return cast(str | list[int], prompt[0])
-
-
-async def _input_ids(service: Service, prompt: str | list[int]) -> list[int]:
-    if isinstance(prompt, str):
-        text = prompt
-        check_text(text, param="prompt")
-        return await encoded(lambda: service.engine.tokenizer.encode(text), len(text))
-    return prompt
-
-
-def _logprobs(
-    service: Service, prompt: str | list[int]
-) -> Callable[[Sequence[TokenRecord]], dict[str, Any]]:
-    tokenizer = service.engine.tokenizer
-    text = prompt if isinstance(prompt, str) else tokenizer.decode(prompt)
-    n_prompt_characters = len(text)
-    return lambda tokens: legacy_logprobs(tokens, tokenizer, n_prompt_characters)
+def _shape(service: Service, body: CompletionRequest) -> ChoiceShape:
+    if body.echo and body.suffix:
+        raise RequestError("echo and suffix cannot be combined", param="echo")
+    include = Include.of(body.includes)
+    n_top = requested_logprobs(body, body.logprobs, param="logprobs")
+    return ChoiceShape(
+        service=service,
+        names=TokenNames(service.engine.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+        echo=bool(body.echo),
+        logprobs=0 if n_top is None and include.wants_tokens else n_top,
+        prompt_logprobs=body.prompt_logprobs,
+        token_ids=bool(body.return_token_ids),
+        include=include,
+    )

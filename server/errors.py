@@ -79,7 +79,9 @@ ERROR_TABLE: dict[type[Exception], ErrorRow] = {
         429, "rate_limit_error", "queue_full", {"retry-after": "1", "retry-after-ms": "1000"}
     ),
     ClientDisconnect: ErrorRow(499, "invalid_request_error", "client_disconnected"),
-    UnavailableError: ErrorRow(503, "unavailable_error", "unavailable", {"retry-after": "2"}),
+    UnavailableError: ErrorRow(
+        503, "unavailable_error", "unavailable", {"retry-after": "2", "retry-after-ms": "2000"}
+    ),
     NumericsError: ErrorRow(500, "server_error", "engine_numerics", {"x-should-retry": "false"}),
     EngineFailedError: ErrorRow(500, "server_error", "engine_error"),
     EngineError: ErrorRow(500, "server_error", "engine_error"),

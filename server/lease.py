@@ -13,7 +13,8 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from engine import AbortFlag
 
@@ -27,17 +28,19 @@ _JOIN_SECONDS = 30.0
 class Ticket:
     """A place in the queue, then the engine itself, until the work returns."""
 
-    __slots__ = ("_lease", "abort", "refuse", "work")
+    __slots__ = ("_lease", "abort", "refuse", "released", "work")
 
     def __init__(
         self,
         lease: "EngineLease",
         work: Callable[[AbortFlag], None],
         refuse: Callable[[Exception], None],
+        released: Callable[[], None],
     ) -> None:
         self._lease = lease
         self.work = work
         self.refuse = refuse
+        self.released = released
         self.abort = AbortFlag()
 
     def cancel(self) -> bool:
@@ -93,18 +96,33 @@ class EngineLease:
         await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
         return not self._thread.is_alive()
 
+    @contextmanager
+    def closing_in(self, seconds: float) -> Iterator[None]:
+        """Close as `close` does, unless the block ends before. On the event loop."""
+        task = asyncio.create_task(self._close_in(seconds))
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _close_in(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await self.close()
+
     def submit(
         self,
         work: Callable[[AbortFlag], None],
         *,
         refuse: Callable[[Exception], None],
+        released: Callable[[], None] = lambda: None,
     ) -> Ticket:
         """Queue `work(abort)` for the engine thread.
 
-        `refuse(error)` is called instead of `work` when the lease closes first. Raises
-        QueueFullError and UnavailableError.
+        `released()` is called there behind it, when the next request finds the engine free;
+        `refuse(error)` instead of both when the lease closes first. Raises QueueFullError and
+        UnavailableError.
         """
-        ticket = Ticket(self, work, refuse)
+        ticket = Ticket(self, work, refuse, released)
         with self._changed:
             if not self.ready:
                 raise UnavailableError("the engine takes no work at the moment")
@@ -128,17 +146,21 @@ class EngineLease:
         """The engine thread."""
         try:
             while (ticket := self._next()) is not None:
-                try:
-                    ticket.work(ticket.abort)
-                except Exception:
-                    _logger.exception("a ticket's work must not raise")
-                finally:
-                    with self._changed:
-                        self._running = None
+                self._serve_one(ticket)
         finally:
             # Reached by close, or by what no work may survive (SystemExit, a dying interpreter).
             self._open = False
             self._refuse_all(UnavailableError("the engine has stopped"))
+
+    def _serve_one(self, ticket: Ticket) -> None:
+        try:
+            ticket.work(ticket.abort)
+        except Exception:
+            _logger.exception("a ticket's work must not raise")
+        finally:
+            with self._changed:
+                self._running = None
+        ticket.released()
 
     def _next(self) -> Ticket | None:
         with self._changed:

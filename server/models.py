@@ -19,13 +19,18 @@ def model_routes(service: Service) -> APIRouter:
     # A name may hold slashes, as on the Hugging Face hub.
     @router.get("/v1/models/{model_id:path}", responses=error_responses(401, 404))
     async def get_model(model_id: str) -> ModelCard:
-        if model_id != service.model_id:
-            raise ModelNotFoundError(
-                f"the model does not exist; this server has {service.model_id!r}", param="model"
-            )
+        check_model(service, model_id)
         return _card(service)
 
     return router
+
+
+def check_model(service: Service, name: str | None) -> None:
+    """Raise ModelNotFoundError for another model than this server's; None names none."""
+    if name not in (None, service.model_id):
+        raise ModelNotFoundError(
+            f"the model does not exist; this server has {service.model_id!r}", param="model"
+        )
 
 
 def _card(service: Service) -> ModelCard:

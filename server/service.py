@@ -4,7 +4,6 @@ Every rule here is checked before the request is queued. Knows both kinds of req
 fields that they have in common; knows no shape of an answer.
 """
 
-import dataclasses
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -13,28 +12,37 @@ from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from engine import ContextLengthError, Engine, InvalidInputError, SamplingSettings
+from engine import (
+    ConstraintSpec,
+    ContextLengthError,
+    Engine,
+    InvalidInputError,
+    StreamResult,
+)
 
+from .constraint import requested_constraint
+from .effects import no_effect_warnings
 from .errors import ModelNotFoundError, RequestError
 from .lease import EngineLease
+from .metrics import Metrics
+from .options import generation_options
+from .sampling import check_token_ids, sampling_settings
 from .schema.common import GenerationRequest
+from .schema.unsupported import Warnings
 from .settings import Settings
 from .stream import CompletionJob, CompletionStream
 
 # From here on, text is encoded beside the event loop: about a millisecond's work.
-_LONG_TEXT = 8192
+LONG_TEXT = 8192
 
-_SAMPLING_FIELDS = (
-    "temperature",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "seed",
-)
-
-FINISH_REASONS = {"stop_token": "stop", "stop_string": "stop", "length": "length"}
+# eos_reason -> finish_reason. An aborted stream has no answer.
+FINISH_REASONS = {
+    "stop_token": "stop",
+    "stop_string": "stop",
+    "constraint": "stop",
+    "length": "length",
+    "banned": "content_filter",
+}
 
 T = TypeVar("T")
 
@@ -46,6 +54,7 @@ class Service:
     settings: Settings
     engine: Engine
     lease: EngineLease
+    metrics: Metrics
 
     @property
     def model_id(self) -> str:
@@ -57,47 +66,104 @@ class Service:
             raise ModelNotFoundError(
                 f"the model does not exist; this server has {self.model_id!r}", param="model"
             )
-        if body.n not in (None, 1):
-            raise RequestError(f"n must be 1, not {body.n}: one sequence at a time", param="n")
         if body.stream_options is not None and not body.stream:
             raise RequestError("stream_options needs stream: true", param="stream_options")
-        for string in body.stop_strings:
-            check_text(string, param="stop")
-        self._check_token_ids(body.stop_token_ids or (), param="stop_token_ids")
 
     def job(
         self,
         body: GenerationRequest,
         input_ids: Sequence[int],
         *,
+        index: int = 0,
         prompt_param: str,
-        max_tokens: int | None,
         default_max_tokens: int | None,
         n_top: int,
+        constraint: ConstraintSpec | None = None,
+        prediction: Sequence[int] = (),
+        prompt_top: int | None = None,
+        negative_ids: Sequence[int] | None = None,
+        trace: bool = False,
+        progress: bool = False,
     ) -> CompletionJob:
-        """The engine's view of the request.
+        """The engine's view of one choice of the request.
 
-        `max_tokens` is what the request asks for and must fit the context; the default may be cut
-        short by it (None: up to its end). Raises InvalidInputError and ContextLengthError.
+        What the request asks for must fit the context; the default may be cut short by it (None: up
+        to its end). Raises InvalidInputError and ContextLengthError.
         """
         if not input_ids:
             raise InvalidInputError("the prompt is empty: it needs a token", param=prompt_param)
-        self._check_token_ids(input_ids, param=prompt_param)
+        vocab_size = self.engine.config.vocab_size
+        check_token_ids(input_ids, vocab_size, param=prompt_param)
+        options = generation_options(body, vocab_size=vocab_size)
+        default = None if options.fills_context else default_max_tokens
         return CompletionJob(
+            index=index,
             input_ids=input_ids,
-            settings=self._sampling_settings(body),
-            max_new_tokens=self._budget(
-                len(input_ids), max_tokens, default_max_tokens, param=prompt_param
+            settings=sampling_settings(
+                body,
+                self.engine.default_settings,
+                vocab_size=vocab_size,
+                eos_token_ids=self.engine.eos_token_ids,
             ),
-            stop=body.stop_strings,
-            stop_token_ids=(*self.engine.eos_token_ids, *(body.stop_token_ids or ())),
-            ignore_eos=bool(body.ignore_eos),
+            max_new_tokens=self._budget(
+                len(input_ids), options.max_tokens, default, param=prompt_param
+            ),
+            min_new_tokens=options.min_tokens,
+            stop=options.stop,
+            stop_token_ids=(*self.engine.eos_token_ids, *options.stop_token_ids),
+            ignore_eos=options.ignore_eos,
+            banned_strings=options.banned_strings,
+            token_healing=options.token_healing,
+            constraint=constraint,
+            negative_ids=negative_ids,
+            cfg_scale=options.cfg_scale,
+            speculate=options.speculate,
+            prediction=prediction,
+            isolation_key=options.isolation_key,
             n_top=n_top,
+            prompt_top=prompt_top,
+            trace=trace,
+            progress=progress,
+            include_stop=options.include_stop,
+            decode_special_tokens=options.decode_special_tokens,
+            max_seconds=options.max_seconds,
         )
 
-    def start(self, job: CompletionJob) -> CompletionStream:
-        """Queue the job. Raises QueueFullError and UnavailableError."""
-        return CompletionStream(job, self.engine.generator, self.lease)
+    async def negative_ids(self, body: GenerationRequest) -> list[int] | None:
+        """The prompt to lead away from, if there is one."""
+        text = body.negative_prompt
+        if not text:
+            return None
+        return await encoded(lambda: self.engine.tokenizer.encode(text), len(text))
+
+    async def constraint(self, body: GenerationRequest) -> ConstraintSpec | None:
+        """What the text must be, compiled, so that a bad one is told before the queue."""
+        requested = requested_constraint(body)
+        if requested is None:
+            return None
+        await self.check_constraint(requested.spec, param=requested.param)
+        return requested.spec
+
+    async def check_constraint(self, spec: ConstraintSpec, *, param: str) -> None:
+        """Compile beside the event loop. Raises InvalidInputError for `param`."""
+        await run_in_threadpool(self.engine.check_constraint, spec, param=param)
+
+    def effect_warnings(self, body: GenerationRequest, job: CompletionJob) -> Warnings:
+        """For the fields that are known and still do nothing. With `strict` a RequestError."""
+        return no_effect_warnings(body, job.settings, strict=bool(body.strict))
+
+    def stop_reason(self, result: StreamResult) -> str | int | None:
+        """What the request asked to stop at, if that ended the choice; None for the model's own."""
+        if result.stop_string is not None:
+            return result.stop_string
+        own = result.stop_token_id in self.engine.eos_token_ids
+        return None if own else result.stop_token_id
+
+    def start(self, jobs: Sequence[CompletionJob]) -> CompletionStream:
+        """Queue the jobs, as one. Raises QueueFullError and UnavailableError."""
+        return CompletionStream(
+            jobs, self.engine.generator, self.lease, on_ended=self.metrics.ended
+        )
 
     def head(self, id_prefix: str, object_: str) -> dict[str, Any]:
         """The fields that begin every answer and every chunk of a stream."""
@@ -119,37 +185,14 @@ class Service:
             return room if default is None else min(default, room)
         if requested > room:
             raise RequestError(
-                f"this model's context holds {self.engine.max_seq_len} tokens; the request asks "
-                f"for {n_prompt + requested}: {n_prompt} in the prompt, {requested} to generate",
+                # The beginning is that of ContextLengthError, for the same clients.
+                f"this model's maximum context length is {self.engine.max_seq_len} tokens; the "
+                f"request asks for {n_prompt + requested}: {n_prompt} in the prompt, {requested} "
+                f"to generate",
                 param=param,
                 code="context_length_exceeded",
             )
         return requested
-
-    def _sampling_settings(self, body: GenerationRequest) -> SamplingSettings:
-        given: dict[str, Any] = {
-            name: value for name in _SAMPLING_FIELDS if (value := getattr(body, name)) is not None
-        }
-        if body.top_k is not None:
-            given["top_k"] = 0 if body.top_k == -1 else body.top_k
-        if body.logit_bias is not None:
-            given["logit_bias"] = self._logit_bias(body.logit_bias)
-        return dataclasses.replace(self.engine.default_settings, **given)
-
-    def _logit_bias(self, wire: dict[str, float]) -> dict[int, float]:
-        if not all(key.isascii() and key.isdecimal() and len(key) <= 10 for key in wire):
-            raise RequestError("logit_bias must have token ids as its keys", param="logit_bias")
-        logit_bias = {int(key): bias for key, bias in wire.items()}
-        self._check_token_ids(tuple(logit_bias), param="logit_bias")
-        return logit_bias
-
-    def _check_token_ids(self, token_ids: Sequence[int], *, param: str) -> None:
-        vocab_size = self.engine.config.vocab_size
-        if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
-            raise InvalidInputError(
-                f"{param} holds a token id outside the vocabulary, 0 to {vocab_size - 1}",
-                param=param,
-            )
 
 
 def check_text(text: str, *, param: str) -> None:
@@ -162,15 +205,4 @@ def check_text(text: str, *, param: str) -> None:
 
 async def encoded(encode: Callable[[], T], n_characters: int) -> T:
     """The result of `encode`, which must not hold up the event loop when the text is long."""
-    return await run_in_threadpool(encode) if n_characters >= _LONG_TEXT else encode()
-
-
-def usage(stream: CompletionStream) -> dict[str, Any]:
-    """The `usage` of a stream that has ended."""
-    counts = stream.counts
-    return {
-        "prompt_tokens": counts.n_prompt,
-        "completion_tokens": counts.n_completion,
-        "total_tokens": counts.n_prompt + counts.n_completion,
-        "prompt_tokens_details": {"cached_tokens": counts.n_cached},
-    }
+    return await run_in_threadpool(encode) if n_characters >= LONG_TEXT else encode()

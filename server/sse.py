@@ -9,16 +9,15 @@ import json
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from sse_starlette.sse import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from engine import StreamResult
-
 from .errors import error_body
-from .stream import CompletionStream, forever
+from .stream import CompletionStream, Event, forever
 from .watchdog import limited_waits
 
 _logger = logging.getLogger(__name__)
@@ -59,13 +58,13 @@ def text_encoder(
     """
     mark = uuid.uuid4().hex
     before, after = encode(choice_of(mark)).split(b'"%s"' % mark.encode())
-    return lambda text: before + _encode(text).encode("ascii") + after
+    return lambda text: before + encode_basestring_ascii(text).encode("ascii") + after
 
 
 class EventStream(EventSourceResponse):
     """Sends the events of a stream until it ends, the client hangs up, or it reads too slowly.
 
-    `encode` makes bytes of each batch of results, in order; none when there is nothing to say yet.
+    `encode` makes bytes of each batch of events, in order; none when there is nothing to say yet.
     `closing` makes those behind the last batch. After `ping_interval` seconds of silence a comment
     is sent; an error becomes an error event, and then the body ends without `closing`. The stream
     is cancelled, however the response ends.
@@ -74,7 +73,7 @@ class EventStream(EventSourceResponse):
     def __init__(
         self,
         stream: CompletionStream,
-        encode: Callable[[Sequence[StreamResult]], bytes],
+        encode: Callable[[Sequence[Event]], bytes],
         closing: Callable[[], bytes],
         *,
         ping_interval: float | None,
@@ -118,16 +117,17 @@ class EventStream(EventSourceResponse):
 
 async def _pieces(
     stream: CompletionStream,
-    encode: Callable[[Sequence[StreamResult]], bytes],
+    encode: Callable[[Sequence[Event]], bytes],
     closing: Callable[[], bytes],
     ping_interval: float | None,
 ) -> AsyncIterator[bytes]:
     try:
-        async for results in stream.results(idle=ping_interval):
-            piece = encode(results) if results else PING
+        async for events in stream.results(idle=ping_interval):
+            piece = encode(events) if events else PING
+            if events and stream.ends_with(events[-1]):
+                piece += closing()  # ready together, sent together
             if piece:
                 yield piece
-        yield closing()
     except Exception as error:
         _logger.warning("a stream ended early: %s", error, exc_info=True)
         yield encode_event(error_body(error))

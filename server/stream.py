@@ -1,132 +1,211 @@
-"""One running completion: results arrive from the engine thread, readers take them from any cursor.
+"""One request in the engine: its jobs one after another, and what is said about them, as events.
 
-The engine never waits for a reader. Every result is kept until the stream is dropped; that is at
-most one per token of the context, so a slow reader costs memory that is bounded, and never the
-engine. The event loop is woken only when a reader waits, once for all results that came since.
-Whoever reads them as they come rests for a millisecond after each batch: tokens that are faster
-come several at once. To wake the event loop for each of them would take the engine, which shares
-its cores, a third of the speed that such small models have.
+Owns the way of a request through the lease, and what it counts and times on the way. Knows the
+engine's words and no shape of an answer.
 """
 
 import asyncio
 import logging
-import threading
-from collections.abc import AsyncIterator, Coroutine, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from engine import AbortFlag, EngineError, SamplingSettings, StreamingGenerator, StreamResult
+from engine import (
+    AbortFlag,
+    ConstraintSpec,
+    DraftCount,
+    EngineError,
+    Prefill,
+    Reuse,
+    SamplingSettings,
+    StreamingGenerator,
+    StreamResult,
+)
 
 from .errors import EngineFailedError, UnavailableError
+from .feed import Feed
 from .lease import EngineLease
-from .watchdog import Watchdog
+from .time_limit import TimeLimit
 
 _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# True: results have come, or the end. False: the time is over.
-_Waiter = asyncio.Future[bool]
 
-_REST_S = 0.001
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionJob:
-    """What to generate, in the engine's words."""
+    """What to generate for one choice of the answer, in the engine's words."""
 
+    index: int
+    """Of the choice. Jobs that share their `input_ids` object continue one prompt."""
     input_ids: Sequence[int]
     settings: SamplingSettings
     max_new_tokens: int
-    stop: tuple[str, ...]
-    stop_token_ids: tuple[int, ...]
-    ignore_eos: bool
-    n_top: int
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    """Whether the text ends with the stop string that ended it, instead of before it."""
+    ignore_eos: bool = False
+    banned_strings: tuple[str, ...] = ()
+    token_healing: bool = False
+    constraint: ConstraintSpec | None = None
+    negative_ids: Sequence[int] | None = None
+    cfg_scale: float = 1.0
+    speculate: bool = True
+    prediction: Sequence[int] = ()
+    isolation_key: str = ""
+    n_top: int = 0
+    prompt_top: int | None = None
+    """Alternatives to each token of the prompt; None: its tokens are not reported."""
+    trace: bool = False
+    decode_special_tokens: bool = False
+    progress: bool = False
+    """Whether the prefill is reported as it goes on."""
+    max_seconds: float | None = None
+    """How long it may decode."""
+
+
+class Begun(NamedTuple):
+    """A job's prompt is in the engine."""
+
+    choice: int
+    prefill: Prefill
+    clock: float
+    """Seconds since the request was queued, here and below."""
+
+
+class Progress(NamedTuple):
+    """So much of the prompt has been computed; `total` leaves out what was cached."""
+
+    choice: int
+    done: int
+    total: int
+    began: float
+    """When the job came into the engine."""
+    clock: float
+
+
+class Piece(NamedTuple):
+    """What one pass of the model adds to a choice."""
+
+    choice: int
+    result: StreamResult
+    clock: float
+    stop_detail: str | None = None
+    """"time": the job ended because its `max_seconds` were over."""
+
+
+Event = Begun | Progress | Piece
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """What `usage` reports."""
+    """Summed over the jobs; a prompt that several of them continue counts once."""
 
-    n_prompt: int
-    n_cached: int
-    n_completion: int
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_completion: int = 0
+    """A sampled stop token included."""
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_predicted_accepted: int = 0
+    n_predicted_rejected: int = 0
+    """Tokens of the prediction that were tried and did not come."""
+    n_reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Where the time went, in seconds, summed over the jobs."""
+
+    queued_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    first_token_s: float | None = None
+    """From the queue to the first result; None: there was none."""
+
+
+class JobEnd(NamedTuple):
+    """What became of a job that was not cut off by an error."""
+
+    eos_reason: str
+    """The engine's, or "time" when its `max_seconds` were over."""
+    reuse: Reuse
+    drafts: Mapping[str, DraftCount]
+    """By who made them."""
 
 
 class CompletionStream:
-    """A job in the queue, then in the engine, then done; its results, at any time, for any reader.
+    """A request in the queue, in the engine, then done; its events at any time, for any reader.
 
     Made on the event loop. Raises what EngineLease.submit raises.
     """
 
-    def __init__(self, job: CompletionJob, generator: StreamingGenerator, lease: EngineLease):
-        self._job = job
+    def __init__(
+        self,
+        jobs: Sequence[CompletionJob],
+        generator: StreamingGenerator,
+        lease: EngineLease,
+        *,
+        on_ended: Callable[["CompletionStream"], None] = lambda _: None,
+    ) -> None:
+        """`on_ended` is called on the engine thread, with the counts final, before the end is told;
+        not for a request that never had the engine.
+        """
+        self.jobs = tuple(jobs)
+        self.counts = TokenCounts()
+        """Final once the stream has ended, as are the clocks."""
+        self.clocks = Clocks()
+        self.ends: tuple[JobEnd, ...] = ()
+        self.error: Exception | None = None
+        """What ended the stream, if that was an error."""
+        self._on_ended = on_ended
         self._generator = generator
-        self._loop = asyncio.get_running_loop()
-        self._lock = threading.Lock()  # guards the four fields below
-        self._results: list[StreamResult] = []
-        self._waiters: list[_Waiter] = []
-        self._ended = False
-        self._error: Exception | None = None
-        self.counts = TokenCounts(len(job.input_ids), 0, 0)
-        """Final once the stream has ended."""
-        self._ticket = lease.submit(self._run, refuse=self._end)
+        self._feed: Feed[Event] = Feed()
+        self._ending: Sequence[Event] = ()  # of the job that ran last, not told yet
+        self._queued_at = time.perf_counter()
+        self._ticket = lease.submit(self._run, refuse=self._refuse, released=self._tell_end)
 
     def cancel(self) -> None:
         """Stop: leave the queue, or have the engine leave at its next step. Harmless when done."""
         if self._ticket.cancel():
-            self._end(ClientDisconnect())
+            self._refuse(ClientDisconnect())
 
-    async def results(self, *, idle: float | None = None) -> AsyncIterator[Sequence[StreamResult]]:
-        """All results from the first one on, as many at once as have come since the last time.
+    def results(self, *, idle: float | None = None) -> AsyncIterator[Sequence[Event]]:
+        """All events from the first one on, as many at once as have come since the last time.
 
-        After `idle` seconds without any, an empty sequence. Raises, after the last result, what
+        After `idle` seconds without any, an empty sequence. Raises, after the last event, what
         ended the stream, if that was an error.
         """
-        cursor = 0
-        waiter: _Waiter | None = None
-        with Watchdog(idle, lambda: _settle([waiter] if waiter else [], False)) as watchdog:
-            while True:
-                with self._lock:
-                    fresh = self._results[cursor:]
-                    ended = self._ended
-                    waiter = None if fresh or ended else self._new_waiter()
-                if waiter is not None:
-                    watchdog.start()
-                    woken = await waiter
-                    watchdog.stop()
-                    if not woken:
-                        yield ()
-                    continue
-                cursor += len(fresh)
-                if fresh:
-                    yield fresh
-                if ended:
-                    break
-                await asyncio.sleep(_REST_S)
-        if self._error is not None:
-            raise self._error
+        return self._feed.batches(idle=idle)
+
+    def ends_with(self, event: Event) -> bool:
+        """Whether the event is the last one, if no error has ended the stream before."""
+        is_end = isinstance(event, Piece) and event.result.eos
+        return is_end and event.choice == self.jobs[-1].index
 
     async def started(self, receive: Receive) -> None:
-        """Wait for the first result, so that an error until then is still an HTTP status.
+        """Wait for the first event, so that an error until then is still an HTTP status.
 
         Cancels the stream and raises ClientDisconnect when the client hangs up first.
         """
         await self._attended(self._first(), receive)
 
-    async def collected(self, receive: Receive) -> list[StreamResult]:
-        """All results of the whole stream. Cancels like `started`."""
+    async def collected(self, receive: Receive) -> list[Event]:
+        """All events of the whole stream. Cancels like `started`."""
         return await self._attended(self._all(), receive)
 
     async def _first(self) -> None:
         async for _ in self.results():
             return
 
-    async def _all(self) -> list[StreamResult]:
-        return [result async for batch in self.results() for result in batch]
+    async def _all(self) -> list[Event]:
+        return [event async for batch in self.results() for event in batch]
 
     async def _attended(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
         """Await `work` for as long as the client is there."""
@@ -145,69 +224,155 @@ class CompletionStream:
             hang_up.cancel()
             await asyncio.gather(task, hang_up, return_exceptions=True)
 
-    def _new_waiter(self) -> _Waiter:
-        waiter: _Waiter = self._loop.create_future()
-        self._waiters.append(waiter)
-        return waiter
+    def _refuse(self, error: Exception) -> None:
+        self._feed.end(error=error)
 
-    # What follows runs on the engine thread, but for _end, which either side may call.
+    # What follows runs on the engine thread.
 
     def _run(self, abort: AbortFlag) -> None:
+        self.clocks = Clocks(queued_s=self._clock())
         try:
-            self._generate(abort)
-        except EngineError as error:
-            self._end(error)
+            for position in range(len(self.jobs)):
+                self._feed.extend(self._ending)
+                self._ending = ()
+                self._ending = self._generate(position, abort)
+        except (EngineError, UnavailableError) as error:
+            self.error = error
         except Exception:
             _logger.exception("the engine failed in a completion")
-            self._end(EngineFailedError("the engine failed in this request"))
+            self.error = EngineFailedError("the engine failed in this request")
+        finally:
+            self._on_ended(self)
 
-    def _generate(self, abort: AbortFlag) -> None:
-        job, generator = self._job, self._generator
-        prefill = generator.begin_stream_ex(
+    def _tell_end(self) -> None:
+        """The engine is free for the next request: whoever reads the end may send one."""
+        self._feed.end(self._ending, error=self.error)
+
+    def _clock(self) -> float:
+        return time.perf_counter() - self._queued_at
+
+    def _generate(self, position: int, abort: AbortFlag) -> Sequence[Event]:
+        """Say all of a job but its last events, which are returned."""
+        job = self.jobs[position]
+        limit = TimeLimit(abort, job.max_seconds) if job.max_seconds is not None else None
+        start = self._clock()
+        prefill = self._begin(job, limit or abort, start)
+        prefilled = self._clock()
+        if limit is not None:
+            limit.start()
+        # Told with the first piece: alone it would only put the reader to rest.
+        begun = Begun(job.index, prefill, prefilled)
+        untold: list[Event] = [begun]
+        pieces = []
+        stream_ex, append = self._generator.stream_ex, self._feed.append
+        clock, queued_at, choice = time.perf_counter, self._queued_at, job.index
+        while True:
+            result = stream_ex()
+            piece = Piece(choice, result, clock() - queued_at)
+            pieces.append(piece)
+            if result.eos:
+                break
+            if untold:
+                self._feed.extend([*untold, piece])
+                untold.clear()
+            else:
+                append(piece)
+        drafts = self._generator.draft_counts
+        self._count(position, begun, pieces, drafts)
+        self._time(start, begun, pieces)
+        is_aborted = result.eos_reason == "aborted"
+        is_over = is_aborted and limit is not None and limit.is_over
+        reason = "time" if is_over else str(result.eos_reason)
+        self.ends = (*self.ends, JobEnd(reason, prefill.reuse, drafts))
+        if is_over:
+            piece = _ended_by_time(piece)
+        elif job.include_stop and result.stop_string is not None:
+            shown = sum(len(piece.result.chunk) for piece in pieces)
+            piece = piece._replace(result=_with_stop_string(result, shown))
+        elif is_aborted:
+            # Whoever hung up reads no more; all others were cut off by the server.
+            raise UnavailableError("the server is shutting down")
+        return [*untold, piece]
+
+    def _begin(self, job: CompletionJob, abort: AbortFlag, start: float) -> Prefill:
+        def report(done: int, total: int) -> None:
+            self._feed.extend((Progress(job.index, done, total, start, self._clock()),))
+
+        return self._generator.begin_stream_ex(
             job.input_ids,
             job.settings,
             max_new_tokens=job.max_new_tokens,
+            min_new_tokens=job.min_new_tokens,
             stop=job.stop,
             stop_token_ids=job.stop_token_ids,
             ignore_eos=job.ignore_eos,
+            banned_strings=job.banned_strings,
+            token_healing=job.token_healing,
+            constraint=job.constraint,
+            negative_ids=job.negative_ids,
+            cfg_scale=job.cfg_scale,
+            speculate=job.speculate,
+            prediction=job.prediction,
+            isolation_key=job.isolation_key,
             return_top_tokens=job.n_top,
+            return_prompt_tokens=job.prompt_top,
+            return_trace=job.trace,
+            decode_special_tokens=job.decode_special_tokens,
             abort=abort,
+            on_progress=report if job.progress else None,
         )
-        while True:
-            result = generator.stream_ex()
-            if result.eos:
-                break
-            self._append(result)
-        self.counts = TokenCounts(prefill.n_prompt, prefill.n_cached, generator.n_completion_tokens)
-        if result.eos_reason == "aborted":
-            # Whoever hung up reads no more; all others were cut off by the server.
-            self._end(UnavailableError("the server is shutting down"))
-        else:
-            self._append(result, last=True)
 
-    def _append(self, result: StreamResult, *, last: bool = False) -> None:
-        with self._lock:
-            self._results.append(result)
-            self._ended = last
-            waiters, self._waiters = self._waiters, []
-        self._wake(waiters)
+    def _count(
+        self,
+        position: int,
+        begun: Begun,
+        pieces: Sequence[Piece],
+        drafts: Mapping[str, DraftCount],
+    ) -> None:
+        counts, jobs, prefill = self.counts, self.jobs, begun.prefill
+        is_new = not position or jobs[position - 1].input_ids is not jobs[position].input_ids
+        results = [piece.result for piece in pieces] if drafts else []
+        predicted = drafts.get("prediction")
+        self.counts = TokenCounts(
+            n_prompt=counts.n_prompt + (prefill.n_prompt if is_new else 0),
+            n_cached=counts.n_cached + (prefill.n_cached if is_new else 0),
+            n_completion=counts.n_completion + self._generator.n_completion_tokens,
+            n_drafted=counts.n_drafted + sum(result.n_drafted for result in results),
+            n_accepted=counts.n_accepted + sum(result.n_accepted for result in results),
+            n_predicted_accepted=counts.n_predicted_accepted
+            + (predicted.accepted if predicted else 0),
+            n_predicted_rejected=counts.n_predicted_rejected
+            + (predicted.drafted - predicted.accepted if predicted else 0),
+        )
 
-    def _end(self, error: Exception) -> None:
-        with self._lock:
-            self._error = error
-            self._ended = True
-            waiters, self._waiters = self._waiters, []
-        self._wake(waiters)
-
-    def _wake(self, waiters: Sequence[_Waiter]) -> None:
-        if waiters:
-            self._loop.call_soon_threadsafe(_settle, waiters, True)
+    def _time(self, start: float, begun: Begun, pieces: Sequence[Piece]) -> None:
+        clocks, first, last = self.clocks, pieces[0].clock, pieces[-1].clock
+        self.clocks = Clocks(
+            queued_s=clocks.queued_s,
+            prefill_s=clocks.prefill_s + begun.clock - start,
+            decode_s=clocks.decode_s + last - begun.clock,
+            first_token_s=first if clocks.first_token_s is None else clocks.first_token_s,
+        )
 
 
-def _settle(waiters: Sequence[_Waiter], woken: bool) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(woken)
+def _ended_by_time(piece: Piece) -> Piece:
+    result = StreamResult({**vars(piece.result), "eos_reason": "length"})
+    return piece._replace(result=result, stop_detail="time")
+
+
+def _with_stop_string(result: StreamResult, start: int) -> StreamResult:
+    """The last result of a text that has `start` characters before its stop string, with it."""
+    string = str(result.stop_string)
+    shown = [token for token in result.dropped if token.text_start < start + len(string)]
+    return StreamResult(
+        {
+            **vars(result),
+            "chunk": result.chunk + string,
+            "tokens": (*result.tokens, *shown),
+            "dropped": result.dropped[len(shown) :],
+            "dropped_text": result.dropped_text[len(string) :],
+        }
+    )
 
 
 async def forever() -> None:

@@ -1,4 +1,4 @@
-"""GET /health/live and /health/ready: for whoever starts, restarts and balances servers."""
+"""GET /health, /health/live and /health/ready: for whoever starts and balances servers."""
 
 from fastapi import APIRouter
 
@@ -17,6 +17,7 @@ def system_routes(service: Service) -> APIRouter:
         """The process answers."""
         return Health(status="ok")
 
+    @router.get("/health", responses=error_responses(503))
     @router.get("/health/ready", responses=error_responses(503))
     async def ready() -> Health:
         """The engine takes work."""

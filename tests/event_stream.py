@@ -1,5 +1,6 @@
-"""A parser of text/event-stream after the WHATWG standard, in full and in twenty lines."""
+"""A parser of text/event-stream after the WHATWG standard, and what tests ask of a whole body."""
 
+import codecs
 import json
 import re
 from dataclasses import dataclass, field
@@ -20,23 +21,57 @@ class ParsedStream:
         return [json.loads(data) for data in self.data if data != "[DONE]"]
 
 
-def parse_event_stream(body: bytes) -> ParsedStream:
-    parsed = ParsedStream()
-    lines: list[str] = []
-    *complete, rest = re.split(r"\r\n|\r|\n", body.decode("utf-8"))
-    assert rest == "", "the stream ends in the middle of a line"
-    for line in complete:
+class EventStreamParser:
+    """Reads a stream in pieces, cut anywhere. A piece may end in the middle of a character or of
+    CR LF; what no blank line follows is no event.
+    """
+
+    def __init__(self) -> None:
+        self.parsed = ParsedStream()
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        self._line = ""
+        self._data: list[str] = []
+        self._is_start = True
+        self._after_return = False
+
+    @property
+    def is_between_events(self) -> bool:
+        return not self._line and not self._data
+
+    def feed(self, piece: bytes) -> None:
+        for line in self._lines(self._decode(piece)):
+            self._read(line)
+
+    def _lines(self, text: str) -> list[str]:
+        if not text:
+            return []
+        if self._is_start:
+            text = text.removeprefix("\ufeff")
+            self._is_start = False
+        if self._after_return:
+            text = text.removeprefix("\n")  # of CR LF, and ends no line of its own
+        self._after_return = text.endswith("\r")
+        *complete, self._line = re.split(r"\r\n|\r|\n", self._line + text)
+        return complete
+
+    def _read(self, line: str) -> None:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if not line:
-            if lines:
-                parsed.data.append("\n".join(lines))
-            lines = []
+            if self._data:
+                self.parsed.data.append("\n".join(self._data))
+            self._data = []
         elif not name:
-            parsed.comments.append(value)
+            self.parsed.comments.append(value)
         elif name == "data":
-            lines.append(value)
+            self._data.append(value)
         else:
-            parsed.other_fields.append(line)
-    assert not lines, "the stream ends in the middle of an event"
-    return parsed
+            self.parsed.other_fields.append(line)
+
+
+def parse_event_stream(body: bytes) -> ParsedStream:
+    body.decode()  # raises where a browser would put replacement characters
+    parser = EventStreamParser()
+    parser.feed(body)
+    assert parser.is_between_events, "the stream ends in the middle of an event"
+    return parser.parsed

@@ -8,15 +8,25 @@ make the moments that a test wants to hold; `n_inside_max` counts callers inside
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from engine import AbortFlag, Engine, SamplingSettings, StreamingGenerator, TemplateError
+from engine import (
+    AbortFlag,
+    ConstraintSpec,
+    Engine,
+    ReplyFormat,
+    SamplingSettings,
+    StreamingGenerator,
+    TemplateError,
+)
 from engine.cache import KVCache
 from engine.config import LayerConfig, ModelConfig, RopeConfig
+from engine.constrain import ConstraintCompiler
 from engine.model import Model
 from engine.ops import open_ops
 from engine.prefix import PrefixCache
@@ -30,10 +40,21 @@ CHUNK = 16
 class ByteTokenizer:
     """Text is its UTF-8 bytes."""
 
+    special_tokens: ClassVar = {"eos_token": "<|end|>"}
+    vocab_size = VOCAB_SIZE
+    bos_token_id = None
+    adds_bos = False
+
     def encode(
         self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True
     ) -> list[int]:
         return list(text.encode())
+
+    def encode_continuation(self, text: str) -> list[int]:
+        return self.encode(text)
+
+    def text_start(self, token_ids: Sequence[int], text: str) -> int | None:
+        return 0
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         return b"".join(map(self.token_bytes, token_ids)).decode(errors="replace")
@@ -41,11 +62,17 @@ class ByteTokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id]) if token_id < END else b"<|end|>"
 
+    def spelled(self, token_id: int) -> str:
+        return self.token_bytes(token_id).decode("latin-1")
+
     def is_special(self, token_id: int) -> bool:
         return token_id == END
 
     def is_control(self, token_id: int) -> bool:
         return self.is_special(token_id)
+
+    def added_token_id(self, text: str) -> int | None:
+        return END if text == "<|end|>" else None
 
 
 class FakeModel:
@@ -59,6 +86,7 @@ class FakeModel:
             eos_token_ids=(END,), bos_token_id=None,
         )  # fmt: skip
         self.max_seq_len = max_seq_len
+        self.ops = open_ops(device="cpu")
         self.script: bytes | None = None
         self.token_time = 0.0
         self.prefill_gate = _open_gate()
@@ -80,6 +108,7 @@ class FakeModel:
         *,
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        on_logits: Callable[[Logits], None] | None = None,
     ) -> bool:
         with self._inside():
             self.n_prompts += 1
@@ -88,7 +117,12 @@ class FakeModel:
                 self.prefill_gate.wait()
                 if abort is not None and abort.is_set():
                     return False
-                cache.append(token_ids[start : start + CHUNK])
+                chunk = token_ids[start : start + CHUNK]
+                cache.append(chunk)
+                if on_logits is not None:
+                    on_logits(np.stack([_peaked(token_id % 26 + ord("a")) for token_id in chunk]))
+                if on_progress is not None:
+                    on_progress(start + len(chunk), len(token_ids))
             self._n_prompt = cache.length + 1
             return True
 
@@ -104,9 +138,7 @@ class FakeModel:
             if index in self.faults:
                 raise self.faults.pop(index)
             self.n_decoded += 1
-            logits = np.linspace(-1.0, 0.0, VOCAB_SIZE, dtype=np.float32)[None]
-            logits[0, self._next(cache.token_ids, index)] = 20.0
-            return logits
+            return _peaked(self._next(cache.token_ids, index))[None]
 
     def _next(self, token_ids: Sequence[int], index: int) -> int:
         if self.script is not None:
@@ -136,25 +168,65 @@ class FakeEngine:
         self.eos_token_ids = (END,)
         self.created = 1_700_000_000
         self.fingerprint = "fp_fake"
-        cache = KVCache(self.config, open_ops(device="cpu"), max_seq_len=max_seq_len)
+        self.constraints = ConstraintCompiler(self.tokenizer, VOCAB_SIZE, self.eos_token_ids)
+        self.template: Any = SimpleNamespace(source="{{ messages }} <tool_call>")
+        self.reply_format = ReplyFormat.of("{{ messages }} <tool_call>", self.tokenizer)
+        self.opening = ""  # what the template puts behind the beginning of the assistant's turn
+        self.rendered: dict[str, Any] = {}
+        cache = KVCache(self.config, self.model.ops, max_seq_len=max_seq_len)
         self.generator = StreamingGenerator(
             cast(Model, self.model),
             PrefixCache(cache),
             self.tokenizer,
             eos_token_ids=self.eos_token_ids,
+            constraints=self.constraints,
         )
 
+    def fill_in_ids(self, prefix: str, suffix: str) -> list[int]:
+        return self.tokenizer.encode(f"<{prefix}|{suffix}>")
+
+    def check_constraint(self, spec: ConstraintSpec, *, param: str | None) -> None:
+        self.constraints.compile(spec, param=param)
+
     def encode_chat(
-        self, messages: list[dict[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] = {},
     ) -> list[int]:
-        if messages[-1]["role"] != "user":
+        """Notes what it was asked in `rendered`; the prompt shows of it what a test may look at."""
+        self.rendered = {
+            "messages": messages, "tools": tools, "documents": documents,
+            "add_generation_prompt": add_generation_prompt,
+            "continue_final_message": continue_final_message, "template_kwargs": template_kwargs,
+        }  # fmt: skip
+        if messages[-1]["role"] == "assistant" and add_generation_prompt:
             raise TemplateError("the last message must be the user's")
         text = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
-        return self.tokenizer.encode(text + "assistant: ")
+        if add_generation_prompt:
+            text += f"assistant: {self.opening}"
+        elif continue_final_message:
+            text = text[:-1]
+        return self.tokenizer.encode(text)
+
+    def writes(self, *, tools: bool = True, reasoning: bool = False) -> None:
+        """Whether the template knows tools, and of reasoning."""
+        known = " <tool_call>" * tools + " </think>" * reasoning
+        self.reply_format = ReplyFormat.of("{{ messages }}" + known, self.tokenizer)
 
     @property
     def as_engine(self) -> Engine:
         return cast(Engine, self)
+
+
+def _peaked(token_id: int) -> Logits:
+    logits = np.linspace(-1.0, 0.0, VOCAB_SIZE, dtype=np.float32)
+    logits[token_id] = 20.0
+    return logits
 
 
 def next_letter(token_ids: Sequence[int]) -> int:

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from engine import Engine
 from server.app import create_app
 from server.lease import EngineLease, Ticket
+from server.protocol import HttpProtocol
 from server.settings import Settings
 
 
@@ -116,10 +117,10 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
 def live_server(engine: Engine, **options: Any) -> Iterator[LiveServer]:
     """Serve `engine` with these settings for as long as the block runs."""
     app = create_app(Settings(**options), engine)
-    with socket.socket() as sock:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as sock:
         sock.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            app, http="h11", ws="none", lifespan="on", log_config=None, access_log=False
+            app, http=HttpProtocol, ws="none", lifespan="on", log_config=None, access_log=False
         )
         server = uvicorn.Server(config)
 

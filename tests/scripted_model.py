@@ -76,8 +76,11 @@ class ScriptedModel:
         *,
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        on_logits: Callable[[Logits], None] | None = None,
     ) -> bool:
         self.n_prefilled = len(token_ids)
+        if on_logits is not None and token_ids:
+            on_logits(np.stack([self._row(-1) for _ in token_ids]))
         cache.append(token_ids)
         return True
 
@@ -89,7 +92,7 @@ class ScriptedModel:
 
     def _row(self, position: int) -> Logits:
         logits = np.linspace(0.0, 1.0, 258, dtype=np.float32)
-        wanted = self.script[position] if position < len(self.script) else END
+        wanted = self.script[position] if 0 <= position < len(self.script) else END
         for rank, token_id in enumerate([wanted] if isinstance(wanted, int) else wanted):
             logits[token_id] = 20.0 - rank
         logits[0] += self.fault(position)

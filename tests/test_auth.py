@@ -7,7 +7,7 @@ import pytest
 from tests.fake_engine import FakeEngine
 from tests.live_server import LiveServer, live_server
 
-OPEN = {"/health/live", "/health/ready"}
+OPEN = {"/health", "/health/live", "/health/ready"}
 COMPLETION = {"model": "fake", "prompt": "x", "max_tokens": 1}
 
 

@@ -36,9 +36,9 @@ def one_error_line(text: str) -> bool:
 
 
 @contextmanager
-def serving() -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(*program: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`soliton serve` on a free port, and its URL, once the ready line is there."""
-    command = [*SOLITON, "serve", "--port", "0"]
+    command = [*(program or (*SOLITON, "serve")), "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -193,6 +193,29 @@ def test_serve_answers_a_chat_and_a_signal_ends_it_with_0() -> None:
         assert (chat.returncode, chat.stderr) == (0, "")
         assert chat.stdout.strip()
         process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_a_stream_that_outlasts_the_shutdown_ends_with_an_error() -> None:
+    impatient = """
+import sys
+from server.commands import serve
+serve._DRAIN_S = 0
+sys.exit(serve.main(sys.argv[1:]))
+"""
+    body = {
+        "model": "soliton-default", "prompt": "Once", "n": 128, "max_tokens": 1000,
+        "ignore_eos": True, "stream": True,
+    }  # fmt: skip
+    with (
+        serving(sys.executable, "-c", impatient) as (process, url),
+        httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=DEADLINE_S) as answer,
+    ):
+        lines = answer.iter_lines()
+        assert next(lines).startswith("data: ")
+        process.send_signal(signal.SIGTERM)
+        *_, last = [line for line in lines if line]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "unavailable"
         assert process.wait(DEADLINE_S) == 0
 
 

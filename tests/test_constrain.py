@@ -6,15 +6,18 @@ import re
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine import InvalidInputError
+from engine import Engine, InvalidInputError
 from engine.constrain import Constraint, ConstraintCompiler
 from engine.grammar import ConstraintSpec
+from tests.scripted_model import run, text_of
 from tests.vocabularies import NAMES, Vocabulary, ids_in, joined, vocabulary
 
 PERSON: dict[str, Any] = {
@@ -557,3 +560,62 @@ print(before, "llguidance" in sys.modules, "torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.split() == ["False", "True", "False"]
+
+
+def test_what_was_compiled_once_needs_no_trial_and_is_as_good_as_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocab = vocabulary("byte-level", tmp_path)
+    compiler = ConstraintCompiler(vocab.tokenizer, vocab.size, vocab.eos)
+    fresh = {kind: compiler.compile(spec) for kind, spec in SPECS.items()}
+    first_masks = {kind: ids_in(constraint.mask()) for kind, constraint in fresh.items()}
+    # Whatever happens to one text is nothing to the next one.
+    for kind, constraint in fresh.items():
+        constraint.accept(first_masks[kind][0])
+
+    def no_trial(*args: object, **options: object) -> None:
+        raise AssertionError("a trial was started")
+
+    monkeypatch.setattr("engine.constrain.failure_of", no_trial)
+    for kind, spec in SPECS.items():
+        again = compiler.compile(spec)
+        assert ids_in(again.mask()) == first_masks[kind]
+        assert again.mark() == 0
+        text = drawn_text(again, vocab, random.Random(3))
+        CHECKS[kind](text)
+        assert drawn_text(compiler.compile(spec), vocab, random.Random(3)) == text
+
+
+def test_many_threads_compile_at_once(tmp_path: Path) -> None:
+    vocab = vocabulary("byte-level", tmp_path)
+    compiler = ConstraintCompiler(vocab.tokenizer, vocab.size, vocab.eos)
+    specs = [ConstraintSpec("regex", f"a{{{n}}}b") for n in (1, 2, 3)] * 4
+    texts = [b"a" * n + b"b" for n in (1, 2, 3)] * 4
+    start = threading.Barrier(len(specs))
+    taken: dict[int, bool] = {}
+
+    def compile_one(i: int) -> None:
+        start.wait()
+        constraint = compiler.compile(specs[i])
+        constraint.accept_bytes(texts[i])
+        taken[i] = constraint.is_over
+
+    threads = [threading.Thread(target=compile_one, args=(i,)) for i in range(len(specs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert taken == dict.fromkeys(range(len(specs)), True)
+
+
+def test_the_engine_checks_a_constraint_before_a_stream_begins(
+    tiny_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInputError, match="unclosed group") as error:
+        tiny_engine.check_constraint(ConstraintSpec("regex", "(a"), param="guided_regex")
+    assert error.value.param == "guided_regex"
+    spec = ConstraintSpec("regex", "[ab]{3}")
+    tiny_engine.check_constraint(spec, param="guided_regex")
+    monkeypatch.setattr("engine.constrain.failure_of", None)
+    tiny_engine.generator.begin_stream_ex([5, 6], constraint=spec, max_new_tokens=20)
+    assert re.fullmatch("[ab]{3}", text_of(run(tiny_engine.generator)))

@@ -14,6 +14,7 @@ import yaml
 from engine import (
     InvalidInputError,
     Prefill,
+    PromptToken,
     Reuse,
     SamplingSettings,
     StreamingGenerator,
@@ -132,6 +133,7 @@ def test_the_generators_page_lists_every_option() -> None:
     ("header", "names"),
     [
         ("field of `Prefill`", [field.name for field in dataclasses.fields(Prefill)]),
+        ("field of `PromptToken`", PromptToken._fields),
         ("field of `TokenRecord`", TokenRecord._fields),
         ("field of `TopToken`", TopToken._fields),
         ("field of `Reuse`", Reuse._fields),

@@ -5,6 +5,7 @@ a tiny random model of the real kind makes the equivalences.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from engine import (
     AbortFlag,
+    ConstraintSpec,
     ContextLengthError,
     Engine,
     InvalidInputError,
@@ -287,3 +289,33 @@ def test_abort_in_prefill_leaves_a_usable_cache(tiny_engine: Engine) -> None:
     assert prefill.aborted
     assert [r.eos_reason for r in run(tiny_engine.generator)] == ["aborted"]
     assert completion(tiny_engine.generator, prompt, SAMPLED) == fresh
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"token_healing": True},
+        {"stop": ["a"], "banned_strings": ["b"]},
+        {"negative_ids": [3, 4], "cfg_scale": 1.5},
+        {"return_top_tokens": 3, "return_logits": True, "return_trace": True},
+        {"prediction": [1, 2], "stop_token_ids": [5]},
+        {"constraint": ConstraintSpec("regex", "a+")},
+    ],
+    ids=lambda options: " ".join(options) or "plain",
+)
+@pytest.mark.parametrize("n_prompt", [1, 2, 40])
+def test_nothing_is_sampled_when_no_token_may_come(
+    tiny_engine: Engine, n_prompt: int, options: dict[str, Any]
+) -> None:
+    drawn: list[object] = []
+    prefill = tiny_engine.generator.begin_stream_ex(
+        list(range(10, 10 + n_prompt)), max_new_tokens=0, on_token=drawn.append, **options
+    )
+    assert (prefill.n_prompt, prefill.aborted) == (n_prompt, False)
+    (result,) = run(tiny_engine.generator)
+    assert (result.chunk, result.tokens, result.dropped) == ("", (), ())
+    assert (result.eos, result.eos_reason, result.healed) == (True, "length", None)
+    assert (drawn, tiny_engine.generator.n_completion_tokens) == ([], 0)
+    with pytest.raises(InvalidInputError, match="no stream is running"):
+        tiny_engine.generator.stream_ex()

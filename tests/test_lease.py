@@ -120,6 +120,19 @@ async def test_without_a_queue_one_may_run_and_none_wait(diary: Diary) -> None:
     await lease.close()
 
 
+async def test_whoever_is_told_the_end_finds_the_engine_free(diary: Diary) -> None:
+    lease = EngineLease(max_queue=0)
+    lease.start()
+    told: list[bool] = []
+    lease.submit(
+        diary.work("a"), refuse=diary.refuse("a"), released=lambda: told.append(lease.busy)
+    )
+    wait_until(lambda: told)
+    assert told == [False]
+    assert diary.lines == ["a in", "a out"]
+    await lease.close()
+
+
 async def test_closing_refuses_who_waits_and_aborts_who_runs(diary: Diary) -> None:
     lease = EngineLease(max_queue=3)
     lease.start()

@@ -1,29 +1,20 @@
 """The official npm client against a live server."""
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine import Engine
+from tests.client_process import run_node
 from tests.live_server import live_server
 
-NODE = Path(__file__).parent / "node"
+pytestmark = pytest.mark.clients
 
 
 @pytest.fixture(scope="module")
 def seen(bundled_engine: Engine) -> Any:
-    """What tests/node/client.mjs saw."""
-    assert (NODE / "node_modules" / "openai").exists(), (
-        "the npm client is not installed: `make test` does it, or npm install --prefix tests/node"
-    )
     with live_server(bundled_engine) as server:
-        command = ["node", "client.mjs", f"{server.url}/v1", bundled_engine.model_id]
-        result = subprocess.run(command, cwd=NODE, capture_output=True, text=True, timeout=100)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+        return run_node("client", server)
 
 
 def test_it_lists_the_model(seen: Any) -> None:

@@ -46,7 +46,7 @@ def test_a_prompt_that_goes_on_reuses_the_active_sequence() -> None:
     assert server.request(conversation(0, 45)) == longer
     shorter = Reuse(30, 30, "active", None, "all of the prompt is known")
     assert server.request(conversation(0, 30)) == shorter
-    other = Reuse(7, 9, "active", 7, "differs at token 7")
+    other = Reuse(7, 9, "active", 7, "differs at token 7", (*range(7, 15),))
     assert server.request([*conversation(0, 7), 99, 98]) == other
     assert server.request([]) == Reuse(0, 0, "none", None, "nothing wanted")
 
@@ -56,7 +56,7 @@ def test_without_a_budget_only_the_active_sequence_is_known() -> None:
     for first in (0, 100, 0, 100):
         reuse = server.request(conversation(first))
         assert reuse.n_reused == 0
-    assert reuse == Reuse(0, 40, "none", 0, "differs at token 0")
+    assert reuse == Reuse(0, 40, "none", 0, "differs at token 0", (*range(8),))
     assert server.prefix.n_bytes == 0
 
 
@@ -77,7 +77,11 @@ def test_what_is_reused_ends_where_the_tokens_differ() -> None:
     server.request(conversation(100))
     for n in (0, 1, 7, 8, 9, 20, 32, 39):
         reuse = server.request([*conversation(0, n), 999])
-        assert reuse == Reuse(n, n + 1, "memory" if n else "none", n, f"differs at token {n}")
+        assert reuse[:5] == (n, n + 1, "memory" if n else "none", n, f"differs at token {n}")
+        # What stands there instead: of the rest of a chunk, or of the active sequence.
+        known = (conversation(0), conversation(100)) if n == 0 else (conversation(0),)
+        assert reuse.other_ids
+        assert [*reuse.other_ids] in [ids[n : n + len(reuse.other_ids)] for ids in known]
         server.request(conversation(100))
 
 

@@ -62,7 +62,8 @@ def test_a_later_process_finds_what_an_earlier_one_kept(left: Path) -> None:
     assert len(files_of(left)) == 5, "more than memory had room for"
     later = Process(left)
     assert later.request([*A, 99]) == Reuse(40, 41, "disk", None, "prompt is longer")
-    assert Process(left).request([*A[:19], 99]) == Reuse(19, 20, "disk", 19, "differs at token 19")
+    other = Process(left).request([*A[:19], 99])
+    assert other == Reuse(19, 20, "disk", 19, "differs at token 19", tuple(A[19:24]))
     assert Process(left, fingerprint="two").request(A).n_reused == 0
     assert Process(left).request(A, key="another").n_reused == 0
 

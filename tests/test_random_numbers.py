@@ -3,12 +3,13 @@
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from engine import _native
-from engine.random_numbers import DRAW, XTC, random_seed, uniform
+from engine import _native, derived_seed
+from engine.random_numbers import DRAW, SEED, XTC, random_seed, uniform
 
 LONG, SHORT = st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)
 
@@ -48,7 +49,7 @@ def test_uniform_numbers_are_uniform_and_independent_of_order() -> None:
 
 
 def test_seed_position_attempt_and_purpose_all_count() -> None:
-    cases = list(product((0, 1, 2**63), (0, 1, 2**32), (0, 1, 7), (DRAW, XTC)))
+    cases = list(product((0, 1, 2**63), (0, 1, 2**32), (0, 1, 7), (DRAW, XTC, SEED)))
     numbers = {uniform(s, p, attempt=a, purpose=what) for s, p, a, what in cases}
     assert len(numbers) == len(cases)
 
@@ -65,3 +66,16 @@ def test_a_random_seed_fits_every_json_reader() -> None:
     seeds = {random_seed() for _ in range(20)}
     assert len(seeds) == 20
     assert all(0 <= seed < 2**53 for seed in seeds)
+
+
+def test_derived_seeds_are_independent_and_the_first_is_the_seed_itself() -> None:
+    for seed in (0, 7, 2**64 - 1, -5):
+        assert derived_seed(seed, 0) == seed
+        others = [derived_seed(seed, index) for index in range(1, 200)]
+        assert len({seed, *others}) == 200
+        assert all(0 <= other < 2**53 for other in others)
+        assert derived_seed(seed, 5) == others[4], "nothing but seed and index counts"
+    numbers = [derived_seed(seed, 1) / 2**53 for seed in range(2000)]
+    assert chisquare(np.histogram(numbers, bins=20, range=(0, 1))[0]).pvalue > 1e-3
+    with pytest.raises(ValueError, match="index: -1"):
+        derived_seed(1, -1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from engine import ChatTemplate, InvalidInputError, ModelLoadError, TemplateError, Tokenizer
-from engine.chat import encode_chat
+from engine.chat import ChatPrompt
 from tests.tiny_models import SPECIALS, TEMPLATE, byte_level_tokenizer, save_tokenizer
 
 MESSAGES = [
@@ -60,6 +60,10 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer.load(path, 320)
 
 
+def encode_chat(template: ChatTemplate, tokenizer: Tokenizer, messages: Any) -> list[int]:
+    return ChatPrompt.of(template, messages).token_ids(tokenizer)
+
+
 @pytest.mark.parametrize("source", [TEMPLATE, LLAMA2_LIKE, BLOCKS])
 @pytest.mark.parametrize("add_generation_prompt", [True, False])
 def test_renders_as_transformers_does(source: str, add_generation_prompt: bool) -> None:
@@ -71,6 +75,35 @@ def test_renders_as_transformers_does(source: str, add_generation_prompt: bool) 
     )
     rendered = template(source).render(MESSAGES, add_generation_prompt=add_generation_prompt)
     assert rendered == expected
+
+
+LANGUAGE = (
+    "{% for i in [1,2] %}{{ loop.cycle('a','b') }}{{ loop.changed(i) }}{% endfor %}",
+    "{% set j = joiner(',') %}{{ j() }}{{ j() }}{% set c = cycler(1,2) %}{{ c.next() }}",
+    "{% macro f() %}<{{ caller(1) }}>{% endmacro %}{% call(x) f() %}{{ x }}{% endcall %}",
+    "{% filter upper|replace('A','b') %}abc{% endfilter %}",
+    "{% set a, b = 1, [2] %}{{ a }}{{ b }}{% for k, v in {'x':[1]}.items() %}{{ k }}{{ v }}"
+    "{% endfor %}",
+    "{{ 'abc'[::-1] }}{{ [1,2,3][-2:] }}{{ 'abc'[1] }}{{ messages[0:1][0].role }}",
+    "{% block a %}x{% block b scoped %}y{% endblock %}{% endblock %}{{ self.b() }}",
+    "{{ 1 is in [1,2] }}{{ x is defined }}{{ 5 is divisibleby 5 }}{{ 'upper' is filter }}",
+    "{% for i in [] %}{% else %}none{% endfor %}{% for i in range(5) if i is odd %}{{ i }}"
+    "{{ loop.length }}{% endfor %}",
+    "{% for i in [[1,[2]],[3]] recursive %}{% if i is iterable %}({{ loop(i) }})"
+    "{% else %}{{ i }}{% endif %}{% endfor %}",
+    "{{ '{} {x:>5}'.format(1, x=3) }}{{ '%s-%05.1f%%' % ('a', 2) }}{{ '%(a)s'|format(a=1) }}",
+    "{{ 'a,b'.split(',') }}{{ ', '.join(['a','b']) }}{{ 'aXb'.partition('X') }}",
+    "{{ [3,1]|sort|join(',') }}{{ [{'a':1},{'a':2}]|sum(attribute='a') }}{{ {'b':1}|dictsort }}",
+    "{{ [1,2,3]|batch(2)|list }}{{ [{'k':1},{'k':1}]|groupby('k')|list }}{{ 'x'|center(5) }}",
+    "{{ '<'|e + '>' }}{{ '<'|safe ~ '&' }}{{ 'a\nb'|indent(2) }}{{ 'abcdefghijkl'|truncate(5) }}",
+    "{% autoescape true %}{{ '<' }}{{ '<' ~ '>' }}{% endautoescape %}",
+)
+
+
+@pytest.mark.parametrize("source", LANGUAGE)
+def test_the_language_is_that_of_transformers(source: str) -> None:
+    expected = oracle().apply_chat_template(MESSAGES, chat_template=source, tokenize=False)
+    assert template(source).render(MESSAGES) == expected
 
 
 def test_encodes_as_transformers_does(tokenizer: Tokenizer) -> None:
@@ -134,11 +167,11 @@ def test_text_before_and_after_control_text_is_encoded_as_usual(tokenizer: Token
 def test_roles_are_a_closed_list(tokenizer: Tokenizer, role: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"messages\[0\]\.role must be one of") as caught:
         encode_chat(template(TEMPLATE), tokenizer, [{"role": role, "content": "x"}])
-    assert caught.value.param == "messages"
+    assert caught.value.param == "messages[0].role"
 
 
 def test_lone_surrogates_are_refused(tokenizer: Tokenizer) -> None:
-    with pytest.raises(InvalidInputError, match=r"messages\[0\] holds a lone surrogate"):
+    with pytest.raises(InvalidInputError, match=r"messages\[0\]\.content holds a lone surrogate"):
         encode_chat(template(TEMPLATE), tokenizer, [{"role": "user", "content": "\ud800"}])
 
 
@@ -227,6 +260,23 @@ def test_the_file_wins_over_the_tokenizer_config(tmp_path: Path) -> None:
     assert loaded.render([]) == "new<s>"
 
 
+def test_templates_for_tools(tmp_path: Path) -> None:
+    named = [{"name": name, "template": name} for name in ("default", "tool_use", "rag")]
+    config_of(tmp_path, named)
+    loaded = ChatTemplate.load(tmp_path)
+    assert loaded is not None
+    assert (loaded.render([]), loaded.render([], tools=[{}])) == ("default", "tool_use")
+    (tmp_path / "chat_template.jinja").write_text("file", "utf-8")
+    loaded = ChatTemplate.load(tmp_path)
+    assert loaded is not None
+    assert (loaded.source, loaded.tool_source) == ("file", "file")
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates/tool_use.jinja").write_text("tools", "utf-8")
+    loaded = ChatTemplate.load(tmp_path)
+    assert loaded is not None
+    assert (loaded.source, loaded.tool_source) == ("file", "tools")
+
+
 def test_no_template_at_all(tmp_path: Path) -> None:
     assert ChatTemplate.load(tmp_path) is None
     config_of(tmp_path, None)
@@ -240,10 +290,10 @@ def test_no_template_at_all(tmp_path: Path) -> None:
     [
         (lambda path: config_of(path, 7), "chat_template: must be a string or a list"),
         (lambda path: config_of(path, [7]), "name: missing"),
-        (lambda path: config_of(path, "x" * (1024 * 1024 + 1)), "larger than 1048576 bytes"),
+        (lambda path: config_of(path, "x" * (256 * 1024 + 1)), "larger than 262144 bytes"),
         (
-            lambda path: (path / "chat_template.jinja").write_bytes(b"x" * (1024 * 1024 + 1)),
-            "at most 1048576 are read",
+            lambda path: (path / "chat_template.jinja").write_bytes(b"x" * (256 * 1024 + 1)),
+            "at most 262144 are read",
         ),
         (lambda path: (path / "chat_template.jinja").write_bytes(b"\xff"), "not UTF-8 at byte 0"),
         (lambda path: (path / "tokenizer_config.json").write_bytes(b"{"), "not valid JSON"),

@@ -326,3 +326,47 @@ def test_role_markers_are_control_tokens_even_where_nobody_said_so(tmp_path: Pat
     assert tokenizer.is_control(special)
     assert not tokenizer.is_control(tag)
     assert not tokenizer.is_control(letter)
+
+
+def test_a_long_text_has_the_ids_of_its_backend(byte_level: Tokenizer) -> None:
+    text = "The quick brown f\u00f6x. " * 1000
+    backend = byte_level_tokenizer()
+    expected = backend.encode(text, add_special_tokens=False).ids
+    assert byte_level.encode(text, add_special_tokens=False) == expected
+
+
+def test_it_tells_the_roles_and_the_spelling_of_tokens(byte_level: Tokenizer) -> None:
+    backend = byte_level_tokenizer()
+    for token_id in range(byte_level.vocab_size):
+        assert byte_level.spelled(token_id) == (backend.id_to_token(token_id) or "")
+    assert byte_level.spelled(EMBEDDING_ROWS - 1) == ""
+    for role, text in byte_level.special_tokens.items():
+        assert role.endswith("_token")
+        assert byte_level.is_special(id_of(backend, text))
+    ids = byte_level.encode("a")
+    assert byte_level.adds_bos == (ids[0] == byte_level.bos_token_id)
+
+
+@pytest.mark.parametrize("text", ["he", " he", "s", "h\u00e9</s> \u4f60", "", "<s>he"])
+def test_where_a_text_begins_among_its_decoded_tokens(tmp_path: Path, text: str) -> None:
+    save_tokenizer(tmp_path, sentencepiece_tokenizer())
+    tokenizer = Tokenizer.load(tmp_path, 400)
+    token_ids = tokenizer.encode(text, parse_special=False)
+    start = tokenizer.text_start(token_ids, text)
+    assert start is not None
+    decoded = tokenizer.decode(token_ids)
+    assert decoded[start:] == text
+    assert decoded[:start] in ("<s> ", "<s>"), "BOS, and most often a space"
+
+
+def test_where_a_text_begins_before_what_the_tokenizer_puts_behind_it(tmp_path: Path) -> None:
+    backend = byte_level_tokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single="<|user|> $A <|end|>", special_tokens=[("<|user|>", 2), ("<|end|>", 4)]
+    )
+    save_tokenizer(tmp_path, backend)
+    tokenizer = Tokenizer.load(tmp_path, 320)
+    assert tokenizer.text_start(tokenizer.encode("a\u00e9b"), "a\u00e9b") == len("<|user|>")
+    plain = tokenizer.encode("a\u00e9b", add_special_tokens=False)
+    assert tokenizer.text_start(plain, "a\u00e9b") == 0
+    assert tokenizer.text_start(plain, "ae\u0301b") is None, "as a normalizer would have it"

@@ -103,7 +103,7 @@ def test_the_order_is_role_content_reason_usage(fake_server: LiveServer) -> None
     assert [list(chunk["choices"][0]["delta"]) for chunk in content] == [["content"]] * 4
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in (role, *content))
     assert final["choices"][0] == {
-        "index": 0, "delta": {}, "logprobs": None, "finish_reason": "length",
+        "index": 0, "delta": {}, "logprobs": None, "finish_reason": "length", "stop_reason": None,
     }  # fmt: skip
     assert usage["choices"] == []
     assert usage["usage"]["completion_tokens"] == 4
@@ -133,6 +133,11 @@ def test_every_chunk_without_logprobs_says_null(fake_server: LiveServer) -> None
     assert all(chunk["choices"][0]["logprobs"] is None for chunk in chunks)
 
 
+def test_no_alternatives_are_no_wish_for_logprobs(fake_server: LiveServer) -> None:
+    answer = reply(fake_server, fake_request(max_tokens=3, logprobs=False, top_logprobs=0))
+    assert answer["choices"][0]["logprobs"] is None
+
+
 def test_the_default_length_is_to_the_end_of_the_context(fake_server: LiveServer) -> None:
     answer = reply(fake_server, fake_request())
     assert answer["usage"]["total_tokens"] == 512
@@ -148,14 +153,14 @@ def test_both_names_of_the_limit_are_taken(fake_server: LiveServer) -> None:
         assert content_of(answer) == fake_reply(RENDERED, 5)
 
 
-def test_developer_is_system_and_parts_are_lines(fake_server: LiveServer) -> None:
+def test_parts_are_lines(fake_server: LiveServer) -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     messages = [
         {"role": "developer", "content": "be brief"},
         {"role": "assistant", "content": "hm"},
         {"role": "user", "content": parts},
     ]
-    rendered = "system: be brief\nassistant: hm\nuser: one\ntwo\nassistant: "
+    rendered = "developer: be brief\nassistant: hm\nuser: one\ntwo\nassistant: "
     answer = reply(fake_server, fake_request(messages=messages, max_tokens=6))
     assert content_of(answer) == fake_reply(rendered, 6)
 
@@ -184,9 +189,9 @@ def test_what_an_official_client_sends_back_is_no_surprise(fake_server: LiveServ
 
 def test_unknown_fields_of_messages_and_parts_are_reported(fake_server: LiveServer) -> None:
     part = {"type": "text", "text": "hello", "cache_control": {}}
-    messages = [{"role": "user", "content": [part], "name": "Ann"}]
-    body = fake_request(messages=messages, max_tokens=2, mirostat=2)
-    params = ["mirostat", "messages[0].name", "messages[0].content[0].cache_control"]
+    messages = [{"role": "user", "content": [part], "mood": "good"}]
+    body = fake_request(messages=messages, max_tokens=2, adaptive_p=2)
+    params = ["adaptive_p", "messages[0].mood", "messages[0].content[0].cache_control"]
     assert [w["param"] for w in reply(fake_server, body)["warnings"]] == params
     first, *others = stream(fake_server, body)
     assert [w["param"] for w in first["warnings"]] == params

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from engine import Engine, TokenRecord, TopToken
-from server.logprobs import chat_logprobs, legacy_logprobs
-from server.schema.completions import Completion
-from tests.event_stream import parse_event_stream
+from server.logprobs import TokenNames, chat_logprobs, legacy_logprobs
+from tests.completion_calls import complete, fake_request, request, stream
 from tests.fake_engine import FakeEngine, fake_reply
 from tests.live_server import LiveServer, live_server
 
 PROMPT = "Once upon a time"
-PATH = "/v1/completions"
 
 
 @pytest.fixture(scope="module")
@@ -33,31 +31,6 @@ def fake() -> FakeEngine:
 def fake_server(fake: FakeEngine) -> Iterator[LiveServer]:
     with live_server(fake.as_engine) as server:
         yield server
-
-
-def request(**fields: Any) -> dict[str, Any]:
-    return {"model": "soliton-default", "prompt": PROMPT, "temperature": 0, **fields}
-
-
-def fake_request(**fields: Any) -> dict[str, Any]:
-    return {"model": "fake", "prompt": "hello", **fields}
-
-
-def complete(server: LiveServer, body: dict[str, Any]) -> Any:
-    answer = server.post(PATH, body)
-    assert answer.status == 200, answer.body
-    Completion.model_validate(answer.json)
-    return answer.json
-
-
-def stream(server: LiveServer, body: dict[str, Any]) -> list[Any]:
-    answer = server.post(PATH, {**body, "stream": True})
-    assert answer.status == 200, answer.body
-    parsed = parse_event_stream(answer.body)
-    assert parsed.data[-1] == "[DONE]"
-    for chunk in parsed.chunks:
-        Completion.model_validate(chunk)
-    return parsed.chunks
 
 
 def text_of(answer: Any) -> str:
@@ -251,14 +224,15 @@ def test_the_default_ends_with_the_context(fake_server: LiveServer) -> None:
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-def test_a_stop_token_ends_the_text_and_has_no_entry(
+def test_a_stop_token_is_no_text_and_has_the_last_entry(
     fake: FakeEngine, fake_server: LiveServer
 ) -> None:
     fake.model.script = b"abc"
     answer = complete(fake_server, fake_request(logprobs=1))
     choice = answer["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == ("abc", "stop")
-    assert choice["logprobs"]["tokens"] == ["a", "b", "c"]
+    assert choice["logprobs"]["tokens"] == ["a", "b", "c", "<|end|>"]
+    assert choice["logprobs"]["text_offset"] == [5, 6, 7, 8]
     assert answer["usage"]["completion_tokens"] == 4, "the stop token was sampled too"
 
 
@@ -290,29 +264,31 @@ def test_characters_and_stop_strings_are_never_cut(
     assert lists is not None
     assert lists["tokens"][:4] == ["K", "bytes:\\xc3", "bytes:\\xa4", "s"]
     assert lists["text_offset"][:4] == [5, 6, 6, 7]
+    assert lists["tokens"][-4:] == [*"STOP"], "what ended the text comes last"
+    assert lists["text_offset"][-4:] == [12, 13, 14, 15]
     for choice in (chunk["choices"][0] for chunk in chunks):
         assert "\ufffd" not in choice["text"]
-        assert bool(choice["text"]) == bool(choice["logprobs"]["tokens"])
+        assert choice["logprobs"]["tokens"], "each chunk brings its own tokens"
 
 
 def test_an_unknown_field_is_reported_once_and_never_dropped(fake_server: LiveServer) -> None:
     body = fake_request(
-        max_tokens=3, tfs=0.5, metadata={"a": "b"}, user="me", store=False, best_of=1, echo=False,
-        suffix=None, service_tier="auto", safety_identifier="x", prompt_cache_key="y",
+        max_tokens=3, adaptive_p=0.5, metadata={"a": "b"}, user="me", store=False, best_of=1,
+        echo=False, suffix=None, service_tier="auto", safety_identifier="x", prompt_cache_key="y",
     )  # fmt: skip
     expected = [
         {
-            "param": "tfs",
+            "param": "adaptive_p",
             "action": "ignored",
             "message": "this server does not know the field; it had no effect",
         }
     ]
     assert complete(fake_server, body)["warnings"] == expected
-    body["stream_options"] = {"continuous_usage_stats": True}
+    body["stream_options"] = {"flush": True}
     first, *others = stream(fake_server, body)
     assert [w["param"] for w in first["warnings"]] == [
-        "tfs",
-        "stream_options.continuous_usage_stats",
+        "adaptive_p",
+        "stream_options.flush",
     ]
     assert not any("warnings" in chunk for chunk in others)
 
@@ -360,11 +336,13 @@ def record(token_bytes: bytes, logprob: float, *top: tuple[bytes, float]) -> Tok
 def test_minus_infinity_is_written_as_a_number() -> None:
     impossible = record(b"x", -math.inf, (b"y", -math.inf))
     fake = FakeEngine().tokenizer
-    assert legacy_logprobs([impossible], fake, 0)["top_logprobs"] == [{"y": -9999.0, "x": -9999.0}]
+    lists = legacy_logprobs([impossible], [0], TokenNames(fake), n_top=1)
+    assert lists["top_logprobs"] == [{"y": -9999.0, "x": -9999.0}]
     content = chat_logprobs([impossible], fake)["content"]
     assert content[0]["logprob"] == content[0]["top_logprobs"][0]["logprob"] == -9999.0
 
 
 def test_of_two_tokens_with_one_name_the_likelier_keeps_it() -> None:
     twins = record(b"x", -3.0, (b"x", -0.5), (b"x", -3.0))
-    assert legacy_logprobs([twins], FakeEngine().tokenizer, 0)["top_logprobs"] == [{"x": -0.5}]
+    names = TokenNames(FakeEngine().tokenizer)
+    assert legacy_logprobs([twins], [0], names, n_top=2)["top_logprobs"] == [{"x": -0.5}]

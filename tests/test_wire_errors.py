@@ -44,8 +44,17 @@ FLOATS = (
 INTEGERS = ("seed", "max_tokens", "n", "top_k")
 NO_FLOAT: list[Any] = ["1", True, [], -3, 1e6]
 NO_INTEGER: list[Any] = ["5", 5.0, True, [], {}, 2**70]
-NO_STOP: list[Any] = ["", [""], 5, [5], ["x"] * 17, "x" * 1025, {}]
-NO_BIAS: list[Any] = [[], {"a": 1}, {"-1": 1}, {"257": 1}, {"99999999999": 1}, {"\u0665": 1}]
+NO_STOP: list[Any] = ["", [""], 5, [-5], [257], [True], ["x"] * 65, "x" * 1025, {}]
+NO_BIAS: list[Any] = [
+    [5],
+    {"5": True},
+    [[5]],
+    {"a": 1},
+    {"-1": 1},
+    {"257": 1},
+    {"99999999999": 1},
+    {"\u0665": 1},
+]
 NO_TOKEN_IDS: list[Any] = [5, [-1], [257], [2**70]]
 
 WRONG_IN_BOTH: list[tuple[str, Any, str]] = [
@@ -56,29 +65,19 @@ WRONG_IN_BOTH: list[tuple[str, Any, str]] = [
     *[("stop_token_ids", value, "stop_token_ids") for value in NO_TOKEN_IDS],
     ("max_tokens", -1, "max_tokens"),
     ("top_k", -2, "top_k"),
-    ("n", 2, "n"),
     ("n", 0, "n"),
-    ("logit_bias", {"5": "1"}, "logit_bias.5"),
+    ("logit_bias", {"5": "1"}, "logit_bias"),
     ("stop_token_ids", ["5"], "stop_token_ids[0]"),
     ("ignore_eos", 1, "ignore_eos"),
     ("stream", "true", "stream"),
     ("stream_options", {}, "stream_options"),
     ("user", 5, "user"),
-    ("best_of", 2, "best_of"),
-    ("echo", True, "echo"),
-    ("suffix", "tail", "suffix"),
-    ("tools", [{"type": "function"}], "tools"),
     ("tool_choice", "required", "tool_choice"),
-    ("functions", [{}], "functions"),
-    ("response_format", {"type": "json_object"}, "response_format"),
+    ("response_format", {"type": "grammar"}, "response_format.type"),
     ("audio", {}, "audio"),
     ("modalities", ["text", "audio"], "modalities"),
-    ("prediction", {"type": "content", "content": "x"}, "prediction"),
     ("web_search_options", {}, "web_search_options"),
-    ("reasoning_effort", "high", "reasoning_effort"),
     ("chat_template", "{{ x }}", "chat_template"),
-    ("chat_template_kwargs", {"tokenize": True}, "chat_template_kwargs"),
-    ("continue_final_message", True, "continue_final_message"),
     ("prompt_embeds", "x", "prompt_embeds"),
 ]  # fmt: skip
 
@@ -97,7 +96,6 @@ def test_a_wrong_value_is_refused_by_name(
 
 
 WRONG_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
-    ({"prompt": None}, "prompt"),
     ({"prompt": ""}, "prompt"),
     ({"prompt": []}, "prompt"),
     ({"prompt": [[]]}, "prompt"),
@@ -108,8 +106,6 @@ WRONG_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
     ({"prompt": [-1]}, "prompt"),
     ({"prompt": [257]}, "prompt"),
     ({"prompt": [2**70]}, "prompt"),
-    ({"prompt": ["a", "b"]}, "prompt"),
-    ({"prompt": [[1], [2]]}, "prompt"),
     ({"prompt": "\ud800"}, "prompt"),
     ({"stop": "\udfff"}, "stop"),
     ({"logprobs": 21}, "logprobs"),
@@ -124,11 +120,6 @@ def test_a_wrong_prompt_is_refused(server: LiveServer, fields: dict[str, Any], p
     assert_refused(answer, 400, param=param, code=None)
 
 
-def test_more_than_one_prompt_names_the_limit(server: LiveServer) -> None:
-    answer = server.post(COMPLETIONS, {**BASE[COMPLETIONS], "prompt": ["a", "b", "c"]})
-    assert "not 3: the limit is 1" in answer.error["message"]
-
-
 WRONG_CHAT: list[tuple[dict[str, Any], str]] = [
     ({"messages": None}, "messages"),
     ({"messages": []}, "messages"),
@@ -136,13 +127,13 @@ WRONG_CHAT: list[tuple[dict[str, Any], str]] = [
     ({"messages": ["hello"]}, "messages[0]"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"messages": [{"content": "x"}]}, "messages[0].role"),
-    ({"messages": [*USER, {"role": "tool", "content": "x"}]}, "messages[1].role"),
+    ({"messages": [*USER, {"role": "tool", "content": "x"}]}, "messages[1].tool_call_id"),
     ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
-    ({"messages": [{"role": "user", "content": [PART]}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": [PART]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages[0].content"),
-    ({"messages": [{**USER[0], "tool_calls": [{}]}]}, "messages[0].tool_calls"),
-    ({"messages": [{**USER[0], "function_call": {}}]}, "messages[0].function_call"),
+    ({"messages": [{**USER[0], "tool_calls": [{}]}]}, "messages[0].tool_calls[0].id"),
+    ({"messages": [{**USER[0], "function_call": {}}]}, "messages[0].function_call.name"),
     ({"max_completion_tokens": 3}, "max_tokens"),
     ({"top_logprobs": 2}, "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),

@@ -72,13 +72,11 @@ int64_t count_from(const Row& row, const Softmax& softmax, double exponent) {
 }  // namespace
 
 bool Sampler::sample(const SampleArgs& args, SampleOutput& out) {
-    out.trace.clear();
     const bool is_adjusted = has_adjustments(settings_, args);
-    raw_.read(args.logits, settings_.vocab_size, is_adjusted ? args.work : nullptr);
-    if (!raw_.can_be_sampled() || !have_valid_ids(settings_, args)) {
+    if (!have_valid_ids(settings_, args) ||
+        !read(args.logits, is_adjusted ? args.work : nullptr, out)) {
         return false;
     }
-    raw_.largest(std::max<int64_t>(settings_.n_top, 2), tokens_, top_);
     row_ = &raw_;
     if (is_adjusted) {
         if (!adjust(args)) {
@@ -87,17 +85,41 @@ bool Sampler::sample(const SampleArgs& args, SampleOutput& out) {
         row_ = &adjusted_;
         out.trace = adjuster_.trace();
     }
-    out.kept_mass = 1.0;
-    out.top.clear();
-    for (size_t i = 0; i < top_.size() && std::ssize(out.top) < settings_.n_top; ++i) {
-        out.top.push_back({.id = top_[i].id, .logprob_raw = 0.0, .p_sampled = 0.0});
-    }
     if (settings_.greedy) {
         choose(out);
     } else {
         draw(args, out);
     }
     report_raw(out);
+    return true;
+}
+
+bool Sampler::score(const float* logits, int64_t token_id, SampleOutput& out) {
+    if (token_id < 0 || token_id >= settings_.vocab_size || !read(logits, nullptr, out)) {
+        return false;
+    }
+    out.token_id = token_id;
+    report_raw(out);
+    out.p_sampled = out.p_raw;
+    for (SampledTop& top : out.top) {
+        top.p_sampled = std::exp(top.logprob_raw);
+    }
+    return true;
+}
+
+// The logits, and the most likely of them; false if nothing can be drawn from them.
+bool Sampler::read(const float* logits, float* copy, SampleOutput& out) {
+    raw_.read(logits, settings_.vocab_size, copy);
+    if (!raw_.can_be_sampled()) {
+        return false;
+    }
+    raw_.largest(std::max<int64_t>(settings_.n_top, 2), tokens_, top_);
+    out.trace.clear();
+    out.kept_mass = 1.0;
+    out.top.clear();
+    for (size_t i = 0; i < top_.size() && std::ssize(out.top) < settings_.n_top; ++i) {
+        out.top.push_back({.id = top_[i].id, .logprob_raw = 0.0, .p_sampled = 0.0});
+    }
     return true;
 }
 

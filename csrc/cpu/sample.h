@@ -47,7 +47,13 @@ class Sampler {
     // nothing can be drawn from, or an id outside the vocabulary.
     bool sample(const SampleArgs& args, SampleOutput& out);
 
+    // What the logits (V,) say of a token that was not drawn from them: the same numbers as if it
+    // had been, and the raw probabilities for sampled ones. False for logits that nothing can be
+    // drawn from, and an id outside the vocabulary.
+    bool score(const float* logits, int64_t token_id, SampleOutput& out);
+
   private:
+    bool read(const float* logits, float* copy, SampleOutput& out);
     bool adjust(const SampleArgs& args);
     void choose(SampleOutput& out);
     void draw(const SampleArgs& args, SampleOutput& out);

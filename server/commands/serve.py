@@ -18,15 +18,20 @@ import uvicorn
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from ..protocol import HttpProtocol
 from ..settings import Settings
 from .terminal import CommandError, CommandParser
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from ..lease import EngineLease
+
 _MAX_HEADER_BYTES = 32 * 1024
 _KEEP_ALIVE_S = 30
-_DRAIN_S = 25  # below the 30 s that service managers wait before they kill
+# Together below the 30 s that service managers wait before they kill.
+_DRAIN_S = 23  # in which running requests may finish
+_FAREWELL_S = 2  # in which those that did not are told that they are cut off
 
 
 def main(argv: list[str]) -> int:
@@ -45,7 +50,7 @@ def main(argv: list[str]) -> int:
         gc.enable()
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=HttpProtocol,
             loop="asyncio",
             ws="none",
             lifespan="on",
@@ -54,20 +59,24 @@ def main(argv: list[str]) -> int:
             server_header=False,
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_DRAIN_S,
+            timeout_graceful_shutdown=_DRAIN_S + _FAREWELL_S,
         )
         url = _url(settings.host, sock.getsockname()[1])
-        _Server(config, ready_line=_ready_line(url, settings, model_id)).run([sock])
+        ready_line = _ready_line(url, settings, model_id)
+        _Server(config, lease=app.state.lease, ready_line=ready_line).run([sock])
     # The app is in reference cycles: frozen, they and the engine would outlive the native module.
     gc.unfreeze()
     return 0
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, but it says when it is ready, and a signal is its ordinary end."""
+    """uvicorn's server, but it says when it is ready, a signal is its ordinary end, and whoever it
+    cuts off is told.
+    """
 
-    def __init__(self, config: uvicorn.Config, *, ready_line: str) -> None:
+    def __init__(self, config: uvicorn.Config, *, lease: "EngineLease", ready_line: str) -> None:
         super().__init__(config)
+        self._lease = lease
         self._ready_line = ready_line
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -77,6 +86,11 @@ class _Server(uvicorn.Server):
             await self.lifespan.shutdown()
             raise CommandError(f"cannot listen: {error.strerror}") from error
         print(self._ready_line, flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # What still runs then ends with an error: uvicorn would drop the connections in mid-stream.
+        with self._lease.closing_in(_DRAIN_S):
+            await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

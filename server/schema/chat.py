@@ -1,103 +1,185 @@
 """The wire of POST /v1/chat/completions."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from .common import (
-    FinishReason,
     GenerationRequest,
     GenerationResponse,
     RequestModel,
     ResponseModel,
-    Usage,
     one_message,
 )
+from .messages import ContentPart, Message
+from .metadata import AlternativeMetadata, AnswerMetadata, ChoiceMetadata, TokenMetadata
+from .tools import (
+    FunctionCallAnswer,
+    FunctionCallDelta,
+    FunctionChoice,
+    Functions,
+    ToolCallAnswer,
+    ToolCallDelta,
+    ToolChoice,
+    Tools,
+)
+from .usage import Usage
 
-
-class TextPart(RequestModel):
-    """A part of a message; the texts of all parts are joined with newlines."""
-
-    type: Literal["text"]
-    text: str
-
-
-Content = Annotated[
-    str | Annotated[list[TextPart], Field(min_length=1)],
-    one_message(
-        "must be a string or a list of text parts; images, audio and files are not supported"
-    ),
+ChatFinishReason = Literal["stop", "length", "tool_calls", "function_call", "content_filter"]
+PredictedContent = Annotated[
+    str | Annotated[list[ContentPart], Field(min_length=1)],
+    one_message("must be a string or a list of text parts"),
 ]
 
 
-class Message(RequestModel):
-    """One turn. developer is another name for system."""
+class Prediction(RequestModel):
+    """Text that the reply will probably repeat; where it does, it comes faster."""
 
-    role: Literal["developer", "system", "user", "assistant"]
-    content: Content
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(part.text for part in self.content)
+    type: Literal["content"]
+    content: PredictedContent
 
 
 class ChatCompletionRequest(GenerationRequest):
     """Answer a conversation."""
 
-    messages: list[Message] = Field(min_length=1)
-    max_completion_tokens: int | None = Field(
-        default=None, ge=0, description="null: up to the end of the context."
-    )
-    max_tokens: int | None = Field(
-        default=None, ge=0, description="The older name of max_completion_tokens."
-    )
-    logprobs: bool | None = None
+    messages: list[Message] = Field(min_length=1, description="The conversation so far.")
+    logprobs: bool | None = Field(default=None, description="Say how likely each token was.")
     top_logprobs: int | None = Field(
         default=None, ge=0, le=20, description="Only with `logprobs: true`."
     )
+    tools: Tools | None = Field(default=None, description="What the model may call.")
+    tool_choice: ToolChoice | None = Field(
+        default=None,
+        description="null: auto. none: the model does not see the tools. required, or a name: "
+        "the reply is a call, and its arguments follow the schema.",
+    )
+    parallel_tool_calls: bool | None = Field(
+        default=None,
+        description="false: at most one call. null: true, but one call where `tool_choice` names "
+        "the tool.",
+    )
+    functions: Functions | None = Field(default=None, description="The older form of `tools`.")
+    function_call: FunctionChoice | None = Field(
+        default=None, description="The older form of `tool_choice`."
+    )
+    prediction: Prediction | None = Field(
+        default=None, description="Text that the reply will probably repeat."
+    )
+    reasoning_effort: str | None = Field(
+        default=None,
+        max_length=32,
+        description="Given to the model's chat template; none turns thinking off.",
+    )
+    verbosity: str | None = Field(
+        default=None, max_length=32, description="Given to the model's chat template."
+    )
+    enable_thinking: bool | None = Field(
+        default=None, description="Extension. Given to the model's chat template."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        default=None, description="Extension. Variables for the model's chat template."
+    )
+    documents: list[dict[str, Any]] | None = Field(
+        default=None, description="Extension. Given to the model's chat template."
+    )
+    add_generation_prompt: bool | None = Field(
+        default=None,
+        description="Extension. Whether the prompt ends where the assistant's turn begins. null: "
+        "true, unless `continue_final_message` is set.",
+    )
+    continue_final_message: bool | None = Field(
+        default=None,
+        description="Extension. Go on with the last message, which is the assistant's.",
+    )
 
 
-class TopLogprob(ResponseModel):
+class TopLogprob(AlternativeMetadata):
     """A likely token. `bytes` is exact where `token` cannot be: a piece of a character."""
+
+    model_config = ConfigDict(extra="forbid")
 
     token: str
     logprob: float
     bytes: list[int]
 
 
-class TokenLogprob(TopLogprob):
+class TokenLogprob(TokenMetadata):
     """A token of the text: its `bytes`, joined over all entries, are the bytes of the text."""
 
+    model_config = ConfigDict(extra="forbid")
+
+    token: str
+    logprob: float
+    bytes: list[int]
     top_logprobs: list[TopLogprob]
 
 
 class ChatLogprobs(ResponseModel):
-    """One entry per token of the content; a token that ended the text has none."""
+    """One entry per token; a token that ended the text has none.
+
+    `content` has the tokens of the content. Those of reasoning and of tool calls, with the marks
+    around them, stand in lists of their own.
+    """
 
     content: list[TokenLogprob]
     refusal: None
+    reasoning_content: list[TokenLogprob] | None = Field(
+        default=None, description="Extension. Absent when there are none."
+    )
+    tool_calls: list[TokenLogprob] | None = Field(
+        default=None, description="Extension. Absent when there are none."
+    )
 
 
 class AssistantMessage(ResponseModel):
     """The reply."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None = Field(description="null when the reply is tool calls and nothing else.")
     refusal: None
+    reasoning_content: str | None = Field(
+        default=None, description="Extension. What the model thought first; absent if it did not."
+    )
+    reasoning: str | None = Field(
+        default=None, description="Extension. The same under its other name."
+    )
+    tool_calls: list[ToolCallAnswer] | None = Field(
+        default=None, description="Absent when there are none."
+    )
+    function_call: FunctionCallAnswer | None = Field(
+        default=None, description="Instead of `tool_calls` when the request had `functions`."
+    )
 
 
-class ChatChoice(ResponseModel):
+class ReplyMetadata(ChoiceMetadata):
+    """More about a reply: what it stopped at, and its tokens by their ids."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stop_reason: str | int | None = Field(
+        default=None,
+        description="Extension. Beside `finish_reason`: the string or token id of the request that "
+        "the text ended at; null for the model's own end.",
+    )
+    token_ids: list[int] | None = Field(
+        default=None,
+        description="With return_token_ids: every generated token, also those that ended the text.",
+    )
+    prompt_token_ids: list[int] | None = Field(
+        default=None, description="With return_token_ids, in the first chunk."
+    )
+
+
+class ChatChoice(ReplyMetadata):
     """One reply."""
 
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason
+    finish_reason: ChatFinishReason
 
 
-class ChatCompletion(GenerationResponse):
+class ChatCompletion(GenerationResponse, AnswerMetadata):
     """The whole answer."""
 
     object: Literal["chat.completion"]
@@ -106,22 +188,26 @@ class ChatCompletion(GenerationResponse):
 
 
 class Delta(ResponseModel):
-    """What a chunk adds: the role first and once, then text, in the last chunk nothing."""
+    """What a chunk adds: the role first and once, then text or calls, in the last chunk nothing."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+    function_call: FunctionCallDelta | None = None
 
 
-class ChatChunkChoice(ResponseModel):
+class ChatChunkChoice(ReplyMetadata):
     """The next piece of the reply."""
 
     index: int
     delta: Delta
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | None
+    finish_reason: ChatFinishReason | None
 
 
-class ChatCompletionChunk(GenerationResponse):
+class ChatCompletionChunk(GenerationResponse, AnswerMetadata):
     """One event of the streamed answer."""
 
     object: Literal["chat.completion.chunk"]

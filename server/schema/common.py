@@ -1,57 +1,46 @@
-"""What both generation routes share: the request fields of sampling, usage, warnings.
+"""What both generation routes share: their request fields, the head of their answers, warnings.
 
-Requests are strict: no bool for an integer, no "5" for 5, no NaN. Ranges of the sampling settings
-are the engine's to check, so that HTTP and Python callers read the same sentence.
+Ranges of the sampling settings are the engine's to check, so that HTTP and Python callers read the
+same sentence.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-MAX_STOP_STRINGS = 16
+from .constraint import ConstraintFields
+from .parts import RequestModel as RequestModel
+from .parts import ResponseModel as ResponseModel
+from .parts import one_message as one_message
+from .sampling import MAX_TOKEN_IDS, SamplingFields, other_name, setting
+
+MAX_STOPS = 64
 MAX_STOP_LENGTH = 1024
-
-
-class RequestModel(BaseModel):
-    """A part of a request body. Fields that it does not know are kept, to be answered for."""
-
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
-
-
-class ResponseModel(BaseModel):
-    """A part of an answer: exactly these fields."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-def one_message(message: str) -> WrapValidator:
-    """Answer a value that fits no branch of a union with one sentence instead of one per branch."""
-
-    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        try:
-            return handler(value)
-        except ValidationError as error:
-            raise PydanticCustomError("union", message) from error
-
-    return WrapValidator(validate)
-
+MAX_BANNED_STRINGS = 1024
+MAX_BANNED_LENGTH = 256
+MAX_NEGATIVE_LENGTH = 1_000_000
+MAX_MILLISECONDS = 24 * 3600 * 1000
 
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 Stop = Annotated[
-    StopString | Annotated[list[StopString], Field(max_length=MAX_STOP_STRINGS)],
+    StopString | Annotated[list[StopString | int], Field(max_length=MAX_STOPS)],
     one_message(
-        f"must be a string or a list of at most {MAX_STOP_STRINGS} strings, "
-        f"each of 1 to {MAX_STOP_LENGTH} characters"
+        f"must be a string or a list of at most {MAX_STOPS} strings, "
+        f"each of 1 to {MAX_STOP_LENGTH} characters; a list may hold token ids too"
     ),
 ]
+BannedString = Annotated[str, Field(min_length=1, max_length=MAX_BANNED_LENGTH)]
+BannedStrings = Annotated[
+    Annotated[list[BannedString], Field(max_length=MAX_BANNED_STRINGS)]
+    | Annotated[str, Field(max_length=MAX_BANNED_LENGTH)],
+    one_message(
+        f"must be a string or a list of at most {MAX_BANNED_STRINGS} strings, "
+        f"each of 1 to {MAX_BANNED_LENGTH} characters"
+    ),
+]
+Count = Annotated[int, Field(ge=0)]
+CountOrAll = Annotated[int, Field(ge=-1)]
 
 
 class StreamOptions(RequestModel):
@@ -60,73 +49,129 @@ class StreamOptions(RequestModel):
     include_usage: bool | None = Field(
         default=None, description="Send one more chunk, with empty `choices`, that holds `usage`."
     )
+    continuous_usage_stats: bool | None = setting("vLLM. Every chunk holds `usage` so far.")
 
 
-class GenerationRequest(RequestModel):
+class GenerationRequest(SamplingFields, ConstraintFields):
     """The fields that /v1/completions and /v1/chat/completions have in common."""
 
     model: str = Field(description="The name that GET /v1/models lists.")
-    temperature: float | None = Field(
-        default=None, description="0 is greedy. null: the model's default."
+    n: int | None = setting("How many choices.")
+    max_tokens: Count | None = setting("The most tokens that may come.")
+    max_completion_tokens: Count | None = other_name("max_tokens", "OpenAI's chat")
+    max_new_tokens: Count | None = other_name("max_tokens", "text-generation-webui, SillyTavern")
+    max_length: Count | None = other_name("max_tokens", "TabbyAPI")
+    n_predict: CountOrAll | None = other_name(
+        "max_tokens", "llama-server", "-1: up to the end of the context."
     )
-    top_p: float | None = Field(default=None, description="null: the model's default.")
-    n: int | None = Field(default=None, description="Only 1: one sequence at a time.")
-    stop: Stop | None = Field(
-        default=None, description="The text ends before the first of these strings."
+    num_predict: CountOrAll | None = other_name(
+        "max_tokens", "SillyTavern", "-1: up to the end of the context."
     )
-    seed: int | None = Field(
-        default=None, description="Same seed, same request, same system_fingerprint: same text."
+    min_tokens: Count | None = setting("vLLM. Before so many tokens no stop token is drawn.")
+    min_length: Count | None = other_name("min_tokens", "TabbyAPI")
+    stop: Stop | None = setting(
+        "The text ends before the first of these strings. TabbyAPI: token ids among them count as "
+        "`stop_token_ids`."
     )
-    logit_bias: dict[str, float] | None = Field(
-        default=None, description="Token id -> value added to its logit."
+    stopping_strings: Stop | None = other_name("stop", "text-generation-webui, SillyTavern")
+    stop_sequence: Stop | None = other_name("stop", "TabbyAPI")
+    stop_token_ids: Annotated[list[int], Field(max_length=MAX_TOKEN_IDS)] | None = setting(
+        "vLLM. Token ids that end the text, besides the model's own."
     )
-    frequency_penalty: float | None = Field(default=None, description="-2 to 2.")
-    presence_penalty: float | None = Field(default=None, description="-2 to 2.")
+    include_stop_str_in_output: bool | None = setting("vLLM. The text ends with its stop string.")
+    ignore_eos: bool | None = setting(
+        "vLLM, llama-server. Go on past the model's own end-of-text tokens."
+    )
+    banned_strings: BannedStrings | None = setting(
+        "TabbyAPI. Strings that never show, in any case of letters: the text is taken back."
+    )
+    bad_words: BannedStrings | None = setting("vLLM. More of `banned_strings`.")
+    token_healing: bool | None = setting(
+        "TabbyAPI. The last token of the prompt may become a longer one."
+    )
+    negative_prompt: Annotated[str, Field(max_length=MAX_NEGATIVE_LENGTH)] | None = setting(
+        "TabbyAPI. The prompt that `cfg_scale` leads away from."
+    )
+    cfg_scale: float | None = setting("-100 to 100: how far away. 1 is not at all.")
+    guidance_scale: float | None = other_name("cfg_scale", "TabbyAPI, text-generation-webui")
+    speculate: bool | None = setting(
+        "false: no drafts. They change how fast a text comes, never the text."
+    )
+    speculative_n_max: Count | None = Field(
+        default=None,
+        alias="speculative.n_max",
+        description="llama-server. 0 is `speculate: false`; lengths of drafts adapt by themselves.",
+    )
+    num_draft_tokens: Count | None = setting(
+        "mlx-lm. 0 is `speculate: false`; lengths of drafts adapt by themselves."
+    )
+    cache_salt: Annotated[str, Field(max_length=256)] | None = setting(
+        "vLLM. Computed prompts are shared between requests of equal salts only."
+    )
+    truncate_prompt_tokens: CountOrAll | None = setting(
+        "vLLM. Only the last so many tokens of the prompt are used; -1: as many as fit."
+    )
+    skip_special_tokens: bool | None = setting("vLLM, TabbyAPI. false: special tokens show.")
+    t_max_predict_ms: Annotated[int, Field(ge=-1, le=MAX_MILLISECONDS)] | None = setting(
+        "llama-server. Milliseconds after which the text ends; 0 and -1: no limit."
+    )
     stream: bool | None = None
-    stream_options: StreamOptions | None = Field(
-        default=None, description="Only with `stream: true`."
+    stream_options: StreamOptions | None = setting("Only with `stream: true`.")
+    include: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None = (
+        setting(
+            "What else the answer holds. Of each token: token_ids, bytes, probs, rank, entropy, "
+            "margin, kept_mass, draft, trace, special, time. Of each choice: seed, cache, prompt, "
+            "stop. Of the request: timings, speculation, progress."
+        )
     )
-    user: str | None = Field(default=None, description="Accepted and not used.")
-    top_k: int | None = Field(
-        default=None, description="Extension. 0 or -1 is off. null: the model's default."
+    n_probs: Annotated[int, Field(ge=0, le=20)] | None = setting(
+        "llama-server. So many alternatives of each token; 0: none."
     )
-    min_p: float | None = Field(
-        default=None, description="Extension. 0 is off. null: the model's default."
+    return_token_ids: bool | None = setting(
+        "vLLM. Add `token_ids` and `prompt_token_ids` to the choices."
     )
-    repetition_penalty: float | None = Field(
-        default=None, description="Extension. 1 is off. null: the model's default."
+    return_tokens: bool | None = setting("llama-server. The same as `token_ids` in `include`.")
+    post_sampling_probs: bool | None = setting("llama-server. The same as `probs` in `include`.")
+    timings_per_token: bool | None = setting("llama-server. The same as `timings` in `include`.")
+    return_progress: bool | None = setting("llama-server. The same as `progress` in `include`.")
+    strict: bool | None = setting(
+        "true: a field that would have no effect is an error, not one of `warnings`."
     )
-    stop_token_ids: list[int] | None = Field(
-        default=None, description="Extension. Token ids that end the text, besides the model's own."
-    )
-    ignore_eos: bool | None = Field(
-        default=None, description="Extension. Go on past the model's own end-of-text tokens."
-    )
-
-    @property
-    def stop_strings(self) -> tuple[str, ...]:
-        if self.stop is None:
-            return ()
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+    user: str | None = setting("Accepted and not used.")
 
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
+    @property
+    def continuous_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
-class PromptTokensDetails(ResponseModel):
-    """Of the prompt tokens, those whose keys and values were still in the cache."""
+    @property
+    def includes(self) -> list[str]:
+        """`include`, with what other servers have switches for."""
+        switches = {
+            "token_ids": self.return_tokens,
+            "probs": self.post_sampling_probs,
+            "timings": self.timings_per_token,
+            "progress": self.return_progress,
+        }
+        return [*(self.include or ()), *(name for name, is_on in switches.items() if is_on)]
 
-    cached_tokens: int
+    def parts(self) -> Iterator[tuple[str, RequestModel]]:
+        """The objects inside of the body, each with its path."""
+        if self.stream_options is not None:
+            yield "stream_options", self.stream_options
+        yield from self.constraint_parts()
 
 
-class Usage(ResponseModel):
-    """Token counts; a sampled stop token counts as a completion token."""
+class PromptFields(RequestModel):
+    """Fields of a prompt that is text."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
+    add_special_tokens: bool | None = setting(
+        "vLLM. false: nothing is put around the text, such as a token that begins it."
+    )
+    add_bos_token: bool | None = other_name("add_special_tokens", "TabbyAPI, SillyTavern")
 
 
 class RequestWarning(ResponseModel):
@@ -146,9 +191,9 @@ class GenerationResponse(ResponseModel):
     system_fingerprint: str
     warnings: list[RequestWarning] | None = Field(
         default=None,
-        description="Fields of the request that were not understood. In the first chunk only; "
-        "absent when there are none.",
+        description="Fields of the request that had no effect. In the first chunk only; absent "
+        "when there are none.",
     )
 
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "content_filter"]

@@ -37,7 +37,7 @@ seen.chatHelper = final.choices[0].message.content;
 seen.chatHelperRole = final.choices[0].message.role;
 
 seen.errors = [];
-for (const wrong of [{ model: "none" }, { n: 2 }, { max_completion_tokens: 1e6 }]) {
+for (const wrong of [{ model: "none" }, { n: 0 }, { max_completion_tokens: 1e6 }]) {
   try {
     await client.chat.completions.create({ ...chat, ...wrong });
   } catch (error) {

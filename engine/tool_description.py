@@ -1,0 +1,90 @@
+"""Tools that a model may call, and how one that was not trained on them is told so.
+
+Owns the tool as the engine knows it, and what stands in a prompt for tools, calls and results where
+the template has no place for them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+# In OpenAI's interface a function without parameters takes none.
+NO_PARAMETERS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {},
+    "additionalProperties": False,
+}
+
+
+class Tool(NamedTuple):
+    """A function that the model may call."""
+
+    name: str
+    parameters: Mapping[str, Any] | None = None
+    """JSON schema of its arguments; None: it takes none."""
+    description: str | None = None
+    param: str | None = None
+    """What an error of the schema names, as tools[2].function.parameters."""
+
+
+def parameters_of(tool: Tool) -> dict[str, Any]:
+    """The schema of the arguments, which are an object in any case."""
+    schema = NO_PARAMETERS if tool.parameters is None else tool.parameters
+    return dict(schema) if "type" in schema else {"type": "object", **schema}
+
+
+def describe_tools(tools: Sequence[Tool]) -> str:
+    """A system text that names the tools and how to call them: one JSON object between tags."""
+    lines = "\n".join(json.dumps(_described(tool), ensure_ascii=False) for tool in tools)
+    return (
+        "You can call these functions, one JSON object per line:\n"
+        f"{lines}\n\n"
+        "To call one, write its name and its arguments as a JSON object between tags:\n"
+        "<tool_call>\n"
+        '{"name": "the name", "arguments": {"an argument": "its value"}}\n'
+        "</tool_call>\n"
+        "Write nothing between the tags but that object, and one pair of tags per call."
+    )
+
+
+def spelled_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages in which calls and their results are text, for a template that knows neither.
+
+    A call stands where `describe_tools` has the model write it. Results become a turn of the user,
+    one for all that follow each other: such templates may want the turns to alternate.
+    """
+    spelled: list[dict[str, Any]] = []
+    follows_result = False
+    for message in messages:
+        is_result = message["role"] == "tool"
+        if is_result and follows_result:
+            spelled[-1]["content"] += "\n" + _spelled_result(message)
+        elif is_result:
+            spelled.append({"role": "user", "content": _spelled_result(message)})
+        else:
+            spelled.append(_with_calls(message))
+        follows_result = is_result
+    return spelled
+
+
+def _with_calls(message: Mapping[str, Any]) -> dict[str, Any]:
+    calls = [_spelled_call(call["function"]) for call in message.get("tool_calls", ())]
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    if calls:
+        rest["content"] = "\n".join([*filter(None, [message["content"]]), *calls])
+    return rest
+
+
+def _spelled_call(function: Mapping[str, str]) -> str:
+    name = json.dumps(function["name"], ensure_ascii=False)
+    arguments = function["arguments"] or "{}"
+    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
+
+
+def _spelled_result(message: Mapping[str, Any]) -> str:
+    return f"<tool_response>\n{message['content']}\n</tool_response>"
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    about = {} if tool.description is None else {"description": tool.description}
+    return {"name": tool.name, **about, "parameters": parameters_of(tool)}

@@ -1,0 +1,121 @@
+"""Sends the requests of server/examples.py to the bundled model and writes what it answers.
+
+What is another in every run (ids, times, what a machine computes with) keeps its published value,
+so that the file changes when an answer does.
+"""
+
+import asyncio
+import json
+import re
+import sys
+import threading
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from engine import DEFAULT_MODEL, Engine, StreamingGenerator  # noqa: E402
+from server.examples import ANSWERS, EXAMPLES, MODEL, Example  # noqa: E402
+from tests.event_stream import parse_event_stream  # noqa: E402
+from tests.live_server import LiveServer, live_server, read_answer, wait_until  # noqa: E402
+
+Answers = dict[str, Any]
+
+# Keys whose values belong to one run on one machine; an id only if it was made for the answer.
+VOLATILE = re.compile(
+    r"created|system_fingerprint|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
+)
+MADE_ID = re.compile(r"(cmpl-|chatcmpl-)?\w+")
+# Of /metrics; the others hold times.
+METRICS = re.compile(r".*\bsoliton_(?:completions|prompt_tokens|completion_tokens)_total\b.*\n")
+SHORT = {"model": MODEL, "prompt": "Once", "max_tokens": 1}
+
+
+def record() -> Answers:
+    """What the bundled model answers, path by path."""
+    engine = Engine.load(DEFAULT_MODEL, device="cpu")
+    answers: Answers = {}
+    with live_server(engine) as server:
+        for example in EXAMPLES:
+            answers.setdefault(example.path, {})[example.name] = answer_to(example, server)
+    answers["errors"] = {**refusals(engine), **failures(engine)}
+    return answers
+
+
+def answer_to(example: Example, server: LiveServer) -> Any:
+    if example.body is None:
+        answer = server.get(example.url)
+    else:
+        answer = server.post(example.url, example.body)
+    assert answer.status == example.status, answer.body
+    if example.streamed:
+        events = parse_event_stream(answer.body)
+        assert events.data[-1] == "[DONE]"
+        return events.chunks
+    if example.path == "/metrics":
+        return "".join(METRICS.findall(answer.body.decode()))
+    return answer.json
+
+
+def refusals(engine: Engine) -> Answers:
+    """Errors of requests that never reach the engine, by code."""
+    url = "/v1/completions"
+    by_code: Answers = {}
+    with live_server(engine, max_body_bytes=1024) as server:
+        by_code["invalid_json"] = server.post(url, b"{").json
+        by_code["model_not_found"] = server.post(url, {**SHORT, "model": "another"}).json
+        by_code["body_too_large"] = server.post(url, {**SHORT, "prompt": "x" * 2000}).json
+        by_code["unsupported_media_type"] = server.request("POST", url, b"{}").json
+        asyncio.run(server.lease.close())
+        by_code["unavailable"] = server.post(url, SHORT).json
+    with live_server(engine, api_keys=["secret"]) as server:
+        by_code["invalid_api_key"] = server.post(url, SHORT).json
+    return by_code
+
+
+def failures(engine: Engine) -> Answers:
+    """Errors of requests whose engine fails, and of one more than may wait for it."""
+    is_full = threading.Event()
+
+    def fail(*_: Any, **__: Any) -> None:
+        is_full.wait(60)
+        raise RuntimeError("as planned")
+
+    with (
+        mock.patch.object(StreamingGenerator, "begin_stream_ex", fail),
+        live_server(engine, max_queue=2) as server,
+        server.send("/v1/completions", SHORT) as runs,
+    ):
+        wait_until(lambda: server.running)
+        with (
+            server.send("/v1/completions", SHORT),
+            server.send("/v1/completions", SHORT),
+        ):
+            wait_until(lambda: server.lease.n_waiting == 2)
+            full = server.post("/v1/completions", SHORT).json
+        is_full.set()
+        return {"queue_full": full, "engine_error": read_answer(runs).json}
+
+
+def keep(published: Any, recorded: Any, key: str = "") -> Any:
+    """`recorded`, with the published values of what is another in every run."""
+    if isinstance(recorded, dict):
+        fields = published if isinstance(published, dict) else {}
+        return {name: keep(fields.get(name), value, name) for name, value in recorded.items()}
+    if isinstance(recorded, list):
+        values = published if isinstance(published, list) else []
+        return [keep(old, new, key) for old, new in zip_longest(values[: len(recorded)], recorded)]
+    made = key == "id" and isinstance(recorded, str) and MADE_ID.fullmatch(recorded)
+    return published if published is not None and (made or VOLATILE.fullmatch(key)) else recorded
+
+
+def main() -> None:
+    published = json.loads(ANSWERS.read_text()) if ANSWERS.exists() else {}
+    ANSWERS.write_text(json.dumps(keep(published, record()), indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""From the wire's words for constraints to the engine's: one ConstraintSpec, or none.
+
+Owns which field asks for what. Compiles nothing: the engine does, and says what is wrong.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from engine import ConstraintSpec
+
+from .errors import RequestError
+from .schema.constraint import ConstraintFields, ResponseFormat, StructuredOutputs
+
+
+class RequestedConstraint(NamedTuple):
+    """A constraint, and the field that asks for it."""
+
+    spec: ConstraintSpec
+    param: str
+
+
+def constraint_of(body: ConstraintFields) -> ConstraintSpec | None:
+    """What the text must be. Raises RequestError when two fields ask for different things."""
+    requested = requested_constraint(body)
+    return None if requested is None else requested.spec
+
+
+def requested_constraint(body: ConstraintFields) -> RequestedConstraint | None:
+    """As constraint_of, with the field, which the engine's errors are to name."""
+    requested = [*_requested(body)]
+    if not requested:
+        return None
+    first, *others = requested
+    for other in others:
+        if other.spec != first.spec:
+            raise RequestError(
+                f"{first.param} and {other.param} ask for two constraints; one text can have one",
+                param=other.param,
+            )
+    return first
+
+
+def _requested(body: ConstraintFields) -> Iterator[RequestedConstraint]:
+    if body.response_format is not None:
+        yield from _of_response_format(body.response_format)
+    if body.structured_outputs is not None:
+        yield from _of_structured_outputs(body.structured_outputs)
+    for param, schema in (("guided_json", body.guided_json), ("json_schema", body.json_schema)):
+        if schema is not None:
+            yield _of_schema(schema, param)
+    for param, regex in (
+        ("guided_regex", body.guided_regex),
+        ("regex_pattern", body.regex_pattern),
+    ):
+        if regex:
+            yield RequestedConstraint(ConstraintSpec("regex", regex), param)
+    if body.guided_choice is not None:
+        yield RequestedConstraint(
+            ConstraintSpec("choices", tuple(body.guided_choice)), "guided_choice"
+        )
+    for param, grammar in (
+        ("guided_grammar", body.guided_grammar),
+        ("grammar_string", body.grammar_string),
+        ("grammar", body.grammar),
+    ):
+        if grammar:
+            yield _of_grammar(grammar, param)
+
+
+def _of_response_format(wire: ResponseFormat) -> Iterator[RequestedConstraint]:
+    named = wire.json_schema
+    schema = named.schema_ if named is not None else None
+    if wire.type != "json_schema" and named is not None:
+        raise RequestError(
+            "response_format.json_schema needs type json_schema",
+            param="response_format.json_schema",
+        )
+    if schema is not None and wire.schema_ is not None and schema != wire.schema_:
+        raise RequestError(
+            "response_format.json_schema.schema and response_format.schema differ",
+            param="response_format.schema",
+        )
+    if wire.type == "text":
+        if wire.schema_ is not None:
+            raise RequestError(
+                "response_format.schema needs type json_schema", param="response_format.schema"
+            )
+        return
+    if wire.type == "json_schema" and named is None and wire.schema_ is None:
+        raise RequestError(
+            "response_format needs json_schema when its type is json_schema",
+            param="response_format.json_schema",
+        )
+    schema = wire.schema_ if schema is None else schema
+    if schema is None:
+        yield RequestedConstraint(ConstraintSpec("json_object"), "response_format")
+    else:
+        yield RequestedConstraint(ConstraintSpec("json_schema", schema), "response_format")
+
+
+def _of_structured_outputs(wire: StructuredOutputs) -> Iterator[RequestedConstraint]:
+    if wire.json_ is not None:
+        yield _of_schema(wire.json_, "structured_outputs.json")
+    if wire.regex:
+        yield RequestedConstraint(ConstraintSpec("regex", wire.regex), "structured_outputs.regex")
+    if wire.choice is not None:
+        yield RequestedConstraint(
+            ConstraintSpec("choices", tuple(wire.choice)), "structured_outputs.choice"
+        )
+    if wire.grammar:
+        yield _of_grammar(wire.grammar, "structured_outputs.grammar")
+    if wire.json_object:
+        yield RequestedConstraint(ConstraintSpec("json_object"), "structured_outputs.json_object")
+
+
+def _of_schema(wire: Mapping[str, Any] | str, param: str) -> RequestedConstraint:
+    if not isinstance(wire, str):
+        return RequestedConstraint(ConstraintSpec("json_schema", wire), param)
+    try:
+        schema = json.loads(wire)
+    except (ValueError, RecursionError):
+        raise RequestError(f"{param} must be a JSON schema; it is not JSON", param=param) from None
+    if not isinstance(schema, dict):
+        raise RequestError(f"{param} must be a JSON schema: an object", param=param)
+    return RequestedConstraint(ConstraintSpec("json_schema", schema), param)
+
+
+def _of_grammar(text: str, param: str) -> RequestedConstraint:
+    if "::=" in text:
+        raise RequestError(
+            f"{param} is written in GBNF; this server takes llguidance's variant of Lark",
+            param=param,
+        )
+    return RequestedConstraint(ConstraintSpec("lark", text), param)

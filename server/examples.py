@@ -1,0 +1,272 @@
+"""The examples of the published contract: requests, and what the bundled model answers.
+
+Owns the requests and where an example stands in the document. The answers lie beside it, in
+examples.json; scripts/api_examples.py sends the requests and writes it.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ANSWERS = Path(__file__).parent / "examples.json"
+MODEL = "soliton-default"
+
+Document = dict[str, Any]
+
+
+class Example(NamedTuple):
+    """A request to an ordinary server; without a body it is a GET."""
+
+    path: str
+    name: str
+    summary: str
+    body: dict[str, Any] | None = None
+    status: int = 200
+
+    @property
+    def url(self) -> str:
+        return self.path.format(model_id=MODEL)
+
+    @property
+    def streamed(self) -> bool:
+        return bool(self.body and self.body.get("stream")) and self.status == 200
+
+
+_STORY = {"model": MODEL, "prompt": "Once upon a time", "temperature": 0}
+_HELLO = {
+    "model": MODEL,
+    "messages": [{"role": "user", "content": "Hello!"}],
+    "temperature": 0,
+}
+_ASKED = {
+    "model": MODEL,
+    "messages": [{"role": "user", "content": "Is it warm in Rome?"}],
+    "temperature": 1,
+}
+_CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+_WEATHER = {
+    "type": "function",
+    "function": {"name": "weather", "description": "The weather now.", "parameters": _CITY},
+}
+_CLOCK = {"type": "function", "function": {"name": "clock"}}
+_TOKENS = [587, 564, 274, 446]
+
+# In the order in which they are sent: what a prompt shares with an earlier one is cached.
+EXAMPLES = (
+    Example("/v1/completions", "text", "A text goes on", {**_STORY, "max_tokens": 4}),
+    Example("/metrics", "excerpt", "Some of the lines of a server that has had one request"),
+    Example(
+        "/v1/completions",
+        "logprobs",
+        "With the prompt and probabilities",
+        {**_STORY, "prompt": "One day", "max_tokens": 1, "logprobs": 2, "echo": True},
+    ),
+    Example(
+        "/v1/completions",
+        "metadata",
+        "With more about each token, the choice and the request",
+        {
+            **_STORY,
+            "max_tokens": 5,
+            "stop": " a",
+            "include": ["token_ids", "probs", "rank", "stop", "cache", "timings"],
+        },
+    ),
+    Example(
+        "/v1/completions",
+        "warnings",
+        "With a field that this server does not know",
+        {**_STORY, "max_tokens": 1, "smoothing_curve": 2},
+    ),
+    Example(
+        "/v1/completions",
+        "stream",
+        "Streamed",
+        {**_STORY, "max_tokens": 2, "stream": True, "stream_options": {"include_usage": True}},
+    ),
+    Example(
+        "/v1/completions",
+        "field",
+        "A value out of its range",
+        {**_STORY, "temperature": -1},
+        400,
+    ),
+    Example(
+        "/v1/completions",
+        "context",
+        "More than the context holds",
+        {**_STORY, "max_tokens": 100_000},
+        400,
+    ),
+    Example(
+        "/v1/completions",
+        "strict",
+        "A field that would have no effect, with `strict`",
+        {**_STORY, "smoothing_curve": 2, "strict": True},
+        400,
+    ),
+    Example("/v1/chat/completions", "reply", "A reply", {**_HELLO, "max_completion_tokens": 3}),
+    Example(
+        "/v1/chat/completions",
+        "logprobs",
+        "With probabilities and more about each token",
+        {
+            **_HELLO,
+            "max_completion_tokens": 1,
+            "logprobs": True,
+            "top_logprobs": 2,
+            "include": ["token_ids", "probs", "entropy", "margin", "draft"],
+        },
+    ),
+    Example(
+        "/v1/chat/completions",
+        "tool_call",
+        "A tool has to be called",
+        {**_ASKED, "seed": 4, "tools": [_WEATHER], "tool_choice": "required"},
+    ),
+    Example(
+        "/v1/chat/completions",
+        "json_schema",
+        "The reply follows a schema",
+        {
+            **_ASKED,
+            "seed": 10,
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "city", "schema": _CITY},
+            },
+        },
+    ),
+    Example(
+        "/v1/chat/completions",
+        "stream",
+        "Streamed",
+        {
+            **_HELLO,
+            "max_completion_tokens": 2,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+    ),
+    Example(
+        "/v1/chat/completions",
+        "tool_call_stream",
+        "A call, streamed",
+        {**_ASKED, "seed": 4, "tools": [_CLOCK], "tool_choice": "required", "stream": True},
+    ),
+    Example(
+        "/v1/chat/completions",
+        "message",
+        "A message that cannot be served",
+        {**_HELLO, "messages": [{"role": "tool", "content": "22 degrees"}]},
+        400,
+    ),
+    Example(
+        "/v1/chat/completions",
+        "context",
+        "More than the context holds",
+        {**_HELLO, "max_completion_tokens": 100_000},
+        400,
+    ),
+    Example("/v1/models", "models", "The one model"),
+    Example("/v1/models/{model_id}", "model", "The one model"),
+    Example("/tokenize", "prompt", "A text", {"model": MODEL, "prompt": "Once upon a time"}),
+    Example(
+        "/tokenize",
+        "pieces",
+        "As llama-server is asked",
+        {"content": "Once upon a time", "with_pieces": True},
+    ),
+    Example(
+        "/tokenize",
+        "messages",
+        "A conversation",
+        {"model": MODEL, "messages": _HELLO["messages"], "return_token_strs": True},
+    ),
+    Example("/detokenize", "tokens", "A text", {"model": MODEL, "tokens": _TOKENS}),
+    Example("/tokenizer_info", "tokenizer", "The tokenizer of the bundled model"),
+    Example(
+        "/apply-template",
+        "messages",
+        "A conversation",
+        {"model": MODEL, "messages": _HELLO["messages"]},
+    ),
+    Example("/v1/token/encode", "text", "A text", {"text": "Once upon a time"}),
+    Example("/v1/token/decode", "tokens", "A text", {"tokens": _TOKENS}),
+    Example("/props", "props", "The bundled model on a CPU"),
+    Example("/health/live", "live", "The process answers"),
+    Example("/health/ready", "ready", "The engine takes work"),
+    Example("/health", "ready", "The engine takes work"),
+)
+
+# Errors that are the same on all routes -> what they stand below in the document.
+ERRORS = {
+    "invalid_json": (400, "The body is no JSON"),
+    "invalid_api_key": (401, "No API key"),
+    "model_not_found": (404, "Another model"),
+    "body_too_large": (413, "A body that is too large"),
+    "unsupported_media_type": (415, "A body of another type"),
+    "queue_full": (429, "As many wait as may wait"),
+    "engine_error": (500, "The engine failed"),
+    "unavailable": (503, "The server starts or ends"),
+}
+
+
+def add_examples(document: Document) -> None:
+    """Put every example where it belongs in an OpenAPI document, in place."""
+    answers = json.loads(ANSWERS.read_text())
+    for example in EXAMPLES:
+        _add_example(document, example, answers[example.path][example.name])
+    document["components"]["examples"] = {
+        code: {"summary": summary, "value": answers["errors"][code]}
+        for code, (_, summary) in ERRORS.items()
+    }
+    for operation in _operations(document):
+        _add_errors(operation)
+
+
+def _add_example(document: Document, example: Example, answer: Any) -> None:
+    operation = document["paths"][example.path]["get" if example.body is None else "post"]
+    if example.body is not None:
+        request = operation["requestBody"]["content"]["application/json"]
+        _named(request)[example.name] = {"summary": example.summary, "value": example.body}
+    for parameter in operation.get("parameters", ()):
+        parameter["example"] = MODEL
+    content = operation["responses"][str(example.status)]["content"]
+    if example.streamed:
+        # An event is what the schema describes; all of them, in order.
+        for number, event in enumerate(answer, 1):
+            _named(content["text/event-stream"])[f"{example.name}_{number}"] = {
+                "summary": f"{example.summary}: event {number} of {len(answer)}, before [DONE]",
+                "value": event,
+            }
+    else:
+        (media,) = (value for name, value in content.items() if name != "text/event-stream")
+        _named(media)[example.name] = {"summary": example.summary, "value": answer}
+
+
+def _add_errors(operation: Document) -> None:
+    for code, (status, _) in ERRORS.items():
+        response = operation["responses"].get(str(status))
+        if response and (status != 400 or "requestBody" in operation):
+            named = _named(response["content"]["application/json"])
+            named[code] = {"$ref": f"#/components/examples/{code}"}
+    events = operation["responses"]["200"]["content"].get("text/event-stream")
+    if events:
+        _named(events)["engine_error"] = {"$ref": "#/components/examples/engine_error"}
+
+
+def _named(media: Document) -> Document:
+    examples: Document = media.setdefault("examples", {})
+    return examples
+
+
+def _operations(document: Document) -> Iterator[Document]:
+    for operations in document["paths"].values():
+        yield from operations.values()

@@ -1,0 +1,56 @@
+"""The wire of a conversation: the messages of a chat request."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from .common import RequestModel, one_message
+from .tools import CalledFunction, ToolCall
+
+_PART_KINDS: dict[str, Any] = {"type": "string", "enum": ["text", "refusal"]}
+
+
+class ContentPart(RequestModel):
+    """A part of a message; the texts of all parts are joined with newlines.
+
+    A refusal is a part of an assistant's message. Images, audio and files are not supported.
+    """
+
+    type: Annotated[str, WithJsonSchema(_PART_KINDS)]
+    text: str | None = None
+    refusal: str | None = None
+
+
+Content = Annotated[
+    str | Annotated[list[ContentPart], Field(min_length=1)],
+    one_message("must be a string or a list of parts, each an object with a type"),
+]
+
+
+class Message(RequestModel):
+    """One turn. developer is another name for system, function an older one for tool."""
+
+    role: Literal["developer", "system", "user", "assistant", "tool", "function"]
+    content: Content | None = Field(
+        default=None,
+        description="null in a message of the assistant that calls tools or holds only reasoning.",
+    )
+    name: str | None = Field(
+        default=None, description="Who speaks; in a message of role function: what was called."
+    )
+    tool_calls: list[ToolCall] | None = Field(
+        default=None, description="What the assistant called in this turn."
+    )
+    tool_call_id: str | None = Field(
+        default=None, description="Needed in a message of role tool: the call that it answers."
+    )
+    function_call: CalledFunction | None = Field(
+        default=None, description="The older form of `tool_calls`."
+    )
+    refusal: str | None = None
+    reasoning_content: str | None = Field(
+        default=None, description="Extension. What the assistant thought before this turn."
+    )
+    reasoning: str | None = Field(
+        default=None, description="Extension. Another name of `reasoning_content`."
+    )

@@ -1,0 +1,50 @@
+"""The wire of GET /props, after llama-server's."""
+
+from typing import Any
+
+from pydantic import Field
+
+from .common import ResponseModel
+
+
+class DefaultGeneration(ResponseModel):
+    """What holds for a request that says nothing else."""
+
+    n_ctx: int = Field(description="The context in tokens.")
+    params: dict[str, Any] = Field(description="The sampling settings, by the engine's names.")
+
+
+class Modalities(ResponseModel):
+    """What a message may hold beside text: nothing."""
+
+    vision: bool
+    audio: bool
+
+
+class EngineProps(ResponseModel):
+    """How this server computes."""
+
+    compute: str = Field(description="Device, library or instruction set.")
+    threads: int
+    weights: str = Field(description="The format that the weights are held in.")
+    quantize: str = Field(description="What the server was started with.")
+    kv_cache: str = Field(description="The format of keys and values.")
+    speculation: str = Field(description="off, ngram or draft.")
+    prefix_cache_mb: int
+    prefix_cache_on_disk: bool
+    max_queue: int
+
+
+class Props(ResponseModel):
+    """The server, its model and its defaults."""
+
+    model_alias: str = Field(description="The name on the wire.")
+    build_info: str
+    system_fingerprint: str
+    total_slots: int = Field(description="1: one sequence at a time.")
+    default_generation_settings: DefaultGeneration
+    chat_template: str
+    bos_token: str
+    eos_token: str
+    modalities: Modalities
+    engine: EngineProps

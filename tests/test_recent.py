@@ -1,0 +1,15 @@
+"""The memory of what was used last: which value goes when there are too many."""
+
+from engine.recent import Recent
+
+
+def test_what_was_not_used_for_longest_goes_first() -> None:
+    recent: Recent[str, int] = Recent(2)
+    recent.put("a", 1)
+    recent.put("b", 2)
+    assert recent.get("a") == 1
+    recent.put("c", 3)
+    assert [recent.get(key) for key in "abc"] == [1, None, 3]
+    recent.put("a", 4)
+    recent.put("d", 5)
+    assert [recent.get(key) for key in "acd"] == [4, None, 5], "to put is to use"
