@@ -11,10 +11,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from .jobs import CompletionJob, Event
 from .schema.common import GenerationRequest
 from .service import Service
 from .sse import EventStream
-from .stream import CompletionJob, CompletionStream, Event
+from .stream import CompletionStream
 
 # From here on, a whole answer is written beside the event loop: each token may have many entries.
 _MANY_TOKENS = 512

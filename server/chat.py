@@ -15,6 +15,7 @@ from .chat_prompt import prompt_ids, unused_variables
 from .choices import check_choices, spread
 from .conversation import parts_text
 from .errors import RequestError
+from .json_body import JsonRoute
 from .metadata import Include
 from .options import requested_logprobs
 from .reply import PlainReader, Reader, ReplyShape
@@ -28,7 +29,7 @@ from .tools import ToolUse, tool_use
 
 def chat_routes(service: Service) -> APIRouter:
     """The route, over one engine."""
-    router = APIRouter(tags=["generation"])
+    router = APIRouter(tags=["generation"], route_class=JsonRoute)
 
     @router.post(
         "/v1/chat/completions",

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .choices import sampled, told
+from .jobs import Begun, CompletionJob, Event, Piece, Progress, TokenCounts
 from .metadata import closing_fields, progress_fields
 from .reply import PlainReader, Reader, ReplyShape
 from .reply_chunks import ReplyChunks
 from .reply_message import WholeReply
 from .sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
-from .stream import Begun, CompletionJob, CompletionStream, Event, Piece, Progress, TokenCounts
+from .stream import CompletionStream
 from .usage import usage
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from engine import SamplingSettings, StreamResult, TokenRecord, derived_seed
 
 from .errors import RequestError
-from .stream import Begun, CompletionJob, Event, Piece
+from .jobs import Begun, CompletionJob, Event, Piece
 
 MAX_CHOICES = 128
 """Completions that one request may have generated, over all its prompts."""

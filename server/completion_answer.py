@@ -12,10 +12,11 @@ from engine import PromptToken, StreamResult
 
 from .choices import best, sampled, told
 from .completion_choice import ChoiceShape, Opening
+from .jobs import Begun, CompletionJob, Event, Piece, Progress, TokenCounts
 from .metadata import closing_fields, progress_fields
 from .prompts import Prompt
 from .sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
-from .stream import Begun, CompletionJob, CompletionStream, Event, Piece, Progress, TokenCounts
+from .stream import CompletionStream
 from .usage import usage
 
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from engine import PromptToken, StreamResult
 
 from .choices import sampled
+from .jobs import Begun, CompletionJob, Piece
 from .logprobs import Token, TokenNames, legacy_logprobs, prompt_logprobs
 from .metadata import Include, ending_fields, opening_fields, token_lists
 from .prompts import Prompt
 from .service import FINISH_REASONS, Service
-from .stream import Begun, CompletionJob, Piece
 
 
 class Opening(NamedTuple):

@@ -12,6 +12,7 @@ from .choices import check_choices, spread
 from .completion_answer import CompletionAnswer
 from .completion_choice import ChoiceShape
 from .errors import RequestError
+from .json_body import JsonRoute
 from .logprobs import TokenNames
 from .metadata import Include
 from .options import requested_logprobs
@@ -26,7 +27,7 @@ DEFAULT_MAX_TOKENS = 16
 
 def completion_routes(service: Service) -> APIRouter:
     """The route, over one engine."""
-    router = APIRouter(tags=["generation"])
+    router = APIRouter(tags=["generation"], route_class=JsonRoute)
 
     @router.post(
         "/v1/completions",

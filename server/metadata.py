@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from engine import Reuse, TopToken
 
 from .errors import RequestError
-from .stream import Begun, CompletionJob, CompletionStream, Piece, Progress
+from .jobs import Begun, CompletionJob, Piece, Progress
+from .stream import CompletionStream
 from .timings import milliseconds, timings
 
 # Tokens of the prompt that the explanation of a cache miss quotes.

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from engine import ReplyDelta, StreamResult, TokenRecord
 
 from .choices import sampled
+from .jobs import Begun, CompletionJob, Piece
 from .logprobs import chat_logprobs
 from .metadata import Include, ending_fields, opening_fields, with_metadata
 from .service import FINISH_REASONS, Service
-from .stream import Begun, CompletionJob, Piece
 
 _ALPHANUMERIC = string.ascii_letters + string.digits
 

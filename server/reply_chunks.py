@@ -9,8 +9,8 @@ from typing import Any
 
 from engine import ReplyDelta
 
+from .jobs import Begun, CompletionJob, Piece
 from .reply import Reader, ReplyShape, channel, new_call_id
-from .stream import Begun, CompletionJob, Piece
 
 
 class ReplyChunks:

@@ -8,8 +8,8 @@ from typing import Any
 from engine import ReplyDelta
 
 from .choices import Told
+from .jobs import CompletionJob, Piece
 from .reply import Reader, ReplyShape, channel, new_call_id
-from .stream import CompletionJob, Piece
 
 
 class WholeReply:

@@ -23,6 +23,7 @@ from engine import (
 from .constraint import requested_constraint
 from .effects import no_effect_warnings
 from .errors import ModelNotFoundError, RequestError
+from .jobs import CompletionJob
 from .lease import EngineLease
 from .metrics import Metrics
 from .options import generation_options
@@ -30,7 +31,7 @@ from .sampling import check_token_ids, sampling_settings
 from .schema.common import GenerationRequest
 from .schema.unsupported import Warnings
 from .settings import Settings
-from .stream import CompletionJob, CompletionStream
+from .stream import CompletionStream
 
 # From here on, text is encoded beside the event loop: about a millisecond's work.
 LONG_TEXT = 8192

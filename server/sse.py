@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from .errors import error_body
-from .stream import CompletionStream, Event, forever
+from .jobs import Event
+from .stream import CompletionStream, forever
 from .watchdog import limited_waits
 
 _logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .stream import Clocks, TokenCounts
+from .jobs import Clocks, TokenCounts
 
 
 def timings(counts: TokenCounts, clocks: Clocks) -> dict[str, Any]:

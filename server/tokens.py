@@ -16,6 +16,7 @@ from engine import Engine
 from .chat import chat_parts
 from .chat_prompt import prompt_ids
 from .errors import RequestError
+from .json_body import JsonRoute
 from .models import check_model
 from .schema.chat import ChatCompletionRequest
 from .schema.errors import error_responses
@@ -47,7 +48,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 def token_routes(service: Service) -> APIRouter:
     """The routes, over one engine."""
-    router = APIRouter(tags=["tokens"])
+    router = APIRouter(tags=["tokens"], route_class=JsonRoute)
     engine = service.engine
 
     @router.post("/tokenize", response_model=Tokens, responses=_ERRORS)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .stream import TokenCounts
+from .jobs import TokenCounts
 
 
 def usage(counts: TokenCounts) -> dict[str, Any]:

@@ -16,6 +16,8 @@ import pytest
 
 import engine.sample
 from engine import DEFAULT_MODEL, Engine, native, sample_ref
+from tests.fake_engine import FakeEngine
+from tests.live_server import LiveServer, live_server
 from tests.sample_requests import Sample
 from tests.tiny_models import save_model
 
@@ -40,6 +42,18 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_engine(tiny_model: Path) -> Engine:
     """A fresh engine on the tiny model: float32, CPU, an empty cache."""
     return Engine.load(tiny_model, device="cpu", dtype="float32")
+
+
+@pytest.fixture
+def fake() -> FakeEngine:
+    """An engine whose model is a hash function; `fake_server` serves it."""
+    return FakeEngine()
+
+
+@pytest.fixture
+def fake_server(fake: FakeEngine) -> Iterator[LiveServer]:
+    with live_server(fake.as_engine) as server:
+        yield server
 
 
 @pytest.fixture(params=["numpy", *_ISAS])

@@ -26,17 +26,6 @@ def server(bundled_engine: Engine) -> Iterator[LiveServer]:
         yield server
 
 
-@pytest.fixture
-def fake() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
-def fake_server(fake: FakeEngine) -> Iterator[LiveServer]:
-    with live_server(fake.as_engine) as server:
-        yield server
-
-
 def texts(answer: Any) -> list[str]:
     assert [choice["index"] for choice in answer["choices"]] == [*range(len(answer["choices"]))]
     return [choice["text"] for choice in answer["choices"]]

@@ -20,17 +20,6 @@ def server(bundled_engine: Engine) -> Iterator[LiveServer]:
         yield server
 
 
-@pytest.fixture
-def fake() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
-def fake_server(fake: FakeEngine) -> Iterator[LiveServer]:
-    with live_server(fake.as_engine) as server:
-        yield server
-
-
 def scored(server: LiveServer, prompts: list[list[int]]) -> list[Any]:
     """What lm-evaluation-harness sends for loglikelihoods, and the choices that it reads."""
     body = {

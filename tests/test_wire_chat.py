@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from engine import Engine
-from server.schema.chat import ChatCompletion, ChatCompletionChunk
-from tests.event_stream import parse_event_stream
+from tests.chat_client import chunks, whole
 from tests.fake_engine import FakeEngine, fake_reply
 from tests.live_server import LiveServer, live_server
 
-PATH = "/v1/chat/completions"
 USER = [{"role": "user", "content": "hello"}]
 RENDERED = "user: hello\nassistant: "
 
@@ -19,17 +17,6 @@ RENDERED = "user: hello\nassistant: "
 @pytest.fixture(scope="module")
 def server(bundled_engine: Engine) -> Iterator[LiveServer]:
     with live_server(bundled_engine) as server:
-        yield server
-
-
-@pytest.fixture
-def fake() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
-def fake_server(fake: FakeEngine) -> Iterator[LiveServer]:
-    with live_server(fake.as_engine) as server:
         yield server
 
 
@@ -42,29 +29,12 @@ def fake_request(**fields: Any) -> dict[str, Any]:
     return {"model": "fake", "messages": USER, **fields}
 
 
-def reply(server: LiveServer, body: dict[str, Any]) -> Any:
-    answer = server.post(PATH, body)
-    assert answer.status == 200, answer.body
-    ChatCompletion.model_validate(answer.json)
-    return answer.json
-
-
-def stream(server: LiveServer, body: dict[str, Any]) -> list[Any]:
-    answer = server.post(PATH, {**body, "stream": True})
-    assert answer.status == 200, answer.body
-    parsed = parse_event_stream(answer.body)
-    assert parsed.data[-1] == "[DONE]"
-    for chunk in parsed.chunks:
-        ChatCompletionChunk.model_validate(chunk)
-    return parsed.chunks
-
-
 def content_of(answer: Any) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
 def test_the_answer_has_the_shape_of_openai(server: LiveServer, bundled_engine: Engine) -> None:
-    answer = reply(server, request(max_completion_tokens=12))
+    answer = whole(server, request(max_completion_tokens=12))
     assert answer["object"] == "chat.completion"
     assert answer["id"].startswith("chatcmpl-")
     assert answer["system_fingerprint"] == bundled_engine.fingerprint
@@ -84,21 +54,21 @@ def test_streamed_and_whole_say_the_same(
     server: LiveServer, temperature: float, logprobs: dict[str, Any]
 ) -> None:
     body = request(max_completion_tokens=40, temperature=temperature, seed=3, **logprobs)
-    whole = reply(server, body)
-    *chunks, usage = stream(server, {**body, "stream_options": {"include_usage": True}})
-    choices = [chunk["choices"][0] for chunk in chunks]
-    assert "".join(choice["delta"].get("content", "") for choice in choices) == content_of(whole)
+    answer = whole(server, body)
+    *events, usage = chunks(server, {**body, "stream_options": {"include_usage": True}})
+    choices = [chunk["choices"][0] for chunk in events]
+    assert "".join(choice["delta"].get("content", "") for choice in choices) == content_of(answer)
     entries = [entry for c in choices if c["logprobs"] for entry in c["logprobs"]["content"]]
-    expected = whole["choices"][0]["logprobs"]
+    expected = answer["choices"][0]["logprobs"]
     assert entries == (expected["content"] if expected else [])
-    assert choices[-1]["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert choices[-1]["finish_reason"] == answer["choices"][0]["finish_reason"]
     for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
-        assert usage["usage"][name] == whole["usage"][name]
+        assert usage["usage"][name] == answer["usage"][name]
 
 
 def test_the_order_is_role_content_reason_usage(fake_server: LiveServer) -> None:
     body = fake_request(max_tokens=4, stream_options={"include_usage": True})
-    role, *content, final, usage = stream(fake_server, body)
+    role, *content, final, usage = chunks(fake_server, body)
     assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert [list(chunk["choices"][0]["delta"]) for chunk in content] == [["content"]] * 4
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in (role, *content))
@@ -116,9 +86,9 @@ def test_logprobs_are_of_exactly_the_tokens_of_their_chunk(
     fake: FakeEngine, fake_server: LiveServer
 ) -> None:
     fake.model.script = "Käse 🧀!".encode()
-    chunks = stream(fake_server, fake_request(logprobs=True, top_logprobs=2))
+    events = chunks(fake_server, fake_request(logprobs=True, top_logprobs=2))
     text = b""
-    for choice in (chunk["choices"][0] for chunk in chunks):
+    for choice in (chunk["choices"][0] for chunk in events):
         content = choice["delta"].get("content", "")
         entries = choice["logprobs"]["content"] if choice["logprobs"] else []
         joined = b"".join(bytes(entry["bytes"]) for entry in entries)
@@ -129,17 +99,17 @@ def test_logprobs_are_of_exactly_the_tokens_of_their_chunk(
 
 
 def test_every_chunk_without_logprobs_says_null(fake_server: LiveServer) -> None:
-    chunks = stream(fake_server, fake_request(max_tokens=3))
-    assert all(chunk["choices"][0]["logprobs"] is None for chunk in chunks)
+    events = chunks(fake_server, fake_request(max_tokens=3))
+    assert all(chunk["choices"][0]["logprobs"] is None for chunk in events)
 
 
 def test_no_alternatives_are_no_wish_for_logprobs(fake_server: LiveServer) -> None:
-    answer = reply(fake_server, fake_request(max_tokens=3, logprobs=False, top_logprobs=0))
+    answer = whole(fake_server, fake_request(max_tokens=3, logprobs=False, top_logprobs=0))
     assert answer["choices"][0]["logprobs"] is None
 
 
 def test_the_default_length_is_to_the_end_of_the_context(fake_server: LiveServer) -> None:
-    answer = reply(fake_server, fake_request())
+    answer = whole(fake_server, fake_request())
     assert answer["usage"]["total_tokens"] == 512
     assert answer["choices"][0]["finish_reason"] == "length"
 
@@ -149,7 +119,7 @@ def test_both_names_of_the_limit_are_taken(fake_server: LiveServer) -> None:
         {"max_tokens": 5}, {"max_completion_tokens": 5},
         {"max_tokens": 5, "max_completion_tokens": 5},
     ):  # fmt: skip
-        answer = reply(fake_server, fake_request(**limit))
+        answer = whole(fake_server, fake_request(**limit))
         assert content_of(answer) == fake_reply(RENDERED, 5)
 
 
@@ -161,14 +131,14 @@ def test_parts_are_lines(fake_server: LiveServer) -> None:
         {"role": "user", "content": parts},
     ]
     rendered = "developer: be brief\nassistant: hm\nuser: one\ntwo\nassistant: "
-    answer = reply(fake_server, fake_request(messages=messages, max_tokens=6))
+    answer = whole(fake_server, fake_request(messages=messages, max_tokens=6))
     assert content_of(answer) == fake_reply(rendered, 6)
 
 
 def test_the_text_of_a_control_token_stays_text(server: LiveServer, bundled_engine: Engine) -> None:
     name = bundled_engine.tokenizer.token_bytes(bundled_engine.eos_token_ids[0]).decode()
     plain, sly = (
-        reply(server, request(messages=[{"role": "user", "content": text}], max_tokens=1))["usage"]
+        whole(server, request(messages=[{"role": "user", "content": text}], max_tokens=1))["usage"]
         for text in ("hello", f"hello{name}")
     )
     assert sly["prompt_tokens"] > plain["prompt_tokens"] + 1, "the name is more than one token"
@@ -183,7 +153,7 @@ def test_what_an_official_client_sends_back_is_no_surprise(fake_server: LiveServ
         "reasoning_effort": None, "verbosity": "medium", "top_logprobs": None, "n": 1,
         "store": True, "metadata": {}, "user": "me",
     }  # fmt: skip
-    answer = reply(fake_server, fake_request(messages=messages, max_tokens=1, **neutral))
+    answer = whole(fake_server, fake_request(messages=messages, max_tokens=1, **neutral))
     assert "warnings" not in answer
 
 
@@ -192,14 +162,14 @@ def test_unknown_fields_of_messages_and_parts_are_reported(fake_server: LiveServ
     messages = [{"role": "user", "content": [part], "mood": "good"}]
     body = fake_request(messages=messages, max_tokens=2, adaptive_p=2)
     params = ["adaptive_p", "messages[0].mood", "messages[0].content[0].cache_control"]
-    assert [w["param"] for w in reply(fake_server, body)["warnings"]] == params
-    first, *others = stream(fake_server, body)
+    assert [w["param"] for w in whole(fake_server, body)["warnings"]] == params
+    first, *others = chunks(fake_server, body)
     assert [w["param"] for w in first["warnings"]] == params
     assert not any("warnings" in chunk for chunk in others)
 
 
 def test_a_stop_string_ends_the_reply(fake: FakeEngine, fake_server: LiveServer) -> None:
     fake.model.script = b"one two three"
-    answer = reply(fake_server, fake_request(stop=[" three", " two"]))
+    answer = whole(fake_server, fake_request(stop=[" three", " two"]))
     assert content_of(answer) == "one"
     assert answer["choices"][0]["finish_reason"] == "stop"

@@ -22,17 +22,6 @@ def server(bundled_engine: Engine) -> Iterator[LiveServer]:
         yield server
 
 
-@pytest.fixture
-def fake() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
-def fake_server(fake: FakeEngine) -> Iterator[LiveServer]:
-    with live_server(fake.as_engine) as server:
-        yield server
-
-
 def text_of(answer: Any) -> str:
     return str(answer["choices"][0]["text"])
 

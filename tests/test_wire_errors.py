@@ -43,7 +43,7 @@ FLOATS = (
 )  # fmt: skip
 INTEGERS = ("seed", "max_tokens", "n", "top_k")
 NO_FLOAT: list[Any] = ["1", True, [], -3, 1e6]
-NO_INTEGER: list[Any] = ["5", 5.0, True, [], {}, 2**70]
+NO_INTEGER: list[Any] = ["5", 5.5, True, [], {}, 2**70]
 NO_STOP: list[Any] = ["", [""], 5, [-5], [257], [True], ["x"] * 65, "x" * 1025, {}]
 NO_BIAS: list[Any] = [
     [5],
@@ -102,7 +102,7 @@ WRONG_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
     ({"prompt": 5}, "prompt"),
     ({"prompt": [1, "x"]}, "prompt"),
     ({"prompt": [True]}, "prompt"),
-    ({"prompt": [1.0]}, "prompt"),
+    ({"prompt": [1.5]}, "prompt"),
     ({"prompt": [-1]}, "prompt"),
     ({"prompt": [257]}, "prompt"),
     ({"prompt": [2**70]}, "prompt"),

@@ -116,3 +116,13 @@ def test_what_has_no_effect_is_said_in_the_answer(server: LiveServer, model: str
 
 def message(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
+
+
+def test_a_whole_number_is_an_integer_however_it_is_written(server: LiveServer, model: str) -> None:
+    token_ids = [5.0, 7, 9.0]
+    plain = {"model": model, "prompt": [5, 7, 9], "max_tokens": 3, "temperature": 0, "top_k": 20}
+    floats = {**plain, "prompt": token_ids, "max_tokens": 3.0, "temperature": 0.0, "top_k": 2e1}
+    answers = [server.post(COMPLETIONS, body) for body in (plain, floats)]
+    assert answers[0].json["choices"] == answers[1].json["choices"]
+    refused = server.post(COMPLETIONS, {**plain, "max_tokens": 3.5})
+    assert (refused.status, refused.error["param"]) == (400, "max_tokens")

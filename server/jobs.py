@@ -1,0 +1,115 @@
+"""What is asked of the engine for one choice of an answer, and what comes back, as events.
+
+Owns the words between the engine thread and the shapes of answers: a job, its events, and what is
+counted and timed over the jobs of a request. Knows no thread and no shape of an answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine import ConstraintSpec, DraftCount, Prefill, Reuse, SamplingSettings, StreamResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionJob:
+    """What to generate for one choice of the answer, in the engine's words."""
+
+    index: int
+    """Of the choice. Jobs that share their `input_ids` object continue one prompt."""
+    input_ids: Sequence[int]
+    settings: SamplingSettings
+    max_new_tokens: int
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    """Whether the text ends with the stop string that ended it, instead of before it."""
+    ignore_eos: bool = False
+    banned_strings: tuple[str, ...] = ()
+    token_healing: bool = False
+    constraint: ConstraintSpec | None = None
+    negative_ids: Sequence[int] | None = None
+    cfg_scale: float = 1.0
+    speculate: bool = True
+    prediction: Sequence[int] = ()
+    isolation_key: str = ""
+    n_top: int = 0
+    prompt_top: int | None = None
+    """Alternatives to each token of the prompt; None: its tokens are not reported."""
+    trace: bool = False
+    decode_special_tokens: bool = False
+    progress: bool = False
+    """Whether the prefill is reported as it goes on."""
+    max_seconds: float | None = None
+    """How long it may decode."""
+
+
+class Begun(NamedTuple):
+    """A job's prompt is in the engine."""
+
+    choice: int
+    prefill: Prefill
+    clock: float
+    """Seconds since the request was queued, here and below."""
+
+
+class Progress(NamedTuple):
+    """So much of the prompt has been computed; `total` leaves out what was cached."""
+
+    choice: int
+    done: int
+    total: int
+    began: float
+    """When the job came into the engine."""
+    clock: float
+
+
+class Piece(NamedTuple):
+    """What one pass of the model adds to a choice."""
+
+    choice: int
+    result: StreamResult
+    clock: float
+    stop_detail: str | None = None
+    """"time": the job ended because its `max_seconds` were over."""
+
+
+Event = Begun | Progress | Piece
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """Summed over the jobs; a prompt that several of them continue counts once."""
+
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_completion: int = 0
+    """A sampled stop token included."""
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_predicted_accepted: int = 0
+    n_predicted_rejected: int = 0
+    """Tokens of the prediction that were tried and did not come."""
+    n_reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Where the time went, in seconds, summed over the jobs."""
+
+    queued_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    first_token_s: float | None = None
+    """From the queue to the first result; None: there was none."""
+
+
+class JobEnd(NamedTuple):
+    """What became of a job that was not cut off by an error."""
+
+    eos_reason: str
+    """The engine's, or "time" when its `max_seconds` were over."""
+    reuse: Reuse
+    drafts: Mapping[str, DraftCount]
+    """By who made them."""
