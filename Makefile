@@ -3,7 +3,10 @@
 #   make                       build: the environment, with the native code compiled
 #   make serve                 serve the built-in model  (MODEL=path PORT=8001 HOST=… choose others)
 #   make test                  everything that the tests need, then the tests
+#   make soak                  what the server promises under abuse, measured (half an hour; TOPICS='abort drain' chooses)
+#   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (an hour)
 #   make check                 format, lint, types, API contract, import directions, version
+#   make audit                 known vulnerabilities of the installed packages; asks a service on the internet
 #   make format · bench · openapi · clean
 #
 # PYTHON=python3.12            another interpreter (>= 3.11)
@@ -12,7 +15,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test check format bench openapi clean
+.PHONY: build serve test soak sanitize check audit format bench openapi clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -20,6 +23,7 @@ TORCH ?=
 MODEL ?=
 HOST ?=
 PORT ?=
+TOPICS ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -44,6 +48,12 @@ serve: $(SERVE)
 test: $(TEST) $(NODE) $(CLIENTS)
 	$(BIN)/python -m pytest
 
+soak: $(TEST)
+	$(BIN)/python -m tests.soak $(TOPICS)
+
+sanitize: $(TEST)
+	$(BIN)/python scripts/sanitize.py
+
 check: $(CHECK)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -52,6 +62,11 @@ check: $(CHECK)
 	$(BIN)/python scripts/openapi.py --check
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_version.py
 	$(BIN)/hadolint docker/Dockerfile*
+
+# osv, not pip-audit's default: that one only mentions what it cannot look up, so without a network all would pass.
+audit: $(SERVE)
+	$(PIP) 'pip-audit>=2.10'
+	$(BIN)/pip-audit --vulnerability-service osv --skip-editable
 
 format: $(CHECK)
 	$(BIN)/ruff format .

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
 #include "cpu/sample.h"
+#include "exclusive.h"
 #include "layout.h"
 #include "loading.h"
 #include "philox.h"
@@ -128,6 +130,9 @@ class OwningSampler {
 
     SampleOutput out = {};
 
+    // A sampler and its output are one thread's, from the call to the end of the answer.
+    Exclusive use() { return {is_used_, "the sampler is in use in another thread"}; }
+
   private:
     static SampleSettings pointing_to(const Arrays& arrays, SampleSettings settings) {
         settings.bias_ids = arrays.bias_ids.data();
@@ -144,6 +149,7 @@ class OwningSampler {
 
     Arrays arrays_;
     Sampler sampler_;
+    std::atomic<bool> is_used_ = false;
 };
 
 void make_sampler(OwningSampler* at, int64_t vocab_size, nb::handle request) {
@@ -187,12 +193,20 @@ void make_sampler(OwningSampler* at, int64_t vocab_size, nb::handle request) {
     new (at) OwningSampler(std::move(arrays), settings);
 }
 
+// A new object; Python has set the error when there is none, which is for want of memory.
+PyObject* made(PyObject* object) {
+    if (object == nullptr) {
+        throw nb::python_error();
+    }
+    return object;
+}
+
 // A tuple of n objects, one made for each i.
 template <typename Make>
 nb::object tuple_of(size_t n, Make make) {
-    nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(n)));
+    nb::object tuple = nb::steal(made(PyTuple_New(static_cast<Py_ssize_t>(n))));
     for (size_t i = 0; i < n; ++i) {
-        PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), make(i));
+        PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), made(make(i)));
     }
     return tuple;
 }
@@ -201,17 +215,17 @@ nb::object tuple_of(size_t n, Make make) {
 nb::object result_of(const SampleOutput& out) {
     const size_t n_top = out.top.size();
     nb::object fields[] = {
-        nb::steal(PyLong_FromLongLong(out.token_id)),
-        nb::steal(PyFloat_FromDouble(out.p_raw)),
-        nb::steal(PyFloat_FromDouble(out.p_sampled)),
-        nb::steal(PyFloat_FromDouble(out.logprob_raw)),
+        nb::steal(made(PyLong_FromLongLong(out.token_id))),
+        nb::steal(made(PyFloat_FromDouble(out.p_raw))),
+        nb::steal(made(PyFloat_FromDouble(out.p_sampled))),
+        nb::steal(made(PyFloat_FromDouble(out.logprob_raw))),
         tuple_of(n_top, [&](size_t i) { return PyLong_FromLong(out.top[i].id); }),
         tuple_of(n_top, [&](size_t i) { return PyFloat_FromDouble(out.top[i].logprob_raw); }),
         tuple_of(n_top, [&](size_t i) { return PyFloat_FromDouble(out.top[i].p_sampled); }),
-        nb::steal(PyLong_FromLongLong(out.rank)),
-        nb::steal(PyFloat_FromDouble(out.entropy)),
-        nb::steal(PyFloat_FromDouble(out.margin)),
-        nb::steal(PyFloat_FromDouble(out.kept_mass)),
+        nb::steal(made(PyLong_FromLongLong(out.rank))),
+        nb::steal(made(PyFloat_FromDouble(out.entropy))),
+        nb::steal(made(PyFloat_FromDouble(out.margin))),
+        nb::steal(made(PyFloat_FromDouble(out.kept_mass))),
         tuple_of(out.trace.size(),
                  [&](size_t i) {
                      const SampleTraceStep& step = out.trace[i];
@@ -226,6 +240,7 @@ nb::object result_of(const SampleOutput& out) {
 
 nb::object sample(OwningSampler& self, nb::handle logits, nb::handle work, double u, double u_xtc,
                   nb::handle context, nb::handle mask, nb::handle banned_ids, double mirostat_mu) {
+    const Exclusive use = self.use();
     const int64_t vocab_size = self.sampler().settings().vocab_size;
     const Array logits_view(logits, 'f', vocab_size);
     const Array work_view(work, 'f', vocab_size, true);
@@ -260,6 +275,7 @@ nb::object sample(OwningSampler& self, nb::handle logits, nb::handle work, doubl
 }
 
 nb::object score(OwningSampler& self, nb::handle logits, int64_t token_id) {
+    const Exclusive use = self.use();
     const Array logits_view(logits, 'f', self.sampler().settings().vocab_size);
     if (!logits_view.is_right()) {
         return nb::none();

@@ -12,6 +12,28 @@ namespace nb = nanobind;
 namespace soliton::bindings {
 namespace {
 
+// Not by nanobind's own conversion to a vector: where memory ends, that one ends the process.
+std::vector<int32_t> ids_of(nb::handle tokens) {
+    const nb::object sequence = nb::steal(PySequence_Fast(tokens.ptr(), "token ids are wanted"));
+    if (!sequence.is_valid()) {
+        throw nb::python_error();
+    }
+    const auto n = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
+    PyObject** items = PySequence_Fast_ITEMS(sequence.ptr());
+    std::vector<int32_t> ids(n);
+    for (size_t i = 0; i < n; ++i) {
+        const long id = PyLong_AsLong(items[i]);
+        if (id == -1 && PyErr_Occurred() != nullptr) {
+            throw nb::python_error();
+        }
+        if (id < INT32_MIN || id > INT32_MAX) {
+            throw nb::type_error("a token id of more than 32 bits");
+        }
+        ids[i] = static_cast<int32_t>(id);
+    }
+    return ids;
+}
+
 // (match length, draft)
 nb::tuple find(const NgramIndex& index, int n) {
     const NgramIndex::Found found = index.find(n);
@@ -25,8 +47,7 @@ void bind_ngram_index(nb::module_& module) {
     // Every call is short, so all of them keep the interpreter's lock.
     nb::class_<NgramIndex>(module, "NgramIndex")
         .def(nb::init<int64_t>(), "recent_bytes"_a)
-        .def("begin",
-             [](NgramIndex& index, const std::vector<int32_t>& tokens) { index.begin(tokens); })
+        .def("begin", [](NgramIndex& index, nb::handle tokens) { index.begin(ids_of(tokens)); })
         .def("append", &NgramIndex::append)
         .def("rollback", &NgramIndex::rollback)
         .def("find", &find)

@@ -34,7 +34,9 @@ uint64_t checksum(const std::byte* bytes, int64_t n_bytes) {
         }
     }
     std::fill_n(words, kSums, 0);
-    std::memcpy(words, bytes + at, static_cast<size_t>(n_bytes - at));
+    if (at < n_bytes) {
+        std::memcpy(words, bytes + at, static_cast<size_t>(n_bytes - at));
+    }
     uint64_t result = static_cast<uint64_t>(n_bytes);
     for (int i = 0; i < kSums; ++i) {
         result = mixed(result, mixed(sums[i], words[i]));

@@ -14,11 +14,13 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "exclusive.h"
 
 namespace soliton {
 
@@ -194,6 +196,9 @@ class Pool {
                     pin(thread, size.processors[index - 1]);
                 }
             }
+        } catch (const std::system_error&) {
+            stop();
+            throw NoThreads();
         } catch (...) {
             stop();
             throw;
@@ -366,18 +371,6 @@ void forget_after_fork() {
 
 const int fork_is_handled = pthread_atfork(nullptr, nullptr, forget_after_fork);
 
-class Lease {
-  public:
-    Lease() {
-        if (is_taken.exchange(true, std::memory_order_acquire)) {
-            throw std::runtime_error("native ops are running in another thread of this process");
-        }
-    }
-    ~Lease() { is_taken.store(false, std::memory_order_release); }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-};
-
 }  // namespace
 
 void set_threads(int count, std::vector<int> processors) {
@@ -392,7 +385,7 @@ int threads() {
 
 bool run_on_all_threads(std::shared_ptr<const Work> work, const int64_t* abort,
                         size_t scratch_bytes) {
-    const Lease lease;
+    const Exclusive run(is_taken, "native ops are running in another thread of this process");
     std::unique_lock lock(size_mutex);
     if (pool == nullptr || pool->size() != size) {
         delete pool;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <vector>
 
@@ -20,6 +21,12 @@ namespace soliton {
 
 class Pool;
 struct Run;
+
+// A thread cannot be started: for those who ask, memory has ended.
+class NoThreads final : public std::bad_alloc {
+  public:
+    const char* what() const noexcept override { return "the system gives no more threads"; }
+};
 
 // One thread's view of a run.
 class Worker {
@@ -84,8 +91,8 @@ int threads();
 
 // Calls the work on all threads and returns when its last region is done. False if chunks were left
 // out, because `*abort` was not 0. `scratch_bytes` is what Worker::scratch has at least. Throws
-// std::runtime_error, before anything ran, when a run is under way in another thread or a thread
-// cannot be started.
+// std::runtime_error, before anything ran, when a run is under way in another thread, and
+// std::bad_alloc when there is no memory, or no thread. A chunk must not throw.
 bool run_on_all_threads(std::shared_ptr<const Work> work, const int64_t* abort,
                         size_t scratch_bytes);
 
@@ -115,6 +122,8 @@ bool try_chunks_on_all_threads(int64_t n, Body body) {
     try {
         chunks_on_all_threads(n, body);
     } catch (const std::runtime_error&) {
+        return false;
+    } catch (const std::bad_alloc&) {
         return false;
     }
     return true;

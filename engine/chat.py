@@ -78,9 +78,15 @@ class ChatPrompt:
             )
         return before
 
-    def token_ids(self, tokenizer: Tokenizer) -> list[int]:
-        """The ids of the text, none added around them. Raises what `text` does."""
+    def token_ids(self, tokenizer: Tokenizer, *, max_seq_len: int | None = None) -> list[int]:
+        """The ids of the text, none added around them.
+
+        Raises what `text` does, and ContextLengthError for a text that is certainly too long for
+        `max_seq_len` positions.
+        """
         plain = self.text()
+        if max_seq_len is not None:
+            tokenizer.check_length(plain, max_seq_len, param="messages")
         mask = Mask(tokenizer, self.said, plain)
         if not mask.is_needed:
             return tokenizer.encode(plain, add_special_tokens=False)

@@ -1,11 +1,12 @@
 """What the safetensors files of a model directory hold, from their headers alone.
 
 Owns the file format and its checks: every tensor's file, dtype, shape and byte range is verified
-before a byte of data is read or allocated; then `stored_values` shows the data of one tensor. Knows
-no model. Pickle files are never opened.
+before a byte of data is read or allocated; then `stored_values` reads the data of one tensor. What
+is accepted here, the reference reader accepts too. Knows no model. Pickle files are never opened.
 """
 
 import math
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import ModelLoadError
-from .json_file import JsonObject, parse_json_object
+from .json_file import MAX_JSON_BYTES, JsonObject, parse_json_object, shown, shown_name
+from .regular_file import open_regular, size_of
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 
-_MAX_HEADER_BYTES = 100_000_000
 _MAX_DIMS = 8
+_MAX_TENSOR_BYTES = 2**63
 _ELEMENT_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2,
     "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
@@ -41,6 +43,7 @@ class StoredTensor:
     shape: tuple[int, ...]
     n_bytes: int
     begin: int  # where in the file its data are
+    modified_ns: int  # when the file was, as its header was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +72,24 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def read_header(file: Path) -> dict[str, StoredTensor]:
     """The tensors of one safetensors file; the header must account for every byte of the file."""
-    header, data_begin, data_bytes = _raw_header(file)
-    header.pop("__metadata__", None)
-    tensors: dict[str, StoredTensor] = {}
-    ranges: list[tuple[int, int, str]] = []
-    for name, entry in header.items():
-        tensor = tensors[name] = _tensor(file, name, entry, data_begin)
-        begin = tensor.begin - data_begin
-        ranges.append((begin, begin + tensor.n_bytes, name))
+    header, place = _raw_header(file)
+    _check_metadata(file, header.pop("__metadata__", {}))
+    tensors = {name: _tensor(place, name, entry) for name, entry in header.items()}
     position = 0
-    for begin, end, name in sorted(ranges):
+    for begin, end, name in sorted(
+        (tensor.begin - place.data_begin, tensor.begin - place.data_begin + tensor.n_bytes, name)
+        for name, tensor in tensors.items()
+    ):
         if begin != position:
             raise ModelLoadError(
-                f"{file}: {name}: data begins at byte {begin}, but byte {position} comes next"
+                f"{file}: {shown_name(name)}: data begins at byte {begin}, "
+                f"but byte {position} comes next"
             )
         position = end
-    if position != data_bytes:
+    if position != place.data_bytes:
         raise ModelLoadError(
             f"{file}: truncated or damaged: the header describes {position} bytes of data, "
-            f"the file has {data_bytes}"
+            f"the file has {place.data_bytes}"
         )
     return tensors
 
@@ -95,63 +97,92 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
 def stored_values(tensor: StoredTensor) -> npt.NDArray[Any]:
     """The data of an F32, F16 or BF16 tensor, the latter as uint16 bit patterns.
 
-    The file is mapped, not read: its pages come in when they are looked at. Raises ModelLoadError.
+    They are read into memory of their own: of a file that is cut meanwhile, a mapping would end the
+    process by a signal. Raises ModelLoadError, also when the file is another than it was.
     """
-    dtype = np.dtype(_NUMPY_DTYPES[tensor.dtype])
-    try:
-        mapped = np.memmap(
-            tensor.file, dtype=dtype, mode="r", offset=tensor.begin, shape=tensor.shape
+    values = np.empty(tensor.shape, _NUMPY_DTYPES[tensor.dtype])
+    with open_regular(tensor.file) as stream:
+        try:
+            stream.seek(tensor.begin)
+            n_bytes = stream.readinto(values.reshape(-1).view(np.uint8).data)
+            is_same = os.fstat(stream.fileno()).st_mtime_ns == tensor.modified_ns
+        except OSError as error:
+            raise ModelLoadError(
+                f"{tensor.file}: {tensor.name}: {error.strerror or error}"
+            ) from error
+    if n_bytes != tensor.n_bytes or not is_same:
+        raise ModelLoadError(
+            f"{tensor.file}: {tensor.name}: the file has changed since its header was read"
         )
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{tensor.file}: {tensor.name}: {error}") from error
-    # A header may have any length, so the data may begin at an odd address.
-    return np.require(np.asarray(mapped), requirements=["C", "ALIGNED"])
+    return values
 
 
-def _raw_header(file: Path) -> tuple[dict[str, Any], int, int]:
-    """The parsed header, and where the data behind it begin and how many bytes they are."""
-    try:
-        if not file.is_file():
-            reason = "is not a regular file" if file.exists() else "does not exist"
-            raise ModelLoadError(f"{file}: {reason}")
-        size = file.stat().st_size
-        with file.open("rb") as stream:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the data of a file are."""
+
+    file: Path
+    data_begin: int
+    data_bytes: int
+    modified_ns: int
+
+
+def _raw_header(file: Path) -> tuple[dict[str, Any], _Place]:
+    """The parsed header, and where the data behind it are."""
+    with open_regular(file) as stream:
+        try:
+            size, modified_ns = size_of(stream), os.fstat(stream.fileno()).st_mtime_ns
             prefix = stream.read(8)
             if len(prefix) < 8:
                 raise ModelLoadError(f"{file}: truncated: {size} bytes, not even a header length")
             (header_bytes,) = struct.unpack("<Q", prefix)
-            if header_bytes > min(_MAX_HEADER_BYTES, size - 8):
+            if header_bytes > size - 8:
                 raise ModelLoadError(
                     f"{file}: truncated or no safetensors file: a header of {header_bytes} bytes "
                     f"in a file of {size}"
                 )
+            if header_bytes > MAX_JSON_BYTES:
+                raise ModelLoadError(
+                    f"{file}: a header of {header_bytes} bytes; at most {MAX_JSON_BYTES} are read"
+                )
             data = stream.read(header_bytes)
-    except OSError as error:
-        raise ModelLoadError(f"{file}: {error.strerror or error}") from error
+        except OSError as error:
+            raise ModelLoadError(f"{file}: {error.strerror or error}") from error
     data_begin = 8 + header_bytes
-    return parse_json_object(data, f"{file}: header"), data_begin, size - data_begin
+    place = _Place(file, data_begin, size - data_begin, modified_ns)
+    return parse_json_object(data, f"{file}: header"), place
 
 
-def _tensor(file: Path, name: str, entry: object, data_begin: int) -> StoredTensor:
-    """The described tensor of a file whose data begin at `data_begin`."""
+def _check_metadata(file: Path, metadata: object) -> None:
+    if metadata is None:
+        return
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise ModelLoadError(f"{file}: __metadata__: must be an object of strings")
+
+
+def _tensor(place: _Place, name: str, entry: object) -> StoredTensor:
+    """The tensor that a header describes."""
+    where = f"{place.file}: {shown_name(name)}"
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ModelLoadError(
-            f"{file}: {name}: must have dtype, shape and data_offsets, and no more"
-        )
+        raise ModelLoadError(f"{where}: must have dtype, shape and data_offsets, and no more")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _ELEMENT_BYTES:
-        raise ModelLoadError(f"{file}: {name}: unknown dtype {dtype!r}")
+        raise ModelLoadError(f"{where}: unknown dtype {shown(dtype)}")
     if not _naturals(shape) or len(shape) > _MAX_DIMS:
-        raise ModelLoadError(f"{file}: {name}: not a shape of at most {_MAX_DIMS} dimensions")
+        raise ModelLoadError(f"{where}: not a shape of at most {_MAX_DIMS} dimensions")
     if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ModelLoadError(f"{file}: {name}: data_offsets are no byte range")
+        raise ModelLoadError(f"{where}: data_offsets are no byte range")
+    # Other readers multiply one by one, in 64 bits, before they come to a dimension of 0.
+    if math.prod(max(1, n) for n in shape) * _ELEMENT_BYTES[dtype] >= _MAX_TENSOR_BYTES:
+        raise ModelLoadError(f"{where}: a shape of {shape} is larger than any tensor")
     n_bytes = math.prod(shape) * _ELEMENT_BYTES[dtype]
     if n_bytes != offsets[1] - offsets[0]:
         raise ModelLoadError(
-            f"{file}: {name}: {dtype} of shape {shape} needs {n_bytes} bytes, "
+            f"{where}: {dtype} of shape {shape} needs {n_bytes} bytes, "
             f"data_offsets give {offsets[1] - offsets[0]}"
         )
-    return StoredTensor(file, name, dtype, tuple(shape), n_bytes, data_begin + offsets[0])
+    begin = place.data_begin + offsets[0]
+    return StoredTensor(place.file, name, dtype, tuple(shape), n_bytes, begin, place.modified_ns)
 
 
 def _naturals(value: object) -> bool:
@@ -174,13 +205,18 @@ def _read_shards(path: Path, index: Path) -> dict[str, StoredTensor]:
     for shard in shards:
         for name, tensor in read_header(path / shard).items():
             if name in tensors:
+                other = tensors[name].file.name
                 raise ModelLoadError(
-                    f"{tensor.file}: {name}: is also stored in {tensors[name].file.name}"
+                    f"{tensor.file}: {shown_name(name)}: is also stored in {other}"
                 )
             if weight_map.values.get(name) != shard:
-                raise ModelLoadError(f"{tensor.file}: {name}: {INDEX_FILE} does not place it here")
+                raise ModelLoadError(
+                    f"{tensor.file}: {shown_name(name)}: {INDEX_FILE} does not place it here"
+                )
             tensors[name] = tensor
     for name, shard in weight_map.values.items():
         if name not in tensors:
-            raise ModelLoadError(f"{path / shard}: {name}: {INDEX_FILE} places it here, missing")
+            raise ModelLoadError(
+                f"{path / shard}: {shown_name(name)}: {INDEX_FILE} places it here, missing"
+            )
     return tensors

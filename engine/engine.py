@@ -25,7 +25,7 @@ from .generation_config import read_generation_config
 from .generator import StreamingGenerator
 from .grammar import ConstraintSpec
 from .layout import kv_bytes_per_token
-from .memory import check_weights_fit, context_length
+from .memory import check_weights_fit, context_length, told_without_memory
 from .model import Model
 from .ops import Ops, open_ops
 from .prefix import PrefixCache
@@ -62,6 +62,7 @@ class Engine:
     fingerprint: str  # changes with the weights, their format, the tokenizer and what computes
 
     @classmethod
+    @told_without_memory()
     def load(
         cls,
         path: str | Path,
@@ -170,8 +171,12 @@ class Engine:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] = NO_VARIABLES,
+        must_fit: bool = False,
     ) -> list[int]:
-        """Prompt ids of what `render_chat` shows; no text that is said becomes a control token."""
+        """Prompt ids of what `render_chat` shows; no text that is said becomes a control token.
+
+        `must_fit`: raise ContextLengthError early where it has certainly too many tokens.
+        """
         return ChatPrompt.of(
             self._chat_template(),
             messages,
@@ -180,7 +185,7 @@ class Engine:
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             template_kwargs=template_kwargs,
-        ).token_ids(self.tokenizer)
+        ).token_ids(self.tokenizer, max_seq_len=self.max_seq_len if must_fit else None)
 
     def render_chat(
         self,
@@ -215,6 +220,12 @@ class Engine:
         if self.template is None:
             raise TemplateError(f"{self.model_id} has no chat template")
         return self.template
+
+    def check_length(self, text: str, *, param: str) -> None:
+        """Raise ContextLengthError for a text that is certainly too long for the context; to others
+        that are, encoding them says so.
+        """
+        self.tokenizer.check_length(text, self.max_seq_len, param=param)
 
     def fill_in_ids(self, prefix: str, suffix: str) -> list[int]:
         """Prompt ids for a text between `prefix` and `suffix`, neither of which can become a

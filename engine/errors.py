@@ -11,13 +11,24 @@ EngineError
 An abort is no error: the stream ends with `eos_reason` "aborted".
 """
 
+_MAX_CHARACTERS = 2000
+
 
 class EngineError(Exception):
     """Everything that the engine raises on purpose."""
 
 
 class ModelLoadError(EngineError):
-    """A model directory cannot be used. The message: file, tensor or key, reason."""
+    """A model directory cannot be used. The message: file, tensor or key, reason.
+
+    It is one line of bounded length without control characters, whatever a file had in it.
+    """
+
+    def __init__(self, message: str) -> None:
+        shown = message[:_MAX_CHARACTERS]
+        if not shown.isprintable():
+            shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)
+        super().__init__(shown)
 
 
 class InvalidInputError(EngineError, ValueError):
@@ -31,11 +42,20 @@ class InvalidInputError(EngineError, ValueError):
 class ContextLengthError(InvalidInputError):
     """The prompt leaves no room for a completion."""
 
-    def __init__(self, n_prompt: int, max_seq_len: int, *, param: str | None = "prompt") -> None:
+    def __init__(
+        self,
+        n_prompt: int,
+        max_seq_len: int,
+        *,
+        param: str | None = "prompt",
+        at_least: bool = False,
+    ) -> None:
+        """`at_least`: the prompt was not counted to its end."""
+        n_said = f"at least {n_prompt}" if at_least else str(n_prompt)
         super().__init__(
             # Clients look for these words: litellm has an error class of its own for them.
             f"this model's maximum context length is {max_seq_len} tokens; the prompt has "
-            f"{n_prompt}, and at least one must be left for the completion",
+            f"{n_said}, and at least one must be left for the completion",
             param=param,
         )
         self.n_prompt = n_prompt

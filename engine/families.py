@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .config import LayerConfig, LinearScaling, Llama3Scaling, ModelConfig, RopeConfig
 from .errors import ModelLoadError
-from .json_file import JsonObject
+from .json_file import JsonObject, shown_name
 
 _MAX_LAYERS = 1024
 _MAX_HEADS = 4096
@@ -61,7 +61,8 @@ def _architecture(file: JsonObject) -> str:
         file.fail("architectures", names, f"a list of one of {allowed}")
     if names[0] not in _FAMILIES:
         raise ModelLoadError(
-            f"{file.where}: architectures: {names[0]} is not supported; allowed are {allowed}"
+            f"{file.where}: architectures: {shown_name(names[0])} is not supported; "
+            f"allowed are {allowed}"
         )
     return names[0]
 

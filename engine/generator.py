@@ -18,7 +18,7 @@ from .completion import Completion, Vocabulary
 from .constrain import Constraint, ConstraintCompiler
 from .decoding import Decoding, Guide
 from .draft import DraftCount, Speculator
-from .errors import ContextLengthError, InvalidInputError
+from .errors import ContextLengthError, InvalidInputError, NumericsError
 from .grammar import ConstraintSpec
 from .guidance import check_scale
 from .healing import Healing, PrefixIndex
@@ -229,10 +229,9 @@ class StreamingGenerator:
             check_token_ids("ban_tokens", ban_tokens, self._model.config.vocab_size)
         try:
             return completion.advance(ban_tokens)
-        except BaseException:
-            # What the failed step left in the caches is not known; nothing may be reused from it.
+        except BaseException as error:
             completion.ended = True
-            self._clear()
+            self._forget_all(error)
             raise
 
     def close(self) -> None:
@@ -325,8 +324,8 @@ class StreamingGenerator:
                 on_progress=on_progress,
                 on_logits=scorer.take if scorer else None,
             )
-        except BaseException:
-            self._clear()
+        except BaseException as error:
+            self._forget_all(error)
             raise
         return reuse
 
@@ -351,7 +350,12 @@ class StreamingGenerator:
             self._completion.abandon()
             self._completion = None
 
-    def _clear(self) -> None:
-        self._prefix.cache.clear()
-        if self._negative is not None:
-            self._negative.cache.clear()
+    def _forget_all(self, error: BaseException) -> None:
+        """What the failed step left in the caches is not known; nothing may be reused from it."""
+        for prefix in (self._prefix, self._negative):
+            if prefix is None:
+                continue
+            if isinstance(error, NumericsError):
+                prefix.discard()
+            else:
+                prefix.cache.clear()

@@ -69,7 +69,7 @@ def failure_of(
     except subprocess.TimeoutExpired:
         return f"it takes more than {_WALL_SECONDS:.0f} s to compile"
     except OSError as error:
-        raise EngineError(f"cannot start {command[0]} to try a grammar: {error}") from error
+        raise EngineError(f"a grammar cannot be tried at the moment: {error.strerror}") from error
     if done.returncode == 0:
         failure: str | None = json.loads(done.stdout)
         return failure

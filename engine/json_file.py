@@ -5,22 +5,41 @@ Owns the reading and the typed access with messages that name file and key. Know
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
 from .errors import ModelLoadError
+from .regular_file import open_regular, size_of
 
-MAX_CONFIG_BYTES = 16 * 1024 * 1024
+MAX_JSON_BYTES = 4 * 1024 * 1024
+"""The header of a model with the most layers that are supported takes half of it."""
+_MAX_JSON_VALUES = 200_000
+_MAX_SHOWN = 80  # characters
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse_json_object(data: bytes, where: str) -> dict[str, Any]:
-    """One JSON object in UTF-8; duplicate keys, NaN and absurd nesting raise ModelLoadError."""
+    """One JSON object in UTF-8, as strict readers read it: duplicate keys, NaN, lone surrogates
+    and absurd nesting raise ModelLoadError. So does what would take much more memory than its file.
+    """
+    if len(data) > MAX_JSON_BYTES:
+        raise ModelLoadError(f"{where}: {len(data)} bytes; at most {MAX_JSON_BYTES} are read")
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_JSON_VALUES:
+        raise ModelLoadError(f"{where}: more than {_MAX_JSON_VALUES} values")
     try:
         value = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_no_constant
+            data.decode("utf-8"),
+            object_pairs_hook=_unique_keys,
+            parse_constant=_no_constant,
+            parse_int=_integer,
         )
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise ModelLoadError(f"{where}: not UTF-8 at byte {error.start}") from error
+    except UnicodeEncodeError as error:
+        raise ModelLoadError(f"{where}: not valid JSON (a lone surrogate)") from error
     except RecursionError as error:
         raise ModelLoadError(f"{where}: nested too deeply") from error
     except ValueError as error:
@@ -32,16 +51,14 @@ def parse_json_object(data: bytes, where: str) -> dict[str, Any]:
 
 def read_file(path: Path, max_bytes: int) -> bytes:
     """The bytes of a regular file of at most `max_bytes`; anything else raises ModelLoadError."""
-    try:
-        if not path.is_file():
-            reason = "is not a regular file" if path.exists() else "does not exist"
-            raise ModelLoadError(f"{path}: {reason}")
-        size = path.stat().st_size
+    with open_regular(path) as stream:
+        size = size_of(stream)
         if size > max_bytes:
             raise ModelLoadError(f"{path}: {size} bytes; at most {max_bytes} are read")
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelLoadError(f"{path}: {error.strerror or error}") from error
+        try:
+            return stream.read(max_bytes)
+        except OSError as error:
+            raise ModelLoadError(f"{path}: {error.strerror or error}") from error
 
 
 class JsonObject:
@@ -56,7 +73,7 @@ class JsonObject:
 
     @classmethod
     def read(cls, path: Path) -> "JsonObject":
-        return cls(parse_json_object(read_file(path, MAX_CONFIG_BYTES), str(path)), str(path))
+        return cls(parse_json_object(read_file(path, MAX_JSON_BYTES), str(path)), str(path))
 
     def has(self, key: str) -> bool:
         return self.values.get(key) is not None
@@ -113,16 +130,27 @@ class JsonObject:
         return tuple(dict.fromkeys(token_ids))
 
     def fail(self, key: str, value: object, allowed: str) -> NoReturn:
-        shown = _shown(value)
-        raise ModelLoadError(f"{self.where}: {key}: must be {allowed}, not {shown}")
+        raise ModelLoadError(
+            f"{self.where}: {shown_name(key)}: must be {allowed}, not {shown(value)}"
+        )
 
     def _get(self, key: str, default: object) -> Any:
         value = self.values.get(key)
         if value is not None:
             return value
         if default is None:
-            raise ModelLoadError(f"{self.where}: {key}: missing")
+            raise ModelLoadError(f"{self.where}: {shown_name(key)}: missing")
         return default
+
+
+def shown_name(name: str) -> str:
+    """A name of a file's own choice, as a message shows it."""
+    return name if name.isprintable() and 0 < len(name) <= _MAX_SHOWN else shown(name)
+
+
+def _integer(digits: str) -> int | float:
+    """-0 is a float, as it is to readers that tell natural numbers from others."""
+    return -0.0 if digits == "-0" else int(digits)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -131,7 +159,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {_shown(key)} occurs twice")
+                raise ValueError(f"the key {shown(key)} occurs twice")
             seen.add(key)
     return values
 
@@ -144,6 +172,8 @@ def _kind(value: object) -> str:
     return "an array" if isinstance(value, list) else f"a {type(value).__name__}"
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def shown(value: object) -> str:
+    """A value of a file's own choice, as a message shows it."""
+    # Of what is long, only the beginning is written out.
+    text = repr(value[:_MAX_SHOWN] if isinstance(value, str | list) else value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."

@@ -3,7 +3,7 @@
 Owns the choice of a format and the sizes of panels. Knows no tensor by name.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .config import ModelConfig
 from .errors import ModelLoadError
@@ -23,6 +23,15 @@ def matrix_bytes(format_: str, n_out: int, n_in: int) -> int:
     """Bytes of a matrix (n_out, n_in); incomplete panels and blocks are padded."""
     n_panels, n_blocks = -(-n_out // PANEL_ROWS), -(-n_in // _BLOCK_COLUMNS)
     return n_panels * n_blocks * _BLOCK_BYTES[format_]
+
+
+def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = False) -> int:
+    """Bytes of parts with so many rows, one below the other; the panels of `gated` ones take turns,
+    so each part is padded.
+    """
+    if gated:
+        return sum(matrix_bytes(format_, n, n_in) for n in rows)
+    return matrix_bytes(format_, sum(rows), n_in)
 
 
 def table_format(format_: str) -> str:

@@ -3,6 +3,8 @@
 Owns the default context length and the arithmetic of its memory. Knows no tensor and no device.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .config import ModelConfig
@@ -13,6 +15,15 @@ from .errors import ModelLoadError
 DEFAULT_MAX_SEQ_LEN = 8192
 # Share of the free memory that the KV cache may take; the rest is for activations and the system.
 _CACHE_SHARE = 0.9
+
+
+@contextmanager
+def told_without_memory() -> Iterator[None]:
+    """Where memory ends although there seemed to be enough, that is a ModelLoadError too."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ModelLoadError(f"not enough memory: {error}") from error
 
 
 def context_length(

@@ -86,6 +86,8 @@ class Model:
             abort.write_to(state.abort_word)
         total = len(token_ids)
         for start in range(0, total, self.chunk_size):
+            if abort is not None and abort.is_set():  # whoever owns the flag sees that we go on
+                return False
             chunk = token_ids[start : start + self.chunk_size]
             state.set(chunk, cache.length)
             if not program.run(state):

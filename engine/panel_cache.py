@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .checkpoint import StoredTensor
+from .layout import packed_bytes
 from .native import kernels
 from .panel_file import PanelFileError, PanelWriter, read_panels
 from .program import PanelMatrix
@@ -38,13 +39,24 @@ class PanelCache:
         self._kept = kept
         self._new = new
 
-    def get(self, names: Sequence[str]) -> PanelMatrix | None:
-        """The matrix that the tensors of these names became."""
-        return self._kept.get(" ".join(names))
+    def get(
+        self, tensors: Sequence[StoredTensor], format_: str, *, gated: bool = False
+    ) -> PanelMatrix | None:
+        """The matrix that these became in `format_`; none that is of another shape or size."""
+        matrix = self._kept.get(_joined(tensors))
+        if matrix is None:
+            return None
+        rows, n_in = [tensor.shape[0] for tensor in tensors], tensors[0].shape[1]
+        n_bytes = packed_bytes(format_, rows, n_in, gated=gated)
+        found = (matrix.n_out, matrix.n_in, matrix.format, matrix.panels.size)
+        if found != (sum(rows), n_in, format_, n_bytes):
+            logger.warning("%s: is kept as another matrix: it is packed anew", _joined(tensors))
+            return None
+        return matrix
 
-    def put(self, names: Sequence[str], matrix: PanelMatrix) -> None:
+    def put(self, tensors: Sequence[StoredTensor], matrix: PanelMatrix) -> None:
         if self._new is not None:
-            self._new.append(" ".join(names), matrix)
+            self._new.append(_joined(tensors), matrix)
 
 
 @contextmanager
@@ -89,6 +101,10 @@ def _key(tensors: Mapping[str, StoredTensor], format_: str) -> str | None:
     except OSError:
         return None
     return digest.hexdigest()[:32]
+
+
+def _joined(tensors: Sequence[StoredTensor]) -> str:
+    return " ".join(tensor.name for tensor in tensors)
 
 
 def _sample(descriptor: int, tensor: StoredTensor) -> bytes:
@@ -143,6 +159,8 @@ class _NewEntry:
         with self._failures_logged():
             if self._writer is not None:
                 self._writer.finish()
+                # Whoever cut it would end the processes that have it mapped.
+                os.fchmod(self._file.fileno(), 0o400)
                 self._unfinished.replace(self._target)
                 self._writer = None
                 self._file.close()

@@ -18,13 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from . import native
+from .errors import ModelLoadError
+from .json_file import MAX_JSON_BYTES, parse_json_object
 from .native import kernels
 from .program import PanelMatrix
 
 _ALIGNMENT = 64
 _TRAILER = struct.Struct("<8sQQ")  # kind of file, bytes of the index, checksum of the index
 _KIND = b"soliton1"
-_MAX_INDEX_BYTES = 64 * 2**20
+_ENTRY = {"n_out": int, "n_in": int, "format": str, "begin": int, "n_bytes": int, "checksum": int}
 
 
 class PanelFileError(ValueError):
@@ -81,26 +83,37 @@ def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
             mmap.mmap(stream.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ), np.uint8
         )
     index, end = _read_index(memory)
-    if index["key"] != key:
+    if index.get("key") != key:
         raise PanelFileError("is of another checkpoint")
-    return {name: _matrix(memory[:end], entry) for name, entry in index["matrices"].items()}
+    matrices = index.get("matrices")
+    if not isinstance(matrices, dict):
+        raise PanelFileError("has an index of another kind")
+    return {name: _matrix(memory[:end], entry) for name, entry in matrices.items()}
 
 
 def _read_index(memory: npt.NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
     """The index, and where it begins."""
     end = memory.size - _TRAILER.size
     kind, n_bytes, checksum = _TRAILER.unpack(memory[end:].tobytes())
-    if kind != _KIND or n_bytes > min(end, _MAX_INDEX_BYTES):
+    if kind != _KIND or n_bytes > min(end, MAX_JSON_BYTES):
         raise PanelFileError("was cut, or is of another kind")
     index = memory[end - n_bytes : end].copy()
     if _checksum(index) != checksum:
         raise PanelFileError("has a damaged index")
-    return json.loads(index.tobytes()), end - n_bytes
+    try:
+        return parse_json_object(index.tobytes(), "index"), end - n_bytes
+    except ModelLoadError as error:
+        raise PanelFileError("has an index of another kind") from error
 
 
-def _matrix(memory: npt.NDArray[np.uint8], entry: Mapping[str, Any]) -> PanelMatrix:
+def _matrix(memory: npt.NDArray[np.uint8], entry: object) -> PanelMatrix:
+    """The matrix of an entry; whether it is the one that is wanted, its reader has to see."""
+    if not isinstance(entry, dict) or entry.keys() != _ENTRY.keys():
+        raise PanelFileError("has an index of another kind")
+    if not all(isinstance(entry[key], kind) for key, kind in _ENTRY.items()):
+        raise PanelFileError("has an index of another kind")
     begin, n_bytes = entry["begin"], entry["n_bytes"]
-    if begin + n_bytes > memory.size:
+    if not 0 <= begin <= begin + n_bytes <= memory.size or begin % _ALIGNMENT:
         raise PanelFileError("was cut")
     panels = memory[begin : begin + n_bytes]
     if _checksum(panels) != entry["checksum"]:

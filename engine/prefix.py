@@ -119,6 +119,18 @@ class PrefixCache:
             len(wanted), source, found, n_active, active_other=active_other, is_foreign=is_foreign
         )
 
+    def discard(self) -> None:
+        """Forgets the active sequence and all copies that begin with its first chunk, as its
+        numbers are wrong: they may be where those came from, or where they went.
+        """
+        found = self._tree.match(self._active_root, packed(self._cache.token_ids))
+        self._cache.clear()
+        doomed = found.path[:1]
+        while doomed:
+            chunk = doomed.pop()
+            doomed += self._tree.children(chunk.key)
+            self._drop(chunk)
+
     def flush(self) -> None:
         """Writes the active sequence, and all that only memory holds, to the disk."""
         if self._files is not None:

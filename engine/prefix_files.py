@@ -3,8 +3,8 @@
 Owns the directory: one file per chunk, named by its key, so that processes that share it write the
 same bytes under the same name. Only whole files of this model are used: the header has a checksum
 of its own, the bytes have one that is looked at when they are read. What is wrong is removed, what
-cannot be written is one warning, and neither ends a request. Files of other models stay, until
-room is needed and they were longest unused. Knows no tree.
+cannot be written is one warning a minute, and neither ends a request. Files of other models stay,
+until room is needed and they were longest unused. Knows no tree.
 """
 
 import logging
@@ -29,6 +29,8 @@ _HEADER = struct.Struct("<8s16s16s16sIQI")
 _CHECKSUM = struct.Struct("<I")  # of the header and the ids, after both
 # Writing one takes milliseconds.
 _ABANDONED_AFTER_S = 60
+# After a failure, such as a full disk, nothing is written for so long.
+_PAUSE_S = 60
 # Room is made for several files at once, and as often others' files are counted too.
 _STEPS = 10
 
@@ -59,14 +61,14 @@ class PrefixFiles:
         self._budget = budget
         self._on_lost = on_lost
         self._known: dict[str, Chunk] = {}
-        self._writes = True
+        self._resumes_at = time.monotonic()
         self._total = 0
         self._written = 0  # since the total was counted
         self._last_time_ns = 0
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            self._give_up(error)
+            self._pause(error)
 
     def scan(self) -> Iterator[Chunk]:
         """What an earlier process left. Removes the files of this model that are wrong."""
@@ -88,9 +90,9 @@ class PrefixFiles:
     def write(self, chunk: Chunk, *, kept: Container[bytes] = ()) -> None:
         """Keeps what the chunk's slab holds, unless there is no room without the files of `kept`.
 
-        After the first failure it does nothing.
+        After a failure it does nothing for a minute.
         """
-        if chunk.on_disk or chunk.slab is None or not self._writes:
+        if chunk.on_disk or chunk.slab is None or time.monotonic() < self._resumes_at:
             return
         copied = chunk.slab[: self._n_bytes(chunk.n_tokens)]
         header = self._header(chunk, copied)
@@ -111,7 +113,7 @@ class PrefixFiles:
                     unfinished.unlink()
                 raise
         except OSError as error:
-            self._give_up(error)
+            self._pause(error)
             return
         self._total += n_bytes
         self._written += n_bytes
@@ -237,10 +239,12 @@ class PrefixFiles:
             chunk.on_disk = False
             self._on_lost(chunk)
 
-    def _give_up(self, error: OSError) -> None:
-        self._writes = False
+    def _pause(self, error: OSError) -> None:
+        self._resumes_at = time.monotonic() + _PAUSE_S
         logger.warning(
-            "%s: %s: no more prefixes are written there", self._directory, error.strerror or error
+            "%s: %s: no prefixes are written there for a minute",
+            self._directory,
+            error.strerror or error,
         )
 
 

@@ -6,6 +6,7 @@ ids: `chat.py` encodes what is rendered.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,8 +23,12 @@ from .tokenizer import CONFIG_FILE, special_tokens
 TEMPLATE_FILE = "chat_template.jinja"
 TOOL_TEMPLATE_FILE = "additional_chat_templates/tool_use.jinja"
 MAX_TEMPLATE_BYTES = 256 * 1024
+MAX_TEMPLATE_TOKENS = 20_000
+"""Of its language; a start compiles them in less than two seconds."""
 MAX_RENDERED_CHARS = 8 * 1024 * 1024
 OWN_VARIABLES = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
+# No variables, but options with which other programs render: no request may think it has set one.
+OPTIONS = frozenset(("chat_template", "continue_final_message", "tokenize"))
 
 _MAX_REASON = 500
 
@@ -113,7 +118,9 @@ class ChatTemplate:
     @property
     def reserved(self) -> frozenset[str]:
         """Names that nobody but the server and the model give a value to."""
-        return OWN_VARIABLES | self.special_tokens.keys() | self._environment.globals.keys()
+        return (
+            OWN_VARIABLES | OPTIONS | self.special_tokens.keys() | self._environment.globals.keys()
+        )
 
     def render(
         self,
@@ -154,7 +161,12 @@ class ChatTemplate:
         if len(source.encode("utf-8", errors="surrogatepass")) > MAX_TEMPLATE_BYTES:
             raise ModelLoadError(f"{where}: larger than {MAX_TEMPLATE_BYTES} bytes")
         try:
+            tokens = self._environment.lex(source)
+            if next(islice(tokens, MAX_TEMPLATE_TOKENS, None), None) is not None:
+                raise ModelLoadError(f"{where}: more than {MAX_TEMPLATE_TOKENS} tokens")
             return self._environment.compiled(self._environment.parse(source))
+        except ModelLoadError:
+            raise
         except jinja2.TemplateSyntaxError as error:
             raise ModelLoadError(f"{where}: line {error.lineno}: {error.message}") from error
         except Exception as error:

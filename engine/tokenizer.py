@@ -5,22 +5,31 @@ model beyond the number of its embedding rows.
 """
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
 
-from .errors import InvalidInputError, ModelLoadError
+from .errors import ContextLengthError, InvalidInputError, ModelLoadError
 from .json_file import JsonObject, read_file
+from .token_bound import TokenBound, token_bound
 from .token_bytes import Spelling, spelling_of
+
+logger = logging.getLogger(__name__)
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
-_MAX_TOKENIZER_BYTES = 256 * 1024 * 1024
+_MAX_TOKENIZER_BYTES = 64 * 1024 * 1024
+# Models round their rows up, by much less than this.
+_LEAST_SHARE_OF_ROWS = 0.75
+_MAX_PIECE = 8192  # characters of one token
 # Of longer texts, only the library's encoder of batches lets other threads run meanwhile. It is
 # slower for short ones, and starts threads of its own.
 _LONG_TEXT = 8192
+_MAX_REASON = 500
 _MARKER = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 _PLAIN_TAG = re.compile(r"</?\w+>", re.ASCII)
 
@@ -84,11 +93,22 @@ class Tokenizer:
         pieces = {token_id: piece for piece, token_id in vocabulary.items()}
         if len(pieces) != len(vocabulary):
             raise ModelLoadError(f"{file}: vocabulary: two tokens share one id")
+        if any(len(piece) > _MAX_PIECE for piece in vocabulary):
+            raise ModelLoadError(
+                f"{file}: vocabulary: a token of more than {_MAX_PIECE} characters"
+            )
         highest = max(pieces, default=-1)
         if highest >= vocab_size:
             raise ModelLoadError(
                 f"{file}: does not fit the model: token {pieces[highest][:40]!r} has id {highest}, "
                 f"the model has {vocab_size} embedding rows"
+            )
+        if highest < vocab_size * _LEAST_SHARE_OF_ROWS:
+            logger.warning(
+                "%s: %d tokens for %d embedding rows: is it the tokenizer of another model?",
+                file,
+                len(pieces),
+                vocab_size,
             )
         try:
             spelling = spelling_of(_decoder(backend))
@@ -111,6 +131,16 @@ class Tokenizer:
         if add_special_tokens:
             return [*self.opening_ids, *token_ids, *self.closing_ids]
         return token_ids
+
+    def check_length(self, text: str, max_seq_len: int, *, param: str) -> None:
+        """Raise ContextLengthError for a long text that certainly has `max_seq_len` tokens or more.
+
+        That is told in a small part of the time that encoding takes.
+        """
+        if len(text) >= _LONG_TEXT and self._bound is not None:
+            n_least = self._bound.least(text)
+            if n_least >= max_seq_len:
+                raise ContextLengthError(n_least, max_seq_len, param=param, at_least=True)
 
     def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
         """Ids of the joined text of (text, parse_special) pieces, nothing added around them.
@@ -181,11 +211,24 @@ class Tokenizer:
         """Whether the token is special, or a role marker that tokenizer.json forgot to mark so."""
         return token_id in self._special or token_id in self._control
 
+    @cached_property
+    def _bound(self) -> TokenBound | None:
+        pieces = (*self._pieces, *self._added)
+        return token_bound(self._backend, {self._bytes_of(token_id) for token_id in pieces})
+
     def _encoded(self, text: str) -> list[int]:
-        if len(text) < _LONG_TEXT:
-            token_ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-        else:
-            token_ids = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        try:
+            if len(text) < _LONG_TEXT:
+                token_ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+            else:
+                token_ids = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            # Its pattern takes too many steps for this text, for example.
+            raise InvalidInputError(
+                "the model's tokenizer cannot encode this text", param="prompt"
+            ) from error
         return token_ids
 
     def _bytes_of(self, token_id: int) -> bytes:
@@ -267,12 +310,17 @@ def _opened(file: Path) -> tokenizers.Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         backend.encode("a", add_special_tokens=True)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic of the library is no Exception
-        reason = " ".join(str(error).split())
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_panic(error):
+            raise
+        reason = " ".join(str(error)[:_MAX_REASON].split())
         raise ModelLoadError(f"{file}: damaged: {reason}") from error
     return backend
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether the library failed in a way that is no Exception: its class has no name to import."""
+    return type(error).__name__ == "PanicException"
 
 
 def _decoder(backend: tokenizers.Tokenizer) -> Mapping[str, object] | None:

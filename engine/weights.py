@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .checkpoint import Checkpoint, StoredTensor, stored_values
 from .config import ModelConfig
 from .errors import ModelLoadError
+from .json_file import shown_name
 from .layout import matrix_bytes, table_format
 from .ops import Array, Matrix, NotFiniteError, Ops, Stored
 
@@ -105,8 +106,8 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
         wanted = expected.get(name) or tied_head.get(name)
         if wanted is None:
             raise ModelLoadError(
-                f"{tensor.file}: {name}: a {config.architecture} with this config.json has no "
-                f"such tensor"
+                f"{tensor.file}: {shown_name(name)}: a {config.architecture} with this "
+                f"config.json has no such tensor"
             )
         if tensor.shape != wanted:
             raise ModelLoadError(
@@ -163,7 +164,7 @@ def load_weights(
     return Weights(
         embedding=embedding,
         layers=tuple(_read_layer(reader, config, index) for index in range(config.n_layers)),
-        norm=reader.vector(_FINAL_NORM),
+        norm=reader.norm(_FINAL_NORM),
         head=embedding if config.tie_embeddings else reader.matrix(_HEAD, format_=tables),
     )
 
@@ -178,7 +179,7 @@ def _read_layer(reader: "_Reader", config: ModelConfig, index: int) -> LayerWeig
         return reader.vector(*(f"{prefix}{name}.bias" for name in names)) if there else None
 
     def norm(name: str, *, there: bool = True) -> Array | None:
-        return reader.vector(f"{prefix}{name}.weight") if there else None
+        return reader.norm(f"{prefix}{name}.weight") if there else None
 
     qkv = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     gate_up = ("mlp.gate_proj", "mlp.up_proj")
@@ -217,17 +218,27 @@ class _Reader:
 
     def matrix(self, *names: str, format_: str | None = None, gated: bool = False) -> Matrix:
         own_format = format_ or self._ops.format
-        kept = None if self._panels is None else self._panels.get(names)
+        tensors = [self._tensors[name] for name in names]
+        kept = None
+        if self._panels is not None:
+            kept = self._panels.get(tensors, own_format, gated=gated)
         if kept is not None:
             self._count(names)
             return kept
         matrix = self._read(names, lambda parts: self._ops.matrix(parts, own_format, gated=gated))
         if self._panels is not None:
-            self._panels.put(names, matrix)
+            self._panels.put(tensors, matrix)
         return matrix
 
     def vector(self, *names: str) -> Array:
         return self._read(names, self._ops.vector)
+
+    def norm(self, name: str) -> Array:
+        """A vector that scales something: all zeros are a hole in a file, not weights."""
+        tensor = self._tensors[name]
+        if not stored_values(tensor).any():
+            raise ModelLoadError(f"{tensor.file}: {name}: all zeros; the file may be incomplete")
+        return self.vector(name)
 
     def _read(self, names: Sequence[str], convert: Callable[[list[Stored]], T]) -> T:
         tensors = [self._tensors[name] for name in names]

@@ -69,10 +69,14 @@ def refusals(engine: Engine) -> Answers:
         by_code["model_not_found"] = server.post(url, {**SHORT, "model": "another"}).json
         by_code["body_too_large"] = server.post(url, {**SHORT, "prompt": "x" * 2000}).json
         by_code["unsupported_media_type"] = server.request("POST", url, b"{}").json
+        by_code["origin_not_allowed"] = server.post(url, SHORT, origin="http://example.com").json
+        by_code["host_not_allowed"] = server.post(url, SHORT, host="example.com").json
         asyncio.run(server.lease.close())
         by_code["unavailable"] = server.post(url, SHORT).json
     with live_server(engine, api_keys=["secret"]) as server:
         by_code["invalid_api_key"] = server.post(url, SHORT).json
+    with live_server(engine, first_token_timeout=1e-6) as server:
+        by_code["first_token_timeout"] = server.post(url, SHORT).json
     return by_code
 
 

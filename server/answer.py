@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from .errors import contained
 from .jobs import CompletionJob, Event
 from .schema.common import GenerationRequest
 from .service import Service
@@ -49,7 +50,7 @@ async def respond(
     A stream's status line waits for the first event, so that an error until then is an HTTP status.
     Raises what the queue and the engine raise.
     """
-    stream = service.start(jobs)
+    stream = service.start(jobs, caller=request.state.caller)
     if not body.stream:
         events = await stream.collected(request.receive)
         return Response(await _whole(answer, stream, events), media_type="application/json")
@@ -59,12 +60,12 @@ async def respond(
         answer.encoder(),
         lambda: answer.closing(stream),
         ping_interval=service.settings.ping_interval,
-        send_timeout=service.settings.send_timeout,
+        readers=service.slow_readers,
     )
 
 
 async def _whole(answer: Answer, stream: CompletionStream, events: Sequence[Event]) -> bytes:
     counts = stream.counts
     if counts.n_prompt + counts.n_completion < _MANY_TOKENS:
-        return answer.whole(stream, events)
-    return await run_in_threadpool(answer.whole, stream, events)
+        return contained(answer.whole, stream, events)
+    return await run_in_threadpool(contained, answer.whole, stream, events)

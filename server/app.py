@@ -3,7 +3,7 @@
 Owns what is put together, and in which order; no rule of its own.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from engine import Engine
 
@@ -24,15 +26,19 @@ from .completions import completion_routes
 from .cors import Cors
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
 from .examples import add_examples
+from .hosts import HostGate
 from .lease import EngineLease
 from .metrics import Metrics, metric_routes
 from .models import model_routes
 from .props import prop_routes
+from .pulse import Pulse
 from .schema.chat import ChatCompletionChunk
 from .schema.completions import Completion
 from .schema.errors import ErrorResponse
 from .service import Service
 from .settings import Settings
+from .slow_readers import SlowReaders
+from .stream import CompletionStream
 from .system import system_routes
 from .tokens import token_routes
 
@@ -57,34 +63,51 @@ _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
 }
 
 
-def create_app(settings: Settings, engine: Engine) -> FastAPI:
-    """The server as an ASGI app. Its lifespan owns the engine thread."""
+def create_app(
+    settings: Settings,
+    engine: Engine,
+    *,
+    on_queued: Callable[[CompletionStream], None] | None = None,
+) -> FastAPI:
+    """The server as an ASGI app. Its lifespan owns the engine thread.
+
+    `on_queued` is told, on the event loop, of every stream that has been queued.
+    """
     lease = EngineLease(max_queue=settings.max_queue)
     metrics = Metrics(lease)
-    service = Service(settings, engine, lease, metrics)
+    slow_readers = SlowReaders(
+        send_timeout=settings.send_timeout, max_bytes=4 * settings.max_unread_bytes
+    )
+    pulse = Pulse(lease, hang_seconds=settings.hang_seconds)
+    service = Service(
+        settings, engine, lease, metrics, slow_readers, pulse, on_queued or (lambda _: None)
+    )
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, SlowReaders]]:
         lease.start()
-        yield
-        if await lease.close():
-            await run_in_threadpool(engine.generator.close)
+        with pulse.watching():
+            yield {"slow_readers": slow_readers}  # connections find it there
+            if await lease.close():
+                await run_in_threadpool(engine.generator.close)
 
     app = _App(
         title="Soliton",
         version=API_VERSION,
         description=_DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
     )
     app.state.lease = lease
+    app.state.slow_readers = slow_readers
+    app.state.pulse = pulse
     for routes in (
         completion_routes, chat_routes, model_routes, token_routes, prop_routes, system_routes
     ):  # fmt: skip
         app.include_router(routes(service))
     app.include_router(metric_routes(metrics))
+    app.add_route("/openapi.json", _read_document, include_in_schema=False)
     _add_error_handlers(app)
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
@@ -97,9 +120,21 @@ def create_app(settings: Settings, engine: Engine) -> FastAPI:
             expose_headers=_EXPOSED_HEADERS,
         )
     app.add_middleware(
+        HostGate,
+        host=settings.host,
+        allow_hosts=settings.allow_hosts,
+        allow_origins=settings.allow_origins,
+        has_keys=bool(settings.api_keys),
+    )
+    app.add_middleware(
         Boundary, max_body_bytes=settings.max_body_bytes, on_answered=metrics.answered
     )
     return app
+
+
+def _read_document(request: Request) -> Response:
+    # No coroutine, hence beside the event loop: the first one takes most of a second.
+    return JSONResponse(request.app.openapi())
 
 
 class _App(FastAPI):

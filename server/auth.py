@@ -1,7 +1,8 @@
-"""API keys: who may use the server.
+"""API keys: who may use the server, and by which name the rest of it tells them apart.
 
 Deny by default: with keys configured every path needs one, but for the health routes. Without keys
-everything is open, and the settings see to it that only this machine can reach it.
+everything is open; then settings.py and hosts.py see to it that nobody else's machine and nobody
+else's web page reaches it.
 """
 
 import hashlib
@@ -9,38 +10,57 @@ import hmac
 from collections.abc import Sequence
 
 from pydantic import SecretStr
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .errors import AuthenticationError, error_response
 
-_OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
+OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
+
+# Of the digest of a key. It is never told to anyone.
+_CALLER_DIGITS = 12
 
 
 class KeyGate:
-    """ASGI middleware that answers 401 unless the request carries one of the keys."""
+    """ASGI middleware that answers 401 unless the request carries one of the keys.
+
+    `scope["state"]["caller"]` says whose request it is: "" while there are fewer than two keys, for
+    then there is nobody to tell apart; else digits that differ between keys.
+    """
 
     def __init__(self, app: ASGIApp, *, api_keys: Sequence[SecretStr]) -> None:
         self._app = app
-        self._digests = [_digest(key.get_secret_value().encode()) for key in api_keys]
+        digests = {_digest(key.get_secret_value().encode()) for key in api_keys}
+        n_digits = _CALLER_DIGITS if len(digests) > 1 else 0
+        self._callers = [(digest, digest.hex()[:n_digits]) for digest in digests]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # scope["path"], not request.url: a URL is put together with the Host header, which lies.
-        if scope["type"] != "http" or scope["path"] in _OPEN_PATHS or self._admits(scope):
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        error = AuthenticationError("a valid API key is needed: authorization: Bearer KEY")
-        await error_response(error)(scope, receive, send)
+        caller = self._caller(scope)
+        # scope["path"], not request.url: a URL is put together with the Host header, which lies.
+        if caller is None and scope["path"] not in OPEN_PATHS:
+            error = AuthenticationError("a valid API key is needed: authorization: Bearer KEY")
+            await error_response(error)(scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = caller or ""
+        await self._app(scope, receive, send)
 
-    def _admits(self, scope: Scope) -> bool:
-        if not self._digests:
-            return True
-        values = Headers(scope=scope).getlist("authorization")
-        scheme, _, key = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-        sent = _digest(key.strip().encode("latin-1"))
+    def _caller(self, scope: Scope) -> str | None:
+        """None: it has no right key."""
+        if not self._callers:
+            return ""
+        sent = _digest(_sent_key(scope))
         # All keys are compared, each in constant time: the time tells neither which nor how much.
-        matches = [hmac.compare_digest(sent, digest) for digest in self._digests]
-        return any(matches) and scheme.lower() == "bearer"
+        same = [hmac.compare_digest(sent, digest) for digest, _ in self._callers]
+        return self._callers[same.index(True)][1] if any(same) else None
+
+
+def _sent_key(scope: Scope) -> bytes:
+    """As it came, for a key is bytes; b"", which is no key, unless there is exactly one."""
+    values = [value for name, value in scope["headers"] if name == b"authorization"]
+    scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+    return bytes(key.strip(b" \t")) if scheme.lower() == b"bearer" else b""
 
 
 def _digest(key: bytes) -> bytes:

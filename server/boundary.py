@@ -1,8 +1,9 @@
 """The outermost layer of the app: what holds for every request, whatever its route.
 
 Every answer carries an x-request-id and how long it took to begin, no body is read beyond the
-limit, and an exception that nobody expected becomes the usual error envelope and one line in the
-log with that id. Whoever counts requests is told of each that has ended.
+limit, HEAD is answered as GET is, and an exception that nobody expected becomes the usual error
+envelope and one line in the log with that id. Whoever counts requests is told of each that has
+ended.
 """
 
 import logging
@@ -38,6 +39,8 @@ class Boundary:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # the protocol knows, and sends no body
         request_id = f"req_{uuid.uuid4().hex}"
         arrived = time.perf_counter()
         status = 0  # until the answer starts

@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from engine import ConstraintSpec, after_reasoning, calls_or_json, check_tools, tool_constraint
 
 from .constraint import requested_constraint
+from .errors import contained
 from .schema.chat import ChatCompletionRequest
 from .service import Service
 from .tools import ToolUse
@@ -34,7 +35,9 @@ async def reply_constraint(
         if asked is not None and is_choice:
             await service.check_constraint(asked.spec, param=asked.param)
             calls = calls_or_json(calls, asked.spec, param=asked.param)
-        await run_in_threadpool(check_tools, service.engine.check_constraint, calls, tools.callable)
+        await run_in_threadpool(
+            contained, check_tools, service.engine.check_constraint, calls, tools.callable
+        )
         return calls
     if asked is None:
         return None

@@ -43,6 +43,7 @@ async def prompt_ids(service: Service, body: ChatCompletionRequest, tools: ToolU
             add_generation_prompt=not goes_on and body.add_generation_prompt is not False,
             continue_final_message=goes_on,
             template_kwargs=kwargs,
+            must_fit=body.truncate_prompt_tokens is None,
         ),
         _n_characters(body, messages, tools),
     )

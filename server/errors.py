@@ -5,8 +5,11 @@ never repeats what the client sent beyond the name of a field.
 """
 
 import json
+import logging
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -20,6 +23,11 @@ from engine import (
     NumericsError,
     TemplateError,
 )
+
+_logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ServerError(Exception):
@@ -43,12 +51,32 @@ class AuthenticationError(ServerError):
     """No API key, or a wrong one."""
 
 
+class ForbiddenOriginError(ServerError):
+    """A web page sent the request, and not one that may use this server."""
+
+
+class MisdirectedError(ServerError):
+    """The request is for a host that is not this server."""
+
+
 class QueueFullError(ServerError):
     """As many requests wait for the engine as may wait."""
 
 
+class QueueTimeoutError(ServerError):
+    """The request has waited for the engine as long as it may."""
+
+
+class DeadlineError(ServerError):
+    """The engine was given up on: the first token, or the last one, came too late."""
+
+
 class UnavailableError(ServerError):
     """The engine takes no work: starting, shutting down, or gone."""
+
+
+class UnreadLimitError(ServerError):
+    """More of an answer is unread than may be kept."""
 
 
 class EngineFailedError(ServerError):
@@ -63,6 +91,10 @@ class ErrorRow:
     type: str
     code: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    retry_s: float | None = None
+    """After how long a client may try again; what it is told is up to half as long again, so that
+    those who were refused together do not come back together.
+    """
 
 
 # An exception is looked up by its class, then by its bases, nearest first.
@@ -74,18 +106,26 @@ ERROR_TABLE: dict[type[Exception], ErrorRow] = {
     AuthenticationError: ErrorRow(
         401, "authentication_error", "invalid_api_key", {"www-authenticate": "Bearer"}
     ),
+    ForbiddenOriginError: ErrorRow(403, "permission_error", "origin_not_allowed"),
     ModelNotFoundError: ErrorRow(404, "invalid_request_error", "model_not_found"),
-    QueueFullError: ErrorRow(
-        429, "rate_limit_error", "queue_full", {"retry-after": "1", "retry-after-ms": "1000"}
-    ),
+    UnreadLimitError: ErrorRow(400, "invalid_request_error", "unread_limit"),
+    MisdirectedError: ErrorRow(421, "invalid_request_error", "host_not_allowed"),
+    QueueFullError: ErrorRow(429, "rate_limit_error", "queue_full", retry_s=1.0),
     ClientDisconnect: ErrorRow(499, "invalid_request_error", "client_disconnected"),
-    UnavailableError: ErrorRow(
-        503, "unavailable_error", "unavailable", {"retry-after": "2", "retry-after-ms": "2000"}
-    ),
+    QueueTimeoutError: ErrorRow(503, "unavailable_error", "queue_timeout", retry_s=2.0),
+    UnavailableError: ErrorRow(503, "unavailable_error", "unavailable", retry_s=2.0),
+    DeadlineError: ErrorRow(504, "timeout_error", headers={"x-should-retry": "false"}),
     NumericsError: ErrorRow(500, "server_error", "engine_numerics", {"x-should-retry": "false"}),
     EngineFailedError: ErrorRow(500, "server_error", "engine_error"),
     EngineError: ErrorRow(500, "server_error", "engine_error"),
+    MemoryError: ErrorRow(503, "unavailable_error", "out_of_memory", retry_s=2.0),
     Exception: ErrorRow(500, "server_error", "internal_error"),
+}
+
+# By code: what the exception itself says is for the log.
+_OWN_MESSAGES = {
+    "internal_error": "internal error",
+    "out_of_memory": "there is not enough memory for this request at the moment",
 }
 
 _HTTP_ROWS: dict[int, tuple[str, str]] = {
@@ -100,7 +140,7 @@ _HTTP_ROWS: dict[int, tuple[str, str]] = {
 def error_body(error: Exception) -> dict[str, Any]:
     """The envelope for an exception: {"error": {message, type, param, code}}."""
     row = _row(error)
-    message = "internal error" if row.code == "internal_error" else str(error)
+    message = _OWN_MESSAGES.get(row.code or "") or str(error)
     code = error.code if isinstance(error, ServerError) and error.code else row.code
     param = error.param if isinstance(error, ServerError | InvalidInputError) else None
     return _envelope(message, type_=row.type, param=param, code=code)
@@ -109,7 +149,8 @@ def error_body(error: Exception) -> dict[str, Any]:
 def error_response(error: Exception) -> Response:
     """The HTTP answer for an exception that was raised before the first byte."""
     row = _row(error)
-    return _response(row.status, error_body(error), row.headers)
+    retry = {} if row.retry_s is None else _retry_headers(row.retry_s)
+    return _response(row.status, error_body(error), {**row.headers, **retry})
 
 
 def http_error_response(error: HTTPException) -> Response:
@@ -138,7 +179,24 @@ def validation_error_response(error: RequestValidationError) -> Response:
     )
 
 
+def contained(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The result of a call, whose failure is always an Exception, the end of one request.
+
+    A library in Rust that panics raises what is none; on the event loop, or for whoever waits
+    there, that would end more than the request.
+    """
+    try:
+        return call(*args, **kwargs)
+    except Exception:
+        raise
+    except BaseException as error:
+        _logger.exception("a library failed in a request")
+        raise EngineFailedError("the engine failed in this request") from error
+
+
 async def handle_error(_: Request, error: Exception) -> Response:
+    if isinstance(error, MemoryError):
+        _logger.warning("no memory in a request: %s", error)
     return error_response(error)
 
 
@@ -154,6 +212,12 @@ async def handle_validation_error(_: Request, error: Exception) -> Response:
 
 def _row(error: Exception) -> ErrorRow:
     return next(ERROR_TABLE[class_] for class_ in type(error).__mro__ if class_ in ERROR_TABLE)
+
+
+def _retry_headers(seconds: float) -> dict[str, str]:
+    milliseconds = round(1000 * seconds * random.uniform(1.0, 1.5))
+    # Whole seconds are all that the standard header can say: no earlier than the other.
+    return {"retry-after": str(-(-milliseconds // 1000)), "retry-after-ms": str(milliseconds)}
 
 
 def _envelope(

@@ -209,12 +209,15 @@ EXAMPLES = (
 ERRORS = {
     "invalid_json": (400, "The body is no JSON"),
     "invalid_api_key": (401, "No API key"),
+    "origin_not_allowed": (403, "A web page of another origin asks a server without keys"),
     "model_not_found": (404, "Another model"),
     "body_too_large": (413, "A body that is too large"),
     "unsupported_media_type": (415, "A body of another type"),
+    "host_not_allowed": (421, "A Host header with another name"),
     "queue_full": (429, "As many wait as may wait"),
     "engine_error": (500, "The engine failed"),
     "unavailable": (503, "The server starts or ends"),
+    "first_token_timeout": (504, "The first token took too long"),
 }
 
 

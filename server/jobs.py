@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine import ConstraintSpec, DraftCount, Prefill, Reuse, SamplingSettings, StreamResult
+from engine import (
+    ConstraintSpec,
+    DraftCount,
+    Prefill,
+    PromptToken,
+    Reuse,
+    SamplingSettings,
+    StreamResult,
+    TokenRecord,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +85,18 @@ class Piece(NamedTuple):
 
 
 Event = Begun | Progress | Piece
+
+
+def event_bytes(event: Event) -> int:
+    """About how much memory an event takes: that of its tokens and of the alternatives to each."""
+    records: Sequence[TokenRecord | PromptToken] = ()
+    if isinstance(event, Piece):
+        records = event.result.tokens
+    elif isinstance(event, Begun):
+        records = event.prefill.prompt_tokens
+    if not records:
+        return 512
+    return 512 + len(records) * (512 + 192 * len(records[-1].top))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Bodies as JSON Schema reads them: a number without a fraction is an integer, as 16.0 is.
 
 Languages with one kind of number may write it so. The models of requests are strict, so the
-difference ends here, where the text is read.
+difference ends here, where the text is read. Text is UTF-8 without a mark in front, and no object
+has a key twice: of two values a proxy might read the other one.
 """
 
 import json
@@ -30,7 +31,18 @@ class JsonRoute(APIRoute):
 class _JsonRequest(Request):
     @override
     async def json(self) -> Any:
-        return json.loads(await self.body(), parse_float=_number)
+        try:
+            text = str(await self.body(), "utf-8")
+        except UnicodeDecodeError as error:
+            raise json.JSONDecodeError("it is not UTF-8", "", error.start) from error
+        return json.loads(text, parse_float=_number, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise json.JSONDecodeError("an object has a key twice", "", 0)
+    return values
 
 
 def _number(text: str) -> int | float:

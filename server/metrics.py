@@ -112,7 +112,7 @@ def metric_routes(metrics: Metrics) -> APIRouter:
         response_class=Response,
         responses={
             200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
-            **error_responses(401),
+            **error_responses(401, 421),
         },
     )
     async def read_metrics() -> Response:

@@ -12,12 +12,12 @@ def model_routes(service: Service) -> APIRouter:
     """The routes, over one engine."""
     router = APIRouter(tags=["models"])
 
-    @router.get("/v1/models", responses=error_responses(401))
+    @router.get("/v1/models", responses=error_responses(401, 421))
     async def list_models() -> ModelList:
         return ModelList(object="list", data=[_card(service)])
 
     # A name may hold slashes, as on the Hugging Face hub.
-    @router.get("/v1/models/{model_id:path}", responses=error_responses(401, 404))
+    @router.get("/v1/models/{model_id:path}", responses=error_responses(401, 404, 421))
     async def get_model(model_id: str) -> ModelCard:
         check_model(service, model_id)
         return _card(service)

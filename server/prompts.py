@@ -77,6 +77,10 @@ async def read_prompts(
     room = max(1, engine.max_seq_len - max(1, n_generated))
 
     def read() -> list[Prompt]:
+        if options.truncate_prompt_tokens is None:
+            for text in texts:
+                engine.check_length(text, param="prompt")
+                engine.check_length(suffix, param="suffix")
         read = [_prompt(engine, prompt, suffix, adds_special=adds) for prompt in prompts]
         return [_cut(prompt, truncated(prompt.input_ids, options, room=room)) for prompt in read]
 

@@ -14,7 +14,7 @@ def prop_routes(service: Service) -> APIRouter:
     """The route, over one engine. Its answer holds no path of this machine."""
     router = APIRouter(tags=["system"])
 
-    @router.get("/props", responses=error_responses(401))
+    @router.get("/props", responses=error_responses(401, 421))
     async def read_props() -> Props:
         """Model, defaults, chat template, and how the engine computes."""
         return _props(service)

@@ -21,16 +21,19 @@ from engine import (
 )
 
 from .constraint import requested_constraint
+from .deadlines import TimeLimits
 from .effects import no_effect_warnings
-from .errors import ModelNotFoundError, RequestError
+from .errors import ModelNotFoundError, RequestError, contained
 from .jobs import CompletionJob
 from .lease import EngineLease
 from .metrics import Metrics
 from .options import generation_options
+from .pulse import Pulse
 from .sampling import check_token_ids, sampling_settings
 from .schema.common import GenerationRequest
 from .schema.unsupported import Warnings
 from .settings import Settings
+from .slow_readers import SlowReaders
 from .stream import CompletionStream
 
 # From here on, text is encoded beside the event loop: about a millisecond's work.
@@ -56,6 +59,9 @@ class Service:
     engine: Engine
     lease: EngineLease
     metrics: Metrics
+    slow_readers: SlowReaders
+    pulse: Pulse
+    on_queued: Callable[[CompletionStream], None]
 
     @property
     def model_id(self) -> str:
@@ -135,7 +141,12 @@ class Service:
         text = body.negative_prompt
         if not text:
             return None
-        return await encoded(lambda: self.engine.tokenizer.encode(text), len(text))
+
+        def encode() -> list[int]:
+            self.engine.check_length(text, param="negative_prompt")
+            return self.engine.tokenizer.encode(text)
+
+        return await encoded(encode, len(text))
 
     async def constraint(self, body: GenerationRequest) -> ConstraintSpec | None:
         """What the text must be, compiled, so that a bad one is told before the queue."""
@@ -147,7 +158,7 @@ class Service:
 
     async def check_constraint(self, spec: ConstraintSpec, *, param: str) -> None:
         """Compile beside the event loop. Raises InvalidInputError for `param`."""
-        await run_in_threadpool(self.engine.check_constraint, spec, param=param)
+        await run_in_threadpool(lambda: contained(self.engine.check_constraint, spec, param=param))
 
     def effect_warnings(self, body: GenerationRequest, job: CompletionJob) -> Warnings:
         """For the fields that are known and still do nothing. With `strict` a RequestError."""
@@ -160,11 +171,26 @@ class Service:
         own = result.stop_token_id in self.engine.eos_token_ids
         return None if own else result.stop_token_id
 
-    def start(self, jobs: Sequence[CompletionJob]) -> CompletionStream:
-        """Queue the jobs, as one. Raises QueueFullError and UnavailableError."""
-        return CompletionStream(
-            jobs, self.engine.generator, self.lease, on_ended=self.metrics.ended
+    def start(self, jobs: Sequence[CompletionJob], *, caller: str = "") -> CompletionStream:
+        """Queue the jobs, as one; callers take turns.
+
+        Raises QueueFullError and UnavailableError.
+        """
+        settings = self.settings
+        stream = CompletionStream(
+            jobs,
+            self.engine.generator,
+            self.lease,
+            key=caller,
+            limits=TimeLimits(
+                settings.queue_timeout, settings.first_token_timeout, settings.request_timeout
+            ),
+            max_unread_bytes=settings.max_unread_bytes,
+            on_ended=self.metrics.ended,
+            on_told=lambda stream: self.pulse.told(stream.error),
         )
+        self.on_queued(stream)
+        return stream
 
     def head(self, id_prefix: str, object_: str) -> dict[str, Any]:
         """The fields that begin every answer and every chunk of a stream."""
@@ -206,4 +232,6 @@ def check_text(text: str, *, param: str) -> None:
 
 async def encoded(encode: Callable[[], T], n_characters: int) -> T:
     """The result of `encode`, which must not hold up the event loop when the text is long."""
-    return await run_in_threadpool(encode) if n_characters >= LONG_TEXT else encode()
+    if n_characters >= LONG_TEXT:
+        return await run_in_threadpool(contained, encode)
+    return contained(encode)

@@ -5,7 +5,6 @@ TOML file named by --config or SOLITON_CONFIG, the default. Lists are comma-sepa
 Imports no engine, so that a wrong option is said before anything is loaded.
 """
 
-import ipaddress
 import os
 import tomllib
 from importlib.util import find_spec
@@ -21,6 +20,8 @@ from pydantic_settings import (
     SettingsConfigDict,
     SettingsError,
 )
+
+from .host_names import host_of
 
 _PREFIX = "SOLITON_"
 
@@ -108,50 +109,118 @@ class Settings(BaseSettings):
     insecure_no_auth: bool = Field(
         default=False, description="Serve beyond this machine although there is no API key."
     )
+    allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Names under which clients reach the server, without port; *: any. None: with "
+        "API keys any, else the address it listens on and localhost.",
+    )
     allow_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Web origins that browsers may call from (CORS). None: no other."
     )
     max_queue: int = Field(default=64, ge=0, description="Requests that may wait for the engine.")
+    queue_timeout: float | None = Field(
+        default=300.0, gt=0, description="Seconds that a request may wait for the engine, or off."
+    )
+    first_token_timeout: float | None = Field(
+        default=None, gt=0, description="Seconds until a request must have its first token."
+    )
+    request_timeout: float | None = Field(
+        default=None, gt=0, description="Seconds until a request must have its last token."
+    )
     max_body_bytes: int = Field(
         default=8 * 1024 * 1024, ge=1024, description="Larger request bodies are refused."
     )
+    header_timeout: float = Field(
+        default=10.0, gt=0, description="Seconds in which the head of a request must arrive."
+    )
+    body_timeout: float = Field(
+        default=30.0, gt=0, description="Seconds in which the body of a request must arrive."
+    )
+    max_connections: int = Field(
+        default=1024,
+        ge=1,
+        description="Open connections; fewer where the limit of open files is lower.",
+    )
     ping_interval: float = Field(
-        default=15.0, gt=0, description="Seconds of silence before a stream gets a comment line."
+        default=5.0, gt=0, description="Seconds of silence before a stream gets a comment line."
     )
     send_timeout: float = Field(
         default=30.0,
         gt=0,
         description="Seconds after which a client that does not read is dropped.",
     )
+    max_unread_bytes: int = Field(
+        default=32 * 1024 * 1024,
+        ge=64 * 1024,
+        description="Memory for what a client has not read of one answer; four times as much for "
+        "all of them together.",
+    )
+    drain_seconds: float = Field(
+        default=25.0,
+        ge=0,
+        description="Seconds in which requests may end after SIGTERM; then they end with an error.",
+    )
+    hang_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        description="Seconds without a step after which a busy engine is lost: exit code 70.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @field_validator("api_keys", "allow_origins", mode="before")
+    @field_validator("api_keys", "allow_hosts", "allow_origins", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return tuple(item for part in value.split(",") if (item := part.strip()))
-        return value
+        if not isinstance(value, str):
+            return value
+        items = tuple(item for part in value.split(",") if (item := part.strip()))
+        if not items:  # such as the value of a variable that was never set
+            raise ValueError("nothing is listed")
+        return items
 
     @field_validator("panel_cache", mode="before")
     @classmethod
     def _directory(cls, value: Any) -> Any:
         return panel_cache_directory(value) if isinstance(value, str) else value
 
+    @field_validator("queue_timeout", mode="before")
+    @classmethod
+    def _limit(cls, value: Any) -> Any:
+        return None if value == "off" else value
+
     @field_validator("api_keys")
     @classmethod
     def _check_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
-        if any(not key.get_secret_value().strip() for key in keys):
-            raise ValueError("an API key must not be empty")
+        for key in (key.get_secret_value() for key in keys):
+            if not key or any(character.isspace() or ord(character) < 32 for character in key):
+                raise ValueError("an API key must not be empty and hold no white space")
         return keys
+
+    @field_validator("allow_hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if host != "*":
+                host_of(host)
+        return hosts
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        host_of(host)
+        return host
 
     @model_validator(mode="after")
     def _check_open(self) -> "Settings":
-        if not self.api_keys and not self.insecure_no_auth and not _is_loopback(self.host):
+        self.check_reach(self.host)
+        return self
+
+    def check_reach(self, host: str) -> None:
+        """Raise ValueError unless whoever reaches `host` may use the server."""
+        if not self.api_keys and not self.insecure_no_auth and not host_of(host).is_loopback:
             raise ValueError(
-                f"host {self.host} can be reached from other machines: set api_keys, "
+                f"host {host} can be reached from other machines: set api_keys, "
                 f"or insecure_no_auth to serve everybody"
             )
-        return self
 
     @classmethod
     def settings_customise_sources(
@@ -177,12 +246,3 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: {error}") from error
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -16,10 +16,10 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from .errors import error_body
+from .errors import contained, error_body
 from .jobs import Event
+from .slow_readers import SlowReaders
 from .stream import CompletionStream, forever
-from .watchdog import limited_waits
 
 _logger = logging.getLogger(__name__)
 
@@ -63,7 +63,8 @@ def text_encoder(
 
 
 class EventStream(EventSourceResponse):
-    """Sends the events of a stream until it ends, the client hangs up, or it reads too slowly.
+    """Sends the events of a stream until it ends or the client hangs up, or is dropped for not
+    reading.
 
     `encode` makes bytes of each batch of events, in order; none when there is nothing to say yet.
     `closing` makes those behind the last batch. After `ping_interval` seconds of silence a comment
@@ -78,35 +79,32 @@ class EventStream(EventSourceResponse):
         closing: Callable[[], bytes],
         *,
         ping_interval: float | None,
-        send_timeout: float | None,
+        readers: SlowReaders,
     ) -> None:
         super().__init__(
             _pieces(stream, encode, closing, ping_interval),
             ping=0,
-            send_timeout=send_timeout,
             headers={"cache-control": "no-store, no-transform"},
         )
         self._stream = stream
+        self._readers = readers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
-        except TimeoutError:
-            _logger.info("dropped a client that did not read for %s s", self.send_timeout)
+            with self._readers.sending(self._stream):
+                await super().__call__(scope, receive, send)
         finally:
             self._stream.cancel()
 
     @override
     async def _stream_response(self, send: Send) -> None:
-        # The base class frames each piece anew, and opens a cancel scope with a timer for it.
+        # The base class frames each piece anew, and opens a cancel scope for it. How long a client
+        # may leave one unread is the connection's to watch.
         start = {"status": self.status_code, "headers": self.raw_headers}
-        with limited_waits(self.send_timeout) as waits:
-            await send({"type": "http.response.start", **start})
-            async for piece in self.body_iterator:
-                waits.start()
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-                waits.stop()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.start", **start})
+        async for piece in self.body_iterator:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     @staticmethod
     @override
@@ -124,9 +122,9 @@ async def _pieces(
 ) -> AsyncIterator[bytes]:
     try:
         async for events in stream.results(idle=ping_interval):
-            piece = encode(events) if events else PING
+            piece = contained(encode, events) if events else PING
             if events and stream.ends_with(events[-1]):
-                piece += closing()  # ready together, sent together
+                piece += contained(closing)  # ready together, sent together
             if piece:
                 yield piece
     except Exception as error:

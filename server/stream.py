@@ -6,6 +6,7 @@ engine's words and no shape of an answer.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
@@ -15,9 +16,26 @@ from starlette.types import Receive
 
 from engine import AbortFlag, DraftCount, EngineError, Prefill, StreamingGenerator, StreamResult
 
-from .errors import EngineFailedError, UnavailableError
-from .feed import Feed
-from .jobs import Begun, Clocks, CompletionJob, Event, JobEnd, Piece, Progress, TokenCounts
+from .deadlines import NO_LIMITS, Deadlines, TimeLimits
+from .errors import (
+    DeadlineError,
+    EngineFailedError,
+    ServerError,
+    UnavailableError,
+    UnreadLimitError,
+)
+from .feed import Feed, FeedFullError
+from .jobs import (
+    Begun,
+    Clocks,
+    CompletionJob,
+    Event,
+    JobEnd,
+    Piece,
+    Progress,
+    TokenCounts,
+    event_bytes,
+)
 from .lease import EngineLease
 from .time_limit import TimeLimit
 
@@ -38,10 +56,17 @@ class CompletionStream:
         generator: StreamingGenerator,
         lease: EngineLease,
         *,
+        key: str = "",
+        limits: TimeLimits = NO_LIMITS,
+        max_unread_bytes: float = math.inf,
         on_ended: Callable[["CompletionStream"], None] = lambda _: None,
+        on_told: Callable[["CompletionStream"], None] = lambda _: None,
     ) -> None:
-        """`on_ended` is called on the engine thread, with the counts final, before the end is told;
-        not for a request that never had the engine.
+        """`key`: who asks; see EngineLease.submit. What is kept of prompts serves their key alone.
+        `max_unread_bytes`: about how much memory events may take that nobody has read yet.
+        `on_ended` is called on the engine thread, with the counts final, before the end is told,
+        and `on_told` behind that, before the next request is let in; neither for a request that
+        never had the engine.
         """
         self.jobs = tuple(jobs)
         self.counts = TokenCounts()
@@ -50,20 +75,45 @@ class CompletionStream:
         self.ends: tuple[JobEnd, ...] = ()
         self.error: Exception | None = None
         """What ended the stream, if that was an error."""
+        self._key = key
         self._on_ended = on_ended
+        self._on_told = on_told
         self._generator = generator
-        self._feed: Feed[Event] = Feed()
+        self._feed: Feed[Event] = Feed(size_of=event_bytes, max_bytes=max_unread_bytes)
         self._ending: Sequence[Event] = ()  # of the job that ran last, not told yet
+        self._has_token = False
+        self._late: Exception | None = None  # why the engine was told to leave, if for its time
         self._queued_at = time.perf_counter()
-        self._ticket = lease.submit(self._run, refuse=self._refuse, released=self._tell_end)
+        self._deadlines = Deadlines(limits)
+        self.ticket = lease.submit(
+            self._run,
+            refuse=self._refuse,
+            released=self._tell_end,
+            key=key,
+            deadline=self._deadlines.first,
+        )
+        self._deadlines.watch(self._deadlines.queue, self._leave_queue)
+        self._deadlines.watch(self._deadlines.first_token, self._miss_first_token)
+        self._deadlines.watch(self._deadlines.request, self._cut_off)
 
     def cancel(self) -> None:
         """Stop: leave the queue, or have the engine leave at its next step. Harmless when done."""
-        if self._ticket.cancel():
+        self._deadlines.stop()
+        if self.ticket.cancel():
             self._refuse(ClientDisconnect())
 
+    @property
+    def unread_bytes(self) -> int:
+        """About how much memory the events take that nobody has read yet."""
+        return self._feed.unread_bytes
+
+    def give_up(self, error: Exception) -> None:
+        """Stop, and forget what is unread: the next that a reader gets is `error`."""
+        self._feed.give_up(error)
+        self.cancel()
+
     def results(self, *, idle: float | None = None) -> AsyncIterator[Sequence[Event]]:
-        """All events from the first one on, as many at once as have come since the last time.
+        """Take all events, each once, as many at once as have come since the last time.
 
         After `idle` seconds without any, an empty sequence. Raises, after the last event, what
         ended the stream, if that was an error.
@@ -80,18 +130,13 @@ class CompletionStream:
 
         Cancels the stream and raises ClientDisconnect when the client hangs up first.
         """
-        await self._attended(self._first(), receive)
+        await self._attended(self._feed.begun(), receive)
 
     async def collected(self, receive: Receive) -> list[Event]:
         """All events of the whole stream. Cancels like `started`."""
-        return await self._attended(self._all(), receive)
-
-    async def _first(self) -> None:
-        async for _ in self.results():
-            return
-
-    async def _all(self) -> list[Event]:
-        return [event async for batch in self.results() for event in batch]
+        events = await self._attended(self._feed.whole(), receive)
+        self._deadlines.stop()
+        return events
 
     async def _attended(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
         """Await `work` for as long as the client is there."""
@@ -110,7 +155,22 @@ class CompletionStream:
             hang_up.cancel()
             await asyncio.gather(task, hang_up, return_exceptions=True)
 
+    def _leave_queue(self, late: ServerError) -> None:
+        if self.ticket.withdraw():
+            self._refuse(late)
+
+    def _miss_first_token(self, late: ServerError) -> None:
+        if not self._has_token:
+            self._cut_off(late)
+
+    def _cut_off(self, late: ServerError) -> None:
+        self._late = late
+        if self.ticket.cancel():
+            self._refuse(late)
+
     def _refuse(self, error: Exception) -> None:
+        """On any thread."""
+        self.error = error
         self._feed.end(error=error)
 
     # What follows runs on the engine thread.
@@ -122,9 +182,17 @@ class CompletionStream:
                 self._feed.extend(self._ending)
                 self._ending = ()
                 self._ending = self._generate(position, abort)
-        except (EngineError, UnavailableError) as error:
+        except (EngineError, UnavailableError, DeadlineError) as error:
             self.error = error
-        except Exception:
+        except FeedFullError:
+            self.error = UnreadLimitError(
+                "more of the answer waits to be read than the server keeps; read it as it comes, "
+                "with stream: true, or ask for less"
+            )
+        except MemoryError as error:
+            _logger.warning("no memory in a completion: %s", error)
+            self.error = error
+        except BaseException:  # of a library: no failure of one request is the end of this thread
             _logger.exception("the engine failed in a completion")
             self.error = EngineFailedError("the engine failed in this request")
         finally:
@@ -133,6 +201,7 @@ class CompletionStream:
     def _tell_end(self) -> None:
         """The engine is free for the next request: whoever reads the end may send one."""
         self._feed.end(self._ending, error=self.error)
+        self._on_told(self)
 
     def _clock(self) -> float:
         return time.perf_counter() - self._queued_at
@@ -149,23 +218,30 @@ class CompletionStream:
         # Told with the first piece: alone it would only put the reader to rest.
         begun = Begun(job.index, prefill, prefilled)
         untold: list[Event] = [begun]
-        pieces = []
+        # The pieces are the reader's: here they would be kept until the job ends.
+        first: Piece | None = None
+        n_shown = n_drafted = n_accepted = 0
         stream_ex, append = self._generator.stream_ex, self._feed.append
         clock, queued_at, choice = time.perf_counter, self._queued_at, job.index
         while True:
             result = stream_ex()
             piece = Piece(choice, result, clock() - queued_at)
-            pieces.append(piece)
+            n_drafted += result.n_drafted
+            n_accepted += result.n_accepted
+            if first is None:
+                first = piece
             if result.eos:
                 break
+            n_shown += len(result.chunk)
             if untold:
+                self._has_token = True
                 self._feed.extend([*untold, piece])
                 untold.clear()
             else:
                 append(piece)
         drafts = self._generator.draft_counts
-        self._count(position, begun, pieces, drafts)
-        self._time(start, begun, pieces)
+        self._count(position, begun, drafts, n_drafted, n_accepted)
+        self._time(start, begun, first.clock, piece.clock)
         is_aborted = result.eos_reason == "aborted"
         is_over = is_aborted and limit is not None and limit.is_over
         reason = "time" if is_over else str(result.eos_reason)
@@ -173,11 +249,11 @@ class CompletionStream:
         if is_over:
             piece = _ended_by_time(piece)
         elif job.include_stop and result.stop_string is not None:
-            shown = sum(len(piece.result.chunk) for piece in pieces)
-            piece = piece._replace(result=_with_stop_string(result, shown))
+            n_shown += len(result.chunk)
+            piece = piece._replace(result=_with_stop_string(result, n_shown))
         elif is_aborted:
             # Whoever hung up reads no more; all others were cut off by the server.
-            raise UnavailableError("the server is shutting down")
+            raise self._late or UnavailableError("the server is shutting down")
         return [*untold, piece]
 
     def _begin(self, job: CompletionJob, abort: AbortFlag, start: float) -> Prefill:
@@ -199,7 +275,7 @@ class CompletionStream:
             cfg_scale=job.cfg_scale,
             speculate=job.speculate,
             prediction=job.prediction,
-            isolation_key=job.isolation_key,
+            isolation_key=f"{self._key}/{job.isolation_key}" if self._key else job.isolation_key,
             return_top_tokens=job.n_top,
             return_prompt_tokens=job.prompt_top,
             return_trace=job.trace,
@@ -212,27 +288,27 @@ class CompletionStream:
         self,
         position: int,
         begun: Begun,
-        pieces: Sequence[Piece],
         drafts: Mapping[str, DraftCount],
+        n_drafted: int,
+        n_accepted: int,
     ) -> None:
         counts, jobs, prefill = self.counts, self.jobs, begun.prefill
         is_new = not position or jobs[position - 1].input_ids is not jobs[position].input_ids
-        results = [piece.result for piece in pieces] if drafts else []
         predicted = drafts.get("prediction")
         self.counts = TokenCounts(
             n_prompt=counts.n_prompt + (prefill.n_prompt if is_new else 0),
             n_cached=counts.n_cached + (prefill.n_cached if is_new else 0),
             n_completion=counts.n_completion + self._generator.n_completion_tokens,
-            n_drafted=counts.n_drafted + sum(result.n_drafted for result in results),
-            n_accepted=counts.n_accepted + sum(result.n_accepted for result in results),
+            n_drafted=counts.n_drafted + n_drafted,
+            n_accepted=counts.n_accepted + n_accepted,
             n_predicted_accepted=counts.n_predicted_accepted
             + (predicted.accepted if predicted else 0),
             n_predicted_rejected=counts.n_predicted_rejected
             + (predicted.drafted - predicted.accepted if predicted else 0),
         )
 
-    def _time(self, start: float, begun: Begun, pieces: Sequence[Piece]) -> None:
-        clocks, first, last = self.clocks, pieces[0].clock, pieces[-1].clock
+    def _time(self, start: float, begun: Begun, first: float, last: float) -> None:
+        clocks = self.clocks
         self.clocks = Clocks(
             queued_s=clocks.queued_s,
             prefill_s=clocks.prefill_s + begun.clock - start,

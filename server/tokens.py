@@ -41,7 +41,7 @@ from .service import Service, check_text, encoded
 from .sse import encode_json
 from .tools import tool_use
 
-_ERRORS = error_responses(400, 401, 404, 413, 415)
+_ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421)
 # So many token ids are as much work as so many characters.
 _CHARACTERS_PER_TOKEN = 4
 
@@ -71,7 +71,7 @@ def token_routes(service: Service) -> APIRouter:
 
         return await _answer(work, body.tokens)
 
-    @router.get("/tokenizer_info", responses=error_responses(401))
+    @router.get("/tokenizer_info", responses=error_responses(401, 421))
     async def tokenizer_info() -> TokenizerInfo:
         """What a client needs to encode as this server does."""
         return _tokenizer_info(engine)

@@ -1,17 +1,14 @@
 """A limit on each of many short waits, for the price of one timer.
 
-A stream waits and sends once per token, and a timer of the event loop for each would be made and
+A stream waits once per token, and a timer of the event loop for each wait would be made and
 cancelled as often. Here one timer serves them all: when it fires, it looks how long the wait of
 that moment has lasted.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
-
-from anyio import CancelScope
 
 
 class Watchdog:
@@ -57,12 +54,3 @@ class Watchdog:
         self._timer = self._loop.call_at(since + seconds, self._look, seconds)
         if expired:
             self._on_expiry()
-
-
-@contextmanager
-def limited_waits(seconds: float | None) -> Iterator[Watchdog]:
-    """A watchdog that ends the block: cancels it, and raises TimeoutError behind it."""
-    with CancelScope() as scope, Watchdog(seconds, scope.cancel) as watchdog:
-        yield watchdog
-    if scope.cancelled_caught:
-        raise TimeoutError(f"a wait lasted {seconds} s")

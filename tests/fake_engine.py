@@ -2,7 +2,8 @@
 
 Every byte is a token; 256 ends the text. The next token is a letter that depends on all tokens
 before it, so any two mixed-up requests show, or the next byte of a script. Gates and token time
-make the moments that a test wants to hold; `n_inside_max` counts callers inside the model at once.
+make the moments that a test wants to hold; `faults` is what goes wrong, and where; `n_inside_max`
+counts callers inside the model at once.
 """
 
 import threading
@@ -19,9 +20,11 @@ from engine import (
     AbortFlag,
     ConstraintSpec,
     Engine,
+    Prefill,
     ReplyFormat,
     SamplingSettings,
     StreamingGenerator,
+    StreamResult,
     TemplateError,
 )
 from engine.cache import KVCache
@@ -31,6 +34,7 @@ from engine.model import Model
 from engine.ops import open_ops
 from engine.prefix import PrefixCache
 from engine.sample import Logits
+from tests.fault_script import FaultScript, Spoil
 
 END = 256
 VOCAB_SIZE = 257
@@ -45,9 +49,13 @@ class ByteTokenizer:
     bos_token_id = None
     adds_bos = False
 
+    def __init__(self, faults: FaultScript) -> None:
+        self._faults = faults
+
     def encode(
         self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True
     ) -> list[int]:
+        self._faults.pass_("tokenize")
         return list(text.encode())
 
     def encode_continuation(self, text: str) -> list[int]:
@@ -57,13 +65,14 @@ class ByteTokenizer:
         return 0
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        return b"".join(map(self.token_bytes, token_ids)).decode(errors="replace")
+        return b"".join(map(_bytes, token_ids)).decode(errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        return bytes([token_id]) if token_id < END else b"<|end|>"
+        self._faults.pass_("detokenize")
+        return _bytes(token_id)
 
     def spelled(self, token_id: int) -> str:
-        return self.token_bytes(token_id).decode("latin-1")
+        return _bytes(token_id).decode("latin-1")
 
     def is_special(self, token_id: int) -> bool:
         return token_id == END
@@ -78,7 +87,7 @@ class ByteTokenizer:
 class FakeModel:
     """Next token: from `script`, counted from the end of the prompt, then END; or a hash."""
 
-    def __init__(self, *, max_seq_len: int) -> None:
+    def __init__(self, faults: FaultScript, *, max_seq_len: int) -> None:
         self.config = ModelConfig(
             architecture="Fake", n_layers=1, dim=1, hidden_dim=1, n_heads=1, n_kv_heads=1,
             head_dim=1, vocab_size=VOCAB_SIZE, norm_eps=1e-5, rope=RopeConfig(10000.0, 1),
@@ -93,7 +102,7 @@ class FakeModel:
         self.decode_gate = _open_gate()
         self.in_prefill = threading.Event()
         self.in_decode = threading.Event()
-        self.faults: dict[int, Exception] = {}
+        self.faults = faults
         self.held_in_decode = False
         self.n_decoded = 0
         self.n_prompts = 0
@@ -117,6 +126,7 @@ class FakeModel:
                 self.prefill_gate.wait()
                 if abort is not None and abort.is_set():
                     return False
+                self.faults.pass_("chunk", start // CHUNK)
                 chunk = token_ids[start : start + CHUNK]
                 cache.append(chunk)
                 if on_logits is not None:
@@ -135,10 +145,10 @@ class FakeModel:
             time.sleep(self.token_time)
             cache.append(token_ids)
             index = cache.length - self._n_prompt
-            if index in self.faults:
-                raise self.faults.pop(index)
+            spoil = self.faults.pass_("token", index)
             self.n_decoded += 1
-            return _peaked(self._next(cache.token_ids, index))[None]
+            logits = _peaked(self._next(cache.token_ids, index))
+            return _spoilt(logits, spoil)[None] if spoil else logits[None]
 
     def _next(self, token_ids: Sequence[int], index: int) -> int:
         if self.script is not None:
@@ -155,14 +165,31 @@ class FakeModel:
             self._n_inside -= 1
 
 
+class FakeGenerator(StreamingGenerator):
+    """The real one, with the points of the script that are its own."""
+
+    faults: FaultScript
+
+    def begin_stream_ex(self, *args: Any, **options: Any) -> Prefill:
+        self.faults.pass_("admit")
+        return super().begin_stream_ex(*args, **options)
+
+    def stream_ex(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
+        result = super().stream_ex(ban_tokens)
+        if result.eos:
+            self.faults.pass_("cleanup")
+        return result
+
+
 class FakeEngine:
     """The attributes of Engine that the server uses."""
 
     def __init__(self, *, max_seq_len: int = 512) -> None:
-        self.model = FakeModel(max_seq_len=max_seq_len)
+        self.faults = FaultScript()
+        self.model = FakeModel(self.faults, max_seq_len=max_seq_len)
         self.model_id = "fake"
         self.config = self.model.config
-        self.tokenizer = ByteTokenizer()
+        self.tokenizer = ByteTokenizer(self.faults)
         self.max_seq_len = max_seq_len
         self.default_settings = SamplingSettings(temperature=0.0)
         self.eos_token_ids = (END,)
@@ -174,16 +201,20 @@ class FakeEngine:
         self.opening = ""  # what the template puts behind the beginning of the assistant's turn
         self.rendered: dict[str, Any] = {}
         cache = KVCache(self.config, self.model.ops, max_seq_len=max_seq_len)
-        self.generator = StreamingGenerator(
+        self.generator = FakeGenerator(
             cast(Model, self.model),
             PrefixCache(cache),
             self.tokenizer,
             eos_token_ids=self.eos_token_ids,
             constraints=self.constraints,
         )
+        self.generator.faults = self.faults
 
     def fill_in_ids(self, prefix: str, suffix: str) -> list[int]:
         return self.tokenizer.encode(f"<{prefix}|{suffix}>")
+
+    def check_length(self, text: str, *, param: str) -> None:
+        """Every text is short enough to be encoded."""
 
     def check_constraint(self, spec: ConstraintSpec, *, param: str | None) -> None:
         self.constraints.compile(spec, param=param)
@@ -197,8 +228,10 @@ class FakeEngine:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] = {},
+        must_fit: bool = False,
     ) -> list[int]:
         """Notes what it was asked in `rendered`; the prompt shows of it what a test may look at."""
+        self.faults.pass_("render")
         self.rendered = {
             "messages": messages, "tools": tools, "documents": documents,
             "add_generation_prompt": add_generation_prompt,
@@ -221,6 +254,15 @@ class FakeEngine:
     @property
     def as_engine(self) -> Engine:
         return cast(Engine, self)
+
+
+def _bytes(token_id: int) -> bytes:
+    return bytes([token_id]) if token_id < END else b"<|end|>"
+
+
+def _spoilt(logits: Logits, spoil: Spoil) -> Logits:
+    logits[slice(None) if spoil.all else ord("q")] = spoil.value
+    return logits
 
 
 def _peaked(token_id: int) -> Logits:

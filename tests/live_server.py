@@ -1,5 +1,6 @@
 """An app on a real socket: uvicorn in a thread, a free loopback port, plain sockets to it."""
 
+import asyncio
 import http.client
 import json
 import socket
@@ -12,11 +13,12 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from engine import Engine
 from server.app import create_app
 from server.lease import EngineLease, Ticket
-from server.protocol import HttpProtocol
+from server.protocol import http_protocol
 from server.settings import Settings
 
 
@@ -47,6 +49,8 @@ class LiveServer:
     app: FastAPI
     stop: Callable[[], None]
     """Begin to shut down; the block that serves waits for the end."""
+    connections: set[Any]
+    """The protocols of all that are open; changed by the server's thread."""
 
     @property
     def lease(self) -> EngineLease:
@@ -114,13 +118,27 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
 
 
 @contextmanager
-def live_server(engine: Engine, **options: Any) -> Iterator[LiveServer]:
-    """Serve `engine` with these settings for as long as the block runs."""
-    app = create_app(Settings(**options), engine)
+def live_server(
+    engine: Engine,
+    *,
+    protocol: type[asyncio.Protocol] | None = None,
+    wrapped: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    **options: Any,
+) -> Iterator[LiveServer]:
+    """Serve `engine` with these settings for as long as the block runs; `wrapped`: what stands
+    between the socket and the app.
+    """
+    settings = Settings(**options)
+    app = create_app(settings, engine)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as sock:
         sock.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            app, http=HttpProtocol, ws="none", lifespan="on", log_config=None, access_log=False
+            wrapped(app),
+            http=protocol or http_protocol(settings),
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
         )
         server = uvicorn.Server(config)
 
@@ -131,7 +149,7 @@ def live_server(engine: Engine, **options: Any) -> Iterator[LiveServer]:
         thread.start()
         try:
             wait_until(lambda: server.started)
-            yield LiveServer(sock.getsockname()[1], app, stop)
+            yield LiveServer(sock.getsockname()[1], app, stop, server.server_state.connections)
         finally:
             stop()
             thread.join(30)

@@ -197,18 +197,12 @@ def test_serve_answers_a_chat_and_a_signal_ends_it_with_0() -> None:
 
 
 def test_a_stream_that_outlasts_the_shutdown_ends_with_an_error() -> None:
-    impatient = """
-import sys
-from server.commands import serve
-serve._DRAIN_S = 0
-sys.exit(serve.main(sys.argv[1:]))
-"""
     body = {
         "model": "soliton-default", "prompt": "Once", "n": 128, "max_tokens": 1000,
         "ignore_eos": True, "stream": True,
     }  # fmt: skip
     with (
-        serving(sys.executable, "-c", impatient) as (process, url),
+        serving(*SOLITON, "serve", "--drain-seconds", "0") as (process, url),
         httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=DEADLINE_S) as answer,
     ):
         lines = answer.iter_lines()

@@ -1,11 +1,11 @@
-"""The way from the engine thread to readers on the event loop."""
+"""The way from the engine thread to a reader on the event loop."""
 
 import asyncio
 import threading
 
 import pytest
 
-from server.feed import Feed
+from server.feed import Feed, FeedFullError
 
 
 async def read(feed: Feed[int], seen: list[int] | None = None) -> list[int]:
@@ -15,7 +15,7 @@ async def read(feed: Feed[int], seen: list[int] | None = None) -> list[int]:
     return seen
 
 
-async def test_every_reader_gets_all_items_from_the_first_one_on() -> None:
+async def test_a_reader_gets_all_items_once_and_in_order() -> None:
     feed: Feed[int] = Feed()
 
     def say() -> None:
@@ -24,13 +24,60 @@ async def test_every_reader_gets_all_items_from_the_first_one_on() -> None:
             feed.extend([i + 1, i + 2])
         feed.end([3000])
 
-    early = [asyncio.create_task(read(feed)) for _ in range(3)]
+    reader = asyncio.create_task(read(feed))
     await asyncio.sleep(0)
     thread = threading.Thread(target=say)
     thread.start()
-    assert [await reader for reader in early] == [[*range(3001)]] * 3
+    await feed.begun()
+    assert await reader == [*range(3001)]
     thread.join()
-    assert await read(feed) == [*range(3001)], "also who comes late"
+    assert await read(feed) == [], "nothing is kept that was taken"
+
+
+async def test_whole_waits_for_the_end() -> None:
+    feed: Feed[int] = Feed()
+    whole = asyncio.create_task(feed.whole())
+    feed.extend([1, 2])
+    await asyncio.sleep(0.01)
+    assert not whole.done()
+    feed.end([3])
+    assert await whole == [1, 2, 3]
+
+
+async def test_a_reader_that_is_behind_gets_a_little_at_a_time() -> None:
+    feed: Feed[int] = Feed(size_of=lambda _: 1024)
+    feed.extend([*range(1000)])
+    feed.end()
+    batches = [batch async for batch in feed.batches()]
+    assert [item for batch in batches for item in batch] == [*range(1000)]
+    assert max(map(len, batches)) == 64
+    assert feed.unread_bytes == 0
+
+
+async def test_more_than_may_be_kept_is_refused_and_the_rest_can_be_read() -> None:
+    feed: Feed[int] = Feed(size_of=lambda _: 10, max_bytes=25)
+    feed.append(1)
+    feed.append(2)
+    with pytest.raises(FeedFullError):
+        feed.append(3)
+    feed.end(error=RuntimeError("planted"))
+    seen: list[int] = []
+    with pytest.raises(RuntimeError, match="planted"):
+        await read(feed, seen)
+    assert seen == [1, 2, 3]
+
+
+async def test_who_gives_up_keeps_nothing() -> None:
+    feed: Feed[int] = Feed(size_of=lambda _: 10)
+    feed.extend([1, 2, 3])
+    feed.give_up(RuntimeError("planted"))
+    feed.append(4)
+    feed.end([5])
+    assert feed.unread_bytes == 0
+    with pytest.raises(RuntimeError, match="planted"):
+        await feed.begun()
+    with pytest.raises(RuntimeError, match="planted"):
+        await read(feed)
 
 
 async def test_what_came_together_is_read_together() -> None:

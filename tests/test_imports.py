@@ -79,7 +79,11 @@ def test_server_imports_the_root_of_engine_only() -> None:
 def test_threads_and_asyncio_stand_where_they_are_owned() -> None:
     wrong = [file for file in FILES if roots(file) & CONCURRENCY]
     # recent.py has a lock and nothing else.
-    owners = {f"server/{name}.py" for name in ("lease", "feed", "stream", "watchdog")}
+    names = (
+        "deadlines", "drain", "feed", "last_resort", "lease", "lingering", "protocol", "pulse",
+        "slow_readers", "stream", "watchdog",
+    )  # fmt: skip
+    owners = {f"server/{name}.py" for name in names}
     assert set(wrong) <= {"engine/recent.py", *owners}
 
 
@@ -104,3 +108,35 @@ def test_the_grammar_library_is_imported_where_it_is_owned() -> None:
 def test_the_environment_is_read_in_settings_only() -> None:
     wrong = [file for file in FILES if names_of(file) & {"environ", "environb", "getenv"}]
     assert wrong == ["server/settings.py"]
+
+
+def clocks_of(file: str) -> Iterator[str]:
+    """What a file reads the wall clock with."""
+    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+        if isinstance(node, ast.Attribute):
+            *_, module, name = ast.unparse(node).rsplit(".", 2)
+            if name in WALL_CLOCK.get(module, ()):
+                yield f"{module}.{name}"
+
+
+WALL_CLOCK = {
+    "time": ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime"),
+    "datetime": ("now", "today", "utcnow"),
+    "date": ("today",),
+}
+
+
+def test_the_wall_clock_is_read_where_a_date_is_meant() -> None:
+    """All that waits or measures goes by a clock that nobody sets."""
+    assert {(file, clock) for file in FILES for clock in clocks_of(file)} == {
+        ("server/service.py", "time.time"),  # `created`
+        ("server/commands/bench.py", "datetime.now"),  # when it was measured
+        ("engine/template_sandbox.py", "datetime.now"),  # strftime_now of chat templates
+        # Beside the times of files, which are of the same clock.
+        ("engine/panel_cache.py", "time.time"),
+        ("engine/prefix_files.py", "time.time"),
+        ("engine/prefix_files.py", "time.time_ns"),
+    }
+    by_name = {f"time.{name}" for name in WALL_CLOCK["time"]}
+    wrong = [file for file in FILES if by_name & {module for module, _ in imported(file)}]
+    assert not wrong, "these would hide what they read"

@@ -59,9 +59,7 @@ def flags(isa: str) -> list[str]:
     return [*re.findall(r"-\S+", of_all[1]), *own[1].split()]
 
 
-def build(
-    compiler: str, processor: str, directory: Path, optimise: str, link_flags: Sequence[str] = ()
-) -> Path:
+def build(compiler: str, processor: str, directory: Path, options: Sequence[str]) -> Path:
     kernels = sources("add_library(kernels_${isa}")
     others = [
         path
@@ -72,7 +70,7 @@ def build(
     def compile_into(name: str, *arguments: str) -> None:
         place = directory / name
         place.mkdir()
-        command = [compiler, "-std=c++20", "-c", *arguments, optimise]
+        command = [compiler, "-std=c++20", "-c", *arguments, *options]
         subprocess.run(command, cwd=place, check=True, timeout=300)
 
     with ThreadPoolExecutor(2) as threads:
@@ -86,14 +84,15 @@ def build(
         job.result()
     path = directory / "driver"
     objects = map(str, directory.glob("*/*.o"))
-    subprocess.run([compiler, "-pthread", *link_flags, *objects, "-o", path], check=True)
+    subprocess.run([compiler, "-pthread", *options, *objects, "-o", path], check=True)
     return path
 
 
 @pytest.fixture(scope="session")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Driver:
     compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
-    return Driver(build(compiler, HOST, tmp_path_factory.mktemp("host"), "-O1"))
+    options = ["-O1", *os.environ.get("CXXFLAGS", "").split()]
+    return Driver(build(compiler, HOST, tmp_path_factory.mktemp("host"), options))
 
 
 @pytest.fixture(scope="session")
@@ -103,7 +102,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Driver:
     if compiler is None or emulator is None:
         pytest.skip("needs aarch64-linux-gnu-g++ and qemu-aarch64")
     directory = tmp_path_factory.mktemp("arm64")
-    path = build(compiler, "SOLITON_ARM64", directory, "-O3", ["-static"])
+    path = build(compiler, "SOLITON_ARM64", directory, ["-O3", "-static"])
     return Driver(path, (emulator, "-cpu", "max"))
 
 

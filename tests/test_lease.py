@@ -1,16 +1,17 @@
 """The lease: one at a time, in order, and nobody gets in before the last one has left."""
 
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engine import AbortFlag
-from server.errors import QueueFullError, UnavailableError
+from server.deadlines import Deadline
+from server.errors import QueueFullError, QueueTimeoutError, UnavailableError
 from server.lease import EngineLease, Ticket
-from tests.live_server import wait_until
+from tests.fake_engine import CHUNK, FakeEngine
+from tests.live_server import live_server, wait_until
 
 
 class Diary:
@@ -40,8 +41,22 @@ class Diary:
     def refuse(self, name: str) -> Callable[[Exception], None]:
         return lambda error: self.lines.append(f"{name} refused")
 
-    def submit(self, lease: EngineLease, name: str, *, held: bool = False) -> Ticket:
-        return lease.submit(self.work(name, held=held), refuse=self.refuse(name))
+    def names(self) -> str:
+        """Who came in, in order."""
+        return "".join(line.split()[0] for line in self.lines if line.endswith(" in"))
+
+    def submit(
+        self,
+        lease: EngineLease,
+        name: str,
+        *,
+        held: bool = False,
+        key: str = "",
+        deadline: Deadline | None = None,
+    ) -> Ticket:
+        return lease.submit(
+            self.work(name, held=held), refuse=self.refuse(name), key=key, deadline=deadline
+        )
 
 
 @pytest.fixture
@@ -114,7 +129,7 @@ async def test_without_a_queue_one_may_run_and_none_wait(diary: Diary) -> None:
     lease = EngineLease(max_queue=0)
     lease.start()
     diary.submit(lease, "a", held=True)
-    with pytest.raises(QueueFullError):
+    with pytest.raises(QueueFullError, match="nobody wait"):
         diary.submit(lease, "b")
     diary.gates["a"].set()
     await lease.close()
@@ -175,7 +190,6 @@ async def test_work_that_raises_leaves_the_engine_to_the_next(
     assert lease.ready
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_a_dead_engine_thread_is_not_ready_and_refuses_who_waits(
     lease: EngineLease, diary: Diary
 ) -> None:
@@ -191,30 +205,129 @@ async def test_a_dead_engine_thread_is_not_ready_and_refuses_who_waits(
     diary.submit(lease, "b")
     diary_gate.set()
     wait_until(lambda: died.is_set() and not lease.ready and diary.lines)
-    assert diary.lines == ["b refused"]
+    assert diary.lines == ["b refused", "fatal refused"]
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["cancel", "finish", "submit"]), st.integers(0, 9))))
-def test_any_order_of_events_keeps_one_owner_and_strands_nobody(
-    events: list[tuple[str, int]],
+async def test_keys_take_turns(lease: EngineLease, diary: Diary) -> None:
+    diary.submit(lease, "a", held=True, key="greedy")
+    wait_until(lambda: lease.busy)
+    tickets = [diary.submit(lease, name, key="greedy") for name in "bc"]
+    tickets.append(diary.submit(lease, "d", key="polite"))
+    assert [lease.position(ticket) for ticket in tickets] == [1, 2, 0]
+    diary.gates["a"].set()
+    wait_until(lambda: len(diary.lines) == 8)
+    assert diary.names() == "adbc"
+    assert [lease.position(ticket) for ticket in tickets] == [None] * 3
+
+
+async def test_in_a_full_queue_the_key_with_most_gives_way(
+    lease: EngineLease, diary: Diary
 ) -> None:
-    lease, diary = EngineLease(max_queue=100), Diary()
+    diary.submit(lease, "a", held=True)
+    wait_until(lambda: lease.busy)
+    for name in "bcd":
+        diary.submit(lease, name, key="greedy")
+    diary.submit(lease, "e", key="polite")
+    assert diary.lines[1:] == ["d refused"], "the newest of them"
+    with pytest.raises(QueueFullError, match="3 requests wait"):
+        diary.submit(lease, "f", key="polite")
+    diary.gates["a"].set()
+    wait_until(lambda: "c out" in diary.lines)
+    assert diary.names() == "abec"
+
+
+async def test_whoever_is_late_when_its_turn_comes_is_refused(
+    lease: EngineLease, diary: Diary
+) -> None:
+    diary.submit(lease, "a", held=True)
+    wait_until(lambda: lease.busy)
+    late = diary.submit(lease, "b", deadline=Deadline(time.monotonic(), QueueTimeoutError("b")))
+    diary.submit(lease, "c", deadline=Deadline(time.monotonic() + 600, QueueTimeoutError("c")))
+    diary.gates["a"].set()
+    wait_until(lambda: "c out" in diary.lines)
+    assert diary.lines == ["a in", "a out", "b refused", "c in", "c out"]
+    assert late.admitted_at is None
+    assert late.freed_at is not None
+
+
+async def test_whoever_was_queued_is_served_when_nobody_is_admitted_any_more(
+    lease: EngineLease, diary: Diary
+) -> None:
+    diary.submit(lease, "a", held=True)
+    diary.submit(lease, "b")
+    lease.stop_admitting()
+    assert not lease.ready
+    with pytest.raises(UnavailableError, match="shutting down"):
+        diary.submit(lease, "c")
+    diary.gates["a"].set()
+    wait_until(lambda: "b out" in diary.lines)
+
+
+async def test_a_lost_engine_is_told_to_all_at_once_and_lets_nobody_in(
+    lease: EngineLease, diary: Diary
+) -> None:
+    lease.on_failed = lambda: diary.lines.append("failed")
+    ticket = diary.submit(lease, "a", held=True)
+    wait_until(lambda: lease.busy)
+    diary.submit(lease, "b")
+    for _ in range(2):
+        lease.fail(UnavailableError("the engine hangs"))
+    assert diary.lines == ["a in", "b refused", "a refused", "failed"]
+    assert ticket.abort.is_set()
+    assert not lease.ready
+    with pytest.raises(UnavailableError):
+        diary.submit(lease, "c")
+    diary.gates["a"].set()  # it comes back after all
+    wait_until(lambda: not lease.busy)
     lease.start()
-    tickets: dict[str, Ticket] = {}
-    gone: set[str] = set()
-    for event, number in events:
-        name = f"t{number}"
-        if event == "submit" and name not in tickets:
-            tickets[name] = diary.submit(lease, name, held=True)
-        elif event == "cancel" and name in tickets and tickets[name].cancel():
-            gone.add(name)
-        elif event == "finish" and name in tickets:
-            diary.gates[name].set()
-    for gate in diary.gates.values():
-        gate.set()
-    served = [name for name in tickets if name not in gone]
-    wait_until(lambda: sum(" out" in line for line in diary.lines) == len(served))
-    assert [line.split()[0] for line in diary.lines if line.endswith(" in")] == served
-    assert diary.inside_max <= 1
-    assert lease.n_waiting == 0
+    assert not lease.ready, "it is lost for good"
+    assert diary.names() == "a"
+
+
+async def test_a_ticket_knows_its_times(lease: EngineLease, diary: Diary) -> None:
+    first, second = diary.submit(lease, "a", held=True), diary.submit(lease, "b")
+    wait_until(lambda: lease.busy)
+    second.cancel()
+    first.cancel()
+    assert first.freed_at is None
+    diary.gates["a"].set()
+    wait_until(lambda: first.freed_at is not None)
+    for ticket in (first, second):
+        assert ticket.cancelled_at is not None
+        assert ticket.freed_at is not None
+        assert ticket.queued_at <= ticket.cancelled_at <= ticket.freed_at
+    assert first.admitted_at is not None
+    assert second.admitted_at is None
+
+
+async def test_the_heart_beats_with_each_ticket_and_each_step(
+    lease: EngineLease, diary: Diary
+) -> None:
+    def look_twice(abort: AbortFlag) -> None:
+        assert not abort.is_set()
+        assert not abort.is_set()
+
+    beats = []
+    for name in "ab":
+        lease.submit(look_twice, refuse=diary.refuse(name))
+        wait_until(lambda: not lease.busy and lease.n_waiting == 0)
+        beats.append(lease.heartbeat)
+    assert beats == [3, 6]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_heart_beats_with_each_token_and_each_chunk_of_any_prompt(stream: bool) -> None:
+    with live_server(FakeEngine(max_seq_len=2048).as_engine) as server:
+        body = {"model": "fake", "prompt": "x", "max_tokens": 1, "stream": stream}
+        counts = []
+        for more in (
+            {"prompt": "y", "max_tokens": 100},
+            {"prompt": "z" * CHUNK * 50},
+            {"prompt": "w", "negative_prompt": "n" * CHUNK * 50, "cfg_scale": 2.0},
+        ):
+            before = server.lease.heartbeat
+            assert server.post("/v1/completions", {**body, **more}).status == 200
+            wait_until(lambda: not server.lease.busy)
+            counts.append(server.lease.heartbeat - before)
+        assert counts[0] >= 100
+        assert min(counts[1:]) >= 50

@@ -33,7 +33,8 @@ def test_the_server_publishes_it_and_no_web_pages(document: dict[str, Any]) -> N
 def test_generation_routes_describe_json_events_and_every_error(document: dict[str, Any]) -> None:
     for path in ("/v1/completions", "/v1/chat/completions"):
         responses = document["paths"][path]["post"]["responses"]
-        assert set(responses) == {"200", "400", "401", "404", "413", "415", "429", "500", "503"}
+        client = {"400", "401", "403", "404", "413", "415", "421", "429"}
+        assert set(responses) == {"200", *client, "500", "503", "504"}
         assert set(responses["200"]["content"]) == {"application/json", "text/event-stream"}
         for status in set(responses) - {"200"}:
             schema = responses[status]["content"]["application/json"]["schema"]

@@ -15,7 +15,8 @@ SOURCES = ("tests/pool_driver.cpp", "csrc/pool.cpp", "csrc/tape.cpp")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
     path = tmp_path_factory.mktemp("pool") / "driver"
-    command = [compiler, "-std=c++20", "-O1", "-pthread", *SOURCES, "-o", str(path)]
+    flags = os.environ.get("CXXFLAGS", "").split()
+    command = [compiler, "-std=c++20", "-O1", "-pthread", *flags, *SOURCES, "-o", str(path)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=100)
     return path
 

@@ -308,3 +308,15 @@ def shared(first: Sequence[int], second: Sequence[int]) -> int:
 
 TestAnyRequests = AnyRequests.TestCase
 TestAnyRequests.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_many_isolation_keys_take_no_more_than_the_budget(tmp_path: Path, on_disk: bool) -> None:
+    server = Server(byte_budget=10 * CHUNK_BYTES, directory=tmp_path if on_disk else None)
+    for number in range(60 if on_disk else 1000):
+        server.request(conversation(number), key=f"key {number}")
+    tree = server.prefix._tree
+    assert server.prefix.n_bytes <= 10 * CHUNK_BYTES
+    if not on_disk:
+        assert len(tree._chunks) <= 10, "nothing is remembered of what was dropped"
+        assert len(tree._children) <= 10

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -209,7 +210,7 @@ def test_a_directory_that_cannot_be_written_is_one_warning(
         process.request(token_ids)
     process.prefix.flush()
     (record,) = caplog.records
-    assert "no more prefixes are written there" in record.getMessage()
+    assert "no prefixes are written there for a minute" in record.getMessage()
     process.request([999])
     assert process.request(B).source == "memory"
 
@@ -229,11 +230,34 @@ def test_a_full_disk_is_one_warning(
         process.request(token_ids)
     process.prefix.flush()
     assert [record.getMessage() for record in caplog.records] == [
-        f"{directory}: No space left on device: no more prefixes are written there"
+        f"{directory}: No space left on device: no prefixes are written there for a minute"
     ]
     assert len(list(directory.iterdir())) == 5, "nothing unfinished remains"
     process.request([999])
     assert process.request(A).n_reused == 40
+
+
+def test_a_disk_that_has_room_again_is_written_again(
+    directory: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(directory)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
+    try:
+        for token_ids in (A, B, A, B):
+            process.request(token_ids)
+        process.prefix.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(caplog.records) == 1
+    assert not list(directory.iterdir())
+    process.prefix.flush()
+    assert not list(directory.iterdir()), "not within the minute"
+    monotonic = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + 61)
+    process.prefix.flush()
+    assert len(list(directory.iterdir())) > 4
+    assert len(caplog.records) == 1
 
 
 def test_the_disk_has_a_budget_too(directory: Path) -> None:

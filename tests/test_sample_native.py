@@ -3,6 +3,7 @@ instruction set; and what it promises beyond: thread counts, precision, memory o
 """
 
 import math
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -234,3 +235,30 @@ def test_nothing_stays_from_one_token_to_the_next(native_sample: Sample) -> None
     request.context = np.array([1, 2, 3, 1, 2], dtype=np.int32)
     request.banned_ids = np.empty(0, dtype=np.int32)
     assert native_sample(logits, request) == first
+
+
+def test_a_second_thread_in_a_sampler_is_refused_and_the_first_draws_what_it_draws_alone() -> None:
+    logits = some_logits(2**21)
+    request = usual_request(u=0.4, top_p=0.9)
+    alone = engine.sample.sample(logits, request, work=np.empty_like(logits))
+    drawn: list[SampleResult] = []
+    refused: list[str] = []
+    together = threading.Barrier(2)
+
+    def draw() -> None:
+        work = np.empty_like(logits)
+        together.wait()
+        for _ in range(10):
+            try:
+                drawn.append(engine.sample.sample(logits, request, work=work))
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=draw) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(refused) == {"the sampler is in use in another thread"}
+    assert drawn
+    assert all(result == alone for result in drawn)

@@ -44,6 +44,12 @@ def test_the_file_may_be_named_by_a_variable(toml: Path, monkeypatch: pytest.Mon
     assert Settings().port == 8001
 
 
+def test_the_wait_for_the_engine_may_be_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().queue_timeout == 300.0
+    monkeypatch.setenv("SOLITON_QUEUE_TIMEOUT", "off")
+    assert Settings().queue_timeout is None
+
+
 def test_lists_are_comma_separated_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOLITON_API_KEYS", "one, two,")
     monkeypatch.setenv("SOLITON_ALLOW_ORIGINS", "https://a.example")
@@ -86,8 +92,19 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     [
         ("port", 70000),
         ("max_queue", -1),
+        ("header_timeout", 0),
+        ("body_timeout", float("inf")),
+        ("max_connections", 0),
         ("ping_interval", 0),
         ("send_timeout", float("nan")),
+        ("drain_seconds", -1),
+        ("max_unread_bytes", 0),
+        ("hang_seconds", 0),
+        ("hang_seconds", float("inf")),
+        ("queue_timeout", 0),
+        ("queue_timeout", float("inf")),
+        ("first_token_timeout", -1),
+        ("request_timeout", float("nan")),
         ("max_seq_len", 1),
         ("threads", 0),
         ("log_level", "loud"),

@@ -5,9 +5,7 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import pytest
-
-from server.watchdog import Watchdog, limited_waits
+from server.watchdog import Watchdog
 
 SECONDS = 0.05
 
@@ -84,29 +82,3 @@ def test_nothing_is_called_after_the_end() -> None:
 
 def test_without_a_limit_a_wait_may_last() -> None:
     assert calls_of(2 * SECONDS, seconds=None) == 0
-
-
-def test_limited_waits_end_the_block() -> None:
-    async def run() -> None:
-        with limited_waits(SECONDS) as waits:
-            waits.start()
-            await asyncio.Event().wait()
-
-    with pytest.raises(TimeoutError, match="lasted"):
-        run_jumping(run())
-
-
-def test_a_cancellation_from_outside_stays_one() -> None:
-    async def run() -> None:
-        async def wait() -> None:
-            with limited_waits(SECONDS) as waits:
-                waits.start()
-                await asyncio.Event().wait()
-
-        task = asyncio.create_task(wait())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run_jumping(run())

@@ -224,9 +224,9 @@ HEADER_EDITS: dict[str, tuple[Edit, str]] = {
     "a thousand dimensions": (described(shape=[1] * 1000), "not a shape of at most 8 dimensions"),
     "product wraps 64 bits": (
         described(shape=[4194305, 4194305, 211106198978564]),
-        "data_offsets give",
+        "is larger than any tensor",
     ),
-    "empty but huge": (described(shape=[0, 2**62]), "needs 0 bytes"),
+    "empty but huge": (described(shape=[0, 2**62]), "is larger than any tensor"),
     "shape and bytes differ": (described(shape=[96, 63]), "needs 24192 bytes"),
     "offsets swapped": (described(data_offsets=[8, 0]), "data_offsets are no byte range"),
     "offsets of floats": (described(data_offsets=[0.0, 8.0]), "data_offsets are no byte range"),

@@ -268,7 +268,7 @@ def test_a_body_over_the_limit_is_refused_by_its_length(server: LiveServer) -> N
 def test_a_body_over_the_limit_is_refused_as_it_comes(server: LiveServer) -> None:
     chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
     head = (
-        f"POST {COMPLETIONS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"POST {COMPLETIONS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         "transfer-encoding: chunked\r\n\r\n"
     )
     with server.connect() as sock:
@@ -291,6 +291,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
                 answer = server.post(COMPLETIONS, {**BASE[COMPLETIONS], "stream": stream})
                 assert_refused(answer, 429, param=None, code="queue_full")
                 assert answer.error["type"] == "rate_limit_error"
+                assert "lets nobody wait" in answer.error["message"]
                 assert int(answer.headers["retry-after-ms"]) > 0
             fake.model.decode_gate.set()
 

@@ -23,6 +23,8 @@ def engine_errors() -> Iterator[None]:
         yield
     except EngineError as error:
         raise CommandError(str(error)) from error
+    except MemoryError as error:
+        raise CommandError(f"not enough memory: {error}") from error
 
 
 def load_engine(

@@ -6,11 +6,8 @@ Owns how the server starts and ends. What it serves is `server.app.create_app`.
 import errno
 import gc
 import json
-import logging
-import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,66 +15,81 @@ import uvicorn
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from ..protocol import HttpProtocol
+from ..drain import DrainingServer, signals_handled
+from ..last_resort import end_process, end_process_in, guard_interpreter
+from ..logs import configure_logging
+from ..protocol import http_protocol
 from ..settings import Settings
+from ..socket_options import ACCEPTED_AT_ONCE, BACKLOG
 from .terminal import CommandError, CommandParser
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from ..lease import EngineLease
-
-_MAX_HEADER_BYTES = 32 * 1024
 _KEEP_ALIVE_S = 30
-# Together below the 30 s that service managers wait before they kill.
-_DRAIN_S = 23  # in which running requests may finish
-_FAREWELL_S = 2  # in which those that did not are told that they are cut off
+_FAREWELL_S = 2  # in which clients are told that the engine is lost
 
 
 def main(argv: list[str]) -> int:
-    """Serve until SIGINT or SIGTERM, then end cleanly with 0. Raises CommandError."""
+    """Serve until SIGINT, SIGTERM or SIGHUP, then drain and end with 0; a second signal ends the
+    process at once, with 128 and its number. When the engine is lost, it ends with 70. Raises
+    CommandError.
+    """
     # Nothing that importing and loading make is garbage: looking for some costs a tenth of the
     # start, and later, in the middle of a stream, a pause.
     gc.disable()
     settings = _settings(argv)
-    _configure_logging(settings.log_level)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave)
+    configure_logging(settings.log_level)
+    leaving = _Leaving()
     # The port comes before the model: one that is in use is said at once.
-    with _bound_socket(settings.host, settings.port) as sock:
+    with signals_handled(leaving), _bound_socket(settings.host, settings.port) as sock:
+        _check_reach(settings, sock)
         app, model_id = _load(settings)
+        leaving.check()
         gc.freeze()
         gc.enable()
         config = uvicorn.Config(
             app,
-            http=HttpProtocol,
+            http=http_protocol(settings),
             loop="asyncio",
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
-            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+            backlog=ACCEPTED_AT_ONCE,
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_DRAIN_S + _FAREWELL_S,
         )
         url = _url(settings.host, sock.getsockname()[1])
         ready_line = _ready_line(url, settings, model_id)
-        _Server(config, lease=app.state.lease, ready_line=ready_line).run([sock])
+        server = _Server(config, app, settings, ready_line)
+        app.state.lease.on_failed = server.fail
+        app.state.pulse.on_tick = guard_interpreter(settings.hang_seconds)
+        server.run([sock])
+        if server.has_failed:
+            end_process()
     # The app is in reference cycles: frozen, they and the engine would outlive the native module.
     gc.unfreeze()
     return 0
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, but it says when it is ready, a signal is its ordinary end, and whoever it
-    cuts off is told.
-    """
+class _Server(DrainingServer):
+    """A server that says when it is ready."""
 
-    def __init__(self, config: uvicorn.Config, *, lease: "EngineLease", ready_line: str) -> None:
-        super().__init__(config)
-        self._lease = lease
-        self._ready_line = ready_line
+    def __init__(self, config: uvicorn.Config, app: "FastAPI", settings: Settings, ready: str):
+        super().__init__(
+            config,
+            lease=app.state.lease,
+            readers=app.state.slow_readers,
+            drain_seconds=settings.drain_seconds,
+        )
+        self._ready_line = ready
+        self.has_failed = False
+
+    def fail(self) -> None:
+        """The engine is lost. From any thread: clients get to know it, then the process ends."""
+        self.has_failed = self.should_exit = True
+        end_process_in(_FAREWELL_S)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -85,24 +97,25 @@ class _Server(uvicorn.Server):
         except OSError as error:  # another process began to listen after our bind
             await self.lifespan.shutdown()
             raise CommandError(f"cannot listen: {error.strerror}") from error
-        print(self._ready_line, flush=True)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # What still runs then ends with an error: uvicorn would drop the connections in mid-stream.
-        with self._lease.closing_in(_DRAIN_S):
-            await super().shutdown(sockets)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # uvicorn's own raises the signal again when the server has ended: an exit code, not 0.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self.handle_exit)
-        yield
+        for sock in sockets or ():
+            sock.listen(BACKLOG)  # the event loop knows one number for both
+        with suppress(OSError):  # a full disk
+            print(self._ready_line, flush=True)
 
 
-def _leave(_signum: int, _frame: FrameType | None) -> NoReturn:
-    """A signal while the model loads."""
-    raise SystemExit(0)
+class _Leaving:
+    """The handler of signals while the model loads: nobody is served yet."""
+
+    said = False
+
+    def __call__(self, _signum: int, _frame: FrameType | None) -> NoReturn:
+        self.said = True
+        raise SystemExit(0)
+
+    def check(self) -> None:
+        """Leave, should the exception have come up where Python drops it, as in a finalizer."""
+        if self.said:
+            raise SystemExit(0)
 
 
 def _settings(argv: list[str]) -> Settings:
@@ -125,9 +138,10 @@ def _settings(argv: list[str]) -> Settings:
             unsaid = field.default_factory is not None or field.default in (None, ())
             default = "" if unsaid else f" (default: {field.default})"
             parser.add_argument(flag, metavar="X", help=text + default)
-    given = {
-        name: value for name, value in vars(parser.parse_args(argv)).items() if value is not None
-    }
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:  # the first word only: what follows may be a key behind a misspelt flag
+        parser.error(f"unrecognized argument: {unknown[0].partition('=')[0]}")
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -158,6 +172,14 @@ def _bound_socket(host: str, port: int) -> socket.socket:
     return sock
 
 
+def _check_reach(settings: Settings, sock: socket.socket) -> None:
+    """What a host name stands for is known when it is bound. Raises CommandError."""
+    try:
+        settings.check_reach(sock.getsockname()[0])
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
 def _load(settings: Settings) -> "tuple[FastAPI, str]":
     """The app over the loaded model, and the model's name. Raises CommandError."""
     from ..app import create_app
@@ -181,14 +203,6 @@ def _load(settings: Settings) -> "tuple[FastAPI, str]":
     return create_app(settings, engine), settings.served_name or engine.model_id
 
 
-def _configure_logging(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    if level == "info":  # uvicorn's four lines about starting say less than the ready line
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
-
-
 def _url(host: str, port: int) -> str:
     """Where a client on this machine finds the server."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host.strip("[]"), host)
@@ -205,14 +219,14 @@ def _ready_line(url: str, settings: Settings, model_id: str) -> str:
 
 
 def _validation_message(error: ValidationError) -> str:
-    """What is wrong, option by option; values are shown but for the keys."""
+    """What is wrong, option by option. No key is shown, not even that of a misspelt option."""
     parts = []
     for detail in error.errors(include_url=False, include_context=False):
         message = detail["msg"].removeprefix("Value error, ")
         if not detail["loc"]:
             parts.append(message)
-        elif detail["loc"][0] == "api_keys":
-            parts.append(f"api_keys: {message}")
+        elif detail["loc"][0] == "api_keys" or detail["type"] == "extra_forbidden":
+            parts.append(f"{detail['loc'][0]}: {message}")
         else:
             parts.append(f"{detail['loc'][0]}: {message}, not {detail['input']!r}")
     return "; ".join(parts)

@@ -1,12 +1,13 @@
 """The wire of POST /v1/chat/completions."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from .common import (
     GenerationRequest,
     GenerationResponse,
+    JsonObject,
     RequestModel,
     ResponseModel,
     one_message,
@@ -76,10 +77,10 @@ class ChatCompletionRequest(GenerationRequest):
     enable_thinking: bool | None = Field(
         default=None, description="Extension. Given to the model's chat template."
     )
-    chat_template_kwargs: dict[str, Any] | None = Field(
+    chat_template_kwargs: JsonObject | None = Field(
         default=None, description="Extension. Variables for the model's chat template."
     )
-    documents: list[dict[str, Any]] | None = Field(
+    documents: list[JsonObject] | None = Field(
         default=None, description="Extension. Given to the model's chat template."
     )
     add_generation_prompt: bool | None = Field(

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .constraint import ConstraintFields
+from .parts import JsonObject as JsonObject
 from .parts import RequestModel as RequestModel
 from .parts import ResponseModel as ResponseModel
 from .parts import one_message as one_message

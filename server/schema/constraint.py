@@ -4,18 +4,18 @@ Owns names and types. Sizes and contents are checked by the engine, which compil
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .parts import RequestModel, one_message
+from .parts import JsonObject, RequestModel, one_message
 from .sampling import setting
 
 MAX_CHOICES = 10_000
 
 MAX_SCHEMA_LENGTH = 1024 * 1024
 
-Schema = dict[str, Any]
+Schema = JsonObject
 SchemaOrText = Annotated[
     Schema | Annotated[str, Field(max_length=MAX_SCHEMA_LENGTH)],
     one_message("must be a JSON schema: an object, or a string that holds it"),

@@ -28,12 +28,17 @@ _DESCRIPTIONS = {
     400: "The request is wrong: `param` names the field; code `context_length_exceeded` when "
     "prompt and completion do not fit the context.",
     401: "The API key is missing or wrong.",
+    403: "A web page sent the request, and its origin may not use the server.",
     404: "No such model (`model_not_found`) or no such route (`not_found`).",
     413: "The body is larger than the server takes.",
     415: "The body is not application/json.",
+    421: "The Host header names no host of this server.",
     429: "The queue is full; `retry-after-ms` says when to try again.",
     500: "The engine failed in this request.",
-    503: "The engine takes no work at the moment; `retry-after` says when to try again.",
+    503: "The engine takes no work at the moment, or the request has waited for it too long "
+    "(`queue_timeout`); `retry-after` says when to try again.",
+    504: "The first token (`first_token_timeout`) or the last one (`request_timeout`) came too "
+    "late.",
 }
 
 Responses = dict[int | str, dict[str, Any]]
@@ -47,4 +52,4 @@ def error_responses(*statuses: int) -> Responses:
     }
 
 
-GENERATION_ERRORS = error_responses(400, 401, 404, 413, 415, 429, 500, 503)
+GENERATION_ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421, 429, 500, 503, 504)

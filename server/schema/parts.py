@@ -3,9 +3,11 @@
 Requests are strict: no bool for an integer, no "5" for 5, no NaN.
 """
 
-from typing import Any
+import math
+from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     ValidationError,
@@ -19,6 +21,23 @@ class RequestModel(BaseModel):
     """A part of a request body. Fields that it does not know are kept, to be answered for."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+
+def _finite(value: dict[str, Any]) -> dict[str, Any]:
+    waiting: list[Any] = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise PydanticCustomError("finite", "must hold finite numbers only")
+    return value
+
+
+JsonObject = Annotated[dict[str, Any], AfterValidator(_finite)]
+"""Any JSON object. Python's reader of JSON knows NaN and infinity too; these are no JSON."""
 
 
 class ResponseModel(BaseModel):

@@ -4,11 +4,11 @@ The fields of a request are those of vLLM, of llama-server (`content`) and, unde
 TabbyAPI; an answer has the keys of all who share the route.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from .common import RequestModel, RequestWarning, ResponseModel, one_message
+from .common import JsonObject, RequestModel, RequestWarning, ResponseModel, one_message
 from .messages import Message
 from .tools import Tools
 
@@ -41,8 +41,8 @@ class TemplateFields(TokenRequest):
     """What a chat request says of its prompt, beside the messages."""
 
     tools: Tools | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    documents: list[dict[str, Any]] | None = None
+    chat_template_kwargs: JsonObject | None = None
+    documents: list[JsonObject] | None = None
     add_generation_prompt: bool | None = Field(
         default=None, description="End with the beginning of a reply. null: true."
     )

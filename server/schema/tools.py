@@ -1,10 +1,10 @@
 """The wire of tools: what a request offers, what it demands, and calls, in history and answers."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .common import RequestModel, ResponseModel, one_message
+from .common import JsonObject, RequestModel, ResponseModel, one_message
 
 MAX_TOOLS = 128
 
@@ -16,7 +16,7 @@ class Function(RequestModel):
 
     name: ToolName
     description: str | None = None
-    parameters: dict[str, Any] | None = Field(
+    parameters: JsonObject | None = Field(
         default=None, description="JSON schema of the arguments, an object. Absent: no arguments."
     )
     strict: bool | None = Field(

@@ -42,10 +42,7 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "prompt_embeds": (),
     "structured_outputs.structural_tag": (),
     "stream_options.include_obfuscation": (False,),
-    "messages[].tool_calls": ([],),
-    "messages[].function_call": (),
     "messages[].audio": (),
-    "messages[].refusal": ("",),
     "messages[].annotations": ([],),
 }
 

@@ -1,0 +1,180 @@
+"""Native code under sanitizers: the C++ drivers, the tests that run kernels, damaged model files.
+
+Builds the package once more, into an environment of its own under build/sanitize, with the checks
+of AddressSanitizer and UndefinedBehaviorSanitizer compiled in; a report ends the process that it is
+about. Prints a line per goal with its figure, and exits with 1 when one is missed.
+
+    python scripts/sanitize.py [--inputs N]
+
+Python keeps what it allocates until the process ends, and the loader's arenas hide pointers from a
+search for leaks: leaks are looked for in the drivers, which hold no Python.
+"""
+
+import argparse
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE, STDOUT
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # the tests are no package that is installed
+
+from tests.soak.goals import Goal  # noqa: E402
+
+PLACE = ROOT / "build" / "sanitize"
+TREE = PLACE / "tree"
+REPORTS = PLACE / "reports"
+PYTHON = PLACE / "venv" / "bin" / "python"
+
+ADDRESS = "-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
+# What the tests find beside them; not `engine` and `server`, which are those that are installed.
+BESIDE = ("tests", "csrc", "docs", "bench", "scripts", "CMakeLists.txt", "pyproject.toml")
+# Each runs kernels, loads weights or serves with them.
+NATIVE_TESTS = (
+    "attention", "cache", "cancel", "default_model", "draft", "draft_model", "embed",
+    "engine_load", "families", "generator", "layout", "linear", "loading", "model_parity",
+    "native_build", "native_ops", "ngram_index", "ops", "panel_cache", "prefix", "prefix_files",
+    "prefix_model", "program", "random_numbers", "read_boundaries", "sample_adjust",
+    "sample_native", "sample_op", "sample_score", "sample_stages", "sampler_vocabulary", "sampling",
+    "speculation", "threads", "token_healing", "weights", "wire_parity",
+)  # fmt: skip
+# A grammar is tried in a process that may use little memory; a sanitizer reserves terabytes of it.
+NOT_LIMITED = "not constraint"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="of the loaders' fuzz")
+    arguments = parser.parse_args()
+    build()
+    all_met = True
+    for goal in goals(arguments.inputs):
+        verdict = "ok  " if goal.met else "MISS"
+        print(f"{verdict} {goal.name}: {goal.figure} (goal: {goal.limit})", flush=True)
+        all_met &= goal.met
+    return 0 if all_met else 1
+
+
+def build() -> None:
+    """An environment that has the packages of this one, and the sanitized build of the project."""
+    for directory in (TREE, REPORTS):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+    for name in BESIDE:
+        (TREE / name).symlink_to(ROOT / name)
+    if not PYTHON.exists():
+        venv.create(PLACE / "venv", with_pip=False)
+    purelib = subprocess.check_output(
+        [PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
+    ).strip()
+    # A plain path: what is installed here as editable stays behind.
+    Path(purelib, "shared.pth").write_text(sysconfig.get_path("purelib"))
+    subprocess.run(
+        [
+            sys.executable, "-m", "pip", "--python", PYTHON, "install", "--quiet", "--no-deps",
+            "--force-reinstall", "--disable-pip-version-check",
+            "--config-settings=cmake.define.SOLITON_SANITIZE=ON",
+            "--config-settings=cmake.build-type=RelWithDebInfo",
+            f"--config-settings=build-dir={PLACE / 'native'}", ROOT,
+        ],
+        check=True,
+    )  # fmt: skip
+
+
+def goals(n_inputs: int) -> Iterator[Goal]:
+    """What is run, one after the other."""
+    without_python = {
+        "TSAN_OPTIONS": f"log_path={REPORTS}/thread:halt_on_error=1:die_after_fork=0",
+        "ASAN_OPTIONS": f"log_path={REPORTS}/address",
+        "UBSAN_OPTIONS": f"log_path={REPORTS}/undefined:print_stacktrace=1",
+    }
+    yield passed(
+        "thread pool and tape under ThreadSanitizer", ["test_pool.py"],
+        {**without_python, "CXXFLAGS": "-fsanitize=thread -g1"},
+    )  # fmt: skip
+    yield passed(
+        "thread pool and tape under AddressSanitizer and UndefinedBehaviorSanitizer, no leak",
+        ["test_pool.py"], {**without_python, "CXXFLAGS": f"{ADDRESS} -g1"},
+    )  # fmt: skip
+    yield passed(
+        "kernels without Python under both, no leak", ["test_instruction_sets.py", "-k", "plain"],
+        {**without_python, "CXXFLAGS": f"{ADDRESS} -g1"},
+    )  # fmt: skip
+    with_python = {
+        **without_python,
+        # The library of C++ beside it: the executable has none whose exceptions could be watched.
+        "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so')}",
+        "ASAN_OPTIONS": f"{without_python['ASAN_OPTIONS']}:detect_leaks=0",
+        "PYTHONMALLOC": "malloc",  # so that it sees the borders of Python's own objects
+        "SOLITON_REQUIRE_NATIVE": "1",
+    }
+    yield fuzzed(n_inputs, with_python)
+    names = [f"test_{name}.py" for name in NATIVE_TESTS]
+    found = [name for name in names if (ROOT / "tests" / name).exists()]
+    yield passed("native tests under both", [*found, "-k", NOT_LIMITED], with_python, within=TREE)
+
+
+def fuzzed(n_inputs: int, environment: dict[str, str]) -> Goal:
+    """Damaged model files, loaded by as many processes as there are processors."""
+    n_processes = os.cpu_count() or 1
+    share = math.ceil(n_inputs / n_processes)
+    command = [str(PYTHON), "tests/loader_fuzz.py", "--inputs", str(share), "--seed"]
+    # A panic of the tokenizer library is an answer here, and its backtrace takes most of the time.
+    variables = {**os.environ, **environment, "RUST_BACKTRACE": "0"}
+    runs = [
+        subprocess.Popen(
+            [*command, str(seed)],
+            cwd=TREE,
+            env=variables,
+            stdout=PIPE,
+            stderr=STDOUT,
+            text=True,
+        )
+        for seed in range(1, n_processes + 1)
+    ]
+    n_failed = 0
+    for run in runs:
+        said = run.communicate()[0]
+        n_failed += run.returncode != 0
+        print(said[-5000:] if run.returncode else said[-800:])
+    figure = f"{share * n_processes:,} inputs, seeds 1 to {n_processes}, {n_failed} found"
+    return Goal("loading damaged files under both", figure, "0 found", not n_failed)
+
+
+def passed(
+    name: str, which: list[str], environment: dict[str, str], *, within: Path = ROOT
+) -> Goal:
+    """Whether these tests pass, and nothing is reported meanwhile."""
+    paths = [f"tests/{word}" if word.endswith(".py") else word for word in which]
+    python = PYTHON if within == TREE else sys.executable
+    command = [python, "-m", "pytest", "-q", "--capture=sys", "--timeout=1200", *paths]
+    run = subprocess.run(
+        command, cwd=within, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    reports = [path.read_text(errors="replace") for path in REPORTS.iterdir()]
+    # UndefinedBehaviorSanitizer writes to the terminal, whatever it is told, where it is not alone.
+    reports += re.findall(r".*runtime error:[\s\S]{,2000}", run.stderr)
+    summary = re.sub(r" in [0-9.]+s.*", "", run.stdout.strip().rsplit("\n", 1)[-1])
+    met = run.returncode == 0 and not reports
+    if not met:
+        print(f"exit code {run.returncode}", run.stdout[-5000:], *reports, file=sys.stderr)
+    for path in REPORTS.iterdir():
+        path.unlink()
+    return Goal(name, f"{summary}, {len(reports)} reports", "0 reports", met)
+
+
+def library(name: str) -> str:
+    """Where the compiler has a library of its own."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
+    return subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

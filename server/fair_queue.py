@@ -1,0 +1,86 @@
+"""Who is next: one key after another, and within a key in order of arrival.
+
+Owns the order, and nothing else: no thread, no clock, no limit. With one key it is a plain queue.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+
+class FairQueue(Generic[T]):
+    """Items that wait, each under a key; no item twice.
+
+    Keys take turns. The key that had the last turn comes after all others, those included that
+    begin to wait only now.
+    """
+
+    def __init__(self) -> None:
+        # In order of their turns, each with its items in order of arrival; no key without items.
+        self._waiting: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
+        self._length = 0
+        self._last_key: str | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, key: str, item: T) -> None:
+        self._waiting.setdefault(key, OrderedDict())[item] = None
+        self._length += 1
+
+    def pop(self) -> T:
+        """Take out the next. Raises KeyError when nobody waits."""
+        if self._last_key is not None and self._last_key in self._waiting:
+            self._waiting.move_to_end(self._last_key)
+        key = self._last_key = next(iter(self._waiting), "")
+        item, _ = self._waiting[key].popitem(last=False)
+        self._forget(key)
+        return item
+
+    def remove(self, key: str, item: T) -> bool:
+        """Take out an item wherever it waits. Whether it did."""
+        items = self._waiting.get(key)
+        if items is None or item not in items:
+            return False
+        del items[item]
+        self._forget(key)
+        return True
+
+    def displace(self, key: str) -> T | None:
+        """Take out one that must give way to a newcomer under `key`: the newest of those under the
+        key with most. None when that key would then wait with fewer items than the newcomer's.
+        """
+        most = max(self._waiting, key=lambda other: len(self._waiting[other]), default=key)
+        if len(self._waiting.get(most, ())) < len(self._waiting.get(key, ())) + 2:
+            return None
+        item, _ = self._waiting[most].popitem()
+        self._forget(most)
+        return item
+
+    def position(self, key: str, item: T) -> int | None:
+        """How many come before it, if nobody comes or goes; None: it does not wait. Takes a time
+        that grows with the queue.
+        """
+        items = self._waiting.get(key, OrderedDict[T, None]())
+        if item not in items:
+            return None
+        rounds = next(i for i, other in enumerate(items) if other == item)
+        position, is_before = rounds, True
+        for other_key, others in self._waiting.items():
+            if other_key == key:
+                is_before = key == self._last_key
+            else:
+                in_this_round = is_before and other_key != self._last_key
+                position += min(len(others), rounds + in_this_round)
+        return position
+
+    def clear(self) -> list[T]:
+        """Take out all, in the order of their turns."""
+        return [self.pop() for _ in range(self._length)]
+
+    def _forget(self, key: str) -> None:
+        self._length -= 1
+        if not self._waiting[key]:
+            del self._waiting[key]

@@ -1,0 +1,105 @@
+"""What goes wrong in the fake engine, and where: planted by a test, the same in every run.
+
+A place is a named point and a number: chunk k of a prompt, token k of a completion; of all other
+points the k-th time that they are passed from now on. Each fault happens once.
+"""
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+Point = Literal[
+    "render",  # a conversation becomes text, on the event loop or a thread beside it
+    "tokenize",  # a text becomes ids, there too
+    "admit",  # a request has the engine, from here on the engine thread
+    "chunk",  # of the prompt, before it is computed
+    "token",  # of the completion, before its logits are there
+    "detokenize",  # an id becomes bytes
+    "cleanup",  # all has been generated, and the stream ends
+    "send",  # a piece of an answer goes to the socket
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """It takes so much longer, looking at no flag meanwhile, as native code does."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """It does not come back until `release` is called."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    _gate: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self) -> None:
+        self.begun.set()
+        self._gate.wait()
+
+    def release(self) -> None:
+        self._gate.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Spoil:
+    """A logit becomes this, or all of them; only at a token."""
+
+    value: float
+    all: bool = False
+
+
+Fault = BaseException | Sleep | Hang | Spoil
+
+
+class FaultScript:
+    """`script["chunk", 2] = MemoryError()`; a number alone is that of a token."""
+
+    def __init__(self) -> None:
+        self._due: dict[tuple[Point, int], Fault] = {}
+        self._n_passed: Counter[Point] = Counter()
+
+    def __setitem__(self, place: int | tuple[Point, int], fault: Fault) -> None:
+        point, number = place if isinstance(place, tuple) else ("token", place)
+        if point not in ("chunk", "token"):
+            number += self._n_passed[point]
+        self._due[point, number] = fault
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that was planted has happened."""
+        return not self._due
+
+    def pass_(self, point: Point, number: int | None = None) -> Spoil | None:
+        """Whoever comes to a point calls this; `number`: of the chunk or the token."""
+        if number is None:
+            number = self._n_passed[point]
+            self._n_passed[point] += 1
+        fault = self._due.pop((point, number), None) if self._due else None
+        if isinstance(fault, BaseException):
+            raise fault
+        if isinstance(fault, Sleep):
+            time.sleep(fault.seconds)
+        elif isinstance(fault, Hang):
+            fault.wait()
+        elif isinstance(fault, Spoil):
+            return fault
+        return None
+
+    def sending(self, app: ASGIApp) -> ASGIApp:
+        """`app`, which passes "send" with each piece of a body."""
+
+        async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+            async def sends(message: Message) -> None:
+                if message["type"] == "http.response.body" and message.get("body"):
+                    self.pass_("send")
+                await send(message)
+
+            await app(scope, receive, sends if scope["type"] == "http" else send)
+
+        return wrapped

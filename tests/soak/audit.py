@@ -1,0 +1,106 @@
+"""The audit ring of the server under test: what the engine said for each request, and when.
+
+Owns the last streams that have ended, as plain data. Knows nothing of who compares them.
+"""
+
+import time
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from server.errors import QueueTimeoutError
+from server.feed import Feed
+from server.jobs import Begun, Event, Piece
+from server.stream import CompletionStream
+
+# Of the planted bug: so many events untaken are waited for, and so long.
+_BEHIND = 150
+_HELD_S = 3.0
+
+
+class AuditedFeed(Feed[Event]):
+    """A feed that counts what is said on it, whoever reads it then."""
+
+    waits_for_readers = False
+    """A planted bug: the engine goes on only when its client has read."""
+    n_letters = 0
+    crc = 0
+    prefilled: float | None = None
+    """Seconds since the request was queued."""
+
+    @override
+    def append(self, item: Event) -> None:
+        self._count(item)
+        super().append(item)
+        if AuditedFeed.waits_for_readers and len(self._items) > _BEHIND:
+            AuditedFeed.waits_for_readers = False  # nobody is held for ever
+            time.sleep(_HELD_S)
+
+    @override
+    def extend(self, items: Sequence[Event]) -> None:
+        for item in items:
+            self._count(item)
+        super().extend(items)
+
+    @override
+    def end(self, items: Sequence[Event] = (), *, error: Exception | None = None) -> None:
+        for item in items:
+            self._count(item)
+        super().end(items, error=error)
+
+    def _count(self, item: Event) -> None:
+        if isinstance(item, Piece):
+            text = item.result.chunk
+            self.n_letters += len(text)
+            self.crc = zlib.crc32(text.encode(), self.crc)
+        elif isinstance(item, Begun):
+            self.prefilled = item.clock
+
+
+class Audit:
+    """Streams from the queue to their end. On the event loop; `sweep` is called again and again."""
+
+    def __init__(self, *, ring: int) -> None:
+        """`ring`: how many that have ended are kept."""
+        self._live: list[CompletionStream] = []
+        self._ended: deque[dict[str, Any]] = deque(maxlen=ring)
+        self._n_ended = 0
+
+    def add(self, stream: CompletionStream) -> None:
+        self._live.append(stream)
+
+    def sweep(self) -> None:
+        """Moves those that have ended into the ring."""
+        live, self._live = self._live, []
+        for stream in live:
+            # The end is told behind the release of the engine.
+            if stream.ticket.freed_at is not None and stream._feed._ended:
+                self._n_ended += 1
+                self._ended.append({"n": self._n_ended, **_record(stream)})
+            else:
+                self._live.append(stream)
+
+    def ended(self, *, after: int) -> list[dict[str, Any]]:
+        """Those whose number is higher than `after`, in the order of their ends."""
+        return [record for record in self._ended if record["n"] > after]
+
+
+def _record(stream: CompletionStream) -> dict[str, Any]:
+    ticket, feed = stream.ticket, stream._feed
+    assert isinstance(feed, AuditedFeed)
+    return {
+        "prompt": list(stream.jobs[0].input_ids[:64]),
+        "n_letters": feed.n_letters,
+        "crc": feed.crc,
+        "key": ticket.key,
+        "queued_at": ticket.queued_at,
+        "admitted_at": ticket.admitted_at,
+        "prefilled_at": None if feed.prefilled is None else ticket.queued_at + feed.prefilled,
+        "cancelled_at": ticket.cancelled_at,
+        "freed_at": ticket.freed_at,
+        "reasons": [end.eos_reason for end in stream.ends],
+        "expired": isinstance(feed._error, QueueTimeoutError),
+    }

@@ -1,0 +1,571 @@
+"""What raw sockets can do to the server: each abuse is answered or ended, and costs nobody else
+anything.
+
+Every test ends with the reference request, whose text must be exact while the engine is free. The
+checks that plain uvicorn would not pass are run against it too, and must fail there.
+"""
+
+import asyncio
+import json
+import re
+import select
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from server.lingering import LINGER_BYTES
+from server.socket_options import TOLD_OF_LIMIT
+from tests.fake_engine import CHUNK, FakeEngine, fake_reply
+from tests.live_server import Answer, LiveServer, live_server, read_answer, wait_until
+
+ROOT = Path(__file__).parent.parent
+PATH = "/v1/completions"
+HEAD = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n".encode()
+BODY = json.dumps({"model": "fake", "prompt": "x", "max_tokens": 2}).encode()
+Check = Callable[[FakeEngine, LiveServer], None]
+
+
+@contextmanager
+def serving(
+    *, protocol: type[asyncio.Protocol] | None = None, **options: Any
+) -> Iterator[tuple[FakeEngine, LiveServer]]:
+    fake = FakeEngine(max_seq_len=8192)
+    with live_server(fake.as_engine, protocol=protocol, **options) as server:
+        try:
+            yield fake, server
+        finally:
+            fake.model.token_time = 0.0
+            fake.model.prefill_gate.set()
+            fake.model.decode_gate.set()
+    assert fake.model.n_inside_max <= 1, "two callers were inside the engine at once"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[FakeEngine, LiveServer]]:
+    with serving() as both:
+        yield both
+
+
+@pytest.fixture
+def fake(shared: tuple[FakeEngine, LiveServer]) -> FakeEngine:
+    return shared[0]
+
+
+@pytest.fixture
+def server(shared: tuple[FakeEngine, LiveServer]) -> Iterator[LiveServer]:
+    yield shared[1]
+    assert_unharmed(*shared)
+
+
+def assert_unharmed(fake: FakeEngine, server: LiveServer) -> None:
+    """The server lives, the engine is free, and the next answer is the one that it should be."""
+    fake.model.prefill_gate.set()
+    fake.model.decode_gate.set()
+    fake.model.token_time = 0.0
+    wait_until(lambda: not server.lease.busy and not server.lease.n_waiting)
+    answer = server.post(PATH, {"model": "fake", "prompt": "next", "max_tokens": 30})
+    assert answer.json["choices"][0]["text"] == fake_reply("next", 30)
+
+
+def received(sock: socket.socket) -> bytes:
+    """All until the server has ended the connection, by FIN or by RST."""
+    data = b""
+    try:
+        while piece := sock.recv(1 << 16):
+            data += piece
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def told(server: LiveServer, raw: bytes) -> Answer:
+    """The answer to these bytes, behind which the server must end the connection."""
+    with server.connect() as sock:
+        sock.sendall(raw)
+        answer = read_answer(sock)
+        assert received(sock) == b"", "nothing comes behind a refusal"
+    return answer
+
+
+def assert_told(server: LiveServer, raw: bytes, status: int, code: str) -> None:
+    answer = told(server, raw)
+    assert (answer.status, answer.error["code"]) == (status, code)
+    assert answer.headers["connection"] == "close"
+
+
+# Framing.
+
+SMUGGLED = {
+    "length and coding": HEAD
+    + b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n"
+    + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY),
+    "folded header": HEAD + b"content-length: %d\r\nx: a\r\n b\r\n\r\n" % len(BODY) + BODY,
+    "bare line feeds": b"GET /health HTTP/1.1\nhost: localhost\n\n",
+    "version 9.9": b"GET /health HTTP/9.9\r\nhost: localhost\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("raw", SMUGGLED.values(), ids=SMUGGLED)
+def test_a_request_with_two_readings_is_refused(server: LiveServer, raw: bytes) -> None:
+    assert_told(server, raw, 400, "invalid_http")
+
+
+@pytest.mark.parametrize("raw", SMUGGLED.values(), ids=SMUGGLED)
+def test_the_plain_protocol_takes_it(raw: bytes) -> None:
+    """A negative control: the test above can fail."""
+    with serving(protocol=H11Protocol) as (_, server), server.connect() as sock:
+        sock.sendall(raw)
+        assert read_answer(sock).status == 200
+
+
+REFUSED = {
+    "a bad chunk": (400, "invalid_http", HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\nxx\r\n"),
+    "many tiny chunks": (
+        400,
+        "invalid_http",
+        HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 10**6,
+    ),
+    "a long extension": (
+        400,
+        "invalid_http",
+        HEAD + b"transfer-encoding: chunked\r\n\r\n1;" + b"x" * 2**20,
+    ),
+    "many trailers": (
+        431,
+        "headers_too_large",
+        HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\n" + b"x: y\r\n" * 10**4 + b"\r\n",
+    ),
+    "a header of 1 MiB": (431, "headers_too_large", HEAD + b"x: " + b"x" * 2**20 + b"\r\n\r\n"),
+    "257 headers": (431, "headers_too_large", HEAD + b"x: y\r\n" * 255 + b"\r\n"),
+    "a target of 64 KiB": (414, "uri_too_long", b"GET /" + b"x" * 2**16 + b" HTTP/1.1\r\n\r\n"),
+    "HTTP/2": (400, "invalid_http", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    "TLS": (400, "invalid_http", bytes.fromhex("16030100c8010000c40303") + bytes(200)),
+    "no host": (400, "invalid_http", b"GET /health HTTP/1.1\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize(("status", "code", "raw"), REFUSED.values(), ids=REFUSED)
+def test_abuse_is_refused_readably(server: LiveServer, status: int, code: str, raw: bytes) -> None:
+    assert_told(server, raw, status, code)
+
+
+def test_headers_without_end_take_no_memory(server: LiveServer) -> None:
+    before = resident()
+    with server.connect() as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n")
+        try:
+            for _ in range(400):
+                sock.sendall(b"x: " + b"y" * 2**18 + b"\r\n")
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    assert resident() - before < 32 * 2**20, "100 MB were sent"
+
+
+def resident() -> int:
+    """Bytes of this process, which is the server's too, in memory."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+# Bytes behind a request, and the end of the client's direction.
+
+
+def ask(n_tokens: int = 400, prompt: str = "x", **fields: Any) -> bytes:
+    body = {"model": "fake", "prompt": prompt, "max_tokens": n_tokens, **fields}
+    text = json.dumps(body).encode()
+    return HEAD + b"content-length: %d\r\n\r\n" % len(text) + text
+
+
+def check_late_bytes_in_queue(fake: FakeEngine, server: LiveServer, late: bytes = b"x") -> None:
+    fake.model.decode_gate.clear()
+    with server.connect() as first, server.connect() as second:
+        first.sendall(ask(3))
+        wait_until(lambda: fake.model.held_in_decode)
+        n_prompts = fake.model.n_prompts
+        second.sendall(ask())
+        wait_until(lambda: server.lease.n_waiting == 1)
+        second.sendall(late)
+        second.close()
+        wait_until(lambda: server.lease.n_waiting == 0, seconds=1)
+        fake.model.decode_gate.set()
+        assert read_answer(first).status == 200
+    assert fake.model.n_prompts == n_prompts, "the dead request never reached the engine"
+
+
+def check_late_bytes_in_prefill(fake: FakeEngine, server: LiveServer, late: bytes = b"x") -> None:
+    fake.model.prefill_gate.clear()
+    fake.model.in_prefill.clear()
+    n_decoded = fake.model.n_decoded
+    with server.connect() as sock:
+        sock.sendall(ask(prompt="y" * CHUNK * 100))
+        wait_until(fake.model.in_prefill.is_set)
+        sock.sendall(late)
+        sock.close()
+        wait_until(lambda: is_cancelled(server), seconds=1)
+    fake.model.prefill_gate.set()
+    wait_until(lambda: not server.lease.busy)
+    assert fake.model.n_decoded == n_decoded, "no token was generated for nobody"
+
+
+def check_late_bytes_in_decode(fake: FakeEngine, server: LiveServer, late: bytes = b"x") -> None:
+    fake.model.token_time = 0.01
+    n_decoded = fake.model.n_decoded
+    with server.connect() as sock:
+        sock.sendall(ask())
+        wait_until(lambda: fake.model.n_decoded > n_decoded + 2)
+        sock.sendall(late)
+        sock.close()
+        wait_until(lambda: is_cancelled(server), seconds=1)
+    wait_until(lambda: not server.lease.busy)
+
+
+def is_cancelled(server: LiveServer) -> bool:
+    running = server.running
+    return running is None or running.abort.is_set()
+
+
+LATE_CHECKS = [check_late_bytes_in_queue, check_late_bytes_in_prefill, check_late_bytes_in_decode]
+
+
+@pytest.mark.parametrize(
+    "late", [b"x", b"\r\n", b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"]
+)
+@pytest.mark.parametrize("check", LATE_CHECKS)
+def test_bytes_behind_a_request_end_it(
+    fake: FakeEngine, server: LiveServer, check: Callable[..., None], late: bytes
+) -> None:
+    check(fake, server, late)
+
+
+@pytest.mark.parametrize("check", LATE_CHECKS)
+def test_the_plain_protocol_misses_the_hang_up_behind_them(check: Check) -> None:
+    """A negative control: the test above can fail."""
+    with (
+        serving(protocol=H11Protocol) as (fake, server),
+        pytest.raises(AssertionError, match="did not happen"),
+    ):
+        check(fake, server)
+
+
+def test_two_requests_at_once_are_none(fake: FakeEngine, server: LiveServer) -> None:
+    n_prompts = fake.model.n_prompts
+    with server.connect() as sock:
+        sock.sendall(ask(3) + ask(3))
+        assert received(sock) == b""
+    assert fake.model.n_prompts == n_prompts
+
+
+def test_one_request_after_the_other_is_what_a_connection_is_for(server: LiveServer) -> None:
+    with server.connect() as sock:
+        for _ in range(3):
+            sock.sendall(ask(3))
+            assert read_answer(sock).json["choices"][0]["text"] == fake_reply("x", 3)
+            sock.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
+            for byte in BODY:
+                sock.sendall(b"1\r\n%c\r\n" % byte)
+            sock.sendall(b"0\r\n\r\n")
+            assert read_answer(sock).json["choices"][0]["text"] == fake_reply("x", 2)
+            sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert read_answer(sock).status == 200
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_whoever_ends_his_direction_has_hung_up(
+    fake: FakeEngine, server: LiveServer, is_stream: bool
+) -> None:
+    fake.model.token_time = 0.01
+    n_decoded = fake.model.n_decoded
+    with server.connect() as sock:
+        sock.sendall(ask(stream=is_stream))
+        wait_until(lambda: fake.model.n_decoded > n_decoded + 2)
+        sock.shutdown(socket.SHUT_WR)
+        wait_until(lambda: is_cancelled(server), seconds=5)
+        assert b"[DONE]" not in received(sock)
+
+
+def test_a_hang_up_is_seen_though_not_all_was_read(server: LiveServer) -> None:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", server.port))
+        wait_until(lambda: len(server.connections) == 1)
+        (connection,) = server.connections
+        accepted = connection.transport.get_extra_info("socket")
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sock.sendall(ask(300, stream=True, logprobs=20))
+        wait_until(lambda: connection.flow.write_paused)
+        sock.shutdown(socket.SHUT_WR)
+        wait_until(lambda: len(server.connections) == 0, seconds=5)
+
+
+def test_a_hang_up_is_seen_while_a_long_body_is_prepared() -> None:
+    """Longer than what uvicorn takes before it stops reading."""
+    prepared = threading.Event()
+    with serving() as (fake, server):
+        encode = fake.tokenizer.encode
+
+        def slow_encode(text: str, **options: Any) -> list[int]:
+            prepared.wait()
+            return encode(text, **options)
+
+        fake.tokenizer.encode = slow_encode  # type: ignore[method-assign]
+        try:
+            with server.connect() as sock:
+                sock.sendall(ask(prompt="u" * 200_000))
+                wait_until(lambda: any(each._framing.complete for each in server.connections))
+            wait_until(lambda: len(server.connections) == 0, seconds=5)
+        finally:
+            prepared.set()
+        assert_unharmed(fake, server)
+
+
+# What does not arrive.
+
+
+def test_a_request_that_does_not_arrive_is_ended() -> None:
+    with serving(header_timeout=0.2, body_timeout=0.4) as (fake, server):
+        for raw in (
+            b"GET /health HT",
+            HEAD,
+            HEAD + b"content-length: 9\r\n\r\n{",
+            HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nab",
+        ):
+            assert_told(server, raw, 408, "slow_request")
+        with server.connect() as sock:
+            assert received(sock) == b"", "who asks nothing is told nothing"
+        assert_unharmed(fake, server)
+
+
+def test_bytes_one_by_one_buy_no_time() -> None:
+    with serving(header_timeout=0.3, body_timeout=0.3) as (fake, server):
+        for head in (b"GET /", HEAD + b"content-length: 1000\r\n\r\n"):
+            with server.connect() as sock:
+                sock.sendall(head)
+                n_sent = 0
+                while not select.select([sock], [], [], 0.02)[0] and n_sent < 500:
+                    sock.sendall(b"x")
+                    n_sent += 1
+                assert read_answer(sock).status == 408
+        assert_unharmed(fake, server)
+
+
+def test_a_second_request_has_its_own_time() -> None:
+    with serving(header_timeout=0.3) as (fake, server):
+        with server.connect() as sock:
+            sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert read_answer(sock).status == 200
+            time.sleep(0.6)  # an idle connection is no slow one
+            sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert read_answer(sock).status == 200
+            sock.sendall(b"GET /hea")
+            assert read_answer(sock).status == 408
+        assert_unharmed(fake, server)
+
+
+def test_who_is_told_to_continue_and_does_not_is_ended() -> None:
+    with serving(body_timeout=0.3) as (fake, server):
+        with server.connect() as sock:
+            sock.sendall(HEAD + b"expect: 100-continue\r\ncontent-length: 9\r\n\r\n")
+            answer = received(sock)
+        assert answer.startswith(b"HTTP/1.1 100 ")
+        assert b"HTTP/1.1 408 " in answer
+        assert_unharmed(fake, server)
+
+
+def test_a_request_that_ends_early_is_told_so(server: LiveServer) -> None:
+    for raw in (b"GET /hea", HEAD + b"content-length: 9\r\n\r\n{"):
+        with server.connect() as sock:
+            sock.sendall(raw)
+            sock.shutdown(socket.SHUT_WR)
+            assert read_answer(sock).error["code"] == "invalid_http"
+
+
+def test_a_body_that_is_longer_than_it_says_is_a_second_request(server: LiveServer) -> None:
+    with server.connect() as sock:
+        sock.sendall(HEAD + b"content-length: %d\r\n\r\n" % (len(BODY) - 1) + BODY)
+        assert received(sock) == b""
+
+
+# Too much.
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_refusal_of_a_long_body_can_be_read(server: LiveServer, is_chunked: bool) -> None:
+    body = b" " * 32 * 2**20
+    framing = b"transfer-encoding: chunked" if is_chunked else b"content-length: %d" % len(body)
+    if is_chunked:
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    for _ in range(3):
+        assert_told(server, HEAD + framing + b"\r\n\r\n" + body, 413, "body_too_large")
+
+
+def test_what_comes_behind_a_refusal_has_a_limit(server: LiveServer) -> None:
+    with server.connect() as sock:
+        sock.sendall(HEAD + b"content-length: %d\r\n\r\n" % 10**12)
+        sent = send_until_ended(sock)
+    assert sent < 2 * LINGER_BYTES
+
+
+def test_a_body_that_nobody_reads_has_a_limit(server: LiveServer) -> None:
+    with server.connect() as sock:
+        sock.sendall(
+            b"GET /none HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % 10**12
+        )
+        assert read_answer(sock).status == 404
+        assert send_until_ended(sock) < 2 * LINGER_BYTES
+
+
+def send_until_ended(sock: socket.socket) -> int:
+    sent = 0
+    try:
+        while sent < 4 * LINGER_BYTES:
+            sent += sock.send(bytes(2**20))
+    except OSError:
+        pass
+    return sent
+
+
+def test_an_answer_before_the_body_leaves_the_connection_whole(server: LiveServer) -> None:
+    with server.connect() as sock:
+        for _ in range(2):
+            sock.sendall(b"POST /none HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\n")
+            assert read_answer(sock).status == 404
+            sock.sendall(b"hello")
+        sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert read_answer(sock).status == 200
+
+
+def test_too_many_connections_are_told_so() -> None:
+    with serving(max_connections=3) as (fake, server):
+        first = [server.connect() for _ in range(3)]
+        wait_until(lambda: len(server.connections) == 3)
+        with server.connect() as sock:
+            answer = read_answer(sock)
+            assert (answer.status, answer.error["code"]) == (503, "too_many_connections")
+            assert int(answer.headers["retry-after"]) > 0
+        crowd = [server.connect() for _ in range(100)]
+        wait_until(lambda: len(server.connections) <= 3 + TOLD_OF_LIMIT)
+        for sock in [*first, *crowd]:
+            sock.close()
+        wait_until(lambda: len(server.connections) == 0)
+        assert_unharmed(fake, server)
+
+
+def test_a_crowd_does_not_take_the_last_descriptor(tmp_path: Path) -> None:
+    serve = [sys.executable, "-m", "server", "serve", "--port", "0"]
+    command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *serve]
+    log = tmp_path / "log"
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr) as process,
+    ):
+        try:
+            assert process.stdout
+            found = re.search(rb"http://127.0.0.1:(\d+)", process.stdout.readline())
+            assert found
+            crowd = [socket.create_connection(("127.0.0.1", int(found[1]))) for _ in range(200)]
+            wait_until(lambda: "too many connections" in log.read_text())
+            time.sleep(0.2)
+            for sock in crowd:
+                sock.close()
+            with urllib.request.urlopen(f"http://127.0.0.1:{int(found[1])}/health") as answer:
+                assert answer.status == 200
+        finally:
+            process.kill()
+    assert "too many open files" not in log.read_text().lower()
+
+
+def test_a_thousand_connections_that_come_and_go(server: LiveServer) -> None:
+    def visit(_: int) -> None:
+        with server.connect() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(visit, range(1000)))
+    wait_until(lambda: len(server.connections) == 0)
+
+
+# What else a client may say.
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models"])
+def test_head_is_get_without_the_body(server: LiveServer, path: str) -> None:
+    whole, head = server.get(path), server.request("HEAD", path)
+    assert (head.status, head.body) == (whole.status, b"")
+    for name in ("content-length", "content-type"):
+        assert head.headers[name] == whole.headers[name]
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "FOO", "get"])
+def test_no_method_hangs_or_takes_the_engine(
+    fake: FakeEngine, server: LiveServer, method: str
+) -> None:
+    n_prompts = fake.model.n_prompts
+    for route in server.app.routes:
+        path = getattr(route, "path", "/none")
+        answer = server.request(method, path, BODY, {"content-type": "application/json"})
+        expected = (200, 405, 422, 404) if method == "HEAD" else (405, 404)
+        assert answer.status in expected, f"{method} {path}"
+    assert fake.model.n_prompts == n_prompts
+
+
+@pytest.mark.parametrize("wish", ["websocket", "h2c", "TLS/1.0"])
+def test_a_wish_for_another_protocol_is_passed_over(
+    fake: FakeEngine, server: LiveServer, wish: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.model.token_time = 0.01
+    headers = f"connection: upgrade\r\nupgrade: {wish}\r\n".encode()
+    with server.connect() as sock:
+        sock.sendall(ask(3).replace(b"host: localhost\r\n", b"host: localhost\r\n" + headers))
+        assert read_answer(sock).status == 200
+        sock.sendall(ask().replace(b"host: localhost\r\n", b"host: localhost\r\n" + headers))
+        wait_until(lambda: server.lease.busy)
+        sock.close()
+        wait_until(lambda: is_cancelled(server), seconds=5)
+    assert not caplog.records
+
+
+def test_nothing_raw_gets_into_the_log_or_a_header(
+    server: LiveServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    with server.connect() as sock:
+        sock.sendall(
+            b"GET /%1b[31m%0d%0aINFO:%20done HTTP/1.1\r\nhost: localhost\r\n"
+            b"x-request-id: %0d%0ax: y\r\nuser-agent: \x9b31m\r\nconnection: close\r\n\r\n"
+        )
+        head = received(sock).partition(b"\r\n\r\n")[0]
+    assert head.startswith(b"HTTP/1.1 404 ")
+    for raw in (b"GET /\x1b[31m HTTP/1.1\r\n\r\n", HEAD + b"x-request-id: a\x1b\r\n\r\n"):
+        assert_told(server, raw, 400, "invalid_http")
+    text = head.replace(b"\r\n", b"").decode("latin-1") + caplog.text.replace("\n", "")
+    assert text.isprintable()
+    assert "[31m" not in text
+
+
+def test_the_kernel_watches_for_peers_that_are_gone(server: LiveServer) -> None:
+    with server.connect():
+        wait_until(lambda: len(server.connections) == 1)
+        (connection,) = server.connections
+        sock = connection.transport.get_extra_info("socket")
+        options = (
+            "TCP_NODELAY",
+            "TCP_KEEPIDLE",
+            "TCP_KEEPINTVL",
+            "TCP_KEEPCNT",
+            "TCP_USER_TIMEOUT",
+        )
+        values = [sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in options]
+        assert values == [1, 10, 5, 3, 20_000]
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
