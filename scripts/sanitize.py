@@ -46,7 +46,7 @@ NATIVE_TESTS = (
     "speculation", "threads", "token_healing", "weights", "wire_parity",
 )  # fmt: skip
 # A grammar is tried in a process that may use little memory; a sanitizer reserves terabytes of it.
-NOT_LIMITED = "not constraint"
+NOT_LIMITED = "not constrain"
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ _Waiter = asyncio.Future[bool]
 
 _REST_S = 0.001
 # A reader that is behind is given so much at once: what it makes of it holds up the event loop.
-_BATCH_BYTES = 64 * 1024
+_BATCH_BYTES = 8 * 1024
 
 
 class FeedFullError(Exception):

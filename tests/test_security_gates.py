@@ -32,6 +32,8 @@ CLASSES = {"FileResponse", "StaticFiles", "UploadFile", "Form"}
 PROGRAMS = {"engine/grammar_trial.py", "server/commands/bench_http.py"}
 CLIENTS = {"server/commands/remote.py", "server/commands/bench_http.py"}
 LISTENERS = {"server/commands/serve.py"}
+# Options and signals of sockets that are open.
+SOCKETS = {"server/drain.py", "server/slow_readers.py", "server/socket_options.py"}
 
 
 def findings(source: str) -> list[str]:
@@ -87,7 +89,7 @@ def test_no_file_runs_text_or_reads_objects() -> None:
     [
         ({"subprocess", "multiprocessing"}, PROGRAMS),
         ({"httpx", "requests", "aiohttp", "urllib3", "urllib.request", "http.client"}, CLIENTS),
-        ({"socket"}, LISTENERS | CLIENTS),
+        ({"socket"}, LISTENERS | CLIENTS | SOCKETS),
     ],
 )
 def test_few_files_start_programs_or_use_the_network(words: set[str], owners: set[str]) -> None:
@@ -188,7 +190,7 @@ def test_ranges_are_not_looked_at(audited: tuple[AuditedServer, Path]) -> None:
     live = audited[0].server
     for path in ("/v1/models", "/props", "/openapi.json", "/health/live"):
         whole = live.get(path)
-        part = live.get(path, range="bytes=" + 5000 * "0-1,")
+        part = live.get(path, range="bytes=" + 3000 * "0-1,")
         assert (part.status, part.body) == (200, whole.body)
 
 
