@@ -50,7 +50,7 @@ async def test_a_reader_that_is_behind_gets_a_little_at_a_time() -> None:
     feed.end()
     batches = [batch async for batch in feed.batches()]
     assert [item for batch in batches for item in batch] == [*range(1000)]
-    assert max(map(len, batches)) == 64
+    assert max(map(len, batches)) == 8
     assert feed.unread_bytes == 0
 
 
