@@ -3,8 +3,8 @@
 #   make                       build: the environment, with the native code compiled
 #   make serve                 serve the built-in model  (MODEL=path PORT=8001 HOST=… choose others)
 #   make test                  everything that the tests need, then the tests
-#   make soak                  what the server promises under abuse, measured (half an hour; TOPICS='abort drain' chooses)
-#   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (an hour)
+#   make soak                  what the server promises under abuse, measured (an hour; TOPICS='abort drain' chooses)
+#   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (an hour and more)
 #   make check                 format, lint, types, API contract, import directions, version
 #   make audit                 known vulnerabilities of the installed packages; asks a service on the internet
 #   make format · bench · openapi · clean

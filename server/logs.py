@@ -51,17 +51,24 @@ class LineFormatter(logging.Formatter):
     def formatException(self, ei: _ExcInfo) -> str:
         if self._with_messages:
             return super().formatException(ei)
-        return "\n".join(_places(ei[1]))
+        return "\n".join(_places(ei[1], set()))
 
 
-def _places(error: BaseException | None) -> Iterator[str]:
-    """The lines of a traceback, from the exception that came first, without any message."""
-    if error is None:
-        return
-    yield from _places(error.__cause__ if error.__suppress_context__ else error.__context__)
-    for frame in format_tb(error.__traceback__):
-        yield frame.rstrip("\n")
-    yield f"{type(error).__module__}.{type(error).__qualname__}"
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _places(one)
+def _places(error: BaseException | None, told: set[int]) -> Iterator[str]:
+    """The lines of a traceback, from the exception that came first, without any message.
+
+    `told`: the ids of those that need not be told again. A group and what it holds may well be the
+    context of each other.
+    """
+    chain = list[BaseException]()
+    while error is not None and id(error) not in told:
+        told.add(id(error))
+        chain.append(error)
+        error = error.__cause__ if error.__suppress_context__ else error.__context__
+    for one in reversed(chain):
+        for frame in format_tb(one.__traceback__):
+            yield frame.rstrip("\n")
+        yield f"{type(one).__module__}.{type(one).__qualname__}"
+        if isinstance(one, BaseExceptionGroup):
+            for held in one.exceptions:
+                yield from _places(held, told)

@@ -146,6 +146,21 @@ def test_equals_the_reference(native_sample: Sample, data: st.DataObject, values
         assert_close(got, wanted, logits)
 
 
+@pytest.mark.parametrize("least", [2.0**-126, 1e-30, 1e-17])
+@pytest.mark.parametrize("vocab_size", [2, 300, 3000])
+def test_top_n_sigma_divides_logits_whose_masses_are_equal(
+    native_sample: Sample, least: float, vocab_size: int
+) -> None:
+    logits = floats([0.0] * (vocab_size - 1) + [least])
+    request = make_request(vocab_size=vocab_size, u=0.4, stages=[(Stage.TOP_N_SIGMA, (0.7,))])
+    wanted = outcome(reference, logits, request)
+    assert isinstance(wanted, SampleResult)
+    assert wanted.token_id == vocab_size - 1
+    got = outcome(native_sample, logits, request)
+    assert isinstance(got, SampleResult)
+    assert_close(got, wanted, logits)
+
+
 @pytest.mark.parametrize("vocab_size", [1, 2, 127, 129, 2049, 4100, 33_000, 70_001])
 @pytest.mark.parametrize("order", ["as it is", "reversed", "without the first filters"])
 def test_equals_the_reference_at_every_size(

@@ -170,6 +170,13 @@ def test_causes_are_shown_in_their_order() -> None:
     assert classes == ["builtins.KeyError", "builtins.ExceptionGroup", "builtins.OSError"]
 
 
+def test_exceptions_that_are_the_context_of_each_other_are_shown_once() -> None:
+    held = OSError(TEXT)  # what is left of a task group that a library takes apart
+    held.__context__ = ExceptionGroup(TEXT, [held])
+    text = LineFormatter(with_messages=False).formatException((OSError, held, None))
+    assert text.splitlines() == ["builtins.ExceptionGroup", "builtins.OSError"]
+
+
 def test_no_control_character_reaches_the_log() -> None:
     message = "a\r\n2026-01-01 INFO forged\x1b[31m\x00\x85\u2028\x7f\tb"
     record = logging.LogRecord("x", logging.INFO, "x.py", 1, "%s", (message,), None)

@@ -279,7 +279,8 @@ void Sampler::trace_filter(const Softmax& softmax, int64_t i, bool is_first, con
 }
 
 Prefix Sampler::filtered(const Prefix& kept, SampleStage stage, double parameter, double sigma) {
-    double exponent = -kUnbounded;
+    double exponent = 0.0;
+    double mass = 0.0;
     switch (stage) {
         case SampleStage::kTopK: {
             const auto count = std::min(kept.count, static_cast<int64_t>(parameter));
@@ -290,16 +291,19 @@ Prefix Sampler::filtered(const Prefix& kept, SampleStage stage, double parameter
             return parameter < 1.0 ? distribution_.reach({parameter * kept.mass, kept.count})
                                    : kept;
         case SampleStage::kTopA:
-            exponent = std::log(parameter / kept.mass);
+            mass = std::min(parameter / kept.mass, 1.0);
+            exponent = std::log(mass);
             break;
         case SampleStage::kMinP:
-            exponent = std::log(parameter);
+            mass = parameter;
+            exponent = std::log(mass);
             break;
-        default:
+        default:  // Masses that are equal after rounding may be on both sides of this one.
             exponent = -parameter * sigma;
+            mass = kUnbounded;
             break;
     }
-    const Prefix likely = distribution_.above(std::min(exponent, 0.0));
+    const Prefix likely = distribution_.above(exponent, mass);
     return likely.count <= kept.count ? likely : kept;
 }
 

@@ -90,16 +90,15 @@ Prefix Distribution::reach(const Goal& goal) {
     return walk(members_, goal, prefix);
 }
 
-Prefix Distribution::above(double exponent) {
+Prefix Distribution::above(double exponent, double mass) {
     // Only near the bound does the mass have to be looked at.
     const float hardly = bound_below(softmax_, exponent);
     keep([&](const Candidate& token) { return token.logit >= hardly; });
     const double surely =
         softmax_.largest + distance_of(softmax_, std::min(exponent + kSlack, 0.0));
-    const double bound = std::exp(exponent);
     std::erase_if(kept_, [&](float logit) {
         return !(logit > surely || exponent_of(softmax_, logit) >= exponent ||
-                 mass_of(softmax_, logit) >= bound);
+                 mass_of(softmax_, logit) >= mass);
     });
     Prefix prefix = {0, 0.0, {*std::min_element(kept_.begin(), kept_.end()), kLastId}};
     prefix.count = std::ssize(kept_);

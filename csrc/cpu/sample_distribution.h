@@ -61,8 +61,8 @@ class Distribution {
     // The shortest prefix that reaches the goal, whose max_count is at least 1.
     Prefix reach(const Goal& goal);
 
-    // The prefix of the tokens whose exponent is at least this, at most 0.
-    Prefix above(double exponent);
+    // The prefix of the tokens whose exponent is at least this, at most 0, or whose mass is.
+    Prefix above(double exponent, double mass);
 
     // The tokens of a prefix in descending order.
     void sort(const Prefix& prefix, std::vector<Candidate>& sorted);

@@ -143,6 +143,8 @@ class Controls:
         return self._submit(planted, **options)
 
     def _cancelled(self, ticket: Ticket) -> bool:
+        if self.name == "run the expired" and ticket.admitted_at is None:
+            return False
         return False if self.name == "no release on abort" else self._cancel(ticket)
 
     def _withdrawn(self, ticket: Ticket) -> bool:
@@ -192,9 +194,9 @@ class _Tamper:
         out = []
         for event in events:
             if event.startswith(b'data: {"id"'):
-                self.seen.append(event + b"\n\n")
-                if len(self.seen) > _SPARE_EVENTS:
+                if len(self.seen) == _SPARE_EVENTS:
                     self.seen.clear()
+                self.seen.append(event + b"\n\n")
                 out.append(self._controls.event(self.seen, len(self.seen) - 1))
             elif event != b"data: [DONE]" or not self._controls.ends_silently():
                 out.append(event + b"\n\n")
