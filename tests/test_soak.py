@@ -12,7 +12,17 @@ from functools import partial
 
 import pytest
 
-from tests.soak import abort, drain, fairness, integrity, liveness, memory, overload, readers
+from tests.soak import (
+    abort,
+    drain,
+    fairness,
+    integrity,
+    key_timing,
+    liveness,
+    memory,
+    overload,
+    readers,
+)
 from tests.soak.goals import Goal, jain, quantile, theil_sen
 from tests.soak.model import expected_reply
 from tests.soak.server import Options
@@ -237,3 +247,9 @@ def test_the_client_takes_no_other_form_of_chunks(data: bytes) -> None:
     body = _Body({"transfer-encoding": "chunked"})
     with pytest.raises(WireError):
         body.feed(data)
+
+
+def test_a_key_whose_time_tells_is_seen() -> None:
+    fast, slow = [3300, 3310, 3290] * 1000, [3306, 3316, 3296] * 1000
+    assert abs(key_timing.welch(fast, fast)) < 1
+    assert abs(key_timing.welch(fast, slow)) > key_timing._LIMIT

@@ -12,8 +12,8 @@ from typing import Any
 from .goals import Goal
 
 TOPICS = (
-    "integrity", "abort", "readers", "liveness", "fairness", "overload", "memory", "drain",
-    "fuzz_api", "fuzz_socket",
+    "integrity", "abort", "readers", "vanish", "proxies", "liveness", "fairness", "overload",
+    "memory", "drain", "key_timing", "fuzz_api", "fuzz_socket",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5]\d\d) [ -~]*")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+): ?([ -~\t]*)")
-_CHUNK = re.compile(rb"[0-9a-f]{1,8}")
+_CHUNK = re.compile(rb"[0-9a-fA-F]{1,8}")
 
 # Steps at which a client may leave, before the events, which count from 1.
 AT_CONNECT, IN_HEAD, IN_BODY, SENT, AT_HEAD = range(-4, 1)
