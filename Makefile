@@ -3,8 +3,10 @@
 #   make                       build: the environment, with the native code compiled
 #   make serve                 serve the built-in model  (MODEL=path PORT=8001 HOST=… choose others)
 #   make test                  everything that the tests need, then the tests
-#   make soak                  what the server promises under abuse, measured (an hour; TOPICS='abort drain' chooses)
+#   make soak                  what the server promises under abuse, measured (an hour; TOPICS='abort drain' chooses; two want root, nginx-light and haproxy)
 #   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (an hour and more)
+#   make gpu-check             on a machine with an NVIDIA GPU, with what its python has and no network: builds, tests,
+#                              sanitizes and measures the CUDA engine (8 minutes; GPU='build bench' chooses steps)
 #   make check                 format, lint, types, API contract, import directions, version
 #   make audit                 known vulnerabilities of the installed packages; asks a service on the internet
 #   make format · bench · openapi · clean
@@ -15,7 +17,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test soak sanitize check audit format bench openapi clean
+.PHONY: build serve test soak sanitize gpu-check check audit format bench openapi clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -24,6 +26,7 @@ MODEL ?=
 HOST ?=
 PORT ?=
 TOPICS ?=
+GPU ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -53,6 +56,9 @@ soak: $(TEST)
 
 sanitize: $(TEST)
 	$(BIN)/python scripts/sanitize.py
+
+gpu-check:
+	$(PYTHON) scripts/gpu_check.py $(GPU)
 
 check: $(CHECK)
 	$(BIN)/ruff format --check .

@@ -8,7 +8,8 @@ is accepted here, the reference reader accepts too. Knows no model. Pickle files
 import math
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,6 +32,10 @@ _ELEMENT_BYTES = {
 }  # fmt: skip
 # numpy has no bfloat16: its bit patterns are read.
 _NUMPY_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_CHANGED = "the file has changed since its header was read"
+
+# Fills memory (n,) with the bytes from an offset into the data of a tensor on.
+ReadValues = Callable[[int, npt.NDArray[np.uint8]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +106,36 @@ def stored_values(tensor: StoredTensor) -> npt.NDArray[Any]:
     process by a signal. Raises ModelLoadError, also when the file is another than it was.
     """
     values = np.empty(tensor.shape, _NUMPY_DTYPES[tensor.dtype])
-    with open_regular(tensor.file) as stream:
-        try:
-            stream.seek(tensor.begin)
-            n_bytes = stream.readinto(values.reshape(-1).view(np.uint8).data)
-            is_same = os.fstat(stream.fileno()).st_mtime_ns == tensor.modified_ns
-        except OSError as error:
-            raise ModelLoadError(
-                f"{tensor.file}: {tensor.name}: {error.strerror or error}"
-            ) from error
-    if n_bytes != tensor.n_bytes or not is_same:
-        raise ModelLoadError(
-            f"{tensor.file}: {tensor.name}: the file has changed since its header was read"
-        )
+    with open_values(tensor) as read:
+        read(0, values.reshape(-1).view(np.uint8))
     return values
+
+
+@contextmanager
+def open_values(tensor: StoredTensor) -> Iterator[ReadValues]:
+    """What reads the data of a tensor, all or in parts; any thread may. Raises ModelLoadError, in
+    the end also when the file is another than it was.
+    """
+
+    def read(begin: int, memory: npt.NDArray[np.uint8]) -> None:
+        view = memory.data
+        while view:
+            try:
+                n = os.preadv(stream.fileno(), [view], tensor.begin + begin)
+            except OSError as error:
+                raise _unreadable(tensor, error.strerror or str(error)) from error
+            if not n:
+                raise _unreadable(tensor, _CHANGED)
+            begin, view = begin + n, view[n:]
+
+    with open_regular(tensor.file) as stream:
+        yield read
+        if os.fstat(stream.fileno()).st_mtime_ns != tensor.modified_ns:
+            raise _unreadable(tensor, _CHANGED)
+
+
+def _unreadable(tensor: StoredTensor, reason: str) -> ModelLoadError:
+    return ModelLoadError(f"{tensor.file}: {tensor.name}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from .errors import NoTokenError, NumericsError
 from .healing import Healing
 from .held import HeldTokens, Release
 from .result import StreamResult, TokenRecord, TopToken
+from .rows import Row
 from .sample import Logits, SampleResult
 from .sampling import Sampler
 from .stream_options import NO_LIMIT, StreamOptions
@@ -144,7 +145,7 @@ class Completion:
         return "length" if self.n_tokens >= self._budget else None
 
     def _sampled(
-        self, logits: Logits, position: int, ban_tokens: Sequence[int]
+        self, logits: Row, position: int, ban_tokens: Sequence[int]
     ) -> SampleResult | None:
         """The token drawn for `position`; None when banned strings have left nothing to draw."""
         blocked = self._blocked.get(position, ()) if self._blocked else ()
@@ -171,11 +172,12 @@ class Completion:
         return self._constraint.mask() if self._constraint is not None else None
 
     def _replaced(
-        self, token_id: int | None, sampled: SampleResult, logits: Logits
+        self, token_id: int | None, sampled: SampleResult, row: Row
     ) -> SampleResult | None:
         """The token that the caller's hook wants instead of the sampled one, if it does."""
         if token_id is None or token_id == sampled.token_id:
             return None
+        logits = np.asarray(row)
         check_token_ids("on_token", [token_id], logits.size)
         logprob = sampled.logprob_raw + float(logits[token_id]) - float(logits[sampled.token_id])
         return sampled._replace(

@@ -15,7 +15,7 @@ import numpy as np
 from .draft import NO_DRAFT, Draft, Speculator
 from .guidance import guided
 from .model import MAX_DECODE_ROWS
-from .sample import Logits
+from .rows import Row, Rows
 from .sequence import CachedSequence
 
 MODEL = "model"
@@ -50,15 +50,20 @@ class Decoding:
         guide: Guide | None,
         speculator: Speculator | None,
         is_shared: bool,
+        is_async: bool = False,
+        keeps_rows: bool = True,
     ) -> None:
         """`speculator` has begun with the tokens of `sequence`; `is_shared`: later sequences may
-        be drafted from what this one becomes.
+        be drafted from what this one becomes. `is_async`: a pass may run beside its caller;
+        `keeps_rows`: a row is looked at when its token has been drawn.
         """
         self._sequence = sequence
         self._guide = guide
         self._speculator = speculator
         self._is_shared = is_shared
-        self._rows: Logits = np.empty((0, 0), dtype=np.float32)
+        self._is_async = is_async
+        self._runs_ahead = is_async and guide is None and speculator is None and not keeps_rows
+        self._rows: Rows = np.empty((0, 0), dtype=np.float32)
         self._n_rows = self._next_row = 0
         self._draft: Draft = NO_DRAFT
         self._n_passes = 0
@@ -80,15 +85,14 @@ class Decoding:
         """Whether the next logits come from a pass that may hold a draft."""
         return self._speculator is not None and not self.has_row
 
-    def next_logits(self, n_wanted: int, forced: Sequence[int] = ()) -> Logits:
+    def next_logits(self, n_wanted: int, forced: Sequence[int] = ()) -> Row:
         """The logits (vocab_size,) of the next position, valid until its token is accepted.
 
         `n_wanted`: how many tokens may still come, at least 1; `forced`: those that are known.
         """
         if not self.has_row:
             self._forward(n_wanted, forced)
-        row: Logits = self._rows[self._next_row]
-        return row
+        return self._rows[self._next_row]
 
     def accept(self, token_id: int) -> Origin:
         """Append the token chosen from `next_logits`."""
@@ -137,6 +141,8 @@ class Decoding:
         speculator = self._speculator
         if speculator is None:
             self._run(())
+            if self._runs_ahead and n_wanted > 1:
+                self._sequence.expect_next()
             return
         self._draft = draft = self._proposed(speculator, n_wanted, forced)
         self._n_passes += 1
@@ -145,14 +151,17 @@ class Decoding:
             return
         started = time.perf_counter()
         self._run(draft.token_ids)
+        if self._is_async:
+            self._sequence.wait()
         speculator.observe_pass(self._n_rows, time.perf_counter() - started)
         self.n_drafted += len(draft.token_ids)
 
     def _run(self, draft: Sequence[int]) -> None:
         rows = self._sequence.forward(draft)
         if self._guide is not None:
-            rows = rows.copy()  # the next pass of the model overwrites them
-            rows = guided(rows, self._guide.sequence.forward(draft), self._guide.scale)
+            own = rows.copy()  # the next pass of the model overwrites them
+            negative = np.asarray(self._guide.sequence.forward(draft))
+            rows = guided(own, negative, self._guide.scale)
         self._rows, self._n_rows, self._next_row = rows, 1 + len(draft), 0
 
     def _proposed(self, speculator: Speculator, n_wanted: int, forced: Sequence[int]) -> Draft:

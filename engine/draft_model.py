@@ -99,7 +99,7 @@ class ModelDrafter:
             drafted.append(token_id)
             if len(drafted) == n:
                 break
-            logits = self._model.decode([token_id], self._cache)[0]
+            logits = np.asarray(self._model.decode([token_id], self._cache)[0])
         return tuple(drafted)
 
     def end(self, *, keep: bool = True) -> None:
@@ -121,8 +121,7 @@ class ModelDrafter:
             if not self._model.prefill(missing[:-1], cache, abort=self._abort):
                 return None
             missing = missing[-1:]
-        logits: Logits = self._model.decode(missing, cache)[-1]
-        return logits
+        return np.asarray(self._model.decode(missing, cache)[-1])
 
     def _most_likely(self, logits: Logits) -> tuple[int, float]:
         """The likeliest shared token and its probability among the shared ones."""

@@ -84,12 +84,14 @@ class Engine:
         """Loads a Hugging Face directory of the Llama family.
 
         `device`: "auto" (CUDA where torch has it), "cpu", "cuda" or "cuda:N". `dtype`: "auto"
-        (bfloat16 on CUDA; on the CPU as stored, without loss), "float32", "bfloat16" or, with
-        torch, "float16". `quantize`: "none", "8bit" or "4bit", on the CPU. `kv_cache`: what keys
-        and values are held in, on the CPU: "auto" (float32, beside quantised weights bfloat16),
-        "float32", "bfloat16" or "8bit". `max_seq_len` None: the model's own, at most 8192 and what
-        fits into memory. `n_threads`: of the CPU, for the whole process; None: all cores.
-        `require_native`: refuse to compute on the CPU with torch. `panel_cache`: a directory where
+        (bfloat16 on CUDA; on the CPU as stored, without loss), "float32", "bfloat16" or, on CUDA,
+        "float16". `quantize`: "none", "8bit" or "4bit". `kv_cache`: what keys and values are held
+        in: "auto" (on CUDA bfloat16; on the CPU float32, beside quantised weights bfloat16),
+        "bfloat16", "8bit" or, on the CPU, "float32"; where torch computes, which on CUDA is for
+        float32 and float16, they are as the weights. `max_seq_len` None: the model's own, at most
+        8192 and what fits into memory. `n_threads`: of the CPU, for the whole process; None: all
+        cores. `require_native`: refuse to compute with torch what native code could, were it
+        there. `panel_cache`: a directory where
         the packed weights of larger models are kept for the next start; None: nowhere, for a
         library writes only where it is told to. `speculate`: "off", "ngram" (what a text repeats of
         itself and of recent answers) or "draft" (and a draft model beside it, `draft_model` or the
@@ -116,19 +118,19 @@ class Engine:
             n_threads=n_threads,
             require_native=require_native,
         )
-        needed = weight_bytes(config, ops.format)
-        check_weights_fit(needed, ops.available_bytes())
+        needed = weight_bytes(config, ops.format, ops.matrix_bytes)
+        models = [config, *([draft.config] if draft else [])]
+        working = sum(ops.working_bytes(each) for each in models)
+        check_weights_fit(needed, ops.available_bytes(), working=working)
         fingerprint = _fingerprint(path, tensors, ops)
         with _panels(panel_cache, tensors, ops, needed) as panels:
             weights = load_weights(tensors, config, ops, panels=panels, on_progress=on_progress)
         length = context_length(
             config,
             max_seq_len,
-            bytes_per_token=sum(
-                kv_bytes_per_token(each, ops.kv_format)
-                for each in (config, *([draft.config] if draft else []))
-            ),
+            bytes_per_token=sum(kv_bytes_per_token(each, ops.kv_format) for each in models),
             available=ops.available_bytes(),
+            working=working,
         )
         model = Model(weights, config, ops, max_seq_len=length)
         cache = KVCache(config, ops, max_seq_len=length)

@@ -176,6 +176,7 @@ class StreamingGenerator:
             work=self._sampler_work,
             n_top=return_top_tokens,
             trace=return_trace,
+            draw=self._model.ops.sample,
         )
         speculator = self._drafting = self._speculator if speculate else None
         if speculator is not None:
@@ -196,6 +197,8 @@ class StreamingGenerator:
                 guide=guide,
                 speculator=speculator,
                 is_shared=not isolation_key,
+                is_async=self._model.ops.is_async,
+                keeps_rows=return_logits or on_token is not None,
             ),
             sampler,
             self._vocabulary,

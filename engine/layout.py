@@ -9,8 +9,10 @@ from .config import ModelConfig
 from .errors import ModelLoadError
 
 DTYPES = ("float32", "bfloat16", "float16")
-# Blocks of 32 weights that share a scale (4bit: and a minimum).
+# Blocks of 32 weights, on a CUDA device 64, that share a scale (4bit: and a minimum).
 QUANTIZED = ("8bit", "4bit")
+# That native code computes with on a CUDA device.
+CUDA_FORMATS = ("bfloat16", *QUANTIZED)
 # Of keys and values; 8bit: with one scale for each of a position's heads.
 KV_FORMATS = ("float32", "bfloat16", "8bit")
 
@@ -49,6 +51,17 @@ def kv_format(kv_cache: str, format_: str) -> str:
     if kv_cache != "auto":
         return kv_cache
     return "float32" if format_ in DTYPES else "bfloat16"
+
+
+def cuda_kv_format(kv_cache: str) -> str:
+    """The same on a CUDA device; `auto` is bfloat16, for so are activations in a prefill."""
+    check_kv_cache(kv_cache)
+    if kv_cache == "float32":
+        raise ModelLoadError(
+            "kv_cache: on CUDA it must be auto, bfloat16 or 8bit, not float32 (which needs dtype "
+            "float32 there)"
+        )
+    return "bfloat16" if kv_cache == "auto" else kv_cache
 
 
 def check_kv_cache(kv_cache: str) -> None:

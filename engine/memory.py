@@ -27,14 +27,21 @@ def told_without_memory() -> Iterator[None]:
 
 
 def context_length(
-    config: ModelConfig, wanted: int | None, *, bytes_per_token: int, available: int | None
+    config: ModelConfig,
+    wanted: int | None,
+    *,
+    bytes_per_token: int,
+    available: int | None,
+    working: int = 0,
 ) -> int:
     """The context length to allocate, given `available` bytes (None: unknown) for its KV cache of
-    `bytes_per_token`.
+    `bytes_per_token` and what else the model works in.
 
     `wanted` None: the model's own length, at most DEFAULT_MAX_SEQ_LEN and what fits. Raises
     ModelLoadError with the figures when `wanted` is no length, exceeds the model's or does not fit.
     """
+    if available is not None:
+        available = max(0, available - working)
     fits = (
         config.max_seq_len
         if available is None
@@ -58,11 +65,14 @@ def context_length(
     return wanted
 
 
-def check_weights_fit(needed: int, available: int | None) -> None:
-    """Raises ModelLoadError with the figures when the weights alone exceed the free memory."""
-    if available is not None and needed > available:
+def check_weights_fit(needed: int, available: int | None, *, working: int = 0) -> None:
+    """Raises ModelLoadError with the figures when the weights, and what the model works in beside
+    them, exceed the free memory.
+    """
+    if available is not None and needed + working > available:
+        more = f" and {working / 1e9:.2f} GB to work in" if working else ""
         raise ModelLoadError(
-            f"not enough memory: the weights need {needed / 1e9:.2f} GB, "
+            f"not enough memory: the weights need {needed / 1e9:.2f} GB{more}, "
             f"{available / 1e9:.2f} GB are free"
         )
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from .abort import AbortFlag
 from .buffers import Buffers
@@ -18,6 +17,8 @@ from .cache import KVCache
 from .config import ModelConfig
 from .ops import Ops, OpTime, Program
 from .rope import rope_tables
+from .rows import Rows
+from .sample import Logits
 from .step import StepState
 from .weights import Weights
 
@@ -43,9 +44,12 @@ class Model:
         ops: Ops,
         *,
         max_seq_len: int,
-        chunk_size: int = 512,
+        chunk_size: int | None = None,
     ) -> None:
-        """`chunk_size` is how many prompt tokens one pass of the prefill takes."""
+        """`chunk_size` is how many prompt tokens one pass of the prefill takes; None: as many as
+        the ops do best.
+        """
+        chunk_size = min(ops.prefill_rows, max_seq_len) if chunk_size is None else chunk_size
         if chunk_size < 1:
             raise ValueError(f"chunk_size is {chunk_size}; at least 1 is needed")
         self.config = config
@@ -69,7 +73,7 @@ class Model:
         *,
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
-        on_logits: Callable[[npt.NDArray[np.float32]], None] | None = None,
+        on_logits: Callable[[Logits], None] | None = None,
     ) -> bool:
         """Appends the K/V of `token_ids` to the cache in chunks.
 
@@ -99,10 +103,11 @@ class Model:
                 on_progress(start + len(chunk), total)
         return True
 
-    def decode(self, token_ids: Sequence[int], cache: KVCache) -> npt.NDArray[np.float32]:
+    def decode(self, token_ids: Sequence[int], cache: KVCache) -> Rows:
         """Appends 1 to 16 ids to the cache and returns the logits after each of them.
 
-        (rows, vocab_size), in a buffer of the model that the next call overwrites.
+        (rows, vocab_size), in a buffer of the model that the next call overwrites. An asynchronous
+        pass may still run then; whoever reads the rows waits for it.
         """
         n_rows = len(token_ids)
         if not 1 <= n_rows <= MAX_DECODE_ROWS:
@@ -112,7 +117,13 @@ class Model:
         self._decode_state.set(token_ids, cache.length)
         program.run(self._decode_state)
         cache.append(token_ids)
-        return self.ops.to_host(self._buffers.logits[:n_rows])
+        return program.rows(self._buffers.logits[:n_rows])
+
+    def expect_next(self, cache: KVCache) -> None:
+        """After `decode`: the next call will be for one token, drawn from the last row of this one,
+        most likely.
+        """
+        self._passes(cache).decode.expect_next()
 
     def profile(self, token_ids: Sequence[int], cache: KVCache) -> list[OpTime]:
         """Like `decode`; what each op took. Empty where the device keeps no times."""
@@ -133,7 +144,7 @@ class Model:
         self,
         state: StepState,
         chunk: Sequence[int],
-        on_logits: Callable[[npt.NDArray[np.float32]], None],
+        on_logits: Callable[[Logits], None],
     ) -> bool:
         """The logits of a chunk whose rows a pass has left behind; False when it was aborted."""
         if not self._heads:
@@ -144,9 +155,10 @@ class Model:
         for first in range(0, len(chunk), MAX_DECODE_ROWS):
             rows = chunk[first : first + MAX_DECODE_ROWS]
             state.set(rows, pos + first)
-            if not self._heads[first // MAX_DECODE_ROWS].run(state):
+            head = self._heads[first // MAX_DECODE_ROWS]
+            if not head.run(state):
                 return False
-            on_logits(self.ops.to_host(self._buffers.logits[: len(rows)]))
+            on_logits(np.asarray(head.rows(self._buffers.logits[: len(rows)])))
         return True
 
     def _passes(self, cache: KVCache) -> _Passes:

@@ -4,13 +4,16 @@ Owns numpy memory and the packing of stored weights into panels; `program.py` re
 bfloat16 is held as uint16 bit patterns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import native
+from .checkpoint import StoredTensor, stored_values
+from .config import ModelConfig
 from .errors import ModelLoadError
 from .layout import PANEL_ROWS, kv_format, matrix_bytes
 from .memory import host_bytes
@@ -18,6 +21,7 @@ from .native import kernels
 from .native_positions import LANES, NativePositions
 from .ops import NotFiniteError, Stored
 from .program import NativeProgram, PanelHeadRows, PanelMatrix
+from .sample import sample
 from .threads import helper_processors, thread_count
 
 FORMATS = ("float32", "bfloat16", "8bit", "4bit")
@@ -36,6 +40,9 @@ class NativeOps:
 
     activation_dtype = "float32"
     packs = True
+    is_async = False
+    prefill_rows = 512
+    sample = staticmethod(sample)
 
     def __init__(
         self, format_: str, *, kv_cache: str = "auto", n_threads: int | None = None
@@ -73,6 +80,9 @@ class NativeOps:
     ) -> NativePositions:
         return NativePositions(keys, values)
 
+    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
+        return nullcontext(stored_values)
+
     def vector(self, parts: Sequence[Stored]) -> Floats:
         vector = np.concatenate([_as_float32(part) for part in parts])
         bad = np.flatnonzero(~np.isfinite(vector))
@@ -105,11 +115,17 @@ class NativeOps:
     def table(self, values: Floats) -> Floats:
         return values
 
-    def to_host(self, array: Floats) -> Floats:
-        return array
-
     def program(self, max_rows: int) -> NativeProgram:
         return NativeProgram(max_rows)
+
+    def wait(self) -> None:
+        """Nothing runs."""
+
+    def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
+        return matrix_bytes(format_, n_out, n_in)
+
+    def working_bytes(self, config: ModelConfig) -> int:
+        return 0
 
     def available_bytes(self) -> int | None:
         return host_bytes()
@@ -132,11 +148,11 @@ def _padded(n: int) -> int:
     return -(-n // LANES) * LANES
 
 
-def _row_addresses(part: Stored) -> Indices:
+def _row_addresses(part: npt.NDArray[Any]) -> Indices:
     return native.address(part) + part.strides[0] * np.arange(len(part), dtype=np.int64)
 
 
-def _as_float32(part: Stored) -> Floats:
+def _as_float32(part: npt.NDArray[Any]) -> Floats:
     if part.dtype == np.uint16:
         return (part.astype(np.uint32) << 16).view(np.float32)
     return part.astype(np.float32)

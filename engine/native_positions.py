@@ -41,6 +41,9 @@ class NativePositions:
         n_blocks = -(-n // LANES)
         return sum(len(part) * n_blocks * part.shape[2] for part in self._parts)
 
+    def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
+        return np.empty((n_slabs, n_bytes), np.uint8)
+
     def copy_out(self, start: int, stop: int, out: Bytes) -> None:
         for blocks, copied in self._pairs(start, stop, out, n_copied=stop - start):
             np.copyto(copied, blocks)

@@ -1,15 +1,17 @@
 """The ops of the decoder, as the model sees them, and who runs them.
 
-Owns the interface: memory, weights and recorded passes of one device. Two implementations stand
-behind it: `native_ops.py` (CPU) and `torch_ops.py` (CUDA, or a CPU that native code was not built
-for). What each op computes stands in `ops_ref.py`. Knows nothing of models.
+Owns the interface: memory, weights and recorded passes of one device. Three implementations stand
+behind it: `native_ops.py` (CPU), `cuda_ops.py` (CUDA) and `torch_ops.py` (where native code was not
+built, or not for the format). What each op computes stands in `ops_ref.py`. Of a model it knows
+the sizes.
 
 An op is recorded once and runs in every pass after that, on the same memory: what differs from
 pass to pass is in the step state.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,8 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from . import native
+from .checkpoint import StoredTensor
+from .config import ModelConfig
 from .errors import ModelLoadError
-from .layout import chosen_format, stored_format
+from .layout import CUDA_FORMATS, chosen_format, stored_format
+from .rows import Rows
+from .sample import Draw
 from .step import StepState
 
 logger = logging.getLogger(__name__)
@@ -31,8 +37,9 @@ Matrix = Any
 HeadRows = Any
 # A copy of some positions, as bytes (n,).
 Bytes = npt.NDArray[np.uint8]
-# A tensor as a checkpoint stores it, row by row: float32, float16, or bfloat16 as uint16.
-Stored = npt.NDArray[Any]
+# A tensor as a checkpoint stores it, row by row: float32, float16, or bfloat16 as uint16. Where the
+# ops have read it themselves, in memory of theirs.
+Stored = Any
 
 
 class NotFiniteError(ValueError):
@@ -110,6 +117,15 @@ class Program(Protocol):
         """All ops, for the ids of `state`. False: it was aborted in between."""
         ...
 
+    def rows(self, logits: Array) -> Rows:
+        """What the last run has left in `logits` (rows, V), until the next run."""
+        ...
+
+    def expect_next(self) -> None:
+        """One row comes next, most likely: the token that will be drawn from the last one. Where
+        ops are asynchronous, it may begin before that token is read.
+        """
+
     def profile(self, state: StepState) -> list[OpTime]:
         """Runs like `run`; the ops that ran. Empty where no times are kept."""
         ...
@@ -127,6 +143,10 @@ class Positions(Protocol):
 
     def n_bytes(self, n: int) -> int:
         """What a copy of `n` positions takes."""
+        ...
+
+    def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
+        """Memory of the host that copies go to fast, (n_slabs, n_bytes). Raises MemoryError."""
         ...
 
     def copy_out(self, start: int, stop: int, out: Bytes) -> None:
@@ -150,6 +170,15 @@ class Ops(Protocol):
     """Of the CPU."""
     packs: bool
     """Whether matrices are packed into panels, which `panel_cache.py` can keep."""
+    is_async: bool
+    """Whether a pass may still run when `run` has returned."""
+    prefill_rows: int
+    """Tokens that a pass of the prefill takes, where nobody says otherwise."""
+
+    @property
+    def sample(self) -> Draw:
+        """Draws from a row of `Program.rows`, or of the host."""
+        ...
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array: ...
 
@@ -159,6 +188,10 @@ class Ops(Protocol):
 
     def positions(self, keys: Sequence[HeadRows], values: Sequence[HeadRows]) -> Positions:
         """Those of a cache with these keys and values, each as `head_rows` gave them."""
+        ...
+
+    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
+        """What reads tensors as `vector` and `matrix` take them; it may raise ModelLoadError."""
         ...
 
     def vector(self, parts: Sequence[Stored]) -> Array:
@@ -176,11 +209,18 @@ class Ops(Protocol):
         """float32 values of a computed table."""
         ...
 
-    def to_host(self, array: Array) -> npt.NDArray[np.float32]:
-        """A float32 array as numpy sees it; the same memory where that is possible."""
+    def program(self, max_rows: int) -> Program: ...
+
+    def wait(self) -> None:
+        """Until all passes have run."""
+
+    def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
+        """Of a matrix in memory."""
         ...
 
-    def program(self, max_rows: int) -> Program: ...
+    def working_bytes(self, config: ModelConfig) -> int:
+        """What a model takes beside weights, keys and values, as far as that is planned for."""
+        ...
 
     def available_bytes(self) -> int | None:
         """Bytes that can be allocated now; None where the system does not say."""
@@ -200,8 +240,9 @@ def open_ops(
     """The ops of `device`, for weights in the format that `dtype` and `quantize` ask for, and keys
     and values in that of `kv_cache`.
 
-    torch is imported only where it computes: on CUDA, and on a CPU without the native module, which
-    is logged as a warning or, with `require_native`, an error. Raises ModelLoadError.
+    torch is imported only where it computes or owns the memory: on CUDA, and on a CPU without the
+    native module. That torch computes is logged as a warning or, with `require_native`, an error,
+    where native code could. Raises ModelLoadError.
     """
     kind, _, index = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (
@@ -215,8 +256,11 @@ def open_ops(
 
         if kind == "cuda" or torch_ops.has_cuda():
             format_ = chosen_format(dtype, quantize, default="bfloat16")
-            return torch_ops.open_torch(
-                "cuda" if kind == "auto" else device, format_, kv_cache=kv_cache
+            return _open_cuda(
+                "cuda" if kind == "auto" else device,
+                format_,
+                kv_cache=kv_cache,
+                require_native=require_native,
             )
     if native.MISSING:
         from . import torch_ops
@@ -228,6 +272,24 @@ def open_ops(
 
     format_ = chosen_format(dtype, quantize, default=stored_format(stored_dtypes))
     return NativeOps(format_, kv_cache=kv_cache, n_threads=n_threads)
+
+
+def _open_cuda(device: str, format_: str, *, kv_cache: str, require_native: bool) -> Ops:
+    from . import cuda_native, torch_ops
+
+    torch_ops.check_cuda(device)
+    if format_ in CUDA_FORMATS:
+        missing = cuda_native.MISSING or torch_ops.too_old(device)
+        if not missing:
+            from .cuda_ops import CudaOps
+
+            return CudaOps(device, cuda_native.kernels, format_, kv_cache=kv_cache)
+        if require_native:
+            raise ModelLoadError(
+                f"device: {device}: the native CUDA module cannot serve: {missing}"
+            )
+        logger.warning("native CUDA kernels missing, using torch instead: %s", missing)
+    return torch_ops.open_torch(device, format_, kv_cache=kv_cache)
 
 
 def _may_have_cuda() -> bool:

@@ -64,7 +64,7 @@ class PrefixCache:
         self._model = model_key(fingerprint, positions.layout, chunk)
         self._active_root = root_key(self._model, "")
         self._tree = PrefixTree(chunk)
-        self._memory = ChunkMemory(positions.n_bytes(chunk), byte_budget)
+        self._memory = ChunkMemory(positions.n_bytes(chunk), byte_budget, positions.host_memory)
         self._files: PrefixFiles | None = None
         self._staged: Bytes | None = None  # on the way from the disk or to it
         if directory is not None and self._memory.capacity:

@@ -6,9 +6,7 @@ touches a path from its end to its beginning is told the ends of paths first.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Sequence
-
-import numpy as np
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from .ops import Bytes
 from .prefix_tree import Chunk
@@ -22,8 +20,10 @@ _BLOCK_BYTES = 32 * 2**20
 class ChunkMemory:
     """Bytess of `slab_bytes`, `budget` bytes in all; memory once taken from the system is kept."""
 
-    def __init__(self, slab_bytes: int, budget: int) -> None:
+    def __init__(self, slab_bytes: int, budget: int, allocate: Callable[[int, int], Bytes]) -> None:
+        """`allocate(n, slab_bytes)` gives (n, slab_bytes), or raises MemoryError."""
         self.slab_bytes = slab_bytes
+        self._allocate = allocate
         self.capacity = budget // slab_bytes
         self._free: list[Bytes] = []
         self._n_slabs = 0
@@ -73,7 +73,7 @@ class ChunkMemory:
         if n <= 0:
             return
         try:
-            slabs: Iterable[Bytes] = np.empty((n, self.slab_bytes), np.uint8)
+            slabs: Iterable[Bytes] = self._allocate(n, self.slab_bytes)
         except MemoryError:
             logger.warning("prefix cache: no memory beyond %d chunks", self._n_slabs)
             self.capacity = self._n_slabs

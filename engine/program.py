@@ -184,6 +184,12 @@ class NativeProgram:
         is_whole: bool = self._tape.run(state.address)
         return is_whole
 
+    def rows(self, logits: Floats) -> Floats:
+        return logits
+
+    def expect_next(self) -> None:
+        """Nothing runs ahead."""
+
     def profile(self, state: StepState) -> list[OpTime]:
         """Runs like `run`; each op with the shape of its matrix in its name."""
         self._check_state(state)

@@ -79,6 +79,7 @@ def measure_row_costs(
         if len(seconds) > 1 and start - began > budget:
             break
         model.decode([0] * (n_rows or 1), cache)
+        model.ops.wait()
         if n_rows is not None:
             seconds[n_rows] = max(min(clock() - start, seconds.get(n_rows, inf)), 1e-9)
     cache.clear()

@@ -6,7 +6,7 @@ docstring says what it computes. Knows no settings and no running state: `sampli
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -154,6 +154,12 @@ class SampleResult(NamedTuple):
     """
     trace: tuple[TraceStep, ...]
     """One per adjustment and stage that ran, in their order; empty unless wanted."""
+
+
+class Draw(Protocol):
+    """`sample`, or what does the same for rows that lie elsewhere."""
+
+    def __call__(self, logits: Any, request: SampleRequest, /, *, work: Logits) -> SampleResult: ...
 
 
 def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleResult:

@@ -11,7 +11,8 @@ import numpy as np
 
 from . import native
 from .random_numbers import MAX_SEED, XTC, random_seed, uniform
-from .sample import N_PARAMETERS, Logits, SampleRequest, SampleResult, sample
+from .rows import Row
+from .sample import N_PARAMETERS, Draw, Logits, SampleRequest, SampleResult, sample
 from .sample_stages_ref import mirostat_mu
 from .sampler_vocabulary import SamplerVocabulary
 from .sampling_settings import SamplingSettings
@@ -40,8 +41,10 @@ class Sampler:
         work: Logits,
         n_top: int,
         trace: bool = False,
+        draw: Draw = sample,
     ) -> None:
-        """`work`: scratch for the op, (vocab_size,). Raises InvalidInputError for a token id of the
+        """`work`: scratch for the op, (vocab_size,). `draw`: the op, for rows as `sample` gets
+        them. Raises InvalidInputError for a token id of the
         settings outside the vocabulary."""
         vocab_size = work.shape[0]
         check_token_ids("logit_bias", tuple(settings.logit_bias), vocab_size)
@@ -49,6 +52,7 @@ class Sampler:
         check_token_ids("allowed_tokens", settings.allowed_tokens or (), vocab_size)
         self.seed = random_seed() if settings.seed is None else settings.seed & MAX_SEED
         self._settings = settings
+        self._draw = draw
         self._work = work
         self._n_prompt = len(prompt_ids)
         self._length = len(prompt_ids)
@@ -64,7 +68,7 @@ class Sampler:
 
     def sample(
         self,
-        logits: Logits,
+        logits: Row,
         position: int,
         *,
         attempt: int = 0,
@@ -86,7 +90,7 @@ class Sampler:
         request.banned_ids = self._banned
         if banned:
             request.banned_ids = np.concatenate([self._banned, np.array(banned, dtype=np.int32)])
-        return sample(logits, request, work=self._work)
+        return self._draw(logits, request, work=self._work)
 
     def accept(self, token_id: int, p_sampled: float) -> None:
         """Append a token to the completion. `p_sampled`: with which probability it was drawn."""

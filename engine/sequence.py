@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .cache import KVCache
 from .model import Model
-from .sample import Logits
+from .rows import Rows
 
 
 class CachedSequence:
@@ -28,12 +28,20 @@ class CachedSequence:
         """Rows that a pass may have until the cache is full."""
         return self._cache.max_seq_len - self._cache.length
 
-    def forward(self, draft: Sequence[int]) -> Logits:
+    def forward(self, draft: Sequence[int]) -> Rows:
         """The logits after the last token and after each of `draft`, (1 + n, vocab_size).
 
         The cache then holds the draft too; `settle` or `append` decides about it.
         """
         return self._model.decode([self._token_ids[-1], *draft], self._cache)
+
+    def expect_next(self) -> None:
+        """The pass after the last one will be that of the token drawn from it, most likely."""
+        self._model.expect_next(self._cache)
+
+    def wait(self) -> None:
+        """Until the last pass has run."""
+        self._model.ops.wait()
 
     def append(self, token_id: int) -> None:
         self._token_ids.append(token_id)

@@ -4,6 +4,7 @@ Owns torch memory and the passes recorded over it. What an op computes stands in
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,18 @@ import torch
 from torch import Tensor
 
 from . import ops_ref
+from .checkpoint import StoredTensor, stored_values
+from .config import ModelConfig
 from .errors import ModelLoadError
-from .layout import DTYPES, check_kv_cache
+from .layout import DTYPES, check_kv_cache, matrix_bytes
 from .memory import host_bytes
 from .ops import Bytes, NotFiniteError, OpTime, Stored
+from .sample import Logits, sample
 from .step import StepState
 from .threads import thread_count
 
+# Of the compute capability: bfloat16 on tensor cores begins there.
+_OLDEST_MAJOR = 8
 _DTYPES = {name: getattr(torch, name) for name in DTYPES}
 
 
@@ -36,17 +42,18 @@ def open_torch(
     """
     check_kv_cache(kv_cache)
     if kv_cache not in ("auto", format_):
-        raise ModelLoadError(f"kv_cache: {kv_cache} needs the native code of the CPU, not torch")
+        raise ModelLoadError(f"kv_cache: {kv_cache} needs native code, not torch")
     if format_ not in DTYPES:
-        raise ModelLoadError(f"quantize: {format_} needs the native code of the CPU, not torch")
+        raise ModelLoadError(f"quantize: {format_} needs native code, not torch")
     if device != "cpu":
-        _check_cuda(device)
+        check_cuda(device)
     if n_threads is not None:
         torch.set_num_threads(thread_count(n_threads))
     return TorchOps(device, format_)
 
 
-def _check_cuda(device: str) -> None:
+def check_cuda(device: str) -> None:
+    """Raises ModelLoadError for a CUDA device that is not there."""
     if not has_cuda():
         raise ModelLoadError(f"device: {device}: torch finds no CUDA device")
     _, _, index = device.partition(":")
@@ -54,10 +61,19 @@ def _check_cuda(device: str) -> None:
         raise ModelLoadError(f"device: {device}: torch finds {torch.cuda.device_count()} devices")
 
 
+def too_old(device: str) -> str:
+    """Why native code cannot run on this CUDA device; empty where it can."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return "" if major >= _OLDEST_MAJOR else f"{device} has compute capability {major}.{minor}"
+
+
 class TorchOps:
     """Weights, activations, keys and values are all of one dtype; logits are float32."""
 
     packs = False
+    is_async = False
+    prefill_rows = 512
+    sample = staticmethod(sample)
 
     def __init__(self, device: str | torch.device, format_: str) -> None:
         """`format_`: float32, bfloat16 or float16."""
@@ -75,6 +91,9 @@ class TorchOps:
     def positions(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> "TorchPositions":
         return TorchPositions(keys, values)
 
+    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
+        return nullcontext(stored_values)
+
     def vector(self, parts: Sequence[Stored]) -> Tensor:
         return self._stacked(parts, self.format)
 
@@ -85,12 +104,17 @@ class TorchOps:
     def table(self, values: npt.NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(values).to(self.device)
 
-    def to_host(self, array: Tensor) -> npt.NDArray[np.float32]:
-        host: npt.NDArray[np.float32] = array.cpu().numpy()
-        return host
-
     def program(self, max_rows: int) -> "TorchProgram":
         return TorchProgram(self.device)
+
+    def wait(self) -> None:
+        """Whoever reads rows has waited."""
+
+    def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
+        return matrix_bytes(format_, n_out, n_in)
+
+    def working_bytes(self, config: ModelConfig) -> int:
+        return 0
 
     def available_bytes(self) -> int | None:
         if self.device.type == "cuda":
@@ -124,6 +148,9 @@ class TorchPositions:
     def n_bytes(self, n: int) -> int:
         n_kv_heads, _, head_dim = self._rows[0].shape
         return len(self._rows) * n_kv_heads * n * head_dim * self._dtype.itemsize
+
+    def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
+        return np.empty((n_slabs, n_bytes), np.uint8)
 
     def copy_out(self, start: int, stop: int, out: Bytes) -> None:
         # Put together on the device, so that it is one transfer.
@@ -207,6 +234,13 @@ class TorchProgram:
                 return False
             op(state)
         return True
+
+    def rows(self, logits: Tensor) -> Logits:
+        host: Logits = logits.cpu().numpy()
+        return host
+
+    def expect_next(self) -> None:
+        """Nothing runs ahead."""
 
     def profile(self, state: StepState) -> list[OpTime]:
         self.run(state)

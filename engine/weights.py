@@ -127,8 +127,14 @@ def matrix_dtypes(tensors: Mapping[str, StoredTensor]) -> set[str]:
     return {tensor.dtype for tensor in tensors.values() if len(tensor.shape) == 2}
 
 
-def weight_bytes(config: ModelConfig, format_: str) -> int:
-    """Bytes of the loaded weights in `format_`."""
+# Bytes of a matrix in a format, (n_out, n_in).
+MatrixBytes = Callable[[str, int, int], int]
+
+
+def weight_bytes(
+    config: ModelConfig, format_: str, matrix_bytes: MatrixBytes = matrix_bytes
+) -> int:
+    """Bytes of the loaded weights in `format_`; `matrix_bytes`: of the ops."""
     n_bytes = 0
     for name, shape in expected_shapes(config).items():
         if len(shape) == 1:
@@ -139,10 +145,11 @@ def weight_bytes(config: ModelConfig, format_: str) -> int:
     return n_bytes
 
 
-def step_bytes(config: ModelConfig, format_: str) -> int:
+def step_bytes(config: ModelConfig, format_: str, matrix_bytes: MatrixBytes = matrix_bytes) -> int:
     """Bytes of the weights that a decode step reads: all but an embedding that is not the head."""
     table = matrix_bytes(table_format(format_), config.vocab_size, config.dim)
-    return weight_bytes(config, format_) - (0 if config.tie_embeddings else table)
+    whole = weight_bytes(config, format_, matrix_bytes)
+    return whole - (0 if config.tie_embeddings else table)
 
 
 def load_weights(
@@ -158,15 +165,16 @@ def load_weights(
     `panels` has matrices that were read before, or takes those that are read now. `on_progress`
     gets (bytes read, bytes in all) after each tensor. Raises ModelLoadError.
     """
-    reader = _Reader(tensors, ops, panels, on_progress)
     tables = table_format(ops.format)
-    embedding = reader.matrix(_EMBEDDING, format_=tables)
-    return Weights(
-        embedding=embedding,
-        layers=tuple(_read_layer(reader, config, index) for index in range(config.n_layers)),
-        norm=reader.norm(_FINAL_NORM),
-        head=embedding if config.tie_embeddings else reader.matrix(_HEAD, format_=tables),
-    )
+    with ops.reader() as read:
+        reader = _Reader(tensors, ops, read, panels, on_progress)
+        embedding = reader.matrix(_EMBEDDING, format_=tables)
+        return Weights(
+            embedding=embedding,
+            layers=tuple(_read_layer(reader, config, index) for index in range(config.n_layers)),
+            norm=reader.norm(_FINAL_NORM),
+            head=embedding if config.tie_embeddings else reader.matrix(_HEAD, format_=tables),
+        )
 
 
 def _read_layer(reader: "_Reader", config: ModelConfig, index: int) -> LayerWeights:
@@ -206,11 +214,13 @@ class _Reader:
         self,
         tensors: Mapping[str, StoredTensor],
         ops: Ops,
+        read: Callable[[StoredTensor], Stored],
         panels: "PanelCache | None",
         on_progress: Callable[[int, int], None] | None,
     ) -> None:
         self._tensors = tensors
         self._ops = ops
+        self._stored = read
         self._panels = panels
         self._on_progress = on_progress
         self._done = 0
@@ -243,7 +253,7 @@ class _Reader:
     def _read(self, names: Sequence[str], convert: Callable[[list[Stored]], T]) -> T:
         tensors = [self._tensors[name] for name in names]
         try:
-            converted = convert([stored_values(tensor) for tensor in tensors])
+            converted = convert([self._stored(tensor) for tensor in tensors])
         except NotFiniteError as error:
             raise _refusal(tensors, error.index) from error
         self._count(names)

@@ -71,16 +71,17 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
     device: str = Field(default="auto", description="auto, cpu or cuda.")
     dtype: str = Field(default="auto", description="auto, float32 or bfloat16.")
-    quantize: str = Field(default="none", description="none, 8bit or 4bit: weights on the CPU.")
+    quantize: str = Field(default="none", description="none, 8bit or 4bit: the weights.")
     kv_cache: str = Field(
-        default="auto", description="auto, float32, bfloat16 or 8bit: keys and values on the CPU."
+        default="auto",
+        description="auto, float32 (on the CPU), bfloat16 or 8bit: keys and values.",
     )
     max_seq_len: int | None = Field(
         default=None, ge=2, description="Context in tokens. None: the model's own."
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads. None: all cores.")
     require_native: bool = Field(
-        default=False, description="Refuse to compute on the CPU with torch."
+        default=False, description="Refuse to compute with torch what native code could."
     )
     panel_cache: Annotated[Path | None, NoDecode] = Field(
         default_factory=default_panel_cache,

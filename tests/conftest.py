@@ -10,6 +10,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ import pytest
 import engine.sample
 from engine import DEFAULT_MODEL, Engine, native, sample_ref
 from tests.fake_engine import FakeEngine
-from tests.live_server import LiveServer, live_server
 from tests.sample_requests import Sample
 from tests.tiny_models import save_model
+
+if TYPE_CHECKING:
+    from tests.live_server import LiveServer
 
 _ISAS = [] if native.MISSING else native.kernels.supported_isas()
 
@@ -51,7 +54,10 @@ def fake() -> FakeEngine:
 
 
 @pytest.fixture
-def fake_server(fake: FakeEngine) -> Iterator[LiveServer]:
+def fake_server(fake: FakeEngine) -> "Iterator[LiveServer]":
+    # Here, for the tests of the engine also run where the server's packages are not.
+    from tests.live_server import live_server
+
     with live_server(fake.as_engine) as server:
         yield server
 

@@ -8,9 +8,10 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Point = Literal[
     "render",  # a conversation becomes text, on the event loop or a thread beside it
@@ -91,11 +92,11 @@ class FaultScript:
             return fault
         return None
 
-    def sending(self, app: ASGIApp) -> ASGIApp:
+    def sending(self, app: "ASGIApp") -> "ASGIApp":
         """`app`, which passes "send" with each piece of a body."""
 
-        async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-            async def sends(message: Message) -> None:
+        async def wrapped(scope: "Scope", receive: "Receive", send: "Send") -> None:
+            async def sends(message: "Message") -> None:
                 if message["type"] == "http.response.body" and message.get("body"):
                     self.pass_("send")
                 await send(message)

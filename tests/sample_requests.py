@@ -1,11 +1,17 @@
-"""Requests to the sampler op from plain Python values, and the op on every instruction set."""
+"""Requests to the sampler op from plain Python values, and how a sampler is held against the
+reference.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
+from hypothesis import strategies as st
 
+from engine import InvalidInputError, NumericsError, sample_ref
 from engine.sample import N_PARAMETERS, Logits, SampleRequest, SampleResult, Stage
 from engine.token_ids import set_of_ids
 
@@ -72,3 +78,59 @@ def usual_request(
     stages = [(stage, (value,)) for stage, value, off in wanted if value != off]
     greedy = temperature == 0
     return make_request(greedy=greedy, stages=[] if greedy else stages, **values)
+
+
+# The draw may fall on the neighbour where u is this close to a boundary, and a filter may keep one
+# token more where a threshold is: sums of masses are right to some 1e-7.
+SHARE_ERROR = 1e-6
+
+# Whole numbers make ties; -inf is what a mask leaves.
+LOGITS = st.lists(
+    st.one_of(st.just(-np.inf), st.integers(-9, 9).map(float), st.floats(-30, 30, width=32)),
+    min_size=1,
+    max_size=300,
+)
+
+
+def assert_close(native: SampleResult, wanted: SampleResult, logits: Logits) -> None:
+    assert native.token_id == wanted.token_id
+    assert (native.rank, native.top_ids) == (wanted.rank, wanted.top_ids)
+    assert native.trace == wanted.trace
+    for name in ("p_raw", "p_sampled", "kept_mass", "top_p_sampled"):
+        assert getattr(native, name) == pytest.approx(getattr(wanted, name), rel=1e-6), name
+    assert native.margin == pytest.approx(wanted.margin, abs=1e-6)
+    assert native.logprob_raw == pytest.approx(wanted.logprob_raw, abs=1e-6)
+    assert native.top_logprobs_raw == pytest.approx(wanted.top_logprobs_raw, abs=1e-6)
+    # A mean of logits: as right as the largest of them.
+    largest = float(np.abs(logits[np.isfinite(logits)]).max())
+    assert native.entropy == pytest.approx(wanted.entropy, abs=1e-6 * (1 + largest))
+
+
+def outcome(run: Sample, logits: Logits, request: SampleRequest) -> SampleResult | str:
+    try:
+        with np.errstate(all="ignore"):
+            return run(logits, request)
+    except (InvalidInputError, NumericsError) as error:
+        return str(error)
+
+
+def reference(logits: Logits, request: SampleRequest) -> SampleResult:
+    return sample_ref.sample(logits, request, work=np.empty_like(logits))
+
+
+def is_robust(logits: Logits, request: SampleRequest, wanted: SampleResult | str) -> bool:
+    """Whether the reference says the same for another u, or another top_p, nearby."""
+    if isinstance(wanted, str):
+        return True
+    is_top_p = (request.stages == Stage.TOP_P)[:, None] * (np.arange(N_PARAMETERS) == 0)
+    for step in (-SHARE_ERROR, SHARE_ERROR):
+        for nearby in (
+            replace(request, u=max(request.u + step, 0.0)),
+            replace(request, parameters=request.parameters + step * is_top_p),
+        ):
+            other = outcome(reference, logits, nearby)
+            if not isinstance(other, SampleResult) or other.token_id != wanted.token_id:
+                return False
+            if other.kept_mass != wanted.kept_mass:
+                return False
+    return True

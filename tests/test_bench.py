@@ -209,7 +209,7 @@ def test_the_reader_reads_every_word(isa: str, n_threads: int, n_words: int) -> 
 
 
 def test_the_profile_holds_the_whole_step(tiny_bench: Engine) -> None:
-    ops = profile_step(tiny_bench, steps=3)
+    ops = profile_step(tiny_bench.model, steps=3)
     config = tiny_bench.config
     assert sum(op.count for op in ops) == 2 + 5 * config.n_layers, "embedding, head and layers"
     assert all(op.us > 0 for op in ops)

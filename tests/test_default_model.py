@@ -100,7 +100,7 @@ def test_the_draft_model_is_one_for_this_vocabulary(bundled_engine: Engine) -> N
     model.prefill(token_ids[:-1], cache)
     completion = token_ids[-1:]
     for _ in range(64):
-        completion.append(int(model.decode(completion[-1:], cache)[0].argmax()))
+        completion.append(int(np.argmax(model.decode(completion[-1:], cache)[0])))
     assert completion[1:] == transformers_greedy(DRAFT_MODEL, token_ids, 64)
 
 

@@ -9,6 +9,7 @@ from engine import Engine
 from engine.cache import KVCache
 from engine.draft_length import MIN_GAIN, Acceptance, DraftLength
 from engine.model import Model
+from engine.ops import open_ops
 from engine.row_costs import GRID, RowCosts, measure_row_costs
 
 FLAT = (1.0, 1.05, 1.15, 1.4, 2.2)
@@ -179,6 +180,7 @@ class TimedModel:
         self.seconds = list(seconds)
         self.now = 100.0
         self.rows: list[int] = []
+        self.ops = open_ops(device="cpu")
 
     def decode(self, token_ids: Sequence[int], cache: KVCache) -> None:
         self.rows.append(len(token_ids))

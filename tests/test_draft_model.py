@@ -56,7 +56,7 @@ def greedy(model: Model, token_ids: Sequence[int], n: int) -> tuple[int, ...]:
     for token in tokens[:-1]:
         model.decode([token], cache)
     for _ in range(n):
-        tokens.append(int(model.decode(tokens[-1:], cache)[0].argmax()))
+        tokens.append(int(np.argmax(model.decode(tokens[-1:], cache)[0])))
     return tuple(tokens[len(token_ids) :])
 
 
@@ -245,7 +245,7 @@ def test_verified_drafts_give_what_plain_decoding_gives(model: Model, tmp_path: 
         model.prefill(prompt[:-1], cache)
         while len(output) < 60:
             draft = speculator.propose(min(MAX_DRAFT, 59 - len(output))).token_ids
-            likeliest = model.decode([last, *draft], cache).argmax(1).tolist()
+            likeliest = np.argmax(model.decode([last, *draft], cache), axis=1).tolist()
             n_accepted = 0
             while n_accepted < len(draft) and draft[n_accepted] == likeliest[n_accepted]:
                 n_accepted += 1

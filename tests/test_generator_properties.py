@@ -496,7 +496,7 @@ def test_draws_behind_a_draft_follow_the_plain_distribution(parts: Parts, n_righ
     best: list[int] = []
     model.prefill(prompt[:-1], cache)
     for first, p_first in shares(model.decode(prompt[-1:], cache)[0].copy(), top=top).items():
-        row = model.decode([first], cache)[0]
+        row = np.asarray(model.decode([first], cache)[0])
         p.update({(first, t): p_first * share for t, share in shares(row, top=top).items()})
         best = best or [first, int(row.argmax())]
         cache.rollback(cache.length - 1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.prefix import PrefixCache, Reuse
-from tests.toy_cache import ToyCache
+from tests.toy_cache import ToyCache, ToyPositions
 
 CHUNK = 8
 CHUNK_BYTES = 4 * CHUNK
@@ -216,8 +216,8 @@ def test_no_memory_is_a_smaller_budget(
     def empty(*_: object) -> None:
         raise MemoryError
 
+    monkeypatch.setattr(ToyPositions, "host_memory", empty)
     server = Server()
-    monkeypatch.setattr("engine.prefix_memory.np.empty", empty)
     for first in (0, 100, 0):
         assert server.request(conversation(first)).n_reused == 0
     assert [record.getMessage() for record in caplog.records] == [

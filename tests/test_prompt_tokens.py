@@ -168,7 +168,7 @@ def test_native_numbers_are_those_of_decoding_bit_for_bit(
     request = SampleRequest(u=0.0, greedy=True, n_top=4)
     decoded = []
     for here, behind in pairwise(token_ids):
-        decoded.append(score(model.decode([here], cache)[0], behind, request))
+        decoded.append(score(np.asarray(model.decode([here], cache)[0]), behind, request))
     threads = kernels.threads()
     for chunk_size, n_threads in ((512, 1), (512, 2), (16, 2), (17, 2), (1, 1)):
         model = loaded(tmp_path, chunk_size=chunk_size, ops=open_ops(device="cpu", **options))

@@ -13,9 +13,20 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import engine.sample
-from engine import InvalidInputError, NumericsError, _native, sample_ref
-from engine.sample import Logits, SampleRequest, SampleResult, Stage
-from tests.sample_requests import Sample, floats, make_request, some_logits, usual_request
+from engine import _native
+from engine.sample import SampleRequest, SampleResult, Stage
+from tests.sample_requests import (
+    LOGITS,
+    Sample,
+    assert_close,
+    floats,
+    is_robust,
+    make_request,
+    outcome,
+    reference,
+    some_logits,
+    usual_request,
+)
 
 PARAMETERS: dict[Stage, list[tuple[float, ...]]] = {
     Stage.SMOOTHING: [(0.1,), (2.0,)],
@@ -32,10 +43,6 @@ PARAMETERS: dict[Stage, list[tuple[float, ...]]] = {
     Stage.XTC: [(0.5, 0.03), (1.0, 0.2)],
 }
 
-# The draw may fall on the neighbour where u is this close to a boundary, and a filter may keep one
-# token more where a threshold is: sums of masses are right to some 1e-7.
-SHARE_ERROR = 1e-6
-
 
 @pytest.fixture(params=_native.supported_isas())
 def native_sample(request: pytest.FixtureRequest) -> Iterator[Sample]:
@@ -43,32 +50,6 @@ def native_sample(request: pytest.FixtureRequest) -> Iterator[Sample]:
     assert _native.select_isa(request.param)
     yield lambda logits, req: engine.sample.sample(logits, req, work=np.empty_like(logits))
     assert _native.select_isa(best)
-
-
-def assert_close(native: SampleResult, wanted: SampleResult, logits: Logits) -> None:
-    assert native.token_id == wanted.token_id
-    assert (native.rank, native.top_ids) == (wanted.rank, wanted.top_ids)
-    assert native.trace == wanted.trace
-    for name in ("p_raw", "p_sampled", "kept_mass", "top_p_sampled"):
-        assert getattr(native, name) == pytest.approx(getattr(wanted, name), rel=1e-6), name
-    assert native.margin == pytest.approx(wanted.margin, abs=1e-6)
-    assert native.logprob_raw == pytest.approx(wanted.logprob_raw, abs=1e-6)
-    assert native.top_logprobs_raw == pytest.approx(wanted.top_logprobs_raw, abs=1e-6)
-    # A mean of logits: as right as the largest of them.
-    largest = float(np.abs(logits[np.isfinite(logits)]).max())
-    assert native.entropy == pytest.approx(wanted.entropy, abs=1e-6 * (1 + largest))
-
-
-def outcome(run: Sample, logits: Logits, request: SampleRequest) -> SampleResult | str:
-    try:
-        with np.errstate(all="ignore"):
-            return run(logits, request)
-    except (InvalidInputError, NumericsError) as error:
-        return str(error)
-
-
-def reference(logits: Logits, request: SampleRequest) -> SampleResult:
-    return sample_ref.sample(logits, request, work=np.empty_like(logits))
 
 
 @st.composite
@@ -103,28 +84,6 @@ def requests(draw: st.DrawFn, vocab_size: int) -> SampleRequest:
         if draw(st.integers(0, 2)) == 0:
             values[name] = draw(st.sets(ids))
     return make_request(vocab_size=vocab_size, **values)
-
-
-# Whole numbers make ties; -inf is what a mask leaves.
-LOGITS = st.lists(
-    st.one_of(st.just(-np.inf), st.integers(-9, 9).map(float), st.floats(-30, 30, width=32)),
-    min_size=1,
-    max_size=300,
-)
-
-
-def is_robust(logits: Logits, request: SampleRequest, wanted: SampleResult | str) -> bool:
-    """Whether the reference says the same for another u nearby."""
-    u = request.u
-    for nearby in (u - SHARE_ERROR, u + SHARE_ERROR):
-        request.u = max(nearby, 0.0)
-        if isinstance(wanted, SampleResult):
-            other = outcome(reference, logits, request)
-            if not isinstance(other, SampleResult) or other.token_id != wanted.token_id:
-                request.u = u
-                return False
-    request.u = u
-    return True
 
 
 @given(data=st.data(), values=LOGITS)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from engine import NumericsError, sample_ref
 from engine.sample import Logits, SampleRequest, sample, score
-from tests.sample_requests import some_logits
-from tests.test_sample_native import assert_close
+from tests.sample_requests import assert_close, some_logits
 
 
 def asked(n_top: int) -> SampleRequest:

@@ -98,7 +98,9 @@ def test_the_time_to_free_the_engine_is_seen(site: Site) -> None:
 
     assert asyncio.run(times("", settle=0.2)) < 10 * abort.LIMITS["decode"]
     assert asyncio.run(times("hold lease", settle=1.2)) > 0.9
-    assert asyncio.run(times("no release on abort", settle=1.0)) > 10 * abort.LIMITS["decode"]
+    # On a slow machine they are not free at all when the time to settle is over.
+    found = asyncio.run(times("no release on abort", settle=1.0))
+    assert not found <= 10 * abort.LIMITS["decode"]
 
 
 def test_an_engine_that_waits_for_readers_is_seen(site: Site) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from tokenizers import (
     AddedToken,
     Tokenizer,
@@ -79,6 +78,9 @@ FAMILIES = {
 
 def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     """A random float32 transformers model in evaluation mode."""
+    # Here, for the tokenizers are also wanted where transformers is not.
+    import transformers
+
     sizes: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": 64,

@@ -28,6 +28,9 @@ class ToyPositions:
     def n_bytes(self, n: int) -> int:
         return 4 * _padded(n)
 
+    def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
+        return np.empty((n_slabs, n_bytes), np.uint8)
+
     def copy_out(self, start: int, stop: int, out: Bytes) -> None:
         assert start % UNIT == 0
         n = _padded(stop - start)

@@ -75,7 +75,7 @@ class EngineFigures:
 def measure(engine: Engine, reader: Reader | None, plan: Plan) -> EngineFigures:
     """Takes the figures that `plan` asks for, bandwidth only with a reader."""
     config, ops = engine.config, engine.model.ops
-    n_bytes = step_bytes(config, ops.format)
+    n_bytes = step_bytes(config, ops.format, ops.matrix_bytes)
     # A cache of its own, so that a deep prompt stays while short streams run.
     cache = KVCache(config, ops, max_seq_len=engine.max_seq_len)
     figures: dict[str, float] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ..cache import KVCache
-from ..engine import Engine
+from ..model import Model
 from .speed import prompt_ids
 
 _WARM_UP = 5
@@ -22,14 +22,14 @@ class OpShare:
     """Of weights that they read."""
 
 
-def profile_step(engine: Engine, *, steps: int = 50) -> list[OpShare]:
+def profile_step(model: Model, *, steps: int = 50) -> list[OpShare]:
     """The ops of a replayed decode step behind a short prompt, in their order; the medians of some
     `steps`. Empty where the ops that compute keep no times.
     """
-    cache = KVCache(engine.config, engine.model.ops, max_seq_len=_WARM_UP + steps)
-    token_ids = prompt_ids(engine.config.vocab_size, _WARM_UP + steps)
-    engine.model.prefill(token_ids[:_WARM_UP], cache)
-    profiles = [engine.model.profile([token_id], cache) for token_id in token_ids[_WARM_UP:]]
+    cache = KVCache(model.config, model.ops, max_seq_len=_WARM_UP + steps)
+    token_ids = prompt_ids(model.config.vocab_size, _WARM_UP + steps)
+    model.prefill(token_ids[:_WARM_UP], cache)
+    profiles = [model.profile([token_id], cache) for token_id in token_ids[_WARM_UP:]]
     groups = defaultdict(list)
     for op in zip(*profiles, strict=True):
         groups[op[0].name].append((median(each.ns for each in op) / 1e3, op[0].n_bytes))

@@ -37,11 +37,13 @@ def pass_rate(model: Model, cache: KVCache, *, n_tokens: int, limit_s: float) ->
     cache.clear()
     first, *others = prompt_ids(model.config.vocab_size, n_tokens)
     model.decode([first], cache)
+    model.ops.wait()
     start = time.perf_counter()
     for token_id in others:
         model.decode([token_id], cache)
         if time.perf_counter() - start > limit_s:
             break
+    model.ops.wait()
     return (cache.length - 1) / (time.perf_counter() - start)
 
 
@@ -52,6 +54,7 @@ def prefill_rate(model: Model, cache: KVCache, *, n_tokens: int) -> float:
     start = time.perf_counter()
     model.prefill(token_ids[:-1], cache)
     model.decode(token_ids[-1:], cache)
+    model.ops.wait()
     return n_tokens / (time.perf_counter() - start)
 
 

@@ -101,12 +101,12 @@ def add_model_arguments(parser: CommandParser) -> None:
         "--dtype", default="auto", help="auto, float32, bfloat16, float16 (default: auto)"
     )
     group.add_argument(
-        "--quantize", default="none", help="none, 8bit, 4bit: weights on the CPU (default: none)"
+        "--quantize", default="none", help="none, 8bit, 4bit: the weights (default: none)"
     )
     group.add_argument(
         "--kv-cache",
         default="auto",
-        help="auto, float32, bfloat16, 8bit: keys and values on the CPU (default: auto)",
+        help="auto, float32 (on the CPU), bfloat16, 8bit: keys and values (default: auto)",
     )
     group.add_argument("--max-seq-len", type=int, metavar="N", help="context length in tokens")
     group.add_argument("--threads", type=int, metavar="N", help="CPU threads")

@@ -106,7 +106,7 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--kv-cache",
         default="auto",
-        help="auto, float32, bfloat16, 8bit: keys and values on the CPU (default: auto)",
+        help="auto, float32, bfloat16, 8bit: keys and values (default: auto)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads")
@@ -207,7 +207,7 @@ def _measure(
     }
     _print(row)
     if args.profile:
-        _print_profile(benchmark.profile_step(engine))
+        _print_profile(benchmark.profile_step(engine.model))
     return row
 
 

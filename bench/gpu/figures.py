@@ -1,0 +1,47 @@
+"""What has been measured so far, in a file: a process that is ended early loses only the rest.
+
+Figures have two names, {group: {name: number}}. Knows no group.
+"""
+
+import json
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+Groups = dict[str, dict[str, Any]]
+
+
+class Figures:
+    """Written anew after every change."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.groups: Groups = {}
+
+    def put(self, group: str, figures: Mapping[str, Any]) -> None:
+        self.groups.setdefault(group, {}).update(figures)
+        told = self._file.with_suffix(".new")
+        told.write_text(json.dumps(self.groups))
+        told.replace(self._file)
+        for name, value in figures.items():
+            print(f"{group} {name}: {value:.4g}" if isinstance(value, float) else f"{group} {name}")
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """What fails in it is written down, and does not hide what comes after."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # whatever a rival or a card comes up with
+            traceback.print_exc()
+            self.put("errors", {name: f"{type(error).__name__}: {error}"[:300]})
+
+
+def merged(all_groups: Iterable[Groups]) -> Groups:
+    """Those of several files."""
+    result: Groups = {}
+    for groups in all_groups:
+        for group, figures in groups.items():
+            result.setdefault(group, {}).update(figures)
+    return result

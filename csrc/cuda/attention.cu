@@ -1,0 +1,573 @@
+// Attention of a decode step, in one launch: the new rows' keys and values into the caches, scores,
+// online softmax and values over tiles of positions, and the splits put together.
+//
+// A block is one kv head, one split of the positions (attention.h), and up to 16 of the head's
+// queries: those of the group's heads in every row, which share each key and value read. Its warps
+// go through their own positions alone, with copies some steps ahead, and meet at the end; the last
+// block of a head puts the splits together.
+//
+// The new rows' keys and values are read from the caches by nobody in this launch: a block whose
+// tiles contain such positions makes them out of qkv, and the one with the first queries writes
+// them. So no block waits for another.
+//
+// Sums are as good as float32: keys and values are what they are, as bfloat16 or, of int8, float16;
+// queries and probabilities are two of these, high and low, in neighbouring columns of a product.
+// A row's sum never depends on other rows: what it must not see counts as zero, exactly.
+#include "attention.h"
+#include "attention_copies.cuh"
+#include "attention_shape.cuh"
+#include "common.cuh"
+#include "head_row.cuh"
+
+namespace soliton::cuda {
+namespace {
+
+constexpr float kLog2E = 1.44269504f;
+constexpr float kInfinity = INFINITY;
+// Beside int8, probabilities are float16: so far up, their low parts are still normal numbers.
+template <KvType kKv>
+constexpr float kRaised = kKv == KvType::kInt8 ? 16384.0f : 1.0f;
+
+int64_t n_tiles_of(int64_t length, int64_t tile) {
+    return (length + tile - 1) / tile;
+}
+
+// Before the records, one for each group of queries: as many as there are with one query in each.
+__host__ __device__ constexpr int64_t n_counters(int64_t n_heads) {
+    return n_heads * kMaxRows;
+}
+
+template <typename S>
+class Block {
+  public:
+    __device__ Block(const AttentionArgs& args, const StepState& state, int n_rows)
+        : args_(args),
+          shared_(shared_memory<uint8_t>()),
+          lane_(static_cast<int>(threadIdx.x) % kWarp),
+          warp_(static_cast<int>(threadIdx.x) / kWarp),
+          kv_head_(static_cast<int>(blockIdx.y)),
+          group_(static_cast<int>(args.n_heads / args.n_kv_heads)),
+          pos_(static_cast<int>(state.pos)),
+          n_rows_(n_rows),
+          first_query_(static_cast<int>(blockIdx.z) * S::kQueries),
+          n_queries_(min(S::kQueries, n_rows * group_ - first_query_)) {
+        const int window = static_cast<int>(args.window);
+        const int oldest = window ? max(pos_ - window + 1, 0) : 0;
+        tiles_ = {oldest / S::kTile, (pos_ + n_rows - 1) / S::kTile,
+                  attention_splits(args.n_kv_heads)};
+#pragma unroll
+        for (float& top : tops_) {
+            top = -kInfinity;
+        }
+    }
+
+    __device__ void run() {
+        const int first_tile = tiles_.begin(static_cast<int>(blockIdx.x));
+        if (first_tile > tiles_.last) {
+            return;
+        }
+        int begin = first_tile * S::kTile + warp_ * kStepPositions;
+        const int stride = tiles_.n_splits * S::kTile;
+        const int end = pos_ + n_rows_;
+        const int n_steps = begin < end ? (end - 1 - begin) / stride + 1 : 0;
+        // The caches up to pos were written in earlier passes.
+        KvCopies<S> copies(args_, shared_ + warp_ * S::kStages * S::kStageBytes, kv_head_, begin,
+                           stride, n_steps, pos_, lane_);
+        for (int i = 0; i < S::kStages - 1; ++i) {
+            copies.start();
+        }
+        wait_for_previous_launch();
+        // Not earlier: so what runs after this launch has begun may rely on earlier passes as well.
+        allow_next_launch();
+        load_queries();
+        load_fresh_rows();
+        __syncthreads();
+        for (int i = 0; i < n_steps; ++i, begin += stride) {
+            step(copies.next(), begin);
+        }
+        wait_for_copies<0>();
+        __syncthreads();
+        put_warps_together();
+        if (is_last_of_head()) {
+            put_splits_together();
+        }
+    }
+
+  private:
+    using Rows = typename S::Rows;
+
+    // ---- What the pass itself brings. ----
+
+    __device__ const float* head_of(int row, int head) const {
+        const int64_t n_all = args_.n_heads + 2 * args_.n_kv_heads;
+        return args_.qkv + (row * n_all + head) * args_.head_dim;
+    }
+
+    __device__ float* factors() const { return reinterpret_cast<float*>(shared_ + S::kFactorsAt); }
+
+    // High and low parts of the queries, in columns 2q and 2q + 1. Scores are in powers of 2.
+    __device__ void load_queries() {
+        for (int q = warp_; q < S::kQueries; q += S::kWarps) {
+            float row[kRowElements<S::kWidth>] = {};
+            float factor = 1.0f;
+            if (q < n_queries_) {
+                const int row_index = row_of(q);
+                rotated_row<S::kWidth>(row, head_of(row_index, head_of_query(q)), args_.q_norm,
+                                       rotation_at(args_, pos_ + row_index), lane_);
+                factor = make_parts_normal(row);
+            }
+            uint8_t* high = shared_ + S::kQueriesAt + 2 * q * Rows::kQueryStride;
+            auto* low = reinterpret_cast<uint32_t*>(high + Rows::kQueryStride);
+#pragma unroll
+            for (int i = 0; i < kRowElements<S::kWidth>; i += 2) {
+                const int d = element_of_row(i, lane_);
+                const uint32_t first = Rows::split(row[i]);
+                const uint32_t second = Rows::split(row[i + 1]);
+                reinterpret_cast<uint32_t*>(high)[d / 2] = select_bytes(first, second, 0x5410);
+                low[d / 2] = select_bytes(first, second, 0x7632);
+            }
+            if (lane_ == 0) {
+                factors()[q] = factor * args_.scale * kLog2E;
+            }
+        }
+    }
+
+    // float16 has few exponents: moves the largest element to 256 and up. Returns the way back.
+    __device__ float make_parts_normal(float (&row)[kRowElements<S::kWidth>]) {
+        if constexpr (S::kHasScales) {
+            float largest = 0x1p-100f;
+#pragma unroll
+            for (int i = 0; i < kRowElements<S::kWidth>; ++i) {
+                largest = fmaxf(largest, fabsf(row[i]));
+            }
+            largest = fminf(max_of_warp(largest), 0x1p100f);
+            const uint32_t power = __float_as_uint(largest) & 0x7f800000u;  // of two, below largest
+            const float inverse = __uint_as_float(0x7f000000u - power);
+#pragma unroll
+            for (int i = 0; i < kRowElements<S::kWidth>; ++i) {
+                row[i] *= inverse * 256.0f;
+            }
+            return __uint_as_float(power) / 256.0f;
+        }
+        return 1.0f;
+    }
+
+    __device__ int row_of(int q) const { return min((first_query_ + q) / group_, n_rows_ - 1); }
+
+    __device__ int head_of_query(int q) const {
+        return kv_head_ * group_ + (first_query_ + q) % group_;
+    }
+
+    __device__ uint8_t* fresh_row(int row) const {
+        return shared_ + S::kFreshAt + row * S::kFreshBytes;
+    }
+
+    // Keys and values of the rows whose positions are in this block's tiles.
+    __device__ void load_fresh_rows() {
+        for (int i = warp_; i < 2 * n_rows_; i += S::kWarps) {
+            const int row = i / 2;
+            const int tile = (pos_ + row) / S::kTile;
+            if (tile % tiles_.n_splits != static_cast<int>(blockIdx.x)) {
+                continue;
+            }
+            const auto head = static_cast<int>(args_.n_heads) + kv_head_;
+            float elements[kRowElements<S::kWidth>];
+            if (i % 2 == 0) {
+                rotated_row<S::kWidth>(elements, head_of(row, head), args_.k_norm,
+                                       rotation_at(args_, pos_ + row), lane_);
+                put_fresh_row(elements, row, 0, args_.k_cache, args_.k_scales);
+            } else {
+                load_row<S::kWidth>(elements,
+                                    head_of(row, head + static_cast<int>(args_.n_kv_heads)),
+                                    static_cast<int>(args_.head_dim), lane_);
+                put_fresh_row(elements, row, 1, args_.v_cache, args_.v_scales);
+            }
+        }
+    }
+
+    __device__ void put_fresh_row(const float (&elements)[kRowElements<S::kWidth>], int row,
+                                  int which, void* cache, float* scales) {
+        const auto stored = stored_row<S::kKv, S::kWidth>(elements);
+        uint8_t* fresh = fresh_row(row);
+        write_row<S::kKv, S::kWidth>(fresh + which * Rows::kStride, stored, S::kWidth, lane_);
+        const int64_t at = kv_head_ * args_.max_seq_len + pos_ + row;
+        if (S::kHasScales && lane_ == 0) {
+            reinterpret_cast<float*>(fresh + 2 * Rows::kStride)[which] = stored.scale;
+        }
+        if (blockIdx.z == 0) {
+            const auto padded = static_cast<int>(padded_head_dim(args_.head_dim));
+            write_row<S::kKv, S::kWidth>(static_cast<uint8_t*>(cache) + at * padded * S::kElement,
+                                         stored, padded, lane_);
+            if (S::kHasScales && lane_ == 0) {
+                scales[at] = stored.scale;
+            }
+        }
+    }
+
+    // Into a step's copy: what of its positions is new, and scales of nothing behind that.
+    __device__ void put_fresh_rows(uint8_t* rows, int begin) {
+        for (int i = max(pos_ - begin, 0); i < kStepPositions; ++i) {
+            const int row = begin + i - pos_;
+            if (row < n_rows_) {
+                for (int c = lane_; c < 2 * S::kRowChunks; c += kWarp) {
+                    const int which = c / S::kRowChunks;
+                    uint8_t* to = rows + which * S::kValuesAt + i * Rows::kStride;
+                    *KvCopies<S>::chunk_at(to, c % S::kRowChunks) = *KvCopies<S>::chunk_at(
+                        fresh_row(row) + which * Rows::kStride, c % S::kRowChunks);
+                }
+            }
+            if (S::kHasScales && lane_ < 2) {
+                const auto* scales =
+                    reinterpret_cast<const float*>(fresh_row(row) + 2 * Rows::kStride);
+                scales_of(rows, lane_)[i] = row < n_rows_ ? scales[lane_] : 0.0f;
+            }
+        }
+        __syncwarp();
+    }
+
+    // Of keys (0) or values (1) of a step.
+    static __device__ float* scales_of(uint8_t* rows, int which) {
+        return reinterpret_cast<float*>(rows + S::kScalesAt + which * S::kScaleBytes);
+    }
+
+    // ---- One step: 16 positions. ----
+
+    // Lane l of a warp has positions l / 4 and l / 4 + 8 of query l % 4 of each column.
+    __device__ void step(uint8_t* rows, int begin) {
+        if (begin + kStepPositions > pos_) {
+            put_fresh_rows(rows, begin);
+        }
+        float scores[S::kColumns][4] = {};
+        multiply_keys(scores, rows);
+        uint32_t probabilities[S::kColumns][2];
+        softmax(probabilities, scores, rows, begin);
+        multiply_values(probabilities, rows + S::kValuesAt);
+    }
+
+    __device__ void multiply_keys(float (&scores)[S::kColumns][4], const uint8_t* rows) {
+        const uint8_t* column = shared_ + S::kQueriesAt + lane_ / 4 * Rows::kQueryStride;
+#pragma unroll
+        for (int i = 0; i < S::kWidth / 32; ++i) {
+            uint32_t a[2][4];
+            Rows::load_keys(a, rows, i, lane_);
+            const uint8_t* from = column + Rows::query_chunk(i, lane_) * 16;
+#pragma unroll
+            for (int n = 0; n < S::kColumns; ++n) {
+                const uint4 b = *reinterpret_cast<const uint4*>(from + n * 8 * Rows::kQueryStride);
+                Rows::multiply(scores[n], a[0], {b.x, b.y});
+                Rows::multiply(scores[n], a[1], {b.z, b.w});
+            }
+        }
+    }
+
+    // Probabilities, up to the softmax's sum, as the other operand of the values.
+    __device__ void softmax(uint32_t (&probabilities)[S::kColumns][2],
+                            const float (&scores)[S::kColumns][4], uint8_t* rows, int begin) {
+        float key_scales[2] = {1.0f, 1.0f};
+        float value_scales[2] = {1.0f, 1.0f};
+        float exponents[2] = {0.0f, 0.0f};
+        if constexpr (S::kHasScales) {
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                key_scales[j] = scales_of(rows, 0)[lane_ / 4 + 8 * j];
+                const float scale = scales_of(rows, 1)[lane_ / 4 + 8 * j];
+                value_scales[j] = scale * kRaised<S::kKv>;
+                exponents[j] = log2f(fmaxf(scale, 0x1p-60f));
+            }
+        }
+        const bool all_visible = is_visible_to_all(begin);
+#pragma unroll
+        for (int n = 0; n < S::kColumns; ++n) {
+            const float factor = factors()[n * 4 + lane_ % 4];
+            float score[2];
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                score[j] = (scores[n][2 * j] + scores[n][2 * j + 1]) * factor * key_scales[j];
+            }
+            if (!all_visible) {
+                mask(score, n, begin);
+            }
+            raise_top(n, fmaxf(score[0] + exponents[0], score[1] + exponents[1]));
+            const float top = tops_[n] == -kInfinity ? 0.0f : tops_[n];
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                const float p = exp2f(score[j] - top);
+                sums_[n] += p;
+                probabilities[n][j] = transpose_tile(Rows::split(p * value_scales[j]));
+            }
+        }
+    }
+
+    __device__ bool is_visible_to_all(int begin) const {
+        const auto window = static_cast<int>(args_.window);
+        return begin + kStepPositions <= pos_ + 1 &&
+               (!window || begin > pos_ + n_rows_ - 1 - window);
+    }
+
+    __device__ void mask(float (&score)[2], int n, int begin) {
+        const auto window = static_cast<int>(args_.window);
+        const int last = pos_ + row_of(n * 4 + lane_ % 4);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            const int at = begin + lane_ / 4 + 8 * j;
+            if (at > last || (window && at <= last - window)) {
+                score[j] = -kInfinity;
+            }
+        }
+    }
+
+    // The largest exponent of what is summed so far, with the value's scale in it; what was summed
+    // is brought down to it. Where nothing is larger than before, nothing changes.
+    __device__ void raise_top(int n, float largest) {
+        if (!__any_sync(kAllLanes, largest > tops_[n])) {
+            return;
+        }
+#pragma unroll
+        for (int distance = 4; distance < kWarp; distance *= 2) {
+            largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+        }
+        const float down = largest > tops_[n] ? exp2f(tops_[n] - largest) : 1.0f;
+        tops_[n] = fmaxf(tops_[n], largest);
+        sums_[n] *= down;
+#pragma unroll
+        for (int band = 0; band < S::kBands; ++band) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                out_[band][n][j] *= down;
+            }
+        }
+    }
+
+    __device__ void multiply_values(const uint32_t (&probabilities)[S::kColumns][2],
+                                    const uint8_t* rows) {
+#pragma unroll
+        for (int i = 0; i < S::kWidth / 64; ++i) {
+            uint32_t a[4][4];
+            Rows::load_values(a, rows, i, lane_);
+#pragma unroll
+            for (int band = 0; band < 4; ++band) {
+#pragma unroll
+                for (int n = 0; n < S::kColumns; ++n) {
+                    Rows::multiply(out_[4 * i + band][n], a[band], probabilities[n]);
+                }
+            }
+        }
+    }
+
+    // ---- Parts put together. ----
+
+    // The warps of this block, into its record.
+    __device__ void put_warps_together() {
+        auto* parts = reinterpret_cast<float*>(shared_);
+        float* tops = parts + S::kTopsAt;
+        float* sums = parts + S::kSumsAt;
+#pragma unroll
+        for (int n = 0; n < S::kColumns; ++n) {
+#pragma unroll
+            for (int distance = 4; distance < kWarp; distance *= 2) {
+                sums_[n] += __shfl_xor_sync(kAllLanes, sums_[n], distance);
+            }
+            const int q = n * 4 + lane_ % 4;
+            float* part = parts + warp_ * S::kPartFloats + q * S::kWidth;
+#pragma unroll
+            for (int band = 0; band < S::kBands; ++band) {
+                const int d = Rows::element(band, lane_);
+                part[d] = out_[band][n][0] + out_[band][n][1];
+                part[d + Rows::kNextElement] = out_[band][n][2] + out_[band][n][3];
+            }
+            if (lane_ < 4) {
+                tops[warp_ * S::kQueries + q] = tops_[n];
+                sums[warp_ * S::kQueries + q] = sums_[n];
+            }
+        }
+        __syncthreads();
+        for (int i = static_cast<int>(threadIdx.x); i < n_queries_ * S::kWidth; i += S::kThreads) {
+            const int q = i / S::kWidth;
+            float* to = record(static_cast<int>(blockIdx.x), q);
+            const float top = largest_of_warps(tops + q);
+            float value = 0.0f;
+            float sum = 0.0f;
+#pragma unroll
+            for (int warp = 0; warp < S::kWarps; ++warp) {
+                const float weight = weight_of(tops[warp * S::kQueries + q], top);
+                value += weight * parts[warp * S::kPartFloats + i];
+                sum += weight * sums[warp * S::kQueries + q];
+            }
+            to[i % S::kWidth] = value * (1.0f / kRaised<S::kKv>);
+            if (i % S::kWidth == 0) {
+                to[S::kWidth] = top;
+                to[S::kWidth + 1] = sum;
+            }
+        }
+    }
+
+    static __device__ float largest_of_warps(const float* tops) {
+        float top = tops[0];
+#pragma unroll
+        for (int warp = 1; warp < S::kWarps; ++warp) {
+            top = fmaxf(top, tops[warp * S::kQueries]);
+        }
+        return top;
+    }
+
+    // 0 of a part that saw nothing.
+    static __device__ float weight_of(float part_top, float top) {
+        return part_top == -kInfinity ? 0.0f : exp2f(part_top - top);
+    }
+
+    __device__ float* record(int split, int q) const {
+        float* records = static_cast<float*>(args_.scratch) + n_counters(args_.n_heads);
+        const int64_t block = (int64_t{blockIdx.y} * gridDim.z + blockIdx.z) * gridDim.x + split;
+        return records + (block * S::kQueries + q) * S::kRecordFloats;
+    }
+
+    // Counts blocks of these queries; the last sets the counter back.
+    __device__ bool is_last_of_head() {
+        __shared__ bool is_last;
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int* counter = static_cast<int*>(args_.scratch) + kv_head_ * gridDim.z + blockIdx.z;
+            is_last = atomicAdd(counter, 1) == tiles_.n_active() - 1;
+            if (is_last) {
+                *counter = 0;
+            }
+        }
+        __syncthreads();
+        __threadfence();
+        return is_last;
+    }
+
+    // The records of all splits, in their order. A warp takes a query, a lane 4 elements of every
+    // 128.
+    __device__ void put_splits_together() {
+        const int n_active = tiles_.n_active();
+        for (int q = warp_; q < n_queries_; q += S::kWarps) {
+            float tops[kMaxSplits / kWarp];
+            float top = -kInfinity;
+#pragma unroll
+            for (int i = 0; i < kMaxSplits / kWarp; ++i) {
+                const int index = i * kWarp + lane_;
+                tops[i] =
+                    index < n_active ? record(tiles_.active(index), q)[S::kWidth] : -kInfinity;
+                top = fmaxf(top, tops[i]);
+            }
+            top = max_of_warp(top);
+            float values[(S::kWidth + 127) / 128][4] = {};
+            float sum = 0.0f;
+#pragma unroll 8
+            for (int index = 0; index < n_active; ++index) {
+                const float* from = record(tiles_.active(index), q);
+                const float part_top =
+                    __shfl_sync(kAllLanes, index < kWarp ? tops[0] : tops[1], index % kWarp);
+                const float weight = weight_of(part_top, top);
+                sum += weight * from[S::kWidth + 1];
+#pragma unroll
+                for (int i = 0; i < (S::kWidth + 127) / 128; ++i) {
+                    const int d = i * 128 + lane_ * 4;
+                    if (d < S::kWidth) {
+                        const float4 part = *reinterpret_cast<const float4*>(from + d);
+                        values[i][0] += weight * part.x;
+                        values[i][1] += weight * part.y;
+                        values[i][2] += weight * part.z;
+                        values[i][3] += weight * part.w;
+                    }
+                }
+            }
+            const int64_t head = row_of(q) * args_.n_heads + head_of_query(q);
+            float* to = args_.out + head * args_.head_dim;
+#pragma unroll
+            for (int i = 0; i < (S::kWidth + 127) / 128 * 4; ++i) {
+                const int d = i / 4 * 128 + lane_ * 4 + i % 4;
+                if (d < args_.head_dim) {
+                    to[d] = values[i / 4][i % 4] / sum;
+                }
+            }
+        }
+    }
+
+    const AttentionArgs& args_;
+    uint8_t* const shared_;
+    const int lane_;
+    const int warp_;
+    const int kv_head_;
+    const int group_;
+    const int pos_;
+    const int n_rows_;
+    const int first_query_;
+    const int n_queries_;
+    Tiles tiles_;
+
+    // A warp's online softmax: the largest exponent, the lane's own part of the sum, and sums of
+    // values by element and part of a query.
+    float tops_[S::kColumns];
+    float sums_[S::kColumns] = {};
+    float out_[S::kBands][S::kColumns][4] = {};
+};
+
+template <KvType kKv, int kWidth, int kColumns>
+__global__ void __launch_bounds__(attention_warps(kWidth) * kWarp, 2)
+    attention_kernel(const AttentionArgs args, const StepState* state, int n_rows) {
+    Block<AttentionShape<kKv, kWidth, kColumns>>(args, *state, n_rows).run();
+}
+
+template <KvType kKv, int kWidth, int kColumns>
+cudaError_t launch_attention(const AttentionArgs& args, const Pass& pass) {
+    using S = AttentionShape<kKv, kWidth, kColumns>;
+    const int64_t n_queries = pass.n_rows * (args.n_heads / args.n_kv_heads);
+    const int64_t n_tiles = n_tiles_of(std::min(pass.max_length, args.max_seq_len), S::kTile);
+    const int64_t n_splits = std::min<int64_t>(attention_splits(args.n_kv_heads), n_tiles);
+    const dim3 grid(n_splits, args.n_kv_heads, (n_queries + S::kQueries - 1) / S::kQueries);
+    auto* kernel = attention_kernel<kKv, kWidth, kColumns>;
+    const size_t n_bytes = S::shared_bytes(pass.n_rows);
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(n_bytes));
+    if (error != cudaSuccess) {
+        return error;
+    }
+    return launch(kernel, grid, dim3(S::kThreads), n_bytes, pass.stream, args, pass.state,
+                  pass.n_rows);
+}
+
+template <KvType kKv, int kWidth>
+cudaError_t attention_of_width(const AttentionArgs& args, const Pass& pass) {
+    const int64_t n_queries = pass.n_rows * (args.n_heads / args.n_kv_heads);
+    if (n_queries <= 4) {
+        return launch_attention<kKv, kWidth, 1>(args, pass);
+    }
+    if (n_queries <= 8 || max_block_queries(kWidth) == 8) {
+        return launch_attention<kKv, kWidth, 2>(args, pass);
+    }
+    if constexpr (max_block_queries(kWidth) == 16) {
+        return launch_attention<kKv, kWidth, 4>(args, pass);
+    }
+    return cudaErrorInvalidValue;
+}
+
+template <KvType kKv>
+cudaError_t attention_of_format(const AttentionArgs& args, const Pass& pass) {
+    switch (head_width(args.head_dim)) {
+        case 64:
+            return attention_of_width<kKv, 64>(args, pass);
+        case 128:
+            return attention_of_width<kKv, 128>(args, pass);
+        default:
+            return attention_of_width<kKv, 256>(args, pass);
+    }
+}
+
+}  // namespace
+
+cudaError_t attention(const AttentionArgs& args, const Pass& pass) {
+    return args.kv == KvType::kBf16 ? attention_of_format<KvType::kBf16>(args, pass)
+                                    : attention_of_format<KvType::kInt8>(args, pass);
+}
+
+int64_t attention_scratch_bytes(int64_t n_heads, int64_t head_dim, int64_t max_seq_len) {
+    const int64_t width = head_width(head_dim);
+    const int64_t tile = tile_positions(static_cast<int>(width));
+    const int64_t n_splits = std::min<int64_t>(kMaxSplits, n_tiles_of(max_seq_len, tile));
+    return (n_counters(n_heads) + n_heads * kMaxRows * n_splits * (width + 4)) * 4;
+}
+
+}  // namespace soliton::cuda

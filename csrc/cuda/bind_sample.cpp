@@ -1,0 +1,202 @@
+#include "bind_sample.h"
+
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "../exclusive.h"
+#include "device_sampler.h"
+
+namespace nb = nanobind;
+
+namespace soliton::cuda::bindings {
+namespace {
+
+template <typename T>
+T* at(uintptr_t address) {
+    return reinterpret_cast<T*>(address);
+}
+
+cudaStream_t stream_at(uintptr_t address) {
+    return reinterpret_cast<cudaStream_t>(address);
+}
+
+// What an array of int32 of numpy holds, while this lives.
+class Ids {
+  public:
+    explicit Ids(nb::handle array) {
+        if (PyObject_GetBuffer(array.ptr(), &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+            PyErr_Clear();
+            view_.obj = nullptr;
+        }
+    }
+    ~Ids() { PyBuffer_Release(&view_); }
+    Ids(const Ids&) = delete;
+    Ids& operator=(const Ids&) = delete;
+
+    bool is_right() const {
+        return view_.obj != nullptr && view_.ndim == 1 && view_.format[0] == 'i' &&
+               view_.format[1] == '\0';
+    }
+    std::span<const int32_t> items() const {
+        return {static_cast<const int32_t*>(view_.buf), static_cast<size_t>(view_.shape[0])};
+    }
+
+  private:
+    Py_buffer view_ = {};
+};
+
+// With the claim of the thread that uses it.
+struct OneThreadsSampler {
+    OneThreadsSampler(int64_t vocab_size, int64_t max_context, uintptr_t memory, uintptr_t report)
+        : sampler(vocab_size, max_context, at<void>(memory), at<SampleReport>(report)) {}
+
+    Exclusive use() { return {is_used, "the sampler is in use in another thread"}; }
+
+    DeviceSampler sampler;
+    DeviceResult result = {};
+    std::atomic<bool> is_used = false;
+};
+
+// The parameter of a filter as its settings have it, as the kernels take it.
+double for_kernel(FilterKind kind, double parameter, double rate) {
+    return kind == FilterKind::kMinP ? std::log(parameter) / rate : parameter;
+}
+
+void set(OneThreadsSampler& self, bool greedy, double temperature,
+         const std::vector<std::tuple<FilterKind, bool, double>>& filters, int32_t n_top,
+         int64_t n_prompt, double repetition_penalty, double frequency_penalty,
+         double presence_penalty, int64_t repetition_range, std::vector<int32_t> bias_ids,
+         std::vector<float> bias_deltas) {
+    const Exclusive use = self.use();
+    if (filters.size() > kMostFilters || n_top < 0 || n_top > kMostTop ||
+        bias_ids.size() != bias_deltas.size()) {
+        throw nb::value_error("more than the sampler of the device can do");
+    }
+    DeviceSettings settings = {
+        .greedy = greedy,
+        .rate = 1.0 / temperature,
+        .filters = {},
+        .n_top = n_top,
+        .n_prompt = n_prompt,
+        .repetition_penalty = repetition_penalty,
+        .frequency_penalty = frequency_penalty,
+        .presence_penalty = presence_penalty,
+        .repetition_range = repetition_range,
+        .bias_ids = std::move(bias_ids),
+        .bias_deltas = std::move(bias_deltas),
+    };
+    for (const auto& [kind, is_tempered, parameter] : filters) {
+        const double rate = is_tempered ? settings.rate : 1.0;
+        if (kind == FilterKind::kMinP && !(std::log(parameter) > kLowestExponent)) {
+            continue;  // it keeps all
+        }
+        settings.filters.push_back({kind, is_tempered, for_kernel(kind, parameter, rate)});
+    }
+    self.sampler.set(std::move(settings));
+}
+
+bool begin(OneThreadsSampler& self, uintptr_t logits, double u, nb::handle context, nb::handle mask,
+           nb::handle banned_ids, uintptr_t state, uintptr_t stream) {
+    const Exclusive use = self.use();
+    const Ids context_view(context);
+    const Ids banned_view(banned_ids);
+    if (!context_view.is_right() || !banned_view.is_right()) {
+        return false;
+    }
+    DeviceArgs args = {
+        .logits = at<const float>(logits),
+        .u = u,
+        .context = context_view.items(),
+        .mask = {},
+        .banned_ids = banned_view.items(),
+        .state = at<StepState>(state),
+    };
+    if (mask.is_none()) {
+        return self.sampler.begin(args, stream_at(stream));
+    }
+    const Ids mask_view(mask);
+    if (!mask_view.is_right() ||
+        std::ssize(mask_view.items()) != (self.sampler.vocab_size() + 31) / 32) {
+        return false;
+    }
+    args.mask = mask_view.items();
+    return self.sampler.begin(args, stream_at(stream));
+}
+
+void copy_logits(OneThreadsSampler& self, uintptr_t logits, uintptr_t host, uintptr_t stream) {
+    const Exclusive use = self.use();
+    self.sampler.copy_logits(at<const float>(logits), at<float>(host), stream_at(stream));
+}
+
+void wait(OneThreadsSampler& self) {
+    const Exclusive use = self.use();
+    const nb::gil_scoped_release unlocked;
+    self.sampler.wait();
+}
+
+// Of one number of each of the most likely.
+template <typename Number>
+nb::tuple tuple_of(const std::vector<DeviceResult::Top>& top, Number number) {
+    nb::object tuple = nb::steal(PyTuple_New(std::ssize(top)));
+    if (!tuple.is_valid()) {
+        throw nb::python_error();
+    }
+    for (Py_ssize_t i = 0; i < std::ssize(top); ++i) {
+        PyTuple_SET_ITEM(tuple.ptr(), i, nb::cast(number(top[i])).release().ptr());
+    }
+    return nb::borrow<nb::tuple>(tuple);
+}
+
+// The fields of engine/sample.py's SampleResult.
+nb::object result(OneThreadsSampler& self) {
+    const Exclusive use = self.use();
+    DeviceResult& out = self.result;
+    bool is_drawn = false;
+    {
+        const nb::gil_scoped_release unlocked;
+        self.sampler.wait();
+        is_drawn = self.sampler.read(out);
+    }
+    if (!is_drawn) {
+        return nb::none();
+    }
+    return nb::make_tuple(out.token_id, out.p_raw, out.p_sampled, out.logprob_raw,
+                          tuple_of(out.top, [](const auto& top) { return top.id; }),
+                          tuple_of(out.top, [](const auto& top) { return top.logprob_raw; }),
+                          tuple_of(out.top, [](const auto& top) { return top.p_sampled; }),
+                          out.rank, out.entropy, out.margin, out.kept_mass, nb::make_tuple());
+}
+
+}  // namespace
+
+void bind_sampler(nb::module_& module) {
+    using namespace nb::literals;
+    module.attr("LARGEST_VOCABULARY") = kLargestVocabulary;
+    module.attr("report_bytes") = sizeof(SampleReport);
+    module.def("sampler_bytes", &device_sampler_bytes, "vocab_size"_a, "max_context"_a);
+    nb::enum_<FilterKind>(module, "Filter")
+        .value("TOP_K", FilterKind::kTopK)
+        .value("TOP_P", FilterKind::kTopP)
+        .value("MIN_P", FilterKind::kMinP);
+    nb::class_<OneThreadsSampler>(module, "Sampler")
+        .def(nb::init<int64_t, int64_t, uintptr_t, uintptr_t>(), "vocab_size"_a, "max_context"_a,
+             "memory"_a, "report"_a)
+        .def("set", &set, nb::kw_only(), "greedy"_a, "temperature"_a, "filters"_a, "n_top"_a,
+             "n_prompt"_a, "repetition_penalty"_a, "frequency_penalty"_a, "presence_penalty"_a,
+             "repetition_range"_a, "bias_ids"_a, "bias_deltas"_a)
+        .def("begin", &begin, "logits"_a, "u"_a, "context"_a, "mask"_a.none(), "banned_ids"_a,
+             "state"_a, "stream"_a)
+        .def("copy_logits", &copy_logits, "logits"_a, "host"_a, "stream"_a)
+        .def("wait", &wait)
+        .def("result", &result);
+}
+
+}  // namespace soliton::cuda::bindings

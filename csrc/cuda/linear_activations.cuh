@@ -1,0 +1,271 @@
+// The rows that a matrix is multiplied by, made ready in shared memory: residual and branch added,
+// times the norm's weight, split in two 16-bit parts as the tensor cores take them. Owns the form
+// of x in shared memory. Each block does it for itself, section by section; a row's numbers depend
+// on this row alone.
+//
+// Of the 16-bit parts, `high` is the nearest to the number and `low` the nearest to what is left. A
+// group of 64 columns that is multiplied by codes is scaled by a power of two before, so that
+// neither part of float16 over- or underflows; bfloat16 needs none.
+//
+// A half of a block of 64 columns is, for each row, 8 columns for each t = lane % 4: the high
+// parts, 16 bytes for each t, then the low ones. These are columns 16t + 8 half and up of the
+// block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common.cuh"
+#include "linear_params.h"
+
+namespace soliton::cuda {
+
+inline constexpr int kPartBytes = 4 * 16;  // of a half block and one row, its high or low parts
+inline constexpr int kHalfBytes = 2 * kPartBytes;
+
+// Of one row of a group of 64 columns: their sum, and what products must be multiplied by.
+struct alignas(8) Group {
+    float sum;
+    float unscale;
+};
+
+struct Octet {
+    float values[kOctet];
+};
+
+// x[first .. first + 7] of a row of n values, zeros behind its end.
+__device__ __forceinline__ Octet load_octet(const float* row, int first, int n) {
+    Octet octet = {};
+    if (n % 4 == 0) {  // then all rows are aligned
+#pragma unroll
+        for (int i = 0; i < kOctet; i += 4) {
+            if (first + i < n) {
+                const float4 four = *reinterpret_cast<const float4*>(row + first + i);
+                octet.values[i] = four.x;
+                octet.values[i + 1] = four.y;
+                octet.values[i + 2] = four.z;
+                octet.values[i + 3] = four.w;
+            }
+        }
+        return octet;
+    }
+#pragma unroll
+    for (int i = 0; i < kOctet; ++i) {
+        if (first + i < n) {
+            octet.values[i] = row[first + i];
+        }
+    }
+    return octet;
+}
+
+__device__ __forceinline__ void store_octet(const Octet& octet, float* row, int first, int n) {
+    if (n % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < kOctet; i += 4) {
+            if (first + i < n) {
+                *reinterpret_cast<float4*>(row + first + i) = {
+                    octet.values[i], octet.values[i + 1], octet.values[i + 2], octet.values[i + 3]};
+            }
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < kOctet; ++i) {
+        if (first + i < n) {
+            row[first + i] = octet.values[i];
+        }
+    }
+}
+
+struct SplitOctet {
+    uint32_t high[kOctet / 2];
+    uint32_t low[kOctet / 2];
+};
+
+__device__ __forceinline__ uint32_t pair_bits(__nv_bfloat16 first, __nv_bfloat16 second) {
+    return __bfloat16_as_ushort(first) | uint32_t{__bfloat16_as_ushort(second)} << 16;
+}
+
+__device__ __forceinline__ uint32_t pair_bits(__half first, __half second) {
+    return __half_as_ushort(first) | uint32_t{__half_as_ushort(second)} << 16;
+}
+
+// kBf16 as bfloat16, otherwise as float16; which pairs of columns kQ4 wants follows from the order
+// of its codes.
+template <Layout kLayout>
+__device__ __forceinline__ SplitOctet split(const Octet& octet) {
+    SplitOctet result;
+#pragma unroll
+    for (int i = 0; i < kOctet / 2; ++i) {
+        const int first = kLayout == Layout::kQ4 ? i / 2 * 4 + i % 2 : 2 * i;
+        const float a = octet.values[first];
+        const float b = octet.values[first + (kLayout == Layout::kQ4 ? 2 : 1)];
+        if constexpr (kLayout == Layout::kBf16) {
+            const __nv_bfloat16 high_a = __float2bfloat16_rn(a);
+            const __nv_bfloat16 high_b = __float2bfloat16_rn(b);
+            result.high[i] = pair_bits(high_a, high_b);
+            result.low[i] = pair_bits(__float2bfloat16_rn(a - __bfloat162float(high_a)),
+                                      __float2bfloat16_rn(b - __bfloat162float(high_b)));
+        } else {
+            const __half high_a = __float2half_rn(a);
+            const __half high_b = __float2half_rn(b);
+            result.high[i] = pair_bits(high_a, high_b);
+            result.low[i] = pair_bits(__float2half_rn(a - __half2float(high_a)),
+                                      __float2half_rn(b - __half2float(high_b)));
+        }
+    }
+    return result;
+}
+
+// Scales the octets of the eight lanes that have a group, by a power of two that takes the largest
+// of their numbers to 2^14 and above; a group of tiny ones, to less.
+__device__ __forceinline__ Group scale_group(Octet& octet) {
+    float largest = 0;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kOctet; ++i) {
+        largest = fmaxf(largest, fabsf(octet.values[i]));
+        sum += octet.values[i];
+    }
+#pragma unroll
+    for (int distance = 1; distance < kBlockColumns / kOctet; distance *= 2) {
+        largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+        sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    }
+    constexpr int kBias = 127;
+    const int exponent = max(static_cast<int>(__float_as_uint(largest) >> 23) - kBias, -112);
+    const float scale = __uint_as_float(static_cast<uint32_t>(kBias + 14 - exponent) << 23);
+#pragma unroll
+    for (int i = 0; i < kOctet; ++i) {
+        octet.values[i] *= scale;
+    }
+    return {sum, __uint_as_float(static_cast<uint32_t>(kBias - 14 + exponent) << 23)};
+}
+
+// One row of a section, of which each thread has an octet.
+struct Item {
+    int section;
+    int row;
+};
+
+__device__ __forceinline__ Item after(Item item, int n_rows) {
+    return item.row + 1 < n_rows ? Item{item.section, item.row + 1} : Item{item.section + 1, 0};
+}
+
+// What a thread reads for an item.
+struct Sources {
+    Octet x;
+    Octet branch;
+    Octet norm;
+
+    __device__ __forceinline__ void load(const LinearParams& params, Item item) {
+        const int column = item.section * kSectionColumns + static_cast<int>(threadIdx.x) * kOctet;
+        const int64_t row = static_cast<int64_t>(item.row) * params.n_in;
+        x = load_octet(params.x + row, column, params.n_in);
+        if (params.branch != nullptr) {
+            branch = load_octet(params.branch + row, column, params.n_in);
+        }
+        if (params.norm != nullptr) {
+            norm = load_octet(params.norm, column, params.n_in);
+        }
+    }
+};
+
+// Makes an item of the pass that begins with section `begin` ready. All threads of the block.
+template <Layout kLayout>
+__device__ __forceinline__ void prepare(const LinearParams& params, int begin, Item item,
+                                        const Sources& sources, std::byte* shared) {
+    const int octet = static_cast<int>(threadIdx.x);
+    const int n_rows = params.n_rows;
+    Octet x = sources.x;
+    if (params.branch != nullptr) {
+#pragma unroll
+        for (int j = 0; j < kOctet; ++j) {
+            x.values[j] += sources.branch.values[j];
+        }
+    }
+    // Each section is kept by one block.
+    const int keeper = min(item.section, static_cast<int>(gridDim.x) - 1);
+    if (params.x_out != nullptr && keeper == static_cast<int>(blockIdx.x)) {
+        store_octet(x, params.x_out + static_cast<int64_t>(item.row) * params.n_in,
+                    item.section * kSectionColumns + octet * kOctet, params.n_in);
+    }
+    if (params.norm != nullptr) {
+        float square = 0;
+#pragma unroll
+        for (int j = 0; j < kOctet; ++j) {
+            square = fmaf(x.values[j], x.values[j], square);
+            x.values[j] *= sources.norm.values[j];
+        }
+        square = sum_of_warp(square);
+        if (octet % kWarp == 0) {
+            float& total = reinterpret_cast<float*>(
+                shared + params.shared.squares)[item.row * kLinearWarps + octet / kWarp];
+            total = item.section == 0 ? square : total + square;
+        }
+    }
+    const int block = (item.section - begin) * kSectionBlocks + octet / 8;
+    if constexpr (kLayout != Layout::kBf16) {
+        const Group group = scale_group(x);
+        if (octet % 8 == 0) {
+            reinterpret_cast<Group*>(shared + params.shared.groups)[block * n_rows + item.row] =
+                group;
+        }
+    }
+    const SplitOctet parts = split<kLayout>(x);
+    std::byte* to = shared + params.shared.x +
+                    ((2 * block + octet % 2) * n_rows + item.row) * kHalfBytes + octet % 8 / 2 * 16;
+    *reinterpret_cast<uint4*>(to) = {parts.high[0], parts.high[1], parts.high[2], parts.high[3]};
+    *reinterpret_cast<uint4*>(to + kPartBytes) = {parts.low[0], parts.low[1], parts.low[2],
+                                                  parts.low[3]};
+}
+
+// Sections [begin, end) of all rows into shared memory; sums of squares are added to those of the
+// sections before. All threads of the block.
+template <Layout kLayout>
+__device__ __forceinline__ void prepare_sections(const LinearParams& params, int begin, int end,
+                                                 std::byte* shared) {
+    constexpr int kBatch = 2;  // so many items are read at a time
+    Item items[kBatch];
+    Item next = {begin, 0};
+    while (next.section < end) {
+        Sources sources[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+            items[i] = next;
+            next = after(next, params.n_rows);
+            if (items[i].section < end) {
+                sources[i].load(params, items[i]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+            if (items[i].section < end) {
+                prepare<kLayout>(params, begin, items[i], sources[i], shared);
+            }
+        }
+    }
+}
+
+// 1 / sqrt(mean of the squares + eps) of each row, once all sections have been prepared and the
+// block's threads have met; there for all when they have met again.
+__device__ __forceinline__ void invert_norms(const LinearParams& params, std::byte* shared) {
+    const int row = static_cast<int>(threadIdx.x);
+    if (row >= params.n_rows) {
+        return;
+    }
+    float inverse = 1;
+    if (params.norm != nullptr) {
+        const float* squares =
+            reinterpret_cast<const float*>(shared + params.shared.squares) + row * kLinearWarps;
+        float sum = 0;
+#pragma unroll
+        for (int warp = 0; warp < kLinearWarps; ++warp) {
+            sum += squares[warp];
+        }
+        inverse = 1.0f / sqrtf(sum / static_cast<float>(params.n_in) + params.eps);
+    }
+    reinterpret_cast<float*>(shared + params.shared.inverses)[row] = inverse;
+}
+
+}  // namespace soliton::cuda

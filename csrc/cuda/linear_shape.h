@@ -1,0 +1,110 @@
+// How a product of a matrix and few rows is divided: constants of the order of its sums, which
+// every bit of the results depends on, and what fits into the shared memory of a block. No kernels.
+//
+// The columns of a matrix are cut into sections of 2048. In a section a warp has every eighth step,
+// which is one block of 64 columns (kBf16) or two, in ascending order; the sums of the eight warps
+// are added in their order, then the sections in theirs. How many sections of x lie in shared
+// memory at a time, how many rows there are and how many thread blocks changes nothing of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "layout.h"
+#include "ops.h"
+
+namespace soliton::cuda {
+
+inline constexpr int kLinearWarps = 8;
+inline constexpr int kLinearThreads = 32 * kLinearWarps;
+inline constexpr int kSectionBlocks = 32;
+inline constexpr int kSectionColumns = kSectionBlocks * kBlockColumns;
+// Of x: columns that one thread prepares at a time.
+inline constexpr int kOctet = 8;
+static_assert(kSectionColumns == kOctet * kLinearThreads);
+
+// Blocks that a warp multiplies at a time, and how many such steps are on their way from memory:
+// about 64 KB in a thread block, more than it takes to hide the memory's latency.
+__host__ __device__ constexpr int step_blocks(Layout layout) {
+    return layout == Layout::kBf16 ? 1 : 2;
+}
+__host__ __device__ constexpr int step_bytes(Layout layout) {
+    return step_blocks(layout) * static_cast<int>(block_bytes(layout));
+}
+__host__ __device__ constexpr int stream_stages(Layout layout) {
+    return layout == Layout::kQ4 ? 7 : 4;
+}
+// The same where shared memory is short, which it is on devices whose memory is slower too.
+__host__ __device__ constexpr int few_stages(Layout layout) {
+    return layout == Layout::kQ4 ? 4 : 2;
+}
+
+__host__ __device__ constexpr int sections_for(int64_t n_in) {
+    return static_cast<int>((n_in + kSectionColumns - 1) / kSectionColumns);
+}
+
+// Where things lie in the shared memory of a block, in bytes. x: the 16-bit parts of the rows of a
+// pass; groups: of kQ8 and kQ4, what x was multiplied by and its sums; partials: a warp's sums, for
+// two panels; sums: of the passes so far; squares: of each row by warp; inverses: of their roots.
+struct SharedPlan {
+    int stages;  // of each warp's stream of weights
+    int sections_per_pass;
+    int n_passes;
+    int x;
+    int groups;
+    int partials;
+    int sums;
+    int squares;
+    int inverses;
+    int n_bytes;
+};
+
+// `block_panels`: the most panels that one block has.
+constexpr SharedPlan plan_shared(Layout layout, int stages, int n_rows, int n_sections,
+                                 int sections_per_pass, int block_panels) {
+    SharedPlan plan = {};
+    plan.stages = stages;
+    plan.n_passes = (n_sections + sections_per_pass - 1) / sections_per_pass;
+    plan.sections_per_pass = (n_sections + plan.n_passes - 1) / plan.n_passes;
+    const int section_rows = plan.sections_per_pass * n_rows;
+    const int panel_bytes = static_cast<int>(kPanelRows) * n_rows * 4;
+    plan.x = kLinearWarps * stages * step_bytes(layout);
+    plan.groups = plan.x + section_rows * kSectionColumns * 4;
+    plan.partials = plan.groups + (layout == Layout::kBf16 ? 0 : section_rows * kSectionBlocks * 8);
+    plan.sums = plan.partials + 2 * plan.sections_per_pass * kLinearWarps * panel_bytes;
+    plan.squares = plan.sums + (plan.n_passes > 1 ? block_panels : 1) * panel_bytes;
+    plan.inverses = plan.squares + n_rows * kLinearWarps * 4;
+    plan.n_bytes = plan.inverses + n_rows * 4;
+    return plan;
+}
+
+// The plan with the fewest passes in `limit` bytes; n_bytes is more than that where there is none.
+constexpr SharedPlan fewest_passes(Layout layout, int stages, int n_rows, int n_sections,
+                                   int block_panels, int limit) {
+    SharedPlan plan = {};
+    for (int sections = n_sections; sections > 0; --sections) {
+        plan = plan_shared(layout, stages, n_rows, n_sections, sections, block_panels);
+        if (plan.n_bytes <= limit) {
+            break;
+        }
+    }
+    return plan;
+}
+
+// The plan for a device: in `half` of a multiprocessor's shared memory if that is enough, otherwise
+// in the `most` that a block may have, if need be with fewer stages. n_bytes is more than `most`
+// where so many rows are too many.
+constexpr SharedPlan plan_for_device(Layout layout, int n_rows, int n_sections, int block_panels,
+                                     int half, int most) {
+    SharedPlan plan =
+        fewest_passes(layout, stream_stages(layout), n_rows, n_sections, block_panels, half);
+    if (plan.n_bytes > half) {
+        plan = fewest_passes(layout, stream_stages(layout), n_rows, n_sections, block_panels, most);
+    }
+    if (plan.n_bytes > most) {
+        plan = fewest_passes(layout, few_stages(layout), n_rows, n_sections, block_panels, most);
+    }
+    return plan;
+}
+
+}  // namespace soliton::cuda

@@ -1,0 +1,114 @@
+// Every op on a CUDA device: its arguments as plain data, with shapes. Owns no code.
+//
+// The caller has checked shapes and alignment; kernels trust what stands here. All pointers are
+// memory of the device, aligned to 16 bytes. V vocabulary, rows tokens of a pass, 1 to kMaxRows.
+// Activations are float32.
+//
+// What a row becomes does not depend on how many rows a pass has: every sum runs in an order that
+// the shapes alone decide. So a text is the same with and without drafts.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace soliton::cuda {
+
+inline constexpr int kMaxRows = 16;
+
+// What differs from one pass to the next, in device memory, as one array of int64. The host or the
+// sampler writes it between passes; it has the form of ../ops.h's StepState.
+struct StepState {
+    int64_t pos;     // of row 0
+    int64_t n_rows;  // the rows that the ops work on
+    int64_t reserved[6];
+    int64_t token_ids[kMaxRows];  // (n_rows,)
+};
+
+// What a launch needs to know that no kernel can read in time: how many rows there are, and a bound
+// on the positions that attention reads, pos + n_rows <= max_length. A graph is made for each.
+struct Pass {
+    const StepState* state;
+    int n_rows;
+    int64_t max_length;
+    cudaStream_t stream;
+};
+
+// How the weights of a matrix lie in memory: layout.h.
+enum class Layout : int32_t { kBf16, kQ8, kQ4 };
+
+// W (n_out, n_in) of y = W x.
+struct Matrix {
+    const void* weights;
+    int64_t n_out;
+    int64_t n_in;
+    Layout layout;
+};
+
+// out = the rows of the table that the token ids name.
+struct EmbedArgs {
+    Matrix table;  // (V, dim)
+    float* out;    // (rows, dim)
+};
+
+enum class Epilogue : int32_t {
+    kNone,
+    kSiluGate,  // of a matrix of gate, then up rows: silu(gate) * up
+};
+
+// x = residual_in + branch, kept in residual_out; out = W rms_norm(x) + bias, then the epilogue.
+struct NormLinearArgs {
+    const float* residual_in;  // (rows, n_in)
+    const float* branch;       // (rows, n_in) or null: nothing is added
+    float* residual_out;       // (rows, n_in), may be residual_in only when branch is null
+    const float* norm;         // (n_in,)
+    float eps;
+    Matrix matrix;
+    const float* bias;  // (n_out,) or null
+    float* out;         // (rows, n_out); with kSiluGate (rows, n_out / 2)
+    Epilogue epilogue;
+};
+
+// out = W x + bias.
+struct LinearArgs {
+    const float* x;  // (rows, n_in)
+    Matrix matrix;
+    const float* bias;  // (n_out,) or null
+    float* out;         // (rows, n_out)
+};
+
+enum class KvType : int32_t { kBf16, kInt8 };
+
+// Norm per head and RoPE of q and k, K and V into the caches at pos and up, then causal attention.
+struct AttentionArgs {
+    const float* qkv;  // (rows, (n_heads + 2 n_kv_heads) head_dim)
+    void* k_cache;     // (n_kv_heads, max_seq_len, padded_head_dim) of kv: attention.h
+    void* v_cache;     // the same
+    float* k_scales;   // kInt8: (n_kv_heads, max_seq_len), otherwise null
+    float* v_scales;   // the same
+    KvType kv;
+    int64_t n_heads;
+    int64_t n_kv_heads;
+    int64_t head_dim;
+    int64_t max_seq_len;  // of a cache, a multiple of 4
+    const float* q_norm;  // (head_dim,) or null: no norm
+    const float* k_norm;  // the same
+    float eps;
+    const float* cos;  // (max_seq_len, rotary_half), or fewer positions
+    const float* sin;  // the same
+    int64_t rotary_half;
+    int64_t window;  // keys that a query sees, itself included; 0: all
+    float scale;
+    void* scratch;  // attention_scratch_bytes(), zeros before the first pass
+    float* out;     // (rows, n_heads head_dim)
+};
+
+// Each returns the launch's error. They may be captured in a graph.
+cudaError_t embed(const EmbedArgs& args, const Pass& pass);
+cudaError_t norm_linear(const NormLinearArgs& args, const Pass& pass);
+cudaError_t linear(const LinearArgs& args, const Pass& pass);
+cudaError_t attention(const AttentionArgs& args, const Pass& pass);
+
+int64_t attention_scratch_bytes(int64_t n_heads, int64_t head_dim, int64_t max_seq_len);
+
+}  // namespace soliton::cuda

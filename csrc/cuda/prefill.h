@@ -1,0 +1,48 @@
+// What a pass of many rows needs beside matrix products and attention, which are a library's: rows
+// of quantised matrices as bfloat16, and what lies between two products in one go over the memory.
+// Owns no code.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "ops.h"
+
+namespace soliton::cuda {
+
+// Rows [begin, end) of a quantised matrix as bfloat16, rounded to nearest.
+struct UnpackArgs {
+    Matrix matrix;
+    bool gated;  // packed as gate and up, each from a panel of its own on
+    int64_t begin;
+    int64_t end;
+    void* out;  // bfloat16 (end - begin, n_in)
+};
+
+// residual_out = residual_in + branch; out = rms_norm(residual_out).
+struct AddNormArgs {
+    const float* residual_in;  // (n_rows, dim)
+    const float* branch;       // (n_rows, dim) or null: nothing is added
+    float* residual_out;       // (n_rows, dim), may be residual_in
+    const float* norm;         // (dim,)
+    float eps;
+    int64_t n_rows;
+    int64_t dim;
+    void* out;  // bfloat16 (n_rows, dim)
+};
+
+// out = silu(gate) * up.
+struct SiluGateArgs {
+    const void* gate_up;  // bfloat16 (n_rows, 2 width): gate, then up
+    int64_t n_rows;
+    int64_t width;
+    void* out;  // bfloat16 (n_rows, width)
+};
+
+// Each returns the launch's error.
+cudaError_t unpack(const UnpackArgs& args, cudaStream_t stream);
+cudaError_t add_norm(const AddNormArgs& args, cudaStream_t stream);
+cudaError_t silu_gate(const SiluGateArgs& args, cudaStream_t stream);
+
+}  // namespace soliton::cuda

@@ -1,0 +1,107 @@
+#include "tape.h"
+
+#include <cmath>
+
+namespace soliton::cuda {
+namespace {
+
+class Stream {
+  public:
+    Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
+    ~Stream() { cudaStreamDestroy(stream_); }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+
+    cudaStream_t get() const { return stream_; }
+
+  private:
+    cudaStream_t stream_ = nullptr;
+};
+
+class Event {
+  public:
+    Event() { check(cudaEventCreate(&event_), "an event"); }
+    ~Event() { cudaEventDestroy(event_); }
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+
+    cudaEvent_t get() const { return event_; }
+
+  private:
+    cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+void check(cudaError_t error, const char* what) {
+    if (error != cudaSuccess) {
+        throw CudaError(what, error);
+    }
+}
+
+void Tape::run(const Pass& pass) const {
+    for (const Step& step : steps_) {
+        check(step.launch(step.args, pass), step.name);
+    }
+}
+
+void Tape::replay(const Pass& pass) {
+    const Key key = {pass.state, pass.n_rows, pass.max_length};
+    const auto graph = graphs_.find(key);
+    if (graph != graphs_.end()) {
+        check(cudaGraphLaunch(graph->second.get(), pass.stream), "a graph of all ops");
+        return;
+    }
+    run(pass);
+    graphs_.emplace(key, capture(pass));
+}
+
+Tape::Graph Tape::capture(Pass pass) const {
+    // On a stream of its own: the default stream cannot be captured.
+    const Stream stream;
+    pass.stream = stream.get();
+    check(cudaStreamBeginCapture(pass.stream, cudaStreamCaptureModeThreadLocal), "a capture");
+    const char* failed = "the end of a capture";
+    cudaError_t error = cudaSuccess;
+    for (const Step& step : steps_) {
+        error = step.launch(step.args, pass);
+        if (error != cudaSuccess) {
+            failed = step.name;
+            break;
+        }
+    }
+    cudaGraph_t graph = nullptr;
+    const cudaError_t end_error = cudaStreamEndCapture(pass.stream, &graph);
+    if (error == cudaSuccess) {
+        error = end_error;
+    }
+    cudaGraphExec_t executable = nullptr;
+    if (error == cudaSuccess) {
+        failed = "a graph of all ops";
+        error = cudaGraphInstantiate(&executable, graph, 0);
+    }
+    if (graph != nullptr) {
+        cudaGraphDestroy(graph);
+    }
+    check(error, failed);
+    return Graph(executable);
+}
+
+void Tape::profile(const Pass& pass, int64_t* ns) const {
+    const std::vector<Event> ends(size() + 1);
+    // While the device is busy with this, the launches to be timed are queued.
+    run(pass);
+    check(cudaEventRecord(ends[0].get(), pass.stream), "an event");
+    for (size_t i = 0; i < size(); ++i) {
+        check(steps_[i].launch(steps_[i].args, pass), name(i));
+        check(cudaEventRecord(ends[i + 1].get(), pass.stream), "an event");
+    }
+    check(cudaEventSynchronize(ends[size()].get()), "all ops");
+    for (size_t i = 0; i < size(); ++i) {
+        float ms = 0;
+        check(cudaEventElapsedTime(&ms, ends[i].get(), ends[i + 1].get()), name(i));
+        ns[i] = std::lround(double{ms} * 1e6);
+    }
+}
+
+}  // namespace soliton::cuda

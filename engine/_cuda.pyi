@@ -1,0 +1,257 @@
+"""The CUDA kernels, as csrc/cuda/bind.cpp exposes them: addresses of device memory in as integers,
+nothing is checked.
+
+What CUDA refuses is a RuntimeError that names the op. Launches are asynchronous, so what a kernel
+does wrong shows in a later call. The GIL is released while launching.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+MAX_ROWS: int
+"""Of a pass."""
+
+state_bytes: int
+"""Of a StepState in device memory (csrc/cuda/ops.h): int64 pos, n_rows, 6 reserved, MAX_ROWS token
+ids.
+"""
+
+def properties(device: int) -> dict[str, Any]:
+    """`name`, and as integers `major`, `minor`, `n_multiprocessors`, `memory_bytes`, `l2_bytes`,
+    `max_shared_bytes` of a block. RuntimeError where there is no such device, or no driver.
+    """
+
+class Layout(Enum):
+    """How a matrix lies in device memory, see csrc/cuda/layout.h."""
+
+    BF16 = 0
+    Q8 = 1
+    Q4 = 2
+
+class Epilogue(Enum):
+    NONE = 0
+    SILU_GATE = 1
+
+class KvType(Enum):
+    BF16 = 0
+    INT8 = 1
+
+def attention_scratch_bytes(n_heads: int, head_dim: int, max_seq_len: int) -> int:
+    """The size of `scratch` of `Tape.attention`; zeros before the first pass."""
+
+def rope(
+    *,
+    qkv: int,
+    k_cache: int,
+    v_cache: int,
+    k_scales: int,
+    v_scales: int,
+    kv: KvType,
+    n_heads: int,
+    n_kv_heads: int,
+    head_dim: int,
+    max_seq_len: int,
+    q_norm: int,
+    k_norm: int,
+    eps: float,
+    cos: int,
+    sin: int,
+    rotary_half: int,
+    pos: int,
+    n_rows: int,
+    queries: int,
+    stream: int,
+) -> None:
+    """What stands before attention of a prompt's chunk: K and V into the caches, queries out, see
+    csrc/cuda/attention.h.
+    """
+
+def unpack_kv(
+    *,
+    codes: int,
+    scales: int,
+    n_kv_heads: int,
+    head_dim: int,
+    max_seq_len: int,
+    begin: int,
+    end: int,
+    out: int,
+    stream: int,
+) -> None:
+    """8-bit keys or values as bfloat16, see csrc/cuda/attention.h."""
+
+def unpack(
+    *,
+    weights: int,
+    n_out: int,
+    n_in: int,
+    layout: Layout,
+    gated: bool,
+    begin: int,
+    end: int,
+    out: int,
+    stream: int,
+) -> None:
+    """Rows of a quantised matrix into `out` bfloat16 (end - begin, n_in), rounded. `gated`: the
+    matrix has gate and up, each from a panel of its own on.
+    """
+
+def add_norm(
+    *,
+    residual_in: int,
+    branch: int,
+    residual_out: int,
+    norm: int,
+    eps: float,
+    n_rows: int,
+    dim: int,
+    out: int,
+    stream: int,
+) -> None:
+    """residual_out = residual_in + branch, all float32 (n_rows, dim), branch may be 0; `out`
+    bfloat16 (n_rows, dim) = RMSNorm(residual_out), times `norm` float32 (dim,).
+    """
+
+def silu_gate(*, gate_up: int, n_rows: int, width: int, out: int, stream: int) -> None:
+    """`out` (n_rows, width) = silu(gate) * up of gate_up (n_rows, 2 * width), all bfloat16."""
+
+class Tape:
+    """Ops in the order in which they are launched, see csrc/cuda/ops.h."""
+
+    def __init__(self) -> None: ...
+    def embed(self, *, weights: int, n_out: int, n_in: int, layout: Layout, out: int) -> None: ...
+    def norm_linear(
+        self,
+        *,
+        residual_in: int,
+        branch: int,
+        residual_out: int,
+        norm: int,
+        eps: float,
+        weights: int,
+        n_out: int,
+        n_in: int,
+        layout: Layout,
+        bias: int,
+        out: int,
+        epilogue: Epilogue,
+    ) -> None: ...
+    def linear(
+        self,
+        *,
+        x: int,
+        weights: int,
+        n_out: int,
+        n_in: int,
+        layout: Layout,
+        bias: int,
+        out: int,
+    ) -> None: ...
+    def attention(
+        self,
+        *,
+        qkv: int,
+        k_cache: int,
+        v_cache: int,
+        k_scales: int,
+        v_scales: int,
+        kv: KvType,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int,
+        max_seq_len: int,
+        q_norm: int,
+        k_norm: int,
+        eps: float,
+        cos: int,
+        sin: int,
+        rotary_half: int,
+        window: int,
+        scale: float,
+        scratch: int,
+        out: int,
+    ) -> None: ...
+    def run(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
+        """One launch after the other. `state`: address of a StepState, whose n_rows is `n_rows` and
+        whose pos + n_rows is at most `max_length`. `stream`: torch's `cuda_stream`.
+        """
+
+    def replay(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
+        """The same as one launch of a graph, which the first call with the same state, n_rows and
+        max_length makes; that call runs op by op.
+        """
+
+    def profile(self, state: int, n_rows: int, max_length: int, stream: int) -> list[int]:
+        """Runs the ops twice; the nanoseconds on the device of each, in order. Waits for them."""
+
+    def names(self) -> list[str]:
+        """Of the ops, in order."""
+
+    def __len__(self) -> int: ...
+
+LARGEST_VOCABULARY: int
+"""That a Sampler can have."""
+
+report_bytes: int
+"""Of a sampler's report, in memory of the host that the device can write."""
+
+def sampler_bytes(vocab_size: int, max_context: int) -> int:
+    """Of a sampler's memory on the device."""
+
+class Filter(Enum):
+    TOP_K = 0
+    TOP_P = 1
+    MIN_P = 2
+
+class Sampler:
+    """Draws tokens from rows of the device, see csrc/cuda/device_sampler.h; for one thread at a
+    time, and one stream.
+    """
+
+    def __init__(self, vocab_size: int, max_context: int, memory: int, report: int) -> None:
+        """`memory` (sampler_bytes,) on the device, `report` (report_bytes,) of the host."""
+
+    def set(
+        self,
+        *,
+        greedy: bool,
+        temperature: float,
+        filters: Sequence[tuple[Filter, bool, float]],
+        n_top: int,
+        n_prompt: int,
+        repetition_penalty: float,
+        frequency_penalty: float,
+        presence_penalty: float,
+        repetition_range: int,
+        bias_ids: Sequence[int],
+        bias_deltas: Sequence[float],
+    ) -> None:
+        """What is the same for all tokens of a request. `filters`: kind, whether it stands behind
+        the temperature, parameter.
+        """
+
+    def begin(
+        self,
+        logits: int,
+        u: float,
+        context: object,
+        mask: object | None,
+        banned_ids: object,
+        state: int,
+        stream: int,
+    ) -> bool:
+        """Launches. False, with nothing launched, for arrays that are not of int32, ids that are no
+        tokens, and more of them than there is room for.
+        """
+
+    def copy_logits(self, logits: int, host: int, stream: int) -> None:
+        """Starts to copy a row to the host."""
+
+    def wait(self) -> None:
+        """For what was begun last."""
+
+    def result(self) -> tuple[Any, ...] | None:
+        """The same, then the fields of a `sample.SampleResult`; None when nothing can be drawn from
+        the row, which then stands at the beginning of the sampler's memory.
+        """

@@ -1,0 +1,192 @@
+"""Keys and values in the memory of a CUDA device, and attention of a prompt's chunk over them.
+
+Owns the caches as csrc/cuda/attention.h has them, and how many rows at once attend: own kernels
+rotate and store, torch's attention reads. What is computed stands in `ops_ref.py`. Knows no pass; a
+pass of few rows is one kernel, which `place` names these caches to.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+
+FORMATS = ("bfloat16", "8bit")
+
+# Of a row's elements and of the positions, so that every row and every four scales are aligned.
+_PADDING = 16
+# Of 8-bit keys and values that are bfloat16 at a time.
+TILE_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CudaHeadRows:
+    """Keys or values of one layer."""
+
+    rows: Tensor
+    """(n_kv_heads, positions, elements), rounded up: bfloat16, or codes + 128 as uint8."""
+    scales: Tensor | None
+    """float32 (n_kv_heads, positions), of 8bit."""
+    max_seq_len: int
+    head_dim: int
+
+    @classmethod
+    def zeros(
+        cls, count: int, shape: tuple[int, int, int], format_: str, device: torch.device
+    ) -> "list[CudaHeadRows]":
+        """`count` times (n_kv_heads, max_seq_len, head_dim), one behind the other in memory."""
+        n_heads, max_seq_len, head_dim = shape
+        if format_ not in FORMATS:
+            raise ValueError(f"keys and values are {' or '.join(FORMATS)}, not {format_}")
+        lengths = (count, n_heads, _padded(max_seq_len))
+        is_8bit = format_ == "8bit"
+        dtype = torch.uint8 if is_8bit else torch.bfloat16
+        rows = torch.zeros((*lengths, _padded(head_dim)), dtype=dtype, device=device)
+        scales = torch.zeros(lengths if is_8bit else (count, 0), device=device)
+        return [
+            cls(own, its_scales if is_8bit else None, max_seq_len, head_dim)
+            for own, its_scales in zip(rows, scales, strict=True)
+        ]
+
+    @property
+    def format(self) -> str:
+        return "bfloat16" if self.scales is None else "8bit"
+
+
+def place(kernels: Any, keys: CudaHeadRows, values: CudaHeadRows) -> dict[str, Any]:
+    """The fields of AttentionArgs that say where the caches are and what they hold."""
+    kv_type = kernels.KvType
+    return {
+        "k_cache": keys.rows.data_ptr(),
+        "v_cache": values.rows.data_ptr(),
+        "k_scales": _address(keys.scales),
+        "v_scales": _address(values.scales),
+        "kv": kv_type.BF16 if keys.scales is None else kv_type.INT8,
+        "n_kv_heads": keys.rows.shape[0],
+        "head_dim": keys.head_dim,
+        "max_seq_len": keys.rows.shape[1],
+    }
+
+
+def attend_chunk(
+    kernels: Any,
+    qkv: Tensor,
+    keys: CudaHeadRows,
+    values: CudaHeadRows,
+    *,
+    n_heads: int,
+    q_norm: Tensor | None,
+    k_norm: Tensor | None,
+    eps: float,
+    cos: Tensor,
+    sin: Tensor,
+    pos: int,
+    window: int,
+    scale: float,
+    out: Tensor,
+    stream: int,
+) -> None:
+    """`ops_ref.attention` of any number of rows, with queries rounded to bfloat16.
+
+    qkv float32 (rows, (n_heads + 2 n_kv_heads) head_dim), contiguous; out (rows, n_heads head_dim)
+    of any dtype. `kernels` is the native module, `stream` torch's current one.
+    """
+    n, head_dim = len(qkv), keys.head_dim
+    n_kv_heads, _, n_elements = keys.rows.shape
+    queries = torch.empty((n, n_heads, n_elements), dtype=torch.bfloat16, device=qkv.device)
+    kernels.rope(
+        qkv=qkv.data_ptr(),
+        **place(kernels, keys, values),
+        n_heads=n_heads,
+        q_norm=_address(q_norm),
+        k_norm=_address(k_norm),
+        eps=eps,
+        cos=cos.data_ptr(),
+        sin=sin.data_ptr(),
+        rotary_half=cos.shape[1],
+        pos=pos,
+        n_rows=n,
+        queries=queries.data_ptr(),
+        stream=stream,
+    )
+    begin = max(0, pos - window + 1) if window else 0
+    end = pos + n
+    # (n_kv_heads, group, n, elements): the heads of a group read the same keys.
+    grouped = queries.view(n, n_kv_heads, n_heads // n_kv_heads, n_elements).permute(1, 2, 0, 3)
+    result = out.view(n, n_kv_heads, n_heads // n_kv_heads, head_dim).permute(1, 2, 0, 3)
+    for heads in _head_tiles(keys, end - begin):
+        attended = _attend(
+            grouped[heads],
+            _as_bfloat16(kernels, keys, heads, begin, end, stream),
+            _as_bfloat16(kernels, values, heads, begin, end, stream),
+            window=window,
+            scale=scale,
+        )
+        result[heads].copy_(attended[..., :head_dim])
+
+
+def _attend(queries: Tensor, keys: Tensor, values: Tensor, *, window: int, scale: float) -> Tensor:
+    """queries (n_kv, group, n, elements), those of the last n of the keys (n_kv, L, elements)."""
+    n_kv_heads, group, n, n_elements = queries.shape
+    length = keys.shape[1]
+    shape = (n_kv_heads, group, length, n_elements)
+    whole = not window or length <= window
+    return F.scaled_dot_product_attention(
+        queries,
+        keys.unsqueeze(1).expand(shape),  # stride 0 over the group
+        values.unsqueeze(1).expand(shape),
+        # The former is no tensor: attention of torch knows what it means.
+        attn_mask=causal_lower_right(n, length) if whole else _visible(queries, length, window),
+        scale=scale,
+    )
+
+
+def _visible(queries: Tensor, length: int, window: int) -> Tensor:
+    """Boolean (n, L): which of the last L positions each of the last n sees."""
+    n = queries.shape[2]
+    i = torch.arange(length - n, length, device=queries.device).unsqueeze(1)
+    j = torch.arange(length, device=queries.device)
+    return (j <= i) & (i - j < window)
+
+
+def _head_tiles(cache: CudaHeadRows, length: int) -> Sequence[slice]:
+    """kv heads that attend together: all, but of 8bit as many as there is room for."""
+    n_heads, _, n_elements = cache.rows.shape
+    step = n_heads
+    if cache.scales is not None:
+        step = max(1, TILE_BYTES // (2 * 2 * length * n_elements))
+    return [slice(first, first + step) for first in range(0, n_heads, step)]
+
+
+def _as_bfloat16(
+    kernels: Any, cache: CudaHeadRows, heads: slice, begin: int, end: int, stream: int
+) -> Tensor:
+    """Positions of some heads (n, end - begin, elements): a view, or a copy of 8bit."""
+    rows = cache.rows[heads]
+    if cache.scales is None:
+        return rows[:, begin:end]
+    shape = (len(rows), end - begin, rows.shape[2])
+    wide = torch.empty(shape, dtype=torch.bfloat16, device=rows.device)
+    kernels.unpack_kv(
+        codes=rows.data_ptr(),
+        scales=cache.scales[heads].data_ptr(),
+        n_kv_heads=len(rows),
+        head_dim=cache.head_dim,
+        max_seq_len=rows.shape[1],
+        begin=begin,
+        end=end,
+        out=wide.data_ptr(),
+        stream=stream,
+    )
+    return wide
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _padded(n: int) -> int:
+    return -(-n // _PADDING) * _PADDING

@@ -1,0 +1,328 @@
+// Every CUDA kernel in every layout, without Python: for compute-sanitizer on a GPU, and for the
+// emulator. Each array is an allocation of its own, of exactly the bytes that it needs, so that
+// whatever is touched beside it is found. Results are not looked at, other tests do that.
+//
+//   cuda_driver [short]     short: fewer rows, positions and pairs of layouts, for slow tools
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "attention.h"
+#include "layout.h"
+#include "ops.h"
+#include "prefill.h"
+#include "sample.h"
+#include "tape.h"
+
+namespace {
+
+using namespace soliton::cuda;
+
+// Not multiples of what kernels divide by: 16 rows, 64 columns, 16 positions.
+constexpr int64_t kVocabulary = 1000;
+constexpr int64_t kDim = 328;
+constexpr int64_t kHidden = 200;
+constexpr int64_t kHeads = 6;
+constexpr int64_t kKvHeads = 2;
+
+// Device memory that lives until the end of a scope.
+class Memory {
+  public:
+    Memory() = default;
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    ~Memory() {
+        for (void* address : all_) {
+            cudaFree(address);
+        }
+    }
+
+    void* zeros(int64_t n_bytes) {
+        void* address = nullptr;
+        check(cudaMalloc(&address, static_cast<size_t>(n_bytes)), "memory");
+        all_.push_back(address);
+        check(cudaMemset(address, 0, static_cast<size_t>(n_bytes)), "zeros");
+        return address;
+    }
+
+    // Bytes of which every second one is 0x2c to 0x2f: as float32, float16 and bfloat16 they are
+    // small positive numbers, and as codes they differ.
+    void* bytes(int64_t n_bytes) {
+        std::vector<uint8_t> values(static_cast<size_t>(n_bytes));
+        for (size_t i = 0; i < values.size(); ++i) {
+            random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+            const auto drawn = static_cast<uint8_t>(random_ >> 56);
+            values[i] = i % 2 == 0 ? drawn : static_cast<uint8_t>(0x2c + drawn % 4);
+        }
+        return copied(values.data(), n_bytes);
+    }
+
+    float* floats(int64_t n) { return static_cast<float*>(bytes(4 * n)); }
+
+    void* copied(const void* values, int64_t n_bytes) {
+        void* address = zeros(n_bytes);
+        check(cudaMemcpy(address, values, static_cast<size_t>(n_bytes), cudaMemcpyHostToDevice),
+              "a copy");
+        return address;
+    }
+
+  private:
+    std::vector<void*> all_;
+    uint64_t random_ = 1;
+};
+
+Matrix matrix(Memory& memory, Layout layout, int64_t n_out, int64_t n_in, bool gated = false) {
+    const int64_t panels = gated ? 2 * panels_for(n_out / 2) : panels_for(n_out);
+    const int64_t n_bytes = layout == Layout::kBf16
+                                ? n_out * padded_columns(n_in) * 2
+                                : panels * blocks_for(n_in) * block_bytes(layout);
+    return {memory.bytes(n_bytes), n_out, n_in, layout};
+}
+
+void wait() {
+    check(cudaDeviceSynchronize(), "the kernels");
+}
+
+struct Shape {
+    Layout layout;
+    KvType kv;
+    int64_t head_dim;
+    int64_t window;
+    bool has_extras;  // biases, norms of q and k
+    int64_t max_seq_len;
+};
+
+AttentionArgs attention_args(Memory& memory, const Shape& shape, float* qkv, float* out) {
+    const int64_t n_rows = kKvHeads * shape.max_seq_len;
+    const bool is_int8 = shape.kv == KvType::kInt8;
+    const int64_t element = is_int8 ? 1 : 2;
+    const int64_t n_bytes = n_rows * padded_head_dim(shape.head_dim) * element;
+    const int64_t rotary_half = shape.head_dim / 2;
+    return {
+        .qkv = qkv,
+        .k_cache = memory.bytes(n_bytes),
+        .v_cache = memory.bytes(n_bytes),
+        .k_scales = is_int8 ? memory.floats(n_rows) : nullptr,
+        .v_scales = is_int8 ? memory.floats(n_rows) : nullptr,
+        .kv = shape.kv,
+        .n_heads = kHeads,
+        .n_kv_heads = kKvHeads,
+        .head_dim = shape.head_dim,
+        .max_seq_len = shape.max_seq_len,
+        .q_norm = shape.has_extras ? memory.floats(shape.head_dim) : nullptr,
+        .k_norm = shape.has_extras ? memory.floats(shape.head_dim) : nullptr,
+        .eps = 1e-5f,
+        .cos = memory.floats(shape.max_seq_len * rotary_half),
+        .sin = memory.floats(shape.max_seq_len * rotary_half),
+        .rotary_half = rotary_half,
+        .window = shape.window,
+        .scale = 0.125f,
+        .scratch = memory.zeros(attention_scratch_bytes(kHeads, shape.head_dim, shape.max_seq_len)),
+        .out = out,
+    };
+}
+
+// A decoder of one layer, as it is recorded.
+void record(Tape& tape, Memory& memory, const Shape& shape, int64_t n_rows) {
+    const int64_t heads_dim = kHeads * shape.head_dim;
+    const int64_t qkv_dim = (kHeads + 2 * kKvHeads) * shape.head_dim;
+    const auto rows = [&](int64_t width) { return memory.floats(n_rows * width); };
+    const auto bias = [&](int64_t n) { return shape.has_extras ? memory.floats(n) : nullptr; };
+    float* residual = rows(kDim);
+    float* next_residual = rows(kDim);
+    float* branch = rows(kDim);
+    float* qkv = rows(qkv_dim);
+    float* heads = rows(heads_dim);
+    float* gated = rows(kHidden);
+    const auto norm_linear_args = [&](const float* in, const float* added, float* kept,
+                                      const Matrix& weights, float* out, Epilogue epilogue) {
+        return NormLinearArgs{
+            in,  added,   kept, memory.floats(kDim), 1e-5f, weights, bias(weights.n_out),
+            out, epilogue};
+    };
+    tape.append<&embed>("embed",
+                        EmbedArgs{matrix(memory, shape.layout, kVocabulary, kDim), residual});
+    tape.append<&norm_linear>(
+        "qkv", norm_linear_args(residual, nullptr, residual,
+                                matrix(memory, shape.layout, qkv_dim, kDim), qkv, Epilogue::kNone));
+    tape.append<&attention>("attention", attention_args(memory, shape, qkv, heads));
+    tape.append<&linear>(
+        "wo", LinearArgs{heads, matrix(memory, shape.layout, kDim, heads_dim), bias(kDim), branch});
+    tape.append<&norm_linear>(
+        "gate_up", norm_linear_args(residual, branch, next_residual,
+                                    matrix(memory, shape.layout, 2 * kHidden, kDim, true), gated,
+                                    Epilogue::kSiluGate));
+    tape.append<&linear>(
+        "down", LinearArgs{gated, matrix(memory, shape.layout, kDim, kHidden), bias(kDim), branch});
+    tape.append<&norm_linear>(
+        "head", norm_linear_args(next_residual, branch, residual,
+                                 matrix(memory, shape.layout, kVocabulary, kDim), rows(kVocabulary),
+                                 Epilogue::kNone));
+}
+
+// Passes of so many rows: launch by launch, then as a graph, which is made first.
+void decode(const Shape& shape, const std::vector<int>& row_counts,
+            const std::vector<int64_t>& positions) {
+    for (const int n_rows : row_counts) {
+        Memory memory;
+        Tape tape;
+        record(tape, memory, shape, n_rows);
+        for (const int64_t pos : positions) {
+            StepState state = {};
+            state.pos = pos;
+            state.n_rows = n_rows;
+            for (int row = 0; row < n_rows; ++row) {
+                state.token_ids[row] = (pos + 7 * row) % kVocabulary;
+            }
+            const auto* place = static_cast<const StepState*>(memory.copied(&state, sizeof state));
+            int64_t bucket = 1024;
+            while (bucket < pos + n_rows) {
+                bucket *= 2;
+            }
+            const Pass pass = {place, n_rows, bucket, nullptr};
+            tape.run(pass);
+            wait();
+            tape.replay(pass);
+            tape.replay(pass);
+            wait();
+        }
+    }
+}
+
+// What a prompt takes beside products and attention of a library.
+void prefill(const Shape& shape) {
+    Memory memory;
+    const int64_t n_rows = 21, pos = 5;
+    const int64_t qkv_dim = (kHeads + 2 * kKvHeads) * shape.head_dim;
+    const int64_t padded = padded_head_dim(shape.head_dim);
+    const AttentionArgs args =
+        attention_args(memory, shape, memory.floats(n_rows * qkv_dim), nullptr);
+    check(rope(args, pos, n_rows, memory.bytes(n_rows * kHeads * padded * 2), nullptr), "rope");
+    if (shape.kv == KvType::kInt8) {
+        const int64_t end = pos + n_rows;
+        check(unpack_kv({args.k_cache, args.k_scales, kKvHeads, shape.head_dim, shape.max_seq_len,
+                         3, end, memory.bytes(kKvHeads * (end - 3) * padded * 2)},
+                        nullptr),
+              "unpack_kv");
+    }
+    if (shape.layout != Layout::kBf16) {
+        for (const bool gated : {false, true}) {
+            const Matrix weights = matrix(memory, shape.layout, 2 * kHidden, kDim, gated);
+            const int64_t begin = 6, end = 2 * kHidden - 1;
+            check(unpack({weights, gated, begin, end, memory.bytes((end - begin) * kDim * 2)},
+                         nullptr),
+                  "unpack");
+        }
+    }
+    for (const bool has_branch : {false, true}) {
+        check(add_norm({.residual_in = memory.floats(n_rows * kDim),
+                        .branch = has_branch ? memory.floats(n_rows * kDim) : nullptr,
+                        .residual_out = memory.floats(n_rows * kDim),
+                        .norm = memory.floats(kDim),
+                        .eps = 1e-5f,
+                        .n_rows = n_rows,
+                        .dim = kDim,
+                        .out = memory.bytes(n_rows * kDim * 2)},
+                       nullptr),
+              "add_norm");
+    }
+    check(silu_gate({memory.bytes(n_rows * 2 * kHidden * 2), n_rows, kHidden,
+                     memory.bytes(n_rows * kHidden * 2)},
+                    nullptr),
+          "silu_gate");
+    wait();
+}
+
+// Every adjustment and filter at once, none, and the most likely token.
+void draw() {
+    Memory memory;
+    SampleReport* report = nullptr;
+    check(cudaMallocHost(&report, sizeof *report), "memory of the host");
+    const std::vector<int32_t> ids = {1, 5, 999, 5, 3};
+    const auto* some_ids =
+        static_cast<const int32_t*>(memory.copied(ids.data(), 4 * int64_t(ids.size())));
+    std::vector<float> logits(kVocabulary);
+    for (size_t i = 0; i < logits.size(); ++i) {
+        logits[i] = static_cast<float>(i * 7 % 31) / 4.0f;
+    }
+    SampleArgs plain = {};
+    plain.logits =
+        static_cast<const float*>(memory.copied(logits.data(), 4 * int64_t(logits.size())));
+    plain.vocab_size = kVocabulary;
+    plain.u = 0.5;
+    plain.rate = 1.25;
+    plain.n_top = 5;
+    plain.scratch = memory.zeros(sample_scratch_bytes(kVocabulary));
+    plain.report = report;
+    plain.state = static_cast<StepState*>(memory.zeros(sizeof(StepState)));
+    SampleArgs greedy = plain;
+    greedy.greedy = true;
+    SampleArgs all = plain;
+    all.adjustments = {some_ids,
+                       5,
+                       3,
+                       1.1,
+                       0.1,
+                       0.2,
+                       some_ids,
+                       memory.floats(3),
+                       3,
+                       static_cast<const int32_t*>(memory.bytes(4 * ((kVocabulary + 31) / 32))),
+                       some_ids + 3,
+                       2};
+    all.filters[0] = {FilterKind::kTopK, false, 40};
+    all.filters[1] = {FilterKind::kTopP, true, 0.9};
+    all.filters[2] = {FilterKind::kMinP, true, -4.5};
+    all.n_filters = 3;
+    for (const SampleArgs& args : {plain, greedy, all}) {
+        check(sample(args, nullptr), "sample");
+        wait();
+    }
+    check(cudaFreeHost(report), "memory of the host");
+}
+
+void decode_and_prefill(const Shape& shape, bool is_short) {
+    const int64_t last = shape.max_seq_len - kMaxRows;
+    if (is_short) {
+        decode(shape, {1, 5}, {last});
+    } else {
+        decode(shape, {1, 2, 5, kMaxRows}, {0, 61, last});
+    }
+    prefill(shape);
+}
+
+void run(bool is_short) {
+    const int64_t length = is_short ? 100 : 1516;
+    for (const Layout layout : {Layout::kBf16, Layout::kQ8, Layout::kQ4}) {
+        for (const KvType kv : {KvType::kBf16, KvType::kInt8}) {
+            if (!is_short || (layout == Layout::kQ8) == (kv == KvType::kInt8)) {
+                decode_and_prefill({layout, kv, 64, 0, false, length}, is_short);
+            }
+        }
+    }
+    for (const int64_t head_dim : {int64_t{24}, int64_t{128}, int64_t{256}}) {
+        for (const KvType kv : {KvType::kBf16, KvType::kInt8}) {
+            if (!is_short || (head_dim == 128) == (kv == KvType::kBf16)) {
+                decode_and_prefill({Layout::kBf16, kv, head_dim, 40, true, length}, is_short);
+            }
+        }
+    }
+    draw();
+}
+
+}  // namespace
+
+int main(int n_arguments, char** arguments) {
+    try {
+        run(n_arguments > 1 && std::strcmp(arguments[1], "short") == 0);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
+    std::puts("all kernels have run");
+    return 0;
+}
