@@ -11,6 +11,8 @@ from typing import Any
 
 MAX_ROWS: int
 """Of a pass."""
+MAX_HEAD_DIM: int
+"""That attention takes."""
 
 state_bytes: int
 """Of a StepState in device memory (csrc/cuda/ops.h): int64 pos, n_rows, 6 reserved, MAX_ROWS token

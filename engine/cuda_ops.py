@@ -24,6 +24,7 @@ from .cuda_program import CudaProgram
 from .cuda_rows import CudaRow, HostCopy
 from .cuda_sample import DeviceSampler
 from .cuda_weights import CudaMatrix
+from .errors import ModelLoadError
 from .layout import cuda_kv_format
 from .memory import host_bytes
 from .ops import Bytes, NotFiniteError, Stored
@@ -69,6 +70,12 @@ class CudaOps:
             return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
 
     def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[CudaHeadRows]:
+        most = self._kernels.MAX_HEAD_DIM
+        if shape[2] > most:
+            raise ModelLoadError(
+                f"head_dim: the CUDA kernels take at most {most}, not {shape[2]}; with dtype "
+                f"float16 or float32 torch computes"
+            )
         self._longest = max(self._longest, shape[1])
         with _told_without_memory():
             return CudaHeadRows.zeros(count, shape, self.kv_format, self.device)

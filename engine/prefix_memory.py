@@ -18,7 +18,7 @@ _BLOCK_BYTES = 32 * 2**20
 
 
 class ChunkMemory:
-    """Bytess of `slab_bytes`, `budget` bytes in all; memory once taken from the system is kept."""
+    """Slabs of `slab_bytes`, `budget` bytes in all; memory once taken from the system is kept."""
 
     def __init__(self, slab_bytes: int, budget: int, allocate: Callable[[int, int], Bytes]) -> None:
         """`allocate(n, slab_bytes)` gives (n, slab_bytes), or raises MemoryError."""

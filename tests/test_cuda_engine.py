@@ -438,6 +438,13 @@ def test_formats_that_there_are_not_are_refused(open_cuda: Open) -> None:
         open_cuda("bfloat16", "4bit")
 
 
+def test_heads_that_are_too_wide_are_refused(open_cuda: Open) -> None:
+    with pytest.raises(
+        ModelLoadError, match="head_dim: the CUDA kernels take at most 256, not 258"
+    ):
+        open_cuda().head_rows(1, (1, 8, 258))
+
+
 def test_without_the_module_torch_serves_or_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

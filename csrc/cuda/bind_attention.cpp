@@ -72,6 +72,7 @@ void run_unpack_kv(uintptr_t codes, uintptr_t scales, int64_t n_kv_heads, int64_
 void bind_attention(nb::module_& module) {
     using namespace nb::literals;
     const nb::call_guard<nb::gil_scoped_release> unlocked;
+    module.attr("MAX_HEAD_DIM") = kMaxHeadDim;
     module.def("rope", &run_rope, unlocked, nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
                "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
                "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,
