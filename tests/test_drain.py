@@ -1,6 +1,7 @@
 """How the server ends, with real processes and real signals. What runs in them is a fake engine."""
 
 import json
+import random
 import re
 import signal
 import socket
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,10 +191,14 @@ def test_a_second_signal_ends_at_once_with_a_code_of_its_own() -> None:
 
 
 def test_a_hang_up_of_the_terminal_drains_and_nohup_keeps_the_server() -> None:
-    def ignore() -> None:
+    def taken() -> None:  # whatever the tests themselves were started with
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    def ignored() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    with serving(preexec_fn=ignore) as kept, serving() as server:
+    port = str(port_that_no_client_gets())
+    with serving("--port", port, preexec_fn=ignored) as kept, serving(preexec_fn=taken) as server:
         for one in (kept, server):
             one.kill(signal.SIGHUP)
         assert server.code() == 0
@@ -203,6 +208,18 @@ def test_a_hang_up_of_the_terminal_drains_and_nohup_keeps_the_server() -> None:
         with socket.socket() as sock:  # nothing of it holds the port
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(("127.0.0.1", kept.port))
+
+
+def port_that_no_client_gets() -> int:
+    """A free port outside the range from which the kernel gives ports to connecting sockets:
+    between the end of a server and the next bind no program beside this one takes it.
+    """
+    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    for port in random.sample(range(1024, int(first)), 100):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"no free port below {first}")
 
 
 @pytest.mark.parametrize("load", ["while_it_waits()", "in_a_finalizer()"])
