@@ -295,7 +295,12 @@ def in_terminal(*command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     ours, theirs = pty.openpty()
     try:
         with subprocess.Popen(
-            [*SOLITON, *command], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs
+            [*SOLITON, *command],
+            cwd=ROOT,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            preexec_fn=_taking_ctrl_c,
         ) as process:
             os.close(theirs)
             try:
@@ -304,6 +309,11 @@ def in_terminal(*command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
                 process.kill()
     finally:
         os.close(ours)
+
+
+def _taking_ctrl_c() -> None:
+    """As in a terminal, also where the tests run in the background and ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def reader_of(terminal: int) -> Callable[[str], str]:
