@@ -163,10 +163,10 @@ class HttpProtocol(H11Protocol):
 
     def _place(self) -> None:
         """Tell the table what this connection is at."""
-        if self.cycle is None and not self._framing.has_head:
-            phase = Phase.SILENT
-        elif self._framing.has_head and not self._framing.complete:
+        if self._framing.has_head and not self._framing.complete:
             phase = Phase.ARRIVING
+        elif self.cycle is None:
+            phase = Phase.SILENT
         elif self.cycle.response_complete and not self._outgoing.n_bytes:
             phase = Phase.KEPT
         else:

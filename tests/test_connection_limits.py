@@ -6,7 +6,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -231,8 +230,8 @@ def test_of_those_who_were_turned_away_the_newest_may_read_it() -> None:
     assert not places[3].was_cut
 
 
-def test_a_crowd_does_not_take_the_last_descriptor(tmp_path: Path) -> None:
-    serve = [sys.executable, "-m", "server", "serve", "--port", "0"]
+def test_a_crowd_takes_neither_the_last_descriptor_nor_the_health_checks(tmp_path: Path) -> None:
+    serve = [sys.executable, "-m", "server", "serve", "--port", "0", "--health-port", "0"]
     command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *serve]
     log = tmp_path / "log"
     with (
@@ -242,14 +241,15 @@ def test_a_crowd_does_not_take_the_last_descriptor(tmp_path: Path) -> None:
         try:
             assert process.stdout
             found = re.search(rb"http://127.0.0.1:(\d+)", process.stdout.readline())
+            said = re.search(r"a port of their own: (\d+)", log.read_text())
             assert found
-            crowd = [socket.create_connection(("127.0.0.1", int(found[1]))) for _ in range(200)]
-            wait_until(lambda: "asked nothing" in log.read_text())
-            time.sleep(0.2)
-            for sock in crowd:
-                sock.close()
-            with urllib.request.urlopen(f"http://127.0.0.1:{int(found[1])}/health") as answer:
-                assert answer.status == 200
+            assert said
+            ports = int(found[1]), int(said[1])
+            with crowd(ports[0], 200), crowd(ports[1], 50):
+                wait_until(lambda: "asked nothing" in log.read_text())
+                for port in ports:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+                        assert answer.status == 200
         finally:
             process.kill()
     assert "too many open files" not in log.read_text().lower()

@@ -225,6 +225,7 @@ def test_whoever_ends_his_direction_has_hung_up(
 
 
 def test_a_hang_up_is_seen_though_not_all_was_read(server: LiveServer) -> None:
+    wait_until(lambda: not server.connections)
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.connect(("127.0.0.1", server.port))
