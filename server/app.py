@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from engine import Engine
 
+from .aliases import Aliases
 from .auth import KeyGate
 from .boundary import Boundary
 from .chat import chat_routes
@@ -118,6 +119,8 @@ def create_app(
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
             expose_headers=_EXPOSED_HEADERS,
+            # Whoever lists an origin wants it answered from wherever its pages are loaded.
+            allow_private_network=True,
         )
     app.add_middleware(
         HostGate,
@@ -129,6 +132,7 @@ def create_app(
     app.add_middleware(
         Boundary, max_body_bytes=settings.max_body_bytes, on_answered=metrics.answered
     )
+    app.add_middleware(Aliases)
     return app
 
 

@@ -57,8 +57,13 @@ class KeyGate:
 
 
 def _sent_key(scope: Scope) -> bytes:
-    """As it came, for a key is bytes; b"", which is no key, unless there is exactly one."""
+    """As it came, for a key is bytes; b"", which is no key, unless there is exactly one. With an
+    authorization header, x-api-key is passed over.
+    """
     values = [value for name, value in scope["headers"] if name == b"authorization"]
+    if not values:
+        keys = [value for name, value in scope["headers"] if name == b"x-api-key"]
+        return bytes(keys[0].strip(b" \t")) if len(keys) == 1 else b""
     scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
     return bytes(key.strip(b" \t")) if scheme.lower() == b"bearer" else b""
 

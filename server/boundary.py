@@ -1,9 +1,9 @@
 """The outermost layer of the app: what holds for every request, whatever its route.
 
 Every answer carries an x-request-id and how long it took to begin, no body is read beyond the
-limit, HEAD is answered as GET is, and an exception that nobody expected becomes the usual error
-envelope and one line in the log with that id. Whoever counts requests is told of each that has
-ended.
+limit or unpacked, HEAD is answered as GET is, and an exception that nobody expected becomes the
+usual error envelope and one line in the log with that id. Whoever counts requests is told of each
+that has ended.
 """
 
 import logging
@@ -15,9 +15,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import error_response
+from .errors import EncodedBodyError, error_response
 
 _logger = logging.getLogger(__name__)
+
+# Those that an error names; it repeats nothing else of what was sent.
+_ENCODINGS = frozenset({"br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"})
 
 
 class Boundary:
@@ -56,7 +59,7 @@ class Boundary:
             await send(message)
 
         try:
-            await self._within_limit(scope, receive, send_with_id)
+            await self._app(scope, self._guarded(scope, receive), send_with_id)
         except Exception as error:
             _logger.exception("unexpected error in request %s", request_id)
             if status:
@@ -65,15 +68,21 @@ class Boundary:
         finally:
             self._on_answered(scope, status, time.perf_counter() - arrived)
 
-    async def _within_limit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a large body where it is read: inside of all layers, so with their headers."""
+    def _guarded(self, scope: Scope, receive: Receive) -> Receive:
+        """`receive` that refuses a body where it is read: inside of all layers, so with their
+        headers.
+        """
+        headers = Headers(scope=scope)
         too_large = HTTPException(413, headers={"connection": "close"})
-        length = Headers(scope=scope).get("content-length", "")
+        length = headers.get("content-length", "")
         n_said = int(length[:20]) if length.isdecimal() else 0
+        encoding = _encoding_of(headers)
         n_read = 0
 
-        async def receive_within_limit() -> Message:
+        async def receive_guarded() -> Message:
             nonlocal n_read
+            if encoding:
+                raise EncodedBodyError(encoding)
             if n_said > self._max_body_bytes:
                 raise too_large
             message = await receive()
@@ -82,4 +91,11 @@ class Boundary:
                 raise too_large
             return message
 
-        await self._app(scope, receive_within_limit, send)
+        return receive_guarded
+
+
+def _encoding_of(headers: Headers) -> str:
+    """What the body would have to be unpacked from; "" for nothing."""
+    names = ",".join(headers.getlist("content-encoding")).lower().split(",")
+    packed = [name for each in names if (name := each.strip()) not in ("", "identity")]
+    return ", ".join(name if name in _ENCODINGS else "(unknown)" for name in packed[:4])

@@ -83,6 +83,17 @@ class EngineFailedError(ServerError):
     """The engine broke in this request; the log has the cause, the client does not."""
 
 
+class EncodedBodyError(HTTPException):
+    """The body is compressed. Of this class, as the framework lets no other one out of its reading
+    of a body.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        detail = f"the body must not be compressed: content-encoding {encoding} is not read here"
+        # By this header a client knows what it may send instead (RFC 9110, 15.5.16).
+        super().__init__(415, detail, {"accept-encoding": "identity"})
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
     """How one class of exceptions looks on the wire."""
@@ -157,6 +168,8 @@ def http_error_response(error: HTTPException) -> Response:
     """The answer for what the web framework itself refuses: no route, wrong method, too large."""
     fallback = (f"http_{error.status_code}", "the request could not be read")
     code, message = _HTTP_ROWS.get(error.status_code, fallback)
+    if isinstance(error, EncodedBodyError):
+        code, message = "unsupported_encoding", error.detail
     body = _envelope(message, type_="invalid_request_error", param=None, code=code)
     return _response(error.status_code, body, dict(error.headers or {}))
 

@@ -2,7 +2,9 @@
 
 Two programs that disagree about the end of a request can be made to disagree about who sent the
 next one. So nothing here is lenient: whatever has a second reading is refused, before a parser with
-habits of its own sees it. Pure: knows no socket, no clock and no meaning of a request.
+habits of its own sees it. What the letter allows in two forms, a whole URL as the target and empty
+lines around a request, reaches that parser in one. Pure: knows no socket, no clock and no meaning
+of a request.
 """
 
 import re
@@ -13,15 +15,19 @@ MAX_REQUEST_LINE_BYTES = 8 * 1024
 MAX_HEADERS = 256
 # Each costs the event loop a few microseconds, however little is in it.
 MAX_CHUNKS = 16384
+MAX_EMPTY_LINES = 16
 _MAX_CHUNK_LINE_BYTES = 256
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
 # Possessive: a line that does not fit is given up in one pass.
-_REQUEST_LINE = re.compile(rb"(%b++) [\x21-\x7e]++ HTTP/1\.([01])" % _TOKEN)
+_REQUEST_LINE = re.compile(rb"(%b++) ([\x21-\x7e]++) HTTP/1\.([01])" % _TOKEN)
+_WHOLE_URL = re.compile(rb"(?i:https?)://([0-9A-Za-z.:_\[\]-]++)((?:[/?][^#]*+)?)")
+_EMPTY_LINES = re.compile(rb"(?:\r\n)*+")
 _VALUE = rb"[\t\x20-\x7e\x80-\xff]"
 _FIELDS = re.compile(rb"(?:%b++:%b*+\r\n)*+" % (_TOKEN, _VALUE))
 # Of fields in lower case, each behind the end of a line.
 _OURS = re.compile(rb"\r\n(host|content-length|transfer-encoding|upgrade):[ \t]*+([^\r]*+)")
+_HOST = re.compile(rb"^host:[^\r]*\r\n", re.MULTILINE | re.IGNORECASE)
 _UPGRADE = re.compile(rb"^upgrade:[^\r]*\r\n", re.MULTILINE | re.IGNORECASE)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;%b*+)?" % _VALUE)
@@ -39,13 +45,16 @@ class FramingError(Exception):
 
 
 class RequestFraming:
-    """One request, from its first byte to its last."""
+    """One request, from its first byte to its last, and the empty line that may be behind it."""
 
-    def __init__(self) -> None:
+    def __init__(self, head: bytes = b"") -> None:
+        """`head`: what has come of it already; nothing, or half of an empty line."""
         self.started = False
-        """Whether a byte of it has come."""
+        """Whether a byte of it has come; empty lines before it are none."""
         self.has_head = False
-        self._head = b""
+        self._head = head
+        self._n_empty_lines = 0
+        self._behind = b""  # of an empty line
         self._n_scanned = 0
         self._n_left = 0  # of a body whose length is known
         self._chunks: _Chunks | None = None
@@ -58,19 +67,38 @@ class RequestFraming:
     def take(self, data: bytes) -> tuple[bytes, bytes]:
         """The next bytes of the connection, divided: those of this request, those behind it.
 
-        The first part is for a parser: a head as it came, but for Upgrade; a body with as few
-        chunks as there can be, and without extensions and trailers. Raises FramingError.
+        The first part is for a parser: a head as it came, but for Upgrade, and with a path for a
+        whole URL; a body with as few chunks as there can be, and without extensions and trailers.
+        One empty line is in neither, if it comes at once behind the request. Raises FramingError.
         """
-        self.started = True
         taken = b""
         while data and self._take is not None:
             part, data = self._take(data)
             taken = taken + part if taken else part
-        return taken, data
+        return taken, self._pass_over_end(data) if data else data
+
+    def next(self) -> "RequestFraming":
+        """The request behind this one, which is complete."""
+        return RequestFraming(self._behind if self._behind == b"\r" else b"")
+
+    def _pass_over_end(self, data: bytes) -> bytes:
+        """Some clients write one more line end than a body has. It is neither part of the body,
+        nor a request.
+        """
+        while data and data[:1] == b"\r\n"[len(self._behind) :][:1]:
+            self._behind += data[:1]
+            data = data[1:]
+        return data
 
     def _take_head(self, data: bytes) -> tuple[bytes, bytes]:
         if self._head:
             data = self._head + data
+        if not self.started:
+            data = self._pass_over_empty_lines(data)
+            if data in (b"", b"\r"):
+                self._head = data
+                return b"", b""
+            self.started = True
         end = data.find(b"\r\n\r\n", max(0, self._n_scanned - 3))
         if end < 0:
             self._check_unfinished(data)
@@ -79,14 +107,23 @@ class RequestFraming:
             return b"", b""
         self._head = b""
         end_of_line = data.find(b"\r\n")
-        version = _check_request_line(data[:end_of_line])
+        line = _check_request_line(data[:end_of_line])
         if end + 4 > MAX_HEAD_BYTES:
             raise _too_many_headers()
-        has_upgrade = self._check_fields(data[end_of_line : end + 2], version)
+        has_upgrade = self._check_fields(data[end_of_line : end + 2], line[3])
         self.has_head = True
         head, rest = data[: end + 4], data[end + 4 :]
         # This server has no other protocol, and the parser would stop reading for one.
-        return _UPGRADE.sub(b"", head) if has_upgrade else head, rest
+        head = _UPGRADE.sub(b"", head) if has_upgrade else head
+        return head if line[2].startswith(b"/") else _in_one_form(head, line), rest
+
+    def _pass_over_empty_lines(self, data: bytes) -> bytes:
+        match = _EMPTY_LINES.match(data)
+        assert match is not None
+        self._n_empty_lines += match.end() // 2
+        if self._n_empty_lines > MAX_EMPTY_LINES:
+            raise FramingError("too many empty lines come before the request")
+        return data[match.end() :]
 
     def _check_unfinished(self, buffer: bytes) -> None:
         """Refuse what cannot become a head any more."""
@@ -228,8 +265,8 @@ class _Chunks:
             raise _bad_chunk()
 
 
-def _check_request_line(line: bytes) -> bytes:
-    """The second digit of the version."""
+def _check_request_line(line: bytes) -> re.Match[bytes]:
+    """Its method, its target, the second digit of the version."""
     if len(line) > MAX_REQUEST_LINE_BYTES:
         raise _long_request_line()
     match = _REQUEST_LINE.fullmatch(line)
@@ -237,7 +274,22 @@ def _check_request_line(line: bytes) -> bytes:
         raise FramingError("the request does not begin with `METHOD target HTTP/1.1`")
     if match[1] == b"CONNECT":
         raise FramingError("this server is no proxy")
-    return match[2]
+    return match
+
+
+def _in_one_form(head: bytes, line: re.Match[bytes]) -> bytes:
+    """The head with a path for a whole URL, whose host goes before that of the header."""
+    method, target = line[1], line[2]
+    if target == b"*" and method == b"OPTIONS":
+        return head
+    url = _WHOLE_URL.fullmatch(target)
+    if url is None:
+        raise FramingError("the target is neither a path nor an http URL")
+    host, path = url[1], url[2]
+    if not path.startswith(b"/"):
+        path = b"*" if method == b"OPTIONS" and not path else b"/" + path
+    fields = _HOST.sub(b"", head[line.end() + 2 :])
+    return b"%b %b HTTP/1.%b\r\nhost: %b\r\n%b" % (method, path, line[3], host, fields)
 
 
 def _bad_chunk() -> FramingError:

@@ -3,7 +3,7 @@
 A page of any origin can send requests to a server on its reader's machine. Without keys two headers
 give such a page away: Host, when its own name was pointed at this server (DNS rebinding), and
 Origin. With keys neither matters, for no browser adds one by itself. Programs that are no browser
-send the right Host and no Origin.
+send the right Host and no Origin; very old ones no Host at all.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class HostGate:
 
     def _error(self, scope: Scope) -> Exception | None:
         host = _values(scope, b"host")
-        if not self._any_host and not (len(host) == 1 and self._is_own(host[0])):
+        if not self._any_host and not self._may_name(scope, host):
             return MisdirectedError(
                 "the server does not answer under this host; the option allow_hosts adds one"
             )
@@ -58,6 +58,12 @@ class HostGate:
                 "pages of this origin may not use the server; the option allow_origins adds one"
             )
         return None
+
+    def _may_name(self, scope: Scope, host: Sequence[str]) -> bool:
+        """HTTP/1.0 knows no Host: a load balancer's health check, and no browser."""
+        if not host:
+            return scope.get("http_version") == "1.0"
+        return len(host) == 1 and self._is_own(host[0])
 
     def _is_own(self, header: str) -> bool:
         host = host_of_header(header)

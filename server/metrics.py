@@ -74,7 +74,7 @@ class Metrics:
 
     def answered(self, scope: Scope, status: int, seconds: float) -> None:
         """A request has been answered to its last byte, or has been given up."""
-        route = getattr(scope.get("route"), "path", _NO_ROUTE)
+        route = _route_of(scope)
         self._requests.labels(route, str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
 
@@ -101,6 +101,16 @@ class Metrics:
     def text(self) -> bytes:
         """All of them, as Prometheus reads them."""
         return generate_latest(self._registry)
+
+
+def _route_of(scope: Scope) -> str:
+    """The path of the route that took the request, as it is declared."""
+    route = scope.get("route")
+    if route is None and "endpoint" in scope:  # Starlette's own routes say no more
+        endpoint = scope["endpoint"]
+        routes = scope["app"].routes
+        route = next((each for each in routes if getattr(each, "endpoint", 0) is endpoint), None)
+    return getattr(route, "path", _NO_ROUTE)
 
 
 def metric_routes(metrics: Metrics) -> APIRouter:

@@ -1,9 +1,10 @@
 """HTTP/1.1 on a socket: uvicorn's protocol behind a guard.
 
 The guard passes on one well-framed request at a time. It owns how long a request may take to
-arrive, how many connections there are, and what ends one: bytes behind a request whose response
-still runs, or the end of the client's direction. Both mean that nobody waits for the answer, and
-so the guard never stops reading while one is made. What it refuses itself gets the error envelope.
+arrive, tells the table of connections what this one is at, and owns what ends one: bytes behind a
+request whose response still runs, or the end of the client's direction. Both mean that nobody waits
+for the answer, and so the guard never stops reading while one is made. What it refuses itself gets
+the error envelope.
 """
 
 import asyncio
@@ -11,28 +12,41 @@ import logging
 from typing import Any, ClassVar, cast
 
 import h11
+from starlette.types import ASGIApp
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
+from .connection_table import ConnectionTable, Phase
 from .errors import RequestError, UnavailableError, error_response
 from .framing import FramingError, RequestFraming
+from .health_port import HealthOnly
 from .lingering import LingeringTransport
+from .logs import SeldomLog
 from .settings import Settings
 from .slow_readers import SlowReaders
-from .socket_options import TOLD_OF_LIMIT, affordable_connections, notice_lost_peers
+from .socket_options import (
+    HEALTH_CONNECTIONS,
+    TOLD_OF_LIMIT,
+    affordable_connections,
+    notice_lost_peers,
+)
 
 _logger = logging.getLogger(__name__)
 
 
 class HttpProtocol(H11Protocol):
-    """One connection. The limits are its class's."""
+    """One connection. What it shares with all others of a server is its class's."""
 
-    header_timeout: ClassVar[float] = 10.0
-    body_timeout: ClassVar[float] = 30.0
-    max_connections: ClassVar[int] = 1024
+    header_timeout: ClassVar[float]
+    body_timeout: ClassVar[float]
+    main_table: ClassVar[ConnectionTable]
+    health_table: ClassVar[ConnectionTable]
+    health_port: ClassVar[int | None]
+    seldom: ClassVar[SeldomLog]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._table = self.main_table
         self._framing = RequestFraming()
         self._refused = False
         self._timed = ""  # the part of a request that must arrive in time: head, body or none
@@ -45,16 +59,17 @@ class HttpProtocol(H11Protocol):
         self._wire = LingeringTransport(transport, self.loop, self._more_comes)
         super().connection_made(cast(asyncio.Transport, self._wire))
         notice_lost_peers(transport.get_extra_info("socket"))
-        n_too_many = len(self.connections) - self.max_connections
-        if n_too_many > TOLD_OF_LIMIT:
-            self.transport.abort()
-        elif n_too_many > 0:
-            self._refuse(UnavailableError("too many connections", code="too_many_connections"))
-        else:
+        if self.server is not None and self.server[1] == self.health_port:
+            self._table = self.health_table
+            self.app = HealthOnly(cast(ASGIApp, self.app))
+        if self._table.admit(self, self.client[0] if self.client else ""):
             self._time_request()
+        else:
+            self._turn_away()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
+        self._table.leave(self)
         self._outgoing.lost(exc)
         self._wire.lost()
         self._outgoing.resume()
@@ -79,10 +94,10 @@ class HttpProtocol(H11Protocol):
     def _pass_on(self, data: bytes) -> None:
         while data:
             if self._framing.complete and self.conn.their_state is h11.IDLE:
-                self._framing = RequestFraming()
+                self._framing = self._framing.next()
             request, data = self._framing.take(data)
             if data and self.conn.our_state is not h11.DONE:
-                _logger.info("ended a connection: bytes came behind a request that is not answered")
+                self._say("ended a connection: bytes came behind a request that is not answered")
                 self.transport.abort()
                 return
             if request:
@@ -109,6 +124,12 @@ class HttpProtocol(H11Protocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._outgoing.resume()
+        self._place()
+
+    @override
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._place()
 
     @override
     def send_400_response(self, msg: str) -> None:
@@ -125,6 +146,40 @@ class HttpProtocol(H11Protocol):
         if not self.transport.is_closing():
             self._refuse(error)
 
+    def make_room(self) -> None:
+        """Somebody else needs the place of this connection, on which nobody waits for an answer."""
+        if self._framing.started and not self._framing.complete and not self._refused:
+            self._turn_away()
+        else:  # who asks nothing is told nothing
+            self._say("ended a connection that asked nothing, for another one")
+            self.transport.abort()
+
+    def cut(self) -> None:
+        self.transport.abort()
+
+    def _turn_away(self) -> None:
+        self._table.turn_away(self)
+        self._refuse(UnavailableError("too many connections", code="too_many_connections"))
+
+    def _place(self) -> None:
+        """Tell the table what this connection is at."""
+        if self._framing.has_head and not self._framing.complete:
+            phase = Phase.ARRIVING
+        elif self.cycle is None:
+            phase = Phase.SILENT
+        elif self.cycle.response_complete and not self._outgoing.n_bytes:
+            phase = Phase.KEPT
+        else:
+            phase = Phase.BUSY
+        self._table.place(self, phase)
+        if phase is Phase.BUSY:
+            self._outgoing.begin()
+        else:
+            self._outgoing.end()
+
+    def _say(self, text: str) -> None:
+        self.seldom.say(text, text)
+
     def _more_comes(self) -> bool:
         """Whether the client is, or may be, in the middle of a request."""
         framing = self._framing
@@ -132,7 +187,7 @@ class HttpProtocol(H11Protocol):
 
     def _refuse(self, error: Exception, *, status: int | None = None) -> None:
         """Answer instead of the app, and close."""
-        _logger.info("refused a request: %s", error)
+        self._say(f"refused a request: {error}")
         state = self.conn.our_state
         if state not in (h11.IDLE, h11.SEND_RESPONSE):  # the answer has begun
             self.transport.abort()
@@ -161,6 +216,7 @@ class HttpProtocol(H11Protocol):
 
     def _time_request(self) -> None:
         """See to it that the part of the request that is on its way arrives in time."""
+        self._place()
         if self._framing.complete:
             self._time("")
         else:
@@ -189,12 +245,23 @@ class HttpProtocol(H11Protocol):
         self._refuse(error, status=408)
 
 
-def http_protocol(settings: Settings) -> type[HttpProtocol]:
-    """The protocol with the limits of these settings."""
+def http_protocol(settings: Settings, *, health_port: int | None = None) -> type[HttpProtocol]:
+    """The protocol of one server with these settings; `health_port`: where it listens for health
+    checks.
+    """
+    limit = affordable_connections(
+        settings.max_connections, listens_for_health=health_port is not None
+    )
+    per_address = settings.max_connections_per_address or -(-3 * limit // 4)
 
     class LimitedProtocol(HttpProtocol):
         header_timeout = settings.header_timeout
         body_timeout = settings.body_timeout
-        max_connections = affordable_connections(settings.max_connections)
+        main_table = ConnectionTable(limit=limit, per_address=per_address, told=TOLD_OF_LIMIT)
+        health_table = ConnectionTable(
+            limit=HEALTH_CONNECTIONS, per_address=HEALTH_CONNECTIONS, told=TOLD_OF_LIMIT
+        )
+        seldom = SeldomLog(_logger, logging.INFO)
 
+    LimitedProtocol.health_port = health_port
     return LimitedProtocol

@@ -69,6 +69,13 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
+    health_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Second port of the same host that answers health checks only, whatever the "
+        "first one is busy with. 0: any free one. None: there is none.",
+    )
     device: str = Field(default="auto", description="auto, cpu or cuda.")
     dtype: str = Field(default="auto", description="auto, float32 or bfloat16.")
     quantize: str = Field(default="none", description="none, 8bit or 4bit: the weights.")
@@ -142,11 +149,16 @@ class Settings(BaseSettings):
         ge=1,
         description="Open connections; fewer where the limit of open files is lower.",
     )
+    max_connections_per_address: int | None = Field(
+        default=None,
+        ge=1,
+        description="Open connections from one address. None: three quarters of all.",
+    )
     ping_interval: float = Field(
         default=5.0, gt=0, description="Seconds of silence before a stream gets a comment line."
     )
     send_timeout: float = Field(
-        default=30.0,
+        default=150.0,
         gt=0,
         description="Seconds after which a client that does not read is dropped.",
     )
@@ -175,7 +187,7 @@ class Settings(BaseSettings):
             return value
         items = tuple(item for part in value.split(",") if (item := part.strip()))
         if not items:  # such as the value of a variable that was never set
-            raise ValueError("nothing is listed")
+            raise ValueError("nothing is listed; leave it out where nothing is meant")
         return items
 
     @field_validator("panel_cache", mode="before")
@@ -211,6 +223,12 @@ class Settings(BaseSettings):
         return host
 
     @model_validator(mode="after")
+    def _check_ports(self) -> "Settings":
+        if self.port and self.port == self.health_port:
+            raise ValueError(f"health_port must be another port than port, not {self.port} too")
+        return self
+
+    @model_validator(mode="after")
     def _check_open(self) -> "Settings":
         self.check_reach(self.host)
         return self
@@ -233,17 +251,36 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         assert isinstance(init_settings, InitSettingsSource)
+        if "api_keys" not in init_settings.init_kwargs:
+            _check_variable()
         path = init_settings.init_kwargs.get("config") or os.environ.get(f"{_PREFIX}CONFIG")
         if path is None:
             return init_settings, env_settings
         return init_settings, env_settings, InitSettingsSource(settings_cls, _read_toml(Path(path)))
 
 
+def _check_variable() -> None:
+    """An empty variable is none, but where that would open the server: a secret that was not filled
+    in. Raises SettingsError.
+    """
+    for name, value in os.environ.items():
+        if name.upper() == f"{_PREFIX}API_KEYS" and not value.strip(" \t\r\n,"):
+            raise SettingsError(
+                f"{name} is set and holds no key: set it to the keys, separated by commas, "
+                "or unset it to serve without keys"
+            )
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            return tomllib.load(file)
+            values = tomllib.load(file)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: {error}") from error
+    if values.get("api_keys") == []:
+        raise SettingsError(
+            f"{path}: api_keys holds no key: list the keys, or leave it out to serve without keys"
+        )
+    return values

@@ -9,19 +9,22 @@ import asyncio
 import logging
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
+
+from .logs import SeldomLog
+from .socket_options import unacknowledged_seconds
 
 _logger = logging.getLogger(__name__)
 
 # Of each connection, the kernel keeps at most so much that it has not sent. By default it takes
 # megabytes, and a client that reads, but less than a third of them in time, would look like none.
 _KERNEL_BYTES = 64 * 1024
-_LOG_INTERVAL_S = 10.0
 # How often a connection that waits is looked at in its time.
 _N_LOOKS = 32
+# How often a connection with an answer is looked at in the time for acknowledging it.
+_N_LOOKS_FOR_LIFE = 8
 # After a connection was cut, until its request has ended.
 _TOLD_S = 0.05
 
@@ -42,18 +45,21 @@ class UnreadAnswer(Protocol):
 class SlowReaders:
     """The connections and answers of one server. Used on the event loop only."""
 
-    def __init__(self, *, send_timeout: float, max_bytes: int) -> None:
+    def __init__(
+        self, *, send_timeout: float, max_bytes: int, acknowledge_seconds: float = 20.0
+    ) -> None:
         """`send_timeout`: seconds in which a client must read something; `max_bytes`: what all
-        answers together may leave unread before whoever keeps its connection waiting longest goes.
+        answers together may leave unread before whoever keeps its connection waiting longest goes;
+        `acknowledge_seconds`: in which a client's machine must acknowledge something.
         """
         self.send_timeout = send_timeout
+        self.acknowledge_seconds = acknowledge_seconds
         self._max_bytes = max_bytes
         # Longest wait first: a connection that went on and waits again is behind all others.
         self._waiting: dict[Outgoing, None] = {}
         self._answers: dict[UnreadAnswer, None] = {}
         self._making_room = False
-        self._logged_at = -_LOG_INTERVAL_S
-        self._n_unsaid = 0
+        self._log = SeldomLog(_logger, logging.WARNING)
 
     @property
     def n_bytes(self) -> int:
@@ -94,13 +100,7 @@ class SlowReaders:
 
     def say_dropped(self, reason: str) -> None:
         """One line in the log; of many in a short time, their number."""
-        now = time.monotonic()
-        if now < self._logged_at + _LOG_INTERVAL_S:
-            self._n_unsaid += 1
-            return
-        more = f"; {self._n_unsaid} more since the last such line" if self._n_unsaid else ""
-        _logger.warning("dropped a client: %s%s", reason, more)
-        self._logged_at, self._n_unsaid = now, 0
+        self._log.say("dropped", f"dropped a client: {reason}")
 
     def _make_room(self) -> None:
         if self._making_room or not self._waiting or (n_bytes := self.n_bytes) <= self._max_bytes:
@@ -124,6 +124,7 @@ class Outgoing:
         self._readers = readers
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._life_timer: asyncio.TimerHandle | None = None
         self._n_before = 0
         self._read_at = 0.0  # when something was last seen to be read
         # The protocol hears of every byte that the kernel does not take, and when it took the last.
@@ -136,6 +137,17 @@ class Outgoing:
     @property
     def n_bytes(self) -> int:
         return self._transport.get_write_buffer_size()
+
+    def begin(self) -> None:
+        """An answer is awaited: look whether somebody is there."""
+        if self._life_timer is None and self._transport.get_extra_info("socket") is not None:
+            self._look_for_life_later(0.0)
+
+    def end(self) -> None:
+        """None is awaited."""
+        if self._life_timer is not None:
+            self._life_timer.cancel()
+            self._life_timer = None
 
     def pause(self) -> None:
         """The kernel takes no more."""
@@ -155,6 +167,7 @@ class Outgoing:
         """The connection has ended; `error`: not by the will of a side."""
         if isinstance(error, TimeoutError):
             self._readers.say_dropped("it acknowledged nothing for so long that the kernel gave up")
+        self.end()
         self.resume()
 
     def drop(self, reason: str) -> None:
@@ -163,6 +176,7 @@ class Outgoing:
         self.cut()
 
     def cut(self) -> None:
+        self.end()
         self.resume()
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
@@ -184,3 +198,19 @@ class Outgoing:
             self._readers.still_waits(self)
         else:
             self.drop(f"it read nothing for {seconds:g} s, {n_bytes} bytes wait")
+
+    def _look_for_life_later(self, quiet_s: float) -> None:
+        wait = self._readers.acknowledge_seconds / _N_LOOKS_FOR_LIFE
+        self._life_timer = self._loop.call_later(wait, self._look_for_life, wait, quiet_s)
+
+    def _look_for_life(self, waited_s: float, quiet_s: float) -> None:
+        """`quiet_s`: since when nothing has been acknowledged of what was on its way."""
+        if self._transport.is_closing():
+            self._life_timer = None
+            return
+        since_s = unacknowledged_seconds(self._transport.get_extra_info("socket"))
+        quiet_s = quiet_s + waited_s if since_s >= waited_s else 0.0
+        if quiet_s < self._readers.acknowledge_seconds:
+            self._look_for_life_later(quiet_s)
+        else:
+            self.drop(f"it acknowledged nothing for {quiet_s:g} s")

@@ -1,15 +1,17 @@
-"""GET /health, /health/live and /health/ready: for whoever starts and balances servers."""
+"""What is asked of a server as such: its health, its version, what may be asked of it at all."""
 
 from fastapi import APIRouter
+from starlette.responses import Response
 
 from .errors import UnavailableError
 from .schema.errors import error_responses
 from .schema.models import Health
 from .service import Service
+from .version import own_version
 
 
 def system_routes(service: Service) -> APIRouter:
-    """The routes, over one engine; never behind an API key and never waiting for the engine."""
+    """The routes, over one engine, which they never wait for."""
     router = APIRouter(tags=["health"])
 
     @router.get("/health/live", responses=error_responses(421))
@@ -24,5 +26,14 @@ def system_routes(service: Service) -> APIRouter:
         if not service.lease.ready:
             raise UnavailableError("the engine takes no work at the moment")
         return Health(status="ok")
+
+    # Neither is in the contract: the first is another server's, the second HTTP's.
+    @router.get("/version", include_in_schema=False)
+    async def version() -> dict[str, str]:
+        return {"version": own_version()}
+
+    @router.options("/*", include_in_schema=False)
+    async def options() -> Response:
+        return Response(headers={"allow": "GET, HEAD, OPTIONS, POST"})
 
     return router

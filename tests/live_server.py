@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,7 @@ class LiveServer:
     """Begin to shut down; the block that serves waits for the end."""
     connections: set[Any]
     """The protocols of all that are open; changed by the server's thread."""
+    health_port: int | None = None
 
     @property
     def lease(self) -> EngineLease:
@@ -130,11 +131,14 @@ def live_server(
     """
     settings = Settings(**options)
     app = create_app(settings, engine)
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as sock:
-        sock.bind(("127.0.0.1", 0))
+    with ExitStack() as bound:
+        n_ports = 1 if settings.health_port is None else 2
+        socks = [bound.enter_context(_bound_socket()) for _ in range(n_ports)]
+        ports = [sock.getsockname()[1] for sock in socks]
+        health_port = ports[1] if n_ports == 2 else None
         config = uvicorn.Config(
             wrapped(app),
-            http=protocol or http_protocol(settings),
+            http=protocol or http_protocol(settings, health_port=health_port),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -145,15 +149,22 @@ def live_server(
         def stop() -> None:
             server.should_exit = True
 
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": socks})
         thread.start()
         try:
             wait_until(lambda: server.started)
-            yield LiveServer(sock.getsockname()[1], app, stop, server.server_state.connections)
+            connections = server.server_state.connections
+            yield LiveServer(ports[0], app, stop, connections, health_port)
         finally:
             stop()
             thread.join(30)
             assert not thread.is_alive(), "the server did not stop"
+
+
+def _bound_socket() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.bind(("127.0.0.1", 0))
+    return sock
 
 
 def wait_until(condition: Callable[[], object], *, seconds: float = 20.0) -> None:

@@ -34,7 +34,12 @@ WRONG: list[Headers] = [
     ),
     [("authorization", "Bearer key-one"), ("authorization", "Bearer key-one")],
     [("authorization", "Bearer key-one"), ("authorization", "Bearer wrong")],
-    [("x-api-key", "key-one")],
+    [("x-api-key", "")],
+    [("x-api-key", "wrong")],
+    [("x-api-key", "Bearer key-one")],
+    [("x-api-key", "key-one"), ("x-api-key", "key-one")],
+    [("authorization", "Bearer wrong"), ("x-api-key", "key-one")],
+    [("authorization", ""), ("x-api-key", "key-one")],
     [("cookie", "authorization=Bearer key-one")],
 ]  # fmt: skip
 OPEN = {"/health", "/health/live", "/health/ready"}
@@ -107,6 +112,14 @@ def test_a_wrong_key_gets_the_same_answer_as_none(server: LiveServer, header: st
 def test_each_key_opens(server: LiveServer, header: str) -> None:
     assert server.get("/v1/models", authorization=header).status == 200
     assert server.post("/v1/completions", COMPLETION, authorization=header).status == 200
+
+
+def test_a_key_may_come_in_the_header_of_other_apis(server: LiveServer) -> None:
+    sent = {"x-api-key": "key-one"}
+    assert server.get("/v1/models", **sent).status == 200
+    assert server.post("/v1/completions", COMPLETION, **sent).status == 200
+    both = {"authorization": "Bearer key-one", "x-api-key": "unused"}
+    assert server.get("/v1/models", **both).status == 200, "authorization alone counts"
 
 
 def test_the_path_decides_and_not_the_host_header(server: LiveServer) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from server.framing import (
     MAX_CHUNKS,
+    MAX_EMPTY_LINES,
     MAX_HEAD_BYTES,
     MAX_HEADERS,
     MAX_REQUEST_LINE_BYTES,
@@ -93,7 +94,17 @@ REFUSED = {
     "a proxy's method": request(line=b"CONNECT a:1 HTTP/1.1"),
     "no host": request(b""),
     "two hosts": request(HOST + HOST),
-    "an empty line before": b"\r\n" + request(),
+    "half an empty line before": b"\r" + request(),
+    "an empty line of another kind before": b"\n" + request(),
+    "many empty lines before": b"\r\n" * (MAX_EMPTY_LINES + 1) + request(),
+    "a URL of another scheme": request(line=b"GET ftp://a/health HTTP/1.1"),
+    "a URL without a host": request(line=b"GET http:///health HTTP/1.1"),
+    "a URL with a user": request(line=b"GET http://x@a/health HTTP/1.1"),
+    "a URL with a fragment": request(line=b"GET http://a/health#x HTTP/1.1"),
+    "a URL and no host header": request(b"", b"GET http://a/health HTTP/1.1"),
+    "a URL and two host headers": request(HOST + HOST, b"GET http://a/health HTTP/1.1"),
+    "a relative target": request(line=b"GET health HTTP/1.1"),
+    "an asterisk for another method": request(line=b"GET * HTTP/1.1"),
     "a TLS hello": bytes.fromhex("16030100c8010000c40303"),
     "no size of a chunk": CHUNKED + b"\r\n",
     "a bad size": CHUNKED + b"4g\r\n",
@@ -172,6 +183,68 @@ def test_ordinary_heads_pass_as_they_came(headers: bytes) -> None:
 def test_an_old_client_needs_no_host() -> None:
     raw = request(b"", b"GET /health HTTP/1.0")
     assert taken([raw]) == (raw, b"", True)
+
+
+@pytest.mark.parametrize(
+    ("line", "headers", "expected"),
+    [
+        (b"GET http://b:80/health?x=y HTTP/1.1", b"host: a\r\n", b"GET /health?x=y HTTP/1.1"),
+        (b"GET HTTPS://b:80//health HTTP/1.1", b"HOST:a\r\n", b"GET //health HTTP/1.1"),
+        (b"GET http://b:80 HTTP/1.1", b"x: host: a\r\nHost: a\r\n", b"GET / HTTP/1.1"),
+        (b"GET http://b:80?x HTTP/1.0", b"", b"GET /?x HTTP/1.0"),
+        (b"OPTIONS http://b:80 HTTP/1.1", b"host: a\r\n", b"OPTIONS * HTTP/1.1"),
+    ],
+)
+def test_of_a_whole_url_the_parser_gets_the_path_and_the_host(
+    line: bytes, headers: bytes, expected: bytes
+) -> None:
+    raw = request(headers + b"content-length: 3\r\n", line) + b"abc"
+    others = b"".join(each + b"\r\n" for each in headers.split(b"\r\n") if each[:1] == b"x")
+    head = expected + b"\r\nhost: b:80\r\n" + others + b"content-length: 3\r\n\r\n"
+    assert taken([raw]) == (head + b"abc", b"", True)
+    assert taken(in_pieces(raw)) == (head + b"abc", b"", True)
+
+
+def test_a_question_about_the_whole_server_passes_as_it_came() -> None:
+    raw = request(line=b"OPTIONS * HTTP/1.1")
+    assert taken([raw]) == (raw, b"", True)
+
+
+@pytest.mark.parametrize("n_lines", [1, 2, MAX_EMPTY_LINES])
+def test_empty_lines_before_a_request_are_passed_over(n_lines: int) -> None:
+    raw = request(HOST + b"content-length: 3\r\n") + b"abc"
+    sent = b"\r\n" * n_lines + raw
+    assert taken([sent]) == (raw, b"", True)
+    assert taken(in_pieces(sent)) == (raw, b"", True)
+    framing = RequestFraming()
+    framing.take(b"\r\n\r")
+    assert not framing.started, "nobody has asked anything"
+
+
+@pytest.mark.parametrize(
+    ("behind", "left"),
+    [
+        (b"\r\n", b""),
+        (b"\r", b""),
+        (b"\n", b"\n"),
+        (b"\rx", b"x"),
+        (b"\r\nx", b"x"),
+        (b"\r\n\r\n", b"\r\n"),
+    ],
+)
+def test_one_empty_line_behind_a_request_is_passed_over(behind: bytes, left: bytes) -> None:
+    raw = request(HOST + b"content-length: 3\r\n") + b"abc"
+    assert taken([raw + behind]) == (raw, left, True)
+    assert taken(in_pieces(raw + behind)) == (raw, left, True)
+
+
+def test_an_empty_line_may_lie_between_two_requests_however_it_comes() -> None:
+    raw = request(b"host: a\r\n", b"GET / HTTP/1.1")
+    first = RequestFraming()
+    assert first.take(raw + b"\r") == (raw, b"")
+    assert first.next().take(b"\n" + raw) == (raw, b"")
+    with pytest.raises(FramingError):
+        first.next().take(raw)
 
 
 def test_a_wish_for_another_protocol_is_left_out() -> None:

@@ -13,7 +13,7 @@ from server.app import create_app
 from server.settings import Settings
 from tests.asgi_client import ask
 from tests.fake_engine import FakeEngine
-from tests.live_server import live_server
+from tests.live_server import Answer, live_server
 
 COMPLETIONS = "/v1/completions"
 KEYS = (SecretStr("key"),)
@@ -141,6 +141,33 @@ def test_what_a_page_may_send_without_asking_is_no_json(media_type: str | None) 
     for path in (COMPLETIONS, "/v1/chat/completions", "/tokenize", "/v1/token/decode"):
         answer = ask(app_with(), "POST", path, headers, body)
         assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")
+
+
+def test_a_page_from_the_internet_may_ask_for_a_private_network_if_it_is_listed() -> None:
+    app = app_with(allow_origins=("https://a.example",))
+    wish = "access-control-request-private-network"
+    allowed = "access-control-allow-private-network"
+
+    def asked(origin: str, method: str = "POST", **headers: str) -> Answer:
+        sent = [
+            ("host", "localhost"),
+            ("origin", origin),
+            ("access-control-request-method", method),
+        ]
+        return ask(app, "OPTIONS", COMPLETIONS, [*sent, *headers.items()])
+
+    answer = asked("https://a.example", **{wish: "true"})
+    assert (answer.status, answer.headers[allowed]) == (200, "true")
+    assert answer.headers["access-control-allow-origin"] == "https://a.example"
+    assert allowed not in asked("https://a.example").headers, "nobody asked for it"
+    foreign = asked("https://b.example", **{wish: "true"})
+    assert foreign.status == 400
+    assert allowed not in foreign.headers
+    assert "allow_origins" in foreign.error["message"]
+    wrong_method = asked("https://a.example", "DELETE", **{wish: "true"})
+    assert wrong_method.status == 400
+    assert "GET, POST" in wrong_method.error["message"]
+    assert "origin" not in wrong_method.error["message"]
 
 
 def test_no_page_gets_a_header_of_cors_unless_it_is_listed() -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.responses import Response
 
 from engine import Engine
+from tests.asgi_client import paths_of
 from tests.fake_engine import FakeEngine
 from tests.live_server import LiveServer, live_server, wait_until
 
@@ -58,6 +60,17 @@ def test_requests_count_by_route_and_status_and_tokens_once(server: LiveServer) 
     for name in ("queue", "time_to_first_token", "time_per_token"):
         assert value(samples, f"{name}_seconds_count") == 3
     assert value(scraped(server), "requests_total", route="/metrics", status="200") == 1
+
+
+def test_every_route_counts_under_its_own_path(server: LiveServer) -> None:
+    server.app.add_route("/later", lambda _: Response("x"))
+    paths = [path for path, _ in paths_of(server.app.routes)]
+    assert {"/openapi.json", "/later", "/health/live", "/version"} <= set(paths)
+    for path in paths:
+        assert server.get(path).status in (200, 405)
+    labels = {dict(labels).get("route") for name, labels in scraped(server)}
+    assert {path.replace("/fake", "/{model_id:path}") for path in paths} <= labels
+    assert "none" not in labels
 
 
 def test_what_a_prompt_reused_is_counted_with_its_source(server: LiveServer) -> None:

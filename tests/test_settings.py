@@ -36,7 +36,7 @@ def test_a_flag_wins_over_a_variable_over_the_file_over_the_default(
     assert settings.port == 8003
     assert settings.max_queue == 6
     assert secrets(settings) == ["one", "two"]
-    assert settings.send_timeout == 30.0
+    assert settings.send_timeout == 150.0
 
 
 def test_the_file_may_be_named_by_a_variable(toml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +67,32 @@ def test_an_empty_variable_is_no_variable(monkeypatch: pytest.MonkeyPatch) -> No
     assert Settings().port == 8000
 
 
+@pytest.mark.parametrize("value", ["", " ", ",", " , ,"])
+def test_a_variable_for_keys_without_a_key_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """A secret that was not filled in must not open the server."""
+    monkeypatch.setenv("SOLITON_API_KEYS", value)
+    with pytest.raises(SettingsError, match=r"SOLITON_API_KEYS is set and holds no key.*unset it"):
+        Settings()
+    assert secrets(Settings(api_keys=(SecretStr("key"),))) == ["key"], "a flag wins"
+
+
+@pytest.mark.parametrize("text", ["[]", '""', '" "', '[""]', '["one", ""]', '["one", " "]'])
+def test_a_file_with_an_empty_key_is_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "soliton.toml"
+    path.write_text(f"api_keys = {text}\n")
+    with pytest.raises((ValidationError, SettingsError), match="api_keys"):
+        Settings(config=path)
+
+
+def test_the_port_for_health_checks_is_another_one() -> None:
+    assert Settings(port=8000, health_port=8001).health_port == 8001
+    assert Settings(port=0, health_port=0).health_port == 0
+    with pytest.raises(ValidationError, match="health_port must be another port"):
+        Settings(port=8000, health_port=8000)
+
+
 def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text("prot = 8001\n")
@@ -95,6 +121,8 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         ("header_timeout", 0),
         ("body_timeout", float("inf")),
         ("max_connections", 0),
+        ("max_connections_per_address", 0),
+        ("health_port", 70000),
         ("ping_interval", 0),
         ("send_timeout", float("nan")),
         ("drain_seconds", -1),

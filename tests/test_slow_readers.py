@@ -1,7 +1,10 @@
 """Clients that do not read: the engine is free, memory has a bound, and the log says who went."""
 
+import ctypes
 import logging
 import socket
+import struct
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,12 +14,18 @@ from typing import Any
 import pytest
 
 from server.slow_readers import SlowReaders
+from server.socket_options import unacknowledged_seconds
 from tests.event_stream import parse_event_stream
 from tests.fake_engine import FakeEngine
 from tests.live_server import LiveServer, live_server, read_answer, wait_until
 
 PATH = "/v1/completions"
 DROPPED = "dropped a client"
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells what is acknowledged"
+)
+# Python has no names for them.
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 
 
 @pytest.fixture
@@ -96,6 +105,64 @@ def test_who_reads_slowly_gets_everything(fake: FakeEngine, stream: bool) -> Non
         while not received.endswith(b"0\r\n\r\n" if stream else b"}"):
             received += sock.recv(1 << 20)
         assert received.count(b"text_offset") == (600 if stream else 1)
+
+
+@contextmanager
+def deaf(sock: socket.socket) -> Iterator[None]:
+    """The machine of `sock` gets no packet of this connection while the block runs."""
+    refuse_all = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    program = struct.pack("HL", 1, ctypes.addressof(refuse_all))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+    try:
+        yield
+    finally:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, struct.pack("i", 0))
+
+
+def with_less_patience(server: LiveServer, seconds: float) -> None:
+    readers: SlowReaders = server.app.state.slow_readers
+    readers.acknowledge_seconds = seconds
+
+
+@linux_only
+def test_a_machine_that_acknowledges_nothing_is_gone(
+    fake: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.model.token_time = 0.02
+    with live_server(fake.as_engine) as server:
+        with_less_patience(server, 1.0)
+        with server.send(PATH, body(stream=True)) as sock:
+            wait_until(fake.model.in_decode.is_set)
+            with deaf(sock):
+                wait_until(lambda: n_dropped(caplog))
+                wait_until(lambda: is_idle(server))
+        assert fake.model.n_decoded < 600, "nobody waited for the rest"
+        (said,) = [r.message for r in caplog.records if r.message.startswith(DROPPED)]
+        assert "acknowledged nothing for" in said
+
+
+@linux_only
+def test_a_machine_that_lives_is_not_gone_while_its_program_reads_nothing(
+    fake: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with live_server(fake.as_engine, send_timeout=60) as server, starved(server) as sock:
+        with_less_patience(server, 0.5)
+        wait_until(lambda: has_served(fake, server, 1))
+        (connection,) = server.connections
+        accepted = connection.transport.get_extra_info("socket")
+        time.sleep(2.0)  # four times as long as is allowed without an acknowledgement
+        assert unacknowledged_seconds(accepted) == 0.0, "what has left is acknowledged"
+        assert not n_dropped(caplog)
+        assert len(read_answer(sock).json["choices"][0]["logprobs"]["tokens"]) == 600
+
+
+@linux_only
+def test_the_kernel_does_not_count_the_time_in_which_the_window_is_shut(fake: FakeEngine) -> None:
+    with live_server(fake.as_engine) as server, server.connect():
+        wait_until(lambda: len(server.connections) == 1)
+        (connection,) = server.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
 
 
 def test_an_answer_of_which_too_much_is_unread_ends_with_an_error(fake: FakeEngine) -> None:

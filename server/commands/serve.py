@@ -6,8 +6,9 @@ Owns how the server starts and ends. What it serves is `server.app.create_app`.
 import errno
 import gc
 import json
+import logging
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -26,6 +27,8 @@ from .terminal import CommandError, CommandParser
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+_logger = logging.getLogger(__name__)
+
 _KEEP_ALIVE_S = 30
 _FAREWELL_S = 2  # in which clients are told that the engine is lost
 
@@ -42,15 +45,22 @@ def main(argv: list[str]) -> int:
     configure_logging(settings.log_level)
     leaving = _Leaving()
     # The port comes before the model: one that is in use is said at once.
-    with signals_handled(leaving), _bound_socket(settings.host, settings.port) as sock:
-        _check_reach(settings, sock)
+    with signals_handled(leaving), ExitStack() as bound:
+        ports = [settings.port, settings.health_port]
+        socks = [
+            bound.enter_context(_bound_socket(settings.host, port))
+            for port in ports
+            if port is not None
+        ]
+        _check_reach(settings, socks[0])
+        numbers = [sock.getsockname()[1] for sock in socks]
         app, model_id = _load(settings)
         leaving.check()
         gc.freeze()
         gc.enable()
         config = uvicorn.Config(
             app,
-            http=http_protocol(settings),
+            http=http_protocol(settings, health_port=numbers[1] if numbers[1:] else None),
             loop="asyncio",
             ws="none",
             lifespan="on",
@@ -60,12 +70,13 @@ def main(argv: list[str]) -> int:
             backlog=ACCEPTED_AT_ONCE,
             timeout_keep_alive=_KEEP_ALIVE_S,
         )
-        url = _url(settings.host, sock.getsockname()[1])
-        ready_line = _ready_line(url, settings, model_id)
+        for number in numbers[1:]:
+            _logger.info("health checks have a port of their own: %d", number)
+        ready_line = _ready_line(_url(settings.host, numbers[0]), settings, model_id)
         server = _Server(config, app, settings, ready_line)
         app.state.lease.on_failed = server.fail
         app.state.pulse.on_tick = guard_interpreter(settings.hang_seconds)
-        server.run([sock])
+        server.run(socks)
         if server.has_failed:
             end_process()
     # The app is in reference cycles: frozen, they and the engine would outlive the native module.

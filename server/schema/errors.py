@@ -31,7 +31,7 @@ _DESCRIPTIONS = {
     403: "A web page sent the request, and its origin may not use the server.",
     404: "No such model (`model_not_found`) or no such route (`not_found`).",
     413: "The body is larger than the server takes.",
-    415: "The body is not application/json.",
+    415: "The body is not application/json, or it is compressed.",
     421: "The Host header names no host of this server.",
     429: "The queue is full; `retry-after-ms` says when to try again.",
     500: "The engine failed in this request.",
