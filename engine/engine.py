@@ -89,9 +89,9 @@ class Engine:
         in: "auto" (on CUDA bfloat16; on the CPU float32, beside quantised weights bfloat16),
         "bfloat16", "8bit" or, on the CPU, "float32"; where torch computes, which on CUDA is for
         float32 and float16, they are as the weights. `max_seq_len` None: the model's own, at most
-        8192, what fits into memory, and what no rope scaling that depends on it alters. `n_threads`: of the CPU, for the whole process; None: all
-        cores. `require_native`: refuse to compute with torch what native code could, were it
-        there. `panel_cache`: a directory where
+        8192, what fits into memory and, with a rope scaling that depends on it, the original one.
+        `n_threads`: of the CPU, for the whole process; None: all cores. `require_native`: refuse to
+        compute with torch what native code could, were it there. `panel_cache`: a directory where
         the packed weights of larger models are kept for the next start; None: nowhere, for a
         library writes only where it is told to. `speculate`: "off", "ngram" (what a text repeats of
         itself and of recent answers) or "draft" (and a draft model beside it, `draft_model` or the

@@ -64,6 +64,11 @@ class Tokenizer:
         self._token_bytes: dict[int, bytes] = {}  # of the tokens asked for so far
         added = backend.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
+        model = backend.model
+        # Added tokens that are no pieces of the plain vocabulary too.
+        self._beside = {
+            token_id for token_id, text in self._added.items() if model.token_to_id(text) is None
+        }
         self.special_tokens = dict(special)
         """Texts by role, as tokenizer_config.json has them."""
         self._added_ids = {text: token_id for token_id, text in self._added.items()}
@@ -213,8 +218,12 @@ class Tokenizer:
 
     @cached_property
     def _bound(self) -> TokenBound | None:
-        pieces = (*self._pieces, *self._added)
-        return token_bound(self._backend, {self._bytes_of(token_id) for token_id in pieces})
+        pieces = {*self._pieces.values(), *self._added.values()}
+        pieces |= {str(self._backend.id_to_token(token_id)) for token_id in self._added}
+        texts = {self._bytes_of(token_id) for token_id in (*self._pieces, *self._added)}
+        texts |= {self._spelling.written(piece) for piece in pieces}
+        texts |= {text.encode() for text in self._added.values()}
+        return token_bound(self._backend, texts)
 
     def _encoded(self, text: str) -> list[int]:
         try:
@@ -232,9 +241,12 @@ class Tokenizer:
         return token_ids
 
     def _bytes_of(self, token_id: int) -> bytes:
-        added = self._added.get(token_id)
-        if added is not None:
-            return added.encode()
+        if token_id in self._added:
+            # As the library decodes it: what the normalizer made of its text, where one did.
+            added = str(self._backend.id_to_token(token_id))
+            is_beside = token_id in self._beside
+            spell = self._spelling.added_to_bytes if is_beside else self._spelling.to_bytes
+            return spell(added)
         piece = self._pieces.get(token_id)
         return b"" if piece is None else self._spelling.to_bytes(piece)
 
@@ -290,10 +302,10 @@ class Tokenizer:
         return token_ids
 
     def _without_added_space(self, token_ids: list[int], text: str) -> list[int]:
-        if not token_ids or token_ids[0] in self._added:
+        if not token_ids or token_ids[0] in self._control:
             return token_ids
         head = b"".join(self.token_bytes(token_id) for token_id in token_ids[: len(text) + 1])
-        if _n_spaces(head) <= _n_spaces(text.encode()):
+        if len(head) - len(head.lstrip(b" ")) <= self._spelling.leading_spaces(text):
             return token_ids
         rest = self.token_bytes(token_ids[0])[1:].decode("utf-8", errors="replace")
         whole = self._backend.token_to_id(rest) if rest else None
@@ -346,7 +358,3 @@ def _check_text(text: str) -> None:
             f"which is no character",
             param="prompt",
         ) from error
-
-
-def _n_spaces(text: bytes) -> int:
-    return len(text) - len(text.lstrip(b" "))
