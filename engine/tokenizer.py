@@ -6,7 +6,9 @@ model beyond the number of its embedding rows.
 
 import json
 import logging
+import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +24,11 @@ logger = logging.getLogger(__name__)
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
+# Older forms that are not read, and what transformers needs to convert them.
+_OLDER_FORMS = {
+    "tokenizer.model": "transformers sentencepiece protobuf",
+    "vocab.json": "transformers",
+}
 _MAX_TOKENIZER_BYTES = 64 * 1024 * 1024
 # Models round their rows up, by much less than this.
 _LEAST_SHARE_OF_ROWS = 0.75
@@ -93,6 +100,7 @@ class Tokenizer:
     def load(cls, path: Path, vocab_size: int) -> "Tokenizer":
         """Reads `path`/tokenizer.json; ids must be below `vocab_size`. Raises ModelLoadError."""
         file = path / TOKENIZER_FILE
+        _refuse_older_forms(path)
         backend = _opened(file)
         vocabulary = backend.get_vocab(with_added_tokens=True)
         pieces = {token_id: piece for piece, token_id in vocabulary.items()}
@@ -312,6 +320,24 @@ class Tokenizer:
         if whole is not None and self.token_bytes(whole) == rest.encode():
             return [whole, *token_ids[1:]]
         return [*self._spell(rest), *token_ids[1:]]
+
+
+def _refuse_older_forms(path: Path) -> None:
+    """Where only another form of the tokenizer is there, say how to convert it."""
+    if os.path.lexists(path / TOKENIZER_FILE):
+        return
+    for name, packages in _OLDER_FORMS.items():
+        if (path / name).exists():
+            place = json.dumps(str(path.absolute()), ensure_ascii=False)
+            code = (
+                f"from transformers import AutoTokenizer; "
+                f"AutoTokenizer.from_pretrained({place}).save_pretrained({place})"
+            )
+            raise ModelLoadError(
+                f"{path / TOKENIZER_FILE}: does not exist; {name} is there, but it is not read. "
+                f"Convert it with transformers: `pip install {packages}`, then "
+                f"`python -c {shlex.quote(code)}`"
+            )
 
 
 def _opened(file: Path) -> tokenizers.Tokenizer:
