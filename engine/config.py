@@ -25,12 +25,82 @@ class Llama3Scaling:
 
 
 @dataclass(frozen=True, slots=True)
+class DynamicScaling:
+    """A larger theta for contexts longer than the original one, the larger the longer they are."""
+
+    factor: float
+    original_max_seq_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class YarnScaling:
+    """Frequencies that turn seldom in the original context are divided by `factor`, those that turn
+    often kept. Queries and keys are multiplied by `attention_factor`.
+    """
+
+    factor: float
+    original_max_seq_len: int
+    attention_factor: float
+    beta_fast: float  # turns from which on a frequency is kept
+    beta_slow: float  # turns up to which it is divided
+    truncate: bool  # whether both borders are rounded, away from each other
+
+
+@dataclass(frozen=True, slots=True)
+class LongScaling:
+    """A divisor of each frequency (LongRoPE): one list within the original context, another for
+    longer ones. Queries and keys are multiplied by `attention_factor`.
+    """
+
+    short_factors: tuple[float, ...]
+    long_factors: tuple[float, ...]
+    original_max_seq_len: int
+    attention_factor: float
+
+
+RopeScaling = LinearScaling | Llama3Scaling | DynamicScaling | YarnScaling | LongScaling
+
+
+@dataclass(frozen=True, slots=True)
 class RopeConfig:
     """Rotary position embedding: pairs (i, i + rotary_dim / 2) of the first `rotary_dim` dims."""
 
     theta: float
     rotary_dim: int
-    scaling: Llama3Scaling | LinearScaling | None = None
+    scaling: RopeScaling | None = None
+
+    @property
+    def unstretched(self) -> int | None:
+        """The longest context that turns nothing otherwise than the original one did; None when
+        its length makes no difference.
+        """
+        if isinstance(self.scaling, DynamicScaling | LongScaling):
+            return self.scaling.original_max_seq_len
+        return None
+
+    def describe(self) -> str:
+        """One line for people."""
+        theta = f"RoPE theta {self.theta:g}"
+        match self.scaling:
+            case None:
+                return theta
+            case LinearScaling(factor):
+                return f"{theta}, linear scaling by {factor:g}"
+            case Llama3Scaling(factor=factor, original_max_seq_len=original):
+                return f"{theta}, llama3 scaling by {factor:g} from {original:,}"
+            case YarnScaling(factor, original):
+                return f"{theta}, yarn scaling by {factor:g} from {original:,}"
+            case DynamicScaling(factor, original):
+                return f"{theta}, dynamic scaling by {factor:g} for contexts beyond {original:,}"
+            case LongScaling(original_max_seq_len=original):
+                return f"{theta}, longrope scaling for contexts beyond {original:,}"
+
+    def stretched_to(self, max_seq_len: int) -> int:
+        """The context length that the frequencies depend on; 0 where they do not."""
+        unstretched = self.unstretched
+        if unstretched is None or max_seq_len <= unstretched:
+            return 0
+        return max_seq_len if isinstance(self.scaling, DynamicScaling) else unstretched + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +136,11 @@ class ModelConfig:
     max_seq_len: int
     eos_token_ids: tuple[int, ...]
     bos_token_id: int | None
+
+    @property
+    def usual_seq_len(self) -> int:
+        """The longest context that nobody has to ask for: a longer one may cost short texts."""
+        return min(self.max_seq_len, self.rope.unstretched or self.max_seq_len)
 
     @property
     def qkv_dim(self) -> int:

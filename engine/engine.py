@@ -89,9 +89,9 @@ class Engine:
         in: "auto" (on CUDA bfloat16; on the CPU float32, beside quantised weights bfloat16),
         "bfloat16", "8bit" or, on the CPU, "float32"; where torch computes, which on CUDA is for
         float32 and float16, they are as the weights. `max_seq_len` None: the model's own, at most
-        8192 and what fits into memory. `n_threads`: of the CPU, for the whole process; None: all
-        cores. `require_native`: refuse to compute with torch what native code could, were it
-        there. `panel_cache`: a directory where
+        8192, what fits into memory and, with a rope scaling that depends on it, the original one.
+        `n_threads`: of the CPU, for the whole process; None: all cores. `require_native`: refuse to
+        compute with torch what native code could, were it there. `panel_cache`: a directory where
         the packed weights of larger models are kept for the next start; None: nowhere, for a
         library writes only where it is told to. `speculate`: "off", "ngram" (what a text repeats of
         itself and of recent answers) or "draft" (and a draft model beside it, `draft_model` or the
@@ -132,6 +132,8 @@ class Engine:
             available=ops.available_bytes(),
             working=working,
         )
+        if stretched := config.rope.stretched_to(length):
+            fingerprint = _with_length(fingerprint, stretched)
         model = Model(weights, config, ops, max_seq_len=length)
         cache = KVCache(config, ops, max_seq_len=length)
         speculator = open_speculator(speculate, draft, model, cache)
@@ -286,3 +288,8 @@ def _fingerprint(path: Path, tensors: Mapping[str, StoredTensor], ops: Ops) -> s
     digest.update((path / "config.json").read_bytes())
     digest.update((path / "tokenizer.json").read_bytes())
     return f"fp_{digest.hexdigest()[:12]}"
+
+
+def _with_length(fingerprint: str, stretched: int) -> str:
+    """The fingerprint of a model whose keys depend on the context length that it is loaded with."""
+    return f"fp_{hashlib.sha256(f'{fingerprint} {stretched}'.encode()).hexdigest()[:12]}"

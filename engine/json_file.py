@@ -4,10 +4,9 @@ Owns the reading and the typed access with messages that name file and key. Know
 """
 
 import json
-import math
 import re
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from .errors import ModelLoadError
 from .regular_file import open_regular, size_of
@@ -86,9 +85,7 @@ class JsonObject:
 
     def number(self, key: str, *, low: float, high: float, default: float | None = None) -> float:
         value = self._get(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            self.fail(key, value, f"a number between {low:g} and {high:g}")
-        if math.isnan(value) or not low <= value <= high:
+        if not _is_number(value) or not low <= value <= high:
             self.fail(key, value, f"a number between {low:g} and {high:g}")
         return float(value)
 
@@ -109,6 +106,13 @@ class JsonObject:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             self.fail(key, value, "a list of strings")
         return value
+
+    def numbers(self, key: str, *, count: int, low: float, high: float) -> tuple[float, ...]:
+        value = self._get(key, None)
+        known = isinstance(value, list) and len(value) == count
+        if not (known and all(_is_number(item) and low <= item <= high for item in value)):
+            self.fail(key, value, f"a list of {count} numbers between {low:g} and {high:g}")
+        return tuple(map(float, value))
 
     def nested(self, key: str) -> "JsonObject":
         value = self._get(key, None)
@@ -166,6 +170,11 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """NaN is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
 def _kind(value: object) -> str:

@@ -37,7 +37,7 @@ def context_length(
     """The context length to allocate, given `available` bytes (None: unknown) for its KV cache of
     `bytes_per_token` and what else the model works in.
 
-    `wanted` None: the model's own length, at most DEFAULT_MAX_SEQ_LEN and what fits. Raises
+    `wanted` None: the model's usual length, at most DEFAULT_MAX_SEQ_LEN and what fits. Raises
     ModelLoadError with the figures when `wanted` is no length, exceeds the model's or does not fit.
     """
     if available is not None:
@@ -48,8 +48,8 @@ def context_length(
         else int(available * _CACHE_SHARE) // bytes_per_token
     )
     if wanted is None:
-        length = min(config.max_seq_len, DEFAULT_MAX_SEQ_LEN, fits)
-        if length < min(config.max_seq_len, 2):
+        length = min(config.usual_seq_len, DEFAULT_MAX_SEQ_LEN, fits)
+        if length < min(config.usual_seq_len, 2):
             raise ModelLoadError(f"max_seq_len: no memory is left for a KV cache ({available} B)")
         return length
     if not 2 <= wanted <= config.max_seq_len:

@@ -2,8 +2,9 @@
 
 Every byte of a text is a byte of one of its tokens, where tokens, joined, are the text. Let a byte
 weigh 1/n when the longest token that holds it has n bytes: then the bytes of no token weigh more
-than 1 together, and a text has at least as many tokens as it weighs. Of a tokenizer that drops or
-shortens text nothing is known.
+than 1 together, and a text has at least as many tokens as it weighs. A token that several texts
+become, as U+2581 and a space do, counts with the shortest and the longest of them: one between
+weighs no more than they do. Of a tokenizer that drops or shortens text nothing is known.
 """
 
 import json
@@ -38,7 +39,7 @@ class TokenBound:
 
 
 def token_bound(backend: tokenizers.Tokenizer, tokens: Iterable[bytes]) -> TokenBound | None:
-    """The bound of a tokenizer with these tokens; None where it may lose text."""
+    """The bound of a tokenizer whose tokens these texts become; None where it may lose text."""
     added = backend.get_added_tokens_decoder().values()
     if any(token.lstrip or token.rstrip for token in added):
         return None  # such a token takes the blanks around it away

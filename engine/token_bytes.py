@@ -13,9 +13,21 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Spelling(Protocol):
-    """How pieces of a vocabulary spell text; added tokens are spelled as they are."""
+    """How the pieces of a vocabulary spell text."""
 
     def to_bytes(self, piece: str) -> bytes: ...
+
+    def added_to_bytes(self, text: str) -> bytes:
+        """Of a token that was added beside the vocabulary, under this text."""
+        ...
+
+    def written(self, piece: str) -> bytes:
+        """The longest text that may become this piece."""
+        ...
+
+    def leading_spaces(self, text: str) -> int:
+        """How many spaces the bytes of a text begin with that has become pieces."""
+        ...
 
     def to_pieces(self, character: str) -> list[list[str]]:
         """Ways to spell one character with small pieces, the best first."""
@@ -35,6 +47,17 @@ class ByteLevelSpelling:
         except KeyError:
             return piece.encode()  # no byte-level piece: text never becomes this token
 
+    def added_to_bytes(self, text: str) -> bytes:
+        # "\u00e7" is added as a letter, but in the alphabet it is one byte of a character.
+        data = self.to_bytes(text)
+        return data if _is_utf8(data) else text.encode()
+
+    def written(self, piece: str) -> bytes:
+        return self.to_bytes(piece)
+
+    def leading_spaces(self, text: str) -> int:
+        return len(text) - len(text.lstrip(" "))
+
     def to_pieces(self, character: str) -> list[list[str]]:
         return [[self._character[byte] for byte in character.encode()]]
 
@@ -51,6 +74,16 @@ class SentencePieceSpelling:
         if match:
             return bytes([int(match[1], 16)])
         return piece.replace(self.space, " ").encode()
+
+    def added_to_bytes(self, text: str) -> bytes:
+        return self.to_bytes(text)
+
+    def written(self, piece: str) -> bytes:
+        # A text may hold the character that stands for a space, and it takes more bytes.
+        return piece.replace(" ", self.space).encode()
+
+    def leading_spaces(self, text: str) -> int:
+        return len(text) - len(text.lstrip(f" {self.space}"))
 
     def to_pieces(self, character: str) -> list[list[str]]:
         whole = [self.space if character == " " else character]
@@ -92,6 +125,14 @@ def _space(step: Mapping[str, Any]) -> str | None:
         plain = isinstance(text, str) and len(text) == 1 and step.get("content") == " "
         return text if plain else None
     return None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _byte_alphabet() -> list[str]:

@@ -6,7 +6,9 @@ model beyond the number of its embedding rows.
 
 import json
 import logging
+import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +24,11 @@ logger = logging.getLogger(__name__)
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
+# Older forms that are not read, and what transformers needs to convert them.
+_OLDER_FORMS = {
+    "tokenizer.model": "transformers sentencepiece protobuf",
+    "vocab.json": "transformers",
+}
 _MAX_TOKENIZER_BYTES = 64 * 1024 * 1024
 # Models round their rows up, by much less than this.
 _LEAST_SHARE_OF_ROWS = 0.75
@@ -64,6 +71,11 @@ class Tokenizer:
         self._token_bytes: dict[int, bytes] = {}  # of the tokens asked for so far
         added = backend.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
+        model = backend.model
+        # Added tokens that are no pieces of the plain vocabulary too.
+        self._beside = {
+            token_id for token_id, text in self._added.items() if model.token_to_id(text) is None
+        }
         self.special_tokens = dict(special)
         """Texts by role, as tokenizer_config.json has them."""
         self._added_ids = {text: token_id for token_id, text in self._added.items()}
@@ -88,6 +100,7 @@ class Tokenizer:
     def load(cls, path: Path, vocab_size: int) -> "Tokenizer":
         """Reads `path`/tokenizer.json; ids must be below `vocab_size`. Raises ModelLoadError."""
         file = path / TOKENIZER_FILE
+        _refuse_older_forms(path)
         backend = _opened(file)
         vocabulary = backend.get_vocab(with_added_tokens=True)
         pieces = {token_id: piece for piece, token_id in vocabulary.items()}
@@ -213,8 +226,12 @@ class Tokenizer:
 
     @cached_property
     def _bound(self) -> TokenBound | None:
-        pieces = (*self._pieces, *self._added)
-        return token_bound(self._backend, {self._bytes_of(token_id) for token_id in pieces})
+        pieces = {*self._pieces.values(), *self._added.values()}
+        pieces |= {str(self._backend.id_to_token(token_id)) for token_id in self._added}
+        texts = {self._bytes_of(token_id) for token_id in (*self._pieces, *self._added)}
+        texts |= {self._spelling.written(piece) for piece in pieces}
+        texts |= {text.encode() for text in self._added.values()}
+        return token_bound(self._backend, texts)
 
     def _encoded(self, text: str) -> list[int]:
         try:
@@ -232,9 +249,12 @@ class Tokenizer:
         return token_ids
 
     def _bytes_of(self, token_id: int) -> bytes:
-        added = self._added.get(token_id)
-        if added is not None:
-            return added.encode()
+        if token_id in self._added:
+            # As the library decodes it: what the normalizer made of its text, where one did.
+            added = str(self._backend.id_to_token(token_id))
+            is_beside = token_id in self._beside
+            spell = self._spelling.added_to_bytes if is_beside else self._spelling.to_bytes
+            return spell(added)
         piece = self._pieces.get(token_id)
         return b"" if piece is None else self._spelling.to_bytes(piece)
 
@@ -290,16 +310,34 @@ class Tokenizer:
         return token_ids
 
     def _without_added_space(self, token_ids: list[int], text: str) -> list[int]:
-        if not token_ids or token_ids[0] in self._added:
+        if not token_ids or token_ids[0] in self._control:
             return token_ids
         head = b"".join(self.token_bytes(token_id) for token_id in token_ids[: len(text) + 1])
-        if _n_spaces(head) <= _n_spaces(text.encode()):
+        if len(head) - len(head.lstrip(b" ")) <= self._spelling.leading_spaces(text):
             return token_ids
         rest = self.token_bytes(token_ids[0])[1:].decode("utf-8", errors="replace")
         whole = self._backend.token_to_id(rest) if rest else None
         if whole is not None and self.token_bytes(whole) == rest.encode():
             return [whole, *token_ids[1:]]
         return [*self._spell(rest), *token_ids[1:]]
+
+
+def _refuse_older_forms(path: Path) -> None:
+    """Where only another form of the tokenizer is there, say how to convert it."""
+    if os.path.lexists(path / TOKENIZER_FILE):
+        return
+    for name, packages in _OLDER_FORMS.items():
+        if (path / name).exists():
+            place = json.dumps(str(path.absolute()), ensure_ascii=False)
+            code = (
+                f"from transformers import AutoTokenizer; "
+                f"AutoTokenizer.from_pretrained({place}).save_pretrained({place})"
+            )
+            raise ModelLoadError(
+                f"{path / TOKENIZER_FILE}: does not exist; {name} is there, but it is not read. "
+                f"Convert it with transformers: `pip install {packages}`, then "
+                f"`python -c {shlex.quote(code)}`"
+            )
 
 
 def _opened(file: Path) -> tokenizers.Tokenizer:
@@ -346,7 +384,3 @@ def _check_text(text: str) -> None:
             f"which is no character",
             param="prompt",
         ) from error
-
-
-def _n_spaces(text: bytes) -> int:
-    return len(text) - len(text.lstrip(b" "))

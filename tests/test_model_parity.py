@@ -30,11 +30,13 @@ OPS: dict[str, Callable[[], Ops]] = {
 }
 
 
-def loaded(path: Path, *, chunk_size: int = 512, ops: Ops | None = None) -> Model:
+def loaded(
+    path: Path, *, chunk_size: int = 512, ops: Ops | None = None, max_seq_len: int = 128
+) -> Model:
     config = model_config(path)
     ops = ops or OPS["native"]()
     weights = load_weights(check_tensors(read_checkpoint(path), config), config, ops)
-    return Model(weights, config, ops, max_seq_len=128, chunk_size=chunk_size)
+    return Model(weights, config, ops, max_seq_len=max_seq_len, chunk_size=chunk_size)
 
 
 def empty_cache(model: Model) -> KVCache:
@@ -118,7 +120,7 @@ def test_greedy_tokens_equal_those_of_transformers(pair: Any) -> None:
 
 
 @pytest.mark.parametrize("chunk_size", [1, 7, 16, 33])
-@pytest.mark.parametrize("name", ["llama", "mistral-window"])
+@pytest.mark.parametrize("name", ["llama", "mistral-window", "llama-yarn", "llama-longrope"])
 @pytest.mark.parametrize("ops", OPS)
 def test_chunked_prefill_equals_whole_prefill(
     tmp_path: Path, ops: str, name: str, chunk_size: int
@@ -142,7 +144,7 @@ def test_chunked_prefill_equals_whole_prefill(
     ],
     ids=str,
 )
-@pytest.mark.parametrize("name", ["qwen3", "mistral-window", "llama-biases"])
+@pytest.mark.parametrize("name", ["qwen3", "mistral-window", "llama-biases", "qwen3-yarn"])
 def test_native_logits_do_not_depend_on_how_the_ids_came(
     tmp_path: Path, name: str, options: dict[str, Any]
 ) -> None:

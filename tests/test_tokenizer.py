@@ -1,6 +1,9 @@
 """Token ids and the exact bytes behind them, for both kinds of vocabulary."""
 
 import json
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -277,6 +280,33 @@ def test_a_file_that_makes_the_library_panic(tmp_path: Path, part: str) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"tokenizer\.json: does not exist"):
         Tokenizer.load(tmp_path, EMBEDDING_ROWS)
+
+
+def test_only_a_sentencepiece_model(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(b"\n")
+    with pytest.raises(ModelLoadError) as caught:
+        Tokenizer.load(tmp_path, EMBEDDING_ROWS)
+    message = str(caught.value)
+    assert "tokenizer.json: does not exist; tokenizer.model is there, but it is not read" in message
+    assert "`pip install transformers sentencepiece protobuf`" in message
+    assert f'AutoTokenizer.from_pretrained("{tmp_path}").save_pretrained("{tmp_path}")' in message
+    assert "\n" not in message
+
+
+def test_the_command_that_is_told_converts_a_tokenizer(tmp_path: Path) -> None:
+    path = tmp_path / "it's a \u00e9"
+    path.mkdir()
+    backend = byte_level_tokenizer()
+    backend.model.save(str(path))
+    values = {"model_type": "qwen2", "tokenizer_class": "Qwen2Tokenizer"}
+    for name in ("config.json", "tokenizer_config.json"):
+        (path / name).write_text(json.dumps(values), "utf-8")
+    with pytest.raises(ModelLoadError, match=r"vocab\.json is there, but it is not read") as caught:
+        Tokenizer.load(path, EMBEDDING_ROWS)
+    command = shlex.split(str(caught.value).split("then `")[1].rstrip("`"))
+    assert command[:2] == ["python", "-c"]
+    subprocess.run([sys.executable, *command[1:]], check=True, capture_output=True)
+    assert Tokenizer.load(path, EMBEDDING_ROWS).decode([id_of(backend, "a")]) == "a"
 
 
 def test_two_tokens_with_one_id(tmp_path: Path) -> None:

@@ -45,6 +45,22 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 500.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+# More than the test models turn in their original context: both borders lie among the frequencies.
+YARN_BETAS = {"beta_fast": 4.0, "beta_slow": 0.25}
+DYNAMIC_ROPE = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 3.0}
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 500.0,
+    "original_max_position_embeddings": 32,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+    "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 9.0],
+}
 FAMILIES = {
     "llama": Family("Llama"),
     "llama-tied": Family("Llama", {"tie_word_embeddings": True}),
@@ -57,6 +73,22 @@ FAMILIES = {
         "Llama",
         {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}},
     ),
+    "llama-yarn": Family("Llama", {"rope_parameters": YARN_ROPE}),
+    "qwen2-yarn": Family("Qwen2", {"rope_parameters": {**YARN_ROPE, **YARN_BETAS}}),
+    "qwen3-yarn": Family(
+        "Qwen3",
+        {
+            "head_dim": 24,
+            "rope_parameters": {
+                **YARN_ROPE,
+                **YARN_BETAS,
+                "mscale": 0.5,
+                "mscale_all_dim": 2.0,
+                "truncate": False,
+            },
+        },
+    ),
+    "llama-longrope": Family("Llama", {"rope_parameters": LONG_ROPE}),
     "mistral": Family("Mistral", {"sliding_window": None}),
     "mistral-window": Family("Mistral", {"sliding_window": 12}),
     "qwen2": Family("Qwen2"),

@@ -60,7 +60,7 @@ def _lines(
     yield "heads", f"{config.n_heads}, {config.n_kv_heads} key/value, {config.head_dim} wide"
     yield "attention", _attention(config)
     yield "vocabulary", f"{config.vocab_size:,}, {description.n_tokens:,} in use; {tied}"
-    yield "context", f"up to {config.max_seq_len:,} tokens, RoPE theta {config.rope.theta:g}"
+    yield "context", f"up to {config.max_seq_len:,} tokens, {config.rope.describe()}"
     yield "chat template", template
     yield "stored as", f"{stored} in {description.n_files} safetensors file(s)"
     yield "loaded as", f"{description.default_format} on the CPU, unless told otherwise"
