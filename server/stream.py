@@ -230,6 +230,11 @@ class CompletionStream:
             n_accepted += result.n_accepted
             if first is None:
                 first = piece
+                if job.progress and result.eos_reason != "aborted":
+                    # The last token of the prompt came with this one, and perhaps no other was new.
+                    n_prompt, n_cached = prefill.n_prompt, prefill.n_cached
+                    whole = Progress(choice, n_prompt, n_cached, start, piece.clock)
+                    untold.insert(0, whole)
             if result.eos:
                 break
             n_shown += len(result.chunk)
@@ -258,7 +263,9 @@ class CompletionStream:
 
     def _begin(self, job: CompletionJob, abort: AbortFlag, start: float) -> Prefill:
         def report(done: int, total: int) -> None:
-            self._feed.extend((Progress(job.index, done, total, start, self._clock()),))
+            n_cached = len(job.input_ids) - 1 - total
+            now = self._clock()
+            self._feed.extend((Progress(job.index, n_cached + done, n_cached, start, now),))
 
         return self._generator.begin_stream_ex(
             job.input_ids,
@@ -276,6 +283,7 @@ class CompletionStream:
             speculate=job.speculate,
             prediction=job.prediction,
             isolation_key=f"{self._key}/{job.isolation_key}" if self._key else job.isolation_key,
+            max_tokens_per_call=1 if job.token_by_token else None,
             return_top_tokens=job.n_top,
             return_prompt_tokens=job.prompt_top,
             return_trace=job.trace,
