@@ -36,7 +36,6 @@ _SWITCHES = {
 _LISTS = frozenset({"logit_bias", "allowed_tokens", "banned_tokens"})
 # Longer than what anybody asks for as a minimum, and not to be encoded for a warning.
 _LONG_CHOICE = 4096
-_N_QUOTED = 40
 _OFF = SamplingSettings()
 _NOTHING = Given(None, "")
 
@@ -79,8 +78,8 @@ def short_choice_warnings(
         return []
     param = "min_length" if body.min_tokens is None else "min_tokens"
     message = (
-        f"a choice ends the text where it is complete: {shortest[:_N_QUOTED]!r} has {n_tokens} "
-        f"token{'s' if n_tokens != 1 else ''}, fewer than {job.min_new_tokens}"
+        "a choice ends the text where it is complete; the shortest one has fewer tokens than "
+        f"{job.min_new_tokens}: {n_tokens}"
     )
     return [warning(param, message, strict=bool(body.strict))]
 

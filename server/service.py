@@ -39,9 +39,6 @@ from .stream import CompletionStream
 # From here on, text is encoded beside the event loop: about a millisecond's work.
 LONG_TEXT = 8192
 
-# So much of a wrong name is repeated to whoever sent it.
-_QUOTED = 100
-
 # eos_reason -> finish_reason. An aborted stream has no answer.
 FINISH_REASONS = {
     "stop_token": "stop",
@@ -79,11 +76,10 @@ class Service:
         """Raise ModelNotFoundError for another model; None means the served one."""
         if name is None or name in self.model_names:
             return
-        quoted = name if len(name) <= _QUOTED else f"{name[:_QUOTED]}…"
         served = " or ".join(map(repr, self.model_names))
         raise ModelNotFoundError(
-            f"the model {quoted!r} does not exist on this server: send {served}, or no model at "
-            "all; GET /v1/models lists what is served",
+            f"the model does not exist on this server: send {served}, or no model at all; GET "
+            "/v1/models lists the names",
             param="model",
         )
 

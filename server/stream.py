@@ -38,6 +38,7 @@ from .jobs import (
 )
 from .lease import EngineLease
 from .time_limit import TimeLimit
+from .token_results import TokenResults
 
 _logger = logging.getLogger(__name__)
 
@@ -221,7 +222,10 @@ class CompletionStream:
         # The pieces are the reader's: here they would be kept until the job ends.
         first: Piece | None = None
         n_shown = n_drafted = n_accepted = 0
-        stream_ex, append = self._generator.stream_ex, self._feed.append
+        stream_ex: Callable[[], StreamResult] = self._generator.stream_ex
+        if job.token_by_token:
+            stream_ex = TokenResults(stream_ex)
+        append = self._feed.append
         clock, queued_at, choice = time.perf_counter, self._queued_at, job.index
         while True:
             result = stream_ex()

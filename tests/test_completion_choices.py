@@ -266,7 +266,7 @@ def test_a_choice_that_is_shorter_than_the_minimum_is_told_of(
     body = fake_request(guided_choice=["maybe", "yes"], max_tokens=20)
     (warning,) = complete(fake_server, {**body, name: 4})["warnings"]
     assert warning["param"] == name
-    assert "'yes' has 3 tokens, fewer than 4" in warning["message"]
+    assert "fewer tokens than 4: 3" in warning["message"]
     assert refusal(fake_server, {**body, name: 4, "strict": True}) == (400, name)
     assert "warnings" not in complete(fake_server, {**body, name: 3})
     free = fake_request(guided_regex="(maybe|yes)", max_tokens=20)

@@ -56,15 +56,9 @@ def test_a_wrong_name_is_told_the_right_ones(named: LiveServer, path: str) -> No
     answer = named.post(path, {**BODIES[path], "model": "undefined"})
     assert (answer.status, answer.error["code"]) == (404, "model_not_found")
     assert answer.error["param"] == "model"
-    for word in ("'undefined'", "'org/name'", "'gpt-4o'", "GET /v1/models"):
+    assert "undefined" not in answer.error["message"], "an error repeats nothing of a request"
+    for word in ("'org/name'", "'gpt-4o'", "GET /v1/models"):
         assert word in answer.error["message"]
-
-
-def test_a_long_wrong_name_is_not_repeated_whole(server: LiveServer) -> None:
-    for name in ("x" * 5000, "\ud800"):
-        answer = server.post("/v1/completions", {**BODIES["/v1/completions"], "model": name})
-        assert answer.status == 404
-        assert len(answer.error["message"]) < 400
 
 
 @pytest.mark.parametrize("path", GENERATING)

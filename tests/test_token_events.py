@@ -160,16 +160,35 @@ def test_a_forced_text_comes_token_by_token(drafting: LiveServer) -> None:
     assert all(len(c["choices"][0]["logprobs"]["tokens"]) == 1 for c in chunks)
 
 
-def test_tokens_of_held_text_come_together(fake: FakeEngine, fake_server: LiveServer) -> None:
+def test_tokens_of_held_text_come_one_by_one(fake: FakeEngine, fake_server: LiveServer) -> None:
     fake.model.script = b"a stork stops a stage"
-    body = {"model": "fake", "prompt": "x", "logprobs": 1, "stop": ["stamp"]}
-    pieces = [chunk["choices"][0] for chunk in stream(fake_server, body)]
-    assert [piece["text"] for piece in pieces[:5]] == ["a", " ", "sto", "r", "k"]
-    assert pieces[2]["logprobs"]["tokens"] == ["s", "t", "o"]
-    fake.model.script = "hé🧀!".encode()
-    pieces = [chunk["choices"][0] for chunk in stream(fake_server, {**body, "stop": None})]
-    assert [piece["text"] for piece in pieces] == ["h", "é", "🧀", "!", ""]
-    assert [len(piece["logprobs"]["tokens"]) for piece in pieces] == [1, 2, 4, 1, 1]
+    body = {"model": "fake", "prompt": "x", "max_tokens": 40, "logprobs": 1, "stop": ["stamp"]}
+    chunks = stream(fake_server, body)
+    seen = page_reads_completions(chunks)
+    assert [text for text, _ in seen] == [*"a stork stops a stage"]
+    assert all(text in top for text, top in seen)
+
+
+def test_tokens_of_one_character_come_together(fake: FakeEngine, fake_server: LiveServer) -> None:
+    fake.model.script = "hé🧀!".encode() + b"\xff\xe2\x82a"
+    body = {"model": "fake", "prompt": "x", "logprobs": 1}
+    for stop in (None, ["é🧀!?"]):
+        pieces = [c["choices"][0] for c in stream(fake_server, {**body, "stop": stop})]
+        texts = [piece["text"] for piece in pieces]
+        assert texts == ["h", "é", "🧀", "!", "\ufffd", "\ufffda", ""]
+        assert [len(piece["logprobs"]["tokens"]) for piece in pieces] == [1, 2, 4, 1, 1, 3, 1]
+
+
+def test_text_before_its_token_waits_for_it(bundled_engine: Engine) -> None:
+    """A stop string may begin inside of a token."""
+    body = request(max_tokens=30, logprobs=2)
+    with live_server(bundled_engine) as server:
+        logprobs = complete(server, body)["choices"][0]["logprobs"]
+        longest = max(logprobs["tokens"], key=len)
+        assert len(longest) > 3
+        stops = [longest[2:] + "\0", longest[-1] + "\0", " \0"]
+        seen = page_reads_completions(stream(server, {**body, "stop": stops}))
+    assert seen == list(zip(logprobs["tokens"], logprobs["top_logprobs"], strict=True))
 
 
 def test_reasoning_and_calls_are_told_token_by_token(
