@@ -27,6 +27,8 @@ from .schema.unsupported import check_unknown_fields
 from .service import Service, check_text, encoded
 from .tools import ToolUse, tool_use
 
+_WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"  # objects of the wire
+
 
 def chat_routes(service: Service) -> APIRouter:
     """The route, over one engine."""
@@ -71,9 +73,7 @@ def chat_routes(service: Service) -> APIRouter:
         warnings += unused_variables(body, service.engine)
         jobs = spread([job], n)
         answer = ChatAnswer(
-            head=service.head(
-                body, "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion"
-            ),
+            head=service.head(body, "chatcmpl", _CHUNK if body.stream else _WHOLE),
             warnings={"warnings": warnings} if warnings else {},
             prompt={"prompt_token_ids": input_ids} if shape.token_ids else {},
             jobs=jobs,

@@ -111,10 +111,8 @@ class Service:
         What the request asks for must fit the context; the default may be cut short by it (None: up
         to its end). Raises InvalidInputError and ContextLengthError.
         """
-        if not input_ids:
-            raise InvalidInputError("the prompt is empty: it needs a token", param=prompt_param)
         vocab_size = self.engine.config.vocab_size
-        check_token_ids(input_ids, vocab_size, param=prompt_param)
+        _check_prompt(input_ids, vocab_size, param=prompt_param)
         options = generation_options(body, vocab_size=vocab_size)
         default = None if options.fills_context else default_max_tokens
         return CompletionJob(
@@ -241,6 +239,12 @@ class Service:
                 code="context_length_exceeded",
             )
         return requested
+
+
+def _check_prompt(input_ids: Sequence[int], vocab_size: int, *, param: str) -> None:
+    if not input_ids:
+        raise InvalidInputError("the prompt is empty: it needs a token", param=param)
+    check_token_ids(input_ids, vocab_size, param=param)
 
 
 def check_text(text: str, *, param: str) -> None:
