@@ -16,6 +16,7 @@ from .choices import check_choices, spread
 from .conversation import parts_text
 from .errors import RequestError
 from .json_body import JsonRoute
+from .logprobs import TokenNames
 from .metadata import Include
 from .options import requested_logprobs
 from .reply import PlainReader, Reader, ReplyShape
@@ -25,6 +26,8 @@ from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
 from .service import Service, check_text, encoded
 from .tools import ToolUse, tool_use
+
+_WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"  # objects of the wire
 
 
 def chat_routes(service: Service) -> APIRouter:
@@ -48,8 +51,8 @@ def chat_routes(service: Service) -> APIRouter:
         n_top = requested_logprobs(body, body.top_logprobs, param="top_logprobs")
         n = 1 if body.n is None else body.n
         check_choices(n, 1, param="n")
-        include = Include.of(body.includes)
         tools = tool_use(body)
+        shape = _shape(service, body, tools, has_logprobs=bool(body.logprobs or n_top))
         input_ids = await prompt_ids(service, body, tools)
         in_reasoning = service.engine.reply_format.opens_in_reasoning(input_ids)
         constraint = await reply_constraint(service, body, tools, in_reasoning=in_reasoning)
@@ -62,17 +65,17 @@ def chat_routes(service: Service) -> APIRouter:
             constraint=constraint,
             prediction=await _prediction_ids(service, body),
             negative_ids=await service.negative_ids(body),
-            trace="trace" in include,
-            progress=bool(body.stream) and "progress" in include,
+            trace="trace" in shape.include,
+            token_by_token=bool(body.stream) and not shape.is_text_alone,
+            progress=bool(body.stream) and "progress" in shape.include,
         )
         warnings += service.effect_warnings(body, job)
         warnings += unused_variables(body, service.engine)
         jobs = spread([job], n)
         answer = ChatAnswer(
-            head=service.head(
-                "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion"
-            ),
+            head=service.head(body, "chatcmpl", _CHUNK if body.stream else _WHOLE),
             warnings={"warnings": warnings} if warnings else {},
+            prompt={"prompt_token_ids": input_ids} if shape.token_ids else {},
             jobs=jobs,
             new_reader=_readers(
                 service,
@@ -80,13 +83,7 @@ def chat_routes(service: Service) -> APIRouter:
                 in_reasoning=in_reasoning,
                 decode_special_tokens=job.decode_special_tokens,
             ),
-            shape=ReplyShape(
-                service=service,
-                logprobs=bool(body.logprobs or n_top) or include.wants_tokens,
-                token_ids=bool(body.return_token_ids),
-                legacy_call=tools.legacy,
-                include=include,
-            ),
+            shape=shape,
             include_usage=body.include_usage,
             continuous_usage=body.continuous_usage,
         )
@@ -112,6 +109,20 @@ def chat_parts(body: ChatCompletionRequest) -> Iterable[tuple[str, RequestModel]
         if isinstance(message.content, list):
             for j, part in enumerate(message.content):
                 yield f"messages[{i}].content[{j}]", part
+
+
+def _shape(
+    service: Service, body: ChatCompletionRequest, tools: ToolUse, *, has_logprobs: bool
+) -> ReplyShape:
+    include = Include.of(body.includes)
+    return ReplyShape(
+        service=service,
+        names=TokenNames(service.engine.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+        logprobs=has_logprobs or include.wants_tokens,
+        token_ids=bool(body.return_token_ids),
+        legacy_call=tools.legacy,
+        include=include,
+    )
 
 
 def _check_top_logprobs(body: ChatCompletionRequest) -> None:

@@ -25,6 +25,8 @@ class ChatAnswer:
 
     head: dict[str, Any]
     warnings: dict[str, Any]
+    prompt: dict[str, Any]
+    """What is said once of the prompt that all choices share, like the warnings."""
     jobs: Sequence[CompletionJob]
     """One per choice, in order."""
     new_reader: Callable[[], Reader]
@@ -47,6 +49,7 @@ class ChatAnswer:
                 "choices": choices,
                 "usage": self.usage(stream.counts),
                 **closing_fields(stream, self.shape.include),
+                **self.prompt,
                 **self.warnings,
             }
         )
@@ -70,7 +73,8 @@ class _Chunks:
     def __init__(self, answer: ChatAnswer) -> None:
         self._answer = answer
         tail: dict[str, Any] = {"usage": None} if answer.include_usage else {}
-        self._encode = choice_encoder(answer.head, {**answer.warnings, **tail})  # warnings once
+        self._once = {**answer.prompt, **answer.warnings}  # in the first chunk
+        self._encode = choice_encoder(answer.head, {**self._once, **tail})
         self._encode_next = choice_encoder(answer.head, tail)
         self._counts = TokenCounts()  # so far, if every chunk tells them
         self._n_reasoning = 0  # of the replies that have ended
@@ -122,12 +126,12 @@ class _Chunks:
 
     def _framed(self, choice: dict[str, Any]) -> bytes:
         answer, encode = self._answer, self._encode
-        warnings = {} if encode is self._encode_next else answer.warnings
+        once = {} if encode is self._encode_next else self._once
         self._encode = self._encode_next
         if not answer.continuous_usage:
             return encode(choice)
         so_far = answer.usage(self._counts)
-        return encode_event({**answer.head, "choices": [choice], "usage": so_far, **warnings})
+        return encode_event({**answer.head, "choices": [choice], "usage": so_far, **once})
 
     def _progress(self, progress: Progress) -> bytes:
         fields = progress_fields(progress, self._answer.jobs[progress.choice])

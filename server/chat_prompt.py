@@ -12,12 +12,18 @@ from engine import Engine, describe_tools, spelled_calls
 
 from .conversation import template_messages
 from .errors import RequestError
+from .names import Given, given, settings_by_name
 from .options import generation_options, truncated
 from .schema.chat import ChatCompletionRequest
 from .schema.unsupported import Warnings, warning
 from .service import LONG_TEXT, Service, check_text, encoded
 from .tools import ToolUse
 
+_VARIABLES = {
+    name: setting
+    for name, setting in settings_by_name(ChatCompletionRequest).items()
+    if setting == "chat_template_kwargs"
+}
 # Templates differ in what they call it.
 _THINKING = ("enable_thinking", "thinking")
 
@@ -83,7 +89,8 @@ def _end_of(input_ids: list[int], engine: Engine, body: ChatCompletionRequest) -
 
 def template_kwargs(body: ChatCompletionRequest) -> dict[str, Any]:
     """The variables that the request sets. Raises RequestError where it sets one in two ways."""
-    kwargs = dict(body.chat_template_kwargs or {})
+    variables, param = _variables(body)
+    kwargs = dict(variables)
     thinking = body.enable_thinking
     if body.reasoning_effort == "none":
         if thinking:
@@ -102,8 +109,8 @@ def template_kwargs(body: ChatCompletionRequest) -> dict[str, Any]:
             continue
         if name in kwargs and kwargs[name] != value:
             raise RequestError(
-                f"chat_template_kwargs.{name} says another thing than the field of the request",
-                param=f"chat_template_kwargs.{name}",
+                f"{param}.{name} says another thing than the field of the request",
+                param=f"{param}.{name}",
             )
         kwargs[name] = value
     return kwargs
@@ -116,8 +123,9 @@ def unused_variables(body: ChatCompletionRequest, engine: Engine) -> Warnings:
     is strict.
     """
     asked: dict[str, tuple[str, ...]] = {}
-    for name in body.chat_template_kwargs or {}:
-        asked[f"chat_template_kwargs.{name}"] = (name,)
+    variables, param = _variables(body)
+    for name in variables:
+        asked[f"{param}.{name}"] = (name,)
     if body.reasoning_effort not in (None, "none"):
         asked["reasoning_effort"] = ("reasoning_effort",)
     if body.verbosity not in (None, "medium"):
@@ -132,6 +140,12 @@ def unused_variables(body: ChatCompletionRequest, engine: Engine) -> Warnings:
     unused = [param for param, names in asked.items() if known.isdisjoint(names)]
     message = "the model's chat template does not use it; it had no effect"
     return [warning(param, message, strict=bool(body.strict)) for param in unused]
+
+
+def _variables(body: ChatCompletionRequest) -> Given:
+    """The variables that the request names itself, and the field in which it does."""
+    said = given(body, _VARIABLES, {"chat_template_kwargs": lambda value, _: value or None})
+    return said.get("chat_template_kwargs", Given({}, "chat_template_kwargs"))
 
 
 def _with_description(messages: list[dict[str, Any]], description: str) -> list[dict[str, Any]]:

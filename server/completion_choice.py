@@ -109,5 +109,7 @@ class ChoiceShape:
             clocks = [piece.clock for piece in pieces for _ in sampled(piece.result)]
             of_prompt = [None] * (len(tokens) - len(clocks))
             clocked = [*of_prompt, *clocks]
-            lists |= token_lists(tokens, clocked, self.include, n_top=self.logprobs)
+            lists |= token_lists(
+                tokens, clocked, self.include, name_of=self.names.distinct, n_top=self.logprobs
+            )
         return lists

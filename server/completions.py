@@ -58,6 +58,7 @@ def completion_routes(service: Service) -> APIRouter:
                 prompt_top=shape.prompt_top,
                 negative_ids=negative_ids,
                 trace="trace" in shape.include,
+                token_by_token=bool(body.stream) and not shape.is_text_alone,
                 progress=bool(body.stream) and "progress" in shape.include,
             )
             for prompt in prompts
@@ -65,7 +66,7 @@ def completion_routes(service: Service) -> APIRouter:
         warnings += service.effect_warnings(body, of_prompts[0])
         jobs = spread(of_prompts, n_candidates)
         answer = CompletionAnswer(
-            head=service.head("cmpl", "text_completion"),
+            head=service.head(body, "cmpl", "text_completion"),
             warnings={"warnings": warnings} if warnings else {},
             prompts=prompts,
             jobs=jobs,

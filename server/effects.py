@@ -5,9 +5,11 @@ case: that is what was asked for.
 """
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from engine import SamplingSettings
 
+from .jobs import CompletionJob
 from .names import Given
 from .sampler_order import NEUTRAL
 from .sampling import sampling_given
@@ -32,8 +34,14 @@ _SWITCHES = {
 }
 # Always of effect, and long: no need to read them twice.
 _LISTS = frozenset({"logit_bias", "allowed_tokens", "banned_tokens"})
+# Longer than what anybody asks for as a minimum, and not to be encoded for a warning.
+_LONG_CHOICE = 4096
 _OFF = SamplingSettings()
 _NOTHING = Given(None, "")
+
+
+class _Tokenizer(Protocol):
+    def encode(self, text: str, *, add_special_tokens: bool, parse_special: bool) -> list[int]: ...
 
 
 def no_effect_warnings(
@@ -51,6 +59,29 @@ def no_effect_warnings(
         *_of_options(body),
     ]
     return [warning(param, message, strict=strict) for param, message in found]
+
+
+def short_choice_warnings(
+    body: GenerationRequest, job: CompletionJob, tokenizer: _Tokenizer
+) -> Warnings:
+    """A warning where the text may be complete, as one of its choices, before `min_tokens`."""
+    spec = job.constraint
+    # Behind a reasoning the choice is not the whole text.
+    if not job.min_new_tokens or spec is None or spec.kind != "choices" or spec.before:
+        return []
+    assert isinstance(spec.value, tuple), "choices are texts"
+    shortest = min(spec.value, key=len)
+    if len(shortest) >= _LONG_CHOICE:
+        return []
+    n_tokens = len(tokenizer.encode(shortest, add_special_tokens=False, parse_special=False))
+    if n_tokens >= job.min_new_tokens:
+        return []
+    param = "min_length" if body.min_tokens is None else "min_tokens"
+    message = (
+        "a choice ends the text where it is complete; the shortest one has fewer tokens than "
+        f"{job.min_new_tokens}: {n_tokens}"
+    )
+    return [warning(param, message, strict=bool(body.strict))]
 
 
 def _without_switch(

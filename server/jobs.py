@@ -48,6 +48,8 @@ class CompletionJob:
     """Alternatives to each token of the prompt; None: its tokens are not reported."""
     trace: bool = False
     decode_special_tokens: bool = False
+    token_by_token: bool = False
+    """Whether each token is a piece of its own, though a pass may yield several."""
     progress: bool = False
     """Whether the prefill is reported as it goes on."""
     max_seconds: float | None = None
@@ -64,18 +66,19 @@ class Begun(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """So much of the prompt has been computed; `total` leaves out what was cached."""
+    """So much of the prompt is known."""
 
     choice: int
-    done: int
-    total: int
+    processed: int
+    """Tokens of the prompt, the cached ones included."""
+    cached: int
     began: float
     """When the job came into the engine."""
     clock: float
 
 
 class Piece(NamedTuple):
-    """What one pass of the model adds to a choice."""
+    """What one pass of the model adds to a choice, or one token of it."""
 
     choice: int
     result: StreamResult

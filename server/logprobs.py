@@ -104,14 +104,12 @@ def legacy_logprobs(
     }
 
 
-def chat_logprobs(records: Sequence[TokenRecord], tokenizer: _Tokenizer) -> dict[str, Any]:
+def chat_entries(records: Sequence[TokenRecord], names: TokenNames) -> list[dict[str, Any]]:
     """One entry per token. A special token that is not shown has a name, and no bytes."""
-    names = TokenNames(tokenizer)
-    content = [
+    return [
         {**_entry(record, names), "top_logprobs": [_entry(other, names) for other in record.top]}
         for record in records
     ]
-    return {"content": content, "refusal": None}
 
 
 def prompt_logprobs(

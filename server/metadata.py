@@ -149,19 +149,25 @@ def top_fields(top: TopToken, include: Include) -> dict[str, Any]:
 
 
 def token_lists(
-    records: Sequence[Record], clocks: Sequence[float | None], include: Include, *, n_top: int
+    records: Sequence[Record],
+    clocks: Sequence[float | None],
+    include: Include,
+    *,
+    name_of: Callable[[TopToken], str],
+    n_top: int,
 ) -> dict[str, list[Any]]:
     """More lists for the older logprobs, parallel to `tokens`, under the keys of `token_fields`.
 
     `clocks`: one per record, as there. `n_top`: alternatives asked for; because each of them is
-    only a name there, `alternatives` says more of them.
+    only a name there, `alternatives` says more of them, under that name.
     """
     lists = {key: [value(record) for record in records] for key, value in include.of_tokens}
     if "time" in include.names:
         lists["time_ms"] = [_time(clock) for clock in clocks]
     if n_top and include.of_alternatives:
         lists["alternatives"] = [
-            [top_fields(top, include) for top in record.top[:n_top]] for record in records
+            [{"token": name_of(top), **top_fields(top, include)} for top in record.top[:n_top]]
+            for record in records
         ]
     return lists
 
@@ -212,20 +218,19 @@ def closing_fields(stream: CompletionStream, include: Include) -> dict[str, Any]
 def progress_fields(progress: Progress, job: CompletionJob) -> dict[str, Any]:
     """Keys of a chunk without choices that is sent while the prompt is computed.
 
-    The remaining time is reckoned at the pace so far. The last token of a prompt is computed with
-    the first one of the completion, and is not waited for here.
+    The remaining time is reckoned at the pace so far.
     """
-    n_prompt, n_left = len(job.input_ids), progress.total - progress.done
+    n_prompt = len(job.input_ids)
+    n_left, n_computed = n_prompt - progress.processed, progress.processed - progress.cached
     elapsed = progress.clock - progress.began
-    n_cached = n_prompt - 1 - progress.total
     return {
         "prompt_progress": {
             "index": progress.choice,
             "total": n_prompt,
-            "cache": n_cached,
-            "processed": n_cached + progress.done,
+            "cache": progress.cached,
+            "processed": progress.processed,
             "time_ms": milliseconds(elapsed),
-            "eta_ms": milliseconds(elapsed * n_left / progress.done) if progress.done else None,
+            "eta_ms": milliseconds(elapsed * n_left / n_computed) if n_computed else None,
         }
     }
 

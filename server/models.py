@@ -2,7 +2,6 @@
 
 from fastapi import APIRouter
 
-from .errors import ModelNotFoundError
 from .schema.errors import error_responses
 from .schema.models import ModelCard, ModelList, ModelMeta
 from .service import Service
@@ -14,29 +13,22 @@ def model_routes(service: Service) -> APIRouter:
 
     @router.get("/v1/models", responses=error_responses(401, 421))
     async def list_models() -> ModelList:
-        return ModelList(object="list", data=[_card(service)])
+        cards = [_card(service, name) for name in service.model_names]
+        return ModelList(object="list", data=cards)
 
     # A name may hold slashes, as on the Hugging Face hub.
     @router.get("/v1/models/{model_id:path}", responses=error_responses(401, 404, 421))
     async def get_model(model_id: str) -> ModelCard:
-        check_model(service, model_id)
-        return _card(service)
+        service.check_model(model_id)
+        return _card(service, model_id)
 
     return router
 
 
-def check_model(service: Service, name: str | None) -> None:
-    """Raise ModelNotFoundError for another model than this server's; None names none."""
-    if name not in (None, service.model_id):
-        raise ModelNotFoundError(
-            f"the model does not exist; this server has {service.model_id!r}", param="model"
-        )
-
-
-def _card(service: Service) -> ModelCard:
+def _card(service: Service, name: str) -> ModelCard:
     config = service.engine.config
     return ModelCard(
-        id=service.model_id,
+        id=name,
         object="model",
         created=service.engine.created,
         owned_by="soliton",

@@ -14,7 +14,7 @@ from engine import ReplyDelta, StreamResult, TokenRecord
 
 from .choices import sampled
 from .jobs import Begun, CompletionJob, Piece
-from .logprobs import chat_logprobs
+from .logprobs import TokenNames, chat_entries
 from .metadata import Include, ending_fields, opening_fields, with_metadata
 from .service import FINISH_REASONS, Service
 
@@ -53,6 +53,7 @@ class ReplyShape:
     """What the request wants to see of a reply, and in which form."""
 
     service: Service
+    names: TokenNames
     logprobs: bool
     token_ids: bool
     legacy_call: bool
@@ -66,10 +67,7 @@ class ReplyShape:
 
     def opening(self, begun: Begun, job: CompletionJob) -> dict[str, Any]:
         """Keys of a choice that say how it began."""
-        fields = opening_fields(begun, job, self.service.engine.tokenizer, self.include)
-        if self.token_ids:
-            fields["prompt_token_ids"] = list(job.input_ids)
-        return fields
+        return opening_fields(begun, job, self.service.engine.tokenizer, self.include)
 
     def ending(self, piece: Piece, reader: Reader) -> dict[str, Any]:
         """Keys of a choice that say why it ended with `piece`."""
@@ -88,8 +86,7 @@ class ReplyShape:
 
     def entries(self, records: Sequence[TokenRecord], clock: float) -> list[dict[str, Any]]:
         """The logprobs of tokens that came at the time `clock`."""
-        logprobs = chat_logprobs(records, self.service.engine.tokenizer)
-        return with_metadata(logprobs["content"], records, clock, self.include)
+        return with_metadata(chat_entries(records, self.names), records, clock, self.include)
 
     def _finish_reason(self, eos_reason: str, reader: Reader) -> str:
         """A call that the limit, or a stop string, has cut is none to be made."""

@@ -22,7 +22,7 @@ from engine import (
 
 from .constraint import requested_constraint
 from .deadlines import TimeLimits
-from .effects import no_effect_warnings
+from .effects import no_effect_warnings, short_choice_warnings
 from .errors import ModelNotFoundError, RequestError, contained
 from .jobs import CompletionJob
 from .lease import EngineLease
@@ -64,15 +64,28 @@ class Service:
     on_queued: Callable[[CompletionStream], None]
 
     @property
+    def model_names(self) -> tuple[str, ...]:
+        """All names of the one model, the one that it goes by first."""
+        return self.settings.served_model_name or (self.engine.model_id,)
+
+    @property
     def model_id(self) -> str:
-        return self.settings.served_name or self.engine.model_id
+        return self.model_names[0]
+
+    def check_model(self, name: str | None) -> None:
+        """Raise ModelNotFoundError for another model; None means the served one."""
+        if name is None or name in self.model_names:
+            return
+        served = " or ".join(map(repr, self.model_names))
+        raise ModelNotFoundError(
+            f"the model does not exist on this server: send {served}, or no model at all; GET "
+            "/v1/models lists the names",
+            param="model",
+        )
 
     def check_request(self, body: GenerationRequest) -> None:
         """Raise for what cannot be served whatever the prompt is."""
-        if body.model != self.model_id:
-            raise ModelNotFoundError(
-                f"the model does not exist; this server has {self.model_id!r}", param="model"
-            )
+        self.check_model(body.model or None)
         if body.stream_options is not None and not body.stream:
             raise RequestError("stream_options needs stream: true", param="stream_options")
 
@@ -90,6 +103,7 @@ class Service:
         prompt_top: int | None = None,
         negative_ids: Sequence[int] | None = None,
         trace: bool = False,
+        token_by_token: bool = False,
         progress: bool = False,
     ) -> CompletionJob:
         """The engine's view of one choice of the request.
@@ -97,10 +111,8 @@ class Service:
         What the request asks for must fit the context; the default may be cut short by it (None: up
         to its end). Raises InvalidInputError and ContextLengthError.
         """
-        if not input_ids:
-            raise InvalidInputError("the prompt is empty: it needs a token", param=prompt_param)
         vocab_size = self.engine.config.vocab_size
-        check_token_ids(input_ids, vocab_size, param=prompt_param)
+        _check_prompt(input_ids, vocab_size, param=prompt_param)
         options = generation_options(body, vocab_size=vocab_size)
         default = None if options.fills_context else default_max_tokens
         return CompletionJob(
@@ -130,6 +142,7 @@ class Service:
             n_top=n_top,
             prompt_top=prompt_top,
             trace=trace,
+            token_by_token=token_by_token,
             progress=progress,
             include_stop=options.include_stop,
             decode_special_tokens=options.decode_special_tokens,
@@ -162,7 +175,10 @@ class Service:
 
     def effect_warnings(self, body: GenerationRequest, job: CompletionJob) -> Warnings:
         """For the fields that are known and still do nothing. With `strict` a RequestError."""
-        return no_effect_warnings(body, job.settings, strict=bool(body.strict))
+        return [
+            *no_effect_warnings(body, job.settings, strict=bool(body.strict)),
+            *short_choice_warnings(body, job, self.engine.tokenizer),
+        ]
 
     def stop_reason(self, result: StreamResult) -> str | int | None:
         """What the request asked to stop at, if that ended the choice; None for the model's own."""
@@ -192,13 +208,16 @@ class Service:
         self.on_queued(stream)
         return stream
 
-    def head(self, id_prefix: str, object_: str) -> dict[str, Any]:
-        """The fields that begin every answer and every chunk of a stream."""
+    def head(self, body: GenerationRequest, id_prefix: str, object_: str) -> dict[str, Any]:
+        """The fields that begin every answer and every chunk of a stream.
+
+        The model has the name that the request gave it.
+        """
         return {
             "id": f"{id_prefix}-{uuid.uuid4().hex}",
             "object": object_,
             "created": int(time.time()),
-            "model": self.model_id,
+            "model": body.model or self.model_id,
             "system_fingerprint": self.engine.fingerprint,
         }
 
@@ -220,6 +239,12 @@ class Service:
                 code="context_length_exceeded",
             )
         return requested
+
+
+def _check_prompt(input_ids: Sequence[int], vocab_size: int, *, param: str) -> None:
+    if not input_ids:
+        raise InvalidInputError("the prompt is empty: it needs a token", param=param)
+    check_token_ids(input_ids, vocab_size, param=param)
 
 
 def check_text(text: str, *, param: str) -> None:

@@ -64,8 +64,10 @@ class Settings(BaseSettings):
     model: Path = Field(
         default_factory=default_model, description="Directory of a Hugging Face model."
     )
-    served_name: str | None = Field(
-        default=None, min_length=1, description="Name of the model on the wire. None: its own."
+    served_model_name: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], NoDecode] = Field(
+        default=(),
+        description="Names of the model on the wire; answers without one in the request have the "
+        "first. None: its own.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
@@ -180,7 +182,7 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @field_validator("api_keys", "allow_hosts", "allow_origins", mode="before")
+    @field_validator("served_model_name", "api_keys", "allow_hosts", "allow_origins", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if not isinstance(value, str):

@@ -38,6 +38,7 @@ from .jobs import (
 )
 from .lease import EngineLease
 from .time_limit import TimeLimit
+from .token_results import TokenResults
 
 _logger = logging.getLogger(__name__)
 
@@ -221,7 +222,10 @@ class CompletionStream:
         # The pieces are the reader's: here they would be kept until the job ends.
         first: Piece | None = None
         n_shown = n_drafted = n_accepted = 0
-        stream_ex, append = self._generator.stream_ex, self._feed.append
+        stream_ex: Callable[[], StreamResult] = self._generator.stream_ex
+        if job.token_by_token:
+            stream_ex = TokenResults(stream_ex)
+        append = self._feed.append
         clock, queued_at, choice = time.perf_counter, self._queued_at, job.index
         while True:
             result = stream_ex()
@@ -230,6 +234,11 @@ class CompletionStream:
             n_accepted += result.n_accepted
             if first is None:
                 first = piece
+                if job.progress and result.eos_reason != "aborted":
+                    # The last token of the prompt came with this one, and perhaps no other was new.
+                    n_prompt, n_cached = prefill.n_prompt, prefill.n_cached
+                    whole = Progress(choice, n_prompt, n_cached, start, piece.clock)
+                    untold.insert(0, whole)
             if result.eos:
                 break
             n_shown += len(result.chunk)
@@ -258,7 +267,9 @@ class CompletionStream:
 
     def _begin(self, job: CompletionJob, abort: AbortFlag, start: float) -> Prefill:
         def report(done: int, total: int) -> None:
-            self._feed.extend((Progress(job.index, done, total, start, self._clock()),))
+            n_cached = len(job.input_ids) - 1 - total
+            now = self._clock()
+            self._feed.extend((Progress(job.index, n_cached + done, n_cached, start, now),))
 
         return self._generator.begin_stream_ex(
             job.input_ids,
@@ -276,6 +287,7 @@ class CompletionStream:
             speculate=job.speculate,
             prediction=job.prediction,
             isolation_key=f"{self._key}/{job.isolation_key}" if self._key else job.isolation_key,
+            max_tokens_per_call=1 if job.token_by_token else None,
             return_top_tokens=job.n_top,
             return_prompt_tokens=job.prompt_top,
             return_trace=job.trace,

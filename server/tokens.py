@@ -17,7 +17,6 @@ from .chat import chat_parts
 from .chat_prompt import prompt_ids
 from .errors import RequestError
 from .json_body import JsonRoute
-from .models import check_model
 from .schema.chat import ChatCompletionRequest
 from .schema.errors import error_responses
 from .schema.messages import Message
@@ -212,7 +211,7 @@ def _warnings(
 
     Raises for another model than this one, and with `strict` for such a field.
     """
-    check_model(service, body.model)
+    service.check_model(body.model or None)
     nested = chat_parts(chat) if chat is not None else ()
     warnings = check_unknown_fields(body, nested, strict=bool(body.strict))
     return {"warnings": warnings} if warnings else {}

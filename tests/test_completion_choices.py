@@ -240,8 +240,13 @@ def test_progress_is_told_while_the_prompt_is_computed(fake_server: LiveServer) 
     assert [progress["index"] for progress in told] == [0] * len(told)
     done = [progress["processed"] for progress in told]
     assert done == sorted(done)
-    assert done[-1] == 99
+    assert done[-2:] == [99, 100]
     assert len(joined(chunks)) == 2
+    # Asked again, all but the last token is known.
+    chunks = stream(fake_server, fake_request(**{**body, "n": 1}))
+    told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    assert [(one["cache"], one["processed"], one["total"]) for one in told] == [(99, 100, 100)]
+    assert told[0]["eta_ms"] == 0
 
 
 def test_a_bad_constraint_is_told_before_the_queue(
@@ -252,6 +257,20 @@ def test_a_bad_constraint_is_told_before_the_queue(
         fake.model.in_decode.wait(10)
         assert refusal(fake_server, fake_request(guided_regex="(")) == (400, "guided_regex")
         fake.model.decode_gate.set()
+
+
+@pytest.mark.parametrize("name", ["min_tokens", "min_length"])
+def test_a_choice_that_is_shorter_than_the_minimum_is_told_of(
+    fake_server: LiveServer, name: str
+) -> None:
+    body = fake_request(guided_choice=["maybe", "yes"], max_tokens=20)
+    (warning,) = complete(fake_server, {**body, name: 4})["warnings"]
+    assert warning["param"] == name
+    assert "fewer tokens than 4: 3" in warning["message"]
+    assert refusal(fake_server, {**body, name: 4, "strict": True}) == (400, name)
+    assert "warnings" not in complete(fake_server, {**body, name: 3})
+    free = fake_request(guided_regex="(maybe|yes)", max_tokens=20)
+    assert "warnings" not in complete(fake_server, {**free, name: 3})
 
 
 def test_a_constraint_ends_with_stop(fake_server: LiveServer) -> None:

@@ -7,7 +7,7 @@ from tests.live_server import live_server
 
 
 def test_props_say_what_runs_and_how(bundled_engine: Engine) -> None:
-    with live_server(bundled_engine, served_name="a-name", max_queue=3) as server:
+    with live_server(bundled_engine, served_model_name=("a-name",), max_queue=3) as server:
         props = server.get("/props").json
     Props.model_validate(props)
     assert props["model_alias"] == "a-name"

@@ -137,7 +137,8 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         ("threads", 0),
         ("log_level", "loud"),
         ("api_keys", (" ",)),
-        ("served_name", ""),
+        ("served_model_name", ""),
+        ("served_model_name", ("",)),
         ("nonsense", 1),
     ],
 )

@@ -122,12 +122,40 @@ def test_metadata_of_tokens_needs_no_logprobs(fake_server: LiveServer) -> None:
 def test_token_ids_are_of_every_token(fake: FakeEngine, fake_server: LiveServer) -> None:
     fake.model.script = CALL.encode()
     asked = fake_body(tools=[WEATHER], return_token_ids=True)
-    choice = whole(fake_server, asked)["choices"][0]
+    answer = whole(fake_server, asked)
+    choice = answer["choices"][0]
     assert bytes(choice["token_ids"][:-1]) == CALL.encode()
-    stream = [chunk["choices"][0] for chunk in chunks(fake_server, asked)]
-    assert [id_ for each in stream for id_ in each.get("token_ids", ())] == choice["token_ids"]
-    assert stream[0]["prompt_token_ids"] == choice["prompt_token_ids"]
-    assert not any("prompt_token_ids" in each for each in stream[1:])
+    stream = chunks(fake_server, asked)
+    pieces = [chunk["choices"][0] for chunk in stream]
+    assert [id_ for each in pieces for id_ in each.get("token_ids", ())] == choice["token_ids"]
+    assert bytes(answer["prompt_token_ids"]).startswith(b"user: ")
+    assert stream[0]["prompt_token_ids"] == answer["prompt_token_ids"]
+    assert not any("prompt_token_ids" in each for each in (choice, *stream[1:], *pieces))
+
+
+def test_the_ids_of_the_prompt_are_told_once_for_all_choices(fake_server: LiveServer) -> None:
+    asked = fake_body(return_token_ids=True, n=2, max_tokens=2, no_such_field=1)
+    options = {"stream_options": {"continuous_usage_stats": True}}
+    first, *others = chunks(fake_server, {**asked, **options})
+    assert first["prompt_token_ids"] == whole(fake_server, asked)["prompt_token_ids"]
+    assert first["warnings"]
+    assert not any("prompt_token_ids" in chunk for chunk in others)
+    assert "prompt_token_ids" not in chunks(fake_server, fake_body(max_tokens=1))[0]
+
+
+def test_tokens_can_be_named_by_their_ids(fake: FakeEngine, fake_server: LiveServer) -> None:
+    fake.model.script = b"ab"
+    asked = fake_body(return_tokens_as_token_ids=True, logprobs=True, top_logprobs=1, max_tokens=2)
+    answer = whole(fake_server, asked)
+    assert "warnings" not in answer
+    entries = answer["choices"][0]["logprobs"]["content"]
+    assert [entry["token"] for entry in entries] == ["token_id:97", "token_id:98"]
+    assert [entry["bytes"] for entry in entries] == [[97], [98]]
+    assert [entry["top_logprobs"][0]["token"] for entry in entries] == [
+        "token_id:97",
+        "token_id:98",
+    ]
+    assert_same(chunks(fake_server, asked), answer)
 
 
 def test_usage_may_grow_with_every_chunk(fake: FakeEngine, fake_server: LiveServer) -> None:

@@ -175,6 +175,22 @@ def test_variables_reach_the_template(server: LiveServer, fake: FakeEngine) -> N
     assert fake.rendered["documents"] == [{"title": "t"}]
 
 
+def test_variables_have_another_name(server: LiveServer, fake: FakeEngine) -> None:
+    fake.template.source = "{{ messages }}{{ a }}"
+    same = {"template_vars": {"a": 1}, "chat_template_kwargs": {"a": 1}}
+    empty = {"template_vars": {"a": 1}, "chat_template_kwargs": {}}
+    for fields in ({"template_vars": {"a": 1}}, same, empty):
+        assert "warnings" not in whole(server, fake_body(**fields))
+        assert fake.rendered["template_kwargs"] == {"a": 1}
+    unused = whole(server, fake_body(template_vars={"b": 1}))
+    assert [warning["param"] for warning in unused["warnings"]] == ["template_vars.b"]
+    fields = {"template_vars": {"a": 1}, "chat_template_kwargs": {"a": 2}}
+    assert refused(server, **fields) == "chat_template_kwargs"
+    variables = {"enable_thinking": False}
+    contradicted = refused(server, template_vars=variables, enable_thinking=True)
+    assert contradicted == "template_vars.enable_thinking"
+
+
 def test_no_effort_is_no_thinking(server: LiveServer, fake: FakeEngine) -> None:
     whole(server, fake_body(reasoning_effort="none"))
     assert fake.rendered["template_kwargs"] == {"enable_thinking": False, "thinking": False}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine import Engine, TokenRecord, TopToken
-from server.logprobs import TokenNames, chat_logprobs, legacy_logprobs
+from server.logprobs import TokenNames, chat_entries, legacy_logprobs
 from tests.completion_calls import complete, fake_request, request, stream
 from tests.fake_engine import FakeEngine, fake_reply
 from tests.live_server import LiveServer, live_server
@@ -327,8 +327,8 @@ def test_minus_infinity_is_written_as_a_number() -> None:
     fake = FakeEngine().tokenizer
     lists = legacy_logprobs([impossible], [0], TokenNames(fake), n_top=1)
     assert lists["top_logprobs"] == [{"y": -9999.0, "x": -9999.0}]
-    content = chat_logprobs([impossible], fake)["content"]
-    assert content[0]["logprob"] == content[0]["top_logprobs"][0]["logprob"] == -9999.0
+    (entry,) = chat_entries([impossible], TokenNames(fake))
+    assert entry["logprob"] == entry["top_logprobs"][0]["logprob"] == -9999.0
 
 
 def test_of_two_tokens_with_one_name_the_likelier_keeps_it() -> None:

@@ -230,12 +230,6 @@ def test_an_unknown_model_is_not_found(server: LiveServer, path: str) -> None:
     assert_refused(server.get("/v1/models/gpt-none"), 404, param="model", code="model_not_found")
 
 
-@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
-def test_a_model_must_be_named(server: LiveServer, path: str) -> None:
-    body = {name: value for name, value in BASE[path].items() if name != "model"}
-    assert_refused(server.post(path, body), 400, param="model", code=None)
-
-
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/completions/", "/v1/embeddings", "/docs"])
 def test_an_unknown_route_is_not_found(server: LiveServer, path: str) -> None:
     assert_refused(server.get(path), 404, param=None, code="not_found")
@@ -350,7 +344,7 @@ def test_health_tells_live_from_ready(server: LiveServer) -> None:
 
 
 def test_models_are_listed_and_found_by_name() -> None:
-    with live_server(FakeEngine().as_engine, served_name="org/name") as server:
+    with live_server(FakeEngine().as_engine, served_model_name=("org/name",)) as server:
         listed = server.get("/v1/models").json
         assert [model["id"] for model in listed["data"]] == ["org/name"]
         found = server.get("/v1/models/org/name").json

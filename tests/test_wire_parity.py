@@ -67,8 +67,9 @@ def test_tokens_of_a_reply(reference: Any, bundled_engine: Engine) -> None:
 
 
 def assert_reply_is_right(reference: Any, server: LiveServer, body: dict[str, Any]) -> None:
-    [choice] = whole(server, body)["choices"]
-    prompt, ids = choice["prompt_token_ids"], choice["token_ids"]
+    answer = whole(server, body)
+    [choice] = answer["choices"]
+    prompt, ids = answer["prompt_token_ids"], choice["token_ids"]
     expected = log_softmax(reference, prompt + ids)[len(prompt) - 1 :]
     entries = choice["logprobs"]["content"]
     assert len(entries) >= len(ids) - 1, "all but a token that ends the reply"

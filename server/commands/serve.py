@@ -211,7 +211,7 @@ def _load(settings: Settings) -> "tuple[FastAPI, str]":
         prefix_bytes=settings.prefix_cache_mb * 2**20,
         prefix_directory=settings.prefix_cache_dir,
     )
-    return create_app(settings, engine), settings.served_name or engine.model_id
+    return create_app(settings, engine), (*settings.served_model_name, engine.model_id)[0]
 
 
 def _url(host: str, port: int) -> str:

@@ -14,6 +14,7 @@ from .common import (
 )
 from .messages import ContentPart, Message
 from .metadata import AlternativeMetadata, AnswerMetadata, ChoiceMetadata, TokenMetadata
+from .sampling import other_name
 from .tools import (
     FunctionCallAnswer,
     FunctionCallDelta,
@@ -80,6 +81,7 @@ class ChatCompletionRequest(GenerationRequest):
     chat_template_kwargs: JsonObject | None = Field(
         default=None, description="Extension. Variables for the model's chat template."
     )
+    template_vars: JsonObject | None = other_name("chat_template_kwargs", "TabbyAPI")
     documents: list[JsonObject] | None = Field(
         default=None, description="Extension. Given to the model's chat template."
     )
@@ -166,9 +168,6 @@ class ReplyMetadata(ChoiceMetadata):
         default=None,
         description="With return_token_ids: every generated token, also those that ended the text.",
     )
-    prompt_token_ids: list[int] | None = Field(
-        default=None, description="With return_token_ids, in the first chunk."
-    )
 
 
 class ChatChoice(ReplyMetadata):
@@ -180,7 +179,15 @@ class ChatChoice(ReplyMetadata):
     finish_reason: ChatFinishReason
 
 
-class ChatCompletion(GenerationResponse, AnswerMetadata):
+class ChatResponse(GenerationResponse, AnswerMetadata):
+    """What the whole answer and its chunks have at the top."""
+
+    prompt_token_ids: list[int] | None = Field(
+        default=None, description="With return_token_ids; in a stream in the first chunk."
+    )
+
+
+class ChatCompletion(ChatResponse):
     """The whole answer."""
 
     object: Literal["chat.completion"]
@@ -208,7 +215,7 @@ class ChatChunkChoice(ReplyMetadata):
     finish_reason: ChatFinishReason | None
 
 
-class ChatCompletionChunk(GenerationResponse, AnswerMetadata):
+class ChatCompletionChunk(ChatResponse):
     """One event of the streamed answer."""
 
     object: Literal["chat.completion.chunk"]

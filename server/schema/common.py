@@ -56,7 +56,9 @@ class StreamOptions(RequestModel):
 class GenerationRequest(SamplingFields, ConstraintFields):
     """The fields that /v1/completions and /v1/chat/completions have in common."""
 
-    model: str = Field(description="The name that GET /v1/models lists.")
+    model: str | None = setting(
+        "A name that GET /v1/models lists. null, or an empty one: the model that is served."
+    )
     n: int | None = setting("How many choices.")
     max_tokens: Count | None = setting("The most tokens that may come.")
     max_completion_tokens: Count | None = other_name("max_tokens", "OpenAI's chat")
@@ -129,7 +131,11 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         "llama-server. So many alternatives of each token; 0: none."
     )
     return_token_ids: bool | None = setting(
-        "vLLM. Add `token_ids` and `prompt_token_ids` to the choices."
+        "vLLM. Add `token_ids` to the choices, and `prompt_token_ids`: of a completion to each "
+        "choice, of a chat to the answer."
+    )
+    return_tokens_as_token_ids: bool | None = setting(
+        "vLLM. Call tokens `token_id:123` instead of by their text."
     )
     return_tokens: bool | None = setting("llama-server. The same as `token_ids` in `include`.")
     post_sampling_probs: bool | None = setting("llama-server. The same as `probs` in `include`.")

@@ -52,9 +52,6 @@ class CompletionRequest(PromptFields, GenerationRequest):
     prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = setting(
         "vLLM. How likely the tokens of the prompt were, each with so many alternatives, by id."
     )
-    return_tokens_as_token_ids: bool | None = setting(
-        "vLLM. Call tokens `token_id:123` instead of by their text."
-    )
 
 
 class CompletionLogprobs(TokenLists):

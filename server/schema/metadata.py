@@ -74,6 +74,7 @@ class Alternative(AlternativeMetadata):
 
     model_config = ConfigDict(extra="forbid")
 
+    token: str = Field(description="Its name in `top_logprobs`.")
     bytes: list[int] | None = Field(default=None, description="With `bytes`.")
 
 
@@ -187,7 +188,8 @@ class PromptProgress(_Part):
     total: int
     cache: int
     processed: int = Field(
-        description="Of `total`, those of the cache included. The last token comes with the text."
+        description="Of `total`, those of the cache included; all of it with the first token of "
+        "the text."
     )
     time_ms: float
     eta_ms: float | None = Field(description="What is left, at the pace so far.")

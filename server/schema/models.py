@@ -26,7 +26,7 @@ class ModelCard(ResponseModel):
 
 
 class ModelList(ResponseModel):
-    """All models of this server: one."""
+    """The model of this server, once under each of its names."""
 
     object: Literal["list"]
     data: list[ModelCard]

@@ -31,7 +31,7 @@ class TokenAnswer(ResponseModel):
 class TokenRequest(RequestModel):
     """What the bodies of all these routes have in common."""
 
-    model: str | None = Field(default=None, description="If given, the name that is served.")
+    model: str | None = Field(default=None, description="null: the served one.")
     strict: bool | None = Field(
         default=None, description="true: a field without effect is an error, not one of `warnings`."
     )

@@ -78,7 +78,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     # The answer.
     "n_cmpl": (1,),
     "prompt_logprobs": (),
-    "return_tokens_as_token_ids": (False,),
     "spaces_between_special_tokens": (True,),
     "include_reasoning": (True,),
     "return_prompt_text": (False,),

@@ -1,0 +1,69 @@
+"""The results of a stream, one token at a time.
+
+Owns how text that was held is divided among the tokens that come out with it, so that each of them
+stands with its own text. Knows no request and no shape of an answer.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from engine import StreamResult, TokenRecord
+
+
+class TokenResults:
+    """Called in the place of `stream_ex`: says the same, of one token per call.
+
+    Tokens that share a character come together, with the character. Text that is out before its
+    token is, as in front of what may become a stop string, waits for the token. The last result has
+    all that is left.
+    """
+
+    def __init__(self, stream_ex: Callable[[], StreamResult]) -> None:
+        self._stream_ex = stream_ex
+        self._results: deque[StreamResult] = deque()  # of the last call, not said yet
+        self._n_said = 0  # characters
+        self._text = ""  # behind them, of a token that is still held
+
+    def __call__(self) -> StreamResult:
+        if self._results:
+            return self._results.popleft()
+        result = self._stream_ex()
+        tokens, n_out = result.tokens, self._n_said + len(result.chunk)
+        if len(tokens) == 1 and not self._text and tokens[0].text_end == n_out:
+            self._n_said = n_out
+            return result
+        self._divide(result)
+        return self._results.popleft()
+
+    def _divide(self, result: StreamResult) -> None:
+        self._text += result.chunk
+        *groups, last = _groups(result.tokens)
+        for group in groups:
+            self._results.append(StreamResult({"chunk": self._text_of(group), "tokens": group}))
+        if result.eos:
+            chunk, self._text = self._text, ""
+        else:
+            chunk = self._text_of(last)
+        self._results.append(StreamResult({**vars(result), "chunk": chunk, "tokens": last}))
+
+    def _text_of(self, group: Sequence[TokenRecord]) -> str:
+        end = max([self._n_said, *(token.text_end for token in group)])
+        n = end - self._n_said
+        chunk, self._text = self._text[:n], self._text[n:]
+        self._n_said = end
+        return chunk
+
+
+def _groups(tokens: Sequence[TokenRecord]) -> list[tuple[TokenRecord, ...]]:
+    """The tokens one by one, but together those that share a character; at least one group, which
+    may be empty.
+    """
+    groups: list[tuple[TokenRecord, ...]] = []
+    end = 0  # of the last group
+    for token in tokens:
+        if groups and token.text_start < end:
+            groups[-1] = (*groups[-1], token)
+        else:
+            groups.append((token,))
+        end = max(end, token.text_end)
+    return groups or [()]
