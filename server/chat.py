@@ -25,6 +25,7 @@ from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
 from .service import Service, check_text, encoded
 from .tools import ToolUse, tool_use
+from .waiter import Waiter
 
 
 def chat_routes(service: Service) -> APIRouter:
@@ -40,6 +41,7 @@ def chat_routes(service: Service) -> APIRouter:
         },
     )
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
+        waiter = Waiter.of(request)
         warnings = check_unknown_fields(
             body, [*body.parts(), *chat_parts(body)], strict=bool(body.strict)
         )
@@ -52,7 +54,7 @@ def chat_routes(service: Service) -> APIRouter:
         tools = tool_use(body)
         input_ids = await prompt_ids(service, body, tools)
         in_reasoning = service.engine.reply_format.opens_in_reasoning(input_ids)
-        constraint = await reply_constraint(service, body, tools, in_reasoning=in_reasoning)
+        constraint = await reply_constraint(service, body, tools, waiter, in_reasoning=in_reasoning)
         job = service.job(
             body,
             input_ids,
@@ -90,7 +92,7 @@ def chat_routes(service: Service) -> APIRouter:
             include_usage=body.include_usage,
             continuous_usage=body.continuous_usage,
         )
-        return await respond(service, jobs, answer, body, request)
+        return await respond(service, jobs, answer, body, waiter)
 
     return router
 

@@ -38,6 +38,7 @@ from .jobs import (
 )
 from .lease import EngineLease
 from .time_limit import TimeLimit
+from .waiter import attended
 
 _logger = logging.getLogger(__name__)
 
@@ -58,11 +59,13 @@ class CompletionStream:
         *,
         key: str = "",
         limits: TimeLimits = NO_LIMITS,
+        since: float | None = None,
         max_unread_bytes: float = math.inf,
         on_ended: Callable[["CompletionStream"], None] = lambda _: None,
         on_told: Callable[["CompletionStream"], None] = lambda _: None,
     ) -> None:
         """`key`: who asks; see EngineLease.submit. What is kept of prompts serves their key alone.
+        `since`: when they began to wait, for the limits; None: now.
         `max_unread_bytes`: about how much memory events may take that nobody has read yet.
         `on_ended` is called on the engine thread, with the counts final, before the end is told,
         and `on_told` behind that, before the next request is let in; neither for a request that
@@ -84,7 +87,7 @@ class CompletionStream:
         self._has_token = False
         self._late: Exception | None = None  # why the engine was told to leave, if for its time
         self._queued_at = time.perf_counter()
-        self._deadlines = Deadlines(limits)
+        self._deadlines = Deadlines(limits, since=since)
         self.ticket = lease.submit(
             self._run,
             refuse=self._refuse,
@@ -139,21 +142,11 @@ class CompletionStream:
         return events
 
     async def _attended(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
-        """Await `work` for as long as the client is there."""
-        task = asyncio.create_task(work)
-        hang_up = asyncio.create_task(_disconnected(receive))
         try:
-            await asyncio.wait((task, hang_up), return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise ClientDisconnect
-            return task.result()
+            return await attended(work, receive)
         except BaseException:
             self.cancel()
             raise
-        finally:
-            task.cancel()
-            hang_up.cancel()
-            await asyncio.gather(task, hang_up, return_exceptions=True)
 
     def _leave_queue(self, late: ServerError) -> None:
         if self.ticket.withdraw():
@@ -340,9 +333,3 @@ def _with_stop_string(result: StreamResult, start: int) -> StreamResult:
 async def forever() -> None:
     """Wait to be cancelled."""
     await asyncio.Event().wait()
-
-
-async def _disconnected(receive: Receive) -> None:
-    """Return when the client has hung up. Only after the body has been read to its end."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

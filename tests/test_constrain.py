@@ -576,7 +576,7 @@ def test_what_was_compiled_once_needs_no_trial_and_is_as_good_as_new(
     def no_trial(*args: object, **options: object) -> None:
         raise AssertionError("a trial was started")
 
-    monkeypatch.setattr("engine.constrain.failure_of", no_trial)
+    monkeypatch.setattr("engine.constrain.verdict_on", no_trial)
     for kind, spec in SPECS.items():
         again = compiler.compile(spec)
         assert ids_in(again.mask()) == first_masks[kind]
@@ -616,6 +616,6 @@ def test_the_engine_checks_a_constraint_before_a_stream_begins(
     assert error.value.param == "guided_regex"
     spec = ConstraintSpec("regex", "[ab]{3}")
     tiny_engine.check_constraint(spec, param="guided_regex")
-    monkeypatch.setattr("engine.constrain.failure_of", None)
+    monkeypatch.setattr("engine.constrain.verdict_on", None)
     tiny_engine.generator.begin_stream_ex([5, 6], constraint=spec, max_new_tokens=20)
     assert re.fullmatch("[ab]{3}", text_of(run(tiny_engine.generator)))

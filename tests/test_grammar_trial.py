@@ -8,14 +8,15 @@ import llguidance._lib
 import pytest
 
 from engine import EngineError
-from engine.grammar_trial import failure_of
+from engine.grammar_trial import verdict_on
 
 LIBRARY = str(llguidance._lib.__file__)
 
 
 def trial(lark: str, *, n_tokens: int = 0, special: dict[int, str] | None = None) -> str | None:
     grammar = json.dumps({"grammars": [{"lark_grammar": lark}]})
-    return failure_of(grammar, library=LIBRARY, n_tokens=n_tokens, special=special or {})
+    verdict = verdict_on(grammar, library=LIBRARY, n_tokens=n_tokens, special=special or {})
+    return verdict.failure
 
 
 def tower(n: int) -> str:
@@ -66,4 +67,4 @@ thread.join()
 
 def test_a_trial_that_cannot_run_is_no_verdict() -> None:
     with pytest.raises(EngineError, match=r"the trial of a grammar failed: .*/nowhere"):
-        failure_of("{}", library="/nowhere", n_tokens=0, special={})
+        verdict_on("{}", library="/nowhere", n_tokens=0, special={})
