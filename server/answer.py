@@ -56,7 +56,7 @@ async def respond(
         return Response(await _whole(answer, stream, events), media_type="application/json")
     await stream.started(waiter.receive)
     try:
-        encode = answer.encoder()
+        encode = contained(answer.encoder)
     except BaseException:
         stream.cancel()  # nobody else would: it is no answer yet
         raise

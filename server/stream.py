@@ -23,6 +23,7 @@ from .errors import (
     ServerError,
     UnavailableError,
     UnreadLimitError,
+    is_out_of_memory,
 )
 from .feed import Feed, FeedFullError
 from .jobs import (
@@ -182,12 +183,13 @@ class CompletionStream:
                 "more of the answer waits to be read than the server keeps; read it as it comes, "
                 "with stream: true, or ask for less"
             )
-        except MemoryError as error:
-            _logger.warning("no memory in a completion: %s", error)
-            self.error = error
-        except BaseException:  # of a library: no failure of one request is the end of this thread
-            _logger.exception("the engine failed in a completion")
-            self.error = EngineFailedError("the engine failed in this request")
+        except BaseException as error:  # of a library: no request's failure ends this thread
+            if is_out_of_memory(error):
+                _logger.warning("no memory in a completion: %s", error)
+                self.error = MemoryError(str(error))
+            else:
+                _logger.exception("the engine failed in a completion")
+                self.error = EngineFailedError("the engine failed in this request")
         finally:
             self._on_ended(self)
 

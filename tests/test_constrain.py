@@ -546,6 +546,25 @@ def test_a_grammar_is_tried_once(tiny: ConstraintCompiler) -> None:
     assert before < tried == work_of_children()
 
 
+@pytest.mark.parametrize(
+    "spec", [ConstraintSpec("regex", "(refused once"), ConstraintSpec("lark", "start: refused")]
+)
+def test_a_refusal_is_remembered(tiny: ConstraintCompiler, spec: ConstraintSpec) -> None:
+    def refusal(param: str) -> InvalidInputError:
+        with pytest.raises(InvalidInputError) as raised:
+            tiny.compile(spec, param=param)
+        return raised.value
+
+    first = refusal("a")
+    tried = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+    second = refusal("b")
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt == tried
+    assert str(first) == str(second)
+    assert (first.param, second.param) == ("a", "b")
+    with pytest.raises(InvalidInputError):
+        tiny.work_for(spec, param="c")
+
+
 def test_the_library_is_loaded_at_the_first_constraint_and_never_torch() -> None:
     code = """
 import sys
