@@ -21,10 +21,12 @@ from .errors import EngineError
 _CHILD = Path(__file__).with_name("grammar_trial_child.py")
 
 COMPILE_SECONDS = 3  # of processor time, within the trial
-_WALL_SECONDS = 30.0  # for a machine that is busy with other things
+_WALL_SECONDS = 60.0  # for a machine that is busy with other things
 _MEMORY_BYTES = 512 * 1024 * 1024
 # Less than any thread of ours has: what passes here, passes there.
 _STACK_BYTES = 1024 * 1024
+# A third of the weight that the engine's threads have: a token waits for the slowest of them.
+_NICE = 5
 _LOOK_S = 0.02  # how often a trial looks whether anybody still wants it
 
 
@@ -71,6 +73,7 @@ def verdict_on(
         "limits": LIMITS._asdict(),
         "memory_bytes": _MEMORY_BYTES,
         "n_tokens": n_tokens,
+        "nice": _NICE,
         "seconds": COMPILE_SECONDS,
         "special": list(special.items()),
         "stack_bytes": _STACK_BYTES,

@@ -6,6 +6,7 @@ to compile.
 """
 
 import json
+import os
 import resource
 import sys
 from importlib.machinery import ExtensionFileLoader
@@ -66,6 +67,7 @@ def _failure(library: Any, tokenizer: Any, task: dict[str, Any]) -> str | None:
 def main() -> None:
     task = json.load(sys.stdin)
     _limit(task)
+    os.nice(task["nice"])
     library = _library(task["library"])
     tokenizer = library.LLTokenizer(_Tokens(task["n_tokens"], dict(task["special"])), slices=[])
     try:
