@@ -24,11 +24,12 @@ from .token_ids import Words
 if TYPE_CHECKING:
     import llguidance
 
-# Grammars that have passed their trial, and those that were refused, by the hash of their text:
+# Grammars that have passed their trial, with their size, and those that were refused, by hash:
 # more of each than may wait for the engine, so that nothing is tried twice for one request.
 _N_KNOWN_GRAMMARS = 1024
 # Those that are kept compiled, ready to be copied: some may be large.
 _N_COMPILED_GRAMMARS = 8
+_COMPILED_BYTES = 256 * 1024 * 1024
 _T = TypeVar("_T")
 
 
@@ -55,9 +56,11 @@ class ConstraintCompiler:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos_token_ids = tuple(eos_token_ids)
-        self._known: Recent[bytes, bool] = Recent(_N_KNOWN_GRAMMARS)
+        self._known: Recent[bytes, int] = Recent(_N_KNOWN_GRAMMARS)
         self._refused: Recent[_Key, str] = Recent(_N_KNOWN_GRAMMARS)
-        self._compiled: Recent[bytes, llguidance.LLMatcher] = Recent(_N_COMPILED_GRAMMARS)
+        self._compiled: Recent[bytes, llguidance.LLMatcher] = Recent(
+            _N_COMPILED_GRAMMARS, max_weight=_COMPILED_BYTES
+        )
 
     def compile(
         self,
@@ -100,14 +103,16 @@ class ConstraintCompiler:
         if matcher is not None:
             return matcher
         self._check_refused(key, param)
-        if grammar.foreign and not self._known.get(key.digest):
+        n_bytes = self._known.get(key.digest) if grammar.foreign else 0
+        if n_bytes is None:
             verdict = self._tried(grammar, spec, abort)
             if verdict.failure is not None:
                 error = compile_error(spec, verdict.failure, param)
                 if verdict.lasting:
                     self._refused.put(key, str(error))
                 raise error
-            self._known.put(key.digest, True)
+            n_bytes = verdict.n_bytes
+            self._known.put(key.digest, n_bytes)
         if abort is not None and abort.is_set():
             raise EngineError("nobody waits for this grammar any more")
         try:
@@ -115,7 +120,7 @@ class ConstraintCompiler:
         except InvalidInputError as error:
             self._refused.put(key, str(error))
             raise
-        self._compiled.put(key.digest, matcher)
+        self._compiled.put(key.digest, matcher, weight=n_bytes)
         return matcher
 
     def _check_refused(self, key: "_Key", param: str | None) -> None:

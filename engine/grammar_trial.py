@@ -51,6 +51,8 @@ class Verdict(NamedTuple):
     """Why the grammar cannot be used, in the compiler's words or ours; None when it can."""
     lasting: bool = True
     """Whether the next trial would end in the same way; False: the machine had no time for it."""
+    n_bytes: int = 0
+    """About how much memory the compiled grammar takes."""
 
 
 def verdict_on(
@@ -87,7 +89,8 @@ def verdict_on(
             raise MemoryError(f"for a grammar's trial: {error.strerror}") from error
         raise EngineError(f"a grammar cannot be tried at the moment: {error.strerror}") from error
     if code == 0:
-        return Verdict(json.loads(said))
+        failure, n_bytes = json.loads(said)
+        return Verdict(failure, n_bytes=n_bytes)
     if -code == signal.SIGXCPU:
         return Verdict(f"it takes more than {COMPILE_SECONDS} s to compile")
     if -code == signal.SIGKILL:  # by the same limit, or by a system that is out of memory

@@ -97,6 +97,15 @@ def test_a_trial_that_nobody_wants_is_killed() -> None:
     assert after.ru_utime - before.ru_utime < 2.0, "it takes three seconds to its end"
 
 
+def test_a_verdict_tells_how_much_memory_the_grammar_takes() -> None:
+    def n_bytes(regex: str) -> int:
+        grammar = json.dumps({"grammars": [{"lark_grammar": f"start: /{regex}/"}]})
+        return verdict_on(grammar, library=LIBRARY, n_tokens=0, special={}).n_bytes
+
+    assert 0 <= n_bytes("a") < 2**22
+    assert n_bytes("a?" * 5_000) > 2**23
+
+
 def test_a_large_task_arrives_whole() -> None:
     """More than a pipe holds, so that the child reads while it is written."""
     text = "x" * 200_000
