@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import llguidance
 
 # Grammars that have passed their trial, with their size, and those that were refused, by hash:
-# more of each than may wait for the engine, so that nothing is tried twice for one request.
+# of each more than usually wait for the engine, so that nothing is tried twice for one request.
 _N_KNOWN_GRAMMARS = 1024
 # Those that are kept compiled, ready to be copied: some may be large.
 _N_COMPILED_GRAMMARS = 8

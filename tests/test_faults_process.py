@@ -183,24 +183,24 @@ sys.exit(main(["complete", "Hello", "--max-tokens", "1", "--model", sys.argv[1]]
 def test_no_memory_for(warm: bool) -> None:
     """The system has none for the stack of a thread, or to map a library."""
     long = {"model": "fake", "prompt": "long " * 4000}
-    with serving() as (process, url):
+    bounded = {**BODY, "guided_regex": "[ab]{3}"}
+    with serving() as (process, url), httpx.Client(base_url=url, timeout=DEADLINE_S) as client:
         if warm:  # there is a thread, and it is free
-            assert httpx.post(f"{url}/tokenize", json=long).status_code == 200
+            assert client.post("/tokenize", json=long).status_code == 200
         used = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * 4096
         # Enough to read a request with, and for neither of the two.
         before = resource.prlimit(process.pid, resource.RLIMIT_AS)
         resource.prlimit(process.pid, resource.RLIMIT_AS, (used + 2**21, before[1]))
         if warm:
-            answer = httpx.post(f"{url}/v1/completions", json={**BODY, "guided_regex": "[ab]{3}"})
+            answer = client.post("/v1/completions", json=bounded)
         else:
-            answer = httpx.post(f"{url}/tokenize", json=long)
+            answer = client.post("/tokenize", json=long)
         assert answer.status_code == 503, answer.text
         assert answer.json()["error"]["code"] == "out_of_memory"
         assert "retry-after" in answer.headers
         resource.prlimit(process.pid, resource.RLIMIT_AS, before)
-        assert httpx.post(f"{url}/tokenize", json=long).status_code == 200
-        fields = {**BODY, "guided_regex": "[ab]{3}"}
-        assert httpx.post(f"{url}/v1/completions", json=fields).status_code == 200
+        assert client.post("/tokenize", json=long).status_code == 200
+        assert client.post("/v1/completions", json=bounded).status_code == 200
 
 
 def test_native_code_without_memory_raises() -> None:
