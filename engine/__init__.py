@@ -35,7 +35,7 @@ from .speculation import OWN_DRAFT
 from .template import ChatTemplate
 from .tokenizer import Tokenizer
 from .tool_description import Tool, describe_tools, spelled_calls
-from .tool_grammar import after_reasoning, calls_or_json, check_tools, tool_constraint
+from .tool_grammar import after_reasoning, arguments_of, calls_or_json, tool_constraint
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -71,8 +71,8 @@ __all__ = [
     "TopToken",
     "TraceStep",
     "after_reasoning",
+    "arguments_of",
     "calls_or_json",
-    "check_tools",
     "derived_seed",
     "describe",
     "describe_tools",

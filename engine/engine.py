@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .abort import AbortFlag
 from .cache import KVCache
 from .chat import NO_VARIABLES, ChatPrompt
 from .checkpoint import StoredTensor, read_checkpoint
@@ -244,6 +245,16 @@ class Engine:
         InvalidInputError, for `param`, that names the keyword or the position that is at fault.
         """
         self.constraints.compile(spec, param=param)
+
+    def constraint_work(
+        self, spec: ConstraintSpec, *, param: str | None
+    ) -> Callable[[AbortFlag], None] | None:
+        """What `check_constraint` would have to do that may take seconds; None: nothing.
+
+        For those who choose when and where. Setting the flag that it is given ends it early, with
+        an EngineError. Raises as `check_constraint` does, for what is known without that work.
+        """
+        return self.constraints.work_for(spec, param=param)
 
 
 def _directory(path: str | Path) -> Path:

@@ -1,4 +1,5 @@
-"""The program of a grammar's trial: a task as JSON on stdin, why it failed (or null) on stdout.
+"""The program of a grammar's trial: a task as JSON on stdin; on stdout why it failed, or null, and
+the bytes that it took.
 
 Owns nothing. Runs alone in an isolated interpreter, so it imports the standard library only, and
 of llguidance the bare extension: the package around it takes longer to import than most grammars
@@ -6,6 +7,7 @@ to compile.
 """
 
 import json
+import os
 import resource
 import sys
 from importlib.machinery import ExtensionFileLoader
@@ -55,6 +57,17 @@ def _library(path: str) -> Any:
     return module
 
 
+def _peak() -> int:
+    """Bytes that this process has had in memory at most; 0 where the system does not say."""
+    # Not by getrusage: on Linux its figure begins with what the process had that started this one.
+    try:
+        with open("/proc/self/status") as status:
+            lines = [line.split() for line in status]
+    except OSError:
+        return 0
+    return next((1024 * int(words[1]) for words in lines if words[:1] == ["VmHWM:"]), 0)
+
+
 def _failure(library: Any, tokenizer: Any, task: dict[str, Any]) -> str | None:
     limits = library.LLParserLimits(**task["limits"], verbose_errors=False)
     matcher = library.LLMatcher(tokenizer, task["grammar"], log_level=0, limits=limits)
@@ -66,13 +79,15 @@ def _failure(library: Any, tokenizer: Any, task: dict[str, Any]) -> str | None:
 def main() -> None:
     task = json.load(sys.stdin)
     _limit(task)
+    os.nice(task["nice"])
     library = _library(task["library"])
     tokenizer = library.LLTokenizer(_Tokens(task["n_tokens"], dict(task["special"])), slices=[])
+    before = _peak()
     try:
         failure = _failure(library, tokenizer, task)
     except BaseException as panic:  # noqa: BLE001 - a panic of the library is no Exception
         failure = f"panic: {panic}"
-    json.dump(failure, sys.stdout)
+    json.dump([failure, _peak() - before], sys.stdout)
 
 
 if __name__ == "__main__":

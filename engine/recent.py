@@ -3,6 +3,7 @@
 Owns the order of use and the limit. Knows nothing of what it keeps.
 """
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -15,9 +16,12 @@ V = TypeVar("V")
 class Recent(Generic[K, V]):
     """At most `limit` values; the one that was not used for longest goes first."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, max_weight: float = math.inf) -> None:
+        """`max_weight`: of all together; the last one stays, whatever it weighs."""
         self._limit = limit
-        self._values: OrderedDict[K, V] = OrderedDict()
+        self._max_weight = max_weight
+        self._weight = 0
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
@@ -25,11 +29,15 @@ class Recent(Generic[K, V]):
             if key not in self._values:
                 return None
             self._values.move_to_end(key)
-            return self._values[key]
+            return self._values[key][0]
 
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V, *, weight: int = 0) -> None:
         with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            if len(self._values) > self._limit:
-                self._values.popitem(last=False)
+            _, before = self._values.pop(key, (value, 0))
+            self._values[key] = value, weight
+            self._weight += weight - before
+            while len(self._values) > self._limit or (
+                self._weight > self._max_weight and len(self._values) > 1
+            ):
+                _, (_, oldest) = self._values.popitem(last=False)
+                self._weight -= oldest

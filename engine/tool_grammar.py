@@ -7,7 +7,6 @@ names, and compiles nothing.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from .errors import InvalidInputError
 from .grammar import ConstraintSpec
@@ -18,12 +17,6 @@ from .tool_description import Tool, parameters_of
 _REASONING = "reasoning_of_reply"
 _AFTER_REASONING = r"/[ \n]{0,4}/"
 _ANY = "/(?s:.*)/"
-
-
-class Check(Protocol):
-    """Compiles a constraint; raises InvalidInputError with `param`."""
-
-    def __call__(self, spec: ConstraintSpec, *, param: str | None) -> object: ...
 
 
 def tool_constraint(
@@ -80,14 +73,9 @@ def calls_or_json(calls: ConstraintSpec, text: ConstraintSpec, *, param: str) ->
     return replace(calls, value=f"start: answer | calls\n{answer}\ncalls:{rules}")
 
 
-def check_tools(check: Check, spec: ConstraintSpec, tools: Sequence[Tool]) -> None:
-    """Compiles a constraint of `tool_constraint`; if it cannot be, names the tool at fault."""
-    try:
-        check(spec, param="tools")
-    except InvalidInputError:
-        for tool in tools:
-            check(ConstraintSpec("json_schema", parameters_of(tool)), param=tool.param)
-        raise
+def arguments_of(tool: Tool) -> ConstraintSpec:
+    """What the arguments of its calls must be: a tool alone tells whether it is at fault."""
+    return ConstraintSpec("json_schema", parameters_of(tool))
 
 
 def _tagged(

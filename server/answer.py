@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.responses import Response
 
 from .errors import contained
@@ -17,6 +16,7 @@ from .schema.common import GenerationRequest
 from .service import Service
 from .sse import EventStream
 from .stream import CompletionStream
+from .waiter import Waiter
 
 # From here on, a whole answer is written beside the event loop: each token may have many entries.
 _MANY_TOKENS = 512
@@ -43,21 +43,26 @@ async def respond(
     jobs: Sequence[CompletionJob],
     answer: Answer,
     body: GenerationRequest,
-    request: Request,
+    waiter: Waiter,
 ) -> Response:
     """Queue the jobs and answer them in the way that the body asks for.
 
     A stream's status line waits for the first event, so that an error until then is an HTTP status.
     Raises what the queue and the engine raise.
     """
-    stream = service.start(jobs, caller=request.state.caller)
+    stream = service.start(jobs, waiter)
     if not body.stream:
-        events = await stream.collected(request.receive)
+        events = await stream.collected(waiter.receive)
         return Response(await _whole(answer, stream, events), media_type="application/json")
-    await stream.started(request.receive)
+    await stream.started(waiter.receive)
+    try:
+        encode = contained(answer.encoder)
+    except BaseException:
+        stream.cancel()  # nobody else would: it is no answer yet
+        raise
     return EventStream(
         stream,
-        answer.encoder(),
+        encode,
         lambda: answer.closing(stream),
         ping_interval=service.settings.ping_interval,
         readers=service.slow_readers,

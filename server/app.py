@@ -42,6 +42,7 @@ from .slow_readers import SlowReaders
 from .stream import CompletionStream
 from .system import system_routes
 from .tokens import token_routes
+from .trials import Trials
 
 # Of the wire, not of the program: it changes when a client would notice.
 API_VERSION = "1.0.0"
@@ -75,20 +76,23 @@ def create_app(
     `on_queued` is told, on the event loop, of every stream that has been queued.
     """
     lease = EngineLease(max_queue=settings.max_queue)
+    trials = Trials(max_queue=settings.max_queue)
     metrics = Metrics(lease)
     slow_readers = SlowReaders(
         send_timeout=settings.send_timeout, max_bytes=4 * settings.max_unread_bytes
     )
     pulse = Pulse(lease, hang_seconds=settings.hang_seconds)
     service = Service(
-        settings, engine, lease, metrics, slow_readers, pulse, on_queued or (lambda _: None)
+        settings, engine, lease, trials, metrics, slow_readers, pulse, on_queued or (lambda _: None)
     )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, SlowReaders]]:
         lease.start()
+        trials.start()
         with pulse.watching():
             yield {"slow_readers": slow_readers}  # connections find it there
+            await trials.close()
             if await lease.close():
                 await run_in_threadpool(engine.generator.close)
 
@@ -101,6 +105,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.lease = lease
+    app.state.trials = trials
     app.state.slow_readers = slow_readers
     app.state.pulse = pulse
     for routes in (

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import EncodedBodyError, error_response
+from .errors import EncodedBodyError, error_response, is_out_of_memory
 
 _logger = logging.getLogger(__name__)
 
@@ -61,7 +61,10 @@ class Boundary:
         try:
             await self._app(scope, self._guarded(scope, receive), send_with_id)
         except Exception as error:
-            _logger.exception("unexpected error in request %s", request_id)
+            if is_out_of_memory(error):
+                _logger.warning("no memory in request %s: %s", request_id, error)
+            else:
+                _logger.exception("unexpected error in request %s", request_id)
             if status:
                 raise
             await error_response(error)(scope, receive, send_with_id)

@@ -26,6 +26,7 @@ from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
 from .service import Service, check_text, encoded
 from .tools import ToolUse, tool_use
+from .waiter import Waiter
 
 _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"  # objects of the wire
 
@@ -43,6 +44,7 @@ def chat_routes(service: Service) -> APIRouter:
         },
     )
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
+        waiter = Waiter.of(request)
         warnings = check_unknown_fields(
             body, [*body.parts(), *chat_parts(body)], strict=bool(body.strict)
         )
@@ -55,7 +57,7 @@ def chat_routes(service: Service) -> APIRouter:
         shape = _shape(service, body, tools, has_logprobs=bool(body.logprobs or n_top))
         input_ids = await prompt_ids(service, body, tools)
         in_reasoning = service.engine.reply_format.opens_in_reasoning(input_ids)
-        constraint = await reply_constraint(service, body, tools, in_reasoning=in_reasoning)
+        constraint = await reply_constraint(service, body, tools, waiter, in_reasoning=in_reasoning)
         job = service.job(
             body,
             input_ids,
@@ -87,7 +89,7 @@ def chat_routes(service: Service) -> APIRouter:
             include_usage=body.include_usage,
             continuous_usage=body.continuous_usage,
         )
-        return await respond(service, jobs, answer, body, request)
+        return await respond(service, jobs, answer, body, waiter)
 
     return router
 

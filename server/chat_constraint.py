@@ -4,23 +4,36 @@ Owns how the two stand together, and that a constraint begins where the reasonin
 grammar.
 """
 
-from starlette.concurrency import run_in_threadpool
+from collections.abc import Sequence
 
-from engine import ConstraintSpec, after_reasoning, calls_or_json, check_tools, tool_constraint
+from engine import (
+    ConstraintSpec,
+    InvalidInputError,
+    Tool,
+    after_reasoning,
+    arguments_of,
+    calls_or_json,
+    tool_constraint,
+)
 
 from .constraint import requested_constraint
-from .errors import contained
 from .schema.chat import ChatCompletionRequest
 from .service import Service
 from .tools import ToolUse
+from .waiter import Waiter
 
 
 async def reply_constraint(
-    service: Service, body: ChatCompletionRequest, tools: ToolUse, *, in_reasoning: bool
+    service: Service,
+    body: ChatCompletionRequest,
+    tools: ToolUse,
+    waiter: Waiter,
+    *,
+    in_reasoning: bool,
 ) -> ConstraintSpec | None:
     """Compiled, so that a bad one is told before the queue; None: the reply is free.
 
-    Raises RequestError and InvalidInputError, naming the field.
+    Raises RequestError and InvalidInputError, naming the field, and what Trials.run raises.
     """
     form, asked = service.engine.reply_format, requested_constraint(body)
     is_choice = asked is not None and not tools.required
@@ -33,14 +46,24 @@ async def reply_constraint(
             in_reasoning=in_reasoning,
         )
         if asked is not None and is_choice:
-            await service.check_constraint(asked.spec, param=asked.param)
+            await service.check_constraint(asked.spec, waiter, param=asked.param)
             calls = calls_or_json(calls, asked.spec, param=asked.param)
-        await run_in_threadpool(
-            contained, check_tools, service.engine.check_constraint, calls, tools.callable
-        )
+        await _check_tools(service, calls, tools.callable, waiter)
         return calls
     if asked is None:
         return None
     text = after_reasoning(asked.spec, form, in_reasoning=in_reasoning)
-    await service.check_constraint(text, param=asked.param)
+    await service.check_constraint(text, waiter, param=asked.param)
     return text
+
+
+async def _check_tools(
+    service: Service, calls: ConstraintSpec, tools: Sequence[Tool], waiter: Waiter
+) -> None:
+    """Compile a constraint of `tool_constraint`; if it cannot be, name the tool at fault."""
+    try:
+        await service.check_constraint(calls, waiter, param="tools")
+    except InvalidInputError:
+        for tool in tools:
+            await service.check_constraint(arguments_of(tool), waiter, param=tool.param)
+        raise

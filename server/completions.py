@@ -21,6 +21,7 @@ from .schema.completions import Completion, CompletionRequest
 from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
 from .service import Service
+from .waiter import Waiter
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -38,6 +39,7 @@ def completion_routes(service: Service) -> APIRouter:
         },
     )
     async def create_completion(body: CompletionRequest, request: Request) -> Response:
+        waiter = Waiter.of(request)
         warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
         service.check_request(body)
         n, n_candidates = _choices(body)
@@ -45,7 +47,7 @@ def completion_routes(service: Service) -> APIRouter:
         listed = listed_prompts(body)
         check_choices(n_candidates, len(listed), param="best_of" if n_candidates > n else "n")
         prompts = await read_prompts(service, body, listed, default_max_tokens=DEFAULT_MAX_TOKENS)
-        constraint = await service.constraint(body)
+        constraint = await service.constraint(body, waiter)
         negative_ids = await service.negative_ids(body)
         of_prompts = [
             service.job(
@@ -75,7 +77,7 @@ def completion_routes(service: Service) -> APIRouter:
             include_usage=body.include_usage,
             continuous_usage=body.continuous_usage,
         )
-        return await respond(service, jobs, answer, body, request)
+        return await respond(service, jobs, answer, body, waiter)
 
     return router
 

@@ -12,7 +12,7 @@ from .errors import DeadlineError, QueueTimeoutError, ServerError
 
 
 class TimeLimits(NamedTuple):
-    """In seconds from the arrival in the queue; None: none."""
+    """In seconds from when the request began to wait; None: none."""
 
     queue: float | None = None
     first_token: float | None = None
@@ -30,10 +30,12 @@ class Deadline(NamedTuple):
 
 
 class Deadlines:
-    """Those of one request that arrives now. Made, watched and stopped on the event loop."""
+    """Those of one request. Made, watched and stopped on the event loop."""
 
-    def __init__(self, limits: TimeLimits) -> None:
+    def __init__(self, limits: TimeLimits, *, since: float | None = None) -> None:
+        """`since`: when it began to wait, in seconds of time.monotonic; None: now."""
         self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time() if since is None else since
         self.queue = self._in(limits.queue, _queue_error)
         self.first_token = self._in(limits.first_token, _first_token_error)
         self.request = self._in(limits.request, _request_error)
@@ -57,7 +59,7 @@ class Deadlines:
         self._timers.clear()
 
     def _in(self, seconds: float | None, error: Callable[[float], ServerError]) -> Deadline | None:
-        return None if seconds is None else Deadline(self._loop.time() + seconds, error(seconds))
+        return None if seconds is None else Deadline(self._since + seconds, error(seconds))
 
 
 def _queue_error(seconds: float) -> ServerError:

@@ -7,6 +7,7 @@ limit; then each of the others is told, in its stream or by a status, and the pr
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from .errors import UnavailableError
 from .lease import EngineLease
 from .protocol import HttpProtocol
 from .slow_readers import SlowReaders
+from .trials import Trials
 
 _logger = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ _READ_S = 0.2
 _HURRIED_S = 0.1
 # After a second signal nothing takes longer, whatever state the event loop is in.
 _HARD_END_S = 0.3
+# A whole process group gets a signal, and a wrapper in it passes on its own: that is one wish.
+_ONE_SIGNAL_S = 0.5
 
 
 class DrainingServer(uvicorn.Server):
@@ -49,19 +53,23 @@ class DrainingServer(uvicorn.Server):
         config: uvicorn.Config,
         *,
         lease: EngineLease,
+        trials: Trials,
         readers: SlowReaders,
         drain_seconds: float,
     ) -> None:
-        """Of an app with this lease and these readers, whose connections are HttpProtocol's."""
+        """`config` is of an app that has the other parts; its connections are HttpProtocol's."""
         super().__init__(config)
         self._lease = lease
+        self._trials = trials
         self._readers = readers
         self._drain_seconds = drain_seconds
         self._hurried = 0  # the second signal
+        self._signalled_at = -math.inf
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._lease.stop_admitting()
+        self._trials.end()  # whoever is in there has not been admitted
         for server in self.servers:
             server.close()
         for sock in sockets or []:
@@ -89,11 +97,15 @@ class DrainingServer(uvicorn.Server):
 
     @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit and sig == signal.SIGHUP:
+            return  # what a supervisor may send behind SIGTERM
+        now = time.monotonic()
+        if now < self._signalled_at + _ONE_SIGNAL_S:
+            return
+        self._signalled_at = now
         if not self.should_exit:
             self.should_exit = True
-        elif sig == signal.SIGHUP:
-            pass  # what a supervisor may send behind SIGTERM
-        elif self._hurried:
+        elif self._hurried:  # and no timer has ended it
             os._exit(128 + sig)
         else:
             self._hurried = sig

@@ -4,6 +4,7 @@ Owns status, type, code and headers of every error. Knows no route and no engine
 never repeats what the client sent beyond the name of a field.
 """
 
+import errno
 import json
 import logging
 import random
@@ -139,6 +140,9 @@ _OWN_MESSAGES = {
     "out_of_memory": "there is not enough memory for this request at the moment",
 }
 
+# What is said, without a MemoryError, when there is no memory for a thread or a library.
+_NO_MEMORY = ("can't start new thread", "failed to map segment", "annot allocate memory")
+
 _HTTP_ROWS: dict[int, tuple[str, str]] = {
     400: ("invalid_json", "the body is not valid JSON"),
     404: ("not_found", "there is no such route"),
@@ -207,6 +211,15 @@ def contained(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         raise EngineFailedError("the engine failed in this request") from error
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it means that there is no memory at the moment, whatever its class."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, RuntimeError | ImportError):
+        return any(words in str(error) for words in _NO_MEMORY)
+    return isinstance(error, MemoryError)
+
+
 async def handle_error(_: Request, error: Exception) -> Response:
     if isinstance(error, MemoryError):
         _logger.warning("no memory in a request: %s", error)
@@ -224,6 +237,8 @@ async def handle_validation_error(_: Request, error: Exception) -> Response:
 
 
 def _row(error: Exception) -> ErrorRow:
+    if is_out_of_memory(error):
+        return ERROR_TABLE[MemoryError]
     return next(ERROR_TABLE[class_] for class_ in type(error).__mro__ if class_ in ERROR_TABLE)
 
 

@@ -106,15 +106,13 @@ class Feed(Generic[T]):
 
     async def begun(self) -> None:
         """Wait for the first item, and take none. Raises what ended the feed before it."""
-        while not self._items and not self._ended:
-            await self._news()
+        await self._until(lambda: self._ended or bool(self._items))
         if not self._items and self._error is not None:
             raise self._error
 
     async def whole(self) -> list[T]:
         """Wait for the end, and take all items. Raises what ended the feed."""
-        while not self._ended:
-            await self._news()
+        await self._until(lambda: self._ended)
         if self._error is not None:
             raise self._error
         items, self._items, self._n_bytes = self._items, [], 0
@@ -162,10 +160,14 @@ class Feed(Generic[T]):
     def _overflow(self) -> NoReturn:
         raise FeedFullError(f"{self._n_bytes} bytes wait to be read")
 
-    async def _news(self) -> None:
-        with self._lock:
-            waiter = self._new_waiter()
-        await waiter
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while True:
+            # In one critical section: what comes in between would wake nobody.
+            with self._lock:
+                if holds():
+                    return
+                waiter = self._new_waiter()
+            await waiter
 
     def _new_waiter(self) -> _Waiter:
         waiter: _Waiter = self._loop.create_future()

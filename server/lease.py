@@ -94,9 +94,16 @@ class _State(enum.Enum):
 class EngineLease:
     """Tickets that wait in turn, and the engine thread that serves them."""
 
-    def __init__(self, *, max_queue: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        max_queue: int,
+        thread_name: str = "engine",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`max_queue`: how many may wait while one runs."""
         self._max_queue = max_queue
+        self._thread_name = thread_name
         self._clock = clock
         self._changed = threading.Condition()  # guards all that follows
         self._queue: FairQueue[Ticket] = FairQueue()
@@ -133,7 +140,7 @@ class EngineLease:
             if self._state is _State.LOST:
                 return
             self._state = _State.OPEN
-        self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=self._thread_name, daemon=True)
         self._thread.start()
 
     def stop_admitting(self) -> None:
@@ -273,7 +280,7 @@ class EngineLease:
                 else:
                     self._serve_one(ticket)
         except BaseException:  # what no work may survive: SystemExit, a dying interpreter
-            _logger.critical("the engine thread has died", exc_info=True)
+            _logger.critical("the %s thread has died", self._thread_name, exc_info=True)
             self.fail(UnavailableError("the engine has stopped"))
 
     def _next(self) -> Ticket | None:

@@ -24,6 +24,8 @@ _logger = logging.getLogger(__name__)
 _TICK_S = 1.0
 # What was quiet for so long, and then went on, may be so for so many times as long.
 _PATIENCE = 20
+# Half of what was learnt from a silence is forgotten in so many times the seconds of the limit.
+_MEMORY = 10
 _MOST_BROKEN = 3
 _LOST = "the engine has stopped, and the server ends"
 
@@ -41,7 +43,8 @@ class Silence:
         if expected and sign == self._sign:
             self._lasted += passed
         else:
-            self._longest = max(self._longest, self._lasted)
+            forgotten = 0.5 ** (passed / (_MEMORY * self._seconds))
+            self._longest = max(self._longest * forgotten, self._lasted)
             self._sign, self._lasted = sign, 0.0
         return self._lasted > max(self._seconds, _PATIENCE * self._longest)
 

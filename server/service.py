@@ -21,7 +21,7 @@ from engine import (
 )
 
 from .constraint import requested_constraint
-from .deadlines import TimeLimits
+from .deadlines import Deadlines, TimeLimits
 from .effects import no_effect_warnings, short_choice_warnings
 from .errors import ModelNotFoundError, RequestError, contained
 from .jobs import CompletionJob
@@ -35,6 +35,8 @@ from .schema.unsupported import Warnings
 from .settings import Settings
 from .slow_readers import SlowReaders
 from .stream import CompletionStream
+from .trials import Trials
+from .waiter import Waiter
 
 # From here on, text is encoded beside the event loop: about a millisecond's work.
 LONG_TEXT = 8192
@@ -58,6 +60,7 @@ class Service:
     settings: Settings
     engine: Engine
     lease: EngineLease
+    trials: Trials
     metrics: Metrics
     slow_readers: SlowReaders
     pulse: Pulse
@@ -161,17 +164,26 @@ class Service:
 
         return await encoded(encode, len(text))
 
-    async def constraint(self, body: GenerationRequest) -> ConstraintSpec | None:
+    async def constraint(self, body: GenerationRequest, waiter: Waiter) -> ConstraintSpec | None:
         """What the text must be, compiled, so that a bad one is told before the queue."""
         requested = requested_constraint(body)
         if requested is None:
             return None
-        await self.check_constraint(requested.spec, param=requested.param)
+        await self.check_constraint(requested.spec, waiter, param=requested.param)
         return requested.spec
 
-    async def check_constraint(self, spec: ConstraintSpec, *, param: str) -> None:
-        """Compile beside the event loop. Raises InvalidInputError for `param`."""
-        await run_in_threadpool(lambda: contained(self.engine.check_constraint, spec, param=param))
+    async def check_constraint(
+        self, spec: ConstraintSpec, waiter: Waiter, *, param: str | None
+    ) -> None:
+        """Compile beside the event loop: what may take long in turn, as long as `waiter` is there.
+
+        Raises InvalidInputError for `param`, and what Trials.run raises.
+        """
+        work = await run_in_threadpool(
+            lambda: contained(self.engine.constraint_work, spec, param=param)
+        )
+        if work is not None:
+            await self.trials.run(work, waiter, Deadlines(self._limits, since=waiter.since).first)
 
     def effect_warnings(self, body: GenerationRequest, job: CompletionJob) -> Warnings:
         """For the fields that are known and still do nothing. With `strict` a RequestError."""
@@ -187,21 +199,19 @@ class Service:
         own = result.stop_token_id in self.engine.eos_token_ids
         return None if own else result.stop_token_id
 
-    def start(self, jobs: Sequence[CompletionJob], *, caller: str = "") -> CompletionStream:
+    def start(self, jobs: Sequence[CompletionJob], waiter: Waiter) -> CompletionStream:
         """Queue the jobs, as one; callers take turns.
 
         Raises QueueFullError and UnavailableError.
         """
-        settings = self.settings
         stream = CompletionStream(
             jobs,
             self.engine.generator,
             self.lease,
-            key=caller,
-            limits=TimeLimits(
-                settings.queue_timeout, settings.first_token_timeout, settings.request_timeout
-            ),
-            max_unread_bytes=settings.max_unread_bytes,
+            key=waiter.key,
+            limits=self._limits,
+            since=waiter.since,
+            max_unread_bytes=self.settings.max_unread_bytes,
             on_ended=self.metrics.ended,
             on_told=lambda stream: self.pulse.told(stream.error),
         )
@@ -220,6 +230,13 @@ class Service:
             "model": body.model or self.model_id,
             "system_fingerprint": self.engine.fingerprint,
         }
+
+    @property
+    def _limits(self) -> TimeLimits:
+        settings = self.settings
+        return TimeLimits(
+            settings.queue_timeout, settings.first_token_timeout, settings.request_timeout
+        )
 
     def _budget(
         self, n_prompt: int, requested: int | None, default: int | None, *, param: str

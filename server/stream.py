@@ -23,6 +23,7 @@ from .errors import (
     ServerError,
     UnavailableError,
     UnreadLimitError,
+    is_out_of_memory,
 )
 from .feed import Feed, FeedFullError
 from .jobs import (
@@ -39,6 +40,7 @@ from .jobs import (
 from .lease import EngineLease
 from .time_limit import TimeLimit
 from .token_results import TokenResults
+from .waiter import attended
 
 _logger = logging.getLogger(__name__)
 
@@ -59,11 +61,13 @@ class CompletionStream:
         *,
         key: str = "",
         limits: TimeLimits = NO_LIMITS,
+        since: float | None = None,
         max_unread_bytes: float = math.inf,
         on_ended: Callable[["CompletionStream"], None] = lambda _: None,
         on_told: Callable[["CompletionStream"], None] = lambda _: None,
     ) -> None:
         """`key`: who asks; see EngineLease.submit. What is kept of prompts serves their key alone.
+        `since`: when they began to wait, for the limits; None: now.
         `max_unread_bytes`: about how much memory events may take that nobody has read yet.
         `on_ended` is called on the engine thread, with the counts final, before the end is told,
         and `on_told` behind that, before the next request is let in; neither for a request that
@@ -85,7 +89,7 @@ class CompletionStream:
         self._has_token = False
         self._late: Exception | None = None  # why the engine was told to leave, if for its time
         self._queued_at = time.perf_counter()
-        self._deadlines = Deadlines(limits)
+        self._deadlines = Deadlines(limits, since=since)
         self.ticket = lease.submit(
             self._run,
             refuse=self._refuse,
@@ -140,21 +144,11 @@ class CompletionStream:
         return events
 
     async def _attended(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
-        """Await `work` for as long as the client is there."""
-        task = asyncio.create_task(work)
-        hang_up = asyncio.create_task(_disconnected(receive))
         try:
-            await asyncio.wait((task, hang_up), return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise ClientDisconnect
-            return task.result()
+            return await attended(work, receive)
         except BaseException:
             self.cancel()
             raise
-        finally:
-            task.cancel()
-            hang_up.cancel()
-            await asyncio.gather(task, hang_up, return_exceptions=True)
 
     def _leave_queue(self, late: ServerError) -> None:
         if self.ticket.withdraw():
@@ -190,12 +184,13 @@ class CompletionStream:
                 "more of the answer waits to be read than the server keeps; read it as it comes, "
                 "with stream: true, or ask for less"
             )
-        except MemoryError as error:
-            _logger.warning("no memory in a completion: %s", error)
-            self.error = error
-        except BaseException:  # of a library: no failure of one request is the end of this thread
-            _logger.exception("the engine failed in a completion")
-            self.error = EngineFailedError("the engine failed in this request")
+        except BaseException as error:  # of a library: no request's failure ends this thread
+            if is_out_of_memory(error):
+                _logger.warning("no memory in a completion: %s", error)
+                self.error = MemoryError(str(error))
+            else:
+                _logger.exception("the engine failed in a completion")
+                self.error = EngineFailedError("the engine failed in this request")
         finally:
             self._on_ended(self)
 
@@ -352,9 +347,3 @@ def _with_stop_string(result: StreamResult, start: int) -> StreamResult:
 async def forever() -> None:
     """Wait to be cancelled."""
     await asyncio.Event().wait()
-
-
-async def _disconnected(receive: Receive) -> None:
-    """Return when the client has hung up. Only after the body has been read to its end."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

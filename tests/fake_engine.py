@@ -219,6 +219,11 @@ class FakeEngine:
     def check_constraint(self, spec: ConstraintSpec, *, param: str | None) -> None:
         self.constraints.compile(spec, param=param)
 
+    def constraint_work(
+        self, spec: ConstraintSpec, *, param: str | None
+    ) -> Callable[[AbortFlag], None] | None:
+        return self.constraints.work_for(spec, param=param)
+
     def encode_chat(
         self,
         messages: Sequence[Mapping[str, Any]],

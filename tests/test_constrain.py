@@ -546,6 +546,25 @@ def test_a_grammar_is_tried_once(tiny: ConstraintCompiler) -> None:
     assert before < tried == work_of_children()
 
 
+@pytest.mark.parametrize(
+    "spec", [ConstraintSpec("regex", "(refused once"), ConstraintSpec("lark", "start: refused")]
+)
+def test_a_refusal_is_remembered(tiny: ConstraintCompiler, spec: ConstraintSpec) -> None:
+    def refusal(param: str) -> InvalidInputError:
+        with pytest.raises(InvalidInputError) as raised:
+            tiny.compile(spec, param=param)
+        return raised.value
+
+    first = refusal("a")
+    tried = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+    second = refusal("b")
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt == tried
+    assert str(first) == str(second)
+    assert (first.param, second.param) == ("a", "b")
+    with pytest.raises(InvalidInputError):
+        tiny.work_for(spec, param="c")
+
+
 def test_the_library_is_loaded_at_the_first_constraint_and_never_torch() -> None:
     code = """
 import sys
@@ -576,7 +595,7 @@ def test_what_was_compiled_once_needs_no_trial_and_is_as_good_as_new(
     def no_trial(*args: object, **options: object) -> None:
         raise AssertionError("a trial was started")
 
-    monkeypatch.setattr("engine.constrain.failure_of", no_trial)
+    monkeypatch.setattr("engine.constrain.verdict_on", no_trial)
     for kind, spec in SPECS.items():
         again = compiler.compile(spec)
         assert ids_in(again.mask()) == first_masks[kind]
@@ -616,6 +635,6 @@ def test_the_engine_checks_a_constraint_before_a_stream_begins(
     assert error.value.param == "guided_regex"
     spec = ConstraintSpec("regex", "[ab]{3}")
     tiny_engine.check_constraint(spec, param="guided_regex")
-    monkeypatch.setattr("engine.constrain.failure_of", None)
+    monkeypatch.setattr("engine.constrain.verdict_on", None)
     tiny_engine.generator.begin_stream_ex([5, 6], constraint=spec, max_new_tokens=20)
     assert re.fullmatch("[ab]{3}", text_of(run(tiny_engine.generator)))

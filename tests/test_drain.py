@@ -184,10 +184,45 @@ def test_a_second_signal_ends_at_once_with_a_code_of_its_own() -> None:
     with serving("--drain-seconds", "1000") as server:
         running = server.send(max_tokens=8000, stream=True)
         start = begun(running)
-        server.kill(signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        server.kill(signal.SIGTERM, signal.SIGHUP)
+        time.sleep(0.6)  # sooner it would be the same wish once more
+        server.kill(signal.SIGINT)
         last = stream_behind(start, running).chunks[-1]
         assert last["error"]["code"] == "unavailable"
         assert server.code() == 128 + signal.SIGINT, "SIGHUP is no second signal"
+
+
+def test_signals_of_one_moment_are_one() -> None:
+    """A process group gets one, and a wrapper within it passes on its own."""
+    with serving("--drain-seconds", "30") as server:
+        running = server.send(prompt="first", max_tokens=120, stream=True)
+        start = begun(running)
+        server.kill(signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
+        streamed = stream_behind(start, running)
+        assert streamed.data[-1] == "[DONE]"
+        assert server.code() == 0
+
+
+def test_a_grammar_that_is_tried_holds_nobody_up() -> None:
+    with serving("--drain-seconds", "1000") as server:
+        tried = [server.send(guided_regex="a?" * 20_000 + f"c{i}") for i in range(3)]
+        wait_until(lambda: children_of(server.process.pid))
+        running = server.send(prompt="first", max_tokens=60, stream=True)
+        start = begun(running)
+        server.kill(signal.SIGTERM)
+        for sock in tried:
+            answer = read_answer(sock)
+            assert (answer.status, answer.error["code"]) == (503, "unavailable")
+        assert stream_behind(start, running).data[-1] == "[DONE]"
+        assert server.code() == 0
+
+
+def children_of(pid: int) -> list[str]:
+    return [
+        child
+        for path in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in path.read_text().split()
+    ]
 
 
 def test_a_hang_up_of_the_terminal_drains_and_nohup_keeps_the_server() -> None:

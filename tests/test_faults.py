@@ -14,7 +14,7 @@ from server.jobs import Event
 from tests.event_stream import ParsedStream, parse_event_stream
 from tests.fake_engine import CHUNK, FakeEngine, fake_reply
 from tests.fault_script import Hang, Point, Sleep, Spoil
-from tests.live_server import Answer, LiveServer, live_server, read_answer
+from tests.live_server import Answer, LiveServer, live_server, read_answer, wait_until
 
 PATH = "/v1/chat/completions"
 N_TOKENS = 12
@@ -164,6 +164,25 @@ def test_an_answer_that_cannot_be_written_fails_alone(
     question.error_of(answer)
     assert b"secret" not in answer.body
     assert_next_is_exact(server, question)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_answer_that_cannot_begin_frees_the_engine(
+    fake: FakeEngine,
+    server: LiveServer,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+) -> None:
+    def failing(self: ChatAnswer) -> Callable[[Sequence[Event]], bytes]:
+        raise error("secret")
+
+    monkeypatch.setattr(ChatAnswer, "encoder", failing)
+    monkeypatch.setattr(fake.model, "token_time", 0.5)
+    answer = server.post(PATH, {**Question().body(stream=True), "max_tokens": 200})
+    assert answer.status == (503 if error is MemoryError else 500)
+    wait_until(lambda: not server.lease.busy)  # to its end it would take 100 s
+    monkeypatch.undo()
+    assert_next_is_exact(server, Question())
 
 
 @pytest.mark.parametrize("place", [("tokenize", 0), ("token", 1)], ids=str)

@@ -1,6 +1,7 @@
 """What the process does when the machine fails it: ends and says why, or serves on."""
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -176,6 +177,30 @@ sys.exit(main(["complete", "Hello", "--max-tokens", "1", "--model", sys.argv[1]]
     # tqdm warns too, where it gets no thread.
     assert one_error_line(done.stderr.splitlines(keepends=True)[-1])
     assert "memory" in done.stderr
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["a thread", "an import"])
+def test_no_memory_for(warm: bool) -> None:
+    """The system has none for the stack of a thread, or to map a library."""
+    long = {"model": "fake", "prompt": "long " * 4000}
+    bounded = {**BODY, "guided_regex": "[ab]{3}"}
+    with serving() as (process, url), httpx.Client(base_url=url, timeout=DEADLINE_S) as client:
+        if warm:  # there is a thread, and it is free
+            assert client.post("/tokenize", json=long).status_code == 200
+        used = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * 4096
+        # Enough to read a request with, and for neither of the two.
+        before = resource.prlimit(process.pid, resource.RLIMIT_AS)
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (used + 2**21, before[1]))
+        if warm:
+            answer = client.post("/v1/completions", json=bounded)
+        else:
+            answer = client.post("/tokenize", json=long)
+        assert answer.status_code == 503, answer.text
+        assert answer.json()["error"]["code"] == "out_of_memory"
+        assert "retry-after" in answer.headers
+        resource.prlimit(process.pid, resource.RLIMIT_AS, before)
+        assert client.post("/tokenize", json=long).status_code == 200
+        assert client.post("/v1/completions", json=bounded).status_code == 200
 
 
 def test_native_code_without_memory_raises() -> None:

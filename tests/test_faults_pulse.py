@@ -135,6 +135,33 @@ def test_silence_is_too_long_after_the_limit_or_many_times_what_was_normal() -> 
     assert [silence.is_too_long(2, 1.0) for _ in range(82)].index(True) == 80, "20 times 4 s"
 
 
+def test_a_long_silence_is_forgotten() -> None:
+    silence, sign = Silence(60.0), 0
+
+    def patience() -> int:
+        nonlocal sign
+        sign += 1
+        silence.is_too_long(sign, 1.0)
+        return [silence.is_too_long(sign, 1.0) for _ in range(2000)].index(True)
+
+    def signs(n: int) -> None:
+        nonlocal sign
+        for _ in range(n):
+            sign += 1
+            silence.is_too_long(sign, 1.0)
+
+    assert not any(silence.is_too_long(0, 1.0) for _ in range(50))
+    assert 950 < patience() <= 1000, "20 times 50 s"
+    silence = Silence(60.0)
+    assert not any(silence.is_too_long(0, 1.0) for _ in range(50))
+    signs(600)
+    assert 450 < patience() <= 500, "half of it"
+    silence = Silence(60.0)
+    assert not any(silence.is_too_long(0, 1.0) for _ in range(50))
+    signs(3600)
+    assert patience() == 60, "an hour later it is as it was at first"
+
+
 async def test_a_process_that_stood_still_has_not_hung() -> None:
     clock = itertools.count(0.0, 1000.0)  # each look is 1000 s later
     lease = EngineLease(max_queue=1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -86,6 +87,50 @@ async def test_what_came_together_is_read_together() -> None:
     feed.extend([2, 3])
     feed.end([4])
     assert [batch async for batch in feed.batches()] == [[1, 2, 3, 4]]
+
+
+class Turnstile:
+    """A lock that lets another thread through first, from its beginning to its end."""
+
+    def __init__(self, feed: Feed[int], number: int, other: Callable[[], None]) -> None:
+        """`number`: which passage of the event loop's thread the other one goes before."""
+        self._lock = feed._lock
+        self._loop_thread = threading.get_ident()
+        self._number = number
+        self._other = other
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._loop_thread:
+            self._number -= 1
+            if not self._number:
+                thread = threading.Thread(target=self._other)
+                thread.start()
+                thread.join()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("wait", [Feed[int].begun, Feed[int].whole, read], ids=lambda f: f.__name__)
+async def test_what_comes_just_before_a_reader_waits_wakes_it(
+    wait: Callable[[Feed[int]], Awaitable[object]], number: int
+) -> None:
+    feed: Feed[int] = Feed()
+    said = threading.Event()
+
+    def say() -> None:
+        feed.end([1])
+        said.set()
+
+    feed._lock = Turnstile(feed, number, say)  # type: ignore[assignment]
+    reader = asyncio.ensure_future(wait(feed))
+    await asyncio.sleep(0.01)
+    if not said.is_set():
+        say()  # the reader looks less often than that
+    async with asyncio.timeout(20):
+        assert await reader in (None, [1])
 
 
 async def test_an_error_comes_behind_the_last_item() -> None:

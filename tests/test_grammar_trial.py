@@ -1,21 +1,32 @@
 """The process in which a grammar is tried: what it bounds, and that its verdict can be trusted."""
 
+import errno
 import json
+import resource
 import subprocess
 import sys
 
 import llguidance._lib
 import pytest
 
-from engine import EngineError
-from engine.grammar_trial import failure_of
+from engine import AbortFlag, EngineError
+from engine.grammar_trial import verdict_on
 
 LIBRARY = str(llguidance._lib.__file__)
 
 
-def trial(lark: str, *, n_tokens: int = 0, special: dict[int, str] | None = None) -> str | None:
+def trial(
+    lark: str,
+    *,
+    n_tokens: int = 0,
+    special: dict[int, str] | None = None,
+    abort: AbortFlag | None = None,
+) -> str | None:
     grammar = json.dumps({"grammars": [{"lark_grammar": lark}]})
-    return failure_of(grammar, library=LIBRARY, n_tokens=n_tokens, special=special or {})
+    verdict = verdict_on(
+        grammar, library=LIBRARY, n_tokens=n_tokens, special=special or {}, abort=abort
+    )
+    return verdict.failure
 
 
 def tower(n: int) -> str:
@@ -64,6 +75,46 @@ thread.join()
     assert done.stdout == "False\n"
 
 
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EAGAIN])
+def test_no_memory_for_the_process_is_told_as_such(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, "planted")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(MemoryError):
+        trial('start: "a"')
+
+
+def test_a_trial_that_nobody_wants_is_killed() -> None:
+    abort = AbortFlag()
+    abort.set()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with pytest.raises(EngineError, match="nobody waits"):
+        trial(f"start: /{'a?' * 20_000}c/", abort=abort)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime - before.ru_utime < 2.0, "it takes three seconds to its end"
+
+
+def test_a_verdict_tells_how_much_memory_the_grammar_takes() -> None:
+    def n_bytes(regex: str) -> int:
+        grammar = json.dumps({"grammars": [{"lark_grammar": f"start: /{regex}/"}]})
+        return verdict_on(grammar, library=LIBRARY, n_tokens=0, special={}).n_bytes
+
+    assert 0 <= n_bytes("a") < 2**22
+    assert n_bytes("a?" * 5_000) > 2**23
+
+
+def test_a_large_task_arrives_whole() -> None:
+    """More than a pipe holds, so that the child reads while it is written."""
+    text = "x" * 200_000
+    assert (
+        trial(f'start: "{text}"', n_tokens=20_000, special={i: f"<|{i}|>" for i in range(20_000)})
+        is None
+    )
+
+
 def test_a_trial_that_cannot_run_is_no_verdict() -> None:
     with pytest.raises(EngineError, match=r"the trial of a grammar failed: .*/nowhere"):
-        failure_of("{}", library="/nowhere", n_tokens=0, special={})
+        verdict_on("{}", library="/nowhere", n_tokens=0, special={})

@@ -20,8 +20,8 @@ from engine import (
     Tokenizer,
     Tool,
     after_reasoning,
+    arguments_of,
     calls_or_json,
-    check_tools,
     tool_constraint,
 )
 from engine.constrain import Constraint, ConstraintCompiler
@@ -334,20 +334,18 @@ def test_a_schema_that_cannot_be_enforced_names_its_tool() -> None:
     assert raised.value.param == "tools[2].function.parameters"
 
 
-def test_a_schema_that_does_not_compile_names_its_tool(compiler: ConstraintCompiler) -> None:
-    def check(spec: ConstraintSpec, *, param: str | None) -> None:
-        compiler.compile(spec, param=param)
-
+def test_a_tool_alone_tells_whether_it_is_at_fault(compiler: ConstraintCompiler) -> None:
     pattern = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(a"}}}
     bad = Tool("bad", pattern, param="tools[2].function.parameters")
-    tools = [TOOLS[0], bad]
     form = form_of("hermes", special=False)
-    spec = tool_constraint(form, tools, required=True, parallel=True, in_reasoning=False)
-    with pytest.raises(InvalidInputError, match="JSON schema does not compile") as raised:
-        check_tools(check, spec, tools)
-    assert raised.value.param == "tools[2].function.parameters"
+    spec = tool_constraint(form, [TOOLS[0], bad], required=True, parallel=True, in_reasoning=False)
+    for one, param in ((spec, "tools"), (arguments_of(bad), bad.param)):
+        with pytest.raises(InvalidInputError, match="does not compile") as raised:
+            compiler.compile(one, param=param)
+        assert raised.value.param == param
+    compiler.compile(arguments_of(TOOLS[0]), param=TOOLS[0].param)
     fine = tool_constraint(form, TOOLS, required=True, parallel=True, in_reasoning=False)
-    check_tools(check, fine, TOOLS)
+    compiler.compile(fine, param="tools")
 
 
 def test_arguments_are_an_object_in_any_case(

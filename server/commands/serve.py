@@ -91,6 +91,7 @@ class _Server(DrainingServer):
         super().__init__(
             config,
             lease=app.state.lease,
+            trials=app.state.trials,
             readers=app.state.slow_readers,
             drain_seconds=settings.drain_seconds,
         )

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine import AbortFlag
 from server.lease import EngineLease, Ticket
+from server.trials import Trials
 
 from .audit import AuditedFeed
 from .model import SoakModel
@@ -29,7 +30,7 @@ _SPARE_EVENTS = 512
 class Controls:
     """The planted bug, if any. On the event loop but for what the engine thread calls."""
 
-    def __init__(self, lease: EngineLease, model: SoakModel | None) -> None:
+    def __init__(self, lease: EngineLease, model: SoakModel | None, trials: Trials) -> None:
         self.name = ""
         self._every = 1
         self._n = 0
@@ -45,6 +46,8 @@ class Controls:
         lease.cancel = self._cancelled  # type: ignore[method-assign]
         lease.withdraw = self._withdrawn  # type: ignore[method-assign]
         lease._queue.pop = self._popped  # type: ignore[method-assign]
+        self._give_up_trial = trials._lease.cancel
+        trials._lease.cancel = self._trial_cancelled  # type: ignore[method-assign]
         self._ticks: asyncio.Task[None] | None = None
 
     def plant(self, name: str, *, every: int) -> None:
@@ -146,6 +149,9 @@ class Controls:
         if self.name == "run the expired" and ticket.admitted_at is None:
             return False
         return False if self.name == "no release on abort" else self._cancel(ticket)
+
+    def _trial_cancelled(self, ticket: Ticket) -> bool:
+        return False if self.name == "keep trials" else self._give_up_trial(ticket)
 
     def _withdrawn(self, ticket: Ticket) -> bool:
         """Whether the client is told that its time is over."""

@@ -69,7 +69,7 @@ def _load(settings: Settings, options: Options) -> tuple[FastAPI, str]:
         path = DEFAULT_MODEL if options.engine == "bundled" else Path(options.engine)
         engine = Engine.load(path, device="cpu", max_seq_len=settings.max_seq_len)
     app = create_app(settings, engine, on_queued=audit.add)
-    controls = Controls(app.state.lease, model)
+    controls = Controls(app.state.lease, model, app.state.trials)
     app.include_router(debug_routes(app.state.lease, audit, controls, model))
     app.add_middleware(controls.layer)
     return app, engine.model_id

@@ -1,0 +1,50 @@
+"""Whoever waits for an answer: who it is, since when, and for as long as they are there.
+
+Owns how a hang-up ends a wait. Knows neither queue nor engine.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """One request, whose body has been read to its end."""
+
+    key: str
+    """Who asks; keys take turns."""
+    receive: Receive
+    since: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, request: Request) -> "Waiter":
+        return cls(request.state.caller, request.receive)
+
+
+async def attended(work: Awaitable[T], receive: Receive) -> T:
+    """Await `work` for as long as the client is there. Raises ClientDisconnect."""
+    task = asyncio.ensure_future(work)
+    hang_up = asyncio.create_task(_disconnected(receive))
+    try:
+        await asyncio.wait((task, hang_up), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
+        hang_up.cancel()
+        await asyncio.gather(task, hang_up, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Return when the client has hung up. Only after the body has been read to its end."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
