@@ -14,6 +14,7 @@ from .goals import Goal
 TOPICS = (
     "integrity", "abort", "readers", "vanish", "proxies", "liveness", "fairness", "overload",
     "memory", "drain", "key_timing", "fuzz_api", "fuzz_socket",
+    "emptied",
 )  # fmt: skip
 
 
