@@ -137,6 +137,8 @@ class Engine:
         model = Model(weights, config, ops, max_seq_len=length)
         cache = KVCache(config, ops, max_seq_len=length)
         speculator = open_speculator(speculate, draft, model, cache)
+        if speculator is None:  # what it has measured has done the same
+            model.warm_up(cache)
         prefix = PrefixCache(
             cache,
             byte_budget=prefix_bytes,
