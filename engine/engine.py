@@ -254,7 +254,7 @@ class Engine:
 
 def _directory(path: str | Path) -> Path:
     path = Path(path)
-    if not path.exists():
+    if not is_there(path):
         raise ModelLoadError(f"{path}: does not exist")
     if not path.is_dir():
         raise ModelLoadError(f"{path}: is no directory; a model is a Hugging Face directory")

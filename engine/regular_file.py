@@ -19,11 +19,12 @@ def is_there(path: Path) -> bool:
     try:
         path.stat()
     except FileNotFoundError as error:
-        if not path.is_symlink():
-            return False
-        raise ModelLoadError(
-            f"{path}: is a link to {os.readlink(path)}, which does not exist"
-        ) from error
+        for link in (path, path.parent):
+            if link.is_symlink() and not link.exists():
+                raise ModelLoadError(
+                    f"{link}: is a link to {os.readlink(link)}, which does not exist"
+                ) from error
+        return False
     except NotADirectoryError:
         return False
     except (OSError, ValueError) as error:  # too many links, a NUL in the path

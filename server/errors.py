@@ -210,6 +210,11 @@ async def handle_validation_error(_: Request, error: Exception) -> Response:
     return validation_error_response(error)
 
 
+def is_callers_own(error: Exception) -> bool:
+    """Whether it is an error of the request, and nothing that an operator could mend."""
+    return _row(error).status < 500
+
+
 def _row(error: Exception) -> ErrorRow:
     return next(ERROR_TABLE[class_] for class_ in type(error).__mro__ if class_ in ERROR_TABLE)
 

@@ -55,7 +55,7 @@ def test_many_requests_that_leave_nothing_end_themselves_alone(
 
 
 def test_a_stream_that_runs_out_of_tokens_ends_with_the_error_event(
-    served: tuple[LiveServer, Any], bundled_engine: Engine
+    served: tuple[LiveServer, Any], bundled_engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, choices = served
     ids = [token_id for token_id in EVERY
@@ -68,6 +68,7 @@ def test_a_stream_that_runs_out_of_tokens_ends_with_the_error_event(
         *_, error = [line[6:] for line in answer.body.decode().splitlines()
                      if line.startswith('data: {"error"')]  # fmt: skip
         assert json.loads(error)["error"]["type"] == "invalid_request_error"
+    assert not caplog.records, "a client's own error is nothing for the log"
     assert says_as_before(server, choices)
 
 
