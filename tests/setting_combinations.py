@@ -57,7 +57,11 @@ _LOTS = (
 
 
 def bodies() -> st.SearchStrategy[dict[str, Any]]:
-    """Bodies for /v1/completions; whatever they hold, the answer is 200 or 400."""
+    """Bodies with a prompt or with messages; whatever they hold, the answer is 200 or 400."""
+    return st.builds(lambda body, chats: _chat(body) if chats else body, _texts(), st.booleans())
+
+
+def _texts() -> st.SearchStrategy[dict[str, Any]]:
     values: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(_SWITCHES, st.booleans())
     for name, (low, high) in _REALS.items():
         inside = st.sampled_from([low, high]) | st.floats(low, high)
@@ -90,6 +94,15 @@ def bodies() -> st.SearchStrategy[dict[str, Any]]:
     )  # fmt: skip
 
 
+def _chat(body: dict[str, Any]) -> dict[str, Any]:
+    """The same for /v1/chat/completions."""
+    kept = {name: value for name, value in body.items()
+            if name not in ("prompt", "prompt_logprobs", "echo", "logprobs")}  # fmt: skip
+    if "logprobs" in body:
+        kept |= {"logprobs": True, "top_logprobs": body["logprobs"]}
+    return kept | {"messages": [{"role": "user", "content": str(body["prompt"])}]}
+
+
 def status_of(answer: Answer) -> int:
     """Of a stream that ends with an error event, the status that its type stands for."""
     if answer.status != 200 or not answer.headers["content-type"].startswith("text/event-stream"):
@@ -101,7 +114,8 @@ def status_of(answer: Answer) -> int:
 
 
 def send(server: LiveServer, body: dict[str, Any]) -> tuple[int, Answer]:
-    answer = server.post("/v1/completions", body)
+    path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+    answer = server.post(path, body)
     return status_of(answer), answer
 
 
