@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from .errors import ModelLoadError
 from .json_file import MAX_JSON_BYTES, JsonObject, parse_json_object, shown, shown_name
-from .regular_file import open_regular, size_of
+from .regular_file import is_there, open_regular, size_of
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -65,9 +65,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises ModelLoadError naming file, tensor and reason.
     """
     single, index = path / SINGLE_FILE, path / INDEX_FILE
-    if single.exists():
+    if is_there(single):
         return Checkpoint(single, read_header(single))
-    if index.exists():
+    if is_there(index):
         return Checkpoint(index, _read_shards(path, index))
     raise ModelLoadError(
         f"{path}: no weights: neither {SINGLE_FILE} nor {INDEX_FILE} is there "

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .constrain import Constraint
 from .decoding import Decoding, Origin
-from .errors import NoTokenError, NumericsError
+from .errors import InvalidInputError, NoTokenError, NumericsError
 from .healing import Healing
 from .held import HeldTokens, Release
 from .result import StreamResult, TokenRecord, TopToken
@@ -163,6 +163,11 @@ class Completion:
                 return None
             raise
         except NumericsError as error:
+            if self._decoding.broke_by_guidance():
+                raise InvalidInputError(
+                    f"cfg_scale makes logits at position {position} that are no numbers",
+                    param="cfg_scale",
+                ) from error
             raise NumericsError(f"position {position}: {error}") from error
 
     def _mask(self) -> npt.NDArray[np.int32] | None:

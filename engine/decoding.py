@@ -16,6 +16,7 @@ from .draft import NO_DRAFT, Draft, Speculator
 from .guidance import guided
 from .model import MAX_DECODE_ROWS
 from .rows import Row, Rows
+from .sample import Logits
 from .sequence import CachedSequence
 
 MODEL = "model"
@@ -65,6 +66,7 @@ class Decoding:
         self._runs_ahead = is_async and guide is None and speculator is None and not keeps_rows
         self._rows: Rows = np.empty((0, 0), dtype=np.float32)
         self._n_rows = self._next_row = 0
+        self._unguided: tuple[Logits, ...] = ()  # what the rows were mixed of, if they were
         self._draft: Draft = NO_DRAFT
         self._n_passes = 0
         self.n_drafted = 0
@@ -93,6 +95,11 @@ class Decoding:
         if not self.has_row:
             self._forward(n_wanted, forced)
         return self._rows[self._next_row]
+
+    def broke_by_guidance(self) -> bool:
+        """Whether the next position's logits are no numbers although the model's own are."""
+        rows = [rows[self._next_row] for rows in self._unguided]
+        return bool(rows) and all(map(_is_sound, rows))
 
     def accept(self, token_id: int) -> Origin:
         """Append the token chosen from `next_logits`."""
@@ -161,6 +168,7 @@ class Decoding:
         if self._guide is not None:
             own = rows.copy()  # the next pass of the model overwrites them
             negative = np.asarray(self._guide.sequence.forward(draft))
+            self._unguided = (own, negative)
             rows = guided(own, negative, self._guide.scale)
         self._rows, self._n_rows, self._next_row = rows, 1 + len(draft), 0
 
@@ -182,3 +190,7 @@ class Decoding:
             self._guide.sequence.settle()
         self._n_rows = self._next_row = 0
         self._draft = NO_DRAFT
+
+
+def _is_sound(logits: Logits) -> bool:
+    return bool(np.isfinite(logits).any() and (logits < np.inf).all())

@@ -5,7 +5,6 @@ One engine per process and device, not thread-safe by design: the caller seriali
 so may be called beside a running stream.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from .draft import Speculator
 from .errors import ModelLoadError, TemplateError
 from .families import model_config
 from .fill_in import fill_in_ids
+from .fingerprint import fingerprint
 from .generation_config import read_generation_config
 from .generator import StreamingGenerator
 from .grammar import ConstraintSpec
@@ -30,6 +30,7 @@ from .memory import check_weights_fit, context_length, told_without_memory
 from .model import Model
 from .ops import Ops, open_ops
 from .prefix import PrefixCache
+from .regular_file import is_there
 from .reply_format import ReplyFormat
 from .sampling_settings import SamplingSettings
 from .speculation import draft_source, open_speculator
@@ -80,6 +81,7 @@ class Engine:
         draft_model: Path | None = None,
         prefix_bytes: int = 0,
         prefix_directory: Path | None = None,
+        prefix_disk_bytes: int = 2**32,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> "Engine":
         """Loads a Hugging Face directory of the Llama family.
@@ -97,8 +99,8 @@ class Engine:
         library writes only where it is told to. `speculate`: "off", "ngram" (what a text repeats of
         itself and of recent answers) or "draft" (and a draft model beside it, `draft_model` or the
         model's own). `prefix_bytes`: what copies of keys and values of past sequences may take in
-        memory; what is put out goes to `prefix_directory`. `on_progress` gets (bytes read, bytes in
-        all).
+        memory; what is put out goes to `prefix_directory`, of at most `prefix_disk_bytes` with the
+        files of other models. `on_progress` gets (bytes read, bytes in all).
 
         Raises ModelLoadError with one line that names file, tensor or key, and reason.
         """
@@ -123,7 +125,6 @@ class Engine:
         models = [config, *([draft.config] if draft else [])]
         working = sum(ops.working_bytes(each) for each in models)
         check_weights_fit(needed, ops.available_bytes(), working=working)
-        fingerprint = _fingerprint(path, tensors, ops)
         with _panels(panel_cache, tensors, ops, needed) as panels:
             weights = load_weights(tensors, config, ops, panels=panels, on_progress=on_progress)
         length = context_length(
@@ -133,13 +134,18 @@ class Engine:
             available=ops.available_bytes(),
             working=working,
         )
-        if stretched := config.rope.stretched_to(length):
-            fingerprint = _with_length(fingerprint, stretched)
+        digits = fingerprint(path, tensors, ops, stretched=config.rope.stretched_to(length))
         model = Model(weights, config, ops, max_seq_len=length)
         cache = KVCache(config, ops, max_seq_len=length)
         speculator = open_speculator(speculate, draft, model, cache)
+        if speculator is None:  # what it has measured has done the same
+            model.warm_up(cache)
         prefix = PrefixCache(
-            cache, byte_budget=prefix_bytes, directory=prefix_directory, fingerprint=fingerprint
+            cache,
+            byte_budget=prefix_bytes,
+            directory=prefix_directory,
+            disk_budget=prefix_disk_bytes,
+            fingerprint=digits,
         )
         eos_token_ids = generation.eos_token_ids or config.eos_token_ids or tokenizer.eos_token_ids
         constraints = ConstraintCompiler(tokenizer, config.vocab_size, eos_token_ids)
@@ -164,7 +170,7 @@ class Engine:
             eos_token_ids=eos_token_ids,
             created=int((path / "config.json").stat().st_mtime),
             reply_format=ReplyFormat.of(template.source if template else None, tokenizer),
-            fingerprint=fingerprint,
+            fingerprint=digits,
         )
 
     def encode_chat(
@@ -259,11 +265,11 @@ class Engine:
 
 def _directory(path: str | Path) -> Path:
     path = Path(path)
-    if not path.exists():
+    if not is_there(path):
         raise ModelLoadError(f"{path}: does not exist")
     if not path.is_dir():
         raise ModelLoadError(f"{path}: is no directory; a model is a Hugging Face directory")
-    if not (path / "config.json").exists():
+    if not is_there(path / "config.json"):
         raise ModelLoadError(f"{path}: is no model: config.json is missing")
     return path
 
@@ -283,24 +289,3 @@ def _panels(
 def _model_id(path: Path) -> str:
     resolved = path.resolve()
     return "soliton-default" if resolved == DEFAULT_MODEL.resolve() else resolved.name
-
-
-def _fingerprint(path: Path, tensors: Mapping[str, StoredTensor], ops: Ops) -> str:
-    """Twelve digits that differ when the same request may get another answer.
-
-    Of the files' contents only tokenizer.json is read; the weights count by header, size and time.
-    """
-    digest = hashlib.sha256(f"{ops.format} {ops.kv_format} {ops.name}".encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
-    for file in sorted({tensor.file for tensor in tensors.values()}):
-        stat = file.stat()
-        digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode())
-    digest.update((path / "config.json").read_bytes())
-    digest.update((path / "tokenizer.json").read_bytes())
-    return f"fp_{digest.hexdigest()[:12]}"
-
-
-def _with_length(fingerprint: str, stretched: int) -> str:
-    """The fingerprint of a model whose keys depend on the context length that it is loaded with."""
-    return f"fp_{hashlib.sha256(f'{fingerprint} {stretched}'.encode()).hexdigest()[:12]}"

@@ -4,7 +4,7 @@ EngineError
  ├─ ModelLoadError          a model directory cannot be used
  ├─ InvalidInputError       a prompt or a setting is wrong (also a ValueError)
  │   ├─ ContextLengthError  the prompt does not fit the context
- │   └─ NoTokenError        bans and constraints leave no token to choose
+ │   └─ NoTokenError        biases, bans and constraints leave no token to choose
  ├─ TemplateError           the chat template is missing, fails, or writes too much
  └─ NumericsError           the model produced NaN or infinite logits
 
@@ -67,7 +67,10 @@ class TemplateError(EngineError):
 
 
 class NumericsError(EngineError):
-    """The logits of a step hold NaN or infinity; the message says at which position."""
+    """The model's own logits of a step hold NaN or infinity; the message says at which position.
+
+    What settings make of sound logits is an InvalidInputError.
+    """
 
 
 class NoTokenError(InvalidInputError):

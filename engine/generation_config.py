@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .errors import InvalidInputError, ModelLoadError
 from .json_file import JsonObject
+from .regular_file import is_there
 from .sampling_settings import SamplingSettings
 
 GENERATION_FILE = "generation_config.json"
@@ -24,7 +25,7 @@ class GenerationConfig:
 
 def read_generation_config(path: Path, vocab_size: int) -> GenerationConfig:
     """Reads `path`/generation_config.json; a missing file is neutral. Raises ModelLoadError."""
-    if not (path / GENERATION_FILE).exists():
+    if not is_there(path / GENERATION_FILE):
         return GenerationConfig(SamplingSettings(), ())
     file = JsonObject.read(path / GENERATION_FILE)
     neutral = SamplingSettings()

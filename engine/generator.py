@@ -232,6 +232,9 @@ class StreamingGenerator:
             check_token_ids("ban_tokens", ban_tokens, self._model.config.vocab_size)
         try:
             return completion.advance(ban_tokens)
+        except InvalidInputError:  # of the settings, before anything was done to the caches
+            completion.abandon()
+            raise
         except BaseException as error:
             completion.ended = True
             self._forget_all(error)

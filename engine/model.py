@@ -66,6 +66,14 @@ class Model:
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
         self._heads: list[Program] = []
 
+    def warm_up(self, cache: KVCache) -> None:
+        """Runs a token on the empty `cache`, and forgets it: that records the pass, starts the
+        threads and brings in the memory that the first prompt would wait for.
+        """
+        self.decode([0], cache)
+        self.ops.wait()
+        cache.clear()
+
     def prefill(
         self,
         token_ids: Sequence[int],

@@ -4,6 +4,8 @@ What it exposes stands in `_native.pyi`: addresses and numbers, nothing is check
 it looks at dtype, shape and contiguity first and takes `address` last.
 """
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,23 @@ except ImportError as error:  # no build for this interpreter: torch serves
 else:
     MISSING = ""
 
-__all__ = ["MISSING", "address", "check", "kernels"]
+__all__ = ["MISSING", "address", "build", "check", "kernels"]
 
 
 def address(array: npt.NDArray[Any] | None) -> int:
     """Where the elements are; 0 for None."""
     return 0 if array is None else kernels.address(array)
+
+
+def build() -> str:
+    """Differs when this module, or another one that was built with it, does."""
+    if MISSING:
+        return "none"
+    file = Path(kernels.__file__)
+    digest = hashlib.sha256()
+    for module in sorted(file.parent.glob(f"_*{file.suffix}")):
+        digest.update(module.read_bytes())
+    return digest.hexdigest()
 
 
 def check(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:

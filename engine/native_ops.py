@@ -60,7 +60,10 @@ class NativeOps:
         self.n_threads = kernels.threads()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-        return _zeros(shape, np.dtype(_DTYPES[dtype]))
+        """With all its pages: the first prompt would wait for them otherwise."""
+        memory = _zeros(shape, np.dtype(_DTYPES[dtype]))
+        memory.fill(0)
+        return memory
 
     def head_rows(self, count: int, shape: tuple[int, int, int]) -> list[PanelHeadRows]:
         n_heads, n_positions, head_dim = shape

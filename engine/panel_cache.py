@@ -16,17 +16,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .checkpoint import StoredTensor
+from .checkpoint_sample import sample_checkpoint
+from .errors import ModelLoadError
 from .layout import packed_bytes
 from .native import kernels
 from .panel_file import PanelFileError, PanelWriter, read_panels
 from .program import PanelMatrix
+from .regular_file import open_if_regular
 
 logger = logging.getLogger(__name__)
 
 # Packing less takes tenths of a second.
 SMALLEST_BYTES = 32 * 2**20
 _LARGEST_TOTAL = 32 * 2**30
-_SAMPLE_BYTES = 4096
 # A younger file that nobody has locked may be one whose writer is about to.
 _ABANDONED_AFTER_S = 60
 _SUFFIX, _UNFINISHED = ".panels", ".unfinished"
@@ -85,31 +87,17 @@ def open_panels(
 
 
 def _key(tensors: Mapping[str, StoredTensor], format_: str) -> str | None:
-    """Differs when the panels would: by headers, sizes and times of the files, and a sample of each
-    tensor. The samples are for files that are all given the same time. None: a file cannot be read.
-    """
+    """Differs when the panels would. None: a file cannot be read."""
     digest = hashlib.sha256(f"{kernels.LAYOUT_VERSION} {format_}".encode())
     try:
-        for file in sorted({tensor.file for tensor in tensors.values()}):
-            with file.open("rb") as stream:
-                stat = os.fstat(stream.fileno())
-                digest.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns}".encode())
-                for name, tensor in sorted(tensors.items()):
-                    if tensor.file == file:
-                        facts = f"{name} {tensor.dtype} {tensor.shape} {tensor.begin}"
-                        digest.update(facts.encode() + _sample(stream.fileno(), tensor))
-    except OSError:
+        sample_checkpoint(tensors, digest)
+    except ModelLoadError:
         return None
     return digest.hexdigest()[:32]
 
 
 def _joined(tensors: Sequence[StoredTensor]) -> str:
     return " ".join(tensor.name for tensor in tensors)
-
-
-def _sample(descriptor: int, tensor: StoredTensor) -> bytes:
-    n_bytes = min(tensor.n_bytes, _SAMPLE_BYTES)
-    return os.pread(descriptor, n_bytes, tensor.begin + (tensor.n_bytes - n_bytes) // 2)
 
 
 def _place(tensors: Mapping[str, StoredTensor]) -> str:
@@ -217,7 +205,10 @@ def _is_abandoned(file: Path) -> bool:
     """Whether the process that wrote it has ended: its lock ended with it."""
     if time.time() - file.stat().st_mtime < _ABANDONED_AFTER_S:
         return False
-    with file.open("rb") as stream:
+    opened = open_if_regular(file)
+    if opened is None:
+        return True
+    with opened as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -8,7 +8,6 @@ checkpoint and no directory.
 
 import json
 import mmap
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from .errors import ModelLoadError
 from .json_file import MAX_JSON_BYTES, parse_json_object
 from .native import kernels
 from .program import PanelMatrix
+from .regular_file import open_if_regular, size_of
 
 _ALIGNMENT = 64
 _TRAILER = struct.Struct("<8sQQ")  # kind of file, bytes of the index, checksum of the index
@@ -75,8 +75,11 @@ def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
     All bytes are looked at, on all threads, which also brings their pages in. The file must not
     be cut afterwards; replacing or removing it is fine. Raises OSError and PanelFileError.
     """
-    with file.open("rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
+    opened = open_if_regular(file)
+    if opened is None:
+        raise PanelFileError("is not a regular file")
+    with opened as stream:
+        size = size_of(stream)
         if size < _TRAILER.size:
             raise PanelFileError("is too short")
         memory = np.frombuffer(

@@ -47,7 +47,7 @@ class PrefixCache:
         chunk: int = 64,
         byte_budget: int = 0,
         directory: Path | None = None,
-        disk_budget: int = 32 * 2**30,
+        disk_budget: int = 2**32,
         fingerprint: str = "",
     ) -> None:
         """Copies are made in chunks of `chunk` tokens; `byte_budget`, in memory, 0: none are made.

@@ -9,16 +9,19 @@ until room is needed and they were longest unused. Knows no tree.
 
 import logging
 import os
+import stat
 import struct
 import tempfile
 import time
 import zlib
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
 
 from .ops import Bytes
 from .prefix_tree import Chunk
+from .regular_file import open_if_regular, size_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +74,9 @@ class PrefixFiles:
             self._pause(error)
 
     def scan(self) -> Iterator[Chunk]:
-        """What an earlier process left. Removes the files of this model that are wrong."""
+        """What an earlier process left. Removes the files of this model that are wrong, and what
+        is beyond the budget.
+        """
         with suppress(OSError):
             self._remove_abandoned()
         for file in sorted(self._directory.glob(f"{self._model.hex()}-*{_SUFFIX}")):
@@ -86,6 +91,8 @@ class PrefixFiles:
                 self._known[file.name] = chunk
                 yield chunk
         self._total = sum(size for _, size, _ in self._entries())
+        with suppress(OSError):
+            self._make_room(0, ())
 
     def write(self, chunk: Chunk, *, kept: Container[bytes] = ()) -> None:
         """Keeps what the chunk's slab holds, unless there is no room without the files of `kept`.
@@ -124,7 +131,7 @@ class PrefixFiles:
         """The copy into the front of `out`. False, and the chunk is lost, when there is none."""
         file, copied = self._file(chunk), out[: self._n_bytes(chunk.n_tokens)]
         try:
-            with file.open("rb") as stream:
+            with _opened(file) as stream:
                 header = stream.read(_header_bytes(chunk))
                 if stream.readinto(copied.data) != copied.size or stream.read(1):
                     raise PrefixFileError("was cut")
@@ -155,8 +162,8 @@ class PrefixFiles:
                     self._set_time(self._file(chunk))
 
     def _read_header(self, file: Path) -> Chunk:
-        size = file.stat().st_size
-        with file.open("rb") as stream:
+        with _opened(file) as stream:
+            size = size_of(stream)
             fixed = stream.read(_HEADER.size)
             if len(fixed) < _HEADER.size:
                 raise PrefixFileError("is too short")
@@ -219,12 +226,13 @@ class PrefixFiles:
         return self._total + n_bytes <= self._budget
 
     def _entries(self) -> list[tuple[int, int, Path]]:
-        """Time, size and path of all files."""
+        """Time, size and path of all files, of whichever model."""
         entries = []
         for file in self._directory.glob(f"*{_SUFFIX}"):
             with suppress(OSError):
-                stat = file.stat()
-                entries.append((stat.st_mtime_ns, stat.st_size, file))
+                found = file.lstat()
+                if stat.S_ISREG(found.st_mode):  # what else has the name is not ours to remove
+                    entries.append((found.st_mtime_ns, found.st_size, file))
         return entries
 
     def _remove_abandoned(self) -> None:
@@ -246,6 +254,13 @@ class PrefixFiles:
             self._directory,
             error.strerror or error,
         )
+
+
+def _opened(file: Path) -> BufferedReader:
+    stream = open_if_regular(file)
+    if stream is None:
+        raise PrefixFileError("is not a regular file")
+    return stream
 
 
 def _header_bytes(chunk: Chunk) -> int:

@@ -11,13 +11,12 @@ import numpy as np
 from . import sample_adjust_ref as adjust
 from . import sample_stages_ref as stages
 from .sample import (
-    ADJUSTED_LOGITS,
-    RAW_LOGITS,
     Ids,
     Logits,
     SampleRequest,
     SampleResult,
     Stage,
+    check_adjusted,
     check_any_left,
     check_finite,
 )
@@ -33,10 +32,10 @@ def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleRes
     on what the one before left, with probabilities renormalised; then the inverse of the cumulative
     distribution at `u` over the candidates in descending probability (ties: lower id first).
     Greedy takes the largest adjusted logit (ties: lowest id) with probability 1. Raises
-    NumericsError for NaN or +inf and when no token has a finite logit before or after penalties and
-    biases, InvalidInputError when mask and bans leave none.
+    NumericsError when `logits` have NaN or +inf or none that is finite; InvalidInputError when that
+    is so only behind penalties and biases, NoTokenError when these, mask or bans leave none.
     """
-    check_finite(logits, RAW_LOGITS)
+    check_finite(logits)
     trace = Trace(int(logits.argmax()))
     _adjust(logits, request, work, trace)
     raw = Raw(logits)
@@ -72,7 +71,7 @@ def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleRes
 
 def score(logits: Logits, token_id: int, *, n_top: int) -> SampleResult:
     """What `logits` (V,) say of a token that was not drawn from them; p_sampled is p_raw."""
-    check_finite(logits, RAW_LOGITS)
+    check_finite(logits)
     raw = Raw(logits)
     top_ids = _top_ids(logits, n_top)
     top_logprobs = [raw.logprob(i) for i in top_ids]
@@ -162,14 +161,14 @@ def _adjust(logits: Logits, request: SampleRequest, work: Logits, trace: Trace) 
             breakers=request.dry_breakers,
         )
         done(Stage.DRY)
-    check_finite(work, ADJUSTED_LOGITS)
+    check_adjusted(work, request)
     if request.mask is not None:
         adjust.mask(work, request.mask)
         done(Stage.MASK)
     if request.banned_ids.size:
         adjust.ban(work, request.banned_ids)
         done(Stage.BANNED)
-    check_any_left(work)
+    check_any_left(work, request)
 
 
 def _check_ids(name: str, ids: Ids, vocab_size: int) -> None:

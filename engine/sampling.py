@@ -79,7 +79,7 @@ class Sampler:
 
         `attempt` counts the rewinds to this position. At this step alone, `mask` has the allowed
         tokens and `banned` those that are not. Raises NumericsError when the logits are not
-        numbers, InvalidInputError when nothing is allowed.
+        numbers, InvalidInputError when the settings make them so or leave no token.
         """
         request = self._request
         if not request.greedy:

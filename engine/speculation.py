@@ -17,6 +17,7 @@ from .errors import ModelLoadError
 from .families import model_config
 from .model import Model
 from .ops import Ops
+from .regular_file import is_there
 from .row_costs import measure_row_costs
 from .tokenizer import TOKENIZER_FILE, Tokenizer
 from .weights import check_tensors, load_weights
@@ -30,7 +31,7 @@ class DraftSource:
 
     def __init__(self, path: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
         """`config`, `tokenizer`: of the model that verifies. Raises ModelLoadError."""
-        if not (path / "config.json").exists():
+        if not is_there(path / "config.json"):
             raise ModelLoadError(f"draft model: {path} is no model: config.json is missing")
         self.config = model_config(path)
         own = path / TOKENIZER_FILE
@@ -38,7 +39,7 @@ class DraftSource:
             config,
             tokenizer,
             self.config,
-            Tokenizer.load(path, self.config.vocab_size) if own.exists() else None,
+            Tokenizer.load(path, self.config.vocab_size) if is_there(own) else None,
         )
         self._tensors = check_tensors(read_checkpoint(path), self.config)
 

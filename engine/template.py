@@ -16,6 +16,7 @@ from jinja2 import meta
 
 from .errors import ModelLoadError, TemplateError
 from .json_file import JsonObject, read_file
+from .regular_file import is_there
 from .template_budget import Budget, BudgetContext, TemplateLimitError, length_of
 from .template_sandbox import TemplateEnvironment
 from .tokenizer import CONFIG_FILE, special_tokens
@@ -65,13 +66,13 @@ class ChatTemplate:
         With it, or named "tool_use" beside it, may come another one for requests with tools.
         """
         special = special_tokens(path)
-        if (path / TEMPLATE_FILE).exists():
+        if is_there(path / TEMPLATE_FILE):
             file, tool_file = path / TEMPLATE_FILE, path / TOOL_TEMPLATE_FILE
-            tool_source = _read(tool_file) if tool_file.exists() else None
+            tool_source = _read(tool_file) if is_there(tool_file) else None
             return cls(
                 _read(file), tool_source=tool_source, special_tokens=special, where=str(file)
             )
-        if not (path / CONFIG_FILE).exists():
+        if not is_there(path / CONFIG_FILE):
             return None
         config = JsonObject.read(path / CONFIG_FILE)
         sources = _sources(config)

@@ -17,6 +17,7 @@ import tokenizers
 
 from .errors import ContextLengthError, InvalidInputError, ModelLoadError
 from .json_file import JsonObject, read_file
+from .regular_file import is_there
 from .token_bound import TokenBound, token_bound
 from .token_bytes import Spelling, spelling_of
 
@@ -43,7 +44,7 @@ _PLAIN_TAG = re.compile(r"</?\w+>", re.ASCII)
 
 def special_tokens(path: Path) -> dict[str, str]:
     """The texts of bos_token, eos_token and so on in tokenizer_config.json, where there is one."""
-    if not (path / CONFIG_FILE).exists():
+    if not is_there(path / CONFIG_FILE):
         return {}
     texts: dict[str, str] = {}
     for key, value in JsonObject.read(path / CONFIG_FILE).values.items():

@@ -236,6 +236,11 @@ async def handle_validation_error(_: Request, error: Exception) -> Response:
     return validation_error_response(error)
 
 
+def is_callers_own(error: Exception) -> bool:
+    """Whether it is an error of the request, and nothing that an operator could mend."""
+    return _row(error).status < 500
+
+
 def _row(error: Exception) -> ErrorRow:
     if is_out_of_memory(error):
         return ERROR_TABLE[MemoryError]

@@ -113,6 +113,12 @@ class Settings(BaseSettings):
     prefix_cache_dir: Path | None = Field(
         default=None, description="Directory where they go when memory is full. None: nowhere."
     )
+    prefix_cache_disk_mb: int = Field(
+        default=4096,
+        ge=1,
+        description="Size of that directory, with the files of other models. Longest unused go "
+        "first.",
+    )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(), description="Whoever sends one of these may use the server. None: everybody."
     )

@@ -16,7 +16,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from .errors import contained, error_body
+from .errors import contained, error_body, is_callers_own
 from .jobs import Event
 from .slow_readers import SlowReaders
 from .stream import CompletionStream, forever
@@ -128,5 +128,6 @@ async def _pieces(
             if piece:
                 yield piece
     except Exception as error:
-        _logger.warning("a stream ended early: %s", error, exc_info=True)
+        if not is_callers_own(error):
+            _logger.warning("a stream ended early: %s", error, exc_info=True)
         yield encode_event(error_body(error))

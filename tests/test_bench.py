@@ -12,6 +12,8 @@ import transformers
 from engine import Engine, SamplingSettings, _native, benchmark, describe, native
 from engine.benchmark import SHAPES, Plan, Shape, open_reader, profile_step, write_model
 from engine.benchmark.speed import prompt_ids
+from engine.cache import KVCache
+from engine.model import Model
 from engine.step import StepState
 from engine.torch_ops import open_torch
 from engine.weights import step_bytes
@@ -53,6 +55,26 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tiny_bench(tiny: Path) -> Engine:
     return Engine.load(tiny, device="cpu", n_threads=1)
+
+
+def test_the_first_round_is_no_cold_one(
+    tiny_bench: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[KVCache, int]] = []
+    real = Model.prefill
+
+    def prefill(self: Model, token_ids: list[int], cache: KVCache, **options: Any) -> bool:
+        seen.append((cache, len(token_ids)))
+        return real(self, token_ids, cache, **options)
+
+    monkeypatch.setattr(Model, "prefill", prefill)
+    plan = Plan(parts=frozenset(["prefill", "ttft"]), rounds=1, n_tokens=8)
+    benchmark.measure(tiny_bench, None, plan)
+    timed = [(cache, n_tokens) for cache, n_tokens in seen if n_tokens in (511, 1023)]
+    assert len(timed) >= 2
+    for cache, n_tokens in timed:
+        first = next(n for other, n in seen if other is cache)
+        assert first != n_tokens, "a prompt that nobody times comes first"
 
 
 def greedy(engine: Engine, prompt: list[int], n: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Callable
@@ -20,8 +21,12 @@ from engine import (
     TemplateError,
     describe,
 )
+from engine.cache import KVCache
 from engine.layout import kv_bytes_per_token
 from engine.memory import context_length, host_bytes
+from engine.model import Model
+from engine.native_ops import NativeOps
+from engine.rows import Rows
 from tests.tiny_models import byte_level_tokenizer, save_model
 
 
@@ -79,6 +84,39 @@ def test_the_fingerprint_changes_with_what_changes_answers(tiny_model: Path, mod
     assert fingerprint(model) == first, "a copy that keeps the times is the same model"
     os.utime(model / "model.safetensors", (1, 1))
     assert fingerprint(model) != first
+
+
+@pytest.mark.parametrize("speculate", ["off", "ngram"])
+def test_what_the_first_prompt_would_wait_for_is_done_at_load(
+    model: Path, speculate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_passes = 0
+    decode = Model.decode
+
+    def counted(self: Model, token_ids: list[int], cache: KVCache) -> Rows:
+        nonlocal n_passes
+        n_passes += 1
+        return decode(self, token_ids, cache)
+
+    monkeypatch.setattr(Model, "decode", counted)
+    loaded = Engine.load(model, device="cpu", speculate=speculate)
+    assert n_passes >= 1
+    loaded.generator.begin_stream_ex([5, 6, 7], SamplingSettings(temperature=0.0))
+    assert loaded.generator.n_cached_tokens == 0, "and nothing of it remains"
+
+
+def test_the_pages_of_buffers_are_there() -> None:
+    """The system counts every page that is touched for the first time."""
+    page, n_bytes = resource.getpagesize(), 16 * 2**20
+
+    def faults(array: Any) -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        array.reshape(-1)[:: page // 4] = 1.0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    buffer = NativeOps("float32").zeros((n_bytes // 4,), "float32")
+    assert faults(buffer) < n_bytes // page // 100
+    assert not NativeOps("float32").zeros((4, 5), "bfloat16").any()
 
 
 def test_progress(tiny_model: Path) -> None:

@@ -348,3 +348,43 @@ def test_nobody_can_write_into_a_finished_entry(model: Path, tmp_path: Path) -> 
     assert matrix is not None
     os.unlink(file)
     assert not matrix.panels.any()
+
+
+# Links that lead nowhere
+
+
+def put_loop(file: Path) -> None:
+    file.symlink_to(file.name)
+
+
+def put_dangling(file: Path) -> None:
+    file.symlink_to("no such blob")
+
+
+@pytest.mark.parametrize("put", [put_loop, put_dangling], ids=lambda put: put.__name__)
+@pytest.mark.parametrize(
+    "name",
+    ["chat_template.jinja", "additional_chat_templates/tool_use.jinja", "generation_config.json",
+     "tokenizer_config.json", "config.json", "tokenizer.json", "model.safetensors",
+     "additional_chat_templates", "."],
+)  # fmt: skip
+def test_a_link_that_leads_nowhere_is_told_and_not_taken_for_absent(
+    model: Path, name: str, put: Callable[[Path], None]
+) -> None:
+    file = model / name
+    file.parent.mkdir(exist_ok=True)
+    if file.is_dir():
+        shutil.rmtree(file)
+    file.unlink(missing_ok=True)
+    put(file)
+    text = refusal(lambda: Engine.load(model, device="cpu"))
+    assert text.startswith(str(file))
+    wanted = "no such blob, which does not exist" if put is put_dangling else "symbolic links"
+    assert wanted in text
+
+
+def test_a_pipe_named_like_packed_weights_stops_no_start(tmp_path: Path) -> None:
+    file = tmp_path / "packed.panels"
+    os.mkfifo(file)
+    with pytest.raises(PanelFileError, match="is not a regular file"):
+        read_panels(file, "key")

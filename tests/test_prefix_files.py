@@ -289,6 +289,54 @@ def test_the_longest_unused_files_go_first_whoever_wrote_them(directory: Path) -
     assert Process(directory, fingerprint="three").request(list(range(200, 232))).n_reused == 32
 
 
+def test_a_start_with_a_smaller_budget_removes_what_is_beyond_it_of_any_model(
+    directory: Path,
+) -> None:
+    one = 76 + 4 * CHUNK + CHUNK_BYTES
+    for fingerprint, token_ids in (("one", A[:32]), ("two", A[:32]), ("one", B[:32])):
+        process = Process(directory, fingerprint=fingerprint, disk_budget=100 * one)
+        process.request(token_ids)
+        process.prefix.flush()
+    assert len(files_of(directory)) == 12
+    small = Process(directory, disk_budget=5 * one)
+    assert 3 <= len(files_of(directory)) <= 5
+    assert small.request([*B[:32], 9]).n_reused == 32, "the last used stays"
+    assert small.request([*A[:32], 9]).n_reused == 0, "and what is gone is not looked for"
+    assert Process(directory, fingerprint="two").request(A[:32]).n_reused == 0
+
+
+def put_directory(file: Path) -> None:
+    file.mkdir()
+
+
+def put_loop(file: Path) -> None:
+    file.symlink_to(file.name)
+
+
+def put_device(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    "put", [os.mkfifo, put_directory, put_loop, put_device], ids=lambda put: put.__name__
+)
+def test_what_is_no_file_stops_nothing(left: Path, put: Callable[[Path], None]) -> None:
+    first, *_ = files = files_of(left)
+    first.unlink()
+    put(first)
+    put(left / f"{'0' * 32}-{'1' * 32}.kv")  # of another model
+    put(left / "0.unfinished")
+    process = Process(left)
+    reuse = process.request(A)
+    process.request(B)
+    process.prefix.flush()
+    assert reuse.n_reused % CHUNK == 0
+    assert reuse.n_reused < len(files) * CHUNK
+    later = Process(left, disk_budget=3 * (76 + 4 * CHUNK + CHUNK_BYTES))
+    assert len([file for file in files_of(left) if file.is_file()]) <= 3
+    assert later.request(A).n_wanted == len(A)
+
+
 def test_of_a_sequence_larger_than_all_budgets_the_beginning_is_kept(directory: Path) -> None:
     one = 76 + 4 * CHUNK + CHUNK_BYTES
     process = Process(directory, disk_budget=6 * one + one // 2)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import InvalidInputError, NumericsError
+from engine.errors import NoTokenError
 from engine.sample import Logits
 from tests.plain_sampler import dried, penalized
 from tests.sample_requests import Sample, floats, make_request, some_logits
@@ -155,7 +156,11 @@ def test_nothing_left_says_what_took_it(sample: Sample, greedy: bool) -> None:
     assert e.value.param == "allowed_tokens"
     with pytest.raises(InvalidInputError, match="allowed and banned tokens"):
         sample(logits, make_request(allowed=[0], banned=[0], **rest))
-    with pytest.raises(NumericsError, match="after penalties and biases: none of 3"):
+    with pytest.raises(NoTokenError, match=r"^logit_bias leave none of 3 tokens") as e:
         sample(logits, make_request(biases={0: -math.inf, 2: -math.inf}, **rest))
+    assert e.value.param == "logit_bias"
+    with pytest.raises(NoTokenError, match="tokens, beside logit_bias, leave none of 3") as e:
+        sample(logits, make_request(biases={0: -math.inf}, banned=[2], **rest))
+    assert e.value.param == "banned_tokens"
     with pytest.raises(NumericsError, match=r"^logits: none of 2"):
         sample(floats([-math.inf] * 2), make_request(greedy=greedy))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import engine.sample
-from engine import NumericsError
+from engine import InvalidInputError, NumericsError
 from engine.sample import Logits, SampleRequest, Stage
 from tests.sample_requests import Sample, floats, some_logits, usual_request
 
@@ -247,8 +247,7 @@ def test_draws_follow_the_distribution(sample: Sample) -> None:
         ([0.0, np.nan, 1.0], {}, "logits: nan at token 1"),
         ([0.0, 1.0, np.inf], {}, "logits: inf at token 2"),
         ([-np.inf, -np.inf], {}, "logits: none of 2 is finite"),
-        ([0.0, -np.inf], {0: -np.inf}, "after penalties and biases: none of 2 is finite"),
-        ([3e38, 0.0], {0: 3e38}, "after penalties and biases: inf at token 0"),
+        ([np.nan, -np.inf], {0: -np.inf, 1: -np.inf}, "logits: nan at token 0"),
     ],
 )
 def test_logits_that_are_no_numbers(
@@ -258,6 +257,33 @@ def test_logits_that_are_no_numbers(
         request = usual_request(temperature=temperature, biases=biases)
         with pytest.raises(NumericsError, match=message):
             sample(floats(values), request)
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "message"),
+    [
+        ([0.0, -np.inf], {"biases": {0: -np.inf}}, "logit_bias leave none of 2"),
+        ([3e38, 0.0], {"biases": {0: 3e38}}, "logit_bias make the logit of token 0 inf"),
+        (
+            [-3e38, 0.0],
+            {"context": [0, 1], "repetition_penalty": 0.01, "biases": {0: np.inf}},
+            "logit_bias and repetition_penalty make the logit of token 0 inf",
+        ),
+        (
+            [3e38, 1.0],
+            {"context": [0], "repetition_penalty": 0.01},
+            "repetition_penalty make the logit of token 0 inf",
+        ),
+    ],
+)
+def test_what_the_request_makes_of_sound_logits_is_its_own_error(
+    sample: Sample, values: list[float], settings: dict[str, Any], message: str
+) -> None:
+    for temperature in (0.0, 1.0):
+        request = usual_request(temperature=temperature, **settings)
+        with pytest.raises(InvalidInputError, match=message) as error:
+            sample(floats(values), request)
+        assert error.value.param == message.split()[0]
 
 
 @pytest.mark.parametrize(

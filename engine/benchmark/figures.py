@@ -16,7 +16,14 @@ from ..layout import kv_bytes_per_token
 from ..prefix import PrefixCache
 from ..weights import step_bytes
 from .bandwidth import Reader
-from .speed import decode_rate, pass_rate, prefill_rate, prompt_ids, time_to_first_token
+from .speed import (
+    decode_rate,
+    pass_rate,
+    prefill_rate,
+    prompt_ids,
+    time_to_first_token,
+    warm_up,
+)
 
 PARTS = ("decode", "depth", "prefill", "ttft")
 DEPTH = 2048
@@ -78,6 +85,8 @@ def measure(engine: Engine, reader: Reader | None, plan: Plan) -> EngineFigures:
     n_bytes = step_bytes(config, ops.format, ops.matrix_bytes)
     # A cache of its own, so that a deep prompt stays while short streams run.
     cache = KVCache(config, ops, max_seq_len=engine.max_seq_len)
+    warm_up(engine.model, cache)
+    time_to_first_token(engine.generator, prompt_ids(config.vocab_size, _SHORT_PROMPT))
     figures: dict[str, float] = {}
     if plan.parts & {"decode", "depth"}:
         figures |= _decode(engine, cache, reader, plan, n_bytes)

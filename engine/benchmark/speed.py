@@ -16,6 +16,14 @@ def prompt_ids(vocab_size: int, n_tokens: int, *, seed: int = 0) -> list[int]:
     return [seed % vocab_size, *token_ids[1:]]
 
 
+def warm_up(model: Model, cache: KVCache) -> None:
+    """A prompt of one chunk that nobody times, on the empty cache: the first one touches memory."""
+    n_tokens = min(model.chunk_size, cache.max_seq_len)
+    model.prefill(prompt_ids(model.config.vocab_size, n_tokens), cache)
+    model.ops.wait()
+    cache.clear()
+
+
 def decode_rate(
     generator: StreamingGenerator, prompt: list[int], *, n_tokens: int, limit_s: float
 ) -> float:

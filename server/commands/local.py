@@ -42,6 +42,7 @@ def load_engine(
     draft_model: Path | None = None,
     prefix_bytes: int = 0,
     prefix_directory: Path | None = None,
+    prefix_disk_bytes: int = 2**32,
 ) -> Engine:
     """The engine of a model directory (None: the built-in one). Raises CommandError."""
     path = DEFAULT_MODEL if model is None else Path(model)
@@ -60,6 +61,7 @@ def load_engine(
             draft_model=draft_model,
             prefix_bytes=prefix_bytes,
             prefix_directory=prefix_directory,
+            prefix_disk_bytes=prefix_disk_bytes,
             on_progress=bar,
         )
 

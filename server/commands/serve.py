@@ -211,6 +211,7 @@ def _load(settings: Settings) -> "tuple[FastAPI, str]":
         draft_model=settings.draft_model,
         prefix_bytes=settings.prefix_cache_mb * 2**20,
         prefix_directory=settings.prefix_cache_dir,
+        prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,
     )
     return create_app(settings, engine), (*settings.served_model_name, engine.model_id)[0]
 

@@ -1,0 +1,49 @@
+"""Twelve digits that differ when the same request may get another answer.
+
+Owns what counts: the weights, by a sample; the small files beside them, whole; what computes, and
+in which formats. Whoever keeps keys and values for a later process keeps them under these digits.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from . import native
+from .checkpoint import StoredTensor
+from .checkpoint_sample import sample_checkpoint
+from .generation_config import GENERATION_FILE
+from .ops import Ops
+from .regular_file import is_there, open_regular
+from .template import TEMPLATE_FILE, TOOL_TEMPLATE_FILE
+from .tokenizer import CONFIG_FILE, TOKENIZER_FILE
+
+_WHOLE = (
+    "config.json", TOKENIZER_FILE, CONFIG_FILE, GENERATION_FILE, TEMPLATE_FILE, TOOL_TEMPLATE_FILE,
+)  # fmt: skip
+
+
+def fingerprint(
+    path: Path, tensors: Mapping[str, StoredTensor], ops: Ops, *, stretched: int = 0
+) -> str:
+    """Of the model in `path` with these `tensors`, as `ops` compute it. Raises ModelLoadError.
+
+    `stretched`: the context length that its keys depend on (RopeConfig.stretched_to).
+    """
+    computed = f"{_build()} {ops.format} {ops.kv_format} {ops.name} {stretched}"
+    digest = hashlib.sha256(computed.encode())
+    sample_checkpoint(tensors, digest)
+    for name in _WHOLE:
+        if is_there(path / name):
+            with open_regular(path / name) as stream:
+                digest.update(name.encode() + hashlib.sha256(stream.read()).digest())
+    return f"fp_{digest.hexdigest()[:12]}"
+
+
+def _build() -> str:
+    """The release, and the native modules themselves: a checkout has one release for long."""
+    try:
+        release = version("soliton")
+    except PackageNotFoundError:
+        release = "a checkout"
+    return f"{release} {native.build()}"
