@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 MAX_VALUES = 300_000
 """A prompt of as many token ids as any route takes, and some more."""
-MAX_NAMES = 65_536
-"""Of all objects together: conversations of more than ten thousand messages."""
+MAX_NAMES = 32_768
+"""Of all objects together: conversations of up to sixteen thousand messages."""
 MAX_DIGITS = 128
 """Of one number: what a text of thousands of digits means takes their square in time."""
 

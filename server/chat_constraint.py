@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 
 from engine import ConstraintSpec, after_reasoning, calls_or_json, check_tools, tool_constraint
 
-from .constraint import requested_constraint
+from .constraint import requested_constraint, schema_length
 from .errors import contained
 from .schema.chat import ChatCompletionRequest
 from .service import Service
@@ -22,7 +22,8 @@ async def reply_constraint(
 
     Raises RequestError and InvalidInputError, naming the field.
     """
-    form, asked = service.engine.reply_format, requested_constraint(body)
+    form = service.engine.reply_format
+    asked = await service.beside(lambda: requested_constraint(body), schema_length(body))
     is_choice = asked is not None and not tools.required
     if tools.required or (tools.callable and (is_choice or tools.strict or not tools.parallel)):
         calls = tool_constraint(

@@ -13,7 +13,7 @@ from engine import Engine, describe_tools, spelled_calls
 
 from .conversation import template_messages
 from .errors import RequestError
-from .options import generation_options, truncated
+from .options import check_cut_length, generation_options, truncated
 from .schema.chat import ChatCompletionRequest
 from .schema.messages import ContentPart
 from .schema.unsupported import Warnings, warning
@@ -41,6 +41,9 @@ async def prompt_ids(
     kwargs = template_kwargs(body)
     goes_on = bool(body.continue_final_message)
 
+    n_characters = _n_characters(body, tools, n_body)
+    check_cut_length(body, n_characters, max_seq_len=engine.max_seq_len, param="messages")
+
     def encode() -> list[int]:
         return engine.encode_chat(
             _messages(body, tools, knows_tools=knows_tools),
@@ -52,7 +55,7 @@ async def prompt_ids(
             must_fit=body.truncate_prompt_tokens is None,
         )
 
-    input_ids = await service.encoded(encode, _n_characters(body, tools, n_body))
+    input_ids = await service.encoded(encode, n_characters)
     return input_ids if body.truncate_prompt_tokens is None else _end_of(input_ids, engine, body)
 
 

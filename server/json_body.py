@@ -37,26 +37,28 @@ class JsonRoute(APIRoute):
             if model is None:
                 return await handle(request)
             bodies: LargeBodies = request.app.state.large_bodies
-            n_body = await request.read(cast(type[BaseModel], model), bodies)
-            with bodies.held(n_body):
+            try:
+                await request.read(cast(type[BaseModel], model), bodies)
                 return await handle(request)
+            finally:
+                bodies.done_with(request.n_body)
 
         return handle_json
 
 
 class _JsonRequest(Request):
+    n_body = 0
     _value: BaseModel | None = None
 
-    async def read(self, model: type[BaseModel], bodies: LargeBodies) -> int:
-        """Take the body in; a large one is an instance of `model` then. Its bytes.
+    async def read(self, model: type[BaseModel], bodies: LargeBodies) -> None:
+        """Take the body in; a large one is an instance of `model` then.
 
         Raises RequestError and RequestValidationError.
         """
         body = await self.body()
-        self.state.n_body = len(body)
+        self.n_body = self.state.n_body = len(body)
         if len(body) >= LARGE_BODY and _is_json(self.headers.get("content-type", "")):
             self._value = await bodies.work(lambda: _read_large(body, model), len(body))
-        return len(body)
 
     @override
     async def json(self) -> Any:

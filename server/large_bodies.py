@@ -1,15 +1,15 @@
 """Work in proportion to a large body: beside the event loop, and little of it at once.
 
 Python runs one thread at a time: beside many busy ones the event loop would wait long for its turn,
-and with it all other requests. So there is one thread for the largest bodies and a few for others,
-and neither kind waits for the other. What such a body took of the memory goes back to the system
-when it is done with. Knows no route and no field.
+and with it all other requests. So there is one thread for the largest bodies and one for other
+large ones, and neither kind waits for the other. What such a body took of the memory goes back to
+the system when it is done with. Knows no route and no field.
 """
 
 import asyncio
 import ctypes
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -20,9 +20,8 @@ from .errors import contained
 LARGE_BODY = 32 * 1024
 HUGE_BODY = 512 * 1024
 
-_N_LARGE_AT_ONCE = 2
 # Bodies come together: the memory of all of them is given back at once.
-_TRIM_AFTER_S = 0.5
+_TRIM_AFTER_S = 1.0
 
 T = TypeVar("T")
 
@@ -31,25 +30,23 @@ class LargeBodies:
     """Whose turn it is."""
 
     def __init__(self) -> None:
-        self._large = asyncio.Semaphore(_N_LARGE_AT_ONCE)
+        self._large = asyncio.Semaphore(1)
         self._huge = asyncio.Semaphore(1)
         self._trimming: asyncio.Task[None] | None = None
         self.n_trimmed = 0
         """How often memory was given back."""
 
     async def work(self, call: Callable[[], T], n_bytes: int) -> T:
-        """The result of `call`, which a body of that size causes, as soon as it has its turn."""
+        """The result of `call`, which so many bytes of a request cause, when it has its turn."""
+        if n_bytes < LARGE_BODY:
+            return await run_in_threadpool(contained, call)
         async with self._huge if n_bytes >= HUGE_BODY else self._large:
             return await run_in_threadpool(contained, call)
 
-    @contextmanager
-    def held(self, n_bytes: int) -> Iterator[None]:
-        """While a body of that size is in memory; what it took is given back a little later."""
-        try:
-            yield
-        finally:
-            if n_bytes >= HUGE_BODY and self._trimming is None:
-                self._trimming = asyncio.create_task(self._trim())
+    def done_with(self, n_bytes: int) -> None:
+        """A body of that size is read no more; what it took is given back a little later."""
+        if n_bytes >= LARGE_BODY and self._trimming is None:
+            self._trimming = asyncio.create_task(self._trim())
 
     async def _trim(self) -> None:
         await asyncio.sleep(_TRIM_AFTER_S)

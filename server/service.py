@@ -20,7 +20,7 @@ from engine import (
     StreamResult,
 )
 
-from .constraint import requested_constraint
+from .constraint import requested_constraint, schema_length
 from .deadlines import TimeLimits
 from .effects import no_effect_warnings
 from .errors import ModelNotFoundError, RequestError, contained
@@ -164,7 +164,7 @@ class Service:
 
     async def constraint(self, body: GenerationRequest) -> ConstraintSpec | None:
         """What the text must be, compiled, so that a bad one is told before the queue."""
-        requested = requested_constraint(body)
+        requested = await self.beside(lambda: requested_constraint(body), schema_length(body))
         if requested is None:
             return None
         await self.check_constraint(requested.spec, param=requested.param)

@@ -39,7 +39,7 @@ from .schema.tokens import (
 )
 from .schema.unsupported import Warnings, check_unknown_fields
 from .service import Service, check_text
-from .sse import encode_json
+from .sse import encode_long_json
 from .tools import tool_use
 
 _ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421)
@@ -240,5 +240,5 @@ async def _answer(
 ) -> Response:
     """The answer that `work` makes of so many tokens."""
     n_characters = _CHARACTERS_PER_TOKEN * len(token_ids)
-    body = await service.encoded(lambda: encode_json(work()), n_characters)
+    body = await service.encoded(lambda: encode_long_json(work()), n_characters)
     return Response(body, media_type="application/json")

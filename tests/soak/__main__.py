@@ -13,7 +13,7 @@ from .goals import Goal
 
 TOPICS = (
     "integrity", "abort", "readers", "vanish", "proxies", "liveness", "fairness", "overload",
-    "memory", "drain", "key_timing", "fuzz_api", "fuzz_socket",
+    "memory", "bodies", "drain", "key_timing", "fuzz_api", "fuzz_socket",
 )  # fmt: skip
 
 
