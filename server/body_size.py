@@ -16,9 +16,11 @@ MAX_DIGITS = 128
 """Of one number: what a text of thousands of digits means takes their square in time."""
 
 # Few enough that no step holds up another thread for long.
-_PIECE_BYTES = 64 * 1024
-# Possessive: a string that does not end is given up in one pass.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_PIECE_BYTES = 32 * 1024
+_CHARACTERS = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
+# A string, or at the end of a piece the beginning of one: of that the quote is kept, and the
+# backslash that awaits the next piece. No quote inside is tried as a beginning.
+_STRING = re.compile(rb'"%b"|(")%b(\\?)\Z' % (_CHARACTERS, _CHARACTERS), re.DOTALL)
 _AS_ZEROS = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
 _LONG_NUMBER = b"0" * (MAX_DIGITS + 1)
 
@@ -57,7 +59,6 @@ def _outside_strings(text: bytes) -> Iterator[bytes]:
     """What is left of each piece without its strings."""
     opened = b""  # the beginning of a string that has not ended, as short as can be
     for piece in _pieces(text):
-        rest, quote, inside = _STRING.sub(b"", opened + piece).partition(b'"')
-        is_escaping = (len(inside) - len(inside.rstrip(b"\\"))) % 2
-        opened = quote + b"\\" * is_escaping
+        rest, quote, escape = _STRING.sub(rb"\1\2", opened + piece).partition(b'"')
+        opened = quote + escape
         yield rest

@@ -17,7 +17,8 @@ from .server import Options
 from .site import Site, serving
 from .wire import ask
 
-OPTIONS = Options(engine="bundled")
+# What is kept of past prompts is memory on purpose.
+OPTIONS = Options(engine="bundled", flags={"prefix-cache-mb": "0"})
 _HEALTH_S = 0.050
 _GAP_S = 0.100
 _MEMORY = 0.30

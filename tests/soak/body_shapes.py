@@ -116,7 +116,7 @@ def _messages() -> Iterator[Shape]:
     yield messages("calls", f'{{"role":"assistant","tool_calls":[{filled(call)}]}}', 1)
     yield messages("12,000 calls", f'{{"role":"assistant","tool_calls":[{call}]}}', 12_000)
     yield messages("a text", f'{{"role":"user","content":{_text(_TEXT[:-1])}}}', 1)
-    yield messages("unknown fields", _names(60_000)[:-1] + ',"role":"user"}', 1)
+    yield messages("unknown fields", _names(30_000)[:-1] + ',"role":"user"}', 1)
 
 
 def _lists() -> Iterator[Shape]:
@@ -136,18 +136,18 @@ def _lists() -> Iterator[Shape]:
 
 
 def _objects() -> Iterator[Shape]:
-    schema = f'{{"type":"object","properties":{_names(60_000, "{}")}}}'
+    schema = f'{{"type":"object","properties":{_names(30_000, "{}")}}}'
     parameters = f'[{{"type":"function","function":{{"name":"f","parameters":{schema}}}}}]'
     yield _shape("logit_bias: 500,000 names", COMPLETIONS, "logit_bias", _names(500_000))
-    yield _shape("logit_bias: 60,000 names", COMPLETIONS, "logit_bias", _names(60_000, '"x"'))
+    yield _shape("logit_bias: 30,000 names", COMPLETIONS, "logit_bias", _names(30_000, '"x"'))
     yield _shape("template variables: 200,000", CHAT, "chat_template_kwargs", _names(200_000))
-    yield _shape("template variables: 60,000", CHAT, "chat_template_kwargs", _names(60_000))
-    yield _shape("json_schema: 60,000 properties", COMPLETIONS, "json_schema", schema)
-    yield _shape("tools: 60,000 parameters", CHAT, "tools", parameters, tool_choice="required")
+    yield _shape("template variables: 30,000", CHAT, "chat_template_kwargs", _names(30_000))
+    yield _shape("json_schema: 30,000 properties", COMPLETIONS, "json_schema", schema)
+    yield _shape("tools: 30,000 parameters", CHAT, "tools", parameters, tool_choice="required")
     yield _shape("an enum of numbers", COMPLETIONS, "json_schema", f'{{"enum":[{filled("7")}]}}')
     text = json.dumps(f'{{"enum":[{filled("[]", size=1_000_000)}]}}')
     yield _shape("a schema as text", COMPLETIONS, "json_schema", text)
-    yield Shape("unknown fields: 60,000", COMPLETIONS, lambda _: _names(60_000).encode())
+    yield Shape("unknown fields: 30,000", COMPLETIONS, lambda _: _names(30_000).encode())
     yield Shape("a name twice, a million times", COMPLETIONS, lambda _: _same_names().encode())
 
 
