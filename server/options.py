@@ -101,8 +101,8 @@ def check_cut_length(
     most = max(MAX_CUT_CHARACTERS, _CUT_CHARACTERS_PER_TOKEN * max_seq_len)
     if body.truncate_prompt_tokens is not None and n_characters > most:
         raise RequestError(
-            f"{param} has {n_characters:,} characters; with truncate_prompt_tokens there may be "
-            f"{most:,}: leave out the beginning",
+            f"{param} has about {n_characters:,} characters; with truncate_prompt_tokens there may "
+            f"be {most:,}: leave out the beginning",
             param=param,
         )
 
