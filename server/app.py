@@ -28,6 +28,7 @@ from .cors import Cors
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
 from .examples import add_examples
 from .hosts import HostGate
+from .large_bodies import LargeBodies
 from .lease import EngineLease
 from .metrics import Metrics, metric_routes
 from .models import model_routes
@@ -82,8 +83,17 @@ def create_app(
         send_timeout=settings.send_timeout, max_bytes=4 * settings.max_unread_bytes
     )
     pulse = Pulse(lease, hang_seconds=settings.hang_seconds)
+    large_bodies = LargeBodies()
     service = Service(
-        settings, engine, lease, trials, metrics, slow_readers, pulse, on_queued or (lambda _: None)
+        settings,
+        engine,
+        lease,
+        trials,
+        metrics,
+        slow_readers,
+        pulse,
+        large_bodies,
+        on_queued or (lambda _: None),
     )
 
     @asynccontextmanager
@@ -108,6 +118,7 @@ def create_app(
     app.state.trials = trials
     app.state.slow_readers = slow_readers
     app.state.pulse = pulse
+    app.state.large_bodies = large_bodies
     for routes in (
         completion_routes, chat_routes, model_routes, token_routes, prop_routes, system_routes
     ):  # fmt: skip

@@ -11,7 +11,7 @@ from engine import ReplyReader
 from .answer import respond
 from .chat_answer import ChatAnswer
 from .chat_constraint import reply_constraint
-from .chat_prompt import prompt_ids, unused_variables
+from .chat_prompt import content_length, prompt_ids, unused_variables
 from .choices import check_choices, spread
 from .conversation import parts_text
 from .errors import RequestError
@@ -24,7 +24,7 @@ from .schema.chat import ChatCompletion, ChatCompletionRequest
 from .schema.common import RequestModel
 from .schema.errors import GENERATION_ERRORS
 from .schema.unsupported import check_unknown_fields
-from .service import Service, check_text, encoded
+from .service import Service, check_text
 from .tools import ToolUse, tool_use
 from .waiter import Waiter
 
@@ -44,9 +44,12 @@ def chat_routes(service: Service) -> APIRouter:
         },
     )
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
-        waiter = Waiter.of(request)
-        warnings = check_unknown_fields(
-            body, [*body.parts(), *chat_parts(body)], strict=bool(body.strict)
+        waiter, n_body = Waiter.of(request), request.state.n_body
+        warnings = await service.beside(
+            lambda: check_unknown_fields(
+                body, [*body.parts(), *chat_parts(body)], strict=bool(body.strict)
+            ),
+            n_body,
         )
         service.check_request(body)
         _check_top_logprobs(body)
@@ -55,7 +58,7 @@ def chat_routes(service: Service) -> APIRouter:
         check_choices(n, 1, param="n")
         tools = tool_use(body)
         shape = _shape(service, body, tools, has_logprobs=bool(body.logprobs or n_top))
-        input_ids = await prompt_ids(service, body, tools)
+        input_ids = await prompt_ids(service, body, tools, n_body=n_body)
         in_reasoning = service.engine.reply_format.opens_in_reasoning(input_ids)
         constraint = await reply_constraint(service, body, tools, waiter, in_reasoning=in_reasoning)
         job = service.job(
@@ -73,7 +76,7 @@ def chat_routes(service: Service) -> APIRouter:
         )
         warnings += service.effect_warnings(body, job)
         warnings += unused_variables(body, service.engine)
-        jobs = spread([job], n)
+        jobs = await service.beside(lambda: spread([job], n), n * n_body)
         answer = ChatAnswer(
             head=service.head(body, "chatcmpl", _CHUNK if body.stream else _WHOLE),
             warnings={"warnings": warnings} if warnings else {},
@@ -137,15 +140,17 @@ async def _prediction_ids(service: Service, body: ChatCompletionRequest) -> list
     if body.prediction is None:
         return []
     content = body.prediction.content
-    if isinstance(content, str):
-        text = content
-    else:
-        text = "".join(parts_text(content, path="prediction.content", kinds=("text",)))
-    check_text(text, param="prediction.content")
     tokenizer = service.engine.tokenizer
-    return await encoded(
-        lambda: tokenizer.encode(text, add_special_tokens=False, parse_special=False), len(text)
-    )
+
+    def encode() -> list[int]:
+        if isinstance(content, str):
+            text = content
+        else:
+            text = "".join(parts_text(content, path="prediction.content", kinds=("text",)))
+        check_text(text, param="prediction.content")
+        return tokenizer.encode(text, add_special_tokens=False, parse_special=False)
+
+    return await service.encoded(encode, content_length(content))
 
 
 def _readers(

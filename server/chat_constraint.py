@@ -16,7 +16,7 @@ from engine import (
     tool_constraint,
 )
 
-from .constraint import requested_constraint
+from .constraint import requested_constraint, schema_length
 from .schema.chat import ChatCompletionRequest
 from .service import Service
 from .tools import ToolUse
@@ -35,7 +35,8 @@ async def reply_constraint(
 
     Raises RequestError and InvalidInputError, naming the field, and what Trials.run raises.
     """
-    form, asked = service.engine.reply_format, requested_constraint(body)
+    form = service.engine.reply_format
+    asked = await service.beside(lambda: requested_constraint(body), schema_length(body))
     is_choice = asked is not None and not tools.required
     if tools.required or (tools.callable and (is_choice or tools.strict or not tools.parallel)):
         calls = tool_constraint(

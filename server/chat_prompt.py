@@ -6,6 +6,7 @@ is told of. Knows no template's text but by asking it for names.
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from engine import Engine, describe_tools, spelled_calls
@@ -13,10 +14,11 @@ from engine import Engine, describe_tools, spelled_calls
 from .conversation import template_messages
 from .errors import RequestError
 from .names import Given, given, settings_by_name
-from .options import generation_options, truncated
+from .options import check_cut_length, generation_options, truncated
 from .schema.chat import ChatCompletionRequest
+from .schema.messages import ContentPart
 from .schema.unsupported import Warnings, warning
-from .service import LONG_TEXT, Service, check_text, encoded
+from .service import LONG_TEXT, Service, check_text
 from .tools import ToolUse
 
 _VARIABLES = {
@@ -24,39 +26,61 @@ _VARIABLES = {
     for name, setting in settings_by_name(ChatCompletionRequest).items()
     if setting == "chat_template_kwargs"
 }
+MAX_UNUSED = 64
+"""Variables without effect that an answer warns of; more are refused, as unknown fields are."""
+
+# As many characters are about as much work as a message, without its text.
+_PART_LENGTH = 64
 # Templates differ in what they call it.
 _THINKING = ("enable_thinking", "thinking")
 
 
-async def prompt_ids(service: Service, body: ChatCompletionRequest, tools: ToolUse) -> list[int]:
-    """The rendered conversation. Raises RequestError, InvalidInputError and TemplateError."""
-    engine, messages = service.engine, template_messages(body.messages)
-    _check_end(body, messages)
+async def prompt_ids(
+    service: Service, body: ChatCompletionRequest, tools: ToolUse, *, n_body: int
+) -> list[int]:
+    """The rendered conversation, of a request of `n_body` bytes.
+
+    Raises RequestError, InvalidInputError and TemplateError."""
+    engine = service.engine
+    _check_end(body)
     knows_tools = engine.reply_format.tools.in_template
-    if not knows_tools:
-        messages = spelled_calls(messages)
-        if tools.shown:
-            description = describe_tools(tools.shown)
-            check_text(description, param="functions" if tools.legacy else "tools")
-            messages = _with_description(messages, description)
     kwargs = template_kwargs(body)
     goes_on = bool(body.continue_final_message)
-    input_ids = await encoded(
-        lambda: engine.encode_chat(
-            messages,
+
+    n_characters = _n_characters(body, tools, n_body)
+    check_cut_length(body, n_characters, max_seq_len=engine.max_seq_len, param="messages")
+
+    def encode() -> list[int]:
+        return engine.encode_chat(
+            _messages(body, tools, knows_tools=knows_tools),
             tools=tools.template_tools if knows_tools and tools.shown else None,
             documents=body.documents or None,
             add_generation_prompt=not goes_on and body.add_generation_prompt is not False,
             continue_final_message=goes_on,
             template_kwargs=kwargs,
             must_fit=body.truncate_prompt_tokens is None,
-        ),
-        _n_characters(body, messages, tools),
-    )
+        )
+
+    input_ids = await service.encoded(encode, n_characters)
     return input_ids if body.truncate_prompt_tokens is None else _end_of(input_ids, engine, body)
 
 
-def _check_end(body: ChatCompletionRequest, messages: Sequence[dict[str, Any]]) -> None:
+def _messages(
+    body: ChatCompletionRequest, tools: ToolUse, *, knows_tools: bool
+) -> list[dict[str, Any]]:
+    """The conversation for a template that knows of tools, or for one that does not."""
+    messages = template_messages(body.messages)
+    if knows_tools:
+        return messages
+    messages = spelled_calls(messages)
+    if not tools.shown:
+        return messages
+    description = describe_tools(tools.shown)
+    check_text(description, param="functions" if tools.legacy else "tools")
+    return _with_description(messages, description)
+
+
+def _check_end(body: ChatCompletionRequest) -> None:
     if not body.continue_final_message:
         return
     if body.add_generation_prompt:
@@ -65,20 +89,31 @@ def _check_end(body: ChatCompletionRequest, messages: Sequence[dict[str, Any]]) 
             "another one",
             param="add_generation_prompt",
         )
-    if messages[-1]["role"] != "assistant":
+    if body.messages[-1].role != "assistant":
         raise RequestError(
             "continue_final_message needs a last message of role assistant",
             param="continue_final_message",
         )
 
 
-def _n_characters(
-    body: ChatCompletionRequest, messages: Sequence[dict[str, Any]], tools: ToolUse
-) -> int:
-    """How much there is to render; tools and documents are taken for long without a look."""
+def content_length(content: str | Sequence[ContentPart] | None) -> int:
+    """About how many characters of work it is."""
+    if content is None or isinstance(content, str):
+        return len(content or "")
+    return sum(_PART_LENGTH + len(part.text or "") for part in content)
+
+
+def _n_characters(body: ChatCompletionRequest, tools: ToolUse, n_body: int) -> int:
+    """How much there is to render; with tools or documents as much as the whole body, and long."""
     if tools.shown or body.documents:
-        return LONG_TEXT
-    return sum(len(message["content"] or "") for message in messages)
+        return max(LONG_TEXT, n_body)
+    n_characters = 0
+    for message in body.messages:
+        n_characters += _PART_LENGTH + content_length(message.content)
+        n_characters += len(message.reasoning_content or message.reasoning or "")
+        for call in message.tool_calls or ():
+            n_characters += _PART_LENGTH + len(call.function.arguments)
+    return n_characters + _PART_LENGTH * len(body.chat_template_kwargs or ())
 
 
 def _end_of(input_ids: list[int], engine: Engine, body: ChatCompletionRequest) -> list[int]:
@@ -123,9 +158,6 @@ def unused_variables(body: ChatCompletionRequest, engine: Engine) -> Warnings:
     is strict.
     """
     asked: dict[str, tuple[str, ...]] = {}
-    variables, param = _variables(body)
-    for name in variables:
-        asked[f"{param}.{name}"] = (name,)
     if body.reasoning_effort not in (None, "none"):
         asked["reasoning_effort"] = ("reasoning_effort",)
     if body.verbosity not in (None, "medium"):
@@ -134,12 +166,21 @@ def unused_variables(body: ChatCompletionRequest, engine: Engine) -> Warnings:
         asked["enable_thinking"] = _THINKING
     if body.documents:
         asked["documents"] = ("documents",)
-    if not asked or engine.template is None:
+    variables, param = _variables(body)
+    if not (asked or variables) or engine.template is None:
         return []
     known = set(re.findall(r"\w+", engine.template.source))
-    unused = [param for param, names in asked.items() if known.isdisjoint(names)]
+    strangers = [*islice((name for name in variables if name not in known), MAX_UNUSED + 1)]
+    if len(strangers) > MAX_UNUSED:
+        raise RequestError(
+            f"{param} has more than {MAX_UNUSED} variables that the model's chat template does not "
+            "use: leave them out",
+            param=param,
+        )
+    unused = [f"{param}.{name}" for name in strangers]
+    unused += [field for field, names in asked.items() if known.isdisjoint(names)]
     message = "the model's chat template does not use it; it had no effect"
-    return [warning(param, message, strict=bool(body.strict)) for param in unused]
+    return [warning(field, message, strict=bool(body.strict)) for field in unused]
 
 
 def _variables(body: ChatCompletionRequest) -> Given:

@@ -12,6 +12,7 @@ from .choices import check_choices, spread
 from .completion_answer import CompletionAnswer
 from .completion_choice import ChoiceShape
 from .errors import RequestError
+from .jobs import CompletionJob
 from .json_body import JsonRoute
 from .logprobs import TokenNames
 from .metadata import Include
@@ -49,24 +50,30 @@ def completion_routes(service: Service) -> APIRouter:
         prompts = await read_prompts(service, body, listed, default_max_tokens=DEFAULT_MAX_TOKENS)
         constraint = await service.constraint(body, waiter)
         negative_ids = await service.negative_ids(body)
-        of_prompts = [
-            service.job(
-                body,
-                prompt.input_ids,
-                prompt_param="prompt",
-                default_max_tokens=DEFAULT_MAX_TOKENS,
-                n_top=shape.logprobs or 0,
-                constraint=constraint,
-                prompt_top=shape.prompt_top,
-                negative_ids=negative_ids,
-                trace="trace" in shape.include,
-                token_by_token=bool(body.stream) and not shape.is_text_alone,
-                progress=bool(body.stream) and "progress" in shape.include,
-            )
-            for prompt in prompts
-        ]
-        warnings += service.effect_warnings(body, of_prompts[0])
-        jobs = spread(of_prompts, n_candidates)
+
+        def make_jobs() -> list[CompletionJob]:
+            of_prompts = [
+                service.job(
+                    body,
+                    prompt.input_ids,
+                    prompt_param="prompt",
+                    default_max_tokens=DEFAULT_MAX_TOKENS,
+                    n_top=shape.logprobs or 0,
+                    constraint=constraint,
+                    prompt_top=shape.prompt_top,
+                    negative_ids=negative_ids,
+                    trace="trace" in shape.include,
+                    token_by_token=bool(body.stream) and not shape.is_text_alone,
+                    progress=bool(body.stream) and "progress" in shape.include,
+                )
+                for prompt in prompts
+            ]
+            return spread(of_prompts, n_candidates)
+
+        # Every choice has its own settings, of all that the body says.
+        n_choices = len(prompts) * n_candidates
+        jobs = await service.beside(make_jobs, n_choices * request.state.n_body)
+        warnings += service.effect_warnings(body, jobs[0])
         answer = CompletionAnswer(
             head=service.head(body, "cmpl", "text_completion"),
             warnings={"warnings": warnings} if warnings else {},

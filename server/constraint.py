@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from engine import ConstraintSpec
 
 from .errors import RequestError
+from .json_body import check_size
 from .schema.constraint import ConstraintFields, ResponseFormat, StructuredOutputs
 
 
@@ -18,6 +19,13 @@ class RequestedConstraint(NamedTuple):
 
     spec: ConstraintSpec
     param: str
+
+
+def schema_length(body: ConstraintFields) -> int:
+    """How many characters there are to be read as JSON."""
+    written = body.structured_outputs.json_ if body.structured_outputs is not None else None
+    schemas = (written, body.guided_json, body.json_schema)
+    return sum(len(schema) for schema in schemas if isinstance(schema, str))
 
 
 def constraint_of(body: ConstraintFields) -> ConstraintSpec | None:
@@ -117,6 +125,7 @@ def _of_structured_outputs(wire: StructuredOutputs) -> Iterator[RequestedConstra
 def _of_schema(wire: Mapping[str, Any] | str, param: str) -> RequestedConstraint:
     if not isinstance(wire, str):
         return RequestedConstraint(ConstraintSpec("json_schema", wire), param)
+    check_size(wire.encode("utf-8", "surrogatepass"), name=param, param=param)
     try:
         schema = json.loads(wire)
     except (ValueError, RecursionError):

@@ -11,6 +11,9 @@ from .schema.common import GenerationRequest, PromptFields
 from .schema.sampling import SamplingFields
 
 MAX_BANNED_CHARACTERS = 65_536
+# Of text whose end alone is used: all of it is encoded to find out where that begins.
+MAX_CUT_CHARACTERS = 1024 * 1024
+_CUT_CHARACTERS_PER_TOKEN = 8
 
 T = TypeVar("T")
 
@@ -89,6 +92,19 @@ def truncated(input_ids: Sequence[int], options: Options, *, room: int) -> Seque
         return input_ids
     n_kept = room if limit == -1 else limit
     return input_ids[max(0, len(input_ids) - n_kept) :]
+
+
+def check_cut_length(
+    body: GenerationRequest, n_characters: int, *, max_seq_len: int, param: str
+) -> None:
+    """Raise RequestError where only the end of the prompt is used, of far more text than fits."""
+    most = max(MAX_CUT_CHARACTERS, _CUT_CHARACTERS_PER_TOKEN * max_seq_len)
+    if body.truncate_prompt_tokens is not None and n_characters > most:
+        raise RequestError(
+            f"{param} has about {n_characters:,} characters; with truncate_prompt_tokens there may "
+            f"be {most:,}: leave out the beginning",
+            param=param,
+        )
 
 
 def requested_logprobs(

@@ -12,9 +12,9 @@ from typing import cast
 from engine import Engine, Tokenizer
 
 from .errors import RequestError
-from .options import adds_special_tokens, generation_options, truncated
+from .options import adds_special_tokens, check_cut_length, generation_options, truncated
 from .schema.completions import CompletionRequest
-from .service import Service, check_text, encoded
+from .service import Service, check_text
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,6 @@ async def read_prompts(
     """The prompts of a body, in order. Raises RequestError and InvalidInputError."""
     suffix = body.suffix or ""
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    for text in texts:
-        check_text(text, param="prompt")
-    check_text(suffix, param="suffix")
     if suffix and len(texts) < len(prompts):
         raise RequestError("suffix needs a prompt that is text", param="suffix")
     engine, adds = service.engine, adds_special_tokens(body)
@@ -76,7 +73,13 @@ async def read_prompts(
     n_generated = default_max_tokens if options.max_tokens is None else options.max_tokens
     room = max(1, engine.max_seq_len - max(1, n_generated))
 
+    n_characters = sum(map(len, texts)) + len(suffix) * len(texts)
+    check_cut_length(body, n_characters, max_seq_len=engine.max_seq_len, param="prompt")
+
     def read() -> list[Prompt]:
+        for text in texts:
+            check_text(text, param="prompt")
+        check_text(suffix, param="suffix")
         if options.truncate_prompt_tokens is None:
             for text in texts:
                 engine.check_length(text, param="prompt")
@@ -84,7 +87,7 @@ async def read_prompts(
         read = [_prompt(engine, prompt, suffix, adds_special=adds) for prompt in prompts]
         return [_cut(prompt, truncated(prompt.input_ids, options, room=room)) for prompt in read]
 
-    return await encoded(read, sum(map(len, texts)) + len(suffix) * len(texts))
+    return await service.encoded(read, n_characters)
 
 
 def _prompt(

@@ -20,11 +20,12 @@ from engine import (
     StreamResult,
 )
 
-from .constraint import requested_constraint
+from .constraint import requested_constraint, schema_length
 from .deadlines import Deadlines, TimeLimits
 from .effects import no_effect_warnings, short_choice_warnings
 from .errors import ModelNotFoundError, RequestError, contained
 from .jobs import CompletionJob
+from .large_bodies import LARGE_BODY, LargeBodies
 from .lease import EngineLease
 from .metrics import Metrics
 from .options import generation_options
@@ -64,6 +65,7 @@ class Service:
     metrics: Metrics
     slow_readers: SlowReaders
     pulse: Pulse
+    large_bodies: LargeBodies
     on_queued: Callable[[CompletionStream], None]
 
     @property
@@ -152,6 +154,18 @@ class Service:
             max_seconds=options.max_seconds,
         )
 
+    async def encoded(self, encode: Callable[[], T], n_characters: int) -> T:
+        """The result of `encode`, which must not hold up the event loop when the text is long."""
+        if n_characters >= LONG_TEXT:
+            return await self.large_bodies.work(encode, n_characters)
+        return contained(encode)
+
+    async def beside(self, call: Callable[[], T], n_bytes: int) -> T:
+        """The result of `call`, whose work is that of reading so many bytes of a request."""
+        if n_bytes >= LARGE_BODY:
+            return await self.large_bodies.work(call, n_bytes)
+        return contained(call)
+
     async def negative_ids(self, body: GenerationRequest) -> list[int] | None:
         """The prompt to lead away from, if there is one."""
         text = body.negative_prompt
@@ -162,11 +176,11 @@ class Service:
             self.engine.check_length(text, param="negative_prompt")
             return self.engine.tokenizer.encode(text)
 
-        return await encoded(encode, len(text))
+        return await self.encoded(encode, len(text))
 
     async def constraint(self, body: GenerationRequest, waiter: Waiter) -> ConstraintSpec | None:
         """What the text must be, compiled, so that a bad one is told before the queue."""
-        requested = requested_constraint(body)
+        requested = await self.beside(lambda: requested_constraint(body), schema_length(body))
         if requested is None:
             return None
         await self.check_constraint(requested.spec, waiter, param=requested.param)
@@ -270,10 +284,3 @@ def check_text(text: str, *, param: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise RequestError(f"{param} holds a lone surrogate", param=param) from None
-
-
-async def encoded(encode: Callable[[], T], n_characters: int) -> T:
-    """The result of `encode`, which must not hold up the event loop when the text is long."""
-    if n_characters >= LONG_TEXT:
-        return await run_in_threadpool(contained, encode)
-    return contained(encode)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
 from engine import Engine
@@ -35,9 +36,9 @@ from .schema.tokens import (
     TokenRequest,
     Tokens,
 )
-from .schema.unsupported import check_unknown_fields
-from .service import Service, check_text, encoded
-from .sse import encode_json
+from .schema.unsupported import Warnings, check_unknown_fields
+from .service import Service, check_text
+from .sse import encode_long_json
 from .tools import tool_use
 
 _ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421)
@@ -51,24 +52,27 @@ def token_routes(service: Service) -> APIRouter:
     engine = service.engine
 
     @router.post("/tokenize", response_model=Tokens, responses=_ERRORS)
-    async def tokenize(body: TokenizeRequest) -> Response:
+    async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         """The token ids of a text, or of messages as the model would see them."""
         chat = None if body.messages is None else _chat_request(body.messages, body)
-        warnings = _warnings(service, body, chat)
-        token_ids = await _tokenized(service, body, chat)
-        return await _answer(lambda: {**_tokens(engine, body, token_ids), **warnings}, token_ids)
+        n_body = request.state.n_body
+        warnings = await _warnings(service, body, chat, n_body=n_body)
+        token_ids = await _tokenized(service, body, chat, n_body=n_body)
+        return await _answer(
+            service, lambda: {**_tokens(engine, body, token_ids), **warnings}, token_ids
+        )
 
     @router.post("/detokenize", response_model=Detokenized, responses=_ERRORS)
-    async def detokenize(body: DetokenizeRequest) -> Response:
+    async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
         """The text of token ids, special tokens included."""
-        warnings = _warnings(service, body)
+        warnings = await _warnings(service, body, n_body=request.state.n_body)
         _check_token_ids(engine, body.tokens)
 
         def work() -> dict[str, Any]:
             text = engine.tokenizer.decode(body.tokens)
             return {"prompt": text, "content": text, **warnings}
 
-        return await _answer(work, body.tokens)
+        return await _answer(service, work, body.tokens)
 
     @router.get("/tokenizer_info", responses=error_responses(401, 421))
     async def tokenizer_info() -> TokenizerInfo:
@@ -76,36 +80,38 @@ def token_routes(service: Service) -> APIRouter:
         return _tokenizer_info(engine)
 
     @router.post("/apply-template", response_model=RenderedPrompt, responses=_ERRORS)
-    async def apply_template(body: TemplateRequest) -> Response:
+    async def apply_template(body: TemplateRequest, request: Request) -> Response:
         """The prompt that /v1/chat/completions would make of the messages; nothing is generated."""
         chat = _chat_request(body.messages, body)
-        warnings = _warnings(service, body, chat)
-        token_ids = await _chat_ids(service, chat)
+        n_body = request.state.n_body
+        warnings = await _warnings(service, body, chat, n_body=n_body)
+        token_ids = await _chat_ids(service, chat, n_body=n_body)
         return await _answer(
-            lambda: {"prompt": engine.tokenizer.decode(token_ids), **warnings}, token_ids
+            service, lambda: {"prompt": engine.tokenizer.decode(token_ids), **warnings}, token_ids
         )
 
     @router.post("/v1/token/encode", response_model=EncodedTokens, responses=_ERRORS)
-    async def token_encode(body: TokenEncodeRequest) -> Response:
+    async def token_encode(body: TokenEncodeRequest, request: Request) -> Response:
         """TabbyAPI's /tokenize; of messages the text without the beginning of a reply."""
+        n_body = request.state.n_body
         if isinstance(body.text, str):
-            warnings = _warnings(service, body)
+            warnings = await _warnings(service, body, n_body=n_body)
             token_ids = await _text_ids(
-                engine, body.text, param="text", add_special=body.add_bos_token is not False,
+                service, body.text, param="text", add_special=body.add_bos_token is not False,
                 parse_special=body.encode_special_tokens is not False,
             )  # fmt: skip
         else:
             chat = _chat_request(body.text, TemplateFields(add_generation_prompt=False))
-            warnings = _warnings(service, body, chat)
-            token_ids = await _chat_ids(service, chat)
+            warnings = await _warnings(service, body, chat, n_body=n_body)
+            token_ids = await _chat_ids(service, chat, n_body=n_body)
         return await _answer(
-            lambda: {"tokens": token_ids, "length": len(token_ids), **warnings}, token_ids
+            service, lambda: {"tokens": token_ids, "length": len(token_ids), **warnings}, token_ids
         )
 
     @router.post("/v1/token/decode", response_model=DecodedTokens, responses=_ERRORS)
-    async def token_decode(body: TokenDecodeRequest) -> Response:
+    async def token_decode(body: TokenDecodeRequest, request: Request) -> Response:
         """TabbyAPI's /detokenize."""
-        warnings = _warnings(service, body)
+        warnings = await _warnings(service, body, n_body=request.state.n_body)
         _check_token_ids(engine, body.tokens)
         skip = body.decode_special_tokens is False
 
@@ -113,13 +119,13 @@ def token_routes(service: Service) -> APIRouter:
             text = engine.tokenizer.decode(body.tokens, skip_special_tokens=skip)
             return {"text": text, **warnings}
 
-        return await _answer(work, body.tokens)
+        return await _answer(service, work, body.tokens)
 
     return router
 
 
 async def _tokenized(
-    service: Service, body: TokenizeRequest, chat: ChatCompletionRequest | None
+    service: Service, body: TokenizeRequest, chat: ChatCompletionRequest | None, *, n_body: int
 ) -> list[int]:
     """The ids of the one thing that the request names."""
     given = [name for name in ("prompt", "content", "messages") if getattr(body, name) is not None]
@@ -131,25 +137,24 @@ async def _tokenized(
             raise RequestError(
                 "a chat template writes its own special tokens", param="add_special_tokens"
             )
-        return await _chat_ids(service, chat)
+        return await _chat_ids(service, chat, n_body=n_body)
     text = body.content if body.prompt is None else body.prompt
     assert text is not None, "one is given"
     if add_special is None:
         add_special = body.prompt is not None
     return await _text_ids(
-        service.engine, text, param=given[0], add_special=add_special,
+        service, text, param=given[0], add_special=add_special,
         parse_special=body.parse_special is not False,
     )  # fmt: skip
 
 
 async def _text_ids(
-    engine: Engine, text: str, *, param: str, add_special: bool, parse_special: bool
+    service: Service, text: str, *, param: str, add_special: bool, parse_special: bool
 ) -> list[int]:
     check_text(text, param=param)
-    return await encoded(
-        lambda: engine.tokenizer.encode(
-            text, add_special_tokens=add_special, parse_special=parse_special
-        ),
+    tokenizer = service.engine.tokenizer
+    return await service.encoded(
+        lambda: tokenizer.encode(text, add_special_tokens=add_special, parse_special=parse_special),
         len(text),
     )
 
@@ -161,8 +166,8 @@ def _chat_request(messages: Sequence[Message], fields: TemplateFields) -> ChatCo
     return ChatCompletionRequest.model_construct(model="", messages=list(messages), **given)
 
 
-async def _chat_ids(service: Service, chat: ChatCompletionRequest) -> list[int]:
-    return await prompt_ids(service, chat, tool_use(chat))
+async def _chat_ids(service: Service, chat: ChatCompletionRequest, *, n_body: int) -> list[int]:
+    return await prompt_ids(service, chat, tool_use(chat), n_body=n_body)
 
 
 def _tokens(engine: Engine, body: TokenizeRequest, token_ids: list[int]) -> dict[str, Any]:
@@ -204,16 +209,20 @@ def _tokenizer_info(engine: Engine) -> TokenizerInfo:
     )
 
 
-def _warnings(
-    service: Service, body: TokenRequest, chat: ChatCompletionRequest | None = None
+async def _warnings(
+    service: Service, body: TokenRequest, chat: ChatCompletionRequest | None = None, *, n_body: int
 ) -> dict[str, Any]:
     """The fields that had no effect, of the body and of what a chat's prompt is made of.
 
     Raises for another model than this one, and with `strict` for such a field.
     """
     service.check_model(body.model or None)
-    nested = chat_parts(chat) if chat is not None else ()
-    warnings = check_unknown_fields(body, nested, strict=bool(body.strict))
+
+    def check() -> Warnings:
+        nested = chat_parts(chat) if chat is not None else ()
+        return check_unknown_fields(body, nested, strict=bool(body.strict))
+
+    warnings = await service.beside(check, n_body)
     return {"warnings": warnings} if warnings else {}
 
 
@@ -225,8 +234,10 @@ def _check_token_ids(engine: Engine, token_ids: Sequence[int]) -> None:
         )
 
 
-async def _answer(work: Callable[[], dict[str, Any]], token_ids: Sequence[int]) -> Response:
+async def _answer(
+    service: Service, work: Callable[[], dict[str, Any]], token_ids: Sequence[int]
+) -> Response:
     """The answer that `work` makes of so many tokens."""
     n_characters = _CHARACTERS_PER_TOKEN * len(token_ids)
-    body = await encoded(lambda: encode_json(work()), n_characters)
+    body = await service.encoded(lambda: encode_long_json(work()), n_characters)
     return Response(body, media_type="application/json")

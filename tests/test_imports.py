@@ -80,8 +80,8 @@ def test_threads_and_asyncio_stand_where_they_are_owned() -> None:
     wrong = [file for file in FILES if roots(file) & CONCURRENCY]
     # recent.py has a lock and nothing else; cuda_load.py ends its threads before it returns.
     names = (
-        "deadlines", "drain", "feed", "last_resort", "lease", "lingering", "protocol", "pulse",
-        "slow_readers", "stream", "trials", "waiter", "watchdog",
+        "deadlines", "drain", "feed", "large_bodies", "last_resort", "lease", "lingering",
+        "protocol", "pulse", "slow_readers", "stream", "trials", "waiter", "watchdog",
     )  # fmt: skip
     owners = {f"server/{name}.py" for name in names}
     assert set(wrong) <= {"engine/cuda_load.py", "engine/recent.py", *owners}

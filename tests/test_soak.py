@@ -14,6 +14,8 @@ import pytest
 
 from tests.soak import (
     abort,
+    bodies,
+    body_shapes,
     drain,
     fairness,
     integrity,
@@ -124,6 +126,29 @@ def test_a_blocked_event_loop_is_seen(site: Site) -> None:
     planted = asyncio.run(found("block loop"))
     assert not _goal(planted, "event-loop lag").met
     assert not _goal(planted, "/health").met
+
+
+def test_a_body_that_holds_the_event_loop_is_seen(site: Site) -> None:
+    shape = body_shapes.Shape("small", body_shapes.COMPLETIONS, bodies._small)
+
+    async def found(control: str) -> list[Goal]:
+        await site.plant(control)
+        result = await bodies.goals(site, [shape])
+        await site.plant()
+        return result
+
+    planted = asyncio.run(found("block loop"))
+    assert not _goal(planted, "/health, largest").met
+    assert _goal(planted, "bodies without an answer").met
+    assert _goal(asyncio.run(found("")), "bodies without an answer").met
+
+
+def test_the_shapes_of_bodies_are_what_they_are_called() -> None:
+    names = []
+    for shape in body_shapes.shapes():
+        assert len(body_shapes.body_of(shape, "fake")) <= body_shapes.LIMIT
+        names.append(shape.name)
+    assert len({*names}) == len(names) == body_shapes.N_SHAPES
 
 
 def test_what_is_not_given_back_is_seen(site: Site) -> None:

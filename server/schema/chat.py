@@ -12,7 +12,7 @@ from .common import (
     ResponseModel,
     one_message,
 )
-from .messages import ContentPart, Message
+from .messages import MAX_PARTS, ContentPart, Documents, Messages
 from .metadata import AlternativeMetadata, AnswerMetadata, ChoiceMetadata, TokenMetadata
 from .sampling import other_name
 from .tools import (
@@ -29,7 +29,7 @@ from .usage import Usage
 
 ChatFinishReason = Literal["stop", "length", "tool_calls", "function_call", "content_filter"]
 PredictedContent = Annotated[
-    str | Annotated[list[ContentPart], Field(min_length=1)],
+    str | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)],
     one_message("must be a string or a list of text parts"),
 ]
 
@@ -44,7 +44,7 @@ class Prediction(RequestModel):
 class ChatCompletionRequest(GenerationRequest):
     """Answer a conversation."""
 
-    messages: list[Message] = Field(min_length=1, description="The conversation so far.")
+    messages: Messages = Field(description="The conversation so far.")
     logprobs: bool | None = Field(default=None, description="Say how likely each token was.")
     top_logprobs: int | None = Field(
         default=None, ge=0, le=20, description="Only with `logprobs: true`."
@@ -82,8 +82,9 @@ class ChatCompletionRequest(GenerationRequest):
         default=None, description="Extension. Variables for the model's chat template."
     )
     template_vars: JsonObject | None = other_name("chat_template_kwargs", "TabbyAPI")
-    documents: list[JsonObject] | None = Field(
-        default=None, description="Extension. Given to the model's chat template."
+    documents: Documents | None = Field(
+        default=None,
+        description="Extension. Given to the model's chat template.",
     )
     add_generation_prompt: bool | None = Field(
         default=None,

@@ -33,7 +33,7 @@ Stop = Annotated[
 ]
 BannedString = Annotated[str, Field(min_length=1, max_length=MAX_BANNED_LENGTH)]
 BannedStrings = Annotated[
-    Annotated[list[BannedString], Field(max_length=MAX_BANNED_STRINGS)]
+    Annotated[list[BannedString], Field(max_length=MAX_BANNED_STRINGS, fail_fast=True)]
     | Annotated[str, Field(max_length=MAX_BANNED_LENGTH)],
     one_message(
         f"must be a string or a list of at most {MAX_BANNED_STRINGS} strings, "
@@ -78,8 +78,8 @@ class GenerationRequest(SamplingFields, ConstraintFields):
     )
     stopping_strings: Stop | None = other_name("stop", "text-generation-webui, SillyTavern")
     stop_sequence: Stop | None = other_name("stop", "TabbyAPI")
-    stop_token_ids: Annotated[list[int], Field(max_length=MAX_TOKEN_IDS)] | None = setting(
-        "vLLM. Token ids that end the text, besides the model's own."
+    stop_token_ids: Annotated[list[int], Field(max_length=MAX_TOKEN_IDS, fail_fast=True)] | None = (
+        setting("vLLM. Token ids that end the text, besides the model's own.")
     )
     include_stop_str_in_output: bool | None = setting("vLLM. The text ends with its stop string.")
     ignore_eos: bool | None = setting(

@@ -17,9 +17,19 @@ from .metadata import AnswerMetadata, ChoiceMetadata, TokenLists
 from .sampling import setting
 from .usage import Usage
 
+# More than a request may have choices, which is said by its own sentence.
+MAX_PROMPTS = 1024
+
+TokenIds = Annotated[list[int], Field(fail_fast=True)]
 Prompt = Annotated[
-    str | list[int] | list[str] | list[list[int]],
-    one_message("must be a string, a list of token ids, or a list of strings or of such lists"),
+    str
+    | TokenIds
+    | Annotated[list[str], Field(max_length=MAX_PROMPTS, fail_fast=True)]
+    | Annotated[list[TokenIds], Field(max_length=MAX_PROMPTS, fail_fast=True)],
+    one_message(
+        f"must be a string, a list of token ids, or a list of at most {MAX_PROMPTS} strings or "
+        "such lists"
+    ),
 ]
 
 

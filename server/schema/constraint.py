@@ -20,7 +20,7 @@ SchemaOrText = Annotated[
     Schema | Annotated[str, Field(max_length=MAX_SCHEMA_LENGTH)],
     one_message("must be a JSON schema: an object, or a string that holds it"),
 ]
-Choices = Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES)]
+Choices = Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
 
 
 class JsonSchemaFormat(RequestModel):

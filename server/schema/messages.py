@@ -4,8 +4,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from .common import RequestModel, one_message
+from .common import JsonObject, RequestModel, one_message
 from .tools import CalledFunction, ToolCall
+
+MAX_MESSAGES = 16_384
+MAX_PARTS = 4096
+MAX_CALLS = 1024
+MAX_DOCUMENTS = 1024
+
+Documents = Annotated[list[JsonObject], Field(max_length=MAX_DOCUMENTS, fail_fast=True)]
 
 _PART_KINDS: dict[str, Any] = {"type": "string", "enum": ["text", "refusal"]}
 
@@ -22,8 +29,10 @@ class ContentPart(RequestModel):
 
 
 Content = Annotated[
-    str | Annotated[list[ContentPart], Field(min_length=1)],
-    one_message("must be a string or a list of parts, each an object with a type"),
+    str | Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)],
+    one_message(
+        f"must be a string or a list of at most {MAX_PARTS} parts, each an object with a type"
+    ),
 ]
 
 
@@ -38,8 +47,8 @@ class Message(RequestModel):
     name: str | None = Field(
         default=None, description="Who speaks; in a message of role function: what was called."
     )
-    tool_calls: list[ToolCall] | None = Field(
-        default=None, description="What the assistant called in this turn."
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS, fail_fast=True)] | None = (
+        Field(default=None, description="What the assistant called in this turn.")
     )
     tool_call_id: str | None = Field(
         default=None, description="Needed in a message of role tool: the call that it answers."
@@ -54,3 +63,6 @@ class Message(RequestModel):
     reasoning: str | None = Field(
         default=None, description="Extension. Another name of `reasoning_content`."
     )
+
+
+Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]

@@ -46,10 +46,15 @@ class ResponseModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def one_message(message: str) -> WrapValidator:
-    """Answer a value that fits no branch of a union with one sentence instead of one per branch."""
+def one_message(message: str, *, max_items: int | None = None) -> WrapValidator:
+    """Answer a value that fits no branch of a union with one sentence instead of one per branch.
+
+    A list or object of more than `max_items` is answered so before any item of it is looked at.
+    """
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        if max_items is not None and isinstance(value, list | dict) and len(value) > max_items:
+            raise PydanticCustomError("union", message)
         try:
             return handler(value)
         except ValidationError as error:

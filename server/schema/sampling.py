@@ -15,28 +15,35 @@ MAX_TOKEN_IDS = 32_768
 MAX_BIASES = 4096
 MAX_LIST_LENGTH = 32_768  # in characters, of a list that is written as a string
 MAX_ORDER_LENGTH = 64
+MAX_BREAKERS = 4096
 MAX_BREAKERS_LENGTH = 8192
 
 TokenIds = Annotated[
-    Annotated[list[int], Field(max_length=MAX_TOKEN_IDS)]
+    Annotated[list[int], Field(max_length=MAX_TOKEN_IDS, fail_fast=True)]
     | Annotated[str, Field(max_length=MAX_LIST_LENGTH, pattern=r"^[0-9, ]*$")],
     one_message(
-        f"must be a list of at most {MAX_TOKEN_IDS} token ids, or a string of ids and commas"
+        f"must be a list of at most {MAX_TOKEN_IDS} token ids, or a string of ids and commas",
+        max_items=MAX_TOKEN_IDS,
     ),
 ]
 Bias = float | bool
 BiasPair = Annotated[tuple[int, Bias], Strict(False)]
 LogitBias = Annotated[
     Annotated[dict[str, Bias], Field(max_length=MAX_BIASES)]
-    | Annotated[list[BiasPair], Field(max_length=MAX_BIASES)],
+    | Annotated[list[BiasPair], Field(max_length=MAX_BIASES, fail_fast=True)],
     one_message(
         f"must have at most {MAX_BIASES} token ids, each with a number or false: an object, or "
-        "a list of pairs"
+        "a list of pairs",
+        max_items=MAX_BIASES,
     ),
 ]
 Breakers = Annotated[
-    list[str] | Annotated[str, Field(max_length=MAX_BREAKERS_LENGTH)],
-    one_message("must be a list of strings, or one string that holds such a list as JSON"),
+    Annotated[list[str], Field(max_length=MAX_BREAKERS, fail_fast=True)]
+    | Annotated[str, Field(max_length=MAX_BREAKERS_LENGTH)],
+    one_message(
+        f"must be a list of at most {MAX_BREAKERS} strings, or one string that holds such a list "
+        "as JSON"
+    ),
 ]
 StageName = Annotated[str, Field(max_length=64)]
 Order = Annotated[

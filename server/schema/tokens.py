@@ -9,15 +9,14 @@ from typing import Annotated
 from pydantic import Field
 
 from .common import JsonObject, RequestModel, RequestWarning, ResponseModel, one_message
-from .messages import Message
+from .messages import Documents, Messages
 from .tools import Tools
 
 MAX_CHARACTERS = 1024 * 1024
 MAX_TOKEN_IDS = 256 * 1024
 
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
-TokenIds = Annotated[list[int], Field(max_length=MAX_TOKEN_IDS)]
-Messages = Annotated[list[Message], Field(min_length=1)]
+TokenIds = Annotated[list[int], Field(max_length=MAX_TOKEN_IDS, fail_fast=True)]
 
 
 class TokenAnswer(ResponseModel):
@@ -42,7 +41,7 @@ class TemplateFields(TokenRequest):
 
     tools: Tools | None = None
     chat_template_kwargs: JsonObject | None = None
-    documents: list[JsonObject] | None = None
+    documents: Documents | None = None
     add_generation_prompt: bool | None = Field(
         default=None, description="End with the beginning of a reply. null: true."
     )

@@ -13,7 +13,7 @@ from .goals import Goal
 
 TOPICS = (
     "integrity", "abort", "readers", "vanish", "proxies", "liveness", "fairness", "overload",
-    "trials", "emptied", "memory", "drain", "key_timing", "fuzz_api", "fuzz_socket",
+    "trials", "emptied", "memory", "bodies", "drain", "key_timing", "fuzz_api", "fuzz_socket",
 )  # fmt: skip
 
 

@@ -263,14 +263,17 @@ class _Cut(Exception):
 async def ask(
     port: int,
     path: str,
-    body: Mapping[str, Any] | None = None,
+    body: Mapping[str, Any] | bytes | None = None,
     *,
     leave: Leave | None = None,
     patience: float = 60.0,
     key: str | None = None,
     receive_buffer: int | None = None,
 ) -> Reply:
-    """POST `body`, or GET without one, and read the answer. After `patience` seconds: stuck."""
+    """POST `body`, JSON of it or its bytes, or GET without one, and read the answer.
+
+    After `patience` seconds: stuck.
+    """
     reply = Reply()
     head, content = request_bytes(path, body, key=key)
     limit = patience if leave is None or leave.after is None else min(patience, leave.after)
@@ -299,10 +302,12 @@ async def ask(
 
 
 def request_bytes(
-    path: str, body: Mapping[str, Any] | None, *, key: str | None = None
+    path: str, body: Mapping[str, Any] | bytes | None, *, key: str | None = None
 ) -> tuple[bytes, bytes]:
     """Head and content of a request."""
-    content = b"" if body is None else json.dumps(body).encode()
+    content = (
+        body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    )
     lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", "host: 127.0.0.1"]
     if body is not None:
         lines += ["content-type: application/json", f"content-length: {len(content)}"]

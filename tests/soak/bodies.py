@@ -1,0 +1,126 @@
+"""One large body and everybody else: /health while it is handled, and a stream beside three of it.
+
+Some sixty shapes near the size limit, on the model that is built in, with its real template and
+tokenizer. What the harness and the machine add is measured in the same way, without a body.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from .body_shapes import COMPLETIONS, N_SHAPES, Shape, body_of, shapes
+from .goals import Goal
+from .memory import resident
+from .server import Options
+from .site import Site, serving
+from .wire import ask
+
+# What is kept of past prompts is memory on purpose.
+OPTIONS = Options(engine="bundled", flags={"prefix-cache-mb": "0"})
+_HEALTH_S = 0.050
+_GAP_S = 0.100
+_MEMORY = 0.30
+_N_BESIDE = 3
+# Until what such a body leaves behind has been taken away too.
+_AFTER_S = 0.7
+_BEFORE_S = 0.1
+_EVERY_S = 0.001
+_N_TOKENS = 300
+_ANSWERED = ("done", "refused")
+_N_SHOWN = 5
+
+
+@dataclass(slots=True)
+class Seen:
+    """What others saw of one shape; seconds."""
+
+    name: str
+    health: list[float] = field(default_factory=list)
+    gap: float = 0.0
+    ends: list[str] = field(default_factory=list)
+
+
+def measure(scale: float) -> Iterator[Goal]:
+    # Made one by one: all of them are half a gigabyte.
+    chosen = islice(shapes(), max(3, round(N_SHAPES * scale)))
+    with serving(OPTIONS) as site:
+        yield from asyncio.run(goals(site, chosen))
+
+
+async def goals(site: Site, chosen: Iterable[Shape]) -> list[Goal]:
+    model = (await site.get("/v1/models"))["data"][0]["id"]
+    await watch(site, "warm-up", model, Shape("", COMPLETIONS, _small))
+    control = await watch(site, "no body", model, None)
+    before = resident(site)
+    seen = [await watch(site, shape.name, model, shape) for shape in chosen]
+    await asyncio.sleep(3 * _AFTER_S)
+    after = resident(site)
+    silent = [f"{one.name}: {end}" for one in seen for end in one.ends if end not in _ANSWERED]
+    grown = after / before - 1
+    sizes = f"{before / 2**20:.0f} MiB before, {after / 2**20:.0f} after ({100 * grown:+.0f} %)"
+    return [
+        _slowest("/health", [(max(one.health), one.name) for one in [control, *seen]], _HEALTH_S),
+        _slowest("a stream's gap", [(one.gap, one.name) for one in [control, *seen]], _GAP_S),
+        Goal("resident memory", sizes, "+30 %", grown <= _MEMORY),
+        Goal("bodies without an answer", f"{len(silent)} {silent[:3]}", "0", not silent),
+    ]
+
+
+def _slowest(name: str, times: list[tuple[float, str]], limit_s: float) -> Goal:
+    """Of (seconds, shape), the first of which is the control's."""
+    (control, _), *others = times
+    others.sort(reverse=True)
+    n_over = sum(seconds > limit_s for seconds, _ in others)
+    worst = ", ".join(f"{1000 * seconds:.0f} ms {shape}" for seconds, shape in others[:_N_SHOWN])
+    figure = (
+        f"{n_over} of {len(others)} shapes over it; {worst}; without a body {1000 * control:.0f} ms"
+    )
+    return Goal(f"{name}, largest", figure, f"{1000 * limit_s:g} ms", not n_over)
+
+
+async def watch(site: Site, name: str, model: str, shape: Shape | None) -> Seen:
+    """One such body beside /health, then three of them beside a stream."""
+    seen = Seen(name)
+    body = None if shape is None else body_of(shape, model)
+    over = asyncio.Event()
+    health = asyncio.create_task(_health(site, over, seen))
+    await _send(site, shape, body, 1, seen)
+    over.set()
+    await health
+    over.clear()
+    streams = asyncio.create_task(_streams(site, over, model, seen))
+    await asyncio.sleep(_BEFORE_S)
+    await _send(site, shape, body, _N_BESIDE, seen)
+    over.set()
+    await streams
+    await site.idle()
+    return seen
+
+
+async def _send(site: Site, shape: Shape | None, body: bytes | None, n: int, seen: Seen) -> None:
+    if shape is not None and body is not None:
+        replies = await asyncio.gather(*(ask(site.port, shape.path, body) for _ in range(n)))
+        seen.ends += [reply.end for reply in replies]
+    await asyncio.sleep(_AFTER_S)
+
+
+async def _health(site: Site, over: asyncio.Event, seen: Seen) -> None:
+    while not over.is_set():
+        reply = await ask(site.port, "/health")
+        seen.health.append(reply.over_at - reply.sent_at)
+        await asyncio.sleep(_EVERY_S)
+
+
+async def _streams(site: Site, over: asyncio.Event, model: str, seen: Seen) -> None:
+    """One stream after another."""
+    fields = {"prompt": "Once", "max_tokens": _N_TOKENS, "stream": True, "ignore_eos": True}
+    while not over.is_set():
+        reply = await ask(site.port, COMPLETIONS, {"model": model, **fields})
+        seen.gap = max(seen.gap, reply.gap)
+        seen.ends.append(reply.end)
+
+
+def _small(model: str) -> bytes:
+    return json.dumps({"model": model, "prompt": "x", "max_tokens": 8}).encode()
