@@ -51,6 +51,7 @@ def measure(scale: float) -> Iterator[Goal]:
 
 async def goals(site: Site, chosen: Iterable[Shape]) -> list[Goal]:
     model = (await site.get("/v1/models"))["data"][0]["id"]
+    await site.start()  # else the audit keeps what has ended
     await watch(site, "warm-up", model, Shape("", COMPLETIONS, _small))
     control = await watch(site, "no body", model, None)
     before = resident(site)
