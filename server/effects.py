@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from engine import SamplingSettings
 
+from .constraint import ignored_constraint_fields
 from .names import Given
 from .sampler_order import NEUTRAL
 from .sampling import sampling_given
@@ -49,6 +50,7 @@ def no_effect_warnings(
         *_range_of_nothing(said, settings),
         *_not_in_order(said, settings),
         *_of_options(body),
+        *ignored_constraint_fields(body),
     ]
     return [warning(param, message, strict=strict) for param, message in found]
 

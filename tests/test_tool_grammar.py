@@ -194,6 +194,30 @@ def test_a_reply_may_be_calls_or_json(
     assert kinds == {"text", "calls"}
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        {"properties": {"name": {"type": "string"}}, "required": ["name"]},
+    ],
+)
+def test_json_that_begins_like_a_call_is_allowed(
+    schema: dict[str, Any], compiler: ConstraintCompiler
+) -> None:
+    form = form_of(without_reasoning("llama3"), special=False)
+    calls = tool_constraint(form, TOOLS, required=True, parallel=True, in_reasoning=False)
+    spec = calls_or_json(calls, ConstraintSpec("json_schema", schema), param="x")
+    for text in (
+        '{"name": "weather report", "n": 3}',
+        '{"name": "weather", "n": 3}',
+        '{"name": "stop"}',
+        '{"name": "stop", "parameters": {}}',
+    ):
+        constraint = compiler.compile(spec)
+        constraint.accept_bytes(text.encode())
+        assert constraint.is_complete, text
+
+
 def test_only_json_stands_beside_calls() -> None:
     calls = ConstraintSpec("lark", "start: /a/")
     with pytest.raises(InvalidInputError) as error:
