@@ -377,7 +377,8 @@ def test_a_schema_that_does_not_compile_names_its_tool(compiler: ConstraintCompi
 def test_arguments_are_an_object_in_any_case(
     compiler: ConstraintCompiler, tokenizer: Tokenizer
 ) -> None:
-    tools = [Tool("f", {"properties": {"a": {"type": "integer"}}, "required": ["a"]})]
+    schema = {"properties": {"a": {"type": "integer"}}, "required": ["a"], "nullable": True}
+    tools = [Tool("f", {**schema, "strict": True, "x-order": 1})]
     form = form_of("hermes", special=False)
     spec = tool_constraint(form, tools, required=True, parallel=False, in_reasoning=False)
     constraint = compiler.compile(spec)
@@ -385,4 +386,6 @@ def test_arguments_are_an_object_in_any_case(
     accept_all(constraint, tokenizer.encode_continuation(head))
     with pytest.raises(InvalidInputError):
         constraint.accept(tokenizer.encode_continuation("7")[0])
+    with pytest.raises(InvalidInputError):
+        constraint.accept_bytes(b"null")
     accept_all(constraint, tokenizer.encode_continuation(json.dumps({"a": 7})))

@@ -70,6 +70,7 @@ def test_a_constraint_by_each_of_its_names(server: LiveServer, model: str) -> No
         {"grammar": 'root ::= y "es"\ny ::= [y] # a rule'},
         {"grammar_string": 'root ::= "yes"'},
         {"guided_json": {"const": "yes"}},
+        {"guided_json": {"const": "yes", "strict": True, "x-order": 1, "propertyOrdering": []}},
         {"json_schema": '{"const": "yes"}'},
     ):
         assert text_of(server, model, **fields).strip('"') == "yes", fields
