@@ -21,6 +21,7 @@ from .errors import (
     NumericsError,
     TemplateError,
 )
+from .gbnf import is_gbnf
 from .generator import StreamingGenerator
 from .grammar import ConstraintSpec
 from .prefix import Reuse
@@ -76,6 +77,7 @@ __all__ = [
     "derived_seed",
     "describe",
     "describe_tools",
+    "is_gbnf",
     "spelled_calls",
     "tool_constraint",
 ]

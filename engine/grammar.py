@@ -10,18 +10,25 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import InvalidInputError
+from .gbnf_lark import lark_of_gbnf
 from .json_schema import enforceable
 
-Kind = Literal["json_object", "json_schema", "regex", "lark", "choices"]
+_Options = dict[str, object]  # the library's, of JSON
+
+Kind = Literal["json_object", "json_schema", "regex", "lark", "gbnf", "choices"]
 
 MAX_GRAMMAR_BYTES = 1024 * 1024
 MAX_REGEX_BYTES = 64 * 1024
+MAX_GBNF_BYTES = 64 * 1024
 MAX_CHOICES = 10_000
 
-# Between two tokens of JSON: nothing, one space, or one line break with indentation. So models
-# write it, compact or pretty; without a bound a small one can fill the context with blanks.
-JSON_WHITE_SPACE = r" |\n[ \t]{0,40}"
-_JSON_OPTIONS = {"whitespace_pattern": JSON_WHITE_SPACE}
+MAX_WHITESPACE_BYTES = 1024
+
+# On one line, as Python writes it and templates show it: where a small model may choose white space
+# it can fill the context with blanks.
+_ONE_LINE: _Options = {
+    "whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "
+}  # fmt: skip
 
 # A Lark text piece by piece: strings, comments and regular expressions, so that what is inside of
 # them is not taken for syntax; then the directive that has a JSON schema behind it. Closing signs
@@ -48,11 +55,15 @@ class ConstraintSpec:
     json_schema   dict: a value of that schema
     regex         str: the whole text matches (syntax of Rust's regex crate)
     lark          str: a grammar in llguidance's variant of Lark
+    gbnf          str: a grammar in llama.cpp's GBNF; its rule `root` is the text
     choices       tuple of str: one of them
     """
 
     kind: Kind
     value: Mapping[str, Any] | str | tuple[str, ...] | None = None
+    whitespace_pattern: str | None = None
+    """What may stand between two tokens of JSON, as a regex. None: JSON is on one line, with a
+    space behind each comma and colon and no other white space."""
     before: tuple[str, ...] = ()
     """What stands in front of that text: a pattern in Lark, then the rules that it names."""
 
@@ -80,15 +91,19 @@ def _part(spec: ConstraintSpec, param: str | None) -> tuple[_Part, bool]:
     """The grammar, and whether somebody else wrote it."""
     value = spec.value
     if spec.kind == "json_object" and value is None:
-        return _json_part({"type": "object"}), False
+        is_foreign = spec.whitespace_pattern is not None
+        return _json_part({"type": "object"}, _json_options(spec, param)), is_foreign
     if spec.kind == "json_schema" and isinstance(value, Mapping):
-        return _json_part(_schema(value, param)), True
+        return _json_part(_schema(value, param), _json_options(spec, param)), True
     if spec.kind == "regex" and isinstance(value, str):
         _check_bytes("the regular expression", value, MAX_REGEX_BYTES, param)
         return {"lark_grammar": f"start: /{_quoted_regex(value, param)}/"}, True
     if spec.kind == "lark" and isinstance(value, str):
         _check_bytes("the grammar", value, MAX_GRAMMAR_BYTES, param)
-        return {"lark_grammar": _lark(value, param)}, True
+        return {"lark_grammar": _lark(value, _json_options(spec, param), param)}, True
+    if spec.kind == "gbnf" and isinstance(value, str):
+        _check_bytes("the GBNF grammar", value, MAX_GBNF_BYTES, param)
+        return {"lark_grammar": lark_of_gbnf(value, param=param)}, True
     if spec.kind == "choices" and isinstance(value, tuple | list):
         return {"lark_grammar": _choices(value, param)}, False
     raise InvalidInputError(
@@ -97,8 +112,16 @@ def _part(spec: ConstraintSpec, param: str | None) -> tuple[_Part, bool]:
     )
 
 
-def _json_part(schema: Mapping[str, Any]) -> _Part:
-    return {"json_schema": {**schema, "x-guidance": _JSON_OPTIONS}}
+def _json_options(spec: ConstraintSpec, param: str | None) -> _Options:
+    pattern = spec.whitespace_pattern
+    if pattern is None:
+        return _ONE_LINE
+    _check_bytes("the whitespace pattern", pattern, MAX_WHITESPACE_BYTES, param)
+    return {"whitespace_pattern": pattern}
+
+
+def _json_part(schema: Mapping[str, Any], options: _Options) -> _Part:
+    return {"json_schema": {**schema, "x-guidance": options}}
 
 
 def _schema(value: Mapping[str, Any], param: str | None) -> dict[str, Any]:
@@ -131,16 +154,16 @@ def _choices(choices: tuple[str, ...] | list[str], param: str | None) -> str:
     return f"start: CHOICE{' | ' if empty else ''}{empty}\nCHOICE: {texts}"
 
 
-def _lark(text: str, param: str | None) -> str:
+def _lark(text: str, options: _Options, param: str | None) -> str:
     """The grammar with its JSON schemas checked and cleaned as those that come alone."""
-    pieces = list(_lark_pieces(text, param))
+    pieces = list(_lark_pieces(text, options, param))
     option = _LARK_OPTION.search(" ".join(piece for piece, is_syntax in pieces if is_syntax))
     if option:
         raise InvalidInputError(f"the rule option {option[1]!r} is not supported", param=param)
     return "".join(piece for piece, _ in pieces)
 
 
-def _lark_pieces(text: str, param: str | None) -> Iterator[tuple[str, bool]]:
+def _lark_pieces(text: str, options: _Options, param: str | None) -> Iterator[tuple[str, bool]]:
     """(piece, whether it is syntax)"""
     position = 0
     while match := _LARK_PIECE.search(text, position):
@@ -157,7 +180,7 @@ def _lark_pieces(text: str, param: str | None) -> Iterator[tuple[str, bool]]:
                 ) from error
             if not isinstance(schema, dict):
                 raise InvalidInputError("%json needs an object behind it", param=param)
-            cleaned = _schema(schema, param) | {"x-guidance": _JSON_OPTIONS}
+            cleaned = _schema(schema, param) | {"x-guidance": options}
             yield json.dumps(cleaned, ensure_ascii=False), False
     yield text[position:], True
 

@@ -12,6 +12,7 @@ _LINE_AND_COLUMN = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 _REGEX_FAULT = re.compile(r"\n {4}(?P<before> *)\^+\n(?:.*\n)*?error: (?P<reason>[^\n]*)")
 _NAMES = {
     "choices": "the list of choices",
+    "gbnf": "the GBNF grammar",
     "json_object": "the JSON object",
     "json_schema": "the JSON schema",
     "lark": "the grammar",
@@ -42,7 +43,7 @@ def reason_in(failure: str, kind: str = "") -> str:
     line = failure.split("\n", 1)[0]
     if fault:
         line = f"{line} {fault['reason']}"
-    if kind == "regex":
+    if kind in ("gbnf", "regex"):  # what was compiled is another text
         line = _LINE_AND_COLUMN.sub("", line)
     line = _LINE_AND_COLUMN.sub(r"line \1, column \2: ", line)
     line = _WORDS.get(line, line)

@@ -3,10 +3,12 @@
 Owns the list of known keywords and the walk over a schema. Knows no grammar: what the values of the
 keywords mean is the business of the library that compiles them. That library passes over keywords
 it has never heard of, and a constraint that is silently dropped is worse than an error; so only
-known ones reach it, and annotations, which constrain nothing, are taken out here.
+known ones reach it, and annotations, which constrain nothing, are taken out here. So is OpenAPI's
+`nullable`, which becomes a type: the library does not know it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -42,10 +44,12 @@ _VALUES = frozenset(
         "type",
     }
 )
-# `discriminator` and `example` are OpenAPI's; generators of schemas write them beside `oneOf`.
+# Beside those of JSON Schema: what OpenAPI, Gemini's and OpenAI's tools, and editors write.
 _ANNOTATIONS = frozenset(
     {
         "$comment",
+        "$schema",
+        "$vocabulary",
         "contentEncoding",
         "contentMediaType",
         "contentSchema",
@@ -55,13 +59,24 @@ _ANNOTATIONS = frozenset(
         "discriminator",
         "example",
         "examples",
+        "externalDocs",
+        "propertyOrdering",
         "readOnly",
+        "strict",
         "title",
         "writeOnly",
+        "xml",
     }
 )
-# Further in, an id would change what the references below it mean.
-_ROOT_ANNOTATIONS = frozenset({"$id", "$schema", "id"})
+# Of whoever writes them, but for the library's own, which would change what is enforced.
+_EXTENSION = "x-"
+_LIBRARY_OPTIONS = "x-guidance"
+# Further in, an id changes what the references below it mean.
+_IDS = frozenset({"$id", "id"})
+_NULLABLE = "nullable"
+_KNOWN = _SCHEMA | _SCHEMAS | _NAMED_SCHEMAS | _VALUES | _ANNOTATIONS | _IDS | {_NULLABLE}
+# Beside one of these a type says nothing of null: the schema as a whole must be an alternative.
+_REFERRING = ("$ref", "allOf", "anyOf", "oneOf")
 
 _Path = tuple[str, ...]
 
@@ -75,35 +90,87 @@ class _Place(NamedTuple):
     key: Any  # str or int
 
 
+class _Reference(NamedTuple):
+    """A `$ref`, and the copy that holds it."""
+
+    path: _Path
+    value: object
+    copy: dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a walk over a schema has met."""
+
+    schemas: set[_Path] = field(default_factory=set)
+    references: list[_Reference] = field(default_factory=list)
+    ids: list[_Path] = field(default_factory=list)
+    """Subschemas with an id of their own."""
+    wrapped: set[_Path] = field(default_factory=set)
+    """Subschemas that have become the first alternative beside null."""
+
+
 def enforceable(schema: Mapping[str, Any], *, param: str | None) -> dict[str, Any]:
-    """A copy of the schema without annotations.
+    """A copy of the schema without annotations, in which `nullable` is a type.
 
     Raises InvalidInputError that names the first keyword which cannot be enforced and where it is,
     a reference that leads out of the schema, or too deep nesting.
     """
     _check_size(schema, param)
     root: dict[str, Any] = {}
-    schemas: set[_Path] = set()
-    references: list[tuple[_Path, object]] = []
+    found = _Found()
     todo = [_Place((), schema, root, "schema")]
     while todo:
         place = todo.pop()
-        schemas.add(place.path)
+        found.schemas.add(place.path)
         if isinstance(place.schema, bool):
             place.target[place.key] = place.schema
         elif isinstance(place.schema, Mapping):
-            copy: dict[str, Any] = {}
-            place.target[place.key] = copy
             # Reversed, so that the first fault of the text is the one that is named.
-            todo += reversed(list(_subschemas(place.path, place.schema, copy, param)))
-            if "$ref" in place.schema:
-                references.append((place.path, place.schema["$ref"]))
+            todo += reversed(_copied(place, place.schema, found, param))
         else:
             raise _error(place.path, "must be an object or a boolean", param)
-    for path, reference in references:
-        _check_reference(path, reference, schemas, param)
+    for reference in found.references:
+        _follow(reference, found, param)
     result: dict[str, Any] = root["schema"]
     return result
+
+
+def _copied(
+    place: _Place, schema: Mapping[str, Any], found: _Found, param: str | None
+) -> list[_Place]:
+    """Puts the copy of one schema in its place; gives the subschemas, which are still to copy."""
+    copy: dict[str, Any] = {}
+    place.target[place.key] = copy
+    below = list(_subschemas(place.path, schema, copy, param))
+    if "$ref" in schema:
+        found.references.append(_Reference(place.path, schema["$ref"], copy))
+    if place.path and not _IDS.isdisjoint(schema):
+        found.ids.append(place.path)
+    nullable = schema.get(_NULLABLE, False)
+    if not isinstance(nullable, bool):
+        raise _error((*place.path, _NULLABLE), "must be a boolean", param)
+    if nullable and any(keyword in copy for keyword in _REFERRING):
+        # Whoever refers to the schema means null as well, so its name goes with the whole.
+        anchor = {"$anchor": copy.pop("$anchor")} if "$anchor" in copy else {}
+        place.target[place.key] = {**anchor, "anyOf": [copy, {"type": "null"}]}
+        found.wrapped.add(place.path)
+    elif nullable:
+        _add_null(copy)
+    return below
+
+
+def _add_null(schema: dict[str, Any]) -> None:
+    """Without `type`, `enum` and `const` null is allowed already."""
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind != "null":
+        schema["type"] = [kind, "null"]
+    elif isinstance(kind, list | tuple) and "null" not in kind:
+        schema["type"] = [*kind, "null"]
+    if isinstance(schema.get("enum"), list | tuple) and None not in schema["enum"]:
+        schema["enum"] = [*schema["enum"], None]
+    if schema.get("const") is not None:
+        schema["enum"] = [schema.pop("const"), None]
 
 
 def _subschemas(
@@ -134,8 +201,8 @@ def _subschemas(
 
 def _check_keywords(path: _Path, schema: Mapping[str, Any], param: str | None) -> None:
     for keyword in schema:
-        known = keyword in _SCHEMA | _SCHEMAS | _NAMED_SCHEMAS | _VALUES | _ANNOTATIONS
-        if not known and (path or keyword not in _ROOT_ANNOTATIONS):
+        is_extension = str(keyword).startswith(_EXTENSION) and keyword != _LIBRARY_OPTIONS
+        if keyword not in _KNOWN and not is_extension:
             raise _error(path, f"the keyword {str(keyword)[:100]!r} is not supported", param)
     # Of these pairs the library reads only one.
     if "prefixItems" in schema:
@@ -145,20 +212,29 @@ def _check_keywords(path: _Path, schema: Mapping[str, Any], param: str | None) -
             raise _error(path, "an array of 'items' beside 'prefixItems' is not supported", param)
 
 
-def _check_reference(
-    path: _Path, reference: object, schemas: set[_Path], param: str | None
-) -> None:
-    if not isinstance(reference, str):
+def _follow(reference: _Reference, found: _Found, param: str | None) -> None:
+    """Checks where a reference leads, and makes it lead to the same schema of the copy."""
+    path, value, copy = reference
+    if not isinstance(value, str):
         raise _error((*path, "$ref"), "must be a string", param)
-    if not reference.startswith("#"):
+    if not value.startswith("#"):
         raise _error(
-            path, f"'$ref' {reference[:100]!r} is not supported: only '#...' in this schema", param
+            path, f"'$ref' {value[:100]!r} is not supported: only '#...' in this schema", param
         )
-    if reference.startswith("#/"):
-        parts = unquote(reference[2:]).split("/")
-        target = tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
-        if target not in schemas:
-            raise _error(path, f"'$ref' {reference[:100]!r} leads to no schema", param)
+    for with_id in found.ids:
+        if path[: len(with_id)] == with_id:
+            raise _error(with_id, "an '$id' around a '$ref' is not supported", param)
+    if not value.startswith("#/"):
+        return
+    parts = unquote(value[2:]).split("/")
+    target = tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
+    if target not in found.schemas:
+        raise _error(path, f"'$ref' {value[:100]!r} leads to no schema", param)
+    moved: list[str] = []
+    for i, part in enumerate(target):
+        moved += ("anyOf", "0", part) if target[:i] in found.wrapped else (part,)
+    if len(moved) > len(target):
+        copy["$ref"] = _pointer(moved)
 
 
 def _check_size(schema: object, param: str | None) -> None:
@@ -186,7 +262,10 @@ def _parts(value: object) -> list[object]:
 
 
 def _error(path: _Path, reason: str, param: str | None) -> InvalidInputError:
-    parts = (part.replace("~", "~0").replace("/", "~1") for part in path)
-    place = "/".join(("#", *parts))
+    place = _pointer(path)
     shown = place if len(place) <= 200 else f"{place[:200]}..."
     return InvalidInputError(f"JSON schema, {shown}: {reason}", param=param)
+
+
+def _pointer(path: Iterable[str]) -> str:
+    return "/".join(("#", *(part.replace("~", "~0").replace("/", "~1") for part in path)))

@@ -30,7 +30,9 @@ class Tool(NamedTuple):
 def parameters_of(tool: Tool) -> dict[str, Any]:
     """The schema of the arguments, which are an object in any case."""
     schema = NO_PARAMETERS if tool.parameters is None else tool.parameters
-    return dict(schema) if "type" in schema else {"type": "object", **schema}
+    # OpenAPI's `nullable` would allow null in their place.
+    known = {name: value for name, value in schema.items() if name != "nullable"}
+    return known if "type" in known else {"type": "object", **known}
 
 
 def describe_tools(tools: Sequence[Tool]) -> str:

@@ -70,7 +70,11 @@ def calls_or_json(calls: ConstraintSpec, text: ConstraintSpec, *, param: str) ->
     schema = text.value if text.kind == "json_schema" else {"type": "object"}
     rules = str(calls.value).removeprefix("start:")
     answer = f"answer: %json {json.dumps(schema, ensure_ascii=False)}"
-    return replace(calls, value=f"start: answer | calls\n{answer}\ncalls:{rules}")
+    return replace(
+        calls,
+        value=f"start: answer | calls\n{answer}\ncalls:{rules}",
+        whitespace_pattern=text.whitespace_pattern,
+    )
 
 
 def arguments_of(tool: Tool) -> ConstraintSpec:
@@ -141,7 +145,9 @@ def _objects(tools: Sequence[Tool], key: str, *, before: str = "", after: str = 
     lines = [_choice(tools)]
     for i, tool in enumerate(tools):
         name = json.dumps(tool.name, ensure_ascii=False)
-        head = _text(f'{before}{{"name": {name}, "{key}": ')
+        # In the pieces that JSON has: a longer one would win over a JSON that may stand here.
+        pieces = (before + "{", '"name"', ": ", name, ", ", f'"{key}"', ": ")
+        head = " ".join(map(_text, pieces))
         lines.append(f"call_{i}: {head} arguments_{i} {_text('}' + after)}")
         lines.append(_arguments(i, tool))
     return lines

@@ -5,17 +5,11 @@ Owns what is put together, and in which order; no rule of its own.
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from engine import Engine
 
@@ -24,9 +18,10 @@ from .auth import KeyGate
 from .boundary import Boundary
 from .chat import chat_routes
 from .completions import completion_routes
+from .contract import ContractApp
 from .cors import Cors
+from .documents import add_documents
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
-from .examples import add_examples
 from .hosts import HostGate
 from .large_bodies import LargeBodies
 from .lease import EngineLease
@@ -34,9 +29,6 @@ from .metrics import Metrics, metric_routes
 from .models import model_routes
 from .props import prop_routes
 from .pulse import Pulse
-from .schema.chat import ChatCompletionChunk
-from .schema.completions import Completion
-from .schema.errors import ErrorResponse
 from .service import Service
 from .settings import Settings
 from .slow_readers import SlowReaders
@@ -58,12 +50,6 @@ _DESCRIPTION = (
 _EXPOSED_HEADERS = (
     "openai-processing-ms", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry",
 )  # fmt: skip
-
-# Route -> the schemas of its events; [DONE], the last one, is no JSON.
-_EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
-    "/v1/completions": (Completion, ErrorResponse),
-    "/v1/chat/completions": (ChatCompletionChunk, ErrorResponse),
-}
 
 
 def create_app(
@@ -106,7 +92,7 @@ def create_app(
             if await lease.close():
                 await run_in_threadpool(engine.generator.close)
 
-    app = _App(
+    app = ContractApp(
         title="Soliton",
         version=API_VERSION,
         description=_DESCRIPTION,
@@ -124,7 +110,7 @@ def create_app(
     ):  # fmt: skip
         app.include_router(routes(service))
     app.include_router(metric_routes(metrics))
-    app.add_route("/openapi.json", _read_document, include_in_schema=False)
+    add_documents(app)
     _add_error_handlers(app)
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
@@ -150,54 +136,6 @@ def create_app(
     )
     app.add_middleware(Aliases)
     return app
-
-
-def _read_document(request: Request) -> Response:
-    # No coroutine, hence beside the event loop: the first one takes most of a second.
-    return JSONResponse(request.app.openapi())
-
-
-class _App(FastAPI):
-    """FastAPI whose document says what is sent: the events of a stream, examples, and no 422."""
-
-    def openapi(self) -> dict[str, Any]:
-        if not self.openapi_schema:
-            document = get_openapi(
-                title=self.title,
-                version=self.version,
-                description=self.description,
-                routes=self.routes,
-            )
-            _drop_framework_errors(document)
-            _describe_events(document)
-            add_examples(document)
-            self.openapi_schema = document
-        return self.openapi_schema
-
-
-def _drop_framework_errors(document: dict[str, Any]) -> None:
-    """Remove the 422 that FastAPI documents and this app never sends."""
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            operation["responses"].pop("422", None)
-    for name in ("HTTPValidationError", "ValidationError"):
-        document["components"]["schemas"].pop(name, None)
-
-
-def _describe_events(document: dict[str, Any]) -> None:
-    models = {model for events in _EVENTS.values() for model in events}
-    ordered = sorted(models, key=lambda model: model.__name__)
-    _, definitions = models_json_schema(
-        [(model, "serialization") for model in ordered],
-        ref_template="#/components/schemas/{model}",
-    )
-    schemas = document["components"]["schemas"]
-    for name, schema in definitions["$defs"].items():
-        schemas.setdefault(name, schema)
-    for path, events in _EVENTS.items():
-        content = document["paths"][path]["post"]["responses"]["200"]["content"]
-        references = [{"$ref": f"#/components/schemas/{model.__name__}"} for model in events]
-        content["text/event-stream"] = {"schema": {"oneOf": references}}
 
 
 def _add_error_handlers(app: FastAPI) -> None:

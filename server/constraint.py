@@ -5,13 +5,19 @@ Owns which field asks for what. Compiles nothing: the engine does, and says what
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from engine import ConstraintSpec
+from engine import ConstraintSpec, is_gbnf
 
 from .errors import RequestError
 from .json_body import check_size
 from .schema.constraint import ConstraintFields, ResponseFormat, StructuredOutputs
+
+# SillyTavern and llama.cpp's older page always send them, empty where there is no grammar.
+_MAY_BE_EMPTY = ("grammar_string", "grammar")
+# Beside another kind of constraint there is no JSON to write.
+_WITH_JSON = ("json_object", "json_schema", "lark")
 
 
 class RequestedConstraint(NamedTuple):
@@ -46,7 +52,37 @@ def requested_constraint(body: ConstraintFields) -> RequestedConstraint | None:
                 f"{first.param} and {other.param} ask for two constraints; one text can have one",
                 param=other.param,
             )
-    return first
+    white_space = _white_space(body)
+    if white_space is None or first.spec.kind not in _WITH_JSON:
+        return first
+    return first._replace(spec=replace(first.spec, whitespace_pattern=white_space[0]))
+
+
+def ignored_constraint_fields(body: ConstraintFields) -> Iterator[tuple[str, str]]:
+    """(field, why it has no effect)"""
+    for param in _MAY_BE_EMPTY:
+        if getattr(body, param) == "":
+            yield param, "it is empty, and so asks for nothing"
+    white_space = _white_space(body)
+    if white_space is not None:
+        requested = requested_constraint(body)
+        if requested is None or requested.spec.kind not in _WITH_JSON:
+            yield white_space[1], "it has no effect without a constraint that asks for JSON"
+
+
+def _white_space(body: ConstraintFields) -> tuple[str, str] | None:
+    """The pattern of white space, and the field that says it."""
+    wire = body.structured_outputs
+    new = None if wire is None else wire.whitespace_pattern
+    old = body.guided_whitespace_pattern
+    if new is not None and old is not None and new != old:
+        raise RequestError(
+            "structured_outputs.whitespace_pattern and guided_whitespace_pattern differ",
+            param="guided_whitespace_pattern",
+        )
+    if new is not None:
+        return new, "structured_outputs.whitespace_pattern"
+    return None if old is None else (old, "guided_whitespace_pattern")
 
 
 def _requested(body: ConstraintFields) -> Iterator[RequestedConstraint]:
@@ -60,9 +96,10 @@ def _requested(body: ConstraintFields) -> Iterator[RequestedConstraint]:
     for param, regex in (
         ("guided_regex", body.guided_regex),
         ("regex_pattern", body.regex_pattern),
+        ("regex", body.regex),
     ):
-        if regex:
-            yield RequestedConstraint(ConstraintSpec("regex", regex), param)
+        if regex is not None:
+            yield _of_regex(regex, param)
     if body.guided_choice is not None:
         yield RequestedConstraint(
             ConstraintSpec("choices", tuple(body.guided_choice)), "guided_choice"
@@ -72,7 +109,7 @@ def _requested(body: ConstraintFields) -> Iterator[RequestedConstraint]:
         ("grammar_string", body.grammar_string),
         ("grammar", body.grammar),
     ):
-        if grammar:
+        if grammar is not None and (grammar or param not in _MAY_BE_EMPTY):
             yield _of_grammar(grammar, param)
 
 
@@ -108,15 +145,26 @@ def _of_response_format(wire: ResponseFormat) -> Iterator[RequestedConstraint]:
 
 
 def _of_structured_outputs(wire: StructuredOutputs) -> Iterator[RequestedConstraint]:
+    requested = [*_within_structured_outputs(wire)]
+    if not requested:
+        raise RequestError(
+            "structured_outputs asks for nothing: "
+            "send json, json_object: true, regex, choice or grammar in it, or leave it out",
+            param="structured_outputs",
+        )
+    yield from requested
+
+
+def _within_structured_outputs(wire: StructuredOutputs) -> Iterator[RequestedConstraint]:
     if wire.json_ is not None:
         yield _of_schema(wire.json_, "structured_outputs.json")
-    if wire.regex:
-        yield RequestedConstraint(ConstraintSpec("regex", wire.regex), "structured_outputs.regex")
+    if wire.regex is not None:
+        yield _of_regex(wire.regex, "structured_outputs.regex")
     if wire.choice is not None:
         yield RequestedConstraint(
             ConstraintSpec("choices", tuple(wire.choice)), "structured_outputs.choice"
         )
-    if wire.grammar:
+    if wire.grammar is not None:
         yield _of_grammar(wire.grammar, "structured_outputs.grammar")
     if wire.json_object:
         yield RequestedConstraint(ConstraintSpec("json_object"), "structured_outputs.json_object")
@@ -135,10 +183,19 @@ def _of_schema(wire: Mapping[str, Any] | str, param: str) -> RequestedConstraint
     return RequestedConstraint(ConstraintSpec("json_schema", schema), param)
 
 
-def _of_grammar(text: str, param: str) -> RequestedConstraint:
-    if "::=" in text:
+def _of_regex(regex: str, param: str) -> RequestedConstraint:
+    if not regex:
         raise RequestError(
-            f"{param} is written in GBNF; this server takes llguidance's variant of Lark",
+            f"{param} is empty, and only an empty text would match: "
+            "send a regular expression, or leave it out",
             param=param,
         )
-    return RequestedConstraint(ConstraintSpec("lark", text), param)
+    return RequestedConstraint(ConstraintSpec("regex", regex), param)
+
+
+def _of_grammar(text: str, param: str) -> RequestedConstraint:
+    if not text.strip():
+        raise RequestError(
+            f"{param} is empty: send a grammar in Lark or in GBNF, or leave it out", param=param
+        )
+    return RequestedConstraint(ConstraintSpec("gbnf" if is_gbnf(text) else "lark", text), param)

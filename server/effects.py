@@ -9,6 +9,7 @@ from typing import Protocol
 
 from engine import SamplingSettings
 
+from .constraint import ignored_constraint_fields
 from .jobs import CompletionJob
 from .names import Given
 from .sampler_order import NEUTRAL
@@ -57,6 +58,7 @@ def no_effect_warnings(
         *_range_of_nothing(said, settings),
         *_not_in_order(said, settings),
         *_of_options(body),
+        *ignored_constraint_fields(body),
     ]
     return [warning(param, message, strict=strict) for param, message in found]
 

@@ -128,7 +128,7 @@ EXAMPLES = (
         "/v1/chat/completions",
         "tool_call",
         "A tool has to be called",
-        {**_ASKED, "seed": 4, "tools": [_WEATHER], "tool_choice": "required"},
+        {**_ASKED, "seed": 6, "tools": [_WEATHER], "tool_choice": "required"},
     ),
     Example(
         "/v1/chat/completions",
@@ -136,7 +136,7 @@ EXAMPLES = (
         "The reply follows a schema",
         {
             **_ASKED,
-            "seed": 10,
+            "seed": 11,
             "response_format": {
                 "type": "json_schema",
                 "json_schema": {"name": "city", "schema": _CITY},
@@ -231,7 +231,7 @@ def add_examples(document: Document) -> None:
         for code, (_, summary) in ERRORS.items()
     }
     for operation in _operations(document):
-        _add_errors(operation)
+        _add_errors(operation, answers["errors"])
 
 
 def _add_example(document: Document, example: Example, answer: Any) -> None:
@@ -243,18 +243,22 @@ def _add_example(document: Document, example: Example, answer: Any) -> None:
         parameter["example"] = MODEL
     content = operation["responses"][str(example.status)]["content"]
     if example.streamed:
-        # An event is what the schema describes; all of them, in order.
-        for number, event in enumerate(answer, 1):
-            _named(content["text/event-stream"])[f"{example.name}_{number}"] = {
-                "summary": f"{example.summary}: event {number} of {len(answer)}, before [DONE]",
-                "value": event,
-            }
+        _named(content["text/event-stream"])[example.name] = {
+            "summary": example.summary,
+            "value": "".join(map(_event, [*answer, "[DONE]"])),
+        }
     else:
         (media,) = (value for name, value in content.items() if name != "text/event-stream")
         _named(media)[example.name] = {"summary": example.summary, "value": answer}
 
 
-def _add_errors(operation: Document) -> None:
+def _event(data: Any) -> str:
+    """As it is sent."""
+    text = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
+    return f"data: {text}\n\n"
+
+
+def _add_errors(operation: Document, answers: Document) -> None:
     for code, (status, _) in ERRORS.items():
         response = operation["responses"].get(str(status))
         if response and (status != 400 or "requestBody" in operation):
@@ -262,7 +266,10 @@ def _add_errors(operation: Document) -> None:
             named[code] = {"$ref": f"#/components/examples/{code}"}
     events = operation["responses"]["200"]["content"].get("text/event-stream")
     if events:
-        _named(events)["engine_error"] = {"$ref": "#/components/examples/engine_error"}
+        _named(events)["engine_error"] = {
+            "summary": ERRORS["engine_error"][1],
+            "value": _event(answers["engine_error"]),
+        }
 
 
 def _named(media: Document) -> Document:

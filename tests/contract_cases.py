@@ -178,7 +178,8 @@ def wrong_with(answer: requests.Response, case: Case) -> str | None:
 @cache
 def event_schema(path: str) -> jsonschema_rs.Validator:
     responses = contract()["paths"][path]["post"]["responses"]
-    schema = responses["200"]["content"]["text/event-stream"]["schema"]
+    item = responses["200"]["content"]["text/event-stream"]["x-itemSchema"]
+    schema = item["oneOf"][0]["properties"]["data"]["contentSchema"]
     return jsonschema_rs.validator_for({**schema, "components": contract()["components"]})
 
 

@@ -29,11 +29,13 @@ def fits(value: Any, schema: Any, root: Any = None) -> bool:
     """Raises KeyError for a keyword that it does not know."""
     if isinstance(schema, bool):
         return schema
+    if value is None and schema.get("nullable"):
+        return True
     whole = schema if root is None else root
     return all(
         _KEYWORDS[keyword](value, wanted, schema, whole)
         for keyword, wanted in schema.items()
-        if keyword != "$defs"
+        if keyword not in ("$defs", "nullable") and not keyword.startswith("x-")
     )
 
 

@@ -66,7 +66,7 @@ def server() -> Iterator[LiveServer]:
 async def test_every_route_refuses_every_wrong_authorization_in_one_way() -> None:
     app = protected_app()
     paths = [path for path, _ in paths_of(app.routes)]
-    assert {"/v1/chat/completions", "/metrics", "/openapi.json", *OPEN} <= set(paths)
+    assert {"/v1/chat/completions", "/metrics", "/openapi.json", "/docs", *OPEN} <= set(paths)
     refusals = set()
     for path, method, headers in product([*paths, "/nothing"], METHODS, WRONG):
         answer = await asked(app, method, path, headers)

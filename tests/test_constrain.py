@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -311,25 +312,49 @@ def test_a_control_token_as_text_is_spelled(
     assert not any(vocab.tokenizer.is_control(token_id) for token_id in token_ids)
 
 
-def test_the_white_space_of_json_is_bounded(tiny: ConstraintCompiler) -> None:
-    def takes(text: str) -> bool:
-        constraint = tiny.compile(ConstraintSpec("json_object"))
-        try:
-            constraint.accept_bytes(text.encode())
-        except InvalidInputError:
-            return False
-        return constraint.is_over
+def takes(compiler: ConstraintCompiler, spec: ConstraintSpec, text: str) -> bool:
+    """Whether the text is one that the constraint lets end."""
+    constraint = compiler.compile(spec)
+    try:
+        constraint.accept_bytes(text.encode())
+    except InvalidInputError:
+        return False
+    return constraint.is_complete
 
-    compact, usual, pretty = '{"a":[1,2]}', '{"a": [1, 2]}', '{\n  "a": [\n    1,\n    2\n  ]\n}'
-    assert takes(compact)
-    assert takes(usual)
-    assert takes(pretty)
-    assert takes('{\n\t"a": 1\n}')
-    assert not takes('{  "a": 1}')
-    assert not takes('{\n\n"a": 1}')
-    assert not takes(" {}")
-    assert not takes("{} ")
-    assert not takes("[]")
+
+ANY_OBJECT: list[ConstraintSpec] = [
+    ConstraintSpec("json_object"),
+    ConstraintSpec("json_schema", {"type": "object"}),
+    ConstraintSpec("lark", 'start: %json {"type": "object"}'),
+]
+
+
+@pytest.mark.parametrize("spec", ANY_OBJECT)
+def test_json_is_on_one_line(tiny: ConstraintCompiler, spec: ConstraintSpec) -> None:
+    for text in ("{}", '{"a": [1, 2], "b": {"c": []}}'):
+        assert takes(tiny, spec, text)
+    for text in ('{"a":1}', '{ "a": 1}', '{"a":  1}', '{"a": [1,2]}', '{\n"a": 1}', " {}", "{} "):
+        assert not takes(tiny, spec, text), text
+    assert not takes(tiny, spec, "[]")
+
+
+@pytest.mark.parametrize("spec", ANY_OBJECT)
+def test_a_pattern_asks_for_other_white_space(
+    tiny: ConstraintCompiler, spec: ConstraintSpec
+) -> None:
+    pretty, wide = '{\n  "a": [\n    1,\n    2\n  ]\n}', '{"a" : 1}'
+    indented = replace(spec, whitespace_pattern=r"\n[ \t]{0,40}| ")
+    assert takes(tiny, indented, pretty)
+    assert takes(tiny, indented, '{"a":1}')
+    assert takes(tiny, indented, wide)
+    assert not takes(tiny, indented, '{  "a":1}')
+    none = replace(spec, whitespace_pattern="")
+    assert takes(tiny, none, '{"a":[1,2]}')
+    assert not takes(tiny, none, wide)
+    with pytest.raises(InvalidInputError, match="unclosed group"):
+        tiny.compile(replace(spec, whitespace_pattern="("))
+    with pytest.raises(InvalidInputError, match=r"whitespace pattern .* at most 1024"):
+        tiny.compile(replace(spec, whitespace_pattern=" " * 1025))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +372,6 @@ def test_the_white_space_of_json_is_bounded(tiny: ConstraintCompiler) -> None:
         "dependencies",
         "unevaluatedProperties",
         "$dynamicRef",
-        "nullable",
         "maxlength",
         "x-guidance",
         "disallow",

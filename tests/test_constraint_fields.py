@@ -1,6 +1,7 @@
 """Which field asks for which constraint, and that two of them cannot stand together."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,19 @@ from server.schema.completions import CompletionRequest
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 OTHER = {"type": "array"}
-NO_MORE = {**SCHEMA, "additionalProperties": False}
+NO_MORE = {
+    "type": "object",
+    "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 OF_SCHEMA = ConstraintSpec("json_schema", SCHEMA)
 JSON_OBJECT = ConstraintSpec("json_object")
 REGEX = ConstraintSpec("regex", "[ab]+")
 CHOICES = ConstraintSpec("choices", ("a", "b"))
 LARK = ConstraintSpec("lark", 'start: "a" | "b"')
+GBNF = ConstraintSpec("gbnf", '# a | b\nroot ::= "a" | "b"')
+SPACES = {"whitespace_pattern": " "}
 
 
 def request(**fields: Any) -> CompletionRequest:
@@ -45,14 +53,12 @@ ASKED: list[tuple[dict[str, Any], ConstraintSpec | None, str]] = [
         "response_format",
     ),
     (of_format(type="json_schema", json_schema={"name": "n"}), JSON_OBJECT, "response_format"),
-    ({"structured_outputs": {}}, None, ""),
     ({"structured_outputs": {"json": SCHEMA}}, OF_SCHEMA, "structured_outputs.json"),
     ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, OF_SCHEMA, "structured_outputs.json"),
     ({"structured_outputs": {"regex": "[ab]+"}}, REGEX, "structured_outputs.regex"),
     ({"structured_outputs": {"choice": ["a", "b"]}}, CHOICES, "structured_outputs.choice"),
     ({"structured_outputs": {"grammar": LARK.value}}, LARK, "structured_outputs.grammar"),
     ({"structured_outputs": {"json_object": True}}, JSON_OBJECT, "structured_outputs.json_object"),
-    ({"structured_outputs": {"json_object": False}}, None, ""),
     ({"guided_json": SCHEMA}, OF_SCHEMA, "guided_json"),
     ({"guided_json": json.dumps(SCHEMA)}, OF_SCHEMA, "guided_json"),
     ({"guided_regex": "[ab]+"}, REGEX, "guided_regex"),
@@ -62,7 +68,25 @@ ASKED: list[tuple[dict[str, Any], ConstraintSpec | None, str]] = [
     ({"regex_pattern": "[ab]+"}, REGEX, "regex_pattern"),
     ({"grammar_string": LARK.value}, LARK, "grammar_string"),
     ({"grammar": LARK.value}, LARK, "grammar"),
-    ({"grammar": "", "grammar_string": "", "guided_regex": ""}, None, ""),
+    ({"grammar": GBNF.value}, GBNF, "grammar"),
+    ({"grammar_string": GBNF.value}, GBNF, "grammar_string"),
+    ({"guided_grammar": GBNF.value}, GBNF, "guided_grammar"),
+    ({"structured_outputs": {"grammar": GBNF.value}}, GBNF, "structured_outputs.grammar"),
+    ({"regex": "[ab]+"}, REGEX, "regex"),
+    ({"grammar": "", "grammar_string": ""}, None, ""),
+    ({"grammar": "", "guided_regex": "[ab]+"}, REGEX, "guided_regex"),
+    (
+        {"structured_outputs": {"json": SCHEMA, **SPACES}},
+        replace(OF_SCHEMA, whitespace_pattern=" "),
+        "structured_outputs.json",
+    ),
+    (
+        {**of_format(type="json_object"), "guided_whitespace_pattern": ""},
+        replace(JSON_OBJECT, whitespace_pattern=""),
+        "response_format",
+    ),
+    ({"guided_regex": "[ab]+", "guided_whitespace_pattern": " "}, REGEX, "guided_regex"),
+    ({"guided_whitespace_pattern": " "}, None, ""),
     ({"guided_json": SCHEMA, "json_schema": SCHEMA}, OF_SCHEMA, "guided_json"),
 ]
 
@@ -109,8 +133,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"guided_json": "5"}, "guided_json"),
     ({"guided_json": '{"a":' * 50_000}, "guided_json"),
     ({"json_schema": "NaN"}, "json_schema"),
-    ({"grammar": 'root ::= "a"'}, "grammar"),
-    ({"structured_outputs": {"grammar": 'root ::= "a"'}}, "structured_outputs.grammar"),
+    ({"structured_outputs": {}}, "structured_outputs"),
+    ({"structured_outputs": {"json_object": False}}, "structured_outputs"),
+    ({"structured_outputs": SPACES}, "structured_outputs"),
+    ({"structured_outputs": {"regex": ""}}, "structured_outputs.regex"),
+    ({"structured_outputs": {"grammar": ""}}, "structured_outputs.grammar"),
+    ({"guided_regex": ""}, "guided_regex"),
+    ({"regex_pattern": ""}, "regex_pattern"),
+    ({"regex": ""}, "regex"),
+    ({"guided_grammar": ""}, "guided_grammar"),
+    ({"grammar": " \n"}, "grammar"),
+    (
+        {"structured_outputs": {"json": SCHEMA, **SPACES}, "guided_whitespace_pattern": ""},
+        "guided_whitespace_pattern",
+    ),
 ]
 
 
@@ -147,6 +183,7 @@ def test_other_kinds_of_values_do_not_fit_the_schema(fields: dict[str, Any], pla
         ({"guided_choice": ["yes", "no"]}, ("yes", "no")),
         ({"structured_outputs": {"regex": "[0-9]{3}"}}, None),
         ({"grammar": 'start: "yes" | "no"'}, ("yes", "no")),
+        ({"grammar": 'root ::= "yes" | "no"'}, ("yes", "no")),
         ({"json_schema": NO_MORE}, None),
     ],
 )

@@ -66,6 +66,16 @@ SCHEMAS: dict[str, Any] = {
         ],
     },
     "siblings": {"$ref": "#/$defs/s", "maxLength": 2, "$defs": {"s": {"type": "string"}}},
+    "nullable": {
+        "type": "array",
+        "prefixItems": [
+            {"type": "boolean", "nullable": True},
+            {"enum": ["a"], "nullable": True},
+            {"oneOf": [SHORT, {"type": "boolean"}], "nullable": True, "x-order": 3},
+        ],
+        "items": False,
+        "minItems": 3,
+    },
     "tree": {
         "$ref": "#/$defs/node",
         "$defs": {
@@ -137,6 +147,65 @@ def test_annotations_are_taken_out_and_the_order_stays() -> None:
     assert json.dumps(schema) == before
 
 
+def test_what_other_tools_write_beside_a_schema_constrains_nothing() -> None:
+    noise: dict[str, Any] = {
+        "strict": True,
+        "propertyOrdering": ["a"],
+        "x-order": 1,
+        "x-enum-varnames": ["A"],
+        "externalDocs": {"url": "x"},
+        "xml": {"name": "x"},
+        "$schema": "x",
+        "$id": "x",
+        "$comment": 3,
+        "nullable": False,
+        "contentEncoding": "base64",
+    }
+    inner: dict[str, Any] = {"type": "string", **noise}
+    schema = {"type": "object", "properties": {"a": inner, "strict": inner}, **noise}
+    plain = {"type": "string"}
+    assert enforceable(schema, param=None) == {
+        "type": "object",
+        "properties": {"a": plain, "strict": plain},
+    }
+
+
+NULLABLE: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"type": "string"}, {"type": ["string", "null"]}),
+    ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
+    ({"type": "null"}, {"type": "null"}),
+    ({"type": "string", "enum": ["a"]}, {"type": ["string", "null"], "enum": ["a", None]}),
+    ({"const": 3}, {"enum": [3, None]}),
+    ({"minLength": 3}, {"minLength": 3}),
+    ({"$ref": "#/$defs/x"}, {"anyOf": [{"$ref": "#/$defs/x"}, {"type": "null"}]}),
+    (
+        {"type": "integer", "$anchor": "n", "oneOf": [{"minimum": 2}]},
+        {
+            "$anchor": "n",
+            "anyOf": [{"type": "integer", "oneOf": [{"minimum": 2}]}, {"type": "null"}],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "expected"), NULLABLE)
+def test_nullable_means_or_null(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+    defs: dict[str, Any] = {"$defs": {"x": True}}
+    whole = {"items": {**schema, "nullable": True}, **defs}
+    assert enforceable(whole, param=None) == {"items": expected, **defs}
+
+
+def test_a_reference_into_what_may_be_null_still_leads_there() -> None:
+    inner = {"anyOf": [{"$ref": "#/items/$defs/a~1b"}], "$defs": {"a/b": {"type": "boolean"}}}
+    schema = {"items": {**inner, "nullable": True}}
+    copied = enforceable({**schema, "properties": {"whole": {"$ref": "#/items"}}}, param=None)
+    moved = {**inner, "anyOf": [{"$ref": "#/items/anyOf/0/$defs/a~1b"}]}
+    assert copied == {
+        "items": {"anyOf": [moved, {"type": "null"}]},
+        "properties": {"whole": {"$ref": "#/items"}},
+    }
+
+
 def test_the_first_unknown_keyword_is_named_with_its_place() -> None:
     schema = {"properties": {"a": {"items": {"anyOf": [{}, {"not": {}}]}}, "b": {"if": {}}}}
     with pytest.raises(InvalidInputError) as error:
@@ -155,7 +224,11 @@ def test_the_first_unknown_keyword_is_named_with_its_place() -> None:
         ({"$defs": {"a/~b": None}}, "#/$defs/a~1~0b: must be an object or a boolean"),
         ({"prefixItems": [{}], "items": [{}]}, "beside 'prefixItems'"),
         ({"prefixItems": [{}], "additionalItems": {}}, "beside 'prefixItems'"),
-        ({"properties": {"a": {"$id": "x"}}}, "'$id' is not supported"),
+        (
+            {"properties": {"a": {"$id": "x", "items": {"$ref": "#"}}}},
+            "#/properties/a: an '$id' around a '$ref' is not supported",
+        ),
+        ({"properties": {"a": {"nullable": "yes"}}}, "#/properties/a/nullable: must be a boolean"),
         ({"$ref": 3}, "#/$ref: must be a string"),
         ({"$ref": "other.json#/a"}, "only '#...' in this schema"),
         ({"$ref": "file:///etc/passwd"}, "only '#...' in this schema"),

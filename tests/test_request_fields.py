@@ -515,6 +515,11 @@ NO_EFFECT: list[tuple[dict[str, Any], list[str]]] = [
         {"structured_outputs": {"regex": "a", "whitespace_pattern": " "}},
         ["structured_outputs.whitespace_pattern"],
     ),
+    ({"guided_json": {}, "guided_whitespace_pattern": " "}, []),
+    ({"grammar": "start: x", "guided_whitespace_pattern": " "}, []),
+    ({"guided_whitespace_pattern": " "}, ["guided_whitespace_pattern"]),
+    ({"grammar": "", "grammar_string": ""}, ["grammar_string", "grammar"]),
+    ({"ebnf": None}, []),
 ]  # fmt: skip
 
 

@@ -111,7 +111,7 @@ NAMES = [
 PATHS = [
     "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/v1/../props", "/v1/../../etc/passwd", "/..",
     "/v1/models/../../etc/passwd", "/v1/models/%2fetc%2fpasswd", "/health/../metrics", "/static/x",
-    "/docs", "/redoc", "/.env", "/v1/models/%00", "/%1b%5b31m%0d%0aINFO", "/debug/state",
+    "/redoc", "/.env", "/v1/models/%00", "/%1b%5b31m%0d%0aINFO", "/debug/state",
 ]  # fmt: skip
 
 

@@ -194,6 +194,30 @@ def test_a_reply_may_be_calls_or_json(
     assert kinds == {"text", "calls"}
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        {"properties": {"name": {"type": "string"}}, "required": ["name"]},
+    ],
+)
+def test_json_that_begins_like_a_call_is_allowed(
+    schema: dict[str, Any], compiler: ConstraintCompiler
+) -> None:
+    form = form_of(without_reasoning("llama3"), special=False)
+    calls = tool_constraint(form, TOOLS, required=True, parallel=True, in_reasoning=False)
+    spec = calls_or_json(calls, ConstraintSpec("json_schema", schema), param="x")
+    for text in (
+        '{"name": "weather report", "n": 3}',
+        '{"name": "weather", "n": 3}',
+        '{"name": "stop"}',
+        '{"name": "stop", "parameters": {}}',
+    ):
+        constraint = compiler.compile(spec)
+        constraint.accept_bytes(text.encode())
+        assert constraint.is_complete, text
+
+
 def test_only_json_stands_beside_calls() -> None:
     calls = ConstraintSpec("lark", "start: /a/")
     with pytest.raises(InvalidInputError) as error:
@@ -351,7 +375,8 @@ def test_a_tool_alone_tells_whether_it_is_at_fault(compiler: ConstraintCompiler)
 def test_arguments_are_an_object_in_any_case(
     compiler: ConstraintCompiler, tokenizer: Tokenizer
 ) -> None:
-    tools = [Tool("f", {"properties": {"a": {"type": "integer"}}, "required": ["a"]})]
+    schema = {"properties": {"a": {"type": "integer"}}, "required": ["a"], "nullable": True}
+    tools = [Tool("f", {**schema, "strict": True, "x-order": 1})]
     form = form_of("hermes", special=False)
     spec = tool_constraint(form, tools, required=True, parallel=False, in_reasoning=False)
     constraint = compiler.compile(spec)
@@ -359,4 +384,6 @@ def test_arguments_are_an_object_in_any_case(
     accept_all(constraint, tokenizer.encode_continuation(head))
     with pytest.raises(InvalidInputError):
         constraint.accept(tokenizer.encode_continuation("7")[0])
+    with pytest.raises(InvalidInputError):
+        constraint.accept_bytes(b"null")
     accept_all(constraint, tokenizer.encode_continuation(json.dumps({"a": 7})))

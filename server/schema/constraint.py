@@ -52,8 +52,11 @@ class StructuredOutputs(RequestModel):
     json_: SchemaOrText | None = Field(default=None, alias="json", description="A JSON schema.")
     regex: str | None = setting("The whole text matches (syntax of Rust's regex crate).")
     choice: Choices | None = setting("The text is one of them.")
-    grammar: str | None = setting("A grammar in llguidance's variant of Lark.")
+    grammar: str | None = setting("A grammar in llguidance's variant of Lark, or in GBNF.")
     json_object: bool | None = setting("Any JSON object.")
+    whitespace_pattern: str | None = setting(
+        "Beside a constraint for JSON: what may stand between two tokens of it, as a regex."
+    )
 
 
 class ConstraintFields(RequestModel):
@@ -66,13 +69,22 @@ class ConstraintFields(RequestModel):
     guided_json: SchemaOrText | None = setting("vLLM, older: a value of this JSON schema.")
     guided_regex: str | None = setting("vLLM, older: the text matches it as a whole.")
     guided_choice: Choices | None = setting("vLLM, older: one of these strings.")
-    guided_grammar: str | None = setting("vLLM, older: a Lark grammar, as llguidance has it.")
+    guided_grammar: str | None = setting(
+        "vLLM, older: a grammar in Lark, as llguidance has it, or in GBNF."
+    )
+    guided_whitespace_pattern: str | None = setting(
+        "vLLM, older: what may stand between two tokens of JSON, as a regex. Without one it is on "
+        "one line, with a space behind each comma and colon."
+    )
     json_schema: SchemaOrText | None = setting(
         "TabbyAPI, llama-server: a value of this JSON schema."
     )
     regex_pattern: str | None = setting("TabbyAPI: the text matches it as a whole.")
-    grammar_string: str | None = setting("TabbyAPI, SillyTavern: a Lark grammar; GBNF is refused.")
-    grammar: str | None = setting("llama-server: a Lark grammar; GBNF is refused.")
+    regex: str | None = setting("SGLang: the text matches it as a whole.")
+    grammar_string: str | None = setting(
+        "TabbyAPI, SillyTavern: a grammar in Lark or GBNF. Empty: none."
+    )
+    grammar: str | None = setting("llama-server: a grammar in GBNF or Lark. Empty: none.")
 
     def constraint_parts(self) -> Iterator[tuple[str, RequestModel]]:
         """The objects inside of the fields, each with its path."""

@@ -40,6 +40,7 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
     "documents": ([],),
     "prompt_embeds": (),
+    "ebnf": (),
     "structured_outputs.structural_tag": (),
     "stream_options.include_obfuscation": (False,),
     "messages[].audio": (),
@@ -89,6 +90,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "structured_outputs.disable_fallback": (True, False),
     "structured_outputs.disable_any_whitespace": (False,),
     "structured_outputs.disable_additional_properties": (False,),
+}
+# What to send in the place of a field that is refused.
+_INSTEAD = {
+    "ebnf": "it is a language of its own; send a grammar in GBNF or Lark as `grammar`",
 }
 _WHY = {
     "do_sample": "this server does not know the field; `temperature: 0` is greedy",
@@ -157,6 +162,8 @@ def _is_silent(name: str, value: Any, *, param: str) -> bool:
         return name in _NEUTRAL and (value is None or _is_one_of(value, _NEUTRAL[name]))
     if value is None or _is_one_of(value, neutral):
         return True
+    if name in _INSTEAD:
+        raise RequestError(f"{param} is not supported: {_INSTEAD[name]}", param=param)
     allowed = " or ".join([*(json.dumps(same) for same in neutral), "null"])
     raise RequestError(f"{param} is not supported: leave it out, or send {allowed}", param=param)
 
