@@ -16,7 +16,7 @@ from jinja2 import meta
 
 from .errors import ModelLoadError, TemplateError
 from .json_file import JsonObject, read_file
-from .template_budget import Budget, BudgetContext, TemplateLimitError, length_of
+from .template_budget import Budget, BudgetContext, TemplateLimitError
 from .template_sandbox import TemplateEnvironment
 from .tokenizer import CONFIG_FILE, special_tokens
 
@@ -151,7 +151,7 @@ class ChatTemplate:
             )
             assert isinstance(context, BudgetContext)
             context.budget = Budget()
-            context.budget.check_length(length_of(context.parent))
+            context.budget.check_length(context.budget.length_of(context.parent))
             return _written(template.root_render_func(context))
         except Exception as error:
             reason = " ".join((str(error) or type(error).__name__)[:_MAX_REASON].split())
