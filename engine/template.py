@@ -115,6 +115,25 @@ class ChatTemplate:
             return arguments in text
         return False
 
+    def default_system(self, variables: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """The system text of conversations that bring none; empty where there is none.
+
+        It is what stands in the place where a system text of the caller would.
+        """
+        question = {"role": "user", "content": "probe of a question"}
+        text = "probe of a system text"
+        try:
+            without = self.render([question], variables=variables)
+            given = self.render(
+                [{"role": "system", "content": text}, question], variables=variables
+            )
+        except TemplateError:
+            return ""
+        before, found, after = given.partition(text)
+        if not found or not (without.startswith(before) and without.endswith(after)):
+            return ""
+        return without[len(before) : max(len(before), len(without) - len(after))]
+
     @property
     def reserved(self) -> frozenset[str]:
         """Names that nobody but the server and the model give a value to."""

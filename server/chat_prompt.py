@@ -20,20 +20,24 @@ from .tools import ToolUse
 
 # Templates differ in what they call it.
 _THINKING = ("enable_thinking", "thinking")
+_SYSTEM_ROLES = ("system", "developer")
 
 
 async def prompt_ids(service: Service, body: ChatCompletionRequest, tools: ToolUse) -> list[int]:
     """The rendered conversation. Raises RequestError, InvalidInputError and TemplateError."""
     engine, messages = service.engine, template_messages(body.messages)
     _check_end(body, messages)
+    kwargs = template_kwargs(body)
     knows_tools = engine.reply_format.tools.in_template
     if not knows_tools:
         messages = spelled_calls(messages)
         if tools.shown:
             description = describe_tools(tools.shown)
             check_text(description, param="functions" if tools.legacy else "tools")
+            if messages[0]["role"] not in _SYSTEM_ROLES and engine.template is not None:
+                default = engine.template.default_system(kwargs)
+                description = f"{default}\n\n{description}" if default else description
             messages = _with_description(messages, description)
-    kwargs = template_kwargs(body)
     goes_on = bool(body.continue_final_message)
     input_ids = await encoded(
         lambda: engine.encode_chat(
@@ -137,6 +141,6 @@ def unused_variables(body: ChatCompletionRequest, engine: Engine) -> Warnings:
 def _with_description(messages: list[dict[str, Any]], description: str) -> list[dict[str, Any]]:
     """The conversation with `description` in its system message, the first one."""
     first, *others = messages
-    if first["role"] in ("system", "developer"):
+    if first["role"] in _SYSTEM_ROLES:
         return [{**first, "content": f"{first['content']}\n\n{description}"}, *others]
     return [{"role": "system", "content": description}, *messages]
