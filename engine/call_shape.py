@@ -18,6 +18,8 @@ _NAMES = ("zqfirst", "zqsecond")
 _ARGUMENTS = ({"zqkey": "zqvalue"}, {"zqother": "zqthing"})
 _IDS = ("zqcalla01", "zqcallb02")  # nine characters, as templates of Mistral's models want it
 _CONTENT = "zqcontent"
+_MAX_REPLY = 16 * 1024
+"""Characters; what is longer for these calls is not looked into."""
 _EMPTY = ("", None)  # some templates fail on the one, some on the other
 _WRITTEN = tuple(
     re.compile(rf'\{{\s*"{key}"\s*:\s*"{value}"\s*\}}')
@@ -108,7 +110,8 @@ def _reply(
         if whole is None:
             continue
         said = _rendered(template, [{"role": "assistant", "content": _CONTENT}])
-        return _own_part(whole, prompt or "", said or "", ends)
+        reply = _own_part(whole, prompt or "", said or "", ends)
+        return reply if len(reply) <= _MAX_REPLY else None
     return None
 
 
@@ -154,7 +157,7 @@ def _object(reply: str, i: int) -> tuple[int, int, str] | None:
     for match in re.finditer(r"\{", reply):
         try:
             value, end = json.JSONDecoder().raw_decode(reply, match.start())
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if not isinstance(value, dict) or value.get("name") != _NAMES[i]:
             continue

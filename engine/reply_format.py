@@ -135,7 +135,9 @@ class ReplyFormat:
         cls, template: ChatTemplate, tokenizer: ReplyTokenizer, eos_token_ids: Sequence[int] = ()
     ) -> "ReplyFormat":
         """As the template writes calls, which renderings tell."""
-        ends = [tokenizer.token_bytes(token_id).decode() for token_id in eos_token_ids]
+        ends = [
+            tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in eos_token_ids
+        ]
         shown = probe(template, ends)
         if shown.reply is None:
             tools = _tools(template.tool_source, tokenizer)

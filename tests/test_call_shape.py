@@ -200,6 +200,16 @@ def test_known_styles_stay_known() -> None:
     assert not any(form.is_unreadable for form in styles.values())
 
 
+@pytest.mark.parametrize(
+    "calls", ["{{- '{\"a\":' * 2000 }}", "{{- '{' * 100000 }}", "{{- 1 // 0 }}"]
+)
+def test_a_template_that_writes_nonsense_for_calls_is_no_error(calls: str) -> None:
+    source = call_templates.HERMES.replace("{{- '<tool_call>", calls + "{{- '<tool_call>", 1)
+    assert calls in source
+    form = ReplyFormat.of_template(template_of(source), TagTokenizer())
+    assert form.tools.style == "hermes"
+
+
 def test_the_text_of_tokens_that_end_a_reply_is_no_part_of_a_call() -> None:
     source = call_templates.FUNCTION_TAG.replace("{{- '<|end|>' }}\n    {%- endif", "{{- '<|eom|>' "
         "if message.tool_calls else '<|end|>' }}\n    {%- endif")  # fmt: skip
