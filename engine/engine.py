@@ -5,6 +5,7 @@ One engine per process and device, not thread-safe by design: the caller seriali
 so may be called beside a running stream.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ from .weights import check_tensors, load_weights, matrix_dtypes, weight_bytes
 
 if TYPE_CHECKING:
     from .panel_cache import PanelCache
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = Path(__file__).parent / "default_model"
 
@@ -169,7 +172,7 @@ class Engine:
             default_settings=generation.settings,
             eos_token_ids=eos_token_ids,
             created=int((path / "config.json").stat().st_mtime),
-            reply_format=ReplyFormat.of(template.source if template else None, tokenizer),
+            reply_format=_reply_format(template, tokenizer, eos_token_ids),
             fingerprint=digits,
         )
 
@@ -261,6 +264,20 @@ class Engine:
         an EngineError. Raises as `check_constraint` does, for what is known without that work.
         """
         return self.constraints.work_for(spec, param=param)
+
+
+def _reply_format(
+    template: ChatTemplate | None, tokenizer: Tokenizer, eos_token_ids: Sequence[int]
+) -> ReplyFormat:
+    if template is None:
+        return ReplyFormat.of(None, tokenizer)
+    form = ReplyFormat.of_template(template, tokenizer, eos_token_ids)
+    if form.tools.is_unreadable:
+        logger.warning(
+            "chat template: it writes tool calls in a way that cannot be read back. Calls that the "
+            "model writes in that way stay text; requests with tools describe another way to it."
+        )
+    return form
 
 
 def _directory(path: str | Path) -> Path:

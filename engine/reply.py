@@ -13,6 +13,7 @@ from .reply_tokens import CONTENT, REASONING, Channel, ReplyDelta, ReplyTokens
 from .result import StreamResult, TokenRecord
 from .tool_call_json import SPACE, CallReader, JsonCall
 from .tool_call_mistral import MistralCall
+from .tool_call_named import NamedCall
 from .tool_call_xml import XmlCall
 from .tool_description import Tool
 
@@ -22,7 +23,13 @@ _MAX_UNNAMED = 16 * 1024
 # Of a reply that might have gone on.
 _CUTS = ("length", "aborted")
 # What may stand between two calls, or behind one that closes more than it has opened.
-_BETWEEN_CALLS = {"hermes": "]}", "llama3": ";,", "mistral": ",]", "qwen3-coder": ""}
+_BETWEEN_CALLS = {
+    "hermes": "]}",
+    "llama3": ";,",
+    "mistral": ",]",
+    "named": "",
+    "qwen3-coder": "",
+}
 
 
 class ReplyReader:
@@ -53,13 +60,14 @@ class ReplyReader:
         """
         self._form = form.tools
         self._tools = {tool.name: tool for tool in tools}
-        self._known = ReplyMarkers(form, reads_tools=bool(tools), in_text=decode_special_tokens)
+        self._known = ReplyMarkers(form, tool_names=self._tools, in_text=decode_special_tokens)
         self._tokens = ReplyTokens()
         self._n_read = 0  # characters of the completion
         self._n_spelled = 0  # tags among them that have no text there
         self._channel = REASONING if in_reasoning else CONTENT  # of text that is no tag
         self._has_content = False
         self._is_behind_call = False
+        self._is_in_list = False  # of calls between one pair of tags
         self._markers = self._known.at(self._place)
         self._held = ""  # white space, then what may become a tag
         self._skipped = SPACE if in_reasoning else ""  # behind a tag, until other text comes
@@ -143,6 +151,8 @@ class ReplyReader:
             return "reasoning"
         if self._has_content:
             return "content"
+        if self._is_in_list:
+            return "listed"
         return "between" if self._is_behind_call else "start"
 
     def _step_text(self, character: str) -> None:
@@ -213,7 +223,13 @@ class ReplyReader:
                     self._step(character)
             case "close_call":
                 self._hide(len(self._held), self._tag_channel)
-                self._markers.restart("")
+                self._is_in_list = False
+                self._skip_between()
+                self._move()
+            case "open_text":
+                self._hide(len(self._held), CONTENT)
+                self._has_content = True
+                self._move()
 
     def _enter(self, channel: Channel) -> None:
         """A tag of the reasoning, which is held, leads to `channel`."""
@@ -232,12 +248,16 @@ class ReplyReader:
         self._early = ""
 
     def _new_call(self) -> CallReader:
-        close = self._form.close.text if self._form.close is not None else None
+        close = self._form.close.text if self._form.close is not None else ""
         if self._form.style == "mistral":
             return MistralCall(*self._known.inner)
         if self._form.style == "qwen3-coder":
-            return XmlCall(self._tools, close)
-        return JsonCall(close)
+            return XmlCall(self._tools, close or None)
+        if self._form.style == "named":
+            return NamedCall(self._known.middle)
+        return JsonCall(
+            close if close.startswith("<") else None, may_begin_list=self._form.style == "hermes"
+        )
 
     def _step_unnamed(self, call: CallReader, character: str, text: str | None) -> None:
         """One more character, which was `text` to a call whose name was not known."""
@@ -279,10 +299,15 @@ class ReplyReader:
 
     def _end_call(self) -> None:
         self.call_complete = True
+        if isinstance(self._call, JsonCall) and self._call.begins_list:
+            self._is_in_list = True
         self._call = None
         self._channel, self._has_content, self._is_behind_call = CONTENT, False, True
-        self._skipped = SPACE + _BETWEEN_CALLS[self._form.style]
+        self._skip_between()
         self._move()
+
+    def _skip_between(self) -> None:
+        self._skipped = SPACE + _BETWEEN_CALLS[self._form.style] + "," * self._is_in_list
 
     def _give_up(self) -> None:
         """What looked like a call is text."""

@@ -5,16 +5,20 @@ the stream: it is spelled as one lone surrogate, which no decoded text can hold.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from .matcher import StringMatcher
-from .reply_format import Marker, ReplyFormat
+from .reply_format import SPACE, Marker, ReplyFormat, Written
 from .tool_call_xml import FUNCTION
 
-Place = Literal["reasoning", "start", "content", "between"]
-"""Where a text stands: within the reasoning; before any content; in it; behind a call."""
-Meaning = Literal["open_reasoning", "close_reasoning", "open_call", "begin_call", "close_call"]
+Place = Literal["reasoning", "start", "content", "between", "listed"]
+"""Where a text stands: within the reasoning; before any content; in it; behind a call; behind one
+in a list.
+"""
+Meaning = Literal[
+    "open_reasoning", "close_reasoning", "open_call", "begin_call", "close_call", "open_text"
+]
 """A tag that opens a call stands in front of it, one that begins it is a part of it."""
 
 BARE = "{"  # begins a call without a tag
@@ -57,15 +61,20 @@ class PlaceMarkers:
 class ReplyMarkers:
     """Those of one reply."""
 
-    def __init__(self, form: ReplyFormat, *, reads_tools: bool, in_text: bool) -> None:
-        """`in_text`: special tokens are shown."""
+    def __init__(self, form: ReplyFormat, *, tool_names: Iterable[str], in_text: bool) -> None:
+        """`tool_names`: of the tools that may be called; none: no call is looked for. `in_text`:
+        special tokens are shown.
+        """
+        names = list(tool_names)
+        reads_tools = bool(names)
         self.spelled: dict[int, str] = {}
         """By token id, of the tags that are special tokens."""
         self._in_text = in_text
         reasoning, tools = form.reasoning, form.tools
         opened = self._meant("open_reasoning", reasoning.open if reasoning else None)
         closed = self._meant("close_reasoning", reasoning.close if reasoning else None)
-        calls = self._meant("open_call", tools.open if reads_tools else None)
+        is_named = tools.style == "named"
+        calls = self._meant("open_call", tools.open if reads_tools and not is_named else None)
         ends = self._meant("close_call", tools.close if reads_tools else None)
         self.inner = [self._spelling(marker) for marker in tools.inner if reads_tools]
         """Of the tags within a call."""
@@ -74,13 +83,28 @@ class ReplyMarkers:
             calls[FUNCTION] = "begin_call"
         first = bare if tools.style == "llama3" else {}
         next_ = bare if tools.style in ("llama3", "mistral") else {}
+        self.middle = ""
+        """What stands between the name and the arguments of a named call."""
+        if reads_tools and is_named and tools.around is not None:
+            around = tools.around
+            self.middle = self._spelled_text(around.middle)
+            self.inner = [character for character in self.middle if is_spelled(character)]
+            further = self._tag("open_call", around.between or ())
+            calls = self._tag("open_call", around.opening)
+            ends = self._tag("close_call", around.closing)
+            if not calls:  # the prompt has opened it
+                first = {name + self.middle: "begin_call" for name in names}
+                first[self._spelled_text(around.text_prefix)] = "open_text"
+                calls = further
+            next_ = further
         # A special token is not written by chance, so it ends a reasoning that was not closed.
         certain = {text: meaning for text, meaning in calls.items() if is_spelled(text)}
         self._at: dict[Place, PlaceMarkers] = {
             "reasoning": PlaceMarkers(closed | certain),
             "start": PlaceMarkers(opened | calls | first),
             "content": PlaceMarkers(calls),
-            "between": PlaceMarkers(opened | calls | next_ | ends),
+            "between": PlaceMarkers(opened | ends | calls | next_),
+            "listed": PlaceMarkers(opened | ends | calls | bare),
         }
 
     def at(self, place: Place) -> PlaceMarkers:
@@ -88,6 +112,13 @@ class ReplyMarkers:
 
     def _meant(self, meaning: Meaning, marker: Marker | None) -> dict[str, Meaning]:
         return {} if marker is None else {self._spelling(marker): meaning}
+
+    def _tag(self, meaning: Meaning, written: Written) -> dict[str, Meaning]:
+        text = self._spelled_text(written).strip(SPACE)
+        return {text: meaning} if text else {}
+
+    def _spelled_text(self, written: Written) -> str:
+        return "".join(map(self._spelling, written))
 
     def _spelling(self, marker: Marker) -> str:
         if self._in_text or not marker.is_special or marker.token_id is None:

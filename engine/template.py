@@ -17,7 +17,7 @@ from jinja2 import meta
 from .errors import ModelLoadError, TemplateError
 from .json_file import JsonObject, read_file
 from .regular_file import is_there
-from .template_budget import Budget, BudgetContext, TemplateLimitError, length_of
+from .template_budget import Budget, BudgetContext, TemplateLimitError
 from .template_sandbox import TemplateEnvironment
 from .tokenizer import CONFIG_FILE, special_tokens
 
@@ -116,6 +116,25 @@ class ChatTemplate:
             return arguments in text
         return False
 
+    def default_system(self, variables: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """The system text of conversations that bring none; empty where there is none.
+
+        It is what stands in the place where a system text of the caller would.
+        """
+        question = {"role": "user", "content": "probe of a question"}
+        text = "probe of a system text"
+        try:
+            without = self.render([question], variables=variables)
+            given = self.render(
+                [{"role": "system", "content": text}, question], variables=variables
+            )
+        except TemplateError:
+            return ""
+        before, found, after = given.partition(text)
+        if not found or not (without.startswith(before) and without.endswith(after)):
+            return ""
+        return without[len(before) : max(len(before), len(without) - len(after))]
+
     @property
     def reserved(self) -> frozenset[str]:
         """Names that nobody but the server and the model give a value to."""
@@ -152,7 +171,7 @@ class ChatTemplate:
             )
             assert isinstance(context, BudgetContext)
             context.budget = Budget()
-            context.budget.check_length(length_of(context.parent))
+            context.budget.check_length(context.budget.length_of(context.parent))
             return _written(template.root_render_func(context))
         except Exception as error:
             reason = " ".join((str(error) or type(error).__name__)[:_MAX_REASON].split())

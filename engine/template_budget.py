@@ -1,18 +1,21 @@
-"""What one rendering of a template may use: steps, processor time and memory.
+"""What one rendering of a template may use: steps, bytes and, as the last net, processor time.
 
-Owns the counters and how long a value is. Knows no filter and no method. Every value that a
-template makes is bounded when it is made, with all that it holds counted as often as it is held; so
-whatever walks a value later, as comparing or writing it does, takes a bounded time.
+Owns the counters and how large a value is. Knows no filter and no method. Steps and bytes are
+counted from the template and its arguments alone, so a rendering is accepted or refused alike on
+every machine. Every value that a template makes is bounded when it is made, with all that it holds
+counted as often as it is held; so whatever walks a value later, as comparing or writing it does,
+can be counted before it is done.
 """
 
-import sys
 import time
 from typing import Any
 
 from jinja2.runtime import Context
 
-MAX_STEPS = 4_000_000
-MAX_SECONDS = 2.0  # of processor time of the thread
+MAX_STEPS = 2_000_000
+"""Of operations; what is looked at in one piece counts by its length."""
+MAX_SECONDS = 30.0
+"""Of processor time of the thread. No rendering that was tried comes near it within its steps."""
 MAX_BYTES = 256 * 1024 * 1024
 """Of all values that one rendering makes, even if it forgets them at once."""
 MAX_LENGTH = 16 * 1024 * 1024
@@ -21,12 +24,24 @@ LENGTH_OF_ITEM = 32
 MAX_BITS = 16_384
 """Of numbers that are multiplied or divided."""
 
-_STEPS_PER_LOOK = 16  # at the clock
-_LARGE = 64 * 1024
+# What one step pays for, in units, so that small pieces of work can be added up.
+_UNITS = 1024  # per step; one for each character that is found, compared or copied
+_UNITS_PER_CHANGED = 32  # for each character that is changed or written anew
+_UNITS_PER_VISIT = 128  # for each thing that a walk visits
+_STEPS_PER_LOOK = 4096  # at the clock
+_BYTES_OF_VALUE = 64
+_BYTES_OF_OBJECT = 256
+_BYTES_PER_ITEM = 16
+_BYTES_PER_ENTRY = 128
+# The most that a character, or a thing that is held, takes when a value is written as text.
+_BYTES_PER_WRITTEN = 12
+_LONGEST_FOUND = 100  # longer texts are found in a time that does not grow with them
 _NONE: dict[str, str] = {}
 _LISTS: tuple[type, ...] = (
     list, tuple, set, frozenset, type(_NONE.keys()), type(_NONE.values()), type(_NONE.items()),
 )  # fmt: skip
+_HOLDERS = (dict, *_LISTS)
+_NUMBERS = (int, float, type(None))
 
 
 class TemplateLimitError(Exception):
@@ -38,34 +53,102 @@ class Budget:
 
     def __init__(self) -> None:
         self._bytes_left = MAX_BYTES
-        self._n_steps = 0
+        self._units_left = MAX_STEPS * _UNITS
+        self._next_look = self._units_left - _STEPS_PER_LOOK * _UNITS
         self._deadline = time.thread_time() + MAX_SECONDS
+
+    @property
+    def n_steps(self) -> int:
+        """Taken so far."""
+        return MAX_STEPS - self._units_left // _UNITS
+
+    @property
+    def n_bytes(self) -> int:
+        """Made so far."""
+        return MAX_BYTES - self._bytes_left
 
     def step(self, n_bytes: int = 0) -> None:
         """Counts one thing done, which takes `n_bytes` of memory."""
-        self._n_steps += 1
-        if n_bytes:
-            self._bytes_left -= n_bytes
-            if self._bytes_left < 0:
-                raise TemplateLimitError(f"made more than {MAX_BYTES} bytes of values")
-        if self._n_steps % _STEPS_PER_LOOK == 0 or n_bytes > _LARGE:
+        self._units_left -= _UNITS
+        if self._units_left < self._next_look:
             self._look()
+        self._bytes_left -= n_bytes
+        if self._bytes_left < 0:
+            raise TemplateLimitError(f"made more than {MAX_BYTES} bytes of values")
+
+    def look_at(self, n: int) -> None:
+        """Counts `n` characters that are found, compared or copied in one piece."""
+        self._spend(n)
+
+    def change(self, n: int) -> None:
+        """Counts `n` characters of which each is changed or written anew."""
+        self._spend(n * _UNITS_PER_CHANGED)
+
+    def visit(self, n: int) -> None:
+        """Counts `n` things that are walked over."""
+        self._spend(n * _UNITS_PER_VISIT)
+
+    def find(self, part: str, text: str) -> None:
+        """Counts looking for `part` in all of `text`."""
+        self._spend(len(text) * (1 + min(len(part), _LONGEST_FOUND) // 16))
+
+    def write(self, value: Any) -> None:
+        """Counts what writing a value as text, or as JSON, takes in between; texts are told by
+        their length.
+        """
+        length = len(value) + LENGTH_OF_ITEM if isinstance(value, str) else self.length_of(value)
+        self.change(length)
+        self.step(_BYTES_PER_WRITTEN * length)
+
+    def compare(self, left: Any, right: Any) -> None:
+        """Counts comparing two values, which goes no further than the smaller one."""
+        if isinstance(left, str):
+            if isinstance(right, str):
+                self._spend(min(len(left), len(right)))
+        elif isinstance(left, _HOLDERS) and isinstance(right, _HOLDERS):
+            self._spend(min(self.length_of(left), self.length_of(right)))
+
+    def contain(self, item: Any, values: Any) -> None:
+        """Counts looking for `item` in `values`."""
+        if isinstance(values, str):
+            if isinstance(item, str):
+                self.find(item, values)
+        elif isinstance(item, str) and len(item) > _UNITS and isinstance(values, _LISTS):
+            self._spend(self.length_of(values))
+        elif isinstance(item, _HOLDERS):
+            self._spend(self.length_of(item) + self.length_of(values))
+        elif isinstance(values, (range, *_LISTS)):
+            self.visit(len(values))  # type: ignore[arg-type]
 
     def made(self, value: Any) -> Any:
         """Counts a step that made `value`; returns it."""
         if isinstance(value, str):
-            if len(value) > MAX_LENGTH:
-                self.check_length(len(value))
-            self.step(sys.getsizeof(value))
-        elif isinstance(value, (dict, *_LISTS)):
-            length = length_of(value)
-            self.check_length(length)
-            self.step(sys.getsizeof(value))
-            if length > _LARGE:
-                self._look()
+            n = len(value)
+            if n > MAX_LENGTH:
+                self.check_length(n)
+            self._units_left -= n
+            self.step(_BYTES_OF_VALUE + (n if value.isascii() else 4 * n))
+        elif isinstance(value, _HOLDERS):
+            self.check_length(self.length_of(value))
+            keyed = not isinstance(value, list | tuple)
+            one = _BYTES_PER_ENTRY if keyed else _BYTES_PER_ITEM
+            self.step(_BYTES_OF_VALUE + one * len(value))  # type: ignore[arg-type]
         else:
-            self.step()
+            self.step(0 if isinstance(value, _NUMBERS) else _BYTES_OF_OBJECT)
         return value
+
+    def made_parts(self, parts: list[str] | tuple[str, ...]) -> None:
+        """Counts the texts of a list that was made with them, but not the list."""
+        self.step(_BYTES_OF_VALUE * len(parts) + sum(map(bytes_of, parts)))
+
+    def length_of(self, value: Any) -> int:
+        """What MAX_LENGTH bounds, or a little more than MAX_LENGTH where it is more than that.
+
+        Counts the walk, not the characters.
+        """
+        length, n_visited = length_of(value)
+        self._spend(n_visited * _UNITS_PER_VISIT)
+        return length
 
     def check_length(self, n: int) -> None:
         """Refuses a value of length `n`, before or after it is made."""
@@ -73,16 +156,22 @@ class Budget:
             raise TemplateLimitError(f"made a value of more than {MAX_LENGTH} characters")
         self.check_bytes(n)
 
-    def _look(self) -> None:
-        if self._n_steps > MAX_STEPS:
-            raise TemplateLimitError(f"took more than {MAX_STEPS} steps")
-        if time.thread_time() > self._deadline:
-            raise TemplateLimitError(f"ran for more than {MAX_SECONDS:g} s")
-
     def check_bytes(self, n: int) -> None:
         """Refuses what will take `n` bytes."""
         if n > self._bytes_left:
             raise TemplateLimitError(f"made more than {MAX_BYTES} bytes of values")
+
+    def _spend(self, units: int) -> None:
+        self._units_left -= units
+        if self._units_left < self._next_look:
+            self._look()
+
+    def _look(self) -> None:
+        if self._units_left < 0:
+            raise TemplateLimitError(f"took more than {MAX_STEPS} steps")
+        self._next_look = max(0, self._units_left - _STEPS_PER_LOOK * _UNITS)
+        if time.thread_time() > self._deadline:
+            raise TemplateLimitError(f"ran for more than {MAX_SECONDS:g} s")
 
 
 class BudgetContext(Context):
@@ -98,12 +187,18 @@ class BudgetContext(Context):
         return context
 
 
-def length_of(value: Any) -> int:
-    """What MAX_LENGTH bounds, or a little more than MAX_LENGTH where it is more than that."""
-    length = 0
+def bytes_of(text: str) -> int:
+    """The most that its characters take in memory."""
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+def length_of(value: Any) -> tuple[int, int]:
+    """The length of a value, and how many things were visited to tell it."""
+    length = n_visited = 0
     waiting: list[Any] = [(value,)]
     while waiting and length <= MAX_LENGTH:
         for item in waiting.pop():
+            n_visited += 1
             length += LENGTH_OF_ITEM
             if isinstance(item, str):
                 length += len(item)
@@ -115,4 +210,4 @@ def length_of(value: Any) -> int:
                 waiting.append(item)
             if length > MAX_LENGTH:
                 break
-    return length
+    return length, n_visited

@@ -5,7 +5,8 @@ escapes the budget. Knows no message and no file.
 """
 
 import datetime
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import jinja2
@@ -18,7 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Cycler, Joiner, Namespace
 from jinja2.visitor import NodeTransformer
 
-from .template_budget import MAX_BITS, Budget, BudgetContext, TemplateLimitError, length_of
+from .template_budget import MAX_BITS, Budget, BudgetContext, TemplateLimitError
 from .template_filters import filters, tests
 from .template_strings import StringFormat, call_method, check_percent
 
@@ -31,11 +32,22 @@ _METHODS: Mapping[type, frozenset[str]] = {
     Cycler: frozenset(("next", "reset")),
 }
 _CALLED = (Macro, BlockReference, LoopContext, Joiner, Undefined)
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "lteq": operator.le,
+    "gt": operator.gt,
+    "gteq": operator.ge,
+    "in": lambda left, right: left in right,
+    "notin": lambda left, right: left not in right,
+}
 _BYTES_PER_ARGUMENT = 16
 _MAX_TIME_PATTERN = 256
 
 # Filters that only `_Marks` writes: no template can name them, for their names hold a space.
 _STEP, _PASS, _CONCAT, _SLICE, _MADE = "a step", "a pass", "a concat", "a slice", "a made"
+_COMPARE, _INDEX = "a compare", "an index"
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -54,6 +66,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.filters = {
             **filters(),
             _STEP: _step, _PASS: _pass, _CONCAT: _concat, _SLICE: _slice, _MADE: _made,
+            _COMPARE: _compare, _INDEX: _index,
         }  # fmt: skip
         self.tests = tests()
         del self.globals["lipsum"]
@@ -71,12 +84,15 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         tree.set_environment(self)
         return jinja2.Template.from_code(self, self.compile(tree), self.make_globals(None))
 
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(self, context: Context, sign: str, left: Any, right: Any) -> Any:
         """An operator, having checked how large its result will be."""
         budget = _budget(context)
-        if operator not in ("+", "-"):
-            _check_operator(budget, operator, left, right)
-        return budget.made(self.binop_table[operator](left, right))
+        if sign == "+":
+            if isinstance(left, str) and isinstance(right, str):
+                budget.check_length(len(left) + len(right))
+        elif sign != "-":
+            _check_operator(budget, sign, left, right)
+        return budget.made(self.binop_table[sign](left, right))
 
     def wrap_str_format(self, value: Any) -> Any:
         """Methods of strings that format are called with a budget, by `call`."""
@@ -105,6 +121,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             raise SecurityError(
                 f"a template may not call {type(__obj).__name__!r} objects like this"
             )
+        if owner is not None:
+            _count_method(budget, owner, __obj.__name__, args)
         return budget.made(__context.call(__obj, *args, **kwargs))
 
 
@@ -161,14 +179,17 @@ class _Marks(NodeTransformer):
             bounds = (node.arg.start, node.arg.stop, node.arg.step)
             return _marked(node.node, _SLICE, *(bound or nodes.Const(None) for bound in bounds))
         if not isinstance(node.arg, nodes.Const):
-            node.arg = _marked(node.arg, _PASS)
+            node.arg = _marked(node.arg, _INDEX)
         return node
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        if not all(_is_quick(operand) for operand in node.ops):
-            node.expr = _marked(node.expr, _PASS)
-        return node
+        if all(_is_quick(operand) for operand in node.ops):
+            return node
+        operands: list[nodes.Expr] = []
+        for operand in node.ops:
+            operands += (nodes.Const(operand.op), operand.expr)
+        return _marked(node.expr, _COMPARE, *operands)
 
     def visit_List(self, node: nodes.List) -> nodes.Node:
         return self._made(node)
@@ -212,14 +233,28 @@ def _is_quick(operand: nodes.Operand) -> bool:
     return isinstance(operand.expr, nodes.Const)
 
 
-def _check_operator(budget: Budget, operator: str, left: Any, right: Any) -> None:
-    match operator, left, right:
+def _count_method(budget: Budget, owner: Any, name: str, args: tuple[Any, ...]) -> None:
+    """Methods of what is no string, which compare what they are given with what there is."""
+    if name in ("count", "index"):
+        budget.contain(args[0] if args else None, owner)
+    elif name in ("get", "changed"):
+        for arg in args:
+            if isinstance(arg, str):
+                budget.look_at(len(arg))
+            else:
+                budget.look_at(budget.length_of(arg))
+    elif name == "copy":
+        budget.visit(len(owner))
+
+
+def _check_operator(budget: Budget, sign: str, left: Any, right: Any) -> None:
+    match sign, left, right:
         case "%", str(), _:
             check_percent(budget, left, right)
         case ("*", str(text), int(n)) | ("*", int(n), str(text)):
             budget.check_length(len(text) * max(0, n))
         case ("*", list() | tuple() as items, int(n)) | ("*", int(n), list() | tuple() as items):
-            budget.check_length(length_of(items) * max(0, n))
+            budget.check_length(budget.length_of(items) * max(0, n))
         case "**", int(), int() if left.bit_length() * abs(right) > MAX_BITS:
             raise TemplateLimitError(f"a number of more than {MAX_BITS} bits")
         case _, int(), int() if max(left.bit_length(), right.bit_length()) > MAX_BITS:
@@ -228,9 +263,16 @@ def _check_operator(budget: Budget, operator: str, left: Any, right: Any) -> Non
 
 @pass_context
 def _written(context: BudgetContext, value: Any) -> str:
-    text = value if isinstance(value, str) else str(value)
-    context.budget.step(len(text))
+    text = value if isinstance(value, str) else _text(context.budget, value)
+    context.budget.made(text)
     return text
+
+
+def _text(budget: Budget, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    budget.write(value)
+    return str(value)
 
 
 @pass_context
@@ -251,7 +293,7 @@ def _made(context: BudgetContext, value: Any) -> Any:
 
 @pass_context
 def _concat(context: BudgetContext, *values: Any) -> Any:
-    texts = [value if isinstance(value, str) else str(value) for value in values]
+    texts = [_text(context.budget, value) for value in values]
     context.budget.check_length(sum(map(len, texts)))
     return context.budget.made("".join(texts))
 
@@ -259,6 +301,32 @@ def _concat(context: BudgetContext, *values: Any) -> Any:
 @pass_context
 def _slice(context: BudgetContext, value: Any, start: Any, stop: Any, step: Any) -> Any:
     return context.budget.made(value[start:stop:step])
+
+
+@pass_context
+def _index(context: BudgetContext, key: Any) -> Any:
+    context.budget.step()
+    if isinstance(key, tuple):  # its hash is not kept
+        context.budget.look_at(context.budget.length_of(key))
+    return key
+
+
+@pass_context
+def _compare(context: BudgetContext, left: Any, *operands: Any) -> Any:
+    """A chain of comparisons: an operator, a value, and so on."""
+    result: Any = True
+    for i in range(0, len(operands), 2):
+        name, right = operands[i], operands[i + 1]
+        context.budget.step()
+        if name in ("in", "notin"):
+            context.budget.contain(left, right)
+        else:
+            context.budget.compare(left, right)
+        result = _OPERATORS[name](left, right)
+        if not result:
+            break
+        left = right
+    return result
 
 
 class _GenerationBlock(Extension):

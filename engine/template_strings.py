@@ -5,7 +5,7 @@ checked before they are made. Knows the budget; knows no template.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment
@@ -23,6 +23,12 @@ _METHODS = frozenset({
     "isprintable", "isspace", "istitle", "isupper", "join", "ljust", "lower", "lstrip", "partition",
     "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit",
     "rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title", "upper", "zfill",
+})  # fmt: skip
+# They look at a text and copy it; the others change or tell each character.
+_FIND = frozenset({"count", "find", "index", "partition", "rfind", "rindex", "rpartition"})
+_COPY = frozenset({
+    "center", "isascii", "ljust", "lstrip", "removeprefix", "removesuffix", "rjust", "rsplit",
+    "rstrip", "split", "strip", "zfill",
 })  # fmt: skip
 _BYTES_PER_PART = 64
 _PERCENT = re.compile(
@@ -56,6 +62,7 @@ class _Formatter(SandboxedFormatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if _LONG_NUMBER.search(format_spec):
             raise TemplateLimitError(f"a width of more than {MAX_WIDTH} in a format")
+        self._budget.write(value)
         return str(self._budget.made(super().format_field(value, format_spec)))
 
 
@@ -68,7 +75,30 @@ def call_method(
     if name == "join" and len(args) == 1:
         args = (list(args[0]),)  # what can be read only once
     check_method(budget, text, name, args, kwargs)
-    return getattr(text, name)(*args, **kwargs)
+    _count(budget, text, name, args)
+    made = getattr(text, name)(*args, **kwargs)
+    if isinstance(made, list | tuple):
+        budget.made_parts(made)
+    return made
+
+
+def _count(budget: Budget, text: str, name: str, args: Sequence[Any]) -> None:
+    """What a method looks at; what it makes is counted when it is there."""
+    if name in ("startswith", "endswith"):
+        for part in args[0] if args and isinstance(args[0], tuple) else args[:1]:
+            budget.look_at(len(part) if isinstance(part, str) else 1)
+            budget.visit(1)
+    elif name in _FIND or name in ("replace", "split", "rsplit"):
+        part = args[0] if args and isinstance(args[0], str) else ""
+        budget.find(part, text)
+        if name in ("replace", "count"):
+            budget.change(len(text))
+    elif name in _COPY:
+        budget.look_at(len(text) * (1 + len(args[0]) if args and isinstance(args[0], str) else 1))
+    elif name == "join":
+        budget.visit(len(args[0]) if args and isinstance(args[0], list) else 1)
+    else:
+        budget.change(len(text))
 
 
 def check_method(
@@ -83,6 +113,7 @@ def check_method(
         case "replace", [str(old), str(new), *_]:
             budget.check_length(len(text) + text.count(old) * len(new))
         case "join", [list(items)]:
+            budget.visit(len(items))
             n_characters = sum(len(item) for item in items if isinstance(item, str))
             budget.check_length(n_characters + len(text) * len(items))
         case "split" | "rsplit", [str(separator), *_] if separator:
@@ -100,11 +131,20 @@ def check_percent(budget: Budget, text: str, values: Any) -> None:
             raise TemplateLimitError(f"{text[position : position + 20]!r} is no field of a format")
         length += sum(_width(field[name], values) for name in ("width", "precision"))
         n_fields += 1
+        budget.step()
         position = field.end()
+    for value in _written_values(values) if n_fields else ():
+        budget.write(value)
     if isinstance(values, Mapping) and n_fields:
         # Each field may write the same value.
         length += n_fields * max((len(str(value)) for value in values.values()), default=0)
     budget.check_length(length)
+
+
+def _written_values(values: Any) -> Iterable[Any]:
+    if isinstance(values, Mapping):
+        return values.values()
+    return values if isinstance(values, tuple) else (values,)
 
 
 def _width(number: str | None, values: Any) -> int:

@@ -38,8 +38,12 @@ class JsonCall:
     Arguments given as a JSON string are what the string holds. A call without any has "{}".
     """
 
-    def __init__(self, close: str | None = None) -> None:
-        """`close`: a tag, beginning with "<", that ends the call even where brackets are open."""
+    def __init__(self, close: str | None = None, *, may_begin_list: bool = False) -> None:
+        """`close`: a tag, beginning with "<", that ends the call even where brackets are open.
+        `may_begin_list`: whether the bracket of a list may stand in front.
+        """
+        self.begins_list = False
+        self._may_begin_list = may_begin_list
         self.name: str | None = None
         self.is_over = False
         self._place: _Place = "start"
@@ -59,6 +63,8 @@ class JsonCall:
             return ""
         if self._place == "start" and character == "{":
             self._place = "key"
+        elif self._place == "start" and character == "[" and self._may_begin_list:
+            self._may_begin_list, self.begins_list = False, True
         elif self._place == "key" and character == '"':
             self._begin_value(character)
         elif self._place == "colon" and character == ":":

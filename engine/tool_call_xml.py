@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .matcher import StringMatcher
-from .tool_call_json import JsonCall
+from .tool_call_json import JsonCall, JsonValue
 from .tool_description import Tool
 
 FUNCTION = "<function="
@@ -28,7 +28,8 @@ _JSON_TYPES: Mapping[type, tuple[str, ...]] = {
 
 
 class XmlCall:
-    """`<function=f><parameter=k>value</parameter>...</function>`, or the JSON of a JsonCall.
+    """`<function=f><parameter=k>value</parameter>...</function>`, or the JSON of a JsonCall, or
+    `<function=f>{...}</function>`.
 
     The arguments are told as a JSON object. A value is text where its schema allows nothing else or
     says nothing, and then it comes as it is written; otherwise it is JSON if it can be read so.
@@ -40,6 +41,7 @@ class XmlCall:
         self._tools = tools
         self._close = close
         self._json: JsonCall | None = None
+        self._object: JsonValue | None = None  # in place of the parameters
         self._tag = ""  # as far as it was read
         self._properties: Mapping[str, Any] = {}
         self._value: _Value | None = None
@@ -48,6 +50,8 @@ class XmlCall:
     def step(self, character: str) -> str | None:
         if self._json is not None:
             return self._step_json(self._json, character)
+        if self._object is not None and not self._object.is_over:
+            return character if self._object.step(character) else None
         if self._value is not None:
             return self._step_value(self._value, character)
         if not self._tag and character in " \t\r\n":
@@ -55,6 +59,10 @@ class XmlCall:
         if not self._tag and character == "{" and self.name is None:
             self._json = JsonCall(self._close)
             return self._step_json(self._json, character)
+        if not self._tag and character == "{" and not self._n_values and self._object is None:
+            self._object = JsonValue()
+            self._object.step(character)
+            return character
         return self._step_tag(character)
 
     def finish(self) -> str:
@@ -78,6 +86,8 @@ class XmlCall:
         self._tag = tag
         if tag == _END:
             self.is_over = True
+            if self._object is not None:
+                return ""
             return "}" if self._n_values else "{}"
         if not tag.startswith(opening) or character != ">":
             return ""

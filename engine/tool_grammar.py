@@ -11,7 +11,7 @@ from dataclasses import replace
 from .errors import InvalidInputError
 from .grammar import ConstraintSpec
 from .json_schema import enforceable
-from .reply_format import Marker, ReplyFormat, ToolFormat
+from .reply_format import Marker, ReplyFormat, ToolFormat, Written
 from .tool_description import Tool, parameters_of
 
 _REASONING = "reasoning_of_reply"
@@ -37,7 +37,8 @@ def tool_constraint(
     """
     for tool in tools:
         enforceable(parameters_of(tool), param=tool.param)
-    rules = _FORMS[form.tools.style](form.tools, tools, required=required, parallel=parallel)
+    write = _FORMS[form.tools.style] if form.tools.around is None else _shown
+    rules = write(form.tools, tools, required=required, parallel=parallel)
     return after_reasoning(
         ConstraintSpec("lark", "\n".join(rules)), form, in_reasoning=in_reasoning
     )
@@ -97,7 +98,7 @@ def _bare(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: 
     calls = "call (/[;,] ?/ call)*" if parallel else "call"
     # A text that begins like a call would be none.
     start = calls if required else rf"{calls} | /(?:[^{{\s](?s:.*))?/"
-    return [f"start: {start}", *_objects(tools, "parameters")]
+    return [f"start: {start}", *_objects(tools, form.arguments_key)]
 
 
 def _mistral(
@@ -117,6 +118,31 @@ def _mistral(
         lines.append(f"call_{i}: {_text(tool.name)} {_named(inner)} arguments_{i}")
         lines.append(_arguments(i, tool))
     return lines
+
+
+def _shown(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool) -> list[str]:
+    """As the template has written calls."""
+    around = form.around
+    assert around is not None
+    if form.style == "named":
+        middle = _written(around.middle)
+        rules = [_choice(tools)]
+        for i, tool in enumerate(tools):
+            rules.append(f"call_{i}: {_text(tool.name)} {middle} arguments_{i}")
+            rules.append(_arguments(i, tool))
+    else:
+        rules = _objects(tools, form.arguments_key)
+    calls = "call"
+    if parallel and around.between is not None:
+        calls = f"call ({_written(around.between)} call)*"
+    rest = f"{_written((*around.opening[1:], *around.rest_of_opening))} {calls}"
+    rest = f"{rest} {_written(around.closing)}".strip()
+    if around.opening:
+        return [_start(rest, "", form, required, parallel=False), *rules]
+    if required:
+        return [f"start: {rest}", *rules]
+    text = _start(rest, "", form, required=False, parallel=False).replace("start:", "text:", 1)
+    return [f"start: {rest} | {_written(around.text_prefix)} text", text, *rules]
 
 
 _FORMS: dict[str, Callable[..., list[str]]] = {
@@ -167,6 +193,10 @@ def _is_named(marker: Marker) -> bool:
 
 def _named(marker: Marker) -> str:
     return f"<[{marker.token_id}]>" if _is_named(marker) else _text(marker.text)
+
+
+def _written(markers: Written) -> str:
+    return " ".join(map(_named, markers))
 
 
 def _until(rule: str, marker: Marker) -> str:

@@ -5,7 +5,7 @@ is told of. Knows no template's text but by asking it for names.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -33,6 +33,7 @@ MAX_UNUSED = 64
 _PART_LENGTH = 64
 # Templates differ in what they call it.
 _THINKING = ("enable_thinking", "thinking")
+_SYSTEM_ROLES = ("system", "developer")
 
 
 async def prompt_ids(
@@ -51,8 +52,9 @@ async def prompt_ids(
     check_cut_length(body, n_characters, max_seq_len=engine.max_seq_len, param="messages")
 
     def encode() -> list[int]:
+        conversation = template_messages(body.messages)
         return engine.encode_chat(
-            _messages(body, tools, knows_tools=knows_tools),
+            conversation if knows_tools else _described(engine, conversation, tools, kwargs),
             tools=tools.template_tools if knows_tools and tools.shown else None,
             documents=body.documents or None,
             add_generation_prompt=not goes_on and body.add_generation_prompt is not False,
@@ -65,18 +67,23 @@ async def prompt_ids(
     return input_ids if body.truncate_prompt_tokens is None else _end_of(input_ids, engine, body)
 
 
-def _messages(
-    body: ChatCompletionRequest, tools: ToolUse, *, knows_tools: bool
+def _described(
+    engine: Engine,
+    conversation: list[dict[str, Any]],
+    tools: ToolUse,
+    variables: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """The conversation for a template that knows of tools, or for one that does not."""
-    messages = template_messages(body.messages)
-    if knows_tools:
-        return messages
-    messages = spelled_calls(messages)
+    """The conversation for a template that knows of no tools: they stand in its system message,
+    behind the text that the template would have written there by itself.
+    """
+    messages = spelled_calls(conversation)
     if not tools.shown:
         return messages
     description = describe_tools(tools.shown)
     check_text(description, param="functions" if tools.legacy else "tools")
+    if messages[0]["role"] not in _SYSTEM_ROLES and engine.template is not None:
+        default = engine.template.default_system(variables)
+        description = f"{default}\n\n{description}" if default else description
     return _with_description(messages, description)
 
 
@@ -192,6 +199,6 @@ def _variables(body: ChatCompletionRequest) -> Given:
 def _with_description(messages: list[dict[str, Any]], description: str) -> list[dict[str, Any]]:
     """The conversation with `description` in its system message, the first one."""
     first, *others = messages
-    if first["role"] in ("system", "developer"):
+    if first["role"] in _SYSTEM_ROLES:
         return [{**first, "content": f"{first['content']}\n\n{description}"}, *others]
     return [{"role": "system", "content": description}, *messages]

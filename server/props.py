@@ -54,4 +54,12 @@ def _engine_props(service: Service) -> EngineProps:
         prefix_cache_mb=settings.prefix_cache_mb,
         prefix_cache_on_disk=settings.prefix_cache_dir is not None,
         max_queue=settings.max_queue,
+        tool_calls=_tool_calls(service),
     )
+
+
+def _tool_calls(service: Service) -> str:
+    tools = service.engine.reply_format.tools
+    if tools.is_unreadable:
+        return "unreadable"
+    return "template" if tools.in_template else "described"

@@ -196,7 +196,9 @@ class FakeEngine:
         self.created = 1_700_000_000
         self.fingerprint = "fp_fake"
         self.constraints = ConstraintCompiler(self.tokenizer, VOCAB_SIZE, self.eos_token_ids)
-        self.template: Any = SimpleNamespace(source="{{ messages }} <tool_call>")
+        self.template: Any = SimpleNamespace(
+            source="{{ messages }} <tool_call>", default_system=lambda variables: ""
+        )
         self.reply_format = ReplyFormat.of("{{ messages }} <tool_call>", self.tokenizer)
         self.opening = ""  # what the template puts behind the beginning of the assistant's turn
         self.rendered: dict[str, Any] = {}

@@ -192,6 +192,16 @@ CASES = {
         complete=False,
     ),
     "xml, unknown": Case("qwen3-coder", "<function=h> x", content("<function=h> x")),
+    "json within xml": Case(
+        "qwen3-coder",
+        '<function=weather>\n{"city": "</function>"}</function> <function=g>{}</function>\nSo.',
+        [*call(0, "weather", '{"city": "</function>"}'), *call(1, "g", "{}"), *content("So.")],
+    ),
+    "a list between the tags": Case(
+        "hermes",
+        f'<tool_call>[{F}, {{"name": "g", "arguments": {{}}}}]</tool_call>\n[{{}}, done',
+        [*call(0, "f", F_ARGUMENTS), *call(1, "g", "{}"), *content("[{}, done")],
+    ),
     "json instead of xml": Case(
         "qwen3-coder", f"<tool_call>{F}</tool_call>", call(0, "f", F_ARGUMENTS)
     ),

@@ -1,16 +1,15 @@
-"""Templates that would hang the server or fill its memory: each is one error, in bounded time."""
+"""Templates that would hang the server or fill its memory: each is one error, by counted work."""
 
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from engine import ChatTemplate, ModelLoadError, TemplateError
-from engine.template_budget import MAX_BYTES, MAX_SECONDS
+from engine import ChatTemplate, ModelLoadError, TemplateError, template_budget
+from engine.template_budget import MAX_BYTES
 
 USER = [{"role": "user", "content": "hi"}]
 REPEAT = "{% set ns = namespace(v=START) %}{% for i in range(100) %}BODY{% endfor %}{{ ns.v }}"
@@ -106,6 +105,16 @@ LARGE = {
 }  # fmt: skip
 
 
+# What filters and methods hold in between, which their results do not show.
+HIDDEN = [
+    "{% set t = " + text + " %}{% set x = " + expression + " %}"
+    for text in ("'a ' * 4000000", "'\u00e9\u20ac-' * 2600000", "'<' * 8000000", "'\n' * 8000000")
+    for expression in (
+        "t|title", "t|wordcount", "t|escape", "t|indent(1)", "[t]|string", "[t]|sort", "t|list",
+        "t|map(attribute='x')|list", "t.split(' ')", "t.splitlines()", "t.title()", "'%s' % [t]",
+    )
+]  # fmt: skip
+
 CHILD = """
 import json, resource, sys
 from engine import ChatTemplate, TemplateError
@@ -115,25 +124,29 @@ for source in json.load(sys.stdin):
     try:
         ChatTemplate(source, special_tokens={}, where="test").render([])
     except TemplateError:
-        continue
-    raise SystemExit(source)
+        pass
 print(json.dumps([before, peak()]))
 """
 
 
 def refused(source: str, variables: Mapping[str, object] | None = None) -> str:
     template = ChatTemplate(source, special_tokens={}, where="test")
-    begin = time.thread_time()
     with pytest.raises(TemplateError) as caught:
         template.render(USER, variables=variables or {})
-    assert time.thread_time() - begin < 2 * MAX_SECONDS + 1
     return str(caught.value)
 
 
 @pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS)
-def test_no_template_runs_for_long(source: str) -> None:
+def test_no_template_runs_for_long(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is counted ends it, on a machine of any speed."""
+    monkeypatch.setattr(template_budget, "MAX_SECONDS", float("inf"))
     message = refused(source)
-    assert any(limit in message for limit in ("ran for", "steps", "made more", "recursion"))
+    assert any(limit in message for limit in ("steps", "made more", "recursion"))
+
+
+def test_the_clock_is_the_last_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_budget, "MAX_SECONDS", -1.0)
+    assert "ran for more than -1 s" in refused(ENDLESS["nested loops"])
 
 
 @pytest.mark.parametrize("source", LARGE.values(), ids=LARGE)
@@ -148,7 +161,7 @@ def test_memory_stays_bounded() -> None:
     before, after = json.loads(
         subprocess.run(
             [sys.executable, "-c", CHILD],
-            input=json.dumps(list(LARGE.values())),
+            input=json.dumps([*LARGE.values(), *HIDDEN]),
             capture_output=True,
             text=True,
             check=True,

@@ -33,6 +33,11 @@ class EngineProps(ResponseModel):
     prefix_cache_mb: int
     prefix_cache_on_disk: bool
     max_queue: int
+    tool_calls: str = Field(
+        description="How the model's calls of tools are written: template (as its chat template "
+        "has it), described (the template has no tools; the system message tells of them) or "
+        "unreadable (the template has its own way, which stays text; another one is described)."
+    )
 
 
 class Props(ResponseModel):
