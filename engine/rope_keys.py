@@ -102,7 +102,9 @@ class _Keys:
 
     def _yarn(self) -> YarnScaling:
         original = self._original()
-        factor = self._factor_or_ratio(original)
+        # null means the ratio; transformers fails without the key.
+        is_said = "factor" in self._rope.values
+        factor = self._factor_or_ratio(original) if is_said else self._factor()
         if self._rope.has("attention_factor"):
             attention_factor = self._rope.number("attention_factor", low=0.0, high=_MAX_FACTOR)
         else:

@@ -61,9 +61,9 @@ def chat_routes(service: Service) -> APIRouter:
         input_ids = await prompt_ids(service, body, tools, n_body=n_body)
         in_reasoning = service.engine.reply_format.opens_in_reasoning(input_ids)
         constraint = await reply_constraint(service, body, tools, waiter, in_reasoning=in_reasoning)
-        job = service.job(
+        (job,) = service.jobs(
             body,
-            input_ids,
+            [input_ids],
             prompt_param="messages",
             default_max_tokens=None,
             n_top=n_top or 0,

@@ -39,12 +39,15 @@ async def reply_constraint(
     asked = await service.beside(lambda: requested_constraint(body), schema_length(body))
     is_choice = asked is not None and not tools.required
     if tools.required or (tools.callable and (is_choice or tools.strict or not tools.parallel)):
-        calls = tool_constraint(
-            form,
-            tools.callable,
-            required=tools.required or is_choice,
-            parallel=tools.parallel,
-            in_reasoning=in_reasoning,
+        calls = await service.beside(
+            lambda: tool_constraint(
+                form,
+                tools.callable,
+                required=tools.required or is_choice,
+                parallel=tools.parallel,
+                in_reasoning=in_reasoning,
+            ),
+            waiter.n_body,
         )
         if asked is not None and is_choice:
             await service.check_constraint(asked.spec, waiter, param=asked.param)

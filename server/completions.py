@@ -52,25 +52,22 @@ def completion_routes(service: Service) -> APIRouter:
         negative_ids = await service.negative_ids(body)
 
         def make_jobs() -> list[CompletionJob]:
-            of_prompts = [
-                service.job(
-                    body,
-                    prompt.input_ids,
-                    prompt_param="prompt",
-                    default_max_tokens=DEFAULT_MAX_TOKENS,
-                    n_top=shape.logprobs or 0,
-                    constraint=constraint,
-                    prompt_top=shape.prompt_top,
-                    negative_ids=negative_ids,
-                    trace="trace" in shape.include,
-                    token_by_token=bool(body.stream) and not shape.is_text_alone,
-                    progress=bool(body.stream) and "progress" in shape.include,
-                )
-                for prompt in prompts
-            ]
+            of_prompts = service.jobs(
+                body,
+                [prompt.input_ids for prompt in prompts],
+                prompt_param="prompt",
+                default_max_tokens=DEFAULT_MAX_TOKENS,
+                n_top=shape.logprobs or 0,
+                constraint=constraint,
+                prompt_top=shape.prompt_top,
+                negative_ids=negative_ids,
+                trace="trace" in shape.include,
+                token_by_token=bool(body.stream) and not shape.is_text_alone,
+                progress=bool(body.stream) and "progress" in shape.include,
+            )
             return spread(of_prompts, n_candidates)
 
-        # Every choice has its own settings, of all that the body says.
+        # The settings of every choice are checked again, with its seed.
         n_choices = len(prompts) * n_candidates
         jobs = await service.beside(make_jobs, n_choices * request.state.n_body)
         warnings += service.effect_warnings(body, jobs[0])

@@ -7,10 +7,8 @@ fields that they have in common; knows no shape of an answer.
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
-
-from starlette.concurrency import run_in_threadpool
 
 from engine import (
     ConstraintSpec,
@@ -94,12 +92,11 @@ class Service:
         if body.stream_options is not None and not body.stream:
             raise RequestError("stream_options needs stream: true", param="stream_options")
 
-    def job(
+    def jobs(
         self,
         body: GenerationRequest,
-        input_ids: Sequence[int],
+        prompts: Sequence[Sequence[int]],
         *,
-        index: int = 0,
         prompt_param: str,
         default_max_tokens: int | None,
         n_top: int,
@@ -110,28 +107,31 @@ class Service:
         trace: bool = False,
         token_by_token: bool = False,
         progress: bool = False,
-    ) -> CompletionJob:
-        """The engine's view of one choice of the request.
+    ) -> list[CompletionJob]:
+        """The engine's view of the request: one choice for each of its prompts, a job each.
 
         What the request asks for must fit the context; the default may be cut short by it (None: up
         to its end). Raises InvalidInputError and ContextLengthError.
         """
         vocab_size = self.engine.config.vocab_size
-        _check_prompt(input_ids, vocab_size, param=prompt_param)
+        for input_ids in prompts:
+            _check_prompt(input_ids, vocab_size, param=prompt_param)
         options = generation_options(body, vocab_size=vocab_size)
         default = None if options.fills_context else default_max_tokens
-        return CompletionJob(
-            index=index,
-            input_ids=input_ids,
+        budgets = [
+            self._budget(len(input_ids), options.max_tokens, default, param=prompt_param)
+            for input_ids in prompts
+        ]
+        first = CompletionJob(
+            index=0,
+            input_ids=prompts[0],
             settings=sampling_settings(
                 body,
                 self.engine.default_settings,
                 vocab_size=vocab_size,
                 eos_token_ids=self.engine.eos_token_ids,
             ),
-            max_new_tokens=self._budget(
-                len(input_ids), options.max_tokens, default, param=prompt_param
-            ),
+            max_new_tokens=budgets[0],
             min_new_tokens=options.min_tokens,
             stop=options.stop,
             stop_token_ids=(*self.engine.eos_token_ids, *options.stop_token_ids),
@@ -153,6 +153,10 @@ class Service:
             decode_special_tokens=options.decode_special_tokens,
             max_seconds=options.max_seconds,
         )
+        return [
+            replace(first, input_ids=input_ids, max_new_tokens=budget)
+            for input_ids, budget in zip(prompts, budgets, strict=True)
+        ]
 
     async def encoded(self, encode: Callable[[], T], n_characters: int) -> T:
         """The result of `encode`, which must not hold up the event loop when the text is long."""
@@ -193,8 +197,8 @@ class Service:
 
         Raises InvalidInputError for `param`, and what Trials.run raises.
         """
-        work = await run_in_threadpool(
-            lambda: contained(self.engine.constraint_work, spec, param=param)
+        work = await self.large_bodies.work(
+            lambda: self.engine.constraint_work(spec, param=param), waiter.n_body
         )
         if work is not None:
             await self.trials.run(work, waiter, Deadlines(self._limits, since=waiter.since).first)

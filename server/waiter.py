@@ -22,11 +22,13 @@ class Waiter:
     key: str
     """Who asks; keys take turns."""
     receive: Receive
+    n_body: int
+    """Bytes of that body."""
     since: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(cls, request: Request) -> "Waiter":
-        return cls(request.state.caller, request.receive)
+        return cls(request.state.caller, request.receive, request.state.n_body)
 
 
 async def attended(work: Awaitable[T], receive: Receive) -> T:

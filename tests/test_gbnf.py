@@ -11,6 +11,7 @@ from engine import InvalidInputError, is_gbnf
 from engine.constrain import ConstraintCompiler
 from engine.gbnf import Choice, Class, Node, Reference, Repeat, Sequence, Text, parse
 from engine.grammar import MAX_GBNF_BYTES, ConstraintSpec
+from engine.grammar_trial import Verdict
 from tests.vocabularies import vocabulary
 
 JSON = r"""
@@ -181,7 +182,8 @@ def test_the_texts_of_any_grammar_are_the_same(
     compiler: ConstraintCompiler, monkeypatch: pytest.MonkeyPatch, root: str, r: str, s: str
 ) -> None:
     # What the trial guards against is no grammar of this size.
-    monkeypatch.setattr("engine.constrain.failure_of", lambda *_, **__: None)
+    passed = Verdict(None, lasting=True, n_bytes=0)
+    monkeypatch.setattr("engine.constrain.verdict_on", lambda *_, **__: passed)
     grammar = f'root ::= {root} | "a" r "b" | s "a"\nr ::= {r} | "b"\ns ::= {s} | "ab"'
     rules = parse(grammar, param=None)
     wrong = [text for text in ALL_TEXTS if accepts(compiler, grammar, text) != matches(rules, text)]

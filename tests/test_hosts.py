@@ -125,7 +125,7 @@ def test_two_origins_are_foreign() -> None:
 def test_own_pages_and_listed_ones_may(host: str, origin: str) -> None:
     app = app_with(allow_hosts=("box.lan",), allow_origins=("https://chat.example",))
     headers = [("host", host), ("origin", origin), ("content-type", "application/json")]
-    assert ask(app, "POST", COMPLETIONS, headers, b"{}").status == 400, "the body is wrong"
+    assert ask(app, "POST", COMPLETIONS, headers, b"[]").status == 400, "the body is wrong"
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,14 @@
 memory given back.
 """
 
+import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -24,6 +28,7 @@ from server.sse import encode_json, encode_long_json
 from tests.fake_engine import FakeEngine
 from tests.live_server import Answer, LiveServer, live_server, wait_until
 
+ROOT = Path(__file__).parent.parent
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 CONTEXT = 140_000
 
@@ -248,6 +253,41 @@ def test_memory_is_given_back_behind_large_bodies(server: LiveServer) -> None:
     assert bodies._trimming is None
     server.post(COMPLETIONS, completion("[" * LARGE_BODY))  # refused, and still large
     wait_until(lambda: bodies.n_trimmed > before)
+
+
+async def test_meanwhile_threads_change_more_often() -> None:
+    bodies, usual = LargeBodies(), sys.getswitchinterval()
+    both = [bodies.work(sys.getswitchinterval, n) for n in (LARGE_BODY, HUGE_BODY)]
+    assert max(await asyncio.gather(*both)) < usual
+    assert await bodies.work(sys.getswitchinterval, LARGE_BODY - 1) == usual
+
+
+BLOCKS = """
+import asyncio, threading
+from server.large_bodies import LargeBodies
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+def take(*megabytes):
+    blocks = [b"x" * (size << 20) for size in megabytes]
+    del blocks
+
+before = resident()
+LargeBodies()
+for sizes in ((24,), (16, 16)):
+    thread = threading.Thread(target=take, args=sizes)
+    thread.start()
+    thread.join()
+print(resident() - before)
+"""
+
+
+def test_large_blocks_of_a_thread_go_back_at_once() -> None:
+    command = [sys.executable, "-c", BLOCKS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True)
+    assert int(done.stdout) < 8 * 2**20
 
 
 def test_few_unused_variables_are_warned_of_and_many_refused(template_server: LiveServer) -> None:

@@ -185,7 +185,7 @@ async def test_what_the_work_raises_is_the_waiters_alone() -> None:
 
         return work
 
-    waiter = Waiter("", hears_nothing)
+    waiter = Waiter("", hears_nothing, n_body=0)
     with pytest.raises(ContextLengthError):
         await trials.run(failing(ContextLengthError(1, 1)), waiter, None)
     with pytest.raises(Exception, match="the engine failed"):
