@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 
 MAX_VALUES = 300_000
 """A prompt of as many token ids as any route takes, and some more."""
+MAX_CONTAINERS = 65_536
+"""Lists and objects, which cost ten times what a number does."""
 MAX_NAMES = 32_768
 """Of all objects together: conversations of up to sixteen thousand messages."""
 MAX_DIGITS = 128
@@ -37,12 +39,16 @@ def excess(text: bytes) -> str | None:
 
 
 def _excess(pieces: Iterable[bytes]) -> str | None:
-    n_values, n_names = 1, 0
+    n_values, n_containers, n_names = 1, 0, 0
     for piece in pieces:
-        n_values += piece.count(b",") + piece.count(b"[") + piece.count(b"{")
+        opened = piece.count(b"[") + piece.count(b"{")
+        n_containers += opened
+        n_values += piece.count(b",") + opened
         n_names += piece.count(b":")
         if n_values > MAX_VALUES:
             return f"more than {MAX_VALUES:,} values (list items, fields, lists and objects)"
+        if n_containers > MAX_CONTAINERS:
+            return f"more than {MAX_CONTAINERS:,} lists and objects"
         if n_names > MAX_NAMES:
             return f"more than {MAX_NAMES:,} names of fields, over all its objects"
         if _LONG_NUMBER in piece.translate(_AS_ZEROS):

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from server import body_size, chat_prompt, conversation, json_body
-from server.body_size import MAX_DIGITS, MAX_NAMES, MAX_VALUES, excess
+from server.body_size import MAX_CONTAINERS, MAX_DIGITS, MAX_NAMES, MAX_VALUES, excess
 from server.chat_prompt import MAX_UNUSED
 from server.large_bodies import HUGE_BODY, LARGE_BODY, LargeBodies
 from server.options import MAX_CUT_CHARACTERS
@@ -61,8 +61,8 @@ def assert_too_many(answer: Answer, words: str) -> None:
     ("prompt", "words"),
     [
         (f"[{','.join(['0.5'] * 1_900_000)}]", "300,000 values"),
-        (f"[{','.join(['[1]'] * 1_200_000)}]", "300,000 values"),
-        ("[" * 4_000_000, "300,000 values"),
+        (f"[{','.join(['[1]'] * 1_200_000)}]", "65,536 lists and objects"),
+        ("[" * 4_000_000, "65,536 lists and objects"),
         ("{" + ",".join(f'"k{i}":0' for i in range(40_000)) + "}", "32,768 names"),
         (f"[{','.join(['9' * 4300] * 100)}]", "128 digits"),
     ],
@@ -107,6 +107,9 @@ def counted(text: str) -> int:
 def test_the_limits_themselves_are_allowed() -> None:
     assert excess(b"[" + b",".join([b"1"] * (MAX_VALUES - 1)) + b"]") is None
     assert excess(b"[" + b",".join([b"1"] * MAX_VALUES) + b"]") is not None
+    lists = [b"[]"] * MAX_CONTAINERS
+    assert excess(b"[" + b",".join(lists[1:]) + b"]") is None
+    assert excess(b"[" + b",".join(lists) + b"]") is not None
     names = [b'"k%d":0' % i for i in range(MAX_NAMES)]
     assert excess(b"{" + b",".join(names) + b"}") is None
     assert excess(b"9" * MAX_DIGITS) is None
@@ -318,7 +321,7 @@ def test_a_text_whose_end_is_used_has_a_limit(server: LiveServer) -> None:
 def test_a_schema_that_is_text_is_counted_too(server: LiveServer) -> None:
     schema = json.dumps({"enum": [[]] * 200_000}, separators=(",", ":"))
     answer = server.post(COMPLETIONS, completion('"x"', guided_json=schema))
-    assert_too_many(answer, "guided_json holds more than 300,000 values")
+    assert_too_many(answer, "guided_json holds more than 65,536 lists and objects")
 
 
 @pytest.mark.parametrize("n", [0, 1, 4096, 4097, 10_000])

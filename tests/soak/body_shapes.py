@@ -80,7 +80,7 @@ def _prompts() -> Iterator[Shape]:
     yield prompt("131,072 ids", f"[{','.join(['5'] * 131_072)}]")
     yield prompt("299,000 ids and a text", f'[{",".join(["5"] * 299_000)},"x"]')
     yield prompt("290,000 floats", f"[{','.join(['0.5'] * 290_000)}]")
-    yield prompt("145,000 lists", f"[{','.join(['[1]'] * 145_000)}]")
+    yield prompt("65,000 lists", f"[{','.join(['[1]'] * 65_000)}]")
     yield prompt("empty strings", f"[{filled(json.dumps(''))}]")
     yield prompt("128 texts and 3,500 biases", f"[{filled(json.dumps('x'), size=512)}]",
                  logit_bias={str(i): 0.5 for i in range(3500)})  # fmt: skip
