@@ -45,6 +45,7 @@ class LargeBodies:
         self._huge = asyncio.Semaphore(1)
         self._n_at_work = 0
         self._usual_s = sys.getswitchinterval()
+        self._collects = gc.isenabled()
         self._trimming: asyncio.Task[None] | None = None
         self.n_trimmed = 0
         """How often memory was given back."""
@@ -67,7 +68,9 @@ class LargeBodies:
     def _yielding(self) -> Iterator[None]:
         if self._n_at_work == 0:
             self._usual_s = sys.getswitchinterval()
+            self._collects = gc.isenabled()
             sys.setswitchinterval(_SWITCH_S)
+            gc.disable()  # it would look at all that is being read, again and again, with the lock
         self._n_at_work += 1
         try:
             yield
@@ -75,6 +78,8 @@ class LargeBodies:
             self._n_at_work -= 1
             if self._n_at_work == 0:
                 sys.setswitchinterval(self._usual_s)
+                if self._collects:
+                    gc.enable()
 
     async def _trim(self) -> None:
         await asyncio.sleep(_TRIM_AFTER_S)

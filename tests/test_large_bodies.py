@@ -3,6 +3,7 @@ memory given back.
 """
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -263,6 +264,13 @@ async def test_meanwhile_threads_change_more_often() -> None:
     both = [bodies.work(sys.getswitchinterval, n) for n in (LARGE_BODY, HUGE_BODY)]
     assert max(await asyncio.gather(*both)) < usual
     assert await bodies.work(sys.getswitchinterval, LARGE_BODY - 1) == usual
+
+
+async def test_meanwhile_no_cycles_are_looked_for() -> None:
+    bodies = LargeBodies()
+    both = [bodies.work(gc.isenabled, n) for n in (LARGE_BODY, HUGE_BODY)]
+    assert await asyncio.gather(*both) == [False, False]
+    assert gc.isenabled()
 
 
 BLOCKS = """
