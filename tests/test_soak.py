@@ -7,8 +7,10 @@ import asyncio
 import random
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
+from multiprocessing import get_context
 
 import pytest
 
@@ -133,7 +135,8 @@ def test_a_body_that_holds_the_event_loop_is_seen(site: Site) -> None:
 
     async def found(control: str) -> list[Goal]:
         await site.plant(control)
-        result = await bodies.goals(site, [shape])
+        with ProcessPoolExecutor(1, get_context("spawn")) as sender:
+            result = await bodies.goals(site, sender, [shape])
         await site.plant()
         return result
 

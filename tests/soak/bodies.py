@@ -1,14 +1,20 @@
 """One large body and everybody else: /health while it is handled, and a stream beside three of it.
 
 Some sixty shapes near the size limit, on the model that is built in, with its real template and
-tokenizer. What the harness and the machine add is measured in the same way, without a body.
+tokenizer. A process of its own sends the bodies: eight megabytes written on the event loop that
+times /health would count as the server's silence. What the machine adds is measured in the same
+way, without a body.
 """
 
 import asyncio
 import json
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from .body_shapes import COMPLETIONS, N_SHAPES, Shape, body_of, shapes
 from .goals import Goal
@@ -45,18 +51,18 @@ class Seen:
 def measure(scale: float) -> Iterator[Goal]:
     # Made one by one: all of them are half a gigabyte.
     chosen = islice(shapes(), max(3, round(N_SHAPES * scale)))
-    with serving(OPTIONS) as site:
-        yield from asyncio.run(goals(site, chosen))
+    with serving(OPTIONS) as site, ProcessPoolExecutor(1, get_context("spawn")) as sender:
+        yield from asyncio.run(goals(site, sender, chosen))
 
 
-async def goals(site: Site, chosen: Iterable[Shape]) -> list[Goal]:
+async def goals(site: Site, sender: Executor, chosen: Iterable[Shape]) -> list[Goal]:
     model = (await site.get("/v1/models"))["data"][0]["id"]
     await site.start()  # else the audit keeps what has ended
     # With a schema: the library that compiles it is loaded once, whatever a body's size.
-    await watch(site, "warm-up", model, Shape("", COMPLETIONS, _small))
-    control = await watch(site, "no body", model, None)
+    await watch(site, sender, "warm-up", model, Shape("", COMPLETIONS, _small))
+    control = await watch(site, sender, "no body", model, None)
     before = resident(site)
-    seen = [await watch(site, shape.name, model, shape) for shape in chosen]
+    seen = [await watch(site, sender, shape.name, model, shape) for shape in chosen]
     await asyncio.sleep(3 * _AFTER_S)
     after = resident(site)
     silent = [f"{one.name}: {end}" for one in seen for end in one.ends if end not in _ANSWERED]
@@ -82,30 +88,57 @@ def _slowest(name: str, times: list[tuple[float, str]], limit_s: float) -> Goal:
     return Goal(f"{name}, largest", figure, f"{1000 * limit_s:g} ms", not n_over)
 
 
-async def watch(site: Site, name: str, model: str, shape: Shape | None) -> Seen:
+async def watch(site: Site, sender: Executor, name: str, model: str, shape: Shape | None) -> Seen:
     """One such body beside /health, then three of them beside a stream."""
     seen = Seen(name)
-    body = None if shape is None else body_of(shape, model)
-    over = asyncio.Event()
-    health = asyncio.create_task(_health(site, over, seen))
-    await _send(site, shape, body, 1, seen)
-    over.set()
-    await health
-    over.clear()
-    streams = asyncio.create_task(_streams(site, over, model, seen))
-    await asyncio.sleep(_BEFORE_S)
-    await _send(site, shape, body, _N_BESIDE, seen)
-    over.set()
-    await streams
+    with NamedTemporaryFile() as body:
+        if shape is not None:
+            body.write(body_of(shape, model))
+            body.flush()
+        path = None if shape is None else shape.path
+        bodies = _Bodies(sender, site.port, path, Path(body.name), seen)
+        over = asyncio.Event()
+        health = asyncio.create_task(_health(site, over, seen))
+        await bodies.send(1)
+        over.set()
+        await health
+        over.clear()
+        streams = asyncio.create_task(_streams(site, over, model, seen))
+        await asyncio.sleep(_BEFORE_S)
+        await bodies.send(_N_BESIDE)
+        over.set()
+        await streams
     await site.idle()
     return seen
 
 
-async def _send(site: Site, shape: Shape | None, body: bytes | None, n: int, seen: Seen) -> None:
-    if shape is not None and body is not None:
-        replies = await asyncio.gather(*(ask(site.port, shape.path, body) for _ in range(n)))
-        seen.ends += [reply.end for reply in replies]
-    await asyncio.sleep(_AFTER_S)
+@dataclass(frozen=True, slots=True)
+class _Bodies:
+    """What the other process sends, or nothing."""
+
+    sender: Executor
+    port: int
+    path: str | None
+    body: Path
+    seen: Seen
+
+    async def send(self, n: int) -> None:
+        if self.path is not None:
+            sent = self.sender.submit(_send, self.port, self.path, self.body, n)
+            ends: list[str] = await asyncio.wrap_future(sent)
+            self.seen.ends += ends
+        await asyncio.sleep(_AFTER_S)
+
+
+def _send(port: int, path: str, body: Path, n: int) -> list[str]:
+    """In the other process: how each of `n` requests at once ended."""
+
+    async def all_of_them() -> list[str]:
+        content = body.read_bytes()
+        replies = await asyncio.gather(*(ask(port, path, content) for _ in range(n)))
+        return [reply.end for reply in replies]
+
+    return asyncio.run(all_of_them())
 
 
 async def _health(site: Site, over: asyncio.Event, seen: Seen) -> None:
