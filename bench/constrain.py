@@ -15,10 +15,10 @@ from functools import partial
 from typing import TypeVar
 
 from engine import DEFAULT_MODEL, Tokenizer
-from engine.constrain import ConstraintCompiler
-from engine.grammar import ConstraintSpec
-from engine.grammar_vocabulary import ConstrainableTokenizer
-from engine.healing import PrefixIndex
+from engine.grammar.constraint import ConstraintCompiler
+from engine.grammar.spec import ConstraintSpec
+from engine.grammar.vocabulary import ConstrainableTokenizer
+from engine.text.prefix_index import PrefixIndex
 
 N_ROUNDS = 20
 SCHEMA = {

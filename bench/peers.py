@@ -31,7 +31,7 @@ from bench.peer.files import written
 from bench.peer.protocol import CONTESTANTS, MEASURES, REFERENCE, SOLITON, Contestant
 from engine import DEFAULT_MODEL, ModelLoadError
 from engine.benchmark.shapes import SHAPES, write_model
-from engine.threads import thread_count
+from engine.device.threads import thread_count
 
 _PEERS = sorted({each.peer for each in CONTESTANTS} - {SOLITON})
 

@@ -16,7 +16,7 @@
 #include "bind_ngram.h"
 #include "cpu/attention.h"
 #include "cpu/kernels.h"
-#include "cpu/sample.h"
+#include "cpu/sample/sample.h"
 #include "exclusive.h"
 #include "layout.h"
 #include "loading.h"
@@ -211,7 +211,7 @@ nb::object tuple_of(size_t n, Make make) {
     return tuple;
 }
 
-// The fields of engine/sample.py's SampleResult.
+// The fields of engine/sampling/op.py's SampleResult.
 nb::object result_of(const SampleOutput& out) {
     const size_t n_top = out.top.size();
     nb::object fields[] = {
@@ -406,7 +406,7 @@ std::vector<std::string> supported_isas() {
 }  // namespace
 }  // namespace soliton::bindings
 
-NB_MODULE(_native, module) {
+NB_MODULE(_cpu, module) {
     namespace bindings = soliton::bindings;
     using namespace nb::literals;
 

@@ -1,7 +1,7 @@
 // Finds where the last tokens of a sequence occurred before, and drafts what followed there.
 //
 // Owns the tokens of the running sequence and the recent outputs of earlier ones. Knows no model
-// and no Python. The same in Python, for machines without this: engine/ngram_ref.py.
+// and no Python. The same in Python, for machines without this: engine/draft/ngram_reference.py.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@ namespace soliton {
 
 struct Worker;  // pool.h
 
-// What differs from one pass to the next, as one array of int64. engine/step.py writes it; abort
+// What differs from one pass to the next, as one array of int64. engine/device/step.py writes it; abort
 // may be written by another thread while ops run.
 struct StepState {
     int64_t pos;     // of row 0
@@ -120,7 +120,7 @@ int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_
 
 // ---- Ops that are called directly. ----
 
-// The codes of engine/sample.py's Stage: adjustments of the logits, which only a trace names, then
+// The codes of engine/sampling/op.py's Stage: adjustments of the logits, which only a trace names, then
 // stages with their parameters.
 enum class SampleStage : int32_t {
     kPenalties = 1,
@@ -145,8 +145,8 @@ enum class SampleStage : int32_t {
 
 inline constexpr int kStageParameters = 3;
 
-// What all tokens of a request have in common. The twin in engine/sample_adjust_ref.py and
-// engine/sample_stages_ref.py says what the numbers mean. Sets of tokens are bits in int32 words,
+// What all tokens of a request have in common. The twin in engine/sampling/reference/adjustments.py and
+// engine/sampling/reference/stages.py says what the numbers mean. Sets of tokens are bits in int32 words,
 // (V / 32, rounded up), the lowest bit first.
 struct SampleSettings {
     int64_t vocab_size;

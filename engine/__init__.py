@@ -7,10 +7,18 @@ engine.generator.begin_stream_ex(engine.tokenizer.encode("Once upon a time"))
 """
 
 from .abort import AbortFlag
-from .chat_messages import ROLES
-from .config import ModelConfig
+from .cache.prefix import Reuse
+from .chat.messages import ROLES
+from .chat.reply.format import ReplyFormat
+from .chat.reply.grammar import after_reasoning, arguments_of, calls_or_json, tool_constraint
+from .chat.reply.reader import ReplyReader
+from .chat.reply.tokens import ReplyDelta
+from .chat.template.template import ChatTemplate
+from .chat.tools import Tool, describe_tools, spelled_calls
+from .checkpoint.config import ModelConfig
 from .description import ModelDescription, describe
-from .draft import DraftCount
+from .draft.opening import OWN_DRAFT
+from .draft.speculator import DraftCount
 from .engine import DEFAULT_MODEL, Engine
 from .errors import (
     ContextLengthError,
@@ -21,22 +29,14 @@ from .errors import (
     NumericsError,
     TemplateError,
 )
-from .gbnf import is_gbnf
-from .generator import StreamingGenerator
-from .grammar import ConstraintSpec
-from .prefix import Reuse
-from .random_numbers import derived_seed
-from .reply import ReplyReader
-from .reply_format import ReplyFormat
-from .reply_tokens import ReplyDelta
-from .result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
-from .sample import SampleResult, TraceStep
-from .sampling_settings import SamplingSettings
-from .speculation import OWN_DRAFT
-from .template import ChatTemplate
-from .tokenizer import Tokenizer
-from .tool_description import Tool, describe_tools, spelled_calls
-from .tool_grammar import after_reasoning, arguments_of, calls_or_json, tool_constraint
+from .grammar.gbnf.syntax import is_gbnf
+from .grammar.spec import ConstraintSpec
+from .sampling.op import SampleResult, TraceStep
+from .sampling.random_numbers import derived_seed
+from .sampling.settings import SamplingSettings
+from .stream.generator import StreamingGenerator
+from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
+from .text.tokenizer import Tokenizer
 
 __all__ = [
     "DEFAULT_MODEL",

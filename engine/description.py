@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .checkpoint import read_checkpoint
-from .config import ModelConfig
-from .families import model_config
-from .layout import kv_bytes_per_token, kv_format, stored_format
-from .template import ChatTemplate
-from .tokenizer import Tokenizer
-from .weights import check_tensors, matrix_dtypes, weight_bytes
+from .chat.template.template import ChatTemplate
+from .checkpoint.config import ModelConfig
+from .checkpoint.families import model_config
+from .checkpoint.safetensors import read_checkpoint
+from .device.formats import kv_bytes_per_token, kv_format, stored_format
+from .model.weights import check_tensors, matrix_dtypes, weight_bytes
+from .text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

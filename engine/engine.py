@@ -13,34 +13,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .abort import AbortFlag
-from .cache import KVCache
-from .chat import NO_VARIABLES, ChatPrompt
-from .checkpoint import StoredTensor, read_checkpoint
-from .config import ModelConfig
-from .constrain import ConstraintCompiler
-from .draft import Speculator
+from .cache.kv import KVCache
+from .cache.prefix import PrefixCache
+from .chat.prompt import NO_VARIABLES, ChatPrompt
+from .chat.reply.format import ReplyFormat
+from .chat.template.template import ChatTemplate
+from .checkpoint.config import ModelConfig
+from .checkpoint.families import model_config
+from .checkpoint.generation_config import read_generation_config
+from .checkpoint.safetensors import StoredTensor, read_checkpoint
+from .device.formats import kv_bytes_per_token
+from .device.memory import check_weights_fit, context_length, told_without_memory
+from .device.ops import Ops, open_ops
+from .draft.opening import draft_source, open_speculator
+from .draft.speculator import Speculator
 from .errors import ModelLoadError, TemplateError
-from .families import model_config
-from .fill_in import fill_in_ids
 from .fingerprint import fingerprint
-from .generation_config import read_generation_config
-from .generator import StreamingGenerator
-from .grammar import ConstraintSpec
-from .layout import kv_bytes_per_token
-from .memory import check_weights_fit, context_length, told_without_memory
-from .model import Model
-from .ops import Ops, open_ops
-from .prefix import PrefixCache
+from .grammar.constraint import ConstraintCompiler
+from .grammar.spec import ConstraintSpec
+from .model.model import Model
+from .model.weights import check_tensors, load_weights, matrix_dtypes, weight_bytes
 from .regular_file import is_there
-from .reply_format import ReplyFormat
-from .sampling_settings import SamplingSettings
-from .speculation import draft_source, open_speculator
-from .template import ChatTemplate
-from .tokenizer import Tokenizer
-from .weights import check_tensors, load_weights, matrix_dtypes, weight_bytes
+from .sampling.settings import SamplingSettings
+from .stream.generator import StreamingGenerator
+from .text.fill_in import fill_in_ids
+from .text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from .panel_cache import PanelCache
+    from .device.cpu.panel_cache import PanelCache
 
 logger = logging.getLogger(__name__)
 
@@ -296,7 +296,7 @@ def _panels(
 ) -> "AbstractContextManager[PanelCache | None]":
     if directory is None or not ops.packs:
         return nullcontext()
-    from . import panel_cache  # needs the native module
+    from .device.cpu import panel_cache  # needs the native module
 
     if n_bytes < panel_cache.SMALLEST_BYTES:
         return nullcontext()

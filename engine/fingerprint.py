@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from . import native
-from .checkpoint import StoredTensor
-from .checkpoint_sample import sample_checkpoint
-from .generation_config import GENERATION_FILE
-from .ops import Ops
+from .chat.template.template import TEMPLATE_FILE, TOOL_TEMPLATE_FILE
+from .checkpoint.generation_config import GENERATION_FILE
+from .checkpoint.safetensors import StoredTensor
+from .checkpoint.sample import sample_checkpoint
+from .device.ops import Ops
+from .native import cpu as native
 from .regular_file import is_there, open_regular
-from .template import TEMPLATE_FILE, TOOL_TEMPLATE_FILE
-from .tokenizer import CONFIG_FILE, TOKENIZER_FILE
+from .text.tokenizer import CONFIG_FILE, TOKENIZER_FILE
 
 _WHOLE = (
     "config.json", TOKENIZER_FILE, CONFIG_FILE, GENERATION_FILE, TEMPLATE_FILE, TOOL_TEMPLATE_FILE,

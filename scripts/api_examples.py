@@ -1,4 +1,4 @@
-"""Sends the requests of server/examples.py to the bundled model and writes what it answers.
+"""Sends the requests of server/api/examples.py to the bundled model and writes what it answers.
 
 What is another in every run (ids, times, what a machine computes with) keeps its published value,
 so that the file changes when an answer does.
@@ -18,9 +18,9 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from engine import DEFAULT_MODEL, Engine, StreamingGenerator  # noqa: E402
-from server.examples import ANSWERS, EXAMPLES, MODEL, Example  # noqa: E402
-from tests.event_stream import parse_event_stream  # noqa: E402
-from tests.live_server import LiveServer, live_server, read_answer, wait_until  # noqa: E402
+from server.api.examples import ANSWERS, EXAMPLES, MODEL, Example  # noqa: E402
+from tests.support.event_stream import parse_event_stream  # noqa: E402
+from tests.support.live_server import LiveServer, live_server, read_answer, wait_until  # noqa: E402
 
 Answers = dict[str, Any]
 

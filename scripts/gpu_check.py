@@ -207,7 +207,7 @@ def build_script(capability: str) -> str:
         f" -DCMAKE_CUDA_ARCHITECTURES={architecture}-real -DCMAKE_CUDA_FLAGS=-lineinfo\n"
         f"cmake --build {native}\n"
         f"cmake --build {native} --target cuda_driver\n"
-        f"cp {native}/_native*.so {native}/csrc/cuda/_cuda*.so engine/\n"
+        f"cp {native}/_cpu*.so {native}/csrc/cuda/_cuda*.so engine/native/\n"
     )
 
 
@@ -248,7 +248,7 @@ def pytest_command() -> list[str | Path]:
     """The tests that are marked `cuda`, without the options of pyproject.toml: they are for plugins
     that need not be here.
     """
-    files = sorted(ROOT.glob("tests/test_cuda_*.py"))
+    files = sorted(ROOT.glob("tests/engine/device/test_cuda_*.py"))
     several = ["-n", "4", "--dist", "loadfile"] if find_spec("xdist") else []
     return [
         sys.executable, "-m", "pytest", "-q", "-ra", "-m", "cuda", "-o", "addopts=",

@@ -22,13 +22,13 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from engine.cache import KVCache  # noqa: E402
-from engine.checkpoint import read_checkpoint  # noqa: E402
-from engine.families import model_config  # noqa: E402
-from engine.model import Model  # noqa: E402
-from engine.ops import Ops, open_ops  # noqa: E402
-from engine.torch_ops import TorchOps  # noqa: E402
-from engine.weights import check_tensors, load_weights  # noqa: E402
+from engine.cache.kv import KVCache  # noqa: E402
+from engine.checkpoint.families import model_config  # noqa: E402
+from engine.checkpoint.safetensors import read_checkpoint  # noqa: E402
+from engine.device.ops import Ops, open_ops  # noqa: E402
+from engine.device.torch_ops import TorchOps  # noqa: E402
+from engine.model.model import Model  # noqa: E402
+from engine.model.weights import check_tensors, load_weights  # noqa: E402
 
 N_TOKENS = 150
 VOCAB_SIZE = 320

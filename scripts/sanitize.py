@@ -116,16 +116,15 @@ def goals(n_inputs: int) -> Iterator[Goal]:
         "SOLITON_REQUIRE_NATIVE": "1",
     }
     yield fuzzed(n_inputs, with_python)
-    names = [f"test_{name}.py" for name in NATIVE_TESTS]
-    found = [name for name in names if (ROOT / "tests" / name).exists()]
-    yield passed("native tests under both", [*found, "-k", NOT_LIMITED], with_python, within=TREE)
+    files = [f"test_{name}.py" for name in NATIVE_TESTS]
+    yield passed("native tests under both", [*files, "-k", NOT_LIMITED], with_python, within=TREE)
 
 
 def fuzzed(n_inputs: int, environment: dict[str, str]) -> Goal:
     """Damaged model files, loaded by as many processes as there are processors."""
     n_processes = os.cpu_count() or 1
     share = math.ceil(n_inputs / n_processes)
-    command = [str(PYTHON), "tests/loader_fuzz.py", "--inputs", str(share), "--seed"]
+    command = [str(PYTHON), "tests/native/loader_fuzz.py", "--inputs", str(share), "--seed"]
     # A panic of the tokenizer library is an answer here, and its backtrace takes most of the time.
     variables = {**os.environ, **environment, "RUST_BACKTRACE": "0"}
     runs = [
@@ -152,7 +151,7 @@ def passed(
     name: str, which: list[str], environment: dict[str, str], *, within: Path = ROOT
 ) -> Goal:
     """Whether these tests pass, and nothing is reported meanwhile."""
-    paths = [f"tests/{word}" if word.endswith(".py") else word for word in which]
+    paths = [found(word) if word.endswith(".py") else word for word in which]
     python = PYTHON if within == TREE else sys.executable
     command = [python, "-m", "pytest", "-q", "--capture=sys", "--timeout=1200", *paths]
     run = subprocess.run(
@@ -168,6 +167,12 @@ def passed(
     for path in REPORTS.iterdir():
         path.unlink()
     return Goal(name, f"{summary}, {len(reports)} reports", "0 reports", met)
+
+
+def found(test: str) -> str:
+    """The path of a test file, whose name is unique."""
+    (path,) = (ROOT / "tests").rglob(test)
+    return str(path.relative_to(ROOT))
 
 
 def library(name: str) -> str:

@@ -54,7 +54,7 @@ def _run(argv: list[str]) -> int:
     command, arguments = argv[0], argv[1:]
     if command == "serve":
         from .commands import serve
-        from .drain import leave
+        from .process.drain import leave
 
         # All is written and closed. To take the interpreter apart would be most of an idle stop.
         leave(serve.main(arguments))

@@ -13,29 +13,29 @@ from starlette.exceptions import HTTPException
 
 from engine import Engine
 
-from .aliases import Aliases
-from .auth import KeyGate
-from .boundary import Boundary
-from .chat import chat_routes
-from .completions import completion_routes
-from .contract import ContractApp
-from .cors import Cors
-from .documents import add_documents
+from .api.chat.route import chat_routes
+from .api.completions.route import completion_routes
+from .api.contract import ContractApp
+from .api.docs import add_documents
+from .api.health import system_routes
+from .api.models import model_routes
+from .api.props import prop_routes
+from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
-from .hosts import HostGate
-from .large_bodies import LargeBodies
-from .lease import EngineLease
-from .metrics import Metrics, metric_routes
-from .models import model_routes
-from .props import prop_routes
-from .pulse import Pulse
+from .http.auth import KeyGate
+from .http.boundary import Boundary
+from .http.cors import Cors
+from .http.hosts import HostGate
+from .http.large_bodies import LargeBodies
+from .http.path_aliases import Aliases
+from .http.slow_readers import SlowReaders
+from .lease.lease import EngineLease
+from .lease.trials import Trials
+from .lease.watchdog import Pulse
 from .service import Service
 from .settings import Settings
-from .slow_readers import SlowReaders
-from .stream import CompletionStream
-from .system import system_routes
-from .tokens import token_routes
-from .trials import Trials
+from .stream.metrics import Metrics, metric_routes
+from .stream.stream import CompletionStream
 
 # Of the wire, not of the program: it changes when a client would notice.
 API_VERSION = "1.0.0"

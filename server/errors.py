@@ -17,13 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from engine import (
-    ContextLengthError,
-    EngineError,
-    InvalidInputError,
-    NumericsError,
-    TemplateError,
-)
+from engine import ContextLengthError, EngineError, InvalidInputError, NumericsError, TemplateError
 
 _logger = logging.getLogger(__name__)
 

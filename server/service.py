@@ -10,32 +10,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from engine import (
-    ConstraintSpec,
-    ContextLengthError,
-    Engine,
-    InvalidInputError,
-    StreamResult,
-)
+from engine import ConstraintSpec, ContextLengthError, Engine, InvalidInputError, StreamResult
 
-from .constraint import requested_constraint, schema_length
-from .deadlines import Deadlines, TimeLimits
-from .effects import no_effect_warnings, short_choice_warnings
 from .errors import ModelNotFoundError, RequestError, contained
-from .jobs import CompletionJob
-from .large_bodies import LARGE_BODY, LargeBodies
-from .lease import EngineLease
-from .metrics import Metrics
-from .options import generation_options
-from .pulse import Pulse
-from .sampling import check_token_ids, sampling_settings
+from .http.large_bodies import LARGE_BODY, LargeBodies
+from .http.slow_readers import SlowReaders
+from .lease.deadlines import Deadlines, TimeLimits
+from .lease.lease import EngineLease
+from .lease.trials import Trials
+from .lease.waiter import Waiter
+from .lease.watchdog import Pulse
+from .request.constraint import requested_constraint, schema_length
+from .request.no_effect import no_effect_warnings, short_choice_warnings
+from .request.options import generation_options
+from .request.sampling import check_token_ids, sampling_settings
+from .request.unknown_fields import Warnings
 from .schema.common import GenerationRequest
-from .schema.unsupported import Warnings
 from .settings import Settings
-from .slow_readers import SlowReaders
-from .stream import CompletionStream
-from .trials import Trials
-from .waiter import Waiter
+from .stream.jobs import CompletionJob
+from .stream.metrics import Metrics
+from .stream.stream import CompletionStream
 
 # From here on, text is encoded beside the event loop: about a millisecond's work.
 LONG_TEXT = 8192

@@ -21,7 +21,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from .host_names import host_of
+from .http.host_names import host_of
 
 _PREFIX = "SOLITON_"
 

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-import engine.sample
-from engine import DEFAULT_MODEL, Engine, native, sample_ref
-from tests.fake_engine import FakeEngine
-from tests.sample_requests import Sample
-from tests.tiny_models import save_model
+import engine.sampling.op
+from engine import DEFAULT_MODEL, Engine
+from engine.native import cpu as native
+from engine.sampling.reference import op as sample_ref
+from tests.support.fake_engine import FakeEngine
+from tests.support.sample_requests import Sample
+from tests.support.tiny_models import save_model
 
 if TYPE_CHECKING:
-    from tests.live_server import LiveServer
+    from tests.support.live_server import LiveServer
 
 _ISAS = [] if native.MISSING else native.kernels.supported_isas()
 
@@ -56,7 +58,7 @@ def fake() -> FakeEngine:
 @pytest.fixture
 def fake_server(fake: FakeEngine) -> "Iterator[LiveServer]":
     # Here, for the tests of the engine also run where the server's packages are not.
-    from tests.live_server import live_server
+    from tests.support.live_server import live_server
 
     with live_server(fake.as_engine) as server:
         yield server
@@ -70,7 +72,7 @@ def sample(request: pytest.FixtureRequest) -> Iterator[Sample]:
         return
     best = native.kernels.isa()
     assert native.kernels.select_isa(request.param)
-    yield lambda logits, req: engine.sample.sample(logits, req, work=np.empty_like(logits))
+    yield lambda logits, req: engine.sampling.op.sample(logits, req, work=np.empty_like(logits))
     assert native.kernels.select_isa(best)
 
 

@@ -17,14 +17,14 @@ import torch
 from engine import SamplingSettings, StreamingGenerator
 from engine.benchmark import profile_step
 from engine.benchmark.speed import prefill_rate, prompt_ids
-from engine.cache import KVCache
-from engine.checkpoint import read_checkpoint
-from engine.config import ModelConfig
-from engine.layout import kv_bytes_per_token, table_format
-from engine.model import Model
-from engine.ops import Ops
-from engine.prefix import PrefixCache
-from engine.weights import LayerWeights, Weights, check_tensors, expected_shapes, load_weights
+from engine.cache.kv import KVCache
+from engine.cache.prefix import PrefixCache
+from engine.checkpoint.config import ModelConfig
+from engine.checkpoint.safetensors import read_checkpoint
+from engine.device.formats import kv_bytes_per_token, table_format
+from engine.device.ops import Ops
+from engine.model.model import Model
+from engine.model.weights import LayerWeights, Weights, check_tensors, expected_shapes, load_weights
 
 from .goals import ROWS
 from .limits import Limits

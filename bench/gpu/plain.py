@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.checkpoint.config import ModelConfig
 
 _GROUP = 64
 _TILES = 8  # of the inner dimension in torch's packed weights

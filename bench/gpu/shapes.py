@@ -4,7 +4,7 @@ Owns the sizes. Weights are drawn on the device, so that no file of gigabytes is
 them keeps the variance of what it is multiplied with, so every activation stays finite.
 """
 
-from engine.config import LayerConfig, ModelConfig, RopeConfig
+from engine.checkpoint.config import LayerConfig, ModelConfig, RopeConfig
 
 _ANY_LENGTH = 131_072
 

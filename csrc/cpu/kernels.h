@@ -12,7 +12,7 @@
 #include "../ops.h"
 #include "attention.h"
 #include "linear.h"
-#include "sample_kernels.h"
+#include "sample/kernels.h"
 
 namespace soliton {
 

@@ -1,8 +1,8 @@
 // Products of rows of codes with panels of codes of 8 and of 4 bits. Compiled once per instruction
 // set (see kernels.h); linear.cpp says which rows and panels.
-#include "codes.h"
+#include "isa/codes.h"
 #if defined(SOLITON_LANES_AVX2)
-#include "wide_codes_avx2.h"
+#include "isa/wide_codes_avx2.h"
 #endif
 
 namespace soliton::SOLITON_ISA {

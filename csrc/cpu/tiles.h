@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels.h"
-#include "lanes.h"
+#include "isa/lanes.h"
 
 namespace soliton::SOLITON_ISA {
 

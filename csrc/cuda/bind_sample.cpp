@@ -155,7 +155,7 @@ nb::tuple tuple_of(const std::vector<DeviceResult::Top>& top, Number number) {
     return nb::borrow<nb::tuple>(tuple);
 }
 
-// The fields of engine/sample.py's SampleResult.
+// The fields of engine/sampling/op.py's SampleResult.
 nb::object result(OneThreadsSampler& self) {
     const Exclusive use = self.use();
     DeviceResult& out = self.result;

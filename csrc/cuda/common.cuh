@@ -1,6 +1,6 @@
 // What kernels use of the hardware beyond CUDA C++: warps as one, tensor cores, copies that run on
 // their own, launches that overlap. Owns every intrinsic and every line of PTX; tests run the
-// kernels on a CPU with other definitions of the same names (tests/cuda_emulator).
+// kernels on a CPU with other definitions of the same names (tests/native/cuda_emulator).
 #pragma once
 
 #include <cuda_bf16.h>

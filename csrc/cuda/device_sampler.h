@@ -50,7 +50,7 @@ struct DeviceSettings {
     std::vector<float> bias_deltas;
 };
 
-// The fields of engine/sample.py's SampleResult.
+// The fields of engine/sampling/op.py's SampleResult.
 struct DeviceResult {
     struct Top {
         int32_t id;
@@ -69,7 +69,7 @@ struct DeviceResult {
     double kept_mass;
 };
 
-// What differs from one token to the next; the same as in engine/sample.py.
+// What differs from one token to the next; the same as in engine/sampling/op.py.
 struct DeviceArgs {
     const float* logits;  // (V,), of the device
     double u;

@@ -1,4 +1,4 @@
-// How the weights of a matrix lie in device memory. Owns the numbers; engine/cuda_weights.py writes
+// How the weights of a matrix lie in device memory. Owns the numbers; engine/device/cuda/weights.py writes
 // what is described here, and kernels read it.
 //
 //   kBf16  row by row, a row being padded_columns(n_in) bfloat16, zeros behind n_in.

@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 
-from .. import native
-from ..native import kernels
-from ..ops import Ops
-from ..step import StepState
+from ..device.ops import Ops
+from ..device.step import StepState
+from ..native import cpu as native
+from ..native.cpu import kernels
 
 _REPEATS = 3
 _PIECE_WORDS = 2**15  # 256 KiB, that a thread takes at a time

@@ -9,21 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from ..cache import KVCache
+from ..cache.kv import KVCache
+from ..cache.prefix import PrefixCache
+from ..device.formats import kv_bytes_per_token
 from ..engine import Engine
-from ..generator import StreamingGenerator
-from ..layout import kv_bytes_per_token
-from ..prefix import PrefixCache
-from ..weights import step_bytes
+from ..model.weights import step_bytes
+from ..stream.generator import StreamingGenerator
 from .bandwidth import Reader
-from .speed import (
-    decode_rate,
-    pass_rate,
-    prefill_rate,
-    prompt_ids,
-    time_to_first_token,
-    warm_up,
-)
+from .speed import decode_rate, pass_rate, prefill_rate, prompt_ids, time_to_first_token, warm_up
 
 PARTS = ("decode", "depth", "prefill", "ttft")
 DEPTH = 2048

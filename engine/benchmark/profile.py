@@ -4,8 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 
-from ..cache import KVCache
-from ..model import Model
+from ..cache.kv import KVCache
+from ..model.model import Model
 from .speed import prompt_ids
 
 _WARM_UP = 5

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from ..families import model_config
-from ..weights import expected_shapes
+from ..checkpoint.families import model_config
+from ..model.weights import expected_shapes
 
 _SEED = 0
 _SPECIALS = ("<unk>", "<s>", "</s>")

@@ -13,7 +13,7 @@ from itertools import count, takewhile
 from statistics import median
 
 from ..engine import Engine
-from ..sampling_settings import SamplingSettings
+from ..sampling.settings import SamplingSettings
 from .speed import prompt_ids
 
 _EDIT_EVERY = 40  # tokens of a copied text

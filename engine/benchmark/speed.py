@@ -4,10 +4,10 @@ import time
 
 import numpy as np
 
-from ..cache import KVCache
-from ..generator import StreamingGenerator
-from ..model import Model
-from ..sampling_settings import SamplingSettings
+from ..cache.kv import KVCache
+from ..model.model import Model
+from ..sampling.settings import SamplingSettings
+from ..stream.generator import StreamingGenerator
 
 
 def prompt_ids(vocab_size: int, n_tokens: int, *, seed: int = 0) -> list[int]:

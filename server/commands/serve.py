@@ -16,12 +16,12 @@ import uvicorn
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from ..drain import DrainingServer, signals_handled
-from ..last_resort import end_process, end_process_in, guard_interpreter
-from ..logs import configure_logging
-from ..protocol import http_protocol
+from ..http.protocol import http_protocol
+from ..http.socket_options import ACCEPTED_AT_ONCE, BACKLOG
+from ..process.drain import DrainingServer, signals_handled
+from ..process.last_resort import end_process, end_process_in, guard_interpreter
+from ..process.logs import configure_logging
 from ..settings import Settings
-from ..socket_options import ACCEPTED_AT_ONCE, BACKLOG
 from .terminal import CommandError, CommandParser
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The wire of sampling: the settings of the engine, by its names and by those of other servers.
 
 Owns names, types and limits of size. Ranges are the engine's to check, so that HTTP and Python
-callers read the same sentence; what the values of other servers mean is server/sampling.py's.
+callers read the same sentence; server/request/sampling.py says what other servers' values mean.
 A field that `other_name` makes is the same setting again: both may be sent, if they agree.
 """
 

@@ -12,9 +12,9 @@ from typing import Any
 from typing_extensions import override
 
 from server.errors import QueueTimeoutError
-from server.feed import Feed
-from server.jobs import Begun, Event, Piece
-from server.stream import CompletionStream
+from server.stream.feed import Feed
+from server.stream.jobs import Begun, Event, Piece
+from server.stream.stream import CompletionStream
 
 # Of the planted bug: so many events untaken are waited for, and so long.
 _BEHIND = 150

@@ -14,8 +14,8 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine import AbortFlag
-from server.lease import EngineLease, Ticket
-from server.trials import Trials
+from server.lease.lease import EngineLease, Ticket
+from server.lease.trials import Trials
 
 from .audit import AuditedFeed
 from .model import SoakModel

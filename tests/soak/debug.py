@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from server.lease import EngineLease
+from server.lease.lease import EngineLease
 
 from .audit import Audit
 from .controls import Controls

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
 
 from engine import DEFAULT_MODEL, Engine
-from tests.live_server import LiveServer, live_server
-from tests.setting_combinations import REFERENCE, bodies, says_as_before, send
+from tests.support.live_server import LiveServer, live_server
+from tests.support.setting_combinations import REFERENCE, bodies, says_as_before, send
 
 from .goals import Goal, none_of
 

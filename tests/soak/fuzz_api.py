@@ -18,9 +18,9 @@ from functools import partial
 import requests
 from schemathesis import GenerationMode
 
-from tests.contract_cases import Case, covering, draw, operations, wrong_with
-from tests.fake_engine import FakeEngine
-from tests.live_server import live_server, wait_until
+from tests.support.contract_cases import Case, covering, draw, operations, wrong_with
+from tests.support.fake_engine import FakeEngine
+from tests.support.live_server import live_server, wait_until
 
 from .goals import Goal
 

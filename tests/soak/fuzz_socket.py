@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.fake_engine import FakeEngine
-from tests.live_server import LiveServer, live_server, wait_until
+from tests.support.fake_engine import FakeEngine
+from tests.support.live_server import LiveServer, live_server, wait_until
 
 from .goals import Goal, none_of
 from .raw_requests import RawCase, raw_case

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos_proxy import ChaosProxy
+from tests.support.chaos_proxy import ChaosProxy
 
 from .goals import Goal, none_of
 from .model import expected_reply

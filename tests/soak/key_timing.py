@@ -15,7 +15,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from server.auth import KeyGate
+from server.http.auth import KeyGate
 
 from .goals import Goal, quantile
 

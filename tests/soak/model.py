@@ -14,12 +14,12 @@ from typing import cast
 import numpy as np
 
 from engine import AbortFlag
-from engine.cache import KVCache
-from engine.model import Model
-from engine.prefix import PrefixCache
-from engine.sample import Logits
-from tests.fake_engine import VOCAB_SIZE, FakeEngine, FakeGenerator, FakeModel
-from tests.fault_script import FaultScript
+from engine.cache.kv import KVCache
+from engine.cache.prefix import PrefixCache
+from engine.model.model import Model
+from engine.sampling.op import Logits
+from tests.support.fake_engine import VOCAB_SIZE, FakeEngine, FakeGenerator, FakeModel
+from tests.support.fault_script import FaultScript
 
 _A = ord("a")
 _ROWS = np.full((26, 1, VOCAB_SIZE), -1.0, np.float32)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-import server.stream
+import server.stream.stream
 from engine import DEFAULT_MODEL, Engine
 from server.app import create_app
 from server.commands import serve
-from server.drain import leave
+from server.process.drain import leave
 from server.settings import Settings
 
 from .audit import Audit, AuditedFeed
@@ -48,7 +48,7 @@ class Options:
 
 def main(argv: list[str]) -> int:
     options = Options(**json.loads(argv[0]))
-    server.stream.Feed = AuditedFeed  # type: ignore[attr-defined, assignment]
+    server.stream.stream.Feed = AuditedFeed  # type: ignore[attr-defined, assignment]
     serve._load = lambda settings: _load(settings, options)
     flags = {"port": "0", "log-level": "error", **options.flags}
     return serve.main([text for name, value in flags.items() for text in (f"--{name}", value)])

@@ -1,0 +1,68 @@
+// The sampler's stages over a sorted list of candidates, in any order: for what a prefix of the
+// descending order cannot say. engine/sampling/reference/stages.py has the formulas.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../../ops.h"
+#include "kernels.h"
+#include "row.h"
+
+namespace soliton {
+
+struct Draw {
+    int32_t id;
+    double p;
+};
+
+class Candidates {
+  public:
+    // At least one, in descending order, with the exponents that the softmax gives them.
+    void assign(const std::vector<Candidate>& sorted, const Softmax& softmax);
+
+    // `parameters` (kStageParameters,). Returns how many candidates the stage removed; with a trace
+    // wanted, `removed_argmax` tells whether this id was among them.
+    int64_t run(SampleStage stage, const double* parameters, const SampleSettings& settings,
+                const SampleArgs& args, int64_t argmax, bool& removed_argmax);
+
+    // After the last stage.
+    Draw draw(double u, double skew);
+
+    // After the draw: the probability with which this one could have been drawn; 0 if it was
+    // removed.
+    double p_of(const Candidate& candidate) const;
+
+    // What another softmax gives to the candidates.
+    double mass(const Softmax& softmax) const;
+
+  private:
+    struct Item {
+        double nats;  // relative to the first
+        double mass;  // its exponential
+        double p;     // as of the last `weigh`; after `draw` that of the draw
+        Candidate token;
+    };
+
+    void drop_massless();
+    void weigh();
+    double surprise(const Item& item) const { return log_total_ - item.nats; }  // in nats
+    double entropy() const;
+    void scale(double temperature);
+    void keep_first(int64_t count) { items_.resize(static_cast<size_t>(count)); }
+    int64_t n_at_least(double p) const;
+    int64_t n_to_reach(double mass) const;
+    double sigma() const;
+    void tail_free(double z);
+    void typical(double mass);
+    void mirostat(double mu);
+    void dynamic_temperature(double low, double high, double exponent);
+    void exclude_top(double threshold, const int32_t* is_protected);
+
+    std::vector<Item> items_;
+    bool has_masses_ = false;
+    double log_total_ = 0.0;  // of the masses
+    std::vector<char> is_kept_;
+};
+
+}  // namespace soliton

@@ -1,0 +1,273 @@
+"""Copies of keys and values on disk, so that a restart finds them again.
+
+Owns the directory: one file per chunk, named by its key, so that processes that share it write the
+same bytes under the same name. Only whole files of this model are used: the header has a checksum
+of its own, the bytes have one that is looked at when they are read. What is wrong is removed, what
+cannot be written is one warning a minute, and neither ends a request. Files of other models stay,
+until room is needed and they were longest unused. Knows no tree.
+"""
+
+import logging
+import os
+import stat
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
+from io import BufferedReader
+from pathlib import Path
+
+from ..device.ops import Bytes
+from ..regular_file import open_if_regular, size_of
+from .tree import Chunk
+
+logger = logging.getLogger(__name__)
+
+_SUFFIX, _UNFINISHED = ".kv", ".unfinished"
+_KIND = b"solitkv1"
+# Kind, model, parent, key, bytes of the ids, bytes of the copy, its checksum; then the ids.
+_HEADER = struct.Struct("<8s16s16s16sIQI")
+_CHECKSUM = struct.Struct("<I")  # of the header and the ids, after both
+# Writing one takes milliseconds.
+_ABANDONED_AFTER_S = 60
+# After a failure, such as a full disk, nothing is written for so long.
+_PAUSE_S = 60
+# Room is made for several files at once, and as often others' files are counted too.
+_STEPS = 10
+
+
+class PrefixFileError(ValueError):
+    """A file is not what was written."""
+
+
+class PrefixFiles:
+    """The files of one model in a directory that may hold those of others."""
+
+    def __init__(
+        self,
+        directory: Path,
+        model: bytes,
+        *,
+        n_bytes: Callable[[int], int],
+        budget: int,
+        on_lost: Callable[[Chunk], None],
+    ) -> None:
+        """`n_bytes(n)`: of a copy of n positions. `budget`: bytes of all files in the directory.
+
+        `on_lost` is told of every chunk whose file is gone.
+        """
+        self._directory = directory
+        self._model = model
+        self._n_bytes = n_bytes
+        self._budget = budget
+        self._on_lost = on_lost
+        self._known: dict[str, Chunk] = {}
+        self._resumes_at = time.monotonic()
+        self._total = 0
+        self._written = 0  # since the total was counted
+        self._last_time_ns = 0
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            self._pause(error)
+
+    def scan(self) -> Iterator[Chunk]:
+        """What an earlier process left. Removes the files of this model that are wrong, and what
+        is beyond the budget.
+        """
+        with suppress(OSError):
+            self._remove_abandoned()
+        for file in sorted(self._directory.glob(f"{self._model.hex()}-*{_SUFFIX}")):
+            try:
+                chunk = self._read_header(file)
+            except PrefixFileError as error:
+                _remove(file, error)
+            except OSError:
+                continue
+            else:
+                chunk.on_disk = True
+                self._known[file.name] = chunk
+                yield chunk
+        self._total = sum(size for _, size, _ in self._entries())
+        with suppress(OSError):
+            self._make_room(0, ())
+
+    def write(self, chunk: Chunk, *, kept: Container[bytes] = ()) -> None:
+        """Keeps what the chunk's slab holds, unless there is no room without the files of `kept`.
+
+        After a failure it does nothing for a minute.
+        """
+        if chunk.on_disk or chunk.slab is None or time.monotonic() < self._resumes_at:
+            return
+        copied = chunk.slab[: self._n_bytes(chunk.n_tokens)]
+        header = self._header(chunk, copied)
+        n_bytes = len(header) + copied.size
+        try:
+            if not self._make_room(n_bytes, kept):
+                return
+            descriptor, name = tempfile.mkstemp(_UNFINISHED, dir=self._directory)
+            unfinished = Path(name)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(header)
+                    file.write(copied.data)
+                self._set_time(unfinished)
+                unfinished.replace(self._file(chunk))
+            except BaseException:
+                with suppress(OSError):
+                    unfinished.unlink()
+                raise
+        except OSError as error:
+            self._pause(error)
+            return
+        self._total += n_bytes
+        self._written += n_bytes
+        self._known[self._file(chunk).name] = chunk
+        chunk.on_disk = True
+
+    def read(self, chunk: Chunk, out: Bytes) -> bool:
+        """The copy into the front of `out`. False, and the chunk is lost, when there is none."""
+        file, copied = self._file(chunk), out[: self._n_bytes(chunk.n_tokens)]
+        try:
+            with _opened(file) as stream:
+                header = stream.read(_header_bytes(chunk))
+                if stream.readinto(copied.data) != copied.size or stream.read(1):
+                    raise PrefixFileError("was cut")
+            if header != self._header(chunk, copied):
+                raise PrefixFileError("is damaged")
+        except PrefixFileError as error:
+            _remove(file, error)
+        except OSError:
+            pass
+        else:
+            return True
+        self._lose(file.name)
+        return False
+
+    def remove(self, chunk: Chunk) -> None:
+        """Its file is of no more use."""
+        file = self._file(chunk)
+        if self._known.pop(file.name, None) is not None:
+            chunk.on_disk = False
+            with suppress(OSError):
+                file.unlink()
+
+    def touch(self, path: Sequence[Chunk]) -> None:
+        """`path` was used. Each of its files becomes younger than those behind it."""
+        for chunk in reversed(path):
+            if chunk.on_disk:
+                with suppress(OSError):
+                    self._set_time(self._file(chunk))
+
+    def _read_header(self, file: Path) -> Chunk:
+        with _opened(file) as stream:
+            size = size_of(stream)
+            fixed = stream.read(_HEADER.size)
+            if len(fixed) < _HEADER.size:
+                raise PrefixFileError("is too short")
+            kind, model, parent, key, n_id_bytes, n_bytes, _ = _HEADER.unpack(fixed)
+            if kind != _KIND or model != self._model:
+                raise PrefixFileError("is of another version or model")
+            if size != _HEADER.size + n_id_bytes + _CHECKSUM.size + n_bytes:
+                raise PrefixFileError("was cut")
+            ids = stream.read(n_id_bytes)
+            (checksum,) = _CHECKSUM.unpack(stream.read(_CHECKSUM.size))
+        chunk = Chunk(parent, ids)
+        is_sound = checksum == zlib.crc32(ids, zlib.crc32(fixed)) and chunk.key == key
+        if not is_sound or n_bytes != self._n_bytes(chunk.n_tokens) or file != self._file(chunk):
+            raise PrefixFileError("is damaged")
+        return chunk
+
+    def _header(self, chunk: Chunk, copied: Bytes) -> bytes:
+        fixed = _HEADER.pack(
+            _KIND,
+            self._model,
+            chunk.parent,
+            chunk.key,
+            len(chunk.ids),
+            copied.size,
+            zlib.crc32(copied.data),
+        )
+        return fixed + chunk.ids + _CHECKSUM.pack(zlib.crc32(chunk.ids, zlib.crc32(fixed)))
+
+    def _file(self, chunk: Chunk) -> Path:
+        return self._directory / f"{self._model.hex()}-{chunk.key.hex()}{_SUFFIX}"
+
+    def _set_time(self, file: Path) -> None:
+        """Now, and never twice the same: the order decides which files go first."""
+        self._last_time_ns = max(time.time_ns(), self._last_time_ns + 1)
+        os.utime(file, ns=(self._last_time_ns, self._last_time_ns))
+
+    def _make_room(self, n_bytes: int, kept: Container[bytes]) -> bool:
+        """Removes the longest unused files, of any model but those of `kept`, until there is room.
+
+        Raises OSError for what never fits.
+        """
+        if n_bytes > self._budget:
+            raise OSError(None, f"{n_bytes} bytes are more than it may hold")
+        step = self._budget // _STEPS
+        if self._total + n_bytes <= self._budget and self._written <= step:
+            return True
+        entries = sorted(self._entries())  # with those of other processes
+        self._total, self._written = sum(size for _, size, _ in entries), 0
+        if self._total + n_bytes <= self._budget:
+            return True
+        for _, size, file in entries:
+            known = self._known.get(file.name)
+            if known is not None and known.key in kept:
+                continue
+            file.unlink(missing_ok=True)
+            self._total -= size
+            self._lose(file.name)
+            if self._total + max(n_bytes, step) <= self._budget:
+                break
+        return self._total + n_bytes <= self._budget
+
+    def _entries(self) -> list[tuple[int, int, Path]]:
+        """Time, size and path of all files, of whichever model."""
+        entries = []
+        for file in self._directory.glob(f"*{_SUFFIX}"):
+            with suppress(OSError):
+                found = file.lstat()
+                if stat.S_ISREG(found.st_mode):  # what else has the name is not ours to remove
+                    entries.append((found.st_mtime_ns, found.st_size, file))
+        return entries
+
+    def _remove_abandoned(self) -> None:
+        """What processes left that ended while they wrote."""
+        for file in self._directory.glob(f"*{_UNFINISHED}"):
+            if time.time() - file.stat().st_mtime > _ABANDONED_AFTER_S:
+                file.unlink(missing_ok=True)
+
+    def _lose(self, name: str) -> None:
+        chunk = self._known.pop(name, None)
+        if chunk is not None:
+            chunk.on_disk = False
+            self._on_lost(chunk)
+
+    def _pause(self, error: OSError) -> None:
+        self._resumes_at = time.monotonic() + _PAUSE_S
+        logger.warning(
+            "%s: %s: no prefixes are written there for a minute",
+            self._directory,
+            error.strerror or error,
+        )
+
+
+def _opened(file: Path) -> BufferedReader:
+    stream = open_if_regular(file)
+    if stream is None:
+        raise PrefixFileError("is not a regular file")
+    return stream
+
+
+def _header_bytes(chunk: Chunk) -> int:
+    return _HEADER.size + len(chunk.ids) + _CHECKSUM.size
+
+
+def _remove(file: Path, error: PrefixFileError) -> None:
+    logger.warning("%s %s: it is removed", file, error)
+    with suppress(OSError):
+        file.unlink()

@@ -1,0 +1,74 @@
+"""The keys and values of the one active sequence.
+
+Owns the memory and the list of token ids whose K/V are valid. Knows nothing of how they are
+computed: `model.py` writes K/V at positions `length` and up, then appends the ids.
+"""
+
+from collections.abc import Sequence
+
+from ..checkpoint.config import ModelConfig
+from ..device.ops import Bytes, HeadRows, Ops
+
+
+class KVCache:
+    """K and V of one sequence."""
+
+    def __init__(self, config: ModelConfig, ops: Ops, *, max_seq_len: int) -> None:
+        shape = (config.n_kv_heads, max_seq_len, config.head_dim)
+        k, v = (ops.head_rows(config.n_layers, shape) for _ in range(2))
+        self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(zip(k, v, strict=True))
+        """Per layer K and V, each (n_kv_heads, max_seq_len, head_dim)."""
+        self.positions = ops.positions(k, v)
+        self.max_seq_len = max_seq_len
+        self.token_ids: list[int] = []
+
+    @property
+    def length(self) -> int:
+        """Positions with valid K/V."""
+        return len(self.token_ids)
+
+    def append(self, token_ids: Sequence[int]) -> None:
+        """Declares the K/V behind the current length valid, as those of `token_ids`."""
+        self.check_room(len(token_ids))
+        self.token_ids.extend(token_ids)
+
+    def append_copied(self, token_ids: Sequence[int], copied: Bytes, *, n_copied: int) -> None:
+        """Appends `token_ids` with K/V out of a copy: its first ones, of `n_copied` positions.
+
+        The current length is a multiple of `positions.unit`.
+        """
+        self.check_room(len(token_ids))
+        start = self.length
+        # The ids come last: whatever fails before, the cache holds nothing wrong.
+        self.positions.copy_in(start, start + len(token_ids), copied, n_copied=n_copied)
+        self.append(token_ids)
+
+    def mark(self) -> int:
+        """What `rollback` takes to come back to this moment: the length."""
+        return self.length
+
+    def rollback(self, length: int) -> None:
+        """Forgets all positions from `length` on."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"rollback to {length}: the cache holds positions 0 to {self.length}")
+        del self.token_ids[length:]
+
+    def common_prefix(self, token_ids: Sequence[int]) -> int:
+        """Length of the longest common prefix of the cached ids and `token_ids`."""
+        n = 0
+        for cached, wanted in zip(self.token_ids, token_ids, strict=False):
+            if cached != wanted:
+                break
+            n += 1
+        return n
+
+    def clear(self) -> None:
+        """Forgets everything; the memory stays."""
+        self.token_ids.clear()
+
+    def check_room(self, n_tokens: int) -> None:
+        """Raises ValueError when `n_tokens` more do not fit."""
+        if self.length + n_tokens > self.max_seq_len:
+            raise ValueError(
+                f"{n_tokens} tokens do not fit: the cache holds {self.length} of {self.max_seq_len}"
+            )

@@ -1,0 +1,284 @@
+"""Keys and values of past sequences, so that a prompt that begins like one is not computed again.
+
+Owns what a prompt reuses: the active sequence, or a copy of an earlier one in memory or on disk,
+and the words for it. Before the active sequence loses positions they are copied out, in chunks, and
+a later prompt copies them in. Knows no text and no sampling.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ..device.ops import Bytes
+from .files import PrefixFiles
+from .kv import KVCache
+from .slabs import ChunkMemory
+from .tree import Chunk, Match, PrefixTree, model_key, packed, root_key, unpacked
+
+Source = Literal["active", "memory", "disk", "none"]
+
+# So many tokens of what is known instead are told.
+_N_OTHER = 8
+
+
+class Reuse(NamedTuple):
+    """What of a prompt did not have to be computed, and why not more."""
+
+    n_reused: int
+    n_wanted: int
+    source: Source
+    """Of what did not lie in the cache already, if any; from the disk if any of that was."""
+    mismatch_at: int | None
+    """The first position whose token is another one than in what is known."""
+    reason: str
+    other_ids: tuple[int, ...] = ()
+    """What is known at `mismatch_at` instead: a few tokens. Whoever shares the cache wrote them."""
+
+
+class PrefixCache:
+    """Brings the cache of the one active sequence to what is known of the next one."""
+
+    def __init__(
+        self,
+        cache: KVCache,
+        *,
+        chunk: int = 64,
+        byte_budget: int = 0,
+        directory: Path | None = None,
+        disk_budget: int = 2**32,
+        fingerprint: str = "",
+    ) -> None:
+        """Copies are made in chunks of `chunk` tokens; `byte_budget`, in memory, 0: none are made.
+
+        What memory has no room for goes to `directory`, `disk_budget` bytes at most, and is found
+        there by the next process. `fingerprint` differs when keys and values of the same tokens do.
+        Raises ValueError for a chunk that the cache cannot copy.
+        """
+        positions = cache.positions
+        if chunk < 1 or chunk % positions.unit:
+            raise ValueError(f"chunk is {chunk}; a multiple of {positions.unit} is needed")
+        self._cache = cache
+        self._chunk = chunk
+        self._model = model_key(fingerprint, positions.layout, chunk)
+        self._active_root = root_key(self._model, "")
+        self._tree = PrefixTree(chunk)
+        self._memory = ChunkMemory(positions.n_bytes(chunk), byte_budget, positions.host_memory)
+        self._files: PrefixFiles | None = None
+        self._staged: Bytes | None = None  # on the way from the disk or to it
+        if directory is not None and self._memory.capacity:
+            self._files = PrefixFiles(
+                directory,
+                self._model,
+                n_bytes=positions.n_bytes,
+                budget=disk_budget,
+                on_lost=self._forget_unless_held,
+            )
+            self._staged = np.empty(positions.n_bytes(chunk), np.uint8)
+            for known in self._files.scan():
+                self._tree.add(known)
+
+    @property
+    def cache(self) -> KVCache:
+        """Of the active sequence."""
+        return self._cache
+
+    @property
+    def n_bytes(self) -> int:
+        """Of the copies in memory."""
+        return self._memory.n_held * self._memory.slab_bytes
+
+    def prepare(self, token_ids: Sequence[int], *, isolation_key: str = "") -> Reuse:
+        """Brings the cache to the longest known beginning of `token_ids`, or all of them.
+
+        What of the active sequence is lost by that is copied first. Nothing is shared between
+        different isolation keys. Whatever fails on the way, the cache holds the beginning of a
+        sequence that was computed.
+        """
+        wanted, root = list(token_ids), root_key(self._model, isolation_key)
+        same_root = root == self._active_root
+        n_active = self._cache.common_prefix(wanted) if same_root else 0
+        n_shown = n_active + _N_OTHER
+        active_other = tuple(self._cache.token_ids[n_active:n_shown]) if same_root else ()
+        found = self._tree.match(root, packed(wanted))
+        is_foreign = not same_root and self._cache.length > 0
+        is_stored = found.n_tokens > n_active
+        path = found.path if is_stored else []
+        self._touch(path)
+        if n_active < self._cache.length:
+            self._save(kept=path)
+        if not same_root:
+            self._cache.clear()
+            self._active_root = root
+        source = self._restore(wanted, found, n_active) if is_stored else None
+        if source is None:
+            self._cache.rollback(n_active)
+            source = "active" if n_active else "none"
+        return self._explained(
+            len(wanted), source, found, n_active, active_other=active_other, is_foreign=is_foreign
+        )
+
+    def discard(self) -> None:
+        """Forgets the active sequence and all copies that begin with its first chunk, as its
+        numbers are wrong: they may be where those came from, or where they went.
+        """
+        found = self._tree.match(self._active_root, packed(self._cache.token_ids))
+        self._cache.clear()
+        doomed = found.path[:1]
+        while doomed:
+            chunk = doomed.pop()
+            doomed += self._tree.children(chunk.key)
+            self._drop(chunk)
+
+    def flush(self) -> None:
+        """Writes the active sequence, and all that only memory holds, to the disk."""
+        if self._files is not None:
+            self._save(kept=())
+            for chunk in self._memory:
+                self._files.write(chunk)
+
+    def _save(self, *, kept: Sequence[Chunk]) -> None:
+        """Copies the chunks of the active sequence that are not in memory: into it, to the disk, or
+        until both are full. The chunks of `kept` stay where they are.
+        """
+        ids = packed(self._cache.token_ids)
+        if not self._memory.capacity or self._cache.length < self._chunk:
+            return
+        path: list[Chunk] = []
+        parent, start = self._active_root, 0
+        in_use = {chunk.key for chunk in kept}
+        try:
+            for piece in self._tree.pieces(ids):
+                chunk = self._tree.find_covering(parent, piece) or Chunk(parent, piece)
+                in_use.add(chunk.key)
+                is_missing = chunk.slab is None and chunk.ids == piece
+                if is_missing and not self._copy(chunk, start, in_use):
+                    break
+                path.append(chunk)
+                parent, start = chunk.key, start + self._chunk
+        finally:
+            self._touch(path)
+
+    def _copy(self, chunk: Chunk, start: int, in_use: set[bytes]) -> bool:
+        """Copies a chunk of the active sequence, unless it is on disk; False: there is no room."""
+        slab = self._room(in_use)
+        if slab is not None:
+            try:
+                self._cache.positions.copy_out(start, start + chunk.n_tokens, slab)
+            except BaseException:
+                self._memory.give_back(slab)
+                raise
+            self._memory.hold(chunk, slab)
+        elif not chunk.on_disk:
+            self._copy_to_disk(chunk, start, in_use)
+            if not chunk.on_disk:
+                return False
+        self._tree.add(chunk)
+        # An earlier end of the same sequence holds nothing more.
+        for child in self._tree.children(chunk.parent):
+            if child is not chunk and chunk.ids.startswith(child.ids) and child.key not in in_use:
+                self._drop(child)
+        return True
+
+    def _room(self, in_use: set[bytes]) -> Bytes | None:
+        """A slab of the memory; what was in it may go to the disk."""
+        slab = self._memory.take()
+        oldest = self._memory.oldest(in_use) if slab is None else None
+        if oldest is None:
+            return slab
+        self._write_with_parents(oldest, in_use)
+        self._memory.release(oldest)
+        if not oldest.on_disk:
+            self._tree.remove(oldest)
+        return self._memory.take()
+
+    def _copy_to_disk(self, chunk: Chunk, start: int, in_use: set[bytes]) -> None:
+        if self._staged is None:
+            return
+        self._cache.positions.copy_out(start, start + chunk.n_tokens, self._staged)
+        chunk.slab = self._staged
+        try:
+            self._write_with_parents(chunk, in_use)
+        finally:
+            chunk.slab = None
+
+    def _write_with_parents(self, chunk: Chunk, in_use: set[bytes]) -> None:
+        """A chunk on disk is worth nothing to the next process without those before it.
+
+        They are written later and so are removed later.
+        """
+        link: Chunk | None = chunk
+        while self._files is not None and link is not None and not link.on_disk:
+            self._files.write(link, kept={*in_use, chunk.key})
+            link = self._tree.parent_of(link)
+
+    def _restore(self, wanted: list[int], found: Match, n_active: int) -> Source | None:
+        """Copies the chunks in that the active sequence does not begin with.
+
+        None, and the active sequence is as it was, when the first of them cannot be read.
+        """
+        source: Source | None = None
+        first = n_active // self._chunk
+        for index, chunk in enumerate(found.path[first:], first):
+            copied = chunk.slab
+            if copied is None:
+                copied = self._read(chunk)
+                if copied is None:
+                    break
+                source = "disk"
+            source = source or "memory"
+            start = index * self._chunk
+            stop = min(start + chunk.n_tokens, found.n_tokens)
+            self._cache.rollback(start)
+            self._cache.append_copied(wanted[start:stop], copied, n_copied=chunk.n_tokens)
+        return source
+
+    def _read(self, chunk: Chunk) -> Bytes | None:
+        if self._files is None or self._staged is None:
+            return None
+        return self._staged if self._files.read(chunk, self._staged) else None
+
+    def _explained(
+        self,
+        n_wanted: int,
+        source: Source,
+        found: Match,
+        n_active: int,
+        *,
+        active_other: tuple[int, ...],
+        is_foreign: bool,
+    ) -> Reuse:
+        """`active_other`: what the active sequence had behind its first `n_active` tokens;
+        `is_foreign`: it was of another isolation key, whatever its tokens.
+        """
+        n = self._cache.length
+        other_ids = active_other if n == n_active else ()
+        if not other_ids and n == found.n_tokens:
+            other_ids = unpacked(found.other)[:_N_OTHER]
+        if n == n_wanted:
+            reason = "all of the prompt is known" if n else "nothing wanted"
+        elif n < max(found.n_tokens, n_active):
+            reason = f"the copy of token {n} could not be read"
+        elif other_ids:
+            return Reuse(n, n_wanted, source, n, f"differs at token {n}", other_ids)
+        elif n:
+            reason = "prompt is longer"
+        else:
+            reason = "isolation key differs" if is_foreign else "nothing cached"
+        return Reuse(n, n_wanted, source, None, reason)
+
+    def _touch(self, path: Sequence[Chunk]) -> None:
+        self._memory.touch(path)
+        if self._files is not None:
+            self._files.touch(path)
+
+    def _drop(self, chunk: Chunk) -> None:
+        self._memory.release(chunk)
+        if self._files is not None:
+            self._files.remove(chunk)
+        self._tree.remove(chunk)
+
+    def _forget_unless_held(self, chunk: Chunk) -> None:
+        if chunk.slab is None:
+            self._tree.remove(chunk)

@@ -1,0 +1,162 @@
+"""What a caller says, made ready for a template: checked, copied, in the roles that it knows.
+
+Owns the roles, the refusal of what is no JSON and no Unicode, and the forms of messages in which
+templates differ. Knows no token.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InvalidInputError
+from .template.template import ChatTemplate
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+MAX_DEPTH = 64
+
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+_ASKS_FOR_NONE = re.compile(r"content['\"\])]*\s*(?:is|==|!=)\s*(?:not\s+)?none\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """Everything that a template gets from a caller, as plain JSON values."""
+
+    messages: Sequence[dict[str, Any]]
+    tools: Sequence[dict[str, Any]]
+    documents: Sequence[dict[str, Any]]
+    variables: Mapping[str, Any]
+    add_generation_prompt: bool
+
+    def rendered_by(self, template: ChatTemplate) -> str:
+        """The prompt text. Raises TemplateError."""
+        return template.render(
+            self.messages,
+            tools=self.tools,
+            documents=self.documents,
+            add_generation_prompt=self.add_generation_prompt,
+            variables=self.variables,
+        )
+
+
+def conversation(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None,
+    documents: Sequence[Mapping[str, Any]] | None,
+    variables: Mapping[str, Any],
+    add_generation_prompt: bool,
+) -> Conversation:
+    """Raises InvalidInputError, whose `param` is the path of what is wrong."""
+    for name in variables:
+        if name in template.reserved:
+            raise InvalidInputError(
+                f"chat_template_kwargs may not set {name!r}", param="chat_template_kwargs"
+            )
+    source = template.tool_source if tools else template.source
+    plain = [_plain(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    for i, message in enumerate(plain):
+        _check_role(message, f"messages[{i}]")
+    return Conversation(
+        messages=[_adapted(message, source, template) for message in plain],
+        tools=[_plain(tool, f"tools[{i}]") for i, tool in enumerate(tools or ())],
+        documents=[_plain(item, f"documents[{i}]") for i, item in enumerate(documents or ())],
+        variables=_plain(variables, "chat_template_kwargs"),
+        add_generation_prompt=add_generation_prompt,
+    )
+
+
+def _plain(value: Any, path: str, depth: int = 0) -> Any:
+    """A copy of JSON's types. Other objects could have methods, which a template could call."""
+    if depth > MAX_DEPTH:
+        raise InvalidInputError(f"{path[:80]}… is nested too deeply", param=path.split(".")[0])
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value, path)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {
+            _text(key, path): _plain(item, f"{path}{_step(key)}", depth + 1)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+    raise InvalidInputError(f"{path} is a {type(value).__name__}, which JSON has not", param=path)
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{path} has the key {value!r}, which is no string", param=path)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{path} holds a lone surrogate, which is no character", param=path
+        ) from error
+    return str(value)
+
+
+def _step(key: Any) -> str:
+    """One step of a path."""
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.40}]"
+
+
+def _check_role(message: Any, path: str) -> None:
+    if not isinstance(message, dict):
+        raise InvalidInputError(f"{path} must be an object", param=path)
+    # A role is no text: templates build control tokens from it.
+    if message.get("role") not in ROLES:
+        raise InvalidInputError(
+            f"{path}.role must be one of {', '.join(ROLES)}, not {message.get('role')!r:.80}",
+            param=f"{path}.role",
+        )
+
+
+def _adapted(message: dict[str, Any], source: str, template: ChatTemplate) -> dict[str, Any]:
+    """The message as templates of this kind know it."""
+    adapted = {**message, "role": _role(message["role"], source)}
+    if adapted.get("content") is None and not _ASKS_FOR_NONE.search(source):
+        adapted["content"] = ""  # most templates would write "None"
+    thought = next((message[key] for key in _REASONING if message.get(key) is not None), None)
+    if thought is not None:
+        adapted |= {"reasoning_content": thought, "thinking": message.get("thinking", thought)}
+    calls = message.get("tool_calls")
+    if not calls:
+        adapted.pop("tool_calls", None)  # some templates ask only whether the name is there
+    elif isinstance(calls, list) and not template.takes_argument_text:
+        adapted["tool_calls"] = [_with_object(call) for call in calls]
+    return adapted
+
+
+def _role(role: str, source: str) -> str:
+    if role == "developer" and not _names(source, "developer"):
+        return "system"
+    if role == "function" and (_names(source, "tool") or not _names(source, "function")):
+        return "tool"
+    return role
+
+
+def _names(source: str, role: str) -> bool:
+    return f"'{role}'" in source or f'"{role}"' in source
+
+
+def _with_object(call: Any) -> Any:
+    """A tool call with its arguments as an object, where they are the JSON of one."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        parsed = json.loads(function["arguments"])
+    except (ValueError, RecursionError):
+        return call
+    if not isinstance(parsed, dict):
+        return call
+    parsed = _plain(parsed, "messages")  # escapes may have hidden a lone surrogate
+    return {**call, "function": {**function, "arguments": parsed}}

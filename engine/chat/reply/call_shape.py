@@ -1,0 +1,197 @@
+"""How a chat template writes tool calls, read off a rendering of calls that are known.
+
+Owns the calls that are tried and what of the rendered text is the model's reply. Knows no
+tokenizer and no stream: `reply_format` makes markers of what is found here.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from ...errors import TemplateError
+from ..template.template import ChatTemplate
+
+ARGUMENTS_KEYS = ("arguments", "parameters")
+
+_NAMES = ("zqfirst", "zqsecond")
+_ARGUMENTS = ({"zqkey": "zqvalue"}, {"zqother": "zqthing"})
+_IDS = ("zqcalla01", "zqcallb02")  # nine characters, as templates of Mistral's models want it
+_CONTENT = "zqcontent"
+_MAX_REPLY = 16 * 1024
+"""Characters; what is longer for these calls is not looked into."""
+_EMPTY = ("", None)  # some templates fail on the one, some on the other
+_WRITTEN = tuple(
+    re.compile(rf'\{{\s*"{key}"\s*:\s*"{value}"\s*\}}')
+    for arguments in _ARGUMENTS
+    for key, value in arguments.items()
+)
+
+
+class CallShape(NamedTuple):
+    """The texts around the parts of calls, as the template writes them.
+
+    json:  opening {"name": ..., "arguments": {...}} (between {...})* closing
+    named: opening name middle {...} (between name middle {...})* closing
+    """
+
+    kind: Literal["json", "named"]
+    opening: str
+    closing: str
+    between: str | None = None
+    """None: the template writes one call per reply."""
+    middle: str = ""
+    arguments_key: str = "arguments"
+    text_prefix: str = ""
+    """What a reply that is text begins with."""
+
+
+class Probe(NamedTuple):
+    """What the renderings show."""
+
+    shows_tools: bool
+    """Whether a prompt holds the tools."""
+    reply: str | None = None
+    """A reply with one call; None: the template writes none."""
+    shape: CallShape | None = None
+    """None: it cannot be read back."""
+
+
+def probe(template: ChatTemplate, ends: Sequence[str] = ()) -> Probe:
+    """`ends`: texts of the tokens that end a reply."""
+    shows_tools = any(_NAMES[0] in (_rendered(template, [], content) or "") for content in _EMPTY)
+    first = next(filter(None, (_reply(template, 1, ends, content) for content in _EMPTY)), None)
+    if first is None or _NAMES[0] not in first:
+        return Probe(shows_tools)
+    second = next(filter(None, (_reply(template, 2, ends, content) for content in _EMPTY)), None)
+    if second is not None and _NAMES[1] not in second:
+        second = None
+    shape = _json_shape(first, second) or _named_shape(first, second)
+    if shape is not None:
+        text = _reply(template, 0, ends, _CONTENT) or ""
+        shape = _without_prefix(shape, text[: max(0, text.find(_CONTENT))])
+    return Probe(shows_tools, first, shape)
+
+
+def _without_prefix(shape: CallShape, prefix: str) -> CallShape:
+    """`prefix`: what stands in front of a text, and of calls perhaps, as an empty thought."""
+    if not shape.opening.startswith(prefix):
+        return shape._replace(text_prefix=prefix)
+    return shape._replace(opening=shape.opening[len(prefix) :])
+
+
+def _rendered(
+    template: ChatTemplate, turn: list[dict[str, Any]], content: str | None = None
+) -> str | None:
+    """The prompt of a question and `turn`."""
+    schema = {"type": "object", "properties": {"zqkey": {"type": "string"}}}
+    tools = [
+        {"type": "function", "function": {"name": name, "description": "", "parameters": schema}}
+        for name in _NAMES
+    ]
+    messages = [{"role": "user", "content": "zqquestion"}, *turn]
+    try:
+        return template.render(messages, tools=tools, add_generation_prompt=not turn)
+    except TemplateError:
+        return None
+
+
+def _reply(
+    template: ChatTemplate, n_calls: int, ends: Sequence[str], content: str | None
+) -> str | None:
+    """What the model wrote in a turn with `n_calls`, or with text alone."""
+    prompt = _rendered(template, [])
+    takes_text = template.takes_argument_text
+    for as_text in (takes_text, not takes_text):
+        turn: dict[str, Any] = {"role": "assistant", "content": content}
+        if n_calls:
+            turn["tool_calls"] = [_call(i, as_text=as_text) for i in range(n_calls)]
+        whole = _rendered(template, [turn])
+        if whole is None:
+            continue
+        said = _rendered(template, [{"role": "assistant", "content": _CONTENT}])
+        reply = _own_part(whole, prompt or "", said or "", ends)
+        return reply if len(reply) <= _MAX_REPLY else None
+    return None
+
+
+def _call(i: int, *, as_text: bool) -> dict[str, Any]:
+    arguments: Any = json.dumps(_ARGUMENTS[i]) if as_text else _ARGUMENTS[i]
+    function = {"name": _NAMES[i], "arguments": arguments}
+    return {"id": _IDS[i], "type": "function", "function": function}
+
+
+def _own_part(whole: str, prompt: str, said: str, ends: Sequence[str]) -> str:
+    """`whole` without what the prompt holds, and without the end of the turn."""
+    before, _, after = said.partition(_CONTENT)
+    start = len(prompt) if prompt and whole.startswith(prompt) else _n_common(whole, before)
+    reply = whole[start:]
+    if after and reply.endswith(after):
+        reply = reply[: -len(after)]
+    while end := next((end for end in ends if end and reply.rstrip().endswith(end)), None):
+        reply = reply.rstrip()[: -len(end)]
+    return reply
+
+
+def _n_common(one: str, other: str) -> int:
+    """How many of the first characters are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _json_shape(first: str, second: str | None) -> CallShape | None:
+    """Of calls that are objects with a name."""
+    found = _object(first, 0)
+    if found is None:
+        return None
+    start, end, key = found
+    between = None
+    if second is not None:
+        one, other = _object(second, 0), _object(second, 1)
+        between = second[one[1] : other[0]] if one and other else None
+    return CallShape("json", first[:start], first[end:], between, arguments_key=key)
+
+
+def _object(reply: str, i: int) -> tuple[int, int, str] | None:
+    """Where the object of a call stands, and the key of its arguments."""
+    for match in re.finditer(r"\{", reply):
+        try:
+            value, end = json.JSONDecoder().raw_decode(reply, match.start())
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(value, dict) or value.get("name") != _NAMES[i]:
+            continue
+        for key in ARGUMENTS_KEYS:
+            if value.get(key) in (_ARGUMENTS[i], json.dumps(_ARGUMENTS[i])):
+                return match.start(), end, key
+    return None
+
+
+def _named_shape(first: str, second: str | None) -> CallShape | None:
+    """Of calls that are a name and, somewhere behind it, an object."""
+    found = _name_and_object(first, 0)
+    if found is None:
+        return None
+    start, middle, end = found
+    between = None
+    if second is not None:
+        one, other = _name_and_object(second, 0), _name_and_object(second, 1)
+        if one is None or other is None or other[0] < one[2]:
+            return None
+        between = second[one[2] : other[0]]
+    if not middle or (not between and between is not None):
+        return None
+    written = (first[:start], first[end:], between or "", middle)
+    if any(id_ in text for id_ in _IDS for text in written):
+        return None  # the model would have to write the same one
+    return CallShape("named", first[:start], first[end:], between, middle)
+
+
+def _name_and_object(reply: str, i: int) -> tuple[int, str, int] | None:
+    """Where the name begins, what is between it and the object, and where that ends."""
+    start = reply.find(_NAMES[i])
+    name_end = start + len(_NAMES[i])
+    match = _WRITTEN[i].search(reply, max(0, name_end))
+    if start < 0 or match is None:
+        return None
+    return start, reply[name_end : match.start()], match.end()

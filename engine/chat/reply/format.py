@@ -1,0 +1,298 @@
+"""How a model marks what is not content in its replies: reasoning and calls of tools.
+
+Owns the known formats and how a model's one is found: in the text of its chat template and in its
+added tokens, never in its name. A template that writes calls is asked by a rendering; only one that
+writes none is searched for known texts. Knows no stream and no grammar.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from ..template.template import ChatTemplate
+from .call_shape import CallShape, Probe, probe
+
+CallStyle = Literal["hermes", "llama3", "mistral", "qwen3-coder", "named"]
+SPACE = " \t\r\n"
+
+# In the order in which they are looked for.
+_REASONING_TAGS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<thinking>", "</thinking>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<thought>", "</thought>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+)
+# What a template says when its model calls in this style, the telling ones first.
+_STYLES: tuple[tuple[str, CallStyle], ...] = (
+    ("<function=", "qwen3-coder"),
+    ("[TOOL_CALLS]", "mistral"),
+    ("<|python_tag|>", "llama3"),
+    ('{"name": function name, "parameters"', "llama3"),
+    ("<tool_call>", "hermes"),
+)
+# Tags like those of a known style around calls of another one.
+_OTHER_STYLES = ("<arg_key>",)
+# Styles that no shape tells, by what stands in a call.
+_STYLES_OF_CALLS: tuple[tuple[str, CallStyle], ...] = (
+    ("<parameter=", "qwen3-coder"),
+    ("[TOOL_CALLS]", "mistral"),
+)
+_MAY_BE_TOKENS = re.compile(r"<[^<>\s]{1,60}>|\[[A-Z_/]{1,60}\]")
+
+
+class ReplyTokenizer(Protocol):
+    """What this asks of a tokenizer."""
+
+    def added_token_id(self, text: str) -> int | None: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+    def is_special(self, token_id: int) -> bool: ...
+
+    def is_control(self, token_id: int) -> bool: ...
+
+
+class Marker(NamedTuple):
+    """A text that is no content."""
+
+    text: str
+    token_id: int | None = None
+    """Of the token that is the whole marker; None: it is written in several."""
+    is_special: bool = False
+    """Then its text is shown only where special tokens are, and it is known by its token."""
+    is_control: bool = False
+    """Then only a grammar that names the token allows it."""
+
+
+class ReasoningFormat(NamedTuple):
+    open: Marker
+    close: Marker
+
+
+Written = tuple[Marker, ...]
+"""A text, divided where it holds tokens that are whole markers."""
+
+
+class AroundCalls(NamedTuple):
+    """What a template writes around the parts of calls, as CallShape names them."""
+
+    opening: Written
+    rest_of_opening: Written
+    """What stands behind the opening that tells a call, as the bracket of a list."""
+    middle: Written
+    between: Written | None
+    closing: Written
+    text_prefix: Written
+
+
+class ToolFormat(NamedTuple):
+    """How calls are written.
+
+    hermes       <tool_call>{"name": ..., "arguments": {...}}</tool_call>
+    llama3       {"name": ..., "parameters": {...}}, perhaps with <|python_tag|> in front
+    mistral      [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]name[ARGS]{...}
+    named        name and arguments with texts around them that the template has shown
+    qwen3-coder  <tool_call><function=name><parameter=key>value</parameter></function></tool_call>
+    """
+
+    style: CallStyle
+    open: Marker
+    close: Marker | None = None
+    inner: tuple[Marker, ...] = ()
+    """Of one call of Mistral: [CALL_ID] and [ARGS]."""
+    is_list: bool = False
+    """Whether Mistral's calls are a JSON list."""
+    in_template: bool = True
+    """Whether the template tells the model about tools; if not, `describe_tools` must."""
+    around: AroundCalls | None = None
+    """Of a format that was read off the template; None: one of those above as it is."""
+    arguments_key: str = "arguments"
+    is_unreadable: bool = False
+    """Whether the template writes calls, but in a way that cannot be read back."""
+
+
+@dataclass(frozen=True)
+class ReplyFormat:
+    """How one model writes."""
+
+    reasoning: ReasoningFormat | None
+    tools: ToolFormat
+    _tokenizer: ReplyTokenizer = field(repr=False)
+
+    @classmethod
+    def of(cls, template_source: str | None, tokenizer: ReplyTokenizer) -> "ReplyFormat":
+        """`template_source`: of the chat template; None: the model has none."""
+        source = template_source or ""
+        return cls(_reasoning(source, tokenizer), _tools(source, tokenizer), tokenizer)
+
+    @classmethod
+    def of_template(
+        cls, template: ChatTemplate, tokenizer: ReplyTokenizer, eos_token_ids: Sequence[int] = ()
+    ) -> "ReplyFormat":
+        """As the template writes calls, which renderings tell."""
+        ends = [
+            tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in eos_token_ids
+        ]
+        shown = probe(template, ends)
+        if shown.reply is None:
+            tools = _tools(template.tool_source, tokenizer)
+        else:
+            tools = _shown_tools(template.tool_source, shown.reply, shown, tokenizer)
+        return cls(_reasoning(template.source, tokenizer), tools, tokenizer)
+
+    def needs_reader(self, *, reads_tools: bool) -> bool:
+        """Whether a reply can hold anything but content; if not, it needs no ReplyReader."""
+        return reads_tools or self.reasoning is not None
+
+    def opens_in_reasoning(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether the reply to this prompt begins within the reasoning.
+
+        So it is when the turn that the prompt leaves open holds an opening tag without its end. A
+        turn begins behind the last control token; without any, only a prompt that ends with the tag
+        counts, for the tag may stand in what a user says.
+        """
+        if self.reasoning is None:
+            return False
+        opening, closing = self.reasoning
+        turn, is_turn = self._open_turn(prompt_ids, (opening.token_id, closing.token_id))
+        start = turn.rfind(opening.text)
+        if start < 0 or start < turn.rfind(closing.text):
+            return False
+        return is_turn or not turn[start + len(opening.text) :].strip()
+
+    def _open_turn(
+        self, prompt_ids: Sequence[int], tags: tuple[int | None, ...]
+    ) -> tuple[str, bool]:
+        """The text behind the last control token that is no tag, and whether there is one."""
+        start = len(prompt_ids)
+        while start and not self._divides(prompt_ids[start - 1], tags):
+            start -= 1
+        data = b"".join(map(self._tokenizer.token_bytes, prompt_ids[start:]))
+        return data.decode(errors="replace"), start > 0
+
+    def _divides(self, token_id: int, tags: tuple[int | None, ...]) -> bool:
+        return token_id not in tags and self._tokenizer.is_control(token_id)
+
+
+def _reasoning(source: str, tokenizer: ReplyTokenizer) -> ReasoningFormat | None:
+    """The tags that the template names, else those that are tokens."""
+    known = [
+        ReasoningFormat(_marker(opening, tokenizer), _marker(closing, tokenizer))
+        for opening, closing in _REASONING_TAGS
+    ]
+    named = [tags for tags in known if tags.close.text in source]
+    added = [tags for tags in known if all(marker.token_id is not None for marker in tags)]
+    return next(iter((*named, *added)), None)
+
+
+def _tools(source: str, tokenizer: ReplyTokenizer) -> ToolFormat:
+    found = (style for text, style in _STYLES if text in source)
+    style = None if any(text in source for text in _OTHER_STYLES) else next(found, None)
+    return _known(style, source, tokenizer)
+
+
+def _known(style: CallStyle | None, source: str, tokenizer: ReplyTokenizer) -> ToolFormat:
+    if style == "mistral":
+        return ToolFormat(
+            style,
+            _marker("[TOOL_CALLS]", tokenizer),
+            inner=(_marker("[CALL_ID]", tokenizer), _marker("[ARGS]", tokenizer)),
+            is_list="[ARGS]" not in source,
+        )
+    if style == "llama3":
+        python_tag = _marker("<|python_tag|>", tokenizer)
+        return ToolFormat(style, python_tag, arguments_key="parameters")
+    return ToolFormat(
+        style or "hermes",
+        _marker("<tool_call>", tokenizer),
+        _marker("</tool_call>", tokenizer),
+        in_template=style is not None,
+    )
+
+
+def _shown_tools(source: str, reply: str, shown: Probe, tokenizer: ReplyTokenizer) -> ToolFormat:
+    """The format of a template that has written the call in `reply`."""
+    found = next((style for text, style in _STYLES_OF_CALLS if text in reply), None)
+    if not shown.shows_tools:
+        return _known(None, source, tokenizer)
+    if found is not None:
+        return _known(found, source, tokenizer)
+    form = None
+    if shown.shape is not None:
+        shape = _without_thought(shown.shape)
+        is_json = shape.kind == "json"
+        form = (_json_format if is_json else _named_format)(shape, tokenizer)
+    return form or _known(None, source, tokenizer)._replace(is_unreadable=True)
+
+
+def _without_thought(shape: CallShape) -> CallShape:
+    """Without the empty reasoning that some templates write in front of calls."""
+    ends = [shape.opening.rfind(close) + len(close) for _, close in _REASONING_TAGS
+            if close in shape.opening]  # fmt: skip
+    return shape._replace(opening=shape.opening[max(ends, default=0) :])
+
+
+def _json_format(shape: CallShape, tokenizer: ReplyTokenizer) -> ToolFormat | None:
+    """Calls that are objects: behind a tag, or bare as Llama's are."""
+    opening = shape.opening.strip(SPACE + "[")
+    closing = shape.closing.strip(SPACE + "]")
+    is_list = "[" in shape.opening[len(shape.opening.rstrip(SPACE + "[")) :]
+    if opening in ("", "<|python_tag|>"):
+        bare = _known("llama3", "", tokenizer)._replace(arguments_key=shape.arguments_key)
+        return None if is_list or closing else bare
+    if (opening, closing, is_list) == ("<tool_call>", "</tool_call>", False):
+        return _known("hermes", "", tokenizer)
+    tags = _written(opening, tokenizer), _written(closing, tokenizer)
+    if len(tags[0]) != 1 or len(tags[1]) > 1:
+        return None
+    return ToolFormat(
+        "hermes",
+        tags[0][0],
+        next(iter(tags[1]), None),
+        around=_around(shape, opening, tokenizer),
+        arguments_key=shape.arguments_key,
+    )
+
+
+def _named_format(shape: CallShape, tokenizer: ReplyTokenizer) -> ToolFormat | None:
+    around = _around(shape, shape.opening.strip(SPACE), tokenizer)
+    begins = around.opening or around.between
+    if not begins or not (around.opening or shape.text_prefix.strip()):
+        return None  # then any text that begins with a name would be a call
+    return ToolFormat("named", begins[0], around=around)
+
+
+def _around(shape: CallShape, opening: str, tokenizer: ReplyTokenizer) -> AroundCalls:
+    rest = shape.opening[shape.opening.find(opening) + len(opening) :]
+    return AroundCalls(
+        _written(opening, tokenizer),
+        _written(rest if opening else "", tokenizer),
+        _written(shape.middle, tokenizer),
+        None if shape.between is None else _written(shape.between, tokenizer),
+        _written(shape.closing, tokenizer),
+        _written("" if opening else shape.text_prefix, tokenizer),
+    )
+
+
+def _written(text: str, tokenizer: ReplyTokenizer) -> Written:
+    """Only control tokens are markers of their own: all others may stand in a text."""
+    parts: list[Marker] = []
+    plain = 0
+    for match in _MAY_BE_TOKENS.finditer(text):
+        marker = _marker(match[0], tokenizer)
+        if marker.is_special or marker.is_control or match[0] == text:
+            parts += [Marker(text[plain : match.start()]), marker]
+            plain = match.end()
+    return tuple(part for part in (*parts, Marker(text[plain:])) if part.text)
+
+
+def _marker(text: str, tokenizer: ReplyTokenizer) -> Marker:
+    token_id = tokenizer.added_token_id(text)
+    if token_id is None:
+        return Marker(text)
+    return Marker(text, token_id, tokenizer.is_special(token_id), tokenizer.is_control(token_id))

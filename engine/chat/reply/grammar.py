@@ -1,0 +1,215 @@
+"""Grammars of replies: forced calls of tools, and what may come only after the reasoning.
+
+Owns the Lark text of every format that a ReplyReader reads. Knows no tokens but those that a format
+names, and compiles nothing.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ...errors import InvalidInputError
+from ...grammar.json_schema import enforceable
+from ...grammar.spec import ConstraintSpec
+from ..tools import Tool, parameters_of
+from .format import Marker, ReplyFormat, ToolFormat, Written
+
+_REASONING = "reasoning_of_reply"
+_AFTER_REASONING = r"/[ \n]{0,4}/"
+_ANY = "/(?s:.*)/"
+
+
+def tool_constraint(
+    form: ReplyFormat,
+    tools: Sequence[Tool],
+    *,
+    required: bool,
+    parallel: bool,
+    in_reasoning: bool,
+) -> ConstraintSpec:
+    """Replies in which every call is of one of `tools`, with arguments of its schema.
+
+    `required`: nothing but calls; else text may stand in front of them, or alone. `parallel`: any
+    number of calls, else one at most. In either case the reply may reason first. A model of style
+    qwen3-coder is made to write its arguments as JSON between the same tags, for values in plain
+    text can be held to no schema. Raises InvalidInputError, with the `param` of the tool, for a
+    schema with keywords that cannot be enforced.
+    """
+    for tool in tools:
+        enforceable(parameters_of(tool), param=tool.param)
+    write = _FORMS[form.tools.style] if form.tools.around is None else _shown
+    rules = write(form.tools, tools, required=required, parallel=parallel)
+    return after_reasoning(
+        ConstraintSpec("lark", "\n".join(rules)), form, in_reasoning=in_reasoning
+    )
+
+
+def after_reasoning(
+    spec: ConstraintSpec, form: ReplyFormat, *, in_reasoning: bool
+) -> ConstraintSpec:
+    """The same for what comes behind the reasoning, which is free.
+
+    `in_reasoning`: the prompt has opened it; if not, the reply may open it or not.
+    """
+    if form.reasoning is None:
+        return spec
+    opening, closing = form.reasoning
+    closed = f"{_REASONING} {_AFTER_REASONING}"
+    start = closed if in_reasoning else f"({_named(opening)} {closed})?"
+    return replace(spec, before=(start, _until(_REASONING, closing)))
+
+
+def calls_or_json(calls: ConstraintSpec, text: ConstraintSpec, *, param: str) -> ConstraintSpec:
+    """Replies that are `calls`, a constraint of required calls, or else the JSON of `text`.
+
+    Raises InvalidInputError with `param` for a text of another kind.
+    """
+    if text.kind not in ("json_object", "json_schema"):
+        raise InvalidInputError(
+            f"{param} cannot stand beside tools that may be called: only JSON can", param=param
+        )
+    schema = text.value if text.kind == "json_schema" else {"type": "object"}
+    rules = str(calls.value).removeprefix("start:")
+    answer = f"answer: %json {json.dumps(schema, ensure_ascii=False)}"
+    return replace(
+        calls,
+        value=f"start: answer | calls\n{answer}\ncalls:{rules}",
+        whitespace_pattern=text.whitespace_pattern,
+    )
+
+
+def arguments_of(tool: Tool) -> ConstraintSpec:
+    """What the arguments of its calls must be: a tool alone tells whether it is at fault."""
+    return ConstraintSpec("json_schema", parameters_of(tool))
+
+
+def _tagged(
+    form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool
+) -> list[str]:
+    assert form.close is not None
+    rest = f"call {_named(form.close)}"
+    return [
+        _start(rest, f"/\\n?/ {_named(form.open)} {rest}", form, required, parallel),
+        *_objects(tools, "arguments", before="\n", after="\n"),
+    ]
+
+
+def _bare(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool) -> list[str]:
+    calls = "call (/[;,] ?/ call)*" if parallel else "call"
+    # A text that begins like a call would be none.
+    start = calls if required else rf"{calls} | /(?:[^{{\s](?s:.*))?/"
+    return [f"start: {start}", *_objects(tools, form.arguments_key)]
+
+
+def _mistral(
+    form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool
+) -> list[str]:
+    if form.is_list:
+        calls = 'call (", " call)*' if parallel else "call"
+        rest = f'/ ?/ "[" {calls} "]"'
+        return [
+            _start(rest, "", form, required, parallel=False),
+            *_objects(tools, "arguments"),
+        ]
+    _, inner = form.inner
+    lines = [_start("call", f"{_named(form.open)} call", form, required, parallel)]
+    lines.append(_choice(tools))
+    for i, tool in enumerate(tools):
+        lines.append(f"call_{i}: {_text(tool.name)} {_named(inner)} arguments_{i}")
+        lines.append(_arguments(i, tool))
+    return lines
+
+
+def _shown(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool) -> list[str]:
+    """As the template has written calls."""
+    around = form.around
+    assert around is not None
+    if form.style == "named":
+        middle = _written(around.middle)
+        rules = [_choice(tools)]
+        for i, tool in enumerate(tools):
+            rules.append(f"call_{i}: {_text(tool.name)} {middle} arguments_{i}")
+            rules.append(_arguments(i, tool))
+    else:
+        rules = _objects(tools, form.arguments_key)
+    calls = "call"
+    if parallel and around.between is not None:
+        calls = f"call ({_written(around.between)} call)*"
+    rest = f"{_written((*around.opening[1:], *around.rest_of_opening))} {calls}"
+    rest = f"{rest} {_written(around.closing)}".strip()
+    if around.opening:
+        return [_start(rest, "", form, required, parallel=False), *rules]
+    if required:
+        return [f"start: {rest}", *rules]
+    text = _start(rest, "", form, required=False, parallel=False).replace("start:", "text:", 1)
+    return [f"start: {rest} | {_written(around.text_prefix)} text", text, *rules]
+
+
+_FORMS: dict[str, Callable[..., list[str]]] = {
+    "hermes": _tagged,
+    "qwen3-coder": _tagged,
+    "llama3": _bare,
+    "mistral": _mistral,
+}
+
+
+def _start(first: str, further: str, form: ToolFormat, required: bool, parallel: bool) -> str:
+    """`first`: what comes behind the first opening tag; `further`: a whole call after it."""
+    calls = f"{first} ({further})*" if parallel else first
+    opening = _named(form.open)
+    if required:
+        return f"start: {opening} {calls}"
+    if _is_named(form.open):
+        return f"start: {_ANY} ({opening} {calls})?"
+    pattern = _regex(form.open.text)
+    free = f"FREE: {_ANY} & ~/(?s:.*){pattern}(?s:.*)/"
+    return f"start: FREE | free {calls}\n{_until('free', form.open)}\n{free}"
+
+
+def _objects(tools: Sequence[Tool], key: str, *, before: str = "", after: str = "") -> list[str]:
+    """The rule `call`: an object with the name of a tool and its arguments under `key`."""
+    lines = [_choice(tools)]
+    for i, tool in enumerate(tools):
+        name = json.dumps(tool.name, ensure_ascii=False)
+        # In the pieces that JSON has: a longer one would win over a JSON that may stand here.
+        pieces = (before + "{", '"name"', ": ", name, ", ", f'"{key}"', ": ")
+        head = " ".join(map(_text, pieces))
+        lines.append(f"call_{i}: {head} arguments_{i} {_text('}' + after)}")
+        lines.append(_arguments(i, tool))
+    return lines
+
+
+def _choice(tools: Sequence[Tool]) -> str:
+    return f"call: {' | '.join(f'call_{i}' for i in range(len(tools)))}"
+
+
+def _arguments(i: int, tool: Tool) -> str:
+    return f"arguments_{i}: %json {json.dumps(parameters_of(tool), ensure_ascii=False)}"
+
+
+def _is_named(marker: Marker) -> bool:
+    return marker.is_control and marker.token_id is not None
+
+
+def _named(marker: Marker) -> str:
+    return f"<[{marker.token_id}]>" if _is_named(marker) else _text(marker.text)
+
+
+def _written(markers: Written) -> str:
+    return " ".join(map(_named, markers))
+
+
+def _until(rule: str, marker: Marker) -> str:
+    """A rule for any text up to the marker and with it."""
+    if _is_named(marker):
+        return f"{rule}: {_ANY} {_named(marker)}"
+    return f"{rule}[suffix={_text(marker.text)}]: {_ANY}"
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _regex(text: str) -> str:
+    """Matches the text."""
+    return "".join(c if c.isalnum() or c in "_<>" else f"\\{c}" for c in text)

@@ -1,0 +1,137 @@
+"""The tags that a reply may hold at a place, and how they stand in the text that is searched.
+
+Owns their spelling and what each of them means where. A tag that is a special token has no text in
+the stream: it is spelled as one lone surrogate, which no decoded text can hold.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from ...text.matcher import StringMatcher
+from .format import SPACE, Marker, ReplyFormat, Written
+from .xml_call import FUNCTION
+
+Place = Literal["reasoning", "start", "content", "between", "listed"]
+"""Where a text stands: within the reasoning; before any content; in it; behind a call; behind one
+in a list.
+"""
+Meaning = Literal[
+    "open_reasoning", "close_reasoning", "open_call", "begin_call", "close_call", "open_text"
+]
+"""A tag that opens a call stands in front of it, one that begins it is a part of it."""
+
+BARE = "{"  # begins a call without a tag
+_FIRST_SURROGATE = 0xD800
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class PlaceMarkers:
+    """Those of one place."""
+
+    def __init__(self, meanings: Mapping[str, Meaning]) -> None:
+        """`meanings` by the tags as they are spelled."""
+        self.meanings = meanings
+        self.holds_space = bool(meanings)  # that in front of a tag belongs to it
+        self._matcher = StringMatcher(list(meanings))
+        firsts = "".join(re.escape(first) for first in sorted({text[0] for text in meanings}))
+        # Empty, or without a first character and not ending in white space.
+        self._plain = re.compile(rf"(?:[^{firsts}]*[^\s{firsts}])?" if firsts else r"(?s:.*)")
+
+    @property
+    def n_partial(self) -> int:
+        """How many of the last characters may be the beginning of a tag."""
+        return self._matcher.n_partial
+
+    def step(self, character: str) -> str | None:
+        """Take a character; the tag that it completes, as it is spelled."""
+        return self._matcher.step(character)
+
+    def restart(self, text: str) -> None:
+        """Forget all but `text`, which holds no whole tag."""
+        self._matcher.rollback(0)
+        for character in text:
+            self._matcher.step(character)
+
+    def is_plain(self, text: str) -> bool:
+        """Whether the text holds no beginning of a tag, nor white space in front of one."""
+        return self._plain.fullmatch(text) is not None
+
+
+class ReplyMarkers:
+    """Those of one reply."""
+
+    def __init__(self, form: ReplyFormat, *, tool_names: Iterable[str], in_text: bool) -> None:
+        """`tool_names`: of the tools that may be called; none: no call is looked for. `in_text`:
+        special tokens are shown.
+        """
+        names = list(tool_names)
+        reads_tools = bool(names)
+        self.spelled: dict[int, str] = {}
+        """By token id, of the tags that are special tokens."""
+        self._in_text = in_text
+        reasoning, tools = form.reasoning, form.tools
+        opened = self._meant("open_reasoning", reasoning.open if reasoning else None)
+        closed = self._meant("close_reasoning", reasoning.close if reasoning else None)
+        is_named = tools.style == "named"
+        calls = self._meant("open_call", tools.open if reads_tools and not is_named else None)
+        ends = self._meant("close_call", tools.close if reads_tools else None)
+        self.inner = [self._spelling(marker) for marker in tools.inner if reads_tools]
+        """Of the tags within a call."""
+        bare: dict[str, Meaning] = {BARE: "begin_call"} if reads_tools else {}
+        if reads_tools and tools.style == "qwen3-coder":
+            calls[FUNCTION] = "begin_call"
+        first = bare if tools.style == "llama3" else {}
+        next_ = bare if tools.style in ("llama3", "mistral") else {}
+        self.middle = ""
+        """What stands between the name and the arguments of a named call."""
+        if reads_tools and is_named and tools.around is not None:
+            around = tools.around
+            self.middle = self._spelled_text(around.middle)
+            self.inner = [character for character in self.middle if is_spelled(character)]
+            further = self._tag("open_call", around.between or ())
+            calls = self._tag("open_call", around.opening)
+            ends = self._tag("close_call", around.closing)
+            if not calls:  # the prompt has opened it
+                first = {name + self.middle: "begin_call" for name in names}
+                first[self._spelled_text(around.text_prefix)] = "open_text"
+                calls = further
+            next_ = further
+        # A special token is not written by chance, so it ends a reasoning that was not closed.
+        certain = {text: meaning for text, meaning in calls.items() if is_spelled(text)}
+        self._at: dict[Place, PlaceMarkers] = {
+            "reasoning": PlaceMarkers(closed | certain),
+            "start": PlaceMarkers(opened | calls | first),
+            "content": PlaceMarkers(calls),
+            "between": PlaceMarkers(opened | ends | calls | next_),
+            "listed": PlaceMarkers(opened | ends | calls | bare),
+        }
+
+    def at(self, place: Place) -> PlaceMarkers:
+        return self._at[place]
+
+    def _meant(self, meaning: Meaning, marker: Marker | None) -> dict[str, Meaning]:
+        return {} if marker is None else {self._spelling(marker): meaning}
+
+    def _tag(self, meaning: Meaning, written: Written) -> dict[str, Meaning]:
+        text = self._spelled_text(written).strip(SPACE)
+        return {text: meaning} if text else {}
+
+    def _spelled_text(self, written: Written) -> str:
+        return "".join(map(self._spelling, written))
+
+    def _spelling(self, marker: Marker) -> str:
+        if self._in_text or not marker.is_special or marker.token_id is None:
+            return marker.text
+        spelling = chr(_FIRST_SURROGATE + len(self.spelled))
+        return self.spelled.setdefault(marker.token_id, spelling)
+
+
+def is_spelled(text: str) -> bool:
+    """Whether this is a special token as it is spelled here."""
+    return _SURROGATES.match(text) is not None
+
+
+def without_spelled(text: str) -> str:
+    """The text as the model wrote it."""
+    return _SURROGATES.sub("", text)

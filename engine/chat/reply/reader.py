@@ -1,0 +1,337 @@
+"""A reply as it grows: content, reasoning and tool calls, told apart.
+
+Owns what is a tag and what only looks like one. Knows no server: ids of calls, finish reasons and
+the shape of the wire are not its business. Each character is looked at once, so the result depends
+on the text alone, never on how tokens or results cut it.
+"""
+
+from collections.abc import Sequence
+
+from ...stream.result import StreamResult, TokenRecord
+from ..tools import Tool
+from .format import ReplyFormat
+from .json_call import SPACE, CallReader, JsonCall
+from .markers import BARE, Place, ReplyMarkers, is_spelled, without_spelled
+from .mistral_call import MistralCall
+from .named_call import NamedCall
+from .tokens import CONTENT, REASONING, Channel, ReplyDelta, ReplyTokens
+from .xml_call import XmlCall
+
+# So much white space waits for what follows it, and so much text for the name of a tool.
+_MAX_SPACE = 256
+_MAX_UNNAMED = 16 * 1024
+# Of a reply that might have gone on.
+_CUTS = ("length", "aborted")
+# What may stand between two calls, or behind one that closes more than it has opened.
+_BETWEEN_CALLS = {
+    "hermes": "]}",
+    "llama3": ";,",
+    "mistral": ",]",
+    "named": "",
+    "qwen3-coder": "",
+}
+
+
+class ReplyReader:
+    """Tells what each StreamResult of one reply adds to what.
+
+    Reasoning: what stands between its tags; they open before any content or behind a call, and are
+    text elsewhere. White space around the tags of reasoning and calls belongs to the tags.
+
+    Calls: of the given tools only. A call of another name is text, and so is one whose name never
+    came; but where the reply was cut, which is no end, half a tagged call is not shown. Llama's
+    bare JSON is a call only where the reply begins with it. Arguments come as the model writes
+    them, valid or not.
+
+    Until it is known what a text is, it is held with its tokens; what turns out to be no tag is
+    content. Tags that are special tokens are known by the ids of the records.
+    """
+
+    def __init__(
+        self,
+        form: ReplyFormat,
+        *,
+        in_reasoning: bool = False,
+        tools: Sequence[Tool] = (),
+        decode_special_tokens: bool = False,
+    ) -> None:
+        """`in_reasoning`: the prompt has opened it. `tools`: which may be called; without any, no
+        call is looked for. `decode_special_tokens`: as the stream has it; every tag is text then.
+        """
+        self._form = form.tools
+        self._tools = {tool.name: tool for tool in tools}
+        self._known = ReplyMarkers(form, tool_names=self._tools, in_text=decode_special_tokens)
+        self._tokens = ReplyTokens()
+        self._n_read = 0  # characters of the completion
+        self._n_spelled = 0  # tags among them that have no text there
+        self._channel = REASONING if in_reasoning else CONTENT  # of text that is no tag
+        self._has_content = False
+        self._is_behind_call = False
+        self._is_in_list = False  # of calls between one pair of tags
+        self._markers = self._known.at(self._place)
+        self._held = ""  # white space, then what may become a tag
+        self._skipped = SPACE if in_reasoning else ""  # behind a tag, until other text comes
+        self._tag_channel = self._channel
+        self._call: CallReader | None = None
+        self._is_named = False
+        self._is_tagged = False  # something says that it is one
+        self._unnamed = ""  # the text of a call whose name is not known
+        self._early = ""  # its arguments so far
+        self.n_calls = 0
+        """Calls that have begun."""
+        self.call_complete = False
+        """Whether the last of them was closed; the end of the reply may have cut it."""
+
+    def read(self, result: StreamResult) -> list[ReplyDelta]:
+        """What the result adds, in order; all that is held when it is the last one.
+
+        Every record of `result.tokens` comes out once, in order, those of a tag in the channel that
+        it opens or closes.
+        """
+        whole = self._whole(result)
+        if whole is not None:
+            return [whole]
+        for character in self._spelled(result.chunk, result.tokens):
+            self._step(character)
+        if result.eos:
+            self._finish(was_cut=result.eos_reason in _CUTS)
+        return self._tokens.take()
+
+    def _whole(self, result: StreamResult) -> ReplyDelta | None:
+        """The result as one delta, where no character can be part of a tag, as in most results."""
+        chunk, records = result.chunk, result.tokens
+        if self._held or self._skipped or self._call is not None or result.eos:
+            return None
+        end = self._n_read + len(chunk)
+        if not chunk or not records or records[-1].text_end > end:
+            return None
+        spelled = self._known.spelled
+        if spelled and any(record.token_id in spelled for record in records):
+            return None
+        if not self._markers.is_plain(chunk) or not self._tokens.skip(len(chunk), self._channel):
+            return None
+        self._n_read = end
+        self._note_content(chunk)
+        return ReplyDelta(self._channel.kind, chunk, 0, records)
+
+    def _spelled(self, chunk: str, records: Sequence[TokenRecord]) -> str:
+        """The text with the special tags in it; their tokens wait for it."""
+        pieces, done = [], 0
+        for record in records:
+            spelling = self._known.spelled.get(record.token_id)
+            start, end = record.text_start + self._n_spelled, record.text_end + self._n_spelled
+            if spelling is not None:
+                cut = max(done, record.text_start - self._n_read)
+                pieces += [chunk[done:cut], spelling]
+                done = cut
+                self._n_spelled += 1
+                end = start + 1
+            self._tokens.push(record, start, end)
+        self._n_read += len(chunk)
+        return "".join((*pieces, chunk[done:])) if pieces else chunk
+
+    def _step(self, character: str) -> None:
+        call = self._call
+        if call is None:
+            self._step_text(character)
+            return
+        text = None
+        if not is_spelled(character) or character in self._known.inner:
+            text = call.step(character)
+        if self._is_named:
+            self._step_named(call, character, text)
+        else:
+            self._step_unnamed(call, character, text)
+
+    # Text
+
+    @property
+    def _place(self) -> Place:
+        if self._channel is REASONING:
+            return "reasoning"
+        if self._has_content:
+            return "content"
+        if self._is_in_list:
+            return "listed"
+        return "between" if self._is_behind_call else "start"
+
+    def _step_text(self, character: str) -> None:
+        self._held += character
+        tag = self._markers.step(character)
+        if tag is None:
+            self._release(self._markers.n_partial)
+        else:
+            self._release(len(tag))
+            self._take_tag(tag)
+
+    def _release(self, n_kept: int) -> None:
+        """Let go of what is held, but for the last `n_kept` characters and white space in front of
+        them that may belong to a tag.
+        """
+        free = self._held[: len(self._held) - n_kept]
+        if self._skipped:
+            free = self._skip(free)
+        if self._markers.holds_space and len(free) <= _MAX_SPACE:
+            free = free.rstrip(SPACE)
+        if free:
+            self._held = self._held[len(free) :]
+            self._show(free)
+
+    def _skip(self, text: str) -> str:
+        """The text without what belongs to the tag in front of it."""
+        rest = text.lstrip(self._skipped)
+        self._hide(len(text) - len(rest), self._tag_channel)
+        if rest:
+            self._skipped = ""
+        return rest
+
+    def _hide(self, n: int, channel: Channel) -> None:
+        """The first `n` characters that are held belong to a tag of `channel`."""
+        self._tokens.decide(n, channel)
+        self._held = self._held[n:]
+
+    def _show(self, text: str) -> None:
+        shown = without_spelled(text)
+        self._tokens.decide(len(text), self._channel, shown)
+        self._note_content(shown)
+
+    def _note_content(self, shown: str) -> None:
+        if not self._has_content and self._channel is CONTENT and shown.strip(SPACE):
+            self._has_content = True
+            self._move()
+
+    def _move(self) -> None:
+        """Look for the tags of the place that the text has come to."""
+        self._markers = self._known.at(self._place)
+        self._markers.restart(self._held)
+
+    # Tags
+
+    def _take_tag(self, tag: str) -> None:
+        """What is held is the tag, with white space in front of it."""
+        match self._markers.meanings[tag]:
+            case "open_reasoning":
+                self._enter(REASONING)
+            case "close_reasoning":
+                self._enter(CONTENT)
+            case "open_call":
+                self._open_call(tag)
+            case "begin_call":
+                self._held = self._held[: -len(tag)]
+                self._open_call(tag)
+                for character in tag:
+                    self._step(character)
+            case "close_call":
+                self._hide(len(self._held), self._tag_channel)
+                self._is_in_list = False
+                self._skip_between()
+                self._move()
+            case "open_text":
+                self._hide(len(self._held), CONTENT)
+                self._has_content = True
+                self._move()
+
+    def _enter(self, channel: Channel) -> None:
+        """A tag of the reasoning, which is held, leads to `channel`."""
+        self._hide(len(self._held), REASONING)
+        self._channel, self._tag_channel = channel, REASONING
+        self._skipped = SPACE
+        self._move()
+
+    # Calls
+
+    def _open_call(self, tag: str) -> None:
+        self._call = self._new_call()
+        self._is_named = False
+        self._is_tagged = tag != BARE or self._is_behind_call
+        self._unnamed, self._held = self._held, ""
+        self._early = ""
+
+    def _new_call(self) -> CallReader:
+        close = self._form.close.text if self._form.close is not None else ""
+        if self._form.style == "mistral":
+            return MistralCall(*self._known.inner)
+        if self._form.style == "qwen3-coder":
+            return XmlCall(self._tools, close or None)
+        if self._form.style == "named":
+            return NamedCall(self._known.middle)
+        return JsonCall(
+            close if close.startswith("<") else None, may_begin_list=self._form.style == "hermes"
+        )
+
+    def _step_unnamed(self, call: CallReader, character: str, text: str | None) -> None:
+        """One more character, which was `text` to a call whose name was not known."""
+        if text is None:
+            self._give_up()
+            self._step(character)
+            return
+        self._unnamed += character
+        self._early += text
+        if call.name is None:
+            if len(self._unnamed) > _MAX_UNNAMED or call.is_over:
+                self._give_up()
+        elif call.name in self._tools:
+            self._begin_call(call, call.name)
+        else:
+            self._give_up()
+
+    def _begin_call(self, call: CallReader, name: str) -> None:
+        self._is_named = True
+        named = Channel("tool_name", self.n_calls)
+        self._tokens.decide(len(self._unnamed), named)
+        self._tokens.decide(0, named, name)
+        self._tag_channel = Channel("tool_arguments", self.n_calls)
+        self._tokens.decide(0, self._tag_channel, self._early)
+        self.n_calls += 1
+        self.call_complete = False
+        if call.is_over:
+            self._end_call()
+
+    def _step_named(self, call: CallReader, character: str, text: str | None) -> None:
+        if text is None:
+            self._tokens.decide(0, self._tag_channel, call.finish())
+            self._end_call()
+            self._step(character)
+            return
+        self._tokens.decide(1, self._tag_channel, text)
+        if call.is_over:
+            self._end_call()
+
+    def _end_call(self) -> None:
+        self.call_complete = True
+        if isinstance(self._call, JsonCall) and self._call.begins_list:
+            self._is_in_list = True
+        self._call = None
+        self._channel, self._has_content, self._is_behind_call = CONTENT, False, True
+        self._skip_between()
+        self._move()
+
+    def _skip_between(self) -> None:
+        self._skipped = SPACE + _BETWEEN_CALLS[self._form.style] + "," * self._is_in_list
+
+    def _give_up(self) -> None:
+        """What looked like a call is text."""
+        self._call = None
+        self._channel = CONTENT
+        text, self._unnamed = self._unnamed, ""
+        self._show(text)
+        self._move()
+
+    def _finish(self, *, was_cut: bool) -> None:
+        """The reply ends here."""
+        if self._call is not None and self._is_named:
+            self._tokens.decide(0, self._tag_channel, self._call.finish())
+        elif self._call is not None and was_cut and self._is_tagged:
+            self._tokens.decide(len(self._unnamed), self._tag_channel)
+        elif self._call is not None:
+            self._give_up()
+        if was_cut and self._place == "between":
+            self._hide(len(self._held), self._tag_channel)
+        self._release_all()
+        self._tokens.finish(self._tag_channel if self._is_behind_call else self._channel)
+
+    def _release_all(self) -> None:
+        text = self._skip(self._held) if self._skipped else self._held
+        self._held = ""
+        if text:
+            self._show(text)

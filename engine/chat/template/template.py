@@ -1,0 +1,224 @@
+"""The model's own chat template: messages -> the text that the model was trained on.
+
+Owns where templates are found, what they are given and how much they may write. Knows no token
+ids: `chat.py` encodes what is rendered.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jinja2
+from jinja2 import meta
+
+from ...errors import ModelLoadError, TemplateError
+from ...files import JsonObject, read_file
+from ...regular_file import is_there
+from ...text.tokenizer import CONFIG_FILE, special_tokens
+from .budget import Budget, BudgetContext, TemplateLimitError
+from .sandbox import TemplateEnvironment
+
+TEMPLATE_FILE = "chat_template.jinja"
+TOOL_TEMPLATE_FILE = "additional_chat_templates/tool_use.jinja"
+MAX_TEMPLATE_BYTES = 256 * 1024
+MAX_TEMPLATE_TOKENS = 20_000
+"""Of its language; a start compiles them in less than two seconds."""
+MAX_RENDERED_CHARS = 8 * 1024 * 1024
+OWN_VARIABLES = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
+# No variables, but options with which other programs render: no request may think it has set one.
+OPTIONS = frozenset(("chat_template", "continue_final_message", "tokenize"))
+
+_MAX_REASON = 500
+
+
+class ChatTemplate:
+    """A compiled template. Sandboxed: it sees the messages and nothing of this program."""
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        special_tokens: Mapping[str, str],
+        where: str,
+        tool_source: str | None = None,
+    ) -> None:
+        """`special_tokens`: bos_token, eos_token and so on, which templates name. `tool_source`:
+        another template, for requests with tools.
+
+        Raises ModelLoadError, beginning with `where`, for a syntax error.
+        """
+        self.source = source
+        self.tool_source = source if tool_source is None else tool_source
+        self.special_tokens = dict(special_tokens)
+        self._environment = TemplateEnvironment()
+        self._template = self._compiled(source, where)
+        self._tool_template = (
+            self._template if tool_source is None else self._compiled(tool_source, where)
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> "ChatTemplate | None":
+        """chat_template.jinja of `path`, else the one in tokenizer_config.json, else None.
+
+        With it, or named "tool_use" beside it, may come another one for requests with tools.
+        """
+        special = special_tokens(path)
+        if is_there(path / TEMPLATE_FILE):
+            file, tool_file = path / TEMPLATE_FILE, path / TOOL_TEMPLATE_FILE
+            tool_source = _read(tool_file) if is_there(tool_file) else None
+            return cls(
+                _read(file), tool_source=tool_source, special_tokens=special, where=str(file)
+            )
+        if not is_there(path / CONFIG_FILE):
+            return None
+        config = JsonObject.read(path / CONFIG_FILE)
+        sources = _sources(config)
+        if "default" not in sources:
+            return None
+        return cls(
+            sources["default"],
+            tool_source=sources.get("tool_use"),
+            special_tokens=special,
+            where=f"{config.where}: chat_template",
+        )
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names that the template reads: messages, tools and so on, and the model's own."""
+        names: set[str] = set()
+        for source in {self.source, self.tool_source}:
+            names |= meta.find_undeclared_variables(self._environment.parse(source))
+        return frozenset(names - self._environment.globals.keys())
+
+    @cached_property
+    def takes_argument_text(self) -> bool:
+        """Whether the arguments of tool calls are written as they are, when they are text.
+
+        Other templates write objects as JSON, and would put a text in quotes.
+        """
+        arguments = '{"key": "value"}'
+        call = {"id": "callcall1", "function": {"name": "probe", "arguments": arguments}}
+        schema = {"type": "object", "properties": {}}
+        tool = {"name": "probe", "description": "probe", "parameters": schema}
+        for content in (None, ""):  # some templates fail on the one, some on the other
+            messages: list[dict[str, Any]] = [
+                {"role": "user", "content": "probe"},
+                {"role": "assistant", "content": content, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "callcall1", "name": "probe", "content": "probe"},
+            ]
+            try:
+                text = self.render(messages, tools=[{"type": "function", "function": tool}])
+            except TemplateError:
+                continue
+            return arguments in text
+        return False
+
+    def default_system(self, variables: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """The system text of conversations that bring none; empty where there is none.
+
+        It is what stands in the place where a system text of the caller would.
+        """
+        question = {"role": "user", "content": "probe of a question"}
+        text = "probe of a system text"
+        try:
+            without = self.render([question], variables=variables)
+            given = self.render(
+                [{"role": "system", "content": text}, question], variables=variables
+            )
+        except TemplateError:
+            return ""
+        before, found, after = given.partition(text)
+        if not found or not (without.startswith(before) and without.endswith(after)):
+            return ""
+        return without[len(before) : max(len(before), len(without) - len(after))]
+
+    @property
+    def reserved(self) -> frozenset[str]:
+        """Names that nobody but the server and the model give a value to."""
+        return (
+            OWN_VARIABLES | OPTIONS | self.special_tokens.keys() | self._environment.globals.keys()
+        )
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
+        """The prompt text, of values that JSON has. `variables`: others that the template may read.
+
+        Raises TemplateError when the template fails, refuses the messages, or goes beyond what a
+        rendering may use.
+        """
+        template = self._tool_template if tools else self._template
+        try:
+            context = template.new_context(
+                {
+                    **variables,
+                    **self.special_tokens,
+                    "messages": messages,
+                    # Templates ask "tools is not none", which an undefined name would pass.
+                    "tools": tools or None,
+                    "documents": documents or None,
+                    "add_generation_prompt": add_generation_prompt,
+                }
+            )
+            assert isinstance(context, BudgetContext)
+            context.budget = Budget()
+            context.budget.check_length(context.budget.length_of(context.parent))
+            return _written(template.root_render_func(context))
+        except Exception as error:
+            reason = " ".join((str(error) or type(error).__name__)[:_MAX_REASON].split())
+            raise TemplateError(f"chat template: {reason}") from error
+
+    def _compiled(self, source: str, where: str) -> jinja2.Template:
+        if len(source.encode("utf-8", errors="surrogatepass")) > MAX_TEMPLATE_BYTES:
+            raise ModelLoadError(f"{where}: larger than {MAX_TEMPLATE_BYTES} bytes")
+        try:
+            tokens = self._environment.lex(source)
+            if next(islice(tokens, MAX_TEMPLATE_TOKENS, None), None) is not None:
+                raise ModelLoadError(f"{where}: more than {MAX_TEMPLATE_TOKENS} tokens")
+            return self._environment.compiled(self._environment.parse(source))
+        except ModelLoadError:
+            raise
+        except jinja2.TemplateSyntaxError as error:
+            raise ModelLoadError(f"{where}: line {error.lineno}: {error.message}") from error
+        except Exception as error:
+            raise ModelLoadError(f"{where}: {error}") from error
+
+
+def _written(parts: Iterable[str]) -> str:
+    written: list[str] = []
+    n_characters = 0
+    for part in parts:
+        n_characters += len(part)
+        if n_characters > MAX_RENDERED_CHARS:
+            raise TemplateLimitError(f"wrote more than {MAX_RENDERED_CHARS} characters")
+        written.append(part)
+    return "".join(written)
+
+
+def _read(file: Path) -> str:
+    try:
+        return read_file(file, MAX_TEMPLATE_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelLoadError(f"{file}: not UTF-8 at byte {error.start}") from error
+
+
+def _sources(config: JsonObject) -> dict[str, str]:
+    """By name; one without a name is "default"."""
+    value = config.values.get("chat_template")
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {"default": value}
+    if not isinstance(value, list):
+        config.fail("chat_template", value, "a string or a list of named templates")
+    named = [JsonObject(entry if isinstance(entry, dict) else {}, config.where) for entry in value]
+    return {entry.string("name"): entry.string("template") for entry in named}

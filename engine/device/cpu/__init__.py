@@ -1,0 +1,5 @@
+"""The ops on a CPU, by native kernels.
+
+Read `ops` (what it offers), `program` (a recorded pass), `positions` (keys and values), then
+`panel_cache` and `panel_file` (packed weights, kept on disk between starts).
+"""

@@ -1,0 +1,216 @@
+"""Packed matrices on disk, so that the next start of the same model packs nothing.
+
+Owns the directory: one file per checkpoint and format, which of them go when room is needed, and
+that trouble with it never ends a start: what cannot be read or written is one warning. Knows no
+matrix by name.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...checkpoint.safetensors import StoredTensor
+from ...checkpoint.sample import sample_checkpoint
+from ...errors import ModelLoadError
+from ...native.cpu import kernels
+from ...regular_file import open_if_regular
+from ..formats import packed_bytes
+from .panel_file import PanelFileError, PanelWriter, read_panels
+from .program import PanelMatrix
+
+logger = logging.getLogger(__name__)
+
+# Packing less takes tenths of a second.
+SMALLEST_BYTES = 32 * 2**20
+_LARGEST_TOTAL = 32 * 2**30
+# A younger file that nobody has locked may be one whose writer is about to.
+_ABANDONED_AFTER_S = 60
+_SUFFIX, _UNFINISHED = ".panels", ".unfinished"
+
+
+class PanelCache:
+    """The matrices of one model: all from an entry, or none, and then they go into a new one."""
+
+    def __init__(self, kept: Mapping[str, PanelMatrix], new: "_NewEntry | None" = None) -> None:
+        self._kept = kept
+        self._new = new
+
+    def get(
+        self, tensors: Sequence[StoredTensor], format_: str, *, gated: bool = False
+    ) -> PanelMatrix | None:
+        """The matrix that these became in `format_`; none that is of another shape or size."""
+        matrix = self._kept.get(_joined(tensors))
+        if matrix is None:
+            return None
+        rows, n_in = [tensor.shape[0] for tensor in tensors], tensors[0].shape[1]
+        n_bytes = packed_bytes(format_, rows, n_in, gated=gated)
+        found = (matrix.n_out, matrix.n_in, matrix.format, matrix.panels.size)
+        if found != (sum(rows), n_in, format_, n_bytes):
+            logger.warning("%s: is kept as another matrix: it is packed anew", _joined(tensors))
+            return None
+        return matrix
+
+    def put(self, tensors: Sequence[StoredTensor], matrix: PanelMatrix) -> None:
+        if self._new is not None:
+            self._new.append(_joined(tensors), matrix)
+
+
+@contextmanager
+def open_panels(
+    directory: Path, tensors: Mapping[str, StoredTensor], format_: str, *, n_bytes: int
+) -> Iterator[PanelCache]:
+    """The entry of a checkpoint in `format_`, or a new one of about `n_bytes`.
+
+    A new one stays when the block ends without an error.
+    """
+    key = _key(tensors, format_)
+    if key is None:  # whoever reads the checkpoint says so
+        yield PanelCache({})
+        return
+    kept = _read_entry(directory, format_, key)
+    if kept is not None:
+        yield PanelCache(kept)
+        return
+    new = _NewEntry(directory, f"{format_}-{_place(tensors)}", key, n_bytes)
+    try:
+        yield PanelCache({}, new)
+        if _key(tensors, format_) == key:  # otherwise the checkpoint was replaced meanwhile
+            new.finish()
+    finally:
+        new.discard()
+
+
+def _key(tensors: Mapping[str, StoredTensor], format_: str) -> str | None:
+    """Differs when the panels would. None: a file cannot be read."""
+    digest = hashlib.sha256(f"{kernels.LAYOUT_VERSION} {format_}".encode())
+    try:
+        sample_checkpoint(tensors, digest)
+    except ModelLoadError:
+        return None
+    return digest.hexdigest()[:32]
+
+
+def _joined(tensors: Sequence[StoredTensor]) -> str:
+    return " ".join(tensor.name for tensor in tensors)
+
+
+def _place(tensors: Mapping[str, StoredTensor]) -> str:
+    """Names the directory of a checkpoint: what was packed there before is of no more use."""
+    directory = next(iter(tensors.values())).file.parent.resolve()
+    return hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+
+
+def _read_entry(directory: Path, format_: str, key: str) -> Mapping[str, PanelMatrix] | None:
+    """The same checkpoint may have been packed at another place."""
+    for file in directory.glob(f"{format_}-*-{key}{_SUFFIX}"):
+        try:
+            kept = read_panels(file, key)
+        except PanelFileError as error:
+            logger.warning("%s %s: the weights are packed anew", file, error)
+            with suppress(OSError):
+                file.unlink()
+        except OSError as error:
+            logger.warning("%s: %s: the weights are packed anew", file, error.strerror)
+        else:
+            with suppress(OSError):
+                os.utime(file)  # those that are not used go first
+            return kept
+    return None
+
+
+class _NewEntry:
+    """A file that gets its name when it is complete. After its first failure it does nothing."""
+
+    def __init__(self, directory: Path, prefix: str, key: str, n_bytes: int) -> None:
+        self._target = directory / f"{prefix}-{key}{_SUFFIX}"
+        self._writer: PanelWriter | None = None
+        with self._failures_logged():
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_room(directory, prefix, n_bytes)
+            descriptor, name = tempfile.mkstemp(_UNFINISHED, dir=directory)
+            self._unfinished, self._file = Path(name), os.fdopen(descriptor, "wb")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._writer = PanelWriter(self._file, key)
+
+    def append(self, name: str, matrix: PanelMatrix) -> None:
+        with self._failures_logged():
+            if self._writer is not None:
+                self._writer.append(name, matrix)
+
+    def finish(self) -> None:
+        with self._failures_logged():
+            if self._writer is not None:
+                self._writer.finish()
+                # Whoever cut it would end the processes that have it mapped.
+                os.fchmod(self._file.fileno(), 0o400)
+                self._unfinished.replace(self._target)
+                self._writer = None
+                self._file.close()
+
+    def discard(self) -> None:
+        """Unless it is finished, nothing of it remains."""
+        if self._writer is not None:
+            self._writer = None
+            with suppress(OSError):
+                self._unfinished.unlink()
+            with suppress(OSError):  # what is left in its buffer may not fit on the disk either
+                self._file.close()
+
+    @contextmanager
+    def _failures_logged(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.discard()
+            logger.warning(
+                "%s: %s: the next start packs the weights again",
+                self._target.parent,
+                error.strerror,
+            )
+
+
+def _make_room(directory: Path, prefix: str, n_bytes: int) -> None:
+    """Removes what was abandoned, what `prefix` replaces, and the longest unused of the others
+    until `n_bytes` more are within the limit. Raises OSError when they are more than that.
+    """
+    if n_bytes > _LARGEST_TOTAL:
+        raise OSError(None, f"{n_bytes / 1e9:.0f} GB are more than a cache may hold")
+    for file in directory.glob(f"*{_UNFINISHED}"):
+        with suppress(OSError):
+            if _is_abandoned(file):
+                file.unlink()
+    for file in directory.glob(f"{prefix}-*{_SUFFIX}"):
+        with suppress(OSError):
+            file.unlink()
+    entries = []
+    for file in directory.glob(f"*{_SUFFIX}"):
+        with suppress(OSError):
+            stat = file.stat()
+            entries.append((stat.st_mtime_ns, stat.st_size, file))
+    total = n_bytes + sum(size for _, size, _ in entries)
+    for _, size, file in sorted(entries):
+        if total <= _LARGEST_TOTAL:
+            break
+        file.unlink(missing_ok=True)
+        total -= size
+
+
+def _is_abandoned(file: Path) -> bool:
+    """Whether the process that wrote it has ended: its lock ended with it."""
+    if time.time() - file.stat().st_mtime < _ABANDONED_AFTER_S:
+        return False
+    opened = open_if_regular(file)
+    if opened is None:
+        return True
+    with opened as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

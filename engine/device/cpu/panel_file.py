@@ -1,0 +1,128 @@
+"""One file of packed matrices: written one after the other, verified whole before one is used.
+
+Owns the layout of the file: the panels of each matrix at a multiple of 64 bytes, then an index as
+JSON, then a trailer that says where the index begins. The trailer comes last and everything has a
+checksum, so a file that was cut, or is not of this kind, is told from a good one. Knows no
+checkpoint and no directory.
+"""
+
+import json
+import mmap
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ModelLoadError
+from ...files import MAX_JSON_BYTES, parse_json_object
+from ...native import cpu as native
+from ...native.cpu import kernels
+from ...regular_file import open_if_regular, size_of
+from .program import PanelMatrix
+
+_ALIGNMENT = 64
+_TRAILER = struct.Struct("<8sQQ")  # kind of file, bytes of the index, checksum of the index
+_KIND = b"soliton1"
+_ENTRY = {"n_out": int, "n_in": int, "format": str, "begin": int, "n_bytes": int, "checksum": int}
+
+
+class PanelFileError(ValueError):
+    """A file is not what was written."""
+
+
+class PanelWriter:
+    """Appends matrices to an empty file. Its methods raise OSError, on a full disk for example."""
+
+    def __init__(self, file: BinaryIO, key: str) -> None:
+        """`key` says what the panels were made of."""
+        self._file = file
+        self._index: dict[str, Any] = {"key": key, "matrices": {}}
+        self._end = 0
+
+    def append(self, name: str, matrix: PanelMatrix) -> None:
+        self._index["matrices"][name] = {
+            "n_out": matrix.n_out,
+            "n_in": matrix.n_in,
+            "format": matrix.format,
+            "begin": self._end,
+            "n_bytes": matrix.panels.size,
+            "checksum": _checksum(matrix.panels),
+        }
+        self._write(matrix.panels.data)
+        self._write(bytes(-self._end % _ALIGNMENT))
+
+    def finish(self) -> None:
+        """Writes what a reader begins with. What a crash of the machine leaves half written the
+        checksums tell, so nobody waits for the disk.
+        """
+        index = json.dumps(self._index).encode()
+        checksum = _checksum(np.frombuffer(index, np.uint8))
+        self._write(index)
+        self._write(_TRAILER.pack(_KIND, len(index), checksum))
+        self._file.flush()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+        self._end += len(data)
+
+
+def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
+    """The matrices of a file, by name, in memory that is mapped from it and not to be written.
+
+    All bytes are looked at, on all threads, which also brings their pages in. The file must not
+    be cut afterwards; replacing or removing it is fine. Raises OSError and PanelFileError.
+    """
+    opened = open_if_regular(file)
+    if opened is None:
+        raise PanelFileError("is not a regular file")
+    with opened as stream:
+        size = size_of(stream)
+        if size < _TRAILER.size:
+            raise PanelFileError("is too short")
+        memory = np.frombuffer(
+            mmap.mmap(stream.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ), np.uint8
+        )
+    index, end = _read_index(memory)
+    if index.get("key") != key:
+        raise PanelFileError("is of another checkpoint")
+    matrices = index.get("matrices")
+    if not isinstance(matrices, dict):
+        raise PanelFileError("has an index of another kind")
+    return {name: _matrix(memory[:end], entry) for name, entry in matrices.items()}
+
+
+def _read_index(memory: npt.NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
+    """The index, and where it begins."""
+    end = memory.size - _TRAILER.size
+    kind, n_bytes, checksum = _TRAILER.unpack(memory[end:].tobytes())
+    if kind != _KIND or n_bytes > min(end, MAX_JSON_BYTES):
+        raise PanelFileError("was cut, or is of another kind")
+    index = memory[end - n_bytes : end].copy()
+    if _checksum(index) != checksum:
+        raise PanelFileError("has a damaged index")
+    try:
+        return parse_json_object(index.tobytes(), "index"), end - n_bytes
+    except ModelLoadError as error:
+        raise PanelFileError("has an index of another kind") from error
+
+
+def _matrix(memory: npt.NDArray[np.uint8], entry: object) -> PanelMatrix:
+    """The matrix of an entry; whether it is the one that is wanted, its reader has to see."""
+    if not isinstance(entry, dict) or entry.keys() != _ENTRY.keys():
+        raise PanelFileError("has an index of another kind")
+    if not all(isinstance(entry[key], kind) for key, kind in _ENTRY.items()):
+        raise PanelFileError("has an index of another kind")
+    begin, n_bytes = entry["begin"], entry["n_bytes"]
+    if not 0 <= begin <= begin + n_bytes <= memory.size or begin % _ALIGNMENT:
+        raise PanelFileError("was cut")
+    panels = memory[begin : begin + n_bytes]
+    if _checksum(panels) != entry["checksum"]:
+        raise PanelFileError("is damaged")
+    return PanelMatrix(panels, entry["n_out"], entry["n_in"], entry["format"])
+
+
+def _checksum(memory: npt.NDArray[np.uint8]) -> int:
+    return kernels.checksum(native.address(memory), memory.size)

@@ -1,0 +1,198 @@
+"""The ops of the decoder on a CUDA device, in native code.
+
+Owns device memory, which is torch's, what of it a model works in, and which sampler draws;
+`cuda_program.py` records the passes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ...checkpoint.config import ModelConfig
+from ...checkpoint.safetensors import StoredTensor
+from ...errors import ModelLoadError
+from ...sampling.op import Logits, SampleRequest, SampleResult, sample
+from ..formats import cuda_kv_format
+from ..memory import host_bytes
+from ..ops import Bytes, NotFiniteError, Stored
+from . import prefill as cuda_prefill
+from . import weights as cuda_weights
+from .attention import CudaHeadRows
+from .lane import Lane
+from .load import PinnedReader
+from .positions import CudaPositions
+from .program import CudaProgram
+from .rows import CudaRow, HostCopy
+from .sampler import DeviceSampler
+from .weights import CudaMatrix
+
+_DTYPES = {"float32": torch.float32}
+# What no plan counts: graphs, libraries and their scratch, fragments of memory.
+_MARGIN = 768 * 2**20
+
+
+class CudaOps:
+    """Activations are float32 between ops, matrices as csrc/cuda/layout.h describes them."""
+
+    activation_dtype = "float32"
+    packs = False
+    is_async = True
+    prefill_rows = 2048
+
+    def __init__(
+        self, device: str | torch.device, kernels: Any, format_: str, *, kv_cache: str = "auto"
+    ) -> None:
+        """`kernels`: the native module. `format_`: one of layout.CUDA_FORMATS.
+
+        Raises ModelLoadError for a `kv_cache` that there is not.
+        """
+        self.device = torch.device(device)
+        self.format = format_
+        self.kv_format = cuda_kv_format(kv_cache)
+        self._is_cuda = self.device.type == "cuda"
+        if self._is_cuda:
+            self.device = torch.device("cuda", self.device.index or 0)
+            torch.cuda.set_device(self.device)
+        self.name = f"cuda {_model_of(self.device)} torch {torch.__version__}"
+        self.n_threads = torch.get_num_threads()
+        self._kernels = kernels
+        self._lane = Lane(self.device, kernels)
+        self._host = HostCopy()
+        self._samplers: dict[int, DeviceSampler] = {}  # by size of the vocabulary
+        self._longest = 0  # of the contexts that there is a cache for
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        with _told_without_memory():
+            return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
+
+    def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[CudaHeadRows]:
+        most = self._kernels.MAX_HEAD_DIM
+        if shape[2] > most:
+            raise ModelLoadError(
+                f"head_dim: the CUDA kernels take at most {most}, not {shape[2]}; with dtype "
+                f"float16 or float32 torch computes"
+            )
+        self._longest = max(self._longest, shape[1])
+        with _told_without_memory():
+            return CudaHeadRows.zeros(count, shape, self.kv_format, self.device)
+
+    def positions(
+        self, keys: Sequence[CudaHeadRows], values: Sequence[CudaHeadRows]
+    ) -> "_Positions":
+        return _Positions(self._lane, keys, values)
+
+    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Tensor]]:
+        return PinnedReader(self.device)
+
+    def vector(self, parts: Sequence[Stored]) -> Tensor:
+        vector = torch.cat([self._on_device(part).float() for part in parts])
+        bad = torch.nonzero(~vector.isfinite())
+        if bad.numel():
+            raise NotFiniteError(tuple(bad[0].tolist()))
+        return vector
+
+    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> CudaMatrix:
+        with _told_without_memory():
+            tensors = [self._on_device(part) for part in parts]
+            return cuda_weights.pack(tensors, format_, self._kernels, gated=gated)
+
+    def table(self, values: npt.NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
+
+    def program(self, max_rows: int) -> CudaProgram:
+        return CudaProgram(self._lane, self._host, max_rows)
+
+    def sample(self, row: Any, request: SampleRequest, /, *, work: Logits) -> SampleResult:
+        """On the device where it can; the next pass is launched before the token is read, where
+        the last one expects it.
+        """
+        if not isinstance(row, CudaRow):
+            return sample(row, request, work=work)
+        sampler = self._sampler(work.size)
+        if not sampler.supports(request):
+            return sample(np.asarray(row), request, work=work)
+        program = row.rows.source
+        row.restore()
+        state = self._lane.state.data_ptr() if program.expects_next else None
+        is_on_device = sampler.begin(row.values, request, state=state)
+        if is_on_device and state is not None:
+            program.run_ahead()
+        result = sampler.result()
+        program.tell_ahead(result.token_id)
+        return result
+
+    @property
+    def n_passes(self) -> int:
+        """That were launched so far, those that run ahead included."""
+        return self._lane.n_passes
+
+    def wait(self) -> None:
+        self._lane.wait()
+
+    def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
+        return cuda_weights.matrix_bytes(format_, n_out, n_in)
+
+    def working_bytes(self, config: ModelConfig) -> int:
+        rows = min(self.prefill_rows, config.max_seq_len)
+        return cuda_prefill.working_bytes(config, rows) + _MARGIN
+
+    def available_bytes(self) -> int | None:
+        if not self._is_cuda:
+            return host_bytes()
+        torch.cuda.empty_cache()  # what torch has kept of loading is free too
+        return int(torch.cuda.mem_get_info(self.device)[0])
+
+    def _sampler(self, vocab_size: int) -> DeviceSampler:
+        if vocab_size not in self._samplers:
+            self._samplers[vocab_size] = DeviceSampler(
+                self._kernels, vocab_size, max_context=self._longest, device=self.device
+            )
+        return self._samplers[vocab_size]
+
+    def _on_device(self, part: Stored) -> Tensor:
+        """A part as a checkpoint stores it, which `reader` has put there already, or numpy has."""
+        if isinstance(part, Tensor):
+            return part
+        if part.dtype == np.uint16:
+            return torch.from_numpy(part.view(np.int16)).view(torch.bfloat16).to(self.device)
+        return torch.from_numpy(part).to(self.device)
+
+
+class _Positions(CudaPositions):
+    """What runs ahead has read what is overwritten here."""
+
+    def __init__(
+        self, lane: Lane, keys: Sequence[CudaHeadRows], values: Sequence[CudaHeadRows]
+    ) -> None:
+        super().__init__(keys, values)
+        self._lane = lane
+
+    def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
+        self._lane.ahead = None
+        super().copy_in(start, stop, copied, n_copied=n_copied)
+
+    def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
+        is_cuda = self._lane.device.type == "cuda"
+        try:
+            memory = torch.empty((n_slabs, n_bytes), dtype=torch.uint8, pin_memory=is_cuda)
+        except RuntimeError as error:  # as torch calls it when nothing more can be pinned
+            raise MemoryError(str(error)) from error
+        return memory.numpy()
+
+
+@contextmanager
+def _told_without_memory() -> Iterator[None]:
+    """Python's own error where the device has no memory left, as whoever loads a model knows it."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(str(error).split("\n")[0]) from error
+
+
+def _model_of(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "emulated"

@@ -1,0 +1,97 @@
+"""The formats that weights, keys and values are held in while the decoder runs, and their bytes.
+
+Owns the choice of a format and the sizes of panels. Knows no tensor by name.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ..checkpoint.config import ModelConfig
+from ..errors import ModelLoadError
+
+DTYPES = ("float32", "bfloat16", "float16")
+# Blocks of 32 weights, on a CUDA device 64, that share a scale (4bit: and a minimum).
+QUANTIZED = ("8bit", "4bit")
+# That native code computes with on a CUDA device.
+CUDA_FORMATS = ("bfloat16", *QUANTIZED)
+# Of keys and values; 8bit: with one scale for each of a position's heads.
+KV_FORMATS = ("float32", "bfloat16", "8bit")
+
+# A matrix lies in panels of 16 rows, a panel in blocks of 32 columns: csrc/layout.h.
+PANEL_ROWS, _BLOCK_COLUMNS = 16, 32
+_BLOCK_BYTES = {"float32": 2048, "bfloat16": 1024, "float16": 1024, "8bit": 544, "4bit": 320}
+
+
+def matrix_bytes(format_: str, n_out: int, n_in: int) -> int:
+    """Bytes of a matrix (n_out, n_in); incomplete panels and blocks are padded."""
+    n_panels, n_blocks = -(-n_out // PANEL_ROWS), -(-n_in // _BLOCK_COLUMNS)
+    return n_panels * n_blocks * _BLOCK_BYTES[format_]
+
+
+def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = False) -> int:
+    """Bytes of parts with so many rows, one below the other; the panels of `gated` ones take turns,
+    so each part is padded.
+    """
+    if gated:
+        return sum(matrix_bytes(format_, n, n_in) for n in rows)
+    return matrix_bytes(format_, sum(rows), n_in)
+
+
+def table_format(format_: str) -> str:
+    """The format of embedding and head: four bits would cost quality where it shows most."""
+    return "8bit" if format_ == "4bit" else format_
+
+
+def kv_format(kv_cache: str, format_: str) -> str:
+    """What keys and values are stored in on the CPU; `auto` is by the format of the panels.
+
+    Without quantisation nothing is rounded but what the checkpoint rounded: greedy text is that of
+    a float32 reference. Who rounds the weights to codes wants speed, and half the bytes.
+    """
+    check_kv_cache(kv_cache)
+    if kv_cache != "auto":
+        return kv_cache
+    return "float32" if format_ in DTYPES else "bfloat16"
+
+
+def cuda_kv_format(kv_cache: str) -> str:
+    """The same on a CUDA device; `auto` is bfloat16, for so are activations in a prefill."""
+    check_kv_cache(kv_cache)
+    if kv_cache == "float32":
+        raise ModelLoadError(
+            "kv_cache: on CUDA it must be auto, bfloat16 or 8bit, not float32 (which needs dtype "
+            "float32 there)"
+        )
+    return "bfloat16" if kv_cache == "auto" else kv_cache
+
+
+def check_kv_cache(kv_cache: str) -> None:
+    """Raises ModelLoadError for a value that there is not."""
+    if kv_cache != "auto" and kv_cache not in KV_FORMATS:
+        raise ModelLoadError(f"kv_cache: must be auto, {', '.join(KV_FORMATS)}, not {kv_cache!r}")
+
+
+def kv_bytes_per_token(config: ModelConfig, format_: str) -> int:
+    """Bytes of keys and values of one position over all layers."""
+    element, scale = {"float32": (4, 0), "8bit": (1, 4)}.get(format_, (2, 0))
+    return config.n_kv_per_token * (config.head_dim * element + scale)
+
+
+def chosen_format(dtype: str, quantize: str, *, default: str) -> str:
+    """The format that the options name; `default` where they leave it open.
+
+    Raises ModelLoadError for a value that there is not, or for both options at once.
+    """
+    if dtype != "auto" and dtype not in DTYPES:
+        raise ModelLoadError(f"dtype: must be auto, {', '.join(DTYPES)}, not {dtype!r}")
+    if quantize != "none" and quantize not in QUANTIZED:
+        raise ModelLoadError(f"quantize: must be none, {', '.join(QUANTIZED)}, not {quantize!r}")
+    if quantize == "none":
+        return default if dtype == "auto" else dtype
+    if dtype != "auto":
+        raise ModelLoadError(f"dtype: must be auto where quantize is {quantize}, not {dtype!r}")
+    return quantize
+
+
+def stored_format(stored_dtypes: Iterable[str]) -> str:
+    """The narrowest format that loses nothing of weights stored as F32, F16 or BF16."""
+    return "bfloat16" if set(stored_dtypes) == {"BF16"} else "float32"

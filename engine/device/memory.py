@@ -1,0 +1,109 @@
+"""How much memory this machine has left, and how long a context fits into it.
+
+Owns the default context length and the arithmetic of its memory. Knows no tensor and no device.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..checkpoint.config import ModelConfig
+from ..errors import ModelLoadError
+
+# Without a wish, no more than this: a model that could see 128k tokens would otherwise take
+# gigabytes for a context that nobody asked for.
+DEFAULT_MAX_SEQ_LEN = 8192
+# Share of the free memory that the KV cache may take; the rest is for activations and the system.
+_CACHE_SHARE = 0.9
+
+
+@contextmanager
+def told_without_memory() -> Iterator[None]:
+    """Where memory ends although there seemed to be enough, that is a ModelLoadError too."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ModelLoadError(f"not enough memory: {error}") from error
+
+
+def context_length(
+    config: ModelConfig,
+    wanted: int | None,
+    *,
+    bytes_per_token: int,
+    available: int | None,
+    working: int = 0,
+) -> int:
+    """The context length to allocate, given `available` bytes (None: unknown) for its KV cache of
+    `bytes_per_token` and what else the model works in.
+
+    `wanted` None: the model's usual length, at most DEFAULT_MAX_SEQ_LEN and what fits. Raises
+    ModelLoadError with the figures when `wanted` is no length, exceeds the model's or does not fit.
+    """
+    if available is not None:
+        available = max(0, available - working)
+    fits = (
+        config.max_seq_len
+        if available is None
+        else int(available * _CACHE_SHARE) // bytes_per_token
+    )
+    if wanted is None:
+        length = min(config.usual_seq_len, DEFAULT_MAX_SEQ_LEN, fits)
+        if length < min(config.usual_seq_len, 2):
+            raise ModelLoadError(f"max_seq_len: no memory is left for a KV cache ({available} B)")
+        return length
+    if not 2 <= wanted <= config.max_seq_len:
+        raise ModelLoadError(
+            f"max_seq_len: must be between 2 and the model's {config.max_seq_len}, not {wanted}"
+        )
+    if wanted > fits:
+        raise ModelLoadError(
+            f"max_seq_len: {wanted} tokens need {wanted * bytes_per_token / 1e9:.2f} GB of "
+            f"KV cache; "
+            f"{(available or 0) / 1e9:.2f} GB are free, which holds {fits} tokens"
+        )
+    return wanted
+
+
+def check_weights_fit(needed: int, available: int | None, *, working: int = 0) -> None:
+    """Raises ModelLoadError with the figures when the weights, and what the model works in beside
+    them, exceed the free memory.
+    """
+    if available is not None and needed + working > available:
+        more = f" and {working / 1e9:.2f} GB to work in" if working else ""
+        raise ModelLoadError(
+            f"not enough memory: the weights need {needed / 1e9:.2f} GB{more}, "
+            f"{available / 1e9:.2f} GB are free"
+        )
+
+
+def host_bytes() -> int | None:
+    """Bytes that can be allocated now; None where the system does not say."""
+    known = [bytes_ for bytes_ in (_machine_bytes(), _container_bytes()) if bytes_ is not None]
+    return min(known, default=None)
+
+
+def _machine_bytes() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _container_bytes() -> int | None:
+    """What a memory limit of the control group (a container's) leaves."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text("ascii").strip()
+        used = int((group / "memory.current").read_text("ascii"))
+        lines = (group / "memory.stat").read_text("ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    if limit == "max":
+        return None
+    cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+    return max(0, int(limit) - used + cached)

@@ -1,0 +1,298 @@
+"""The ops of the decoder, as the model sees them, and who runs them.
+
+Owns the interface: memory, weights and recorded passes of one device. Three implementations stand
+behind it: `native_ops.py` (CPU), `cuda_ops.py` (CUDA) and `torch_ops.py` (where native code was not
+built, or not for the format). What each op computes stands in `ops_ref.py`. Of a model it knows
+the sizes.
+
+An op is recorded once and runs in every pass after that, on the same memory: what differs from
+pass to pass is in the step state.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..checkpoint.config import ModelConfig
+from ..checkpoint.safetensors import StoredTensor
+from ..errors import ModelLoadError
+from ..native import cpu as native
+from ..sampling.logits import Rows
+from ..sampling.op import Draw
+from .formats import CUDA_FORMATS, chosen_format, stored_format
+from .step import StepState
+
+logger = logging.getLogger(__name__)
+
+# Memory of a device, and a matrix in its execution format. Only the ops that made them look inside.
+Array = Any
+Matrix = Any
+# Keys or values of one layer, (n_kv_heads, max_seq_len, head_dim), in the ops' own layout.
+HeadRows = Any
+# A copy of some positions, as bytes (n,).
+Bytes = npt.NDArray[np.uint8]
+# A tensor as a checkpoint stores it, row by row: float32, float16, or bfloat16 as uint16. Where the
+# ops have read it themselves, in memory of theirs.
+Stored = Any
+
+
+class NotFiniteError(ValueError):
+    """A weight is NaN or infinite: at this index of the parts, one below the other."""
+
+    def __init__(self, index: tuple[int, ...]) -> None:
+        super().__init__(f"not finite at {list(index)}")
+        self.index = index
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """What one op of a pass took, and how many bytes of weights it read."""
+
+    name: str
+    ns: int
+    n_bytes: int
+
+
+class Program(Protocol):
+    """One pass of the decoder: ops in the order in which they were recorded.
+
+    Buffers hold as many rows as a pass may have; an op works on the first `state.n_rows` of them.
+    """
+
+    def embed(self, table: Matrix, *, out: Array) -> None:
+        """Rows of `table` (V, dim) named by the token ids, into `out` (rows, dim)."""
+
+    def norm_linear(
+        self,
+        residual: Array,
+        matrix: Matrix,
+        *,
+        norm: Array,
+        eps: float,
+        out: Array,
+        branch: Array | None = None,
+        residual_out: Array | None = None,
+        bias: Array | None = None,
+        gated: bool = False,
+    ) -> None:
+        """x = residual + branch, kept in `residual_out`; out = matrix times RMSNorm(x), plus bias.
+
+        residual, branch, residual_out (rows, n_in). `gated`: the matrix has gate and up rows, and
+        out (rows, n_out / 2) = silu(gate) * up. `branch` comes with a `residual_out` that is not
+        `residual`.
+        """
+
+    def attention(
+        self,
+        qkv: Array,
+        k_cache: HeadRows,
+        v_cache: HeadRows,
+        *,
+        n_heads: int,
+        q_norm: Array | None,
+        k_norm: Array | None,
+        eps: float,
+        cos: Array,
+        sin: Array,
+        window: int,
+        scale: float,
+        out: Array,
+    ) -> None:
+        """Optional RMSNorm per head, RoPE, K and V into the caches, then causal attention.
+
+        qkv (rows, (n_heads + 2 * n_kv_heads) * head_dim); caches (n_kv_heads, max_seq_len,
+        head_dim); cos, sin (max_seq_len, rotary_dim / 2); out (rows, n_heads * head_dim).
+        """
+
+    def linear(self, x: Array, matrix: Matrix, *, bias: Array | None, out: Array) -> None:
+        """out (rows, n_out) = matrix times x (rows, n_in), plus bias."""
+
+    def run(self, state: StepState) -> bool:
+        """All ops, for the ids of `state`. False: it was aborted in between."""
+        ...
+
+    def rows(self, logits: Array) -> Rows:
+        """What the last run has left in `logits` (rows, V), until the next run."""
+        ...
+
+    def expect_next(self) -> None:
+        """One row comes next, most likely: the token that will be drawn from the last one. Where
+        ops are asynchronous, it may begin before that token is read.
+        """
+
+    def profile(self, state: StepState) -> list[OpTime]:
+        """Runs like `run`; the ops that ran. Empty where no times are kept."""
+        ...
+
+
+class Positions(Protocol):
+    """Copies of some positions of all layers, bit for bit, out of a cache's memory and in again."""
+
+    unit: int
+    """Copies begin at a multiple of it; positions behind their end, up to one, may be overwritten
+    with what is no number of this sequence.
+    """
+    layout: str
+    """What the bytes depend on: the format and the shape of a position."""
+
+    def n_bytes(self, n: int) -> int:
+        """What a copy of `n` positions takes."""
+        ...
+
+    def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
+        """Memory of the host that copies go to fast, (n_slabs, n_bytes). Raises MemoryError."""
+        ...
+
+    def copy_out(self, start: int, stop: int, out: Bytes) -> None:
+        """Positions from `start`, before `stop`, into `out` (at least n_bytes(stop - start),)."""
+
+    def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
+        """Positions from `start`, before `stop`: the first of `n_copied` that were copied out."""
+
+
+class Ops(Protocol):
+    """Memory and programs of one device."""
+
+    format: str
+    """What matrices are held in, as `layout.py` names it."""
+    activation_dtype: str
+    kv_format: str
+    """What keys and values are held in."""
+    name: str
+    """What the numbers depend on beside format and weights: device, library, instruction set."""
+    n_threads: int
+    """Of the CPU."""
+    packs: bool
+    """Whether matrices are packed into panels, which `panel_cache.py` can keep."""
+    is_async: bool
+    """Whether a pass may still run when `run` has returned."""
+    prefill_rows: int
+    """Tokens that a pass of the prefill takes, where nobody says otherwise."""
+
+    @property
+    def sample(self) -> Draw:
+        """Draws from a row of `Program.rows`, or of the host."""
+        ...
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Array: ...
+
+    def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[HeadRows]:
+        """Memory for `count` times (n_kv_heads, max_seq_len, head_dim) keys or values."""
+        ...
+
+    def positions(self, keys: Sequence[HeadRows], values: Sequence[HeadRows]) -> Positions:
+        """Those of a cache with these keys and values, each as `head_rows` gave them."""
+        ...
+
+    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
+        """What reads tensors as `vector` and `matrix` take them; it may raise ModelLoadError."""
+        ...
+
+    def vector(self, parts: Sequence[Stored]) -> Array:
+        """A norm or bias: the parts (n,) one after the other. Raises NotFiniteError."""
+        ...
+
+    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> Matrix:
+        """The parts (n_out, n_in) one below the other; `gated`: they are gate and up.
+
+        Raises NotFiniteError.
+        """
+        ...
+
+    def table(self, values: npt.NDArray[np.float32]) -> Array:
+        """float32 values of a computed table."""
+        ...
+
+    def program(self, max_rows: int) -> Program: ...
+
+    def wait(self) -> None:
+        """Until all passes have run."""
+
+    def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
+        """Of a matrix in memory."""
+        ...
+
+    def working_bytes(self, config: ModelConfig) -> int:
+        """What a model takes beside weights, keys and values, as far as that is planned for."""
+        ...
+
+    def available_bytes(self) -> int | None:
+        """Bytes that can be allocated now; None where the system does not say."""
+        ...
+
+
+def open_ops(
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    quantize: str = "none",
+    kv_cache: str = "auto",
+    stored_dtypes: Iterable[str] = ("F32",),
+    n_threads: int | None = None,
+    require_native: bool = False,
+) -> Ops:
+    """The ops of `device`, for weights in the format that `dtype` and `quantize` ask for, and keys
+    and values in that of `kv_cache`.
+
+    torch is imported only where it computes or owns the memory: on CUDA, and on a CPU without the
+    native module. That torch computes is logged as a warning or, with `require_native`, an error,
+    where native code could. Raises ModelLoadError.
+    """
+    kind, _, index = device.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (
+        index and not (kind == "cuda" and index.isdecimal())
+    ):
+        raise ModelLoadError(f"device: must be auto, cpu, cuda or cuda:N, not {device!r}")
+    if require_native and native.MISSING:
+        raise ModelLoadError(f"the native module cannot be imported: {native.MISSING}")
+    if kind == "cuda" or (kind == "auto" and _may_have_cuda()):
+        from . import torch_ops
+
+        if kind == "cuda" or torch_ops.has_cuda():
+            format_ = chosen_format(dtype, quantize, default="bfloat16")
+            return _open_cuda(
+                "cuda" if kind == "auto" else device,
+                format_,
+                kv_cache=kv_cache,
+                require_native=require_native,
+            )
+    if native.MISSING:
+        from . import torch_ops
+
+        logger.warning("native kernels missing, using torch instead: %s", native.MISSING)
+        format_ = chosen_format(dtype, quantize, default="float32")
+        return torch_ops.open_torch("cpu", format_, kv_cache=kv_cache, n_threads=n_threads)
+    from .cpu.ops import NativeOps
+
+    format_ = chosen_format(dtype, quantize, default=stored_format(stored_dtypes))
+    return NativeOps(format_, kv_cache=kv_cache, n_threads=n_threads)
+
+
+def _open_cuda(device: str, format_: str, *, kv_cache: str, require_native: bool) -> Ops:
+    from ..native import cuda as cuda_native
+    from . import torch_ops
+
+    torch_ops.check_cuda(device)
+    if format_ in CUDA_FORMATS:
+        missing = cuda_native.MISSING or torch_ops.too_old(device)
+        if not missing:
+            from .cuda.ops import CudaOps
+
+            return CudaOps(device, cuda_native.kernels, format_, kv_cache=kv_cache)
+        if require_native:
+            raise ModelLoadError(
+                f"device: {device}: the native CUDA module cannot serve: {missing}"
+            )
+        logger.warning("native CUDA kernels missing, using torch instead: %s", missing)
+    return torch_ops.open_torch(device, format_, kv_cache=kv_cache)
+
+
+def _may_have_cuda() -> bool:
+    """Whether NVIDIA's driver is there: a look that costs nothing; torch's takes seconds."""
+    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))

@@ -1,0 +1,254 @@
+"""The ops of the decoder in torch: on CUDA, and on a CPU that native code was not built for.
+
+Owns torch memory and the passes recorded over it. What an op computes stands in `ops_ref.py`.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..checkpoint.config import ModelConfig
+from ..checkpoint.safetensors import StoredTensor, stored_values
+from ..errors import ModelLoadError
+from ..sampling.op import Logits, sample
+from . import reference as ops_ref
+from .formats import DTYPES, check_kv_cache, matrix_bytes
+from .memory import host_bytes
+from .ops import Bytes, NotFiniteError, OpTime, Stored
+from .step import StepState
+from .threads import thread_count
+
+# Of the compute capability: bfloat16 on tensor cores begins there.
+_OLDEST_MAJOR = 8
+_DTYPES = {name: getattr(torch, name) for name in DTYPES}
+
+
+def has_cuda() -> bool:
+    return torch.cuda.is_available()
+
+
+def open_torch(
+    device: str, format_: str, *, kv_cache: str = "auto", n_threads: int | None = None
+) -> "TorchOps":
+    """The ops of `device` (cpu, cuda, cuda:N); `n_threads` holds for the whole process.
+
+    Raises ModelLoadError for a device that is not there, or a format that torch has not; keys and
+    values are in that of the weights.
+    """
+    check_kv_cache(kv_cache)
+    if kv_cache not in ("auto", format_):
+        raise ModelLoadError(f"kv_cache: {kv_cache} needs native code, not torch")
+    if format_ not in DTYPES:
+        raise ModelLoadError(f"quantize: {format_} needs native code, not torch")
+    if device != "cpu":
+        check_cuda(device)
+    if n_threads is not None:
+        torch.set_num_threads(thread_count(n_threads))
+    return TorchOps(device, format_)
+
+
+def check_cuda(device: str) -> None:
+    """Raises ModelLoadError for a CUDA device that is not there."""
+    if not has_cuda():
+        raise ModelLoadError(f"device: {device}: torch finds no CUDA device")
+    _, _, index = device.partition(":")
+    if index and int(index) >= torch.cuda.device_count():
+        raise ModelLoadError(f"device: {device}: torch finds {torch.cuda.device_count()} devices")
+
+
+def too_old(device: str) -> str:
+    """Why native code cannot run on this CUDA device; empty where it can."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return "" if major >= _OLDEST_MAJOR else f"{device} has compute capability {major}.{minor}"
+
+
+class TorchOps:
+    """Weights, activations, keys and values are all of one dtype; logits are float32."""
+
+    packs = False
+    is_async = False
+    prefill_rows = 512
+    sample = staticmethod(sample)
+
+    def __init__(self, device: str | torch.device, format_: str) -> None:
+        """`format_`: float32, bfloat16 or float16."""
+        self.device = torch.device(device)
+        self.format = self.activation_dtype = self.kv_format = format_
+        self.name = f"torch {torch.__version__} {self.device.type}"
+        self.n_threads = torch.get_num_threads()
+
+    def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
+
+    def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[Tensor]:
+        return self.zeros((count, *shape), self.kv_format).unbind()
+
+    def positions(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> "TorchPositions":
+        return TorchPositions(keys, values)
+
+    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
+        return nullcontext(stored_values)
+
+    def vector(self, parts: Sequence[Stored]) -> Tensor:
+        return self._stacked(parts, self.format)
+
+    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> Tensor:
+        # Gate and up lie one below the other, as other parts do: `ops_ref` halves their product.
+        return self._stacked(parts, format_)
+
+    def table(self, values: npt.NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
+
+    def program(self, max_rows: int) -> "TorchProgram":
+        return TorchProgram(self.device)
+
+    def wait(self) -> None:
+        """Whoever reads rows has waited."""
+
+    def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
+        return matrix_bytes(format_, n_out, n_in)
+
+    def working_bytes(self, config: ModelConfig) -> int:
+        return 0
+
+    def available_bytes(self) -> int | None:
+        if self.device.type == "cuda":
+            return int(torch.cuda.mem_get_info(self.device)[0])
+        return host_bytes()
+
+    def _stacked(self, parts: Sequence[Stored], dtype: str) -> Tensor:
+        shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        stacked = torch.empty(shape, device=self.device, dtype=_DTYPES[dtype])
+        row = 0
+        for part in parts:
+            stacked[row : row + part.shape[0]].copy_(_as_tensor(part))
+            row += part.shape[0]
+        bad = torch.nonzero(~stacked.isfinite())
+        if bad.numel():
+            raise NotFiniteError(tuple(bad[0].tolist()))
+        return stacked
+
+
+class TorchPositions:
+    """A copy is (2 * layers, n_kv_heads, n, head_dim): the keys of all layers, then the values."""
+
+    unit = 1
+
+    def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        self._rows = (*keys, *values)
+        n_kv_heads, _, head_dim = keys[0].shape
+        self._dtype = keys[0].dtype
+        self.layout = f"rows {self._dtype} {len(keys)}x{n_kv_heads}x{head_dim}"
+
+    def n_bytes(self, n: int) -> int:
+        n_kv_heads, _, head_dim = self._rows[0].shape
+        return len(self._rows) * n_kv_heads * n * head_dim * self._dtype.itemsize
+
+    def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
+        return np.empty((n_slabs, n_bytes), np.uint8)
+
+    def copy_out(self, start: int, stop: int, out: Bytes) -> None:
+        # Put together on the device, so that it is one transfer.
+        whole = torch.stack([rows[:, start:stop] for rows in self._rows])
+        self._as_rows(out, stop - start).copy_(whole)
+
+    def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
+        whole = self._as_rows(copied, n_copied)[:, :, : stop - start].to(self._rows[0].device)
+        for rows, part in zip(self._rows, whole, strict=True):
+            rows[:, start:stop].copy_(part)
+
+    def _as_rows(self, memory: Bytes, n: int) -> Tensor:
+        n_kv_heads, _, head_dim = self._rows[0].shape
+        flat = torch.from_numpy(memory[: self.n_bytes(n)]).view(self._dtype)
+        return flat.view(len(self._rows), n_kv_heads, n, head_dim)
+
+
+class TorchProgram:
+    """Ops as functions of the step state, run one after the other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._ops: list[Callable[[StepState], None]] = []
+
+    def embed(self, table: Tensor, *, out: Tensor) -> None:
+        def op(state: StepState) -> None:
+            token_ids = torch.from_numpy(state.token_ids).to(self._device)
+            ops_ref.embed(table, token_ids, out=out[: state.n_rows])
+
+        self._ops.append(op)
+
+    def norm_linear(
+        self,
+        residual: Tensor,
+        matrix: Tensor,
+        *,
+        norm: Tensor,
+        eps: float,
+        out: Tensor,
+        branch: Tensor | None = None,
+        residual_out: Tensor | None = None,
+        bias: Tensor | None = None,
+        gated: bool = False,
+    ) -> None:
+        def op(state: StepState) -> None:
+            n = state.n_rows
+            ops_ref.norm_linear(
+                residual[:n],
+                matrix,
+                norm=norm,
+                eps=eps,
+                out=out[:n],
+                branch=None if branch is None else branch[:n],
+                residual_out=None if residual_out is None else residual_out[:n],
+                bias=bias,
+                gated=gated,
+            )
+
+        self._ops.append(op)
+
+    def attention(
+        self, qkv: Tensor, k_cache: Tensor, v_cache: Tensor, *, out: Tensor, **options: Any
+    ) -> None:
+        def op(state: StepState) -> None:
+            n = state.n_rows
+            ops_ref.attention(qkv[:n], k_cache, v_cache, pos=state.pos, out=out[:n], **options)
+
+        self._ops.append(op)
+
+    def linear(self, x: Tensor, matrix: Tensor, *, bias: Tensor | None, out: Tensor) -> None:
+        def op(state: StepState) -> None:
+            n = state.n_rows
+            ops_ref.linear(x[:n], matrix, bias=bias, out=out[:n])
+
+        self._ops.append(op)
+
+    @torch.inference_mode()
+    def run(self, state: StepState) -> bool:
+        for op in self._ops:
+            if state.aborted:
+                return False
+            op(state)
+        return True
+
+    def rows(self, logits: Tensor) -> Logits:
+        host: Logits = logits.cpu().numpy()
+        return host
+
+    def expect_next(self) -> None:
+        """Nothing runs ahead."""
+
+    def profile(self, state: StepState) -> list[OpTime]:
+        self.run(state)
+        return []
+
+
+def _as_tensor(part: Stored) -> Tensor:
+    """A copy: torch does not like memory that it must not write."""
+    if part.dtype == np.uint16:
+        return torch.from_numpy(part.astype(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(part.copy())

@@ -1,0 +1,48 @@
+"""What a drafter is: something that guesses the next tokens of a sequence.
+
+Owns the interface between `draft.py` and the drafters. A guess may be wrong at no cost but time, so
+no drafter can change what is generated.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from ..abort import AbortFlag
+from .length import Acceptance
+
+Origin = Literal["constraint", "prediction", "ngram", "draft_model"]
+
+
+class Prospect(NamedTuple):
+    """What a draft would be: how likely, how long at most, and at what cost."""
+
+    acceptance: Acceptance  # of drafts of this kind
+    n_max: int
+    first: float = 0.0  # drafting n tokens takes first + n * each seconds
+    each: float = 0.0
+
+
+class Drafter(Protocol):
+    """Follows one sequence at a time, token by token."""
+
+    origin: Origin
+
+    def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None) -> None:
+        """A new sequence begins with `prompt_ids`; what is known of the one before is dropped."""
+
+    def accept(self, token_id: int) -> None:
+        """The sequence goes on with `token_id`."""
+
+    def rollback(self, mark: int) -> None:
+        """Forgets the tokens from position `mark` on; what comes after the prompt is output."""
+
+    def prospect(self, n_max: int) -> Prospect | None:
+        """Of a draft of at most `n_max` tokens (1 to 15), or None: there is nothing to draft."""
+        ...
+
+    def draft(self, n: int) -> tuple[int, ...]:
+        """At most `n` tokens, `n` at most the `n_max` of the prospect just asked for."""
+        ...
+
+    def end(self, *, keep: bool) -> None:
+        """The sequence is complete; `keep`: later ones may learn from its output."""

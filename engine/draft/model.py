@@ -1,0 +1,165 @@
+"""Drafts by a small model of the same vocabulary.
+
+Owns what that model's cache holds: always keys and values of a prefix of the sequence, perhaps with
+its own last draft behind them, and never a position that was not computed.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..abort import AbortFlag
+from ..cache.kv import KVCache
+from ..checkpoint.config import ModelConfig
+from ..errors import ModelLoadError
+from ..model.model import MAX_DECODE_ROWS, Model
+from ..sampling.op import Logits
+from ..text.tokenizer import Tokenizer
+from .drafter import Origin, Prospect
+from .length import Acceptance
+from .row_costs import RowCosts
+
+_PRIOR = 0.6
+
+
+class ModelDrafter:
+    """Greedy drafts, which end early where the model is not sure."""
+
+    origin: Origin = "draft_model"
+
+    def __init__(
+        self,
+        model: Model,
+        cache: KVCache,
+        row_costs: RowCosts,
+        *,
+        vocab_size: int,
+        min_confidence: float = 0.15,
+    ) -> None:
+        """`row_costs`: of this model. `vocab_size`: of the model that verifies; ids from there on
+        are not drafted. A draft ends before the token that makes it less likely, as a whole, than
+        `min_confidence`, by this model's untouched logits.
+        """
+        self._model = model
+        self._cache = cache
+        self._row_costs = row_costs
+        self._min_confidence = min_confidence
+        self._n_shared = min(vocab_size, model.config.vocab_size)
+        self._work = np.empty(self._n_shared, dtype=np.float32)
+        self._acceptance = Acceptance(_PRIOR)
+        self._tokens: list[int] = []
+        self._n_prompt = 0
+        self._abort: AbortFlag | None = None
+
+    def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None = None) -> None:
+        """Costs nothing yet: what the cache lacks of the prompt is computed by the first draft."""
+        self._acceptance.reset()
+        self._abort = abort
+        self._tokens = list(prompt_ids)
+        self._n_prompt = len(prompt_ids)
+        self._cache.rollback(self._cache.common_prefix(self._tokens))
+
+    def accept(self, token_id: int) -> None:
+        n = len(self._tokens)
+        cached = self._cache.token_ids
+        if len(cached) > n and cached[n] != token_id:
+            self._cache.rollback(n)
+        self._tokens.append(token_id)
+
+    def rollback(self, mark: int) -> None:
+        # What the cache holds behind it may come again; `accept` will see.
+        del self._tokens[mark:]
+
+    def prospect(self, n_max: int) -> Prospect | None:
+        room = self._cache.max_seq_len - len(self._tokens) + 1
+        if room < 1:
+            return None
+        table = self._row_costs.table
+        # The prompt does not count: it is computed once, as by the model that verifies.
+        n_missing = max(len(self._tokens) - max(self._cache.length, self._n_prompt), 1)
+        passes, rest = divmod(n_missing, MAX_DECODE_ROWS)
+        # The first token comes with the missing ones; the step that this leaves over is that of
+        # the token that is not sure enough.
+        return Prospect(
+            self._acceptance,
+            min(n_max, room),
+            first=passes * table[MAX_DECODE_ROWS] + table[rest],
+            each=table[1],
+        )
+
+    def draft(self, n: int) -> tuple[int, ...]:
+        logits = self._catch_up()
+        drafted: list[int] = []
+        confidence = 1.0
+        while logits is not None:
+            token_id, share = self._most_likely(logits)
+            confidence *= share
+            if not confidence >= self._min_confidence:
+                break
+            drafted.append(token_id)
+            if len(drafted) == n:
+                break
+            logits = np.asarray(self._model.decode([token_id], self._cache)[0])
+        return tuple(drafted)
+
+    def end(self, *, keep: bool = True) -> None:
+        # The cache stays as it is: the next prompt may begin alike.
+        self._abort = None
+
+    def _catch_up(self) -> Logits | None:
+        """Forwards all tokens that the cache lacks, the last one in any case.
+
+        Returns the logits (vocab_size,) behind it; None when aborted or for a token unknown here.
+        """
+        cache, tokens = self._cache, self._tokens
+        if cache.length >= len(tokens):
+            cache.rollback(len(tokens) - 1)
+        missing = tokens[cache.length :]
+        if max(missing) >= self._n_shared:
+            return None
+        if len(missing) > MAX_DECODE_ROWS:
+            if not self._model.prefill(missing[:-1], cache, abort=self._abort):
+                return None
+            missing = missing[-1:]
+        return np.asarray(self._model.decode(missing, cache)[-1])
+
+    def _most_likely(self, logits: Logits) -> tuple[int, float]:
+        """The likeliest shared token and its probability among the shared ones."""
+        shared, work = logits[: self._n_shared], self._work
+        token_id = int(shared.argmax())
+        np.subtract(shared, shared[token_id], out=work)
+        np.exp(work, out=work)
+        return token_id, 1.0 / float(work.sum())
+
+
+def check_same_vocabulary(
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    draft_config: ModelConfig,
+    draft_tokenizer: Tokenizer | None,
+) -> None:
+    """Raises ModelLoadError unless each id is the same token for both models.
+
+    A draft model without a tokenizer of its own must have as many embedding rows; with one, the
+    rows that no token uses may differ in number.
+    """
+    if draft_tokenizer is None:
+        if draft_config.vocab_size != config.vocab_size:
+            raise ModelLoadError(
+                f"draft model: it has {draft_config.vocab_size} embedding rows, the model has "
+                f"{config.vocab_size}; they need the same vocabulary"
+            )
+        return
+    if draft_tokenizer.vocab_size != tokenizer.vocab_size:
+        raise ModelLoadError(
+            f"draft model: it has {draft_tokenizer.vocab_size} tokens, the model has "
+            f"{tokenizer.vocab_size}; they need the same vocabulary"
+        )
+    for token_id in range(tokenizer.vocab_size):
+        mine, its = (each.token_bytes(token_id) for each in (tokenizer, draft_tokenizer))
+        special = tokenizer.is_special(token_id) != draft_tokenizer.is_special(token_id)
+        if mine != its or special:
+            raise ModelLoadError(
+                f"draft model: token {token_id} is {its!r}, in the model {mine!r}; "
+                f"they need the same vocabulary"
+            )

@@ -1,0 +1,87 @@
+"""What is asked of speculation becomes a speculator: its drafters, and what passes cost.
+
+Owns the modes and the loading of a draft model. Knows no request.
+"""
+
+import time
+from pathlib import Path
+
+from ..cache.kv import KVCache
+from ..checkpoint.config import ModelConfig
+from ..checkpoint.families import model_config
+from ..checkpoint.safetensors import read_checkpoint
+from ..device.ops import Ops
+from ..errors import ModelLoadError
+from ..model.model import Model
+from ..model.weights import check_tensors, load_weights
+from ..regular_file import is_there
+from ..text.tokenizer import TOKENIZER_FILE, Tokenizer
+from .drafter import Drafter
+from .model import ModelDrafter, check_same_vocabulary
+from .ngram import NgramDrafter
+from .row_costs import measure_row_costs
+from .speculator import Speculator
+
+MODES = ("off", "ngram", "draft")
+OWN_DRAFT = "draft"  # the directory, within a model's, of a draft model that was made for it
+
+
+class DraftSource:
+    """A draft model on disk that fits the model it is for."""
+
+    def __init__(self, path: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
+        """`config`, `tokenizer`: of the model that verifies. Raises ModelLoadError."""
+        if not is_there(path / "config.json"):
+            raise ModelLoadError(f"draft model: {path} is no model: config.json is missing")
+        self.config = model_config(path)
+        own = path / TOKENIZER_FILE
+        check_same_vocabulary(
+            config,
+            tokenizer,
+            self.config,
+            Tokenizer.load(path, self.config.vocab_size) if is_there(own) else None,
+        )
+        self._tensors = check_tensors(read_checkpoint(path), self.config)
+
+    def load(self, ops: Ops, *, max_seq_len: int, vocab_size: int) -> ModelDrafter:
+        """`max_seq_len`, `vocab_size`: of the model that verifies."""
+        weights = load_weights(self._tensors, self.config, ops, panels=None, on_progress=None)
+        length = min(max_seq_len, self.config.max_seq_len)
+        model = Model(weights, self.config, ops, max_seq_len=length)
+        cache = KVCache(self.config, ops, max_seq_len=length)
+        row_costs = measure_row_costs(model, cache, time.perf_counter)
+        return ModelDrafter(model, cache, row_costs, vocab_size=vocab_size)
+
+
+def draft_source(
+    mode: str, draft_model: Path | None, path: Path, config: ModelConfig, tokenizer: Tokenizer
+) -> DraftSource | None:
+    """The draft model that `mode` asks for: `draft_model`, or the one in the model's own `path`.
+
+    Raises ModelLoadError for a mode that there is not, and when there is no such model.
+    """
+    if mode not in MODES:
+        raise ModelLoadError(f"speculate: must be one of {', '.join(MODES)}, not {mode!r}")
+    if mode != "draft":
+        if draft_model is not None:
+            raise ModelLoadError(f"draft_model: it is used with speculate=draft, not {mode!r}")
+        return None
+    if draft_model is None and not (path / OWN_DRAFT).is_dir():
+        raise ModelLoadError(f"speculate: draft needs a draft_model; {path} brings none of its own")
+    return DraftSource(draft_model or path / OWN_DRAFT, config, tokenizer)
+
+
+def open_speculator(
+    mode: str, source: DraftSource | None, model: Model, cache: KVCache
+) -> Speculator | None:
+    """The speculator of `mode`; `cache`, of `model`, is empty afterwards."""
+    if mode == "off":
+        return None
+    drafters: list[Drafter] = [NgramDrafter()]
+    if source is not None:
+        drafters.append(
+            source.load(
+                model.ops, max_seq_len=model.max_seq_len, vocab_size=model.config.vocab_size
+            )
+        )
+    return Speculator(drafters, measure_row_costs(model, cache, time.perf_counter))

@@ -1,0 +1,104 @@
+"""What a pass over several tokens takes, beside a pass over one.
+
+Owns the estimate of the seconds of a pass per row count: measured once, then corrected by every
+pass that runs. Knows no clock; whoever runs a pass says what it took.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from math import inf
+
+from ..cache.kv import KVCache
+from ..model.model import MAX_DECODE_ROWS, Model
+
+GRID = (1, 2, 4, 8, 16)  # row counts that are measured; between them costs are interpolated
+_BY_WORTH = (1, 4, 2, 8, 16)  # where time is short: those without which nothing can be chosen
+_ROUNDS = 2
+
+# How far a pass moves the costs of its row count, and of all: mostly it is the sequence that has
+# grown, or the machine that is slower for a while.
+_OWN = 0.1
+_COMMON = 0.15
+_REFRESH = 16  # passes until the table is computed again
+
+
+class RowCosts:
+    """Seconds of a pass of 1 to 16 rows; more rows never take less."""
+
+    def __init__(self, seconds: tuple[float, ...]) -> None:
+        """`seconds` of the row counts in GRID. Raises ValueError unless all are positive."""
+        if len(seconds) != len(GRID) or min(seconds) <= 0.0:
+            raise ValueError(f"seconds of {len(GRID)} passes must be positive, not {seconds}")
+        self._grid = list(seconds)
+        self._places = [_place(n_rows) for n_rows in range(1, MAX_DECODE_ROWS + 1)]
+        self._n_observed = 0
+        self.table: list[float] = []
+        """Seconds per row count; the first, of no row, is 0. Replaced now and then, not changed."""
+        self._refresh()
+
+    def observe(self, n_rows: int, seconds: float) -> None:
+        """A pass over `n_rows` (1 to 16) took `seconds`."""
+        lower, share = self._places[n_rows - 1]
+        estimate = self._estimate(lower, share)
+        # A pass that was interrupted says little: no pass counts as more than twice the estimate.
+        ratio = min(max(seconds / estimate, 0.5), 2.0) - 1.0
+        common = 1.0 + ratio * _COMMON
+        self._grid = grid = [cost * common for cost in self._grid]
+        grid[lower] *= 1.0 + ratio * _OWN * (1.0 - share)
+        grid[lower + 1] *= 1.0 + ratio * _OWN * share
+        self._n_observed += 1
+        if self._n_observed % _REFRESH == 0:
+            self._refresh()
+
+    def _estimate(self, lower: int, share: float) -> float:
+        return self._grid[lower] * (1.0 - share) + self._grid[lower + 1] * share
+
+    def _refresh(self) -> None:
+        table = [0.0]
+        for lower, share in self._places:
+            table.append(max(self._estimate(lower, share), table[-1]))
+        self.table = table
+
+
+def measure_row_costs(
+    model: Model, cache: KVCache, clock: Callable[[], float], *, budget: float = 0.12
+) -> RowCosts:
+    """Runs the row counts of GRID on the emptied cache; of each, the least seconds count.
+
+    `clock`: seconds, such as time.perf_counter. No pass begins `budget` seconds after the first,
+    for loading waits: then row counts between two that were measured get what lies between, and
+    those above as much more as they have more rows. Passes that run correct that. The cache is
+    empty afterwards, and must hold 16 positions.
+    """
+    seconds: dict[int, float] = {}
+    began = clock()
+    # The first pass does not count: it also records the program and touches memory.
+    for n_rows in (None, *_ROUNDS * _BY_WORTH):
+        cache.clear()
+        start = clock()
+        if len(seconds) > 1 and start - began > budget:
+            break
+        model.decode([0] * (n_rows or 1), cache)
+        model.ops.wait()
+        if n_rows is not None:
+            seconds[n_rows] = max(min(clock() - start, seconds.get(n_rows, inf)), 1e-9)
+    cache.clear()
+    return RowCosts(tuple(_completed(seconds, n_rows) for n_rows in GRID))
+
+
+def _completed(seconds: Mapping[int, float], n_rows: int) -> float:
+    """What `n_rows` took, or is likely to take by what fewer and more of them took."""
+    if n_rows in seconds:
+        return seconds[n_rows]
+    fewer = max(n for n in seconds if n < n_rows)
+    more = min((n for n in seconds if n > n_rows), default=None)
+    if more is None:
+        return seconds[fewer] * n_rows / fewer
+    share = (n_rows - fewer) / (more - fewer)
+    return seconds[fewer] * (1.0 - share) + seconds[more] * share
+
+
+def _place(n_rows: int) -> tuple[int, float]:
+    """Where `n_rows` lies in GRID: behind which of it, and how far towards the next."""
+    lower = max(bisect_left(GRID, n_rows) - 1, 0)
+    return lower, (n_rows - GRID[lower]) / (GRID[lower + 1] - GRID[lower])

@@ -1,0 +1,129 @@
+"""Compiles a grammar in a process of its own before this one dares to.
+
+Owns that process and its limits. Knows neither constraints nor tokens. The compiler's own limits
+leave gaps: there are short grammars on which it runs for minutes, and others on which it overflows
+the stack, which no handler catches. In the trial's process both are an error of that one request.
+"""
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from ..abort import AbortFlag
+from ..errors import EngineError
+
+_CHILD = Path(__file__).with_name("trial_child.py")
+
+COMPILE_SECONDS = 3  # of processor time, within the trial
+_WALL_SECONDS = 60.0  # for a machine that is busy with other things
+_MEMORY_BYTES = 512 * 1024 * 1024
+# Less than any thread of ours has: what passes here, passes there.
+_STACK_BYTES = 1024 * 1024
+# A third of the weight that the engine's threads have: a token waits for the slowest of them.
+_NICE = 5
+_LOOK_S = 0.02  # how often a trial looks whether anybody still wants it
+
+
+class Limits(NamedTuple):
+    """Of llguidance's compiler and parser, in its own units: names and order are its."""
+
+    max_items_in_row: int = 2_000
+    initial_lexer_fuel: int = 500_000
+    step_lexer_fuel: int = 200_000
+    step_max_items: int = 50_000
+    max_lexer_states: int = 50_000
+    max_grammar_size: int = 200_000
+
+
+LIMITS = Limits()
+
+
+class Verdict(NamedTuple):
+    """Of a trial."""
+
+    failure: str | None
+    """Why the grammar cannot be used, in the compiler's words or ours; None when it can."""
+    lasting: bool = True
+    """Whether the next trial would end in the same way; False: the machine had no time for it."""
+    n_bytes: int = 0
+    """About how much memory the compiled grammar takes."""
+
+
+def verdict_on(
+    grammar: str,
+    *,
+    library: str,
+    n_tokens: int,
+    special: Mapping[int, str],
+    abort: AbortFlag | None = None,
+) -> Verdict:
+    """Whether the grammar can be used.
+
+    `library`: the file of llguidance's extension; `special`: control tokens by id, below
+    `n_tokens`, for grammars that name them. With `abort` set the process is killed. Raises
+    MemoryError when there is none for the process, and EngineError when there is no verdict.
+    """
+    task = {
+        "grammar": grammar,
+        "library": library,
+        "limits": LIMITS._asdict(),
+        "memory_bytes": _MEMORY_BYTES,
+        "n_tokens": n_tokens,
+        "nice": _NICE,
+        "seconds": COMPILE_SECONDS,
+        "special": list(special.items()),
+        "stack_bytes": _STACK_BYTES,
+    }
+    try:
+        code, said, complaint = _ran(json.dumps(task).encode(), abort or AbortFlag())
+    except subprocess.TimeoutExpired:
+        return Verdict(f"it takes more than {_WALL_SECONDS:.0f} s to compile", lasting=False)
+    except OSError as error:
+        if error.errno in (errno.ENOMEM, errno.EAGAIN):
+            raise MemoryError(f"for a grammar's trial: {error.strerror}") from error
+        raise EngineError(f"a grammar cannot be tried at the moment: {error.strerror}") from error
+    if code == 0:
+        failure, n_bytes = json.loads(said)
+        return Verdict(failure, n_bytes=n_bytes)
+    if -code == signal.SIGXCPU:
+        return Verdict(f"it takes more than {COMPILE_SECONDS} s to compile")
+    if -code == signal.SIGKILL:  # by the same limit, or by a system that is out of memory
+        return Verdict("it takes too much time or memory to compile", lasting=False)
+    if code < 0:
+        return Verdict("it is too large or too deep to compile")
+    reason = complaint.decode(errors="replace").strip().splitlines()[-1:]
+    raise EngineError(f"the trial of a grammar failed: {' '.join(reason)}")
+
+
+def _ran(task: bytes, abort: AbortFlag) -> tuple[int, bytes, bytes]:
+    """Exit code, stdout and stderr of the process. It has ended when this returns or raises."""
+    # Isolated, without site: nothing but the interpreter starts, in some hundredths of a second.
+    command = [sys.executable, "-I", "-S", str(_CHILD)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        assert child.stdin is not None
+        # It reads all of this before it does anything else.
+        with suppress(BrokenPipeError), child.stdin as task_pipe:
+            task_pipe.write(task)
+        child.stdin = None
+        waited = 0.0
+        try:
+            while True:
+                try:
+                    output, complaint = child.communicate(timeout=_LOOK_S)
+                except subprocess.TimeoutExpired:
+                    waited += _LOOK_S
+                    if waited >= _WALL_SECONDS:
+                        raise
+                else:
+                    return child.returncode, output, complaint
+                if abort.is_set():
+                    raise EngineError("nobody waits for this grammar any more")
+        finally:
+            child.kill()  # does nothing to one that has ended

@@ -1,0 +1,30 @@
+"""Logits as a pass leaves them: on the host, or on a device until somebody asks for them.
+
+Owns the view that all share of both. Knows no device and no sampler.
+"""
+
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from .op import Logits
+
+
+class Row(Protocol):
+    """The logits (V,) of one position. numpy.asarray gives them on the host."""
+
+    def __array__(self) -> npt.NDArray[Any]: ...
+
+    def copy(self) -> Logits:
+        """In memory of its own, on the host."""
+        ...
+
+
+class Rows(Protocol):
+    """The logits (rows, V) of one pass, valid until the next one."""
+
+    def __getitem__(self, index: int, /) -> Row: ...
+
+    def __array__(self) -> npt.NDArray[Any]: ...
+
+    def copy(self) -> Logits: ...

@@ -1,0 +1,165 @@
+"""The sampler of one request: its settings at work, token by token.
+
+Owns the running state: the context that the penalties see and mirostat's bound, both of which can
+be rolled back. The arithmetic on the logits is in `sample.py`, the settings are in
+`sampling_settings.py`. Knows no text, no cache and no HTTP.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..native import cpu as native
+from ..text.token_ids import Words, check_token_ids
+from .logits import Row
+from .op import N_PARAMETERS, Draw, Logits, SampleRequest, SampleResult, sample
+from .random_numbers import MAX_SEED, XTC, random_seed, uniform
+from .reference.stages import mirostat_mu
+from .settings import SamplingSettings
+from .token_masks import SamplerVocabulary
+
+# In Python it takes longer than all else that a sampler does beside the op.
+_uniform = uniform if native.MISSING else native.kernels.uniform
+
+# Room for so many tokens of the completion before the context moves to a larger array.
+_ROOM = 1024
+
+
+class Sampler:
+    """Chooses the tokens of one request, and forgets them again on rollback.
+
+    The context is one array that only grows, so a rollback is a shorter view of it, and a step
+    costs the same whatever was rolled back.
+    """
+
+    def __init__(
+        self,
+        settings: SamplingSettings,
+        *,
+        prompt_ids: Sequence[int],
+        vocabulary: SamplerVocabulary,
+        work: Logits,
+        n_top: int,
+        trace: bool = False,
+        draw: Draw = sample,
+    ) -> None:
+        """`work`: scratch for the op, (vocab_size,). `draw`: the op, for rows as `sample` gets
+        them. Raises InvalidInputError for a token id of the
+        settings outside the vocabulary."""
+        vocab_size = work.shape[0]
+        check_token_ids("logit_bias", tuple(settings.logit_bias), vocab_size)
+        check_token_ids("banned_tokens", settings.banned_tokens, vocab_size)
+        check_token_ids("allowed_tokens", settings.allowed_tokens or (), vocab_size)
+        self.seed = random_seed() if settings.seed is None else settings.seed & MAX_SEED
+        self._settings = settings
+        self._draw = draw
+        self._work = work
+        self._n_prompt = len(prompt_ids)
+        self._length = len(prompt_ids)
+        self._context = np.empty(self._length + _ROOM, dtype=np.int32)
+        self._context[: self._length] = prompt_ids
+        # Mirostat's mu before the completion and after every token of it.
+        self._mus = [2 * settings.mirostat_tau]
+        self._adapts = settings.mirostat and not settings.is_greedy
+        self._has_xtc = settings.xtc_probability > 0 and not settings.is_greedy
+        self._banned = np.array(settings.banned_tokens, dtype=np.int32)
+        self._allowed = vocabulary.allowed(settings.allowed_tokens)
+        self._request = self._new_request(vocabulary, n_top, trace)
+
+    def sample(
+        self,
+        logits: Row,
+        position: int,
+        *,
+        attempt: int = 0,
+        mask: Words | None = None,
+        banned: Sequence[int] = (),
+    ) -> SampleResult:
+        """Choose the token at absolute `position` from logits (vocab_size,), which stay untouched.
+
+        `attempt` counts the rewinds to this position. At this step alone, `mask` has the allowed
+        tokens and `banned` those that are not. Raises NumericsError when the logits are not
+        numbers, InvalidInputError when the settings make them so or leave no token.
+        """
+        request = self._request
+        if not request.greedy:
+            request.u = _uniform(self.seed, position, attempt=attempt)
+            if self._has_xtc:
+                request.u_xtc = _uniform(self.seed, position, purpose=XTC, attempt=attempt)
+        request.mask = self._both(mask)
+        request.banned_ids = self._banned
+        if banned:
+            request.banned_ids = np.concatenate([self._banned, np.array(banned, dtype=np.int32)])
+        return self._draw(logits, request, work=self._work)
+
+    def accept(self, token_id: int, p_sampled: float) -> None:
+        """Append a token to the completion. `p_sampled`: with which probability it was drawn."""
+        if self._length == self._context.size:
+            self._context = np.concatenate([self._context, np.empty_like(self._context)])
+        self._context[self._length] = token_id
+        self._set_length(self._length + 1)
+        if self._adapts:
+            self._mus.append(self._mu_after(p_sampled))
+            self._request.mirostat_mu = self._mus[-1]
+
+    def mark(self) -> int:
+        """How many tokens of the completion have been accepted."""
+        return self._length - self._n_prompt
+
+    def rollback(self, mark: int) -> None:
+        """Forget all tokens that were accepted after `mark`."""
+        if not 0 <= mark <= self.mark():
+            raise ValueError(f"mark: {mark}, allowed: 0 to {self.mark()}")
+        self._set_length(self._n_prompt + mark)
+        if self._adapts:
+            del self._mus[mark + 1 :]
+            self._request.mirostat_mu = self._mus[-1]
+
+    def _set_length(self, length: int) -> None:
+        self._length = length
+        self._request.context = self._context[:length]
+
+    def _mu_after(self, p_sampled: float) -> float:
+        """A token of no probability was not drawn but put there, and says nothing of the text."""
+        settings = self._settings
+        if p_sampled <= 0:
+            return self._mus[-1]
+        return mirostat_mu(self._mus[-1], p_sampled, settings.mirostat_tau, settings.mirostat_eta)
+
+    def _both(self, mask: Words | None) -> Words | None:
+        if mask is None or self._allowed is None:
+            return self._allowed if mask is None else mask
+        return mask & self._allowed
+
+    def _new_request(self, vocabulary: SamplerVocabulary, n_top: int, trace: bool) -> SampleRequest:
+        settings = self._settings
+        stages = settings.stages()
+        has_dry = settings.dry_multiplier > 0
+        return SampleRequest(
+            u=0.0,
+            greedy=settings.is_greedy,
+            n_top=n_top,
+            want_trace=trace,
+            context=self._context[: self._length],
+            n_prompt=self._n_prompt,
+            repetition_penalty=settings.repetition_penalty,
+            frequency_penalty=settings.frequency_penalty,
+            presence_penalty=settings.presence_penalty,
+            repetition_range=settings.repetition_range,
+            repetition_decay=settings.repetition_decay,
+            bias_ids=np.array(list(settings.logit_bias), dtype=np.int32),
+            bias_deltas=np.array(list(settings.logit_bias.values()), dtype=np.float32),
+            dry_multiplier=settings.dry_multiplier,
+            dry_base=settings.dry_base,
+            dry_allowed_length=settings.dry_allowed_length,
+            dry_range=settings.dry_range,
+            dry_max_ngram=settings.dry_max_ngram,
+            dry_breakers=(
+                vocabulary.dry_breakers(settings.dry_sequence_breakers) if has_dry else None
+            ),
+            stages=np.array([stage for stage, _ in stages], dtype=np.int32),
+            parameters=np.array([values for _, values in stages]).reshape(-1, N_PARAMETERS),
+            mirostat_mu=self._mus[0],
+            xtc_protected=vocabulary.xtc_protected() if self._has_xtc else None,
+            skew=settings.skew,
+        )

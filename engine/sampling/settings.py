@@ -1,0 +1,258 @@
+"""What to sample with: every setting, its interval, and the order of the stages.
+
+Owns the validated settings of a request. Knows no logits, no vocabulary and no running state.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import InvalidInputError
+from .op import Stage
+from .random_numbers import MAX_SEED
+
+Parameters = tuple[float, float, float]
+
+DRY_SEQUENCE_BREAKERS = (*".,!?<>[](){}\n\t", '"')
+LARGEST_BIAS = 1e9
+MAX_BREAKERS = 64
+MAX_BREAKER_LENGTH = 64
+
+# The order of the stages unless a request gives another. The temperature moves to where the dynamic
+# one stands when it comes last.
+DEFAULT_ORDER = (
+    Stage.SMOOTHING,
+    Stage.TEMPERATURE,
+    Stage.TOP_N_SIGMA,
+    Stage.TOP_K,
+    Stage.TOP_P,
+    Stage.TOP_A,
+    Stage.MIN_P,
+    Stage.TFS,
+    Stage.TYPICAL,
+    Stage.MIROSTAT,
+    Stage.DYNAMIC_TEMPERATURE,
+    Stage.XTC,
+)
+STAGE_NAMES = tuple(stage.name.lower() for stage in DEFAULT_ORDER)
+
+_LARGEST_COUNT = 2**31 - 1
+_REALS = {
+    "temperature": (0.0, 100.0),
+    "min_temperature": (0.0, 100.0),
+    "max_temperature": (0.0, 100.0),
+    "temperature_exponent": (0.0, 100.0),
+    "smoothing_factor": (0.0, 100.0),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "top_a": (0.0, 1.0),
+    "top_n_sigma": (0.0, 100.0),
+    "tfs": (0.0, 1.0),
+    "typical_p": (0.0, 1.0),
+    "skew": (-10.0, 10.0),
+    "mirostat_tau": (0.0, 100.0),
+    "mirostat_eta": (0.0, 1.0),
+    "xtc_probability": (0.0, 1.0),
+    "xtc_threshold": (0.0, 1.0),
+    "dry_multiplier": (0.0, 100.0),
+    "dry_base": (1.0, 100.0),
+    "repetition_penalty": (0.01, 100.0),
+    "frequency_penalty": (-2.0, 2.0),
+    "presence_penalty": (-2.0, 2.0),
+}
+_WHOLES = {
+    "top_k": (0, _LARGEST_COUNT),
+    "dry_allowed_length": (0, 100),
+    "dry_range": (0, _LARGEST_COUNT),
+    "dry_max_ngram": (1, 100),
+    "repetition_range": (-1, _LARGEST_COUNT),
+    "repetition_decay": (0, _LARGEST_COUNT),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """How one token is chosen. Every field's default leaves the distribution as it is.
+
+    First the logits are adjusted, in this order:
+
+    - `repetition_penalty` divides the positive logits (multiplies the negative ones) of all tokens
+      of prompt and completion; `frequency_penalty` (per occurrence) and `presence_penalty` (once)
+      are subtracted for tokens of the completion alone, as OpenAI defines them. The three see the
+      newest `repetition_range` tokens (-1: all), and fade to nothing over the `repetition_decay`
+      tokens before these.
+    - `logit_bias` maps token ids to values added to their logits; -inf forbids a token.
+    - DRY subtracts `dry_multiplier` * `dry_base` ^ (L - `dry_allowed_length`) from a token that
+      would prolong a repeat of L >= `dry_allowed_length` tokens, L counted up to `dry_max_ngram`,
+      among the newest `dry_range` tokens (0: all). No repeat reaches across a token that holds one
+      of `dry_sequence_breakers`, nor across a special token.
+    - All but `allowed_tokens` (None: all are) and all `banned_tokens` are removed.
+
+    Then the stages, each on what the one before left: `smoothing_factor`, `temperature`,
+    `top_n_sigma`, `top_k`, `top_p`, `top_a`, `min_p`, `tfs`, `typical_p`, `mirostat` 2 (towards
+    `mirostat_tau` bits of surprise, at the rate `mirostat_eta`), the temperature if
+    `temperature_last`, XTC. `top_p` and `typical_p` keep the token that crosses them. A
+    `max_temperature` above `min_temperature` makes the last temperature a dynamic one, instead of
+    `temperature_last`: between the two as the entropy, to the power of `temperature_exponent`. XTC
+    removes with `xtc_probability`, of the tokens of at least `xtc_threshold`, all but the least
+    likely. `sampler_order`, names of STAGE_NAMES, is another order: each at most once, and all that
+    the settings use. `skew` acts on the draw itself.
+
+    `temperature` 0 means greedy: no stage runs. `seed` None draws a seed when the stream begins.
+    `sample_ref.py` has the formulas.
+
+    Raises InvalidInputError, with the field's name, for a value out of range.
+    """
+
+    temperature: float = 1.0
+    temperature_last: bool = False
+    min_temperature: float = 0.0
+    max_temperature: float = 0.0
+    temperature_exponent: float = 1.0
+    smoothing_factor: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    top_a: float = 0.0
+    top_n_sigma: float = 0.0
+    tfs: float = 1.0
+    typical_p: float = 1.0
+    skew: float = 0.0
+    mirostat: bool = False
+    mirostat_tau: float = 1.5
+    mirostat_eta: float = 0.1
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_range: int = 0
+    dry_max_ngram: int = 20
+    dry_sequence_breakers: Sequence[str] = DRY_SEQUENCE_BREAKERS
+    repetition_penalty: float = 1.0
+    repetition_range: int = -1
+    repetition_decay: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    allowed_tokens: Sequence[int] | None = None
+    banned_tokens: Sequence[int] = ()
+    sampler_order: Sequence[str] | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _REALS.items():
+            _require(name, getattr(self, name), low, high)
+        for name, (lowest, highest) in _WHOLES.items():
+            _require_whole(name, getattr(self, name), lowest, highest)
+        if self.seed is not None:
+            _require_whole("seed", self.seed, -(2**63), MAX_SEED)
+        if self.max_temperature:
+            _require("max_temperature", self.max_temperature, self.min_temperature, 100.0)
+        self._check_biases()
+        self._check_breakers()
+        self._check_order()
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+    def stages(self) -> list[tuple[Stage, Parameters]]:
+        """The stages that are on, with their parameters, in the order in which they run."""
+        parameters = self._parameters()
+        return [(stage, parameters[stage]) for stage in self._order() if stage in parameters]
+
+    def _parameters(self) -> dict[Stage, Parameters]:
+        """Of every stage that is on."""
+        is_dynamic = self.max_temperature > self.min_temperature
+        has_temperature = self.temperature != 1.0 and not (is_dynamic and self.temperature_last)
+        dynamic = (self.min_temperature, self.max_temperature, self.temperature_exponent)
+        values = {
+            Stage.SMOOTHING: (self.smoothing_factor > 0, (self.smoothing_factor, 0.0, 0.0)),
+            Stage.TEMPERATURE: (has_temperature, (self.temperature, 0.0, 0.0)),
+            Stage.TOP_N_SIGMA: (self.top_n_sigma > 0, (self.top_n_sigma, 0.0, 0.0)),
+            Stage.TOP_K: (self.top_k > 0, (float(self.top_k), 0.0, 0.0)),
+            Stage.TOP_P: (self.top_p < 1, (self.top_p, 0.0, 0.0)),
+            Stage.TOP_A: (self.top_a > 0, (self.top_a, 0.0, 0.0)),
+            Stage.MIN_P: (self.min_p > 0, (self.min_p, 0.0, 0.0)),
+            Stage.TFS: (self.tfs < 1, (self.tfs, 0.0, 0.0)),
+            Stage.TYPICAL: (self.typical_p < 1, (self.typical_p, 0.0, 0.0)),
+            Stage.MIROSTAT: (self.mirostat, (0.0, 0.0, 0.0)),
+            Stage.DYNAMIC_TEMPERATURE: (is_dynamic, dynamic),
+            Stage.XTC: (self.xtc_probability > 0, (self.xtc_probability, self.xtc_threshold, 0.0)),
+        }
+        return {stage: parameters for stage, (is_on, parameters) in values.items() if is_on}
+
+    def _order(self) -> list[Stage]:
+        if self.sampler_order is not None:
+            return [Stage[name.upper()] for name in self.sampler_order]
+        order = list(DEFAULT_ORDER)
+        if self.temperature_last:
+            order.remove(Stage.TEMPERATURE)
+            order.insert(order.index(Stage.DYNAMIC_TEMPERATURE), Stage.TEMPERATURE)
+        return order
+
+    def _check_biases(self) -> None:
+        for token_id, bias in self.logit_bias.items():
+            if not (abs(bias) <= LARGEST_BIAS or bias == -math.inf):
+                raise InvalidInputError(
+                    f"logit_bias of token {token_id} must be between {-LARGEST_BIAS} and "
+                    f"{LARGEST_BIAS}, or -inf, not {bias}",
+                    param="logit_bias",
+                )
+        if self.allowed_tokens is not None and not len(self.allowed_tokens):
+            raise InvalidInputError(
+                "allowed_tokens must hold at least 1 token, not 0", param="allowed_tokens"
+            )
+
+    def _check_breakers(self) -> None:
+        name, breakers = "dry_sequence_breakers", self.dry_sequence_breakers
+        if isinstance(breakers, str):
+            raise InvalidInputError(f"{name} must be several strings, not one", param=name)
+        if len(breakers) > MAX_BREAKERS:
+            raise InvalidInputError(
+                f"{name} must hold 0 to {MAX_BREAKERS} strings, not {len(breakers)}", param=name
+            )
+        for breaker in breakers:
+            if not 1 <= len(breaker) <= MAX_BREAKER_LENGTH:
+                raise InvalidInputError(
+                    f"each of {name} must have 1 to {MAX_BREAKER_LENGTH} characters, "
+                    f"not {len(breaker)}",
+                    param=name,
+                )
+            if any("\ud800" <= character <= "\udfff" for character in breaker):
+                raise InvalidInputError(f"{name} holds a lone surrogate", param=name)
+
+    def _check_order(self) -> None:
+        if self.sampler_order is None:
+            return
+        message = ""
+        names = list(self.sampler_order)
+        unknown = [name for name in names if name not in STAGE_NAMES]
+        if unknown:
+            message = f"must hold names of {', '.join(STAGE_NAMES)}, not {unknown[0]!r}"
+        elif len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            message = f"must hold each name at most once, not {twice!r} twice"
+        elif self.temperature_last:
+            message = "says where the temperature stands, so temperature_last must be false"
+        else:
+            used = [stage.name.lower() for stage in self._parameters()]
+            missing = [name for name in used if name not in names] if not self.is_greedy else []
+            if missing:
+                message = f"must hold every stage that the settings use, but lacks {missing[0]!r}"
+        if message:
+            raise InvalidInputError(f"sampler_order {message}", param="sampler_order")
+
+
+def _require(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:  # NaN fails every comparison, so it ends here too
+        raise InvalidInputError(f"{name} must be between {low} and {high}, not {value}", param=name)
+
+
+def _require_whole(name: str, value: int, low: int, high: int) -> None:
+    _require(name, value, low, high)
+    if value != int(value):
+        raise InvalidInputError(
+            f"{name} must be a whole number between {low} and {high}, not {value}", param=name
+        )

@@ -1,0 +1,297 @@
+"""One completion: from the logits of each position to text, records and the reason for its end.
+
+Owns the running state of a stream: the order in which a token passes the sampler, the caller's
+hook, the constraint and the text, and the way back. Knows no prompt, no prefill and no cache.
+
+A token is taken back in one way only: everything that has seen it goes back by one, for all count
+in tokens. A banned string is that and nothing else.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidInputError, NoTokenError, NumericsError
+from ..grammar.constraint import Constraint
+from ..sampling.logits import Row
+from ..sampling.op import Logits, SampleResult
+from ..sampling.sampler import Sampler
+from ..text.prefix_index import Healing
+from ..text.token_ids import check_token_ids
+from .decoding import Decoding, Origin
+from .held import HeldTokens, Release
+from .options import NO_LIMIT, StreamOptions
+from .result import StreamResult, TokenRecord, TopToken
+
+# So often is text taken back, in one completion, before it is given up.
+MAX_REWINDS = 1000
+
+_FROM_HOOK = Origin("hook", None)
+
+
+class Vocabulary(Protocol):
+    """What the generator asks of a tokenizer."""
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+    def is_special(self, token_id: int) -> bool: ...
+
+    def is_control(self, token_id: int) -> bool: ...
+
+
+class Completion:
+    """A stream from its first token to its last."""
+
+    def __init__(
+        self,
+        decoding: Decoding,
+        sampler: Sampler,
+        vocabulary: Vocabulary,
+        options: StreamOptions,
+        *,
+        budget: int,
+        stop_token_ids: frozenset[int],
+        constraint: Constraint | None,
+        healing: Healing | None,
+    ) -> None:
+        """`budget`: tokens that may come. `healing`: the first one replaces the prompt's last."""
+        self._decoding = decoding
+        self._sampler = sampler
+        self._vocabulary = vocabulary
+        self._options = options
+        self._budget = budget
+        self._stop_token_ids = stop_token_ids
+        self._constraint = constraint
+        self._healing = healing
+        self._held = HeldTokens(options.stop, options.banned_strings)
+        # Of the tokens that were not reported, if the caller wants them.
+        self._logits: deque[Logits] = deque()
+        self._stop_token: TokenRecord | None = None
+        self._blocked: dict[int, list[int]] = {}  # by position: what led to a banned string there
+        self._n_rewinds = 0
+        self._suppressed = ""
+        self._n_drafted = self._n_accepted = self._n_reported = 0  # told so far
+        self.n_tokens = 0
+        """Tokens of the completion so far, a stop token included."""
+        self.ended = False
+
+    @property
+    def aborted(self) -> bool:
+        abort = self._options.abort
+        return abort is not None and abort.is_set()
+
+    def abandon(self) -> None:
+        """The caller does not want the rest."""
+        if not self.ended:
+            self.ended = True
+            self._decoding.finish()
+
+    def advance(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
+        """The tokens of one pass of the model, and what text has become safe.
+
+        `ban_tokens` are not drawn in this call.
+        """
+        if self.aborted:
+            return self._finish("aborted")
+        if self.n_tokens >= self._budget:
+            return self._finish("length")
+        n_left = self._options.max_tokens_per_call or NO_LIMIT
+        while True:
+            reason = self._step(ban_tokens)
+            n_left -= 1
+            if reason is not None:
+                return self._finish(reason)
+            if not n_left or not self._decoding.has_row or self.aborted:
+                return self._result(self._held.release())
+
+    def _step(self, ban_tokens: Sequence[int]) -> str | None:
+        """One token; why the completion has ended, if it has."""
+        decoding, constraint = self._decoding, self._constraint
+        forced = constraint.forced() if constraint is not None and decoding.drafts_next else ()
+        logits = decoding.next_logits(self._budget - self.n_tokens, forced)
+        position = decoding.length
+        sampled = self._sampled(logits, position, ban_tokens)
+        if sampled is None:
+            return "banned"
+        hook = self._options.on_token
+        replaced = self._replaced(hook(sampled), sampled, logits) if hook is not None else None
+        if self._options.return_logits:
+            self._logits.append(logits.copy())
+        chosen = replaced or sampled
+        token_id = chosen.token_id
+        origin = decoding.accept(token_id)
+        self._sampler.accept(token_id, chosen.p_sampled)
+        is_stop = token_id in self._stop_token_ids
+        shown = b"" if is_stop else self._shown(token_id)
+        span = self._held.push(shown)
+        record = self._record(chosen, shown, span, _FROM_HOOK if replaced else origin)
+        self.n_tokens += 1
+        if is_stop:
+            self._stop_token = record
+            return "stop_token"
+        self._held.hold(record)
+        if constraint is not None:
+            self._feed(constraint, token_id, shown)
+        if self._held.has_ban:
+            return self._take_back()
+        if self._held.has_stop:
+            return "stop_string"
+        if constraint is not None and constraint.is_over:
+            return "constraint"
+        return "length" if self.n_tokens >= self._budget else None
+
+    def _sampled(
+        self, logits: Row, position: int, ban_tokens: Sequence[int]
+    ) -> SampleResult | None:
+        """The token drawn for `position`; None when banned strings have left nothing to draw."""
+        blocked = self._blocked.get(position, ()) if self._blocked else ()
+        banned = ban_tokens
+        if blocked:
+            banned = (*banned, *blocked)
+        if self.n_tokens < self._options.min_new_tokens:
+            banned = (*banned, *self._stop_token_ids)
+        try:
+            return self._sampler.sample(
+                logits, position, attempt=len(blocked), mask=self._mask(), banned=banned
+            )
+        except NoTokenError:
+            if blocked:
+                return None
+            raise
+        except NumericsError as error:
+            if self._decoding.broke_by_guidance():
+                raise InvalidInputError(
+                    f"cfg_scale makes logits at position {position} that are no numbers",
+                    param="cfg_scale",
+                ) from error
+            raise NumericsError(f"position {position}: {error}") from error
+
+    def _mask(self) -> npt.NDArray[np.int32] | None:
+        """The tokens that constraint and healing allow; None: all."""
+        if self._healing is not None and self.n_tokens == 0:
+            return self._healing.mask(self._constraint)
+        return self._constraint.mask() if self._constraint is not None else None
+
+    def _replaced(
+        self, token_id: int | None, sampled: SampleResult, row: Row
+    ) -> SampleResult | None:
+        """The token that the caller's hook wants instead of the sampled one, if it does."""
+        if token_id is None or token_id == sampled.token_id:
+            return None
+        logits = np.asarray(row)
+        check_token_ids("on_token", [token_id], logits.size)
+        logprob = sampled.logprob_raw + float(logits[token_id]) - float(logits[sampled.token_id])
+        return sampled._replace(
+            token_id=token_id,
+            logprob_raw=logprob,
+            p_raw=math.exp(logprob),
+            p_sampled=1.0,  # nothing else could come
+            rank=int((logits > logits[token_id]).sum()),
+        )
+
+    def _shown(self, token_id: int) -> bytes:
+        """The bytes that the next token adds to the text."""
+        if self._vocabulary.is_special(token_id) and not self._options.decode_special_tokens:
+            return b""
+        data = self._vocabulary.token_bytes(token_id)
+        if self._healing is not None and self.n_tokens == 0:
+            return self._healing.behind(data)
+        return data
+
+    def _feed(self, constraint: Constraint, token_id: int, shown: bytes) -> None:
+        if self._healing is not None and self.n_tokens == 1:
+            constraint.accept_bytes(shown)  # the rest of the token belongs to the prompt
+        else:
+            constraint.accept(token_id)
+
+    def _take_back(self) -> str | None:
+        """Go back to before the token in which the banned string begins, which is not drawn there
+        again.
+        """
+        taken = self._held.take_back()
+        n_tokens = taken.n_tokens
+        position = self._decoding.mark() - n_tokens
+        self._decoding.rollback(position)
+        self._sampler.rollback(self._sampler.mark() - n_tokens)
+        if self._constraint is not None:
+            self._constraint.rollback(self._constraint.mark() - n_tokens)
+        if self._options.return_logits:
+            for _ in range(n_tokens):
+                self._logits.pop()
+        self.n_tokens -= n_tokens
+        self._suppressed += taken.text
+        # Behind this position another text follows now, in which nothing is known to be bad.
+        self._blocked = {p: ids for p, ids in self._blocked.items() if p <= position}
+        self._blocked.setdefault(position, []).append(taken.first.token_id)
+        self._n_rewinds += 1
+        return "banned" if self._n_rewinds >= MAX_REWINDS else None
+
+    def _record(
+        self, sampled: SampleResult, shown: bytes, span: tuple[int, int], origin: Origin
+    ) -> TokenRecord:
+        # By position: names would take twice the time.
+        return TokenRecord(
+            sampled.token_id,
+            shown,
+            span[0],
+            span[1],
+            sampled.logprob_raw,
+            sampled.p_raw,
+            sampled.p_sampled,
+            self._top(sampled) if sampled.top_ids else (),
+            self._vocabulary.is_special(sampled.token_id),
+            sampled.rank,
+            sampled.entropy,
+            sampled.margin,
+            sampled.kept_mass,
+            origin.name,
+            origin.proposed,
+            sampled.trace,
+        )
+
+    def _top(self, sampled: SampleResult) -> tuple[TopToken, ...]:
+        tops = zip(sampled.top_ids, sampled.top_logprobs_raw, sampled.top_p_sampled, strict=True)
+        token_bytes = self._vocabulary.token_bytes
+        return tuple(
+            [
+                TopToken(id_, token_bytes(id_), logprob, math.exp(logprob), p)
+                for id_, logprob, p in tops
+            ]
+        )
+
+    def _finish(self, reason: str) -> StreamResult:
+        """Release what is held, or drop it behind a stop; the stream has ended."""
+        self.ended = True
+        self._decoding.finish()
+        return self._result(self._held.finish(self._stop_token), reason)
+
+    def _result(self, release: Release, reason: str | None = None) -> StreamResult:
+        text, tokens, dropped, dropped_text, stop_string = release
+        options, decoding = self._options, self._decoding
+        fields: dict[str, Any] = {"chunk": text, "tokens": tokens}
+        if reason is not None:
+            fields["eos"] = True
+            fields["eos_reason"] = reason if stop_string is None else "stop_string"
+            fields["stop_string"] = stop_string
+            fields["stop_token_id"] = self._stop_token.token_id if self._stop_token else None
+            fields["dropped"] = dropped
+            fields["dropped_text"] = dropped_text
+        if options.return_probabilities:
+            fields["probs"] = tuple([token.p_sampled for token in tokens])
+        if options.return_logits and (tokens or dropped):
+            rows = [self._logits.popleft() for _ in (*tokens, *dropped)]
+            fields["logits"] = np.stack(rows)
+        if self._suppressed:
+            fields["suppressed"], self._suppressed = self._suppressed, ""
+        if self._healing is not None and not self._n_reported and (tokens or dropped):
+            fields["healed"] = self._healing.token_id
+        if decoding.n_drafted != self._n_drafted or decoding.n_accepted != self._n_accepted:
+            fields["n_drafted"] = decoding.n_drafted - self._n_drafted
+            fields["n_accepted"] = decoding.n_accepted - self._n_accepted
+            self._n_drafted, self._n_accepted = decoding.n_drafted, decoding.n_accepted
+        self._n_reported += len(tokens)
+        return StreamResult(fields)

@@ -1,0 +1,196 @@
+"""Rows of logits for a sequence that grows: passes of the model over its last token and drafts.
+
+Owns the rows that a pass has verified ahead, and the draft behind them. Knows no sampler and no
+text. Drafts are judged by sample-and-match: the sampler draws from the row as if there were no
+draft, and where it draws what was proposed, the next row is already there. So a draft can change
+how fast a text comes, and never the text.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..draft.speculator import NO_DRAFT, Draft, Speculator
+from ..model.model import MAX_DECODE_ROWS
+from ..sampling.guidance import guided
+from ..sampling.logits import Row, Rows
+from ..sampling.op import Logits
+from .sequence import CachedSequence
+
+MODEL = "model"
+# Of the passes without a draft, whose costs change slowly, few are timed.
+_TIMED_EVERY = 16
+
+
+class Origin(NamedTuple):
+    """Where a token came from."""
+
+    name: str
+    proposed: int | None  # by a draft, when another token was taken
+
+
+_FROM_MODEL = Origin(MODEL, None)
+
+
+class Guide(NamedTuple):
+    """The sequence of the negative prompt, and how far away from it."""
+
+    sequence: CachedSequence
+    scale: float
+
+
+class Decoding:
+    """The logits of one sequence, position by position."""
+
+    def __init__(
+        self,
+        sequence: CachedSequence,
+        *,
+        guide: Guide | None,
+        speculator: Speculator | None,
+        is_shared: bool,
+        is_async: bool = False,
+        keeps_rows: bool = True,
+    ) -> None:
+        """`speculator` has begun with the tokens of `sequence`; `is_shared`: later sequences may
+        be drafted from what this one becomes. `is_async`: a pass may run beside its caller;
+        `keeps_rows`: a row is looked at when its token has been drawn.
+        """
+        self._sequence = sequence
+        self._guide = guide
+        self._speculator = speculator
+        self._is_shared = is_shared
+        self._is_async = is_async
+        self._runs_ahead = is_async and guide is None and speculator is None and not keeps_rows
+        self._rows: Rows = np.empty((0, 0), dtype=np.float32)
+        self._n_rows = self._next_row = 0
+        self._unguided: tuple[Logits, ...] = ()  # what the rows were mixed of, if they were
+        self._draft: Draft = NO_DRAFT
+        self._n_passes = 0
+        self.n_drafted = 0
+        self.n_accepted = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens of the sequence: the position of the next one."""
+        return len(self._sequence)
+
+    @property
+    def has_row(self) -> bool:
+        """Whether the logits of the next position need no pass."""
+        return self._next_row < self._n_rows
+
+    @property
+    def drafts_next(self) -> bool:
+        """Whether the next logits come from a pass that may hold a draft."""
+        return self._speculator is not None and not self.has_row
+
+    def next_logits(self, n_wanted: int, forced: Sequence[int] = ()) -> Row:
+        """The logits (vocab_size,) of the next position, valid until its token is accepted.
+
+        `n_wanted`: how many tokens may still come, at least 1; `forced`: those that are known.
+        """
+        if not self.has_row:
+            self._forward(n_wanted, forced)
+        return self._rows[self._next_row]
+
+    def broke_by_guidance(self) -> bool:
+        """Whether the next position's logits are no numbers although the model's own are."""
+        rows = [rows[self._next_row] for rows in self._unguided]
+        return bool(rows) and all(map(_is_sound, rows))
+
+    def accept(self, token_id: int) -> Origin:
+        """Append the token chosen from `next_logits`."""
+        self._sequence.append(token_id)
+        if self._guide is not None:
+            self._guide.sequence.append(token_id)
+        if self._speculator is not None:
+            self._speculator.accept(token_id)
+        draft, index = self._draft, self._next_row
+        self._next_row += 1
+        if index == len(draft.token_ids):
+            # The last row of the pass: it leaves nothing behind.
+            if index:
+                self._judged(index, index)
+            return _FROM_MODEL
+        if draft.token_ids[index] != token_id:
+            self._judged(index + 1, index)
+            self._drop_rows()
+            return Origin(MODEL, draft.token_ids[index])
+        self.n_accepted += 1
+        return Origin(draft.origin, None)
+
+    def mark(self) -> int:
+        return len(self._sequence)
+
+    def rollback(self, mark: int) -> None:
+        """Forget the tokens behind `mark`, which is at least 1, and what was verified ahead."""
+        n_forgotten = len(self._sequence) - mark
+        self._drop_rows()
+        self._sequence.truncate(mark)
+        if self._guide is not None:
+            self._guide.sequence.truncate(len(self._guide.sequence) - n_forgotten)
+        if self._speculator is not None:
+            self._speculator.rollback(self._speculator.mark() - n_forgotten)
+
+    def finish(self) -> None:
+        """The sequence ends: what was verified ahead is forgotten."""
+        if self.has_row:
+            if self._next_row:
+                self._judged(self._next_row, self._next_row)
+            self._drop_rows()
+        if self._speculator is not None:
+            self._speculator.end(keep=self._is_shared)
+
+    def _forward(self, n_wanted: int, forced: Sequence[int]) -> None:
+        speculator = self._speculator
+        if speculator is None:
+            self._run(())
+            if self._runs_ahead and n_wanted > 1:
+                self._sequence.expect_next()
+            return
+        self._draft = draft = self._proposed(speculator, n_wanted, forced)
+        self._n_passes += 1
+        if not draft.token_ids and self._n_passes % _TIMED_EVERY:
+            self._run(())
+            return
+        started = time.perf_counter()
+        self._run(draft.token_ids)
+        if self._is_async:
+            self._sequence.wait()
+        speculator.observe_pass(self._n_rows, time.perf_counter() - started)
+        self.n_drafted += len(draft.token_ids)
+
+    def _run(self, draft: Sequence[int]) -> None:
+        rows = self._sequence.forward(draft)
+        if self._guide is not None:
+            own = rows.copy()  # the next pass of the model overwrites them
+            negative = np.asarray(self._guide.sequence.forward(draft))
+            self._unguided = (own, negative)
+            rows = guided(own, negative, self._guide.scale)
+        self._rows, self._n_rows, self._next_row = rows, 1 + len(draft), 0
+
+    def _proposed(self, speculator: Speculator, n_wanted: int, forced: Sequence[int]) -> Draft:
+        room = min(n_wanted, MAX_DECODE_ROWS, self._sequence.room)
+        if self._guide is not None:
+            room = min(room, self._guide.sequence.room)
+        return speculator.propose(room - 1, forced=forced) if room > 1 else NO_DRAFT
+
+    def _judged(self, n_judged: int, n_accepted: int) -> None:
+        """So many tokens of the draft were compared with what was drawn."""
+        if self._speculator is not None:
+            self._speculator.observe(n_judged, n_accepted)
+
+    def _drop_rows(self) -> None:
+        """What was proposed behind the tokens so far is not of this sequence."""
+        self._sequence.settle()
+        if self._guide is not None:
+            self._guide.sequence.settle()
+        self._n_rows = self._next_row = 0
+        self._draft = NO_DRAFT
+
+
+def _is_sound(logits: Logits) -> bool:
+    return bool(np.isfinite(logits).any() and (logits < np.inf).all())

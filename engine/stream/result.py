@@ -1,0 +1,192 @@
+"""What a stream says: one record per token, one result per call of stream_ex.
+
+Owns the shape of the answers and nothing else. Probabilities come in two kinds, always both: raw is
+the softmax of the model's untouched logits; sampled is the distribution the token was drawn from.
+What comes once per token or more often is a named tuple, made in a third of the time of a frozen
+dataclass.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..cache.prefix import Reuse
+from ..sampling.op import TraceStep
+
+
+class TopToken(NamedTuple):
+    """One of the most likely tokens at a position, by raw probability."""
+
+    token_id: int
+    token_bytes: bytes
+    logprob: float
+    """Natural logarithm of `p_raw`."""
+    p_raw: float
+    p_sampled: float
+    """0.0 when the sampler removed it."""
+
+
+class TokenRecord(NamedTuple):
+    """One token of the completion."""
+
+    token_id: int
+    token_bytes: bytes
+    """What it adds to the text; empty for a special token that is not shown."""
+    text_start: int
+    text_end: int
+    """The characters of the completion that its bytes are part of: [text_start, text_end)."""
+    logprob: float
+    """Natural logarithm of `p_raw`."""
+    p_raw: float
+    p_sampled: float
+    top: tuple[TopToken, ...]
+    """As many alternatives as were asked for, most likely first; it may include this token."""
+    is_special: bool
+    rank: int
+    """How many tokens the model held for likelier; 0 is its first choice."""
+    entropy: float
+    """Of the raw distribution, in nats."""
+    margin: float
+    """Raw probability of the model's first choice less that of its second."""
+    kept_mass: float
+    """What the softmax of the adjusted logits gives to the tokens that the filters kept."""
+    origin: str
+    """Who named the token first: "model"; or, when a draft came true, "ngram", "draft_model",
+    "prediction" or "constraint". The model's distribution has chosen it in any case, but for
+    "hook": a token that the caller put there."""
+    proposed: int | None
+    """The token that a draft had proposed here, when the model's choice was another one."""
+    trace: tuple[TraceStep, ...]
+    """What each stage of the sampler removed; empty unless return_trace."""
+
+
+class PromptToken(NamedTuple):
+    """One token of the prompt, and what the model held of it after the tokens before it.
+
+    The first one has none before it: its numbers are None.
+    """
+
+    token_id: int
+    token_bytes: bytes
+    """Of a special token its name, so that the bytes of all tokens are the decoded prompt."""
+    text_start: int
+    text_end: int
+    """The characters of the decoded prompt that its bytes are part of: [text_start, text_end)."""
+    logprob: float | None
+    """Natural logarithm of `p_raw`."""
+    p_raw: float | None
+    top: tuple[TopToken, ...]
+    """As many alternatives as were asked for, most likely first; it may include this token. Nothing
+    was drawn here, so their sampled probability is the raw one."""
+    is_special: bool
+    rank: int | None
+    """How many tokens the model held for likelier."""
+    entropy: float | None
+    margin: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """How a stream began."""
+
+    n_prompt: int
+    n_cached: int
+    """Prompt tokens whose keys and values were still in the cache."""
+    aborted: bool
+    seed: int
+    reuse: Reuse
+    """Where they came from, and why there were no more."""
+    prompt_tokens: tuple[PromptToken, ...] = ()
+    """One per token of the prompt, with `return_prompt_tokens`; fewer when it was aborted."""
+
+
+# eq=False: comparison is a mapping's, by items. init=False: that of a frozen dataclass sets field
+# after field, in several times the time.
+@dataclass(frozen=True, eq=False, init=False)
+class StreamResult(Mapping[str, Any]):
+    """What one call of stream_ex adds; reads as attributes or, as in ExLlamaV2, as a mapping.
+
+    The keys are always the same. Joined over a stream, `chunk` is the completion; the bytes of all
+    records in `tokens`, then `dropped`, are the bytes of the completion, then of `dropped_text`.
+    """
+
+    chunk: str = ""
+    """Text that is safe to show; may be empty while text is held."""
+    eos: bool = False
+    eos_reason: str | None = None
+    """Once `eos` is true: stop_token, stop_string, length, constraint (its text is complete),
+    banned (no way on was found without a banned string) or aborted."""
+    stop_string: str | None = None
+    stop_token_id: int | None = None
+    tokens: tuple[TokenRecord, ...] = ()
+    """The tokens released by this call. A token that a stop string cuts in two is the last."""
+    dropped: tuple[TokenRecord, ...] = ()
+    """The stop token, or the tokens wholly inside or behind a stop string."""
+    dropped_text: str = ""
+    probs: tuple[float, ...] | None = None
+    """Sampled probability per token of `tokens`; None unless return_probabilities."""
+    logits: npt.NDArray[np.float32] | None = None
+    """Untouched logits of `tokens` and `dropped`, float32 (n, vocab_size), if return_logits."""
+    suppressed: str = ""
+    """Text that was generated and taken back in this call, because it held a banned string."""
+    healed: int | None = None
+    """The last token of the prompt, when the first of `tokens` or `dropped` stands in its place."""
+    n_drafted: int = 0
+    """Tokens that were proposed to the model in this call."""
+    n_accepted: int = 0
+    """Those of them that it chose as well."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        """`fields`: those of the above that are not as by default; the result keeps the dictionary
+        itself.
+        """
+        object.__setattr__(self, "__dict__", fields)
+
+    @property
+    def chunk_token_ids(self) -> tuple[int, ...]:
+        return tuple(token.token_id for token in self.tokens)
+
+    @property
+    def top_tokens(self) -> tuple[tuple[int, ...], ...]:
+        """Per token of `tokens` the ids of its alternatives, most likely (raw) first."""
+        return tuple(tuple(top.token_id for top in token.top) for token in self.tokens)
+
+    @property
+    def top_probs(self) -> tuple[tuple[float, ...], ...]:
+        """The sampled probabilities of `top_tokens`."""
+        return tuple(tuple(top.p_sampled for top in token.top) for token in self.tokens)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in _KEYS:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_KEYS)
+
+    def __len__(self) -> int:
+        return len(_KEYS)
+
+
+_KEYS = (
+    "chunk",
+    "eos",
+    "eos_reason",
+    "stop_string",
+    "stop_token_id",
+    "chunk_token_ids",
+    "tokens",
+    "dropped",
+    "dropped_text",
+    "probs",
+    "top_tokens",
+    "top_probs",
+    "logits",
+    "suppressed",
+    "healed",
+    "n_drafted",
+    "n_accepted",
+)

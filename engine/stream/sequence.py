@@ -1,0 +1,57 @@
+"""A sequence of token ids and the cache that holds its keys and values.
+
+Owns the rule between the two: at rest the cache holds all tokens but the last. Knows the model's
+passes; knows no sampler, no draft and no text.
+"""
+
+from collections.abc import Sequence
+
+from ..cache.kv import KVCache
+from ..model.model import Model
+from ..sampling.logits import Rows
+
+
+class CachedSequence:
+    """The tokens of one sequence; at least one."""
+
+    def __init__(self, model: Model, cache: KVCache, token_ids: Sequence[int]) -> None:
+        """`cache` holds all of `token_ids` but the last."""
+        self._model = model
+        self._cache = cache
+        self._token_ids = list(token_ids)
+
+    def __len__(self) -> int:
+        return len(self._token_ids)
+
+    @property
+    def room(self) -> int:
+        """Rows that a pass may have until the cache is full."""
+        return self._cache.max_seq_len - self._cache.length
+
+    def forward(self, draft: Sequence[int]) -> Rows:
+        """The logits after the last token and after each of `draft`, (1 + n, vocab_size).
+
+        The cache then holds the draft too; `settle` or `append` decides about it.
+        """
+        return self._model.decode([self._token_ids[-1], *draft], self._cache)
+
+    def expect_next(self) -> None:
+        """The pass after the last one will be that of the token drawn from it, most likely."""
+        self._model.expect_next(self._cache)
+
+    def wait(self) -> None:
+        """Until the last pass has run."""
+        self._model.ops.wait()
+
+    def append(self, token_id: int) -> None:
+        self._token_ids.append(token_id)
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` tokens, at least one."""
+        del self._token_ids[length:]
+        self.settle()
+
+    def settle(self) -> None:
+        """Forget drafts that were not appended."""
+        if self._cache.length >= len(self._token_ids):
+            self._cache.rollback(len(self._token_ids) - 1)

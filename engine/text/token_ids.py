@@ -1,0 +1,32 @@
+"""Sets of token ids as bits, and the check that ids are tokens.
+
+Owns the form in which masks pass between constraints, healing and the sampler. Knows no token's
+text.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidInputError
+
+Words = npt.NDArray[np.int32]
+"""A set of token ids, (ceil(vocab_size / 32),): id i is bit i % 32 of word i // 32."""
+
+
+def set_of_ids(token_ids: Iterable[int], vocab_size: int) -> Words:
+    """The bit mask of ids below `vocab_size`."""
+    bits = np.zeros(-(-vocab_size // 32) * 32, dtype=bool)
+    bits[np.fromiter(token_ids, dtype=np.int64)] = True
+    return np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
+
+
+def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
+    """Raises InvalidInputError naming the first id that the vocabulary does not have."""
+    if not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+        return
+    wrong = next(token_id for token_id in token_ids if not 0 <= token_id < vocab_size)
+    raise InvalidInputError(
+        f"{name} holds token {wrong}; the vocabulary has ids 0 to {vocab_size - 1}", param=name
+    )

@@ -1,0 +1,168 @@
+"""POST /v1/chat/completions: a conversation in, the next reply out, whole or as it comes."""
+
+from collections.abc import Callable, Iterable
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine import ReplyReader
+
+from ...answer.choices import check_choices, spread
+from ...answer.logprobs import TokenNames
+from ...answer.metadata import Include
+from ...chat.constraint import reply_constraint
+from ...chat.conversation import parts_text
+from ...chat.prompt import content_length, prompt_ids, unused_variables
+from ...chat.tools import ToolUse, tool_use
+from ...errors import RequestError
+from ...http.json_body import JsonRoute
+from ...lease.waiter import Waiter
+from ...request.options import requested_logprobs
+from ...request.unknown_fields import check_unknown_fields
+from ...schema.chat import ChatCompletion, ChatCompletionRequest
+from ...schema.common import RequestModel
+from ...schema.errors import GENERATION_ERRORS
+from ...service import Service, check_text
+from ..respond import respond
+from .answer import ChatAnswer
+from .reply import PlainReader, Reader, ReplyShape
+
+_WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"  # objects of the wire
+
+
+def chat_routes(service: Service) -> APIRouter:
+    """The route, over one engine."""
+    router = APIRouter(tags=["generation"], route_class=JsonRoute)
+
+    @router.post(
+        "/v1/chat/completions",
+        response_model=ChatCompletion,
+        responses={
+            200: {"description": "The reply; with `stream: true`, its pieces as events."},
+            **GENERATION_ERRORS,
+        },
+    )
+    async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
+        waiter, n_body = Waiter.of(request), request.state.n_body
+        warnings = await service.beside(
+            lambda: check_unknown_fields(
+                body, [*body.parts(), *chat_parts(body)], strict=bool(body.strict)
+            ),
+            n_body,
+        )
+        service.check_request(body)
+        _check_top_logprobs(body)
+        n_top = requested_logprobs(body, body.top_logprobs, param="top_logprobs")
+        n = 1 if body.n is None else body.n
+        check_choices(n, 1, param="n")
+        tools = tool_use(body)
+        shape = _shape(service, body, tools, has_logprobs=bool(body.logprobs or n_top))
+        input_ids = await prompt_ids(service, body, tools, n_body=n_body)
+        in_reasoning = service.engine.reply_format.opens_in_reasoning(input_ids)
+        constraint = await reply_constraint(service, body, tools, waiter, in_reasoning=in_reasoning)
+        (job,) = service.jobs(
+            body,
+            [input_ids],
+            prompt_param="messages",
+            default_max_tokens=None,
+            n_top=n_top or 0,
+            constraint=constraint,
+            prediction=await _prediction_ids(service, body),
+            negative_ids=await service.negative_ids(body),
+            trace="trace" in shape.include,
+            token_by_token=bool(body.stream) and not shape.is_text_alone,
+            progress=bool(body.stream) and "progress" in shape.include,
+        )
+        warnings += service.effect_warnings(body, job)
+        warnings += unused_variables(body, service.engine)
+        jobs = await service.beside(lambda: spread([job], n), n * n_body)
+        answer = ChatAnswer(
+            head=service.head(body, "chatcmpl", _CHUNK if body.stream else _WHOLE),
+            warnings={"warnings": warnings} if warnings else {},
+            prompt={"prompt_token_ids": input_ids} if shape.token_ids else {},
+            jobs=jobs,
+            new_reader=_readers(
+                service,
+                tools,
+                in_reasoning=in_reasoning,
+                decode_special_tokens=job.decode_special_tokens,
+            ),
+            shape=shape,
+            include_usage=body.include_usage,
+            continuous_usage=body.continuous_usage,
+        )
+        return await respond(service, jobs, answer, body, waiter)
+
+    return router
+
+
+def chat_parts(body: ChatCompletionRequest) -> Iterable[tuple[str, RequestModel]]:
+    """All that the body is made of, and where it stands."""
+    if body.prediction is not None:
+        yield "prediction", body.prediction
+    for i, tool in enumerate(body.tools or ()):
+        yield f"tools[{i}]", tool
+        yield f"tools[{i}].function", tool.function
+    for i, function in enumerate(body.functions or ()):
+        yield f"functions[{i}]", function
+    for i, message in enumerate(body.messages):
+        yield f"messages[{i}]", message
+        for j, call in enumerate(message.tool_calls or ()):
+            yield f"messages[{i}].tool_calls[{j}]", call
+            yield f"messages[{i}].tool_calls[{j}].function", call.function
+        if isinstance(message.content, list):
+            for j, part in enumerate(message.content):
+                yield f"messages[{i}].content[{j}]", part
+
+
+def _shape(
+    service: Service, body: ChatCompletionRequest, tools: ToolUse, *, has_logprobs: bool
+) -> ReplyShape:
+    include = Include.of(body.includes)
+    return ReplyShape(
+        service=service,
+        names=TokenNames(service.engine.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+        logprobs=has_logprobs or include.wants_tokens,
+        token_ids=bool(body.return_token_ids),
+        legacy_call=tools.legacy,
+        include=include,
+    )
+
+
+def _check_top_logprobs(body: ChatCompletionRequest) -> None:
+    if body.top_logprobs and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+
+
+async def _prediction_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
+    """The ids of the text that the reply will probably repeat."""
+    if body.prediction is None:
+        return []
+    content = body.prediction.content
+    tokenizer = service.engine.tokenizer
+
+    def encode() -> list[int]:
+        if isinstance(content, str):
+            text = content
+        else:
+            text = "".join(parts_text(content, path="prediction.content", kinds=("text",)))
+        check_text(text, param="prediction.content")
+        return tokenizer.encode(text, add_special_tokens=False, parse_special=False)
+
+    return await service.encoded(encode, content_length(content))
+
+
+def _readers(
+    service: Service, tools: ToolUse, *, in_reasoning: bool, decode_special_tokens: bool
+) -> Callable[[], Reader]:
+    """Makes what reads one reply."""
+    form = service.engine.reply_format
+    if not form.needs_reader(reads_tools=bool(tools.callable)):
+        return PlainReader
+    return lambda: ReplyReader(
+        form,
+        in_reasoning=in_reasoning,
+        tools=tools.callable,
+        decode_special_tokens=decode_special_tokens,
+    )

@@ -1,0 +1,110 @@
+"""The prompts of one request to /v1/completions: from text or token ids to what the engine takes.
+
+Owns what each form of `prompt` means, and how an answer shows a prompt as text.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+from engine import Engine, Tokenizer
+
+from ...errors import RequestError
+from ...request.options import adds_special_tokens, check_cut_length, generation_options, truncated
+from ...schema.completions import CompletionRequest
+from ...service import Service, check_text
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt."""
+
+    input_ids: Sequence[int]
+    given: str | None
+    """As the request has it; None when it has token ids, or when only the end of it is used."""
+    tokenizer: Tokenizer
+
+    @cached_property
+    def text(self) -> str:
+        """As an answer repeats it."""
+        return self._decoded if self.given is None else self.given
+
+    @cached_property
+    def n_hidden(self) -> int:
+        """Characters of the decoded tokens in front of the text: a token that the tokenizer puts
+        before every text, or the space of its first word.
+        """
+        behind = len(self._decoded) - len(self.text)
+        return behind if self._decoded.endswith(self.text) else 0
+
+    @cached_property
+    def _decoded(self) -> str:
+        return self.tokenizer.decode(self.input_ids)
+
+
+def listed_prompts(body: CompletionRequest) -> list[str | list[int] | None]:
+    """What the body has as prompts: texts, token ids, or None for the beginning of a text."""
+    prompt = body.prompt
+    if prompt is None or isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise RequestError("prompt is an empty list", param="prompt")
+    if isinstance(prompt[0], int):
+        return [prompt]
+    return cast(list[str | list[int] | None], prompt)
+
+
+async def read_prompts(
+    service: Service,
+    body: CompletionRequest,
+    prompts: Sequence[str | list[int] | None],
+    *,
+    default_max_tokens: int,
+) -> list[Prompt]:
+    """The prompts of a body, in order. Raises RequestError and InvalidInputError."""
+    suffix = body.suffix or ""
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    if suffix and len(texts) < len(prompts):
+        raise RequestError("suffix needs a prompt that is text", param="suffix")
+    engine, adds = service.engine, adds_special_tokens(body)
+    options = generation_options(body, vocab_size=engine.config.vocab_size)
+    n_generated = default_max_tokens if options.max_tokens is None else options.max_tokens
+    room = max(1, engine.max_seq_len - max(1, n_generated))
+
+    n_characters = sum(map(len, texts)) + len(suffix) * len(texts)
+    check_cut_length(body, n_characters, max_seq_len=engine.max_seq_len, param="prompt")
+
+    def read() -> list[Prompt]:
+        for text in texts:
+            check_text(text, param="prompt")
+        check_text(suffix, param="suffix")
+        if options.truncate_prompt_tokens is None:
+            for text in texts:
+                engine.check_length(text, param="prompt")
+                engine.check_length(suffix, param="suffix")
+        read = [_prompt(engine, prompt, suffix, adds_special=adds) for prompt in prompts]
+        return [_cut(prompt, truncated(prompt.input_ids, options, room=room)) for prompt in read]
+
+    return await service.encoded(read, n_characters)
+
+
+def _prompt(
+    engine: Engine, prompt: str | list[int] | None, suffix: str, *, adds_special: bool
+) -> Prompt:
+    tokenizer = engine.tokenizer
+    if prompt is None:
+        # What a text begins with; where that is nothing, what the one before it ends with.
+        return Prompt(tokenizer.encode("") or engine.eos_token_ids[:1], "", tokenizer)
+    if not isinstance(prompt, str):
+        return Prompt(prompt, None, tokenizer)
+    if suffix:
+        return Prompt(engine.fill_in_ids(prompt, suffix), prompt, tokenizer)
+    return Prompt(tokenizer.encode(prompt, add_special_tokens=adds_special), prompt, tokenizer)
+
+
+def _cut(prompt: Prompt, kept: Sequence[int]) -> Prompt:
+    if len(kept) == len(prompt.input_ids):
+        return prompt
+    return dataclasses.replace(prompt, input_ids=kept, given=None)

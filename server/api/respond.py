@@ -1,0 +1,76 @@
+"""The jobs of one request, answered whole or as they come: what both generation routes do once the
+jobs are known.
+
+Owns the order of queue, first result and status line. Knows no shape of an answer.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from ..answer.sse import EventStream
+from ..errors import contained
+from ..lease.waiter import Waiter
+from ..schema.common import GenerationRequest
+from ..service import Service
+from ..stream.jobs import CompletionJob, Event
+from ..stream.stream import CompletionStream
+
+# From here on, a whole answer is written beside the event loop: each token may have many entries.
+_MANY_TOKENS = 512
+
+
+class Answer(Protocol):
+    """The shape of one request's answer, as JSON and as events."""
+
+    def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
+        """Of a stream that has ended, with all that it said."""
+        ...
+
+    def encoder(self) -> Callable[[Sequence[Event]], bytes]:
+        """Makes the frames of one batch after the other; b"" when there is nothing to say."""
+        ...
+
+    def closing(self, stream: CompletionStream) -> bytes:
+        """The frames behind those of the last batch."""
+        ...
+
+
+async def respond(
+    service: Service,
+    jobs: Sequence[CompletionJob],
+    answer: Answer,
+    body: GenerationRequest,
+    waiter: Waiter,
+) -> Response:
+    """Queue the jobs and answer them in the way that the body asks for.
+
+    A stream's status line waits for the first event, so that an error until then is an HTTP status.
+    Raises what the queue and the engine raise.
+    """
+    stream = service.start(jobs, waiter)
+    if not body.stream:
+        events = await stream.collected(waiter.receive)
+        return Response(await _whole(answer, stream, events), media_type="application/json")
+    await stream.started(waiter.receive)
+    try:
+        encode = contained(answer.encoder)
+    except BaseException:
+        stream.cancel()  # nobody else would: it is no answer yet
+        raise
+    return EventStream(
+        stream,
+        encode,
+        lambda: answer.closing(stream),
+        ping_interval=service.settings.ping_interval,
+        readers=service.slow_readers,
+    )
+
+
+async def _whole(answer: Answer, stream: CompletionStream, events: Sequence[Event]) -> bytes:
+    counts = stream.counts
+    if counts.n_prompt + counts.n_completion < _MANY_TOKENS:
+        return contained(answer.whole, stream, events)
+    return await run_in_threadpool(contained, answer.whole, stream, events)

@@ -1,0 +1,243 @@
+"""Text <-> token ids over HTTP: /tokenize, /detokenize, /tokenizer_info, /apply-template, and
+TabbyAPI's /v1/token/encode and /v1/token/decode.
+
+Owns what these routes accept and answer. They ask the tokenizer and the template alone and never
+wait for the engine; long work runs beside the event loop, as in the generation routes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine import Engine
+
+from ..answer.sse import encode_long_json
+from ..chat.prompt import prompt_ids
+from ..chat.tools import tool_use
+from ..errors import RequestError
+from ..http.json_body import JsonRoute
+from ..request.unknown_fields import Warnings, check_unknown_fields
+from ..schema.chat import ChatCompletionRequest
+from ..schema.errors import error_responses
+from ..schema.messages import Message
+from ..schema.tokens import (
+    DecodedTokens,
+    Detokenized,
+    DetokenizeRequest,
+    EncodedTokens,
+    RenderedPrompt,
+    TemplateFields,
+    TemplateRequest,
+    TokenDecodeRequest,
+    TokenEncodeRequest,
+    TokenizeRequest,
+    TokenizerInfo,
+    TokenRequest,
+    Tokens,
+)
+from ..service import Service, check_text
+from .chat.route import chat_parts
+
+_ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421)
+# So many token ids are as much work as so many characters.
+_CHARACTERS_PER_TOKEN = 4
+
+
+def token_routes(service: Service) -> APIRouter:
+    """The routes, over one engine."""
+    router = APIRouter(tags=["tokens"], route_class=JsonRoute)
+    engine = service.engine
+
+    @router.post("/tokenize", response_model=Tokens, responses=_ERRORS)
+    async def tokenize(body: TokenizeRequest, request: Request) -> Response:
+        """The token ids of a text, or of messages as the model would see them."""
+        chat = None if body.messages is None else _chat_request(body.messages, body)
+        n_body = request.state.n_body
+        warnings = await _warnings(service, body, chat, n_body=n_body)
+        token_ids = await _tokenized(service, body, chat, n_body=n_body)
+        return await _answer(
+            service, lambda: {**_tokens(engine, body, token_ids), **warnings}, token_ids
+        )
+
+    @router.post("/detokenize", response_model=Detokenized, responses=_ERRORS)
+    async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
+        """The text of token ids, special tokens included."""
+        warnings = await _warnings(service, body, n_body=request.state.n_body)
+        _check_token_ids(engine, body.tokens)
+
+        def work() -> dict[str, Any]:
+            text = engine.tokenizer.decode(body.tokens)
+            return {"prompt": text, "content": text, **warnings}
+
+        return await _answer(service, work, body.tokens)
+
+    @router.get("/tokenizer_info", responses=error_responses(401, 421))
+    async def tokenizer_info() -> TokenizerInfo:
+        """What a client needs to encode as this server does."""
+        return _tokenizer_info(engine)
+
+    @router.post("/apply-template", response_model=RenderedPrompt, responses=_ERRORS)
+    async def apply_template(body: TemplateRequest, request: Request) -> Response:
+        """The prompt that /v1/chat/completions would make of the messages; nothing is generated."""
+        chat = _chat_request(body.messages, body)
+        n_body = request.state.n_body
+        warnings = await _warnings(service, body, chat, n_body=n_body)
+        token_ids = await _chat_ids(service, chat, n_body=n_body)
+        return await _answer(
+            service, lambda: {"prompt": engine.tokenizer.decode(token_ids), **warnings}, token_ids
+        )
+
+    @router.post("/v1/token/encode", response_model=EncodedTokens, responses=_ERRORS)
+    async def token_encode(body: TokenEncodeRequest, request: Request) -> Response:
+        """TabbyAPI's /tokenize; of messages the text without the beginning of a reply."""
+        n_body = request.state.n_body
+        if isinstance(body.text, str):
+            warnings = await _warnings(service, body, n_body=n_body)
+            token_ids = await _text_ids(
+                service, body.text, param="text", add_special=body.add_bos_token is not False,
+                parse_special=body.encode_special_tokens is not False,
+            )  # fmt: skip
+        else:
+            chat = _chat_request(body.text, TemplateFields(add_generation_prompt=False))
+            warnings = await _warnings(service, body, chat, n_body=n_body)
+            token_ids = await _chat_ids(service, chat, n_body=n_body)
+        return await _answer(
+            service, lambda: {"tokens": token_ids, "length": len(token_ids), **warnings}, token_ids
+        )
+
+    @router.post("/v1/token/decode", response_model=DecodedTokens, responses=_ERRORS)
+    async def token_decode(body: TokenDecodeRequest, request: Request) -> Response:
+        """TabbyAPI's /detokenize."""
+        warnings = await _warnings(service, body, n_body=request.state.n_body)
+        _check_token_ids(engine, body.tokens)
+        skip = body.decode_special_tokens is False
+
+        def work() -> dict[str, Any]:
+            text = engine.tokenizer.decode(body.tokens, skip_special_tokens=skip)
+            return {"text": text, **warnings}
+
+        return await _answer(service, work, body.tokens)
+
+    return router
+
+
+async def _tokenized(
+    service: Service, body: TokenizeRequest, chat: ChatCompletionRequest | None, *, n_body: int
+) -> list[int]:
+    """The ids of the one thing that the request names."""
+    given = [name for name in ("prompt", "content", "messages") if getattr(body, name) is not None]
+    if len(given) != 1:
+        raise RequestError("one of prompt, content and messages is needed", param="prompt")
+    add_special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
+    if chat is not None:
+        if add_special:
+            raise RequestError(
+                "a chat template writes its own special tokens", param="add_special_tokens"
+            )
+        return await _chat_ids(service, chat, n_body=n_body)
+    text = body.content if body.prompt is None else body.prompt
+    assert text is not None, "one is given"
+    if add_special is None:
+        add_special = body.prompt is not None
+    return await _text_ids(
+        service, text, param=given[0], add_special=add_special,
+        parse_special=body.parse_special is not False,
+    )  # fmt: skip
+
+
+async def _text_ids(
+    service: Service, text: str, *, param: str, add_special: bool, parse_special: bool
+) -> list[int]:
+    check_text(text, param=param)
+    tokenizer = service.engine.tokenizer
+    return await service.encoded(
+        lambda: tokenizer.encode(text, add_special_tokens=add_special, parse_special=parse_special),
+        len(text),
+    )
+
+
+def _chat_request(messages: Sequence[Message], fields: TemplateFields) -> ChatCompletionRequest:
+    """A request of the chat route with this prompt, of parts that are validated already."""
+    names = TemplateFields.model_fields.keys() - TokenRequest.model_fields.keys()
+    given = {name: getattr(fields, name) for name in names}
+    return ChatCompletionRequest.model_construct(model="", messages=list(messages), **given)
+
+
+async def _chat_ids(service: Service, chat: ChatCompletionRequest, *, n_body: int) -> list[int]:
+    return await prompt_ids(service, chat, tool_use(chat), n_body=n_body)
+
+
+def _tokens(engine: Engine, body: TokenizeRequest, token_ids: list[int]) -> dict[str, Any]:
+    tokenizer = engine.tokenizer
+    tokens: list[Any] = token_ids
+    if body.with_pieces:
+        tokens = [{"id": id_, "piece": _piece(tokenizer.token_bytes(id_))} for id_ in token_ids]
+    return {
+        "count": len(token_ids),
+        "max_model_len": engine.max_seq_len,
+        "tokens": tokens,
+        "token_strs": [*map(tokenizer.spelled, token_ids)] if body.return_token_strs else None,
+    }
+
+
+def _piece(token_bytes: bytes) -> str | list[int]:
+    try:
+        return token_bytes.decode()
+    except UnicodeDecodeError:
+        return list(token_bytes)
+
+
+def _tokenizer_info(engine: Engine) -> TokenizerInfo:
+    tokenizer = engine.tokenizer
+    special = tokenizer.special_tokens
+    return TokenizerInfo(
+        # The class of transformers that reads any tokenizer.json.
+        tokenizer_class="PreTrainedTokenizerFast",
+        vocab_size=tokenizer.vocab_size,
+        model_max_length=engine.max_seq_len,
+        bos_token=special.get("bos_token"),
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token=special.get("eos_token"),
+        eos_token_ids=list(engine.eos_token_ids),
+        pad_token=special.get("pad_token"),
+        unk_token=special.get("unk_token"),
+        add_bos_token=tokenizer.adds_bos,
+        chat_template=engine.template.source if engine.template else None,
+    )
+
+
+async def _warnings(
+    service: Service, body: TokenRequest, chat: ChatCompletionRequest | None = None, *, n_body: int
+) -> dict[str, Any]:
+    """The fields that had no effect, of the body and of what a chat's prompt is made of.
+
+    Raises for another model than this one, and with `strict` for such a field.
+    """
+    service.check_model(body.model or None)
+
+    def check() -> Warnings:
+        nested = chat_parts(chat) if chat is not None else ()
+        return check_unknown_fields(body, nested, strict=bool(body.strict))
+
+    warnings = await service.beside(check, n_body)
+    return {"warnings": warnings} if warnings else {}
+
+
+def _check_token_ids(engine: Engine, token_ids: Sequence[int]) -> None:
+    vocab_size = engine.config.vocab_size
+    if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+        raise RequestError(
+            f"tokens holds an id outside the vocabulary, 0 to {vocab_size - 1}", param="tokens"
+        )
+
+
+async def _answer(
+    service: Service, work: Callable[[], dict[str, Any]], token_ids: Sequence[int]
+) -> Response:
+    """The answer that `work` makes of so many tokens."""
+    n_characters = _CHARACTERS_PER_TOKEN * len(token_ids)
+    body = await service.encoded(lambda: encode_long_json(work()), n_characters)
+    return Response(body, media_type="application/json")

@@ -1,0 +1,104 @@
+"""The outermost layer of the app: what holds for every request, whatever its route.
+
+Every answer carries an x-request-id and how long it took to begin, no body is read beyond the
+limit or unpacked, HEAD is answered as GET is, and an exception that nobody expected becomes the
+usual error envelope and one line in the log with that id. Whoever counts requests is told of each
+that has ended.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import EncodedBodyError, error_response, is_out_of_memory
+
+_logger = logging.getLogger(__name__)
+
+# Those that an error names; it repeats nothing else of what was sent.
+_ENCODINGS = frozenset({"br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"})
+
+
+class Boundary:
+    """ASGI middleware: request id, body limit, last resort."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        max_body_bytes: int,
+        on_answered: Callable[[Scope, int, float], None],
+    ) -> None:
+        """`on_answered` gets the scope, the status and the seconds of each request at its end."""
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+        self._on_answered = on_answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # the protocol knows, and sends no body
+        request_id = f"req_{uuid.uuid4().hex}"
+        arrived = time.perf_counter()
+        status = 0  # until the answer starts
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                elapsed = time.perf_counter() - arrived
+                headers["openai-processing-ms"] = str(round(1000 * elapsed))
+            await send(message)
+
+        try:
+            await self._app(scope, self._guarded(scope, receive), send_with_id)
+        except Exception as error:
+            if is_out_of_memory(error):
+                _logger.warning("no memory in request %s: %s", request_id, error)
+            else:
+                _logger.exception("unexpected error in request %s", request_id)
+            if status:
+                raise
+            await error_response(error)(scope, receive, send_with_id)
+        finally:
+            self._on_answered(scope, status, time.perf_counter() - arrived)
+
+    def _guarded(self, scope: Scope, receive: Receive) -> Receive:
+        """`receive` that refuses a body where it is read: inside of all layers, so with their
+        headers.
+        """
+        headers = Headers(scope=scope)
+        too_large = HTTPException(413, headers={"connection": "close"})
+        length = headers.get("content-length", "")
+        n_said = int(length[:20]) if length.isdecimal() else 0
+        encoding = _encoding_of(headers)
+        n_read = 0
+
+        async def receive_guarded() -> Message:
+            nonlocal n_read
+            if encoding:
+                raise EncodedBodyError(encoding)
+            if n_said > self._max_body_bytes:
+                raise too_large
+            message = await receive()
+            n_read += len(message.get("body", b""))
+            if n_read > self._max_body_bytes:
+                raise too_large
+            return message
+
+        return receive_guarded
+
+
+def _encoding_of(headers: Headers) -> str:
+    """What the body would have to be unpacked from; "" for nothing."""
+    names = ",".join(headers.getlist("content-encoding")).lower().split(",")
+    packed = [name for each in names if (name := each.strip()) not in ("", "identity")]
+    return ", ".join(name if name in _ENCODINGS else "(unknown)" for name in packed[:4])

@@ -1,0 +1,24 @@
+"""The listener for health checks: the same answers, and no others.
+
+A prober that has a listener of its own gets through whatever the clients do to theirs. Knows no
+socket: the protocol sends connections of that listener here.
+"""
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..errors import http_error_response
+from .auth import OPEN_PATHS
+from .path_aliases import canonical
+
+
+class HealthOnly:
+    """ASGI middleware that answers 404 for every path but those of health checks."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_check = canonical(scope["path"]) in OPEN_PATHS
+        app = self._app if is_check else http_error_response(HTTPException(404))
+        await app(scope, receive, send)

@@ -1,0 +1,85 @@
+"""Hosts and web pages: under which name the server answers, and which page may make it work.
+
+A page of any origin can send requests to a server on its reader's machine. Without keys two headers
+give such a page away: Host, when its own name was pointed at this server (DNS rebinding), and
+Origin. With keys neither matters, for no browser adds one by itself. Programs that are no browser
+send the right Host and no Origin; very old ones no Host at all.
+"""
+
+from collections.abc import Sequence
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..errors import ForbiddenOriginError, MisdirectedError, error_response
+from .host_names import host_of, host_of_header
+
+_ANY = "*"
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class HostGate:
+    """ASGI middleware that answers 421 for another host and 403 for another page."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        allow_hosts: Sequence[str],
+        allow_origins: Sequence[str],
+        has_keys: bool,
+    ) -> None:
+        """`host`: what the server is bound to. `allow_hosts` are added to it and to this machine's
+        own names; with keys and none of them, any host will do. "*" in a list is all of them.
+        """
+        self._app = app
+        bound = host_of(host)
+        self._hosts = {bound, *(host_of(name) for name in allow_hosts if name != _ANY)}
+        self._any_host = _ANY in allow_hosts or (has_keys and not allow_hosts)
+        # Nobody can point an address elsewhere; but on the loopback all others are strangers.
+        self._any_address = not bound.is_loopback
+        self._origins = {origin.lower() for origin in allow_origins}
+        self._any_origin = _ANY in allow_origins or has_keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = None if scope["type"] == "lifespan" else self._error(scope)
+        app = self._app if error is None else error_response(error)
+        await app(scope, receive, send)
+
+    def _error(self, scope: Scope) -> Exception | None:
+        host = _values(scope, b"host")
+        if not self._any_host and not self._may_name(scope, host):
+            return MisdirectedError(
+                "the server does not answer under this host; the option allow_hosts adds one"
+            )
+        origin = _values(scope, b"origin")
+        if not self._any_origin and not self._may_use(scope, origin, host):
+            return ForbiddenOriginError(
+                "pages of this origin may not use the server; the option allow_origins adds one"
+            )
+        return None
+
+    def _may_name(self, scope: Scope, host: Sequence[str]) -> bool:
+        """HTTP/1.0 knows no Host: a load balancer's health check, and no browser."""
+        if not host:
+            return scope.get("http_version") == "1.0"
+        return len(host) == 1 and self._is_own(host[0])
+
+    def _is_own(self, header: str) -> bool:
+        host = host_of_header(header)
+        if host is None:
+            return False
+        is_safe_address = host.address is not None and self._any_address
+        return host.is_loopback or is_safe_address or host in self._hosts
+
+    def _may_use(self, scope: Scope, origin: Sequence[str], host: Sequence[str]) -> bool:
+        """What reads only may come from any page: the browser does not show it the answer."""
+        if not origin or scope.get("method") in _READING:
+            return True
+        own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in host}
+        return len(origin) == 1 and origin[0] in own | self._origins
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    """All headers of that name, in lower case."""
+    return [value.decode("latin-1").lower() for key, value in scope["headers"] if key == name]

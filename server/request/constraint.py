@@ -1,0 +1,201 @@
+"""From the wire's words for constraints to the engine's: one ConstraintSpec, or none.
+
+Owns which field asks for what. Compiles nothing: the engine does, and says what is wrong.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from engine import ConstraintSpec, is_gbnf
+
+from ..errors import RequestError
+from ..http.json_body import check_size
+from ..schema.constraint import ConstraintFields, ResponseFormat, StructuredOutputs
+
+# SillyTavern and llama.cpp's older page always send them, empty where there is no grammar.
+_MAY_BE_EMPTY = ("grammar_string", "grammar")
+# Beside another kind of constraint there is no JSON to write.
+_WITH_JSON = ("json_object", "json_schema", "lark")
+
+
+class RequestedConstraint(NamedTuple):
+    """A constraint, and the field that asks for it."""
+
+    spec: ConstraintSpec
+    param: str
+
+
+def schema_length(body: ConstraintFields) -> int:
+    """How many characters there are to be read as JSON."""
+    written = body.structured_outputs.json_ if body.structured_outputs is not None else None
+    schemas = (written, body.guided_json, body.json_schema)
+    return sum(len(schema) for schema in schemas if isinstance(schema, str))
+
+
+def constraint_of(body: ConstraintFields) -> ConstraintSpec | None:
+    """What the text must be. Raises RequestError when two fields ask for different things."""
+    requested = requested_constraint(body)
+    return None if requested is None else requested.spec
+
+
+def requested_constraint(body: ConstraintFields) -> RequestedConstraint | None:
+    """As constraint_of, with the field, which the engine's errors are to name."""
+    requested = [*_requested(body)]
+    if not requested:
+        return None
+    first, *others = requested
+    for other in others:
+        if other.spec != first.spec:
+            raise RequestError(
+                f"{first.param} and {other.param} ask for two constraints; one text can have one",
+                param=other.param,
+            )
+    white_space = _white_space(body)
+    if white_space is None or first.spec.kind not in _WITH_JSON:
+        return first
+    return first._replace(spec=replace(first.spec, whitespace_pattern=white_space[0]))
+
+
+def ignored_constraint_fields(body: ConstraintFields) -> Iterator[tuple[str, str]]:
+    """(field, why it has no effect)"""
+    for param in _MAY_BE_EMPTY:
+        if getattr(body, param) == "":
+            yield param, "it is empty, and so asks for nothing"
+    white_space = _white_space(body)
+    if white_space is not None:
+        requested = requested_constraint(body)
+        if requested is None or requested.spec.kind not in _WITH_JSON:
+            yield white_space[1], "it has no effect without a constraint that asks for JSON"
+
+
+def _white_space(body: ConstraintFields) -> tuple[str, str] | None:
+    """The pattern of white space, and the field that says it."""
+    wire = body.structured_outputs
+    new = None if wire is None else wire.whitespace_pattern
+    old = body.guided_whitespace_pattern
+    if new is not None and old is not None and new != old:
+        raise RequestError(
+            "structured_outputs.whitespace_pattern and guided_whitespace_pattern differ",
+            param="guided_whitespace_pattern",
+        )
+    if new is not None:
+        return new, "structured_outputs.whitespace_pattern"
+    return None if old is None else (old, "guided_whitespace_pattern")
+
+
+def _requested(body: ConstraintFields) -> Iterator[RequestedConstraint]:
+    if body.response_format is not None:
+        yield from _of_response_format(body.response_format)
+    if body.structured_outputs is not None:
+        yield from _of_structured_outputs(body.structured_outputs)
+    for param, schema in (("guided_json", body.guided_json), ("json_schema", body.json_schema)):
+        if schema is not None:
+            yield _of_schema(schema, param)
+    for param, regex in (
+        ("guided_regex", body.guided_regex),
+        ("regex_pattern", body.regex_pattern),
+        ("regex", body.regex),
+    ):
+        if regex is not None:
+            yield _of_regex(regex, param)
+    if body.guided_choice is not None:
+        yield RequestedConstraint(
+            ConstraintSpec("choices", tuple(body.guided_choice)), "guided_choice"
+        )
+    for param, grammar in (
+        ("guided_grammar", body.guided_grammar),
+        ("grammar_string", body.grammar_string),
+        ("grammar", body.grammar),
+    ):
+        if grammar is not None and (grammar or param not in _MAY_BE_EMPTY):
+            yield _of_grammar(grammar, param)
+
+
+def _of_response_format(wire: ResponseFormat) -> Iterator[RequestedConstraint]:
+    named = wire.json_schema
+    schema = named.schema_ if named is not None else None
+    if wire.type != "json_schema" and named is not None:
+        raise RequestError(
+            "response_format.json_schema needs type json_schema",
+            param="response_format.json_schema",
+        )
+    if schema is not None and wire.schema_ is not None and schema != wire.schema_:
+        raise RequestError(
+            "response_format.json_schema.schema and response_format.schema differ",
+            param="response_format.schema",
+        )
+    if wire.type == "text":
+        if wire.schema_ is not None:
+            raise RequestError(
+                "response_format.schema needs type json_schema", param="response_format.schema"
+            )
+        return
+    if wire.type == "json_schema" and named is None and wire.schema_ is None:
+        raise RequestError(
+            "response_format needs json_schema when its type is json_schema",
+            param="response_format.json_schema",
+        )
+    schema = wire.schema_ if schema is None else schema
+    if schema is None:
+        yield RequestedConstraint(ConstraintSpec("json_object"), "response_format")
+    else:
+        yield RequestedConstraint(ConstraintSpec("json_schema", schema), "response_format")
+
+
+def _of_structured_outputs(wire: StructuredOutputs) -> Iterator[RequestedConstraint]:
+    requested = [*_within_structured_outputs(wire)]
+    if not requested:
+        raise RequestError(
+            "structured_outputs asks for nothing: "
+            "send json, json_object: true, regex, choice or grammar in it, or leave it out",
+            param="structured_outputs",
+        )
+    yield from requested
+
+
+def _within_structured_outputs(wire: StructuredOutputs) -> Iterator[RequestedConstraint]:
+    if wire.json_ is not None:
+        yield _of_schema(wire.json_, "structured_outputs.json")
+    if wire.regex is not None:
+        yield _of_regex(wire.regex, "structured_outputs.regex")
+    if wire.choice is not None:
+        yield RequestedConstraint(
+            ConstraintSpec("choices", tuple(wire.choice)), "structured_outputs.choice"
+        )
+    if wire.grammar is not None:
+        yield _of_grammar(wire.grammar, "structured_outputs.grammar")
+    if wire.json_object:
+        yield RequestedConstraint(ConstraintSpec("json_object"), "structured_outputs.json_object")
+
+
+def _of_schema(wire: Mapping[str, Any] | str, param: str) -> RequestedConstraint:
+    if not isinstance(wire, str):
+        return RequestedConstraint(ConstraintSpec("json_schema", wire), param)
+    check_size(wire.encode("utf-8", "surrogatepass"), name=param, param=param)
+    try:
+        schema = json.loads(wire)
+    except (ValueError, RecursionError):
+        raise RequestError(f"{param} must be a JSON schema; it is not JSON", param=param) from None
+    if not isinstance(schema, dict):
+        raise RequestError(f"{param} must be a JSON schema: an object", param=param)
+    return RequestedConstraint(ConstraintSpec("json_schema", schema), param)
+
+
+def _of_regex(regex: str, param: str) -> RequestedConstraint:
+    if not regex:
+        raise RequestError(
+            f"{param} is empty, and only an empty text would match: "
+            "send a regular expression, or leave it out",
+            param=param,
+        )
+    return RequestedConstraint(ConstraintSpec("regex", regex), param)
+
+
+def _of_grammar(text: str, param: str) -> RequestedConstraint:
+    if not text.strip():
+        raise RequestError(
+            f"{param} is empty: send a grammar in Lark or in GBNF, or leave it out", param=param
+        )
+    return RequestedConstraint(ConstraintSpec("gbnf" if is_gbnf(text) else "lark", text), param)

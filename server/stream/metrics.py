@@ -1,0 +1,132 @@
+"""GET /metrics: what this server has done, in the format of Prometheus.
+
+Owns the names, labels and buckets of all metrics, in a registry of their own for each app. A
+request is counted when it has been answered and a completion when it has ended; nothing is done per
+token. Every label has few values: routes, statuses and words of this program.
+"""
+
+from fastapi import APIRouter
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from starlette.responses import Response
+from starlette.types import Scope
+
+from ..errors import UnavailableError
+from ..lease.lease import EngineLease
+from ..schema.errors import error_responses
+from .stream import CompletionStream
+
+# Seconds. A token takes from a tenth of a millisecond to seconds, a long prompt minutes.
+_WAITS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+_STEPS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+# What no route took: a wrong path, a missing key.
+_NO_ROUTE = "none"
+
+
+class Metrics:
+    """The metrics of one app. Thread-safe: requests end on the event loop, completions on the
+    engine thread.
+    """
+
+    def __init__(self, lease: EngineLease) -> None:
+        registry = self._registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"soliton_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"soliton_{name}", text, labels, buckets=buckets, registry=registry)
+
+        self._requests = counter("requests", "HTTP requests answered.", "route", "status")
+        self._request_seconds = histogram(
+            "request_seconds", "From a request's arrival to its last byte.", _WAITS, "route"
+        )
+        self._completions = counter(
+            "completions", "Choices, by the engine's word for their end, or error.", "reason"
+        )
+        self._prompt = counter("prompt_tokens", "Tokens of prompts.")
+        self._cached = counter("cached_prompt_tokens", "Those that were not computed again.")
+        self._generated = counter("completion_tokens", "Tokens generated.")
+        self._reuses = counter(
+            "prefix_cache_lookups", "Prompts, by where their beginning was found.", "source"
+        )
+        self._drafted = counter("draft_tokens", "Drafted tokens that were judged.", "origin")
+        self._accepted = counter("draft_tokens_accepted", "Those that came true.", "origin")
+        self._queued = histogram("queue_seconds", "Wait for the engine.", _WAITS)
+        self._first = histogram(
+            "time_to_first_token_seconds", "From a request's arrival to its first token.", _WAITS
+        )
+        self._each = histogram(
+            "time_per_token_seconds", "From token to token, the mean of a request.", _STEPS
+        )
+        queue = Gauge("soliton_queue_length", "Requests that wait.", registry=registry)
+        queue.set_function(lambda: lease.n_waiting)
+        busy = Gauge("soliton_engine_busy", "1 while one is in the engine.", registry=registry)
+        busy.set_function(lambda: lease.busy)
+
+    def answered(self, scope: Scope, status: int, seconds: float) -> None:
+        """A request has been answered to its last byte, or has been given up."""
+        route = _route_of(scope)
+        self._requests.labels(route, str(status)).inc()
+        self._request_seconds.labels(route).observe(seconds)
+
+    def ended(self, stream: CompletionStream) -> None:
+        """A stream that had the engine has ended, well or not."""
+        counts, clocks = stream.counts, stream.clocks
+        self._prompt.inc(counts.n_prompt)
+        self._cached.inc(counts.n_cached)
+        self._generated.inc(counts.n_completion)
+        for end in stream.ends:
+            self._completions.labels(end.eos_reason).inc()
+            self._reuses.labels(end.reuse.source).inc()
+            for origin, count in end.drafts.items():
+                self._drafted.labels(origin).inc(count.drafted)
+                self._accepted.labels(origin).inc(count.accepted)
+        if stream.error is not None and not isinstance(stream.error, UnavailableError):
+            self._completions.labels("error").inc()
+        self._queued.observe(clocks.queued_s)
+        if clocks.first_token_s is not None:
+            self._first.observe(clocks.first_token_s)
+        if counts.n_completion:
+            self._each.observe(clocks.decode_s / counts.n_completion)
+
+    def text(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+
+def _route_of(scope: Scope) -> str:
+    """The path of the route that took the request, as it is declared."""
+    route = scope.get("route")
+    if route is None and "endpoint" in scope:  # Starlette's own routes say no more
+        endpoint = scope["endpoint"]
+        routes = scope["app"].routes
+        route = next((each for each in routes if getattr(each, "endpoint", 0) is endpoint), None)
+    return getattr(route, "path", _NO_ROUTE)
+
+
+def metric_routes(metrics: Metrics) -> APIRouter:
+    """The route over one app's metrics; behind the API key, as it tells what others do."""
+    router = APIRouter(tags=["system"])
+
+    @router.get(
+        "/metrics",
+        response_class=Response,
+        responses={
+            200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+            **error_responses(401, 421),
+        },
+    )
+    async def read_metrics() -> Response:
+        """Counters and histograms in the text format of Prometheus."""
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return router

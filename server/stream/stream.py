@@ -1,0 +1,349 @@
+"""One request in the engine: its jobs one after another, and what is said about them, as events.
+
+Owns the way of a request through the lease, and what it counts and times on the way. Knows the
+engine's words and no shape of an answer.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from engine import AbortFlag, DraftCount, EngineError, Prefill, StreamingGenerator, StreamResult
+
+from ..errors import (
+    DeadlineError,
+    EngineFailedError,
+    ServerError,
+    UnavailableError,
+    UnreadLimitError,
+    is_out_of_memory,
+)
+from ..lease.deadlines import NO_LIMITS, Deadlines, TimeLimits
+from ..lease.lease import EngineLease
+from ..lease.waiter import attended
+from .feed import Feed, FeedFullError
+from .jobs import (
+    Begun,
+    Clocks,
+    CompletionJob,
+    Event,
+    JobEnd,
+    Piece,
+    Progress,
+    TokenCounts,
+    event_bytes,
+)
+from .time_limit import TimeLimit
+from .token_results import TokenResults
+
+_logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class CompletionStream:
+    """A request in the queue, in the engine, then done; its events at any time, for any reader.
+
+    Made on the event loop. Raises what EngineLease.submit raises.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[CompletionJob],
+        generator: StreamingGenerator,
+        lease: EngineLease,
+        *,
+        key: str = "",
+        limits: TimeLimits = NO_LIMITS,
+        since: float | None = None,
+        max_unread_bytes: float = math.inf,
+        on_ended: Callable[["CompletionStream"], None] = lambda _: None,
+        on_told: Callable[["CompletionStream"], None] = lambda _: None,
+    ) -> None:
+        """`key`: who asks; see EngineLease.submit. What is kept of prompts serves their key alone.
+        `since`: when they began to wait, for the limits; None: now.
+        `max_unread_bytes`: about how much memory events may take that nobody has read yet.
+        `on_ended` is called on the engine thread, with the counts final, before the end is told,
+        and `on_told` behind that, before the next request is let in; neither for a request that
+        never had the engine.
+        """
+        self.jobs = tuple(jobs)
+        self.counts = TokenCounts()
+        """Final once the stream has ended, as are the clocks."""
+        self.clocks = Clocks()
+        self.ends: tuple[JobEnd, ...] = ()
+        self.error: Exception | None = None
+        """What ended the stream, if that was an error."""
+        self._key = key
+        self._on_ended = on_ended
+        self._on_told = on_told
+        self._generator = generator
+        self._feed: Feed[Event] = Feed(size_of=event_bytes, max_bytes=max_unread_bytes)
+        self._ending: Sequence[Event] = ()  # of the job that ran last, not told yet
+        self._has_token = False
+        self._late: Exception | None = None  # why the engine was told to leave, if for its time
+        self._queued_at = time.perf_counter()
+        self._deadlines = Deadlines(limits, since=since)
+        self.ticket = lease.submit(
+            self._run,
+            refuse=self._refuse,
+            released=self._tell_end,
+            key=key,
+            deadline=self._deadlines.first,
+        )
+        self._deadlines.watch(self._deadlines.queue, self._leave_queue)
+        self._deadlines.watch(self._deadlines.first_token, self._miss_first_token)
+        self._deadlines.watch(self._deadlines.request, self._cut_off)
+
+    def cancel(self) -> None:
+        """Stop: leave the queue, or have the engine leave at its next step. Harmless when done."""
+        self._deadlines.stop()
+        if self.ticket.cancel():
+            self._refuse(ClientDisconnect())
+
+    @property
+    def unread_bytes(self) -> int:
+        """About how much memory the events take that nobody has read yet."""
+        return self._feed.unread_bytes
+
+    def give_up(self, error: Exception) -> None:
+        """Stop, and forget what is unread: the next that a reader gets is `error`."""
+        self._feed.give_up(error)
+        self.cancel()
+
+    def results(self, *, idle: float | None = None) -> AsyncIterator[Sequence[Event]]:
+        """Take all events, each once, as many at once as have come since the last time.
+
+        After `idle` seconds without any, an empty sequence. Raises, after the last event, what
+        ended the stream, if that was an error.
+        """
+        return self._feed.batches(idle=idle)
+
+    def ends_with(self, event: Event) -> bool:
+        """Whether the event is the last one, if no error has ended the stream before."""
+        is_end = isinstance(event, Piece) and event.result.eos
+        return is_end and event.choice == self.jobs[-1].index
+
+    async def started(self, receive: Receive) -> None:
+        """Wait for the first event, so that an error until then is still an HTTP status.
+
+        Cancels the stream and raises ClientDisconnect when the client hangs up first.
+        """
+        await self._attended(self._feed.begun(), receive)
+
+    async def collected(self, receive: Receive) -> list[Event]:
+        """All events of the whole stream. Cancels like `started`."""
+        events = await self._attended(self._feed.whole(), receive)
+        self._deadlines.stop()
+        return events
+
+    async def _attended(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
+        try:
+            return await attended(work, receive)
+        except BaseException:
+            self.cancel()
+            raise
+
+    def _leave_queue(self, late: ServerError) -> None:
+        if self.ticket.withdraw():
+            self._refuse(late)
+
+    def _miss_first_token(self, late: ServerError) -> None:
+        if not self._has_token:
+            self._cut_off(late)
+
+    def _cut_off(self, late: ServerError) -> None:
+        self._late = late
+        if self.ticket.cancel():
+            self._refuse(late)
+
+    def _refuse(self, error: Exception) -> None:
+        """On any thread."""
+        self.error = error
+        self._feed.end(error=error)
+
+    # What follows runs on the engine thread.
+
+    def _run(self, abort: AbortFlag) -> None:
+        self.clocks = Clocks(queued_s=self._clock())
+        try:
+            for position in range(len(self.jobs)):
+                self._feed.extend(self._ending)
+                self._ending = ()
+                self._ending = self._generate(position, abort)
+        except (EngineError, UnavailableError, DeadlineError) as error:
+            self.error = error
+        except FeedFullError:
+            self.error = UnreadLimitError(
+                "more of the answer waits to be read than the server keeps; read it as it comes, "
+                "with stream: true, or ask for less"
+            )
+        except BaseException as error:  # of a library: no request's failure ends this thread
+            if is_out_of_memory(error):
+                _logger.warning("no memory in a completion: %s", error)
+                self.error = MemoryError(str(error))
+            else:
+                _logger.exception("the engine failed in a completion")
+                self.error = EngineFailedError("the engine failed in this request")
+        finally:
+            self._on_ended(self)
+
+    def _tell_end(self) -> None:
+        """The engine is free for the next request: whoever reads the end may send one."""
+        self._feed.end(self._ending, error=self.error)
+        self._on_told(self)
+
+    def _clock(self) -> float:
+        return time.perf_counter() - self._queued_at
+
+    def _generate(self, position: int, abort: AbortFlag) -> Sequence[Event]:
+        """Say all of a job but its last events, which are returned."""
+        job = self.jobs[position]
+        limit = TimeLimit(abort, job.max_seconds) if job.max_seconds is not None else None
+        start = self._clock()
+        prefill = self._begin(job, limit or abort, start)
+        prefilled = self._clock()
+        if limit is not None:
+            limit.start()
+        # Told with the first piece: alone it would only put the reader to rest.
+        begun = Begun(job.index, prefill, prefilled)
+        untold: list[Event] = [begun]
+        # The pieces are the reader's: here they would be kept until the job ends.
+        first: Piece | None = None
+        n_shown = n_drafted = n_accepted = 0
+        stream_ex: Callable[[], StreamResult] = self._generator.stream_ex
+        if job.token_by_token:
+            stream_ex = TokenResults(stream_ex)
+        append = self._feed.append
+        clock, queued_at, choice = time.perf_counter, self._queued_at, job.index
+        while True:
+            result = stream_ex()
+            piece = Piece(choice, result, clock() - queued_at)
+            n_drafted += result.n_drafted
+            n_accepted += result.n_accepted
+            if first is None:
+                first = piece
+                if job.progress and result.eos_reason != "aborted":
+                    # The last token of the prompt came with this one, and perhaps no other was new.
+                    n_prompt, n_cached = prefill.n_prompt, prefill.n_cached
+                    whole = Progress(choice, n_prompt, n_cached, start, piece.clock)
+                    untold.insert(0, whole)
+            if result.eos:
+                break
+            n_shown += len(result.chunk)
+            if untold:
+                self._has_token = True
+                self._feed.extend([*untold, piece])
+                untold.clear()
+            else:
+                append(piece)
+        drafts = self._generator.draft_counts
+        self._count(position, begun, drafts, n_drafted, n_accepted)
+        self._time(start, begun, first.clock, piece.clock)
+        is_aborted = result.eos_reason == "aborted"
+        is_over = is_aborted and limit is not None and limit.is_over
+        reason = "time" if is_over else str(result.eos_reason)
+        self.ends = (*self.ends, JobEnd(reason, prefill.reuse, drafts))
+        if is_over:
+            piece = _ended_by_time(piece)
+        elif job.include_stop and result.stop_string is not None:
+            n_shown += len(result.chunk)
+            piece = piece._replace(result=_with_stop_string(result, n_shown))
+        elif is_aborted:
+            # Whoever hung up reads no more; all others were cut off by the server.
+            raise self._late or UnavailableError("the server is shutting down")
+        return [*untold, piece]
+
+    def _begin(self, job: CompletionJob, abort: AbortFlag, start: float) -> Prefill:
+        def report(done: int, total: int) -> None:
+            n_cached = len(job.input_ids) - 1 - total
+            now = self._clock()
+            self._feed.extend((Progress(job.index, n_cached + done, n_cached, start, now),))
+
+        return self._generator.begin_stream_ex(
+            job.input_ids,
+            job.settings,
+            max_new_tokens=job.max_new_tokens,
+            min_new_tokens=job.min_new_tokens,
+            stop=job.stop,
+            stop_token_ids=job.stop_token_ids,
+            ignore_eos=job.ignore_eos,
+            banned_strings=job.banned_strings,
+            token_healing=job.token_healing,
+            constraint=job.constraint,
+            negative_ids=job.negative_ids,
+            cfg_scale=job.cfg_scale,
+            speculate=job.speculate,
+            prediction=job.prediction,
+            isolation_key=f"{self._key}/{job.isolation_key}" if self._key else job.isolation_key,
+            max_tokens_per_call=1 if job.token_by_token else None,
+            return_top_tokens=job.n_top,
+            return_prompt_tokens=job.prompt_top,
+            return_trace=job.trace,
+            decode_special_tokens=job.decode_special_tokens,
+            abort=abort,
+            on_progress=report if job.progress else None,
+        )
+
+    def _count(
+        self,
+        position: int,
+        begun: Begun,
+        drafts: Mapping[str, DraftCount],
+        n_drafted: int,
+        n_accepted: int,
+    ) -> None:
+        counts, jobs, prefill = self.counts, self.jobs, begun.prefill
+        is_new = not position or jobs[position - 1].input_ids is not jobs[position].input_ids
+        predicted = drafts.get("prediction")
+        self.counts = TokenCounts(
+            n_prompt=counts.n_prompt + (prefill.n_prompt if is_new else 0),
+            n_cached=counts.n_cached + (prefill.n_cached if is_new else 0),
+            n_completion=counts.n_completion + self._generator.n_completion_tokens,
+            n_drafted=counts.n_drafted + n_drafted,
+            n_accepted=counts.n_accepted + n_accepted,
+            n_predicted_accepted=counts.n_predicted_accepted
+            + (predicted.accepted if predicted else 0),
+            n_predicted_rejected=counts.n_predicted_rejected
+            + (predicted.drafted - predicted.accepted if predicted else 0),
+        )
+
+    def _time(self, start: float, begun: Begun, first: float, last: float) -> None:
+        clocks = self.clocks
+        self.clocks = Clocks(
+            queued_s=clocks.queued_s,
+            prefill_s=clocks.prefill_s + begun.clock - start,
+            decode_s=clocks.decode_s + last - begun.clock,
+            first_token_s=first if clocks.first_token_s is None else clocks.first_token_s,
+        )
+
+
+def _ended_by_time(piece: Piece) -> Piece:
+    result = StreamResult({**vars(piece.result), "eos_reason": "length"})
+    return piece._replace(result=result, stop_detail="time")
+
+
+def _with_stop_string(result: StreamResult, start: int) -> StreamResult:
+    """The last result of a text that has `start` characters before its stop string, with it."""
+    string = str(result.stop_string)
+    shown = [token for token in result.dropped if token.text_start < start + len(string)]
+    return StreamResult(
+        {
+            **vars(result),
+            "chunk": result.chunk + string,
+            "tokens": (*result.tokens, *shown),
+            "dropped": result.dropped[len(shown) :],
+            "dropped_text": result.dropped_text[len(string) :],
+        }
+    )
+
+
+async def forever() -> None:
+    """Wait to be cancelled."""
+    await asyncio.Event().wait()

@@ -1,0 +1,150 @@
+"""The ops on every instruction set, those of arm64 on an emulated processor.
+
+kernel_driver.cpp computes and this compares; nothing is timed, since emulation says nothing about
+that.
+"""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+# Compilers and an emulator beside other load.
+pytestmark = pytest.mark.timeout(600)
+
+ROOT = Path(__file__).parents[3]
+CMAKE = (ROOT / "CMakeLists.txt").read_text()
+
+ISAS = {
+    "SOLITON_X86": ("avx512", "avx2", "baseline"),
+    "SOLITON_ARM64": ("neon_dotprod", "neon", "baseline"),
+}
+HOST = {"x86_64": "SOLITON_X86", "AMD64": "SOLITON_X86"}.get(platform.machine(), "SOLITON_ARM64")
+
+
+class Driver(NamedTuple):
+    """A built kernel_driver and what runs it: nothing, or an emulator."""
+
+    path: Path
+    runner: tuple[str, ...] = ()
+
+    def run(self, *arguments: str) -> list[str]:
+        command = [*self.runner, str(self.path), *arguments]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert run.returncode == 0, run.stderr
+        return run.stdout.splitlines()
+
+
+def sources(call: str) -> list[str]:
+    """The files that a call in CMakeLists.txt names."""
+    match = re.search(rf"{re.escape(call)}([^)]*)\)", CMAKE)
+    assert match, f"no {call} in CMakeLists.txt"
+    return [str(ROOT / name) for name in re.findall(r"csrc/\S+\.cpp", match[1])]
+
+
+def flags(isa: str) -> list[str]:
+    """What CMakeLists.txt compiles the kernels of an instruction set with."""
+    of_all = re.search(r"target_compile_options\(kernels_\$\{isa\} PRIVATE([^)]*)\)", CMAKE)
+    own = re.search(rf"add_kernels\({isa}\b([^)]*)\)", CMAKE)
+    assert of_all, "no options for kernels in CMakeLists.txt"
+    assert own, f"no kernels for {isa} in CMakeLists.txt"
+    return [*re.findall(r"-\S+", of_all[1]), *own[1].split()]
+
+
+def build(compiler: str, processor: str, directory: Path, options: Sequence[str]) -> Path:
+    kernels = sources("add_library(kernels_${isa}")
+    others = [
+        path
+        for path in sources("nanobind_add_module(_native")
+        if not Path(path).name.startswith("bind")
+    ]
+
+    def compile_into(name: str, *arguments: str) -> None:
+        place = directory / name
+        place.mkdir()
+        command = [compiler, "-std=c++20", "-c", *arguments, *options]
+        subprocess.run(command, cwd=place, check=True, timeout=300)
+
+    with ThreadPoolExecutor(2) as threads:
+        jobs = [
+            threads.submit(compile_into, isa, *flags(isa), f"-DSOLITON_ISA={isa}", *kernels)
+            for isa in ISAS[processor]
+        ]
+        driver = str(ROOT / "tests/native/kernel_driver.cpp")
+        jobs.append(threads.submit(compile_into, "rest", f"-D{processor}", *others, driver))
+    for job in jobs:
+        job.result()
+    path = directory / "driver"
+    objects = map(str, directory.glob("*/*.o"))
+    subprocess.run([compiler, "-pthread", *options, *objects, "-o", path], check=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
+    options = ["-O1", *os.environ.get("CXXFLAGS", "").split()]
+    return Driver(build(compiler, HOST, tmp_path_factory.mktemp("host"), options))
+
+
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    if compiler is None or emulator is None:
+        pytest.skip("needs aarch64-linux-gnu-g++ and qemu-aarch64")
+    directory = tmp_path_factory.mktemp("arm64")
+    path = build(compiler, "SOLITON_ARM64", directory, ["-O3", "-static"])
+    return Driver(path, (emulator, "-cpu", "max"))
+
+
+@pytest.fixture(scope="session")
+def expected(host: Driver) -> list[str]:
+    return host.run("baseline")
+
+
+def compare(results: list[str], expected: list[str]) -> None:
+    assert len(results) == len(expected) > 500
+    for result, other in zip(results, expected, strict=True):
+        if " near " not in other:
+            assert result == other
+            continue
+        name, numbers = result.split(" near ")
+        other_name, other_numbers = other.split(" near ")
+        assert name == other_name
+        tolerance, *values = np.array(numbers.split(), np.float64)
+        close = np.array(other_numbers.split()[1:], np.float64)
+        assert np.abs(values - close).max() <= tolerance * np.abs(close).max(), name
+
+
+@pytest.mark.parametrize("isa", ISAS[HOST][:-1])
+def test_all_give_what_plain_code_gives(isa: str, host: Driver, expected: list[str]) -> None:
+    if isa not in host.run():
+        pytest.skip(f"this processor has no {isa}")
+    compare(host.run(isa), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS["SOLITON_ARM64"])
+def test_arm64_gives_what_this_processor_gives(
+    isa: str, emulated: Driver, expected: list[str]
+) -> None:
+    compare(emulated.run(isa), expected)
+
+
+@pytest.mark.parametrize(
+    ("processor", "isas"),
+    [("cortex-a53", ["neon", "baseline"]), ("cortex-a76", ["neon_dotprod", "neon", "baseline"])],
+)
+def test_dot_products_are_used_where_the_processor_has_them(
+    processor: str, isas: list[str], emulated: Driver
+) -> None:
+    emulator = emulated.runner[0]
+    assert emulated._replace(runner=(emulator, "-cpu", processor)).run() == isas

@@ -1,0 +1,367 @@
+"""Engine.load and describe: the parts put together, one clear line for what cannot be loaded."""
+
+import json
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import engine.device.memory
+from engine import (
+    Engine,
+    InvalidInputError,
+    ModelLoadError,
+    SamplingSettings,
+    TemplateError,
+    describe,
+)
+from engine.cache.kv import KVCache
+from engine.device.cpu.ops import NativeOps
+from engine.device.formats import kv_bytes_per_token
+from engine.device.memory import context_length, host_bytes
+from engine.model.model import Model
+from engine.sampling.logits import Rows
+from tests.support.tiny_models import byte_level_tokenizer, save_model
+
+
+@pytest.fixture
+def model(tiny_model: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that a test may damage."""
+    return Path(shutil.copytree(tiny_model, tmp_path / "copied"))
+
+
+def edit_json(file: Path, **keys: Any) -> None:
+    values = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    file.write_text(json.dumps({**values, **keys}), "utf-8")
+
+
+def test_everything_is_there(tiny_engine: Engine, tiny_model: Path) -> None:
+    assert tiny_engine.model_id == "tiny-llama"
+    assert tiny_engine.config.architecture == "LlamaForCausalLM"
+    assert tiny_engine.max_seq_len == 256
+    assert tiny_engine.eos_token_ids == (4,)
+    assert tiny_engine.created == int((tiny_model / "config.json").stat().st_mtime)
+    assert tiny_engine.template is not None
+    messages = [{"role": "user", "content": "hi"}]
+    assert tiny_engine.tokenizer.decode(tiny_engine.encode_chat(messages)) == (
+        "<|user|>hi<|end|><|assistant|>"
+    )
+
+
+def test_generates_what_transformers_generates(tmp_path: Path) -> None:
+    oracle = save_model(tmp_path)
+    loaded = Engine.load(tmp_path, device="cpu")
+    token_ids = loaded.tokenizer.encode("Once upon a time")
+    loaded.generator.begin_stream_ex(
+        torch.tensor([token_ids]),
+        SamplingSettings(temperature=0.0),
+        max_new_tokens=64,
+        ignore_eos=True,
+    )
+    while not (result := loaded.generator.stream_ex()).eos:
+        token_ids += [token.token_id for token in result.tokens]
+    token_ids += [token.token_id for token in (*result.tokens, *result.dropped)]
+    with torch.no_grad():
+        logits = oracle(torch.tensor([token_ids[:-1]])).logits[0]
+    assert token_ids[-64:] == logits[-64:].argmax(dim=1).tolist()
+
+
+def test_the_fingerprint_changes_with_what_changes_answers(tiny_model: Path, model: Path) -> None:
+    def fingerprint(path: Path, **options: Any) -> str:
+        return Engine.load(path, device="cpu", **options).fingerprint
+
+    first = fingerprint(tiny_model)
+    assert first == fingerprint(tiny_model)
+    assert first != fingerprint(tiny_model, dtype="bfloat16")
+    assert first != fingerprint(tiny_model, quantize="8bit")
+    assert first != fingerprint(tiny_model, kv_cache="8bit")
+    assert fingerprint(model) == first, "a copy that keeps the times is the same model"
+    os.utime(model / "model.safetensors", (1, 1))
+    assert fingerprint(model) != first
+
+
+@pytest.mark.parametrize("speculate", ["off", "ngram"])
+def test_what_the_first_prompt_would_wait_for_is_done_at_load(
+    model: Path, speculate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_passes = 0
+    decode = Model.decode
+
+    def counted(self: Model, token_ids: list[int], cache: KVCache) -> Rows:
+        nonlocal n_passes
+        n_passes += 1
+        return decode(self, token_ids, cache)
+
+    monkeypatch.setattr(Model, "decode", counted)
+    loaded = Engine.load(model, device="cpu", speculate=speculate)
+    assert n_passes >= 1
+    loaded.generator.begin_stream_ex([5, 6, 7], SamplingSettings(temperature=0.0))
+    assert loaded.generator.n_cached_tokens == 0, "and nothing of it remains"
+
+
+def test_the_pages_of_buffers_are_there() -> None:
+    """The system counts every page that is touched for the first time."""
+    page, n_bytes = resource.getpagesize(), 16 * 2**20
+
+    def faults(array: Any) -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        array.reshape(-1)[:: page // 4] = 1.0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    buffer = NativeOps("float32").zeros((n_bytes // 4,), "float32")
+    assert faults(buffer) < n_bytes // page // 100
+    assert not NativeOps("float32").zeros((4, 5), "bfloat16").any()
+
+
+def test_progress(tiny_model: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    Engine.load(tiny_model, device="cpu", on_progress=lambda *done: seen.append(done))
+    assert seen[-1][0] == seen[-1][1] > 0
+
+
+def test_settings_of_generation_config(model: Path) -> None:
+    edit_json(
+        model / "generation_config.json",
+        do_sample=True,
+        temperature=0.7,
+        top_k=20,
+        top_p=0.9,
+        min_p=0.05,
+        repetition_penalty=1.05,
+        eos_token_id=[4, 0],
+    )
+    loaded = Engine.load(model, device="cpu")
+    assert loaded.default_settings == SamplingSettings(
+        temperature=0.7, top_k=20, top_p=0.9, min_p=0.05, repetition_penalty=1.05
+    )
+    assert loaded.eos_token_ids == (4, 0)
+
+
+def test_a_silent_or_missing_generation_config_is_neutral(model: Path) -> None:
+    (model / "generation_config.json").write_text('{"top_k": null}', "utf-8")
+    assert Engine.load(model, device="cpu").default_settings == SamplingSettings()
+    (model / "generation_config.json").unlink()
+    assert Engine.load(model, device="cpu").default_settings == SamplingSettings()
+
+
+def test_do_sample_false_means_greedy(model: Path) -> None:
+    edit_json(model / "generation_config.json", do_sample=False, temperature=0.6)
+    assert Engine.load(model, device="cpu").default_settings.temperature == 0.0
+
+
+def test_end_tokens_fall_back_to_the_tokenizers(model: Path) -> None:
+    (model / "generation_config.json").unlink()
+    edit_json(model / "config.json", eos_token_id=None)
+    edit_json(model / "tokenizer_config.json", eos_token="<|user|>")
+    assert Engine.load(model, device="cpu").eos_token_ids == (2,)
+
+
+def test_without_a_template_chat_is_an_error(model: Path) -> None:
+    (model / "chat_template.jinja").unlink()
+    loaded = Engine.load(model, device="cpu")
+    assert loaded.template is None
+    with pytest.raises(TemplateError, match="copied has no chat template"):
+        loaded.encode_chat([{"role": "user", "content": "hi"}])
+
+
+@pytest.mark.parametrize("max_seq_len", [2, 100, 256])
+def test_a_chosen_context_length(tiny_model: Path, max_seq_len: int) -> None:
+    assert Engine.load(tiny_model, "cpu", "auto", max_seq_len).max_seq_len == max_seq_len
+
+
+def test_long_contexts_are_capped_unless_asked_for(model: Path) -> None:
+    edit_json(model / "config.json", max_position_embeddings=20_000)
+    assert Engine.load(model, device="cpu").max_seq_len == 8192
+    assert Engine.load(model, device="cpu", max_seq_len=10_000).max_seq_len == 10_000
+
+
+def test_the_context_follows_the_memory(tiny_engine: Engine) -> None:
+    config = tiny_engine.config
+    per_token = kv_bytes_per_token(config, "float32")
+    assert per_token == 4 * config.n_kv_per_token * config.head_dim
+    available = 1000 * per_token
+    lengths = {"bytes_per_token": per_token, "available": 100 * per_token}
+    assert context_length(config, None, **lengths) == 90
+    assert context_length(config, 90, **lengths) == 90
+    with pytest.raises(ModelLoadError, match=r"91 tokens need .* GB of KV cache; .* holds 90"):
+        context_length(config, 91, **lengths)
+    assert context_length(config, None, bytes_per_token=per_token, available=available) == 256
+    assert context_length(config, None, bytes_per_token=per_token, available=None) == 256
+    with pytest.raises(ModelLoadError, match="no memory is left"):
+        context_length(config, None, bytes_per_token=per_token, available=0)
+
+
+def test_weights_that_do_not_fit_are_told_before_they_are_read(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.device.memory, "_machine_bytes", lambda: 1000)
+    with pytest.raises(ModelLoadError, match="not enough memory: the weights need"):
+        Engine.load(tiny_model, device="cpu")
+
+
+def test_free_memory_is_known_here() -> None:
+    free = host_bytes()
+    assert free is not None
+    assert free > 2**20
+
+
+def write_damaged_tokenizer(path: Path) -> None:
+    (path / "tokenizer.json").write_text("{}", "utf-8")
+
+
+def write_large_tokenizer(path: Path) -> None:
+    backend = byte_level_tokenizer()
+    backend.add_tokens(["otter", "beaver"])
+    backend.save(str(path / "tokenizer.json"))
+
+
+def cut_weights(path: Path) -> None:
+    data = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(data[: len(data) // 2])
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (lambda p: (p / "config.json").unlink(), "is no model: config.json is missing"),
+    "no weights": (lambda p: (p / "model.safetensors").unlink(), "no weights"),
+    "no tokenizer": (lambda p: (p / "tokenizer.json").unlink(), "tokenizer.json: does not exist"),
+    "architecture": (
+        lambda p: edit_json(p / "config.json", architectures=["T5ForConditionalGeneration"]),
+        "config.json: architectures: T5ForConditionalGeneration is not supported",
+    ),
+    "tokenizer damaged": (write_damaged_tokenizer, "tokenizer.json: damaged"),
+    "tokenizer too large": (write_large_tokenizer, "does not fit the model"),
+    "weights cut": (cut_weights, "model.safetensors: truncated"),
+    "hidden size": (
+        lambda p: edit_json(p / "config.json", hidden_size=128, head_dim=16),
+        "has shape [320, 64], config.json asks for [320, 128]",
+    ),
+    "temperature": (
+        lambda p: edit_json(p / "generation_config.json", temperature=-1),
+        "generation_config.json: temperature: must be a number between 0",
+    ),
+    "top_p": (
+        lambda p: edit_json(p / "generation_config.json", top_p=1.5),
+        "generation_config.json: top_p must be between 0.0 and 1.0, not 1.5",
+    ),
+    "eos": (
+        lambda p: edit_json(p / "generation_config.json", eos_token_id=320),
+        "generation_config.json: eos_token_id: must be token ids between 0 and 319, not 320",
+    ),
+    "template": (
+        lambda p: (p / "chat_template.jinja").write_text("{% if %}", "utf-8"),
+        "chat_template.jinja: line 1:",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_directories_are_one_line(model: Path, damage: str) -> None:
+    apply, message = DAMAGES[damage]
+    apply(model)
+    with pytest.raises(ModelLoadError) as caught:
+        Engine.load(model, device="cpu")
+    text = str(caught.value)
+    assert text.startswith(str(model))
+    assert message in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "tpu"}, "device: must be auto, cpu, cuda or cuda:N, not 'tpu'"),
+        ({"device": "cuda:x"}, "device: must be auto"),
+        ({"device": "cpu:1"}, "device: must be auto"),
+        ({"device": "cuda:99"}, "device: cuda:99: torch finds"),
+        ({"dtype": "int8"}, "dtype: must be auto, float32, bfloat16, float16, not 'int8'"),
+        ({"dtype": "float16"}, "dtype: float16 needs torch and CUDA"),
+        ({"quantize": "2bit"}, "quantize: must be none, 8bit, 4bit, not '2bit'"),
+        ({"quantize": "8bit", "dtype": "float32"}, "dtype: must be auto where quantize is 8bit"),
+        ({"kv_cache": "4bit"}, "kv_cache: must be auto, float32, bfloat16, 8bit, not '4bit'"),
+        ({"max_seq_len": 257}, "max_seq_len: must be between 2 and the model's 256, not 257"),
+        ({"max_seq_len": 1}, "max_seq_len: must be between 2"),
+        ({"n_threads": 0}, "threads: must be 1 to"),
+    ],
+)
+def test_wrong_options(tiny_model: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelLoadError, match=message.replace("(", r"\(")):
+        Engine.load(tiny_model, **{"device": "cpu", **options})
+
+
+def test_paths_that_are_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="nowhere: does not exist"):
+        Engine.load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ModelLoadError, match="file: is no directory"):
+        Engine.load(tmp_path / "file")
+
+
+def test_no_code_and_no_pickle_of_the_directory_is_used(model: Path) -> None:
+    (model / "modeling_evil.py").write_text("raise SystemExit('ran')", "utf-8")
+    (model / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    edit_json(model / "config.json", auto_map={"AutoModelForCausalLM": "modeling_evil.Evil"})
+    opened: list[str] = []
+    active = True
+
+    def listen(event: str, arguments: tuple[Any, ...]) -> None:
+        # An audit hook cannot be removed; `active` silences it after the test.
+        if active and event == "open":
+            opened.append(str(arguments[0]))
+        assert not (active and event == "pickle.find_class")
+
+    sys.addaudithook(listen)
+    try:
+        Engine.load(model, device="cpu")
+    finally:
+        active = False
+    assert str(model / "config.json") in opened
+    assert not [name for name in opened if name.endswith((".bin", "modeling_evil.py"))]
+
+
+def test_describe_reads_no_weights(model: Path) -> None:
+    description = describe(str(model))
+    assert description.config.n_params == description.n_params
+    assert description.stored_bytes == {"F32": 4 * description.n_params}
+    assert description.n_files == 1
+    assert description.has_chat_template
+    assert description.n_tokens == 320
+    assert description.default_format == "float32"
+    assert description.weight_bytes("float32") == 4 * description.n_params
+    norms = 7 * 64  # two in each of three layers and one at the end, float32 in every format
+    matrices = description.n_params - norms
+    assert description.weight_bytes("bfloat16") == 2 * matrices + 4 * norms
+    assert description.weight_bytes("8bit") == matrices * 544 // 512 + 4 * norms
+    tables = 2 * 320 * 64
+    assert description.weight_bytes("4bit") == (
+        tables * 544 // 512 + (matrices - tables) * 320 // 512 + 4 * norms
+    )
+    heads = description.config.n_kv_per_token
+    head_dim = description.config.head_dim
+    per_token = heads * 2 * head_dim
+    assert description.kv_bytes(100, "8bit") == 100 * per_token
+    assert description.kv_bytes(100, "8bit", "float32") == 100 * heads * 4 * head_dim
+    assert description.kv_bytes(100, "float32", "8bit") == 100 * heads * (head_dim + 4)
+    with pytest.raises(ModelLoadError, match="kv_cache: must be auto"):
+        description.kv_bytes(100, "8bit", "4bit")
+    weights = description.weight_bytes("8bit")
+    assert description.memory_bytes(100, "8bit") == weights + 100 * per_token
+
+
+def test_describe_refuses_what_load_refuses(model: Path) -> None:
+    cut_weights(model)
+    with pytest.raises(ModelLoadError, match="truncated"):
+        describe(model)
+    with pytest.raises(ModelLoadError, match="does not exist"):
+        describe(model / "nowhere")
+
+
+def test_invalid_input_errors_are_value_errors_with_a_param(tiny_engine: Engine) -> None:
+    with pytest.raises(ValueError, match="lone surrogate") as caught:
+        tiny_engine.tokenizer.encode("\udfff")
+    assert isinstance(caught.value, InvalidInputError)

@@ -1,0 +1,553 @@
+"""Any options together: what must hold of every stream, and that nothing but the options decides.
+
+A generator that does all it can (drafts, copies of past keys and values, small chunks, streams that
+are aborted, left or fail in between) is held against one that can nothing and is made anew for each
+request. Both run a random tiny model over a vocabulary of few characters, in which strings are
+found often and characters are often cut.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from engine import (
+    AbortFlag,
+    ConstraintSpec,
+    InvalidInputError,
+    SamplingSettings,
+    StreamingGenerator,
+    StreamResult,
+    TokenRecord,
+)
+from engine.cache.kv import KVCache
+from engine.cache.prefix import PrefixCache
+from engine.checkpoint.families import model_config
+from engine.checkpoint.safetensors import read_checkpoint
+from engine.device.ops import open_ops
+from engine.draft.model import ModelDrafter
+from engine.draft.ngram import NgramDrafter
+from engine.draft.row_costs import RowCosts
+from engine.draft.speculator import Speculator
+from engine.grammar.constraint import ConstraintCompiler
+from engine.model.model import Model
+from engine.model.weights import check_tensors, load_weights
+from engine.sampling.op import SampleResult
+from tests.support.scripted_model import (
+    PieceVocabulary,
+    ScriptedModel,
+    assert_nothing_lost,
+    records_of,
+    run,
+    text_of,
+)
+from tests.support.tiny_models import VOCAB_SIZE, save_model
+
+MAX_SEQ_LEN = 72
+CHUNK = 16
+N_SPECIAL = 5
+END = 4
+FRAGMENTS = (
+    *(b"a", b"b", b"A", b"ab", b"ba", b"bab", b" ", b"a b", b"!", b""),
+    *(b"\xc3\xa9", b"\xc3", b"\xa9", b"a\xc3", b"\xa9b", b"\xe6\x97\xa5", b"\xe6\x97", b"\xa5"),
+)
+
+
+class Pieces:
+    """Few characters in many tokens; the first five are special."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        if token_id < N_SPECIAL:
+            return b"<%d>" % token_id
+        return FRAGMENTS[token_id * 7 % len(FRAGMENTS)]
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id < N_SPECIAL
+
+    def is_control(self, token_id: int) -> bool:
+        return token_id < N_SPECIAL
+
+    def encode_continuation(self, text: str) -> list[int]:
+        return []  # whoever asks divides the text himself
+
+
+class SetCosts(RowCosts):
+    """What passes take is given, and no clock decides a test."""
+
+    def observe(self, n_rows: int, seconds: float) -> None:
+        pass
+
+
+class Parts(NamedTuple):
+    """What generators are made of."""
+
+    model: Model
+    slow: Model  # the same, in small chunks
+    draft: Model  # of the same vocabulary; it often agrees
+    constraints: ConstraintCompiler
+
+    def plain(self) -> StreamingGenerator:
+        """Nothing but the model."""
+        return self._generator(PrefixCache(cache_of(self.model)), self.model)
+
+    def busy(self) -> StreamingGenerator:
+        """All that a generator may have."""
+        cache = cache_of(self.slow)
+        budget = 5 * cache.positions.n_bytes(CHUNK)
+        draft = ModelDrafter(
+            self.draft,
+            cache_of(self.draft),
+            SetCosts((1e-3,) * 5),
+            vocab_size=VOCAB_SIZE,
+            min_confidence=0.0,
+        )
+        return self._generator(
+            PrefixCache(cache, chunk=CHUNK, byte_budget=budget),
+            self.slow,
+            Speculator([NgramDrafter(recent_bytes=4096), draft], SetCosts((1.0,) * 5)),
+        )
+
+    def _generator(
+        self, prefix: PrefixCache, model: Model, speculator: Speculator | None = None
+    ) -> StreamingGenerator:
+        return StreamingGenerator(
+            model,
+            prefix,
+            Pieces(),
+            eos_token_ids=(END,),
+            speculator=speculator,
+            constraints=self.constraints,
+        )
+
+
+def cache_of(model: Model) -> KVCache:
+    return KVCache(model.config, model.ops, max_seq_len=MAX_SEQ_LEN)
+
+
+def loaded(path: Path, *, chunk_size: int) -> Model:
+    config = model_config(path)
+    ops = open_ops(device="cpu", dtype="float32")
+    weights = load_weights(check_tensors(read_checkpoint(path), config), config, ops)
+    return Model(weights, config, ops, max_seq_len=MAX_SEQ_LEN, chunk_size=chunk_size)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    path = tmp_path_factory.mktemp("properties")
+    save_model(path)
+    return Parts(
+        loaded(path, chunk_size=512),
+        loaded(path, chunk_size=7),
+        loaded(path, chunk_size=512),
+        ConstraintCompiler(Pieces(), VOCAB_SIZE, (END,)),
+    )
+
+
+class Request(NamedTuple):
+    prompt: list[int]
+    sampling: SamplingSettings
+    options: dict[str, Any]
+    banned: tuple[int, ...] = ()  # in every call
+    one_by_one: bool = False
+    wrong_every: int = 0  # of the predicted tokens every so many-th is another one
+    isolation_key: str = ""
+    speculate: bool = True
+
+
+class Outcome(NamedTuple):
+    """All that must depend on the request alone."""
+
+    records: list[TokenRecord]
+    text: str
+    reason: str | None
+    dropped_text: str
+    suppressed: str
+    n_completion: int
+    logits: bytes
+
+
+def streamed(
+    generator: StreamingGenerator, request: Request, **options: Any
+) -> list[StreamResult] | str:
+    """The results, or the words of the error that ended them."""
+    try:
+        generator.begin_stream_ex(
+            request.prompt,
+            request.sampling,
+            return_top_tokens=2,
+            return_logits=True,
+            return_trace=True,
+            return_probabilities=True,
+            **request.options,
+            **options,
+        )
+        results: list[StreamResult] = []
+        while not results or not results[-1].eos:
+            results.append(generator.stream_ex(request.banned))
+    except InvalidInputError as error:
+        return str(error)
+    return results
+
+
+def all_records(results: Sequence[StreamResult]) -> list[TokenRecord]:
+    return [*records_of(results), *results[-1].dropped]
+
+
+def all_logits(results: Sequence[StreamResult]) -> Any:
+    rows = [result.logits for result in results if result.logits is not None]
+    return np.concatenate(rows) if rows else np.empty((0, VOCAB_SIZE), np.float32)
+
+
+def outcome(generator: StreamingGenerator, results: list[StreamResult] | str) -> Outcome | str:
+    if isinstance(results, str):
+        return results
+    return Outcome(
+        [record._replace(origin="", proposed=None) for record in all_records(results)],
+        text_of(results),
+        results[-1].eos_reason,
+        results[-1].dropped_text,
+        "".join(result.suppressed for result in results),
+        generator.n_completion_tokens,
+        all_logits(results).tobytes(),
+    )
+
+
+def busy_outcome(generator: StreamingGenerator, request: Request, ids: list[int]) -> Outcome | str:
+    """Of the same request with all that must not matter; `ids`: what the answer will be."""
+    predicted = ids
+    if request.wrong_every:
+        predicted = [
+            id_ if i % request.wrong_every else (id_ + 1) % VOCAB_SIZE for i, id_ in enumerate(ids)
+        ]
+    results = streamed(
+        generator,
+        request,
+        prediction=predicted,
+        max_tokens_per_call=1 if request.one_by_one else None,
+        isolation_key=request.isolation_key,
+        speculate=request.speculate,
+    )
+    if not isinstance(results, str):
+        assert_holds(generator, request, results)
+        assert not request.one_by_one or all(len(r.tokens) <= 40 for r in results)
+    return outcome(generator, results)
+
+
+def assert_holds(
+    generator: StreamingGenerator, request: Request, results: list[StreamResult]
+) -> None:
+    """What is true of every stream."""
+    options, last = request.options, results[-1]
+    records, text = all_records(results), text_of(results)
+    assert_nothing_lost(results)
+    assert_spans(records)
+    assert generator.n_completion_tokens == len(records)
+    assert generator.n_prompt_tokens == len(request.prompt)
+    assert_rows_belong_to_records(records, all_logits(results))
+    assert [r.probs for r in results] == [tuple(t.p_sampled for t in r.tokens) for r in results]
+
+    for string in options.get("banned_strings", ()):
+        # Half a character that is left at the end becomes U+FFFD, which nothing could take back.
+        assert "\ufffd" in string or string.lower() not in text.lower()
+    for string in options.get("stop", ()):
+        assert string not in text
+    if last.stop_string is not None:
+        assert last.eos_reason == "stop_string"
+        assert last.stop_string in options["stop"]
+        assert last.dropped_text.startswith(last.stop_string)
+    elif last.eos_reason != "stop_string":
+        assert last.dropped_text == ""
+
+    is_guided = options.get("cfg_scale", 1.0) != 1.0
+    n_negative = len(options["negative_ids"]) if is_guided else 0
+    room = MAX_SEQ_LEN - max(len(request.prompt), n_negative)
+    budget = min(options.get("max_new_tokens", room), room)
+    assert len(records) <= budget
+    if last.eos_reason == "length":
+        assert len(records) == budget
+    stops = set(options.get("stop_token_ids", [END]))
+    if options["ignore_eos"]:
+        stops.discard(END)
+    if "constraint" in options:
+        stops.add(END)
+    drawn = [r.token_id for r in records if r.origin != "hook"]
+    hooked = options.get("on_token") is not None
+    if not hooked:
+        assert not stops & set(drawn[: options.get("min_new_tokens", 0)])
+        assert not set(request.banned) & set(drawn)
+    if last.eos_reason == "stop_token":
+        assert last.stop_token_id == records[-1].token_id == last.dropped[-1].token_id
+        assert last.stop_token_id in stops
+    elif last.eos_reason != "stop_string":
+        assert last.stop_token_id is None
+    healed = [result.healed for result in results if result.healed is not None]
+    if options.get("token_healing") and len(request.prompt) > 1 and records:
+        assert healed in ([request.prompt[-1]], [])
+    else:
+        assert not healed
+    assert sum(r.n_accepted for r in results) <= sum(r.n_drafted for r in results)
+
+
+def assert_spans(records: Sequence[TokenRecord]) -> None:
+    """The characters of each record are those that its bytes are part of."""
+    data = b"".join(record.token_bytes for record in records)
+    is_valid = "\ufffd" not in data.decode(errors="replace")
+    offset = previous = 0
+    for record in records:
+        start, end = offset, offset + len(record.token_bytes)
+        offset = end
+        assert previous <= record.text_start <= record.text_end
+        previous = record.text_start
+        if start == end:
+            assert record.text_start == record.text_end
+        if is_valid:
+            n_whole = len(data[:start].decode(errors="ignore"))
+            n_begun = sum(byte & 0xC0 != 0x80 for byte in data[:end])
+            assert (record.text_start, record.text_end) == (
+                (n_whole, n_begun) if start < end else (n_whole, n_whole)
+            )
+
+
+def assert_rows_belong_to_records(records: Sequence[TokenRecord], logits: Any) -> None:
+    assert logits.shape == (len(records), VOCAB_SIZE)
+    for record, row in zip(records, logits.astype(np.float64), strict=True):
+        p = np.exp(row - row.max())
+        p /= p.sum()
+        assert record.p_raw == pytest.approx(p[record.token_id], rel=1e-4)
+        assert math.log(record.p_raw) == pytest.approx(record.logprob, abs=1e-6)
+        assert record.rank == int((row > row[record.token_id]).sum())
+        assert [top.token_id for top in record.top] == np.argsort(-row, kind="stable")[:2].tolist()
+
+
+def one_further(sampled: SampleResult) -> int | None:
+    return (sampled.token_id + 7) % VOCAB_SIZE if sampled.token_id % 6 == 0 else None
+
+
+SAMPLING: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "plain": {"temperature": 1.0},
+    "hot": {"temperature": 1.7, "min_p": 0.02, "temperature_last": True},
+    "penalised": {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "repetition_range": 9},
+    "greedy penalised": {"temperature": 0.0, "presence_penalty": 1.5, "dry_multiplier": 1.0},
+    "mirostat": {"mirostat": True},
+    "xtc": {"xtc_probability": 0.6, "xtc_threshold": 0.04, "top_k": 50},
+    "biased": {"logit_bias": {50: 4.0, 61: 3.0, END: 5.0}, "banned_tokens": (7, 9)},
+}
+CONSTRAINTS = (
+    ConstraintSpec("regex", "(ab|ba|é| ){2,9}!"),
+    ConstraintSpec("regex", "[ab ]*日?"),
+    ConstraintSpec("choices", ("a b", "ab", "abé", "bab!")),
+)
+CONVERSATIONS = tuple(
+    np.random.default_rng(seed).integers(N_SPECIAL, VOCAB_SIZE, 48).tolist() for seed in range(2)
+)
+
+
+def some_ids(rng: Random, n_least: int, n_most: int) -> list[int]:
+    return [rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(n_least, n_most))]
+
+
+def some_prompt(rng: Random) -> list[int]:
+    """The beginning of one of two conversations and what follows; sometimes something short."""
+    return [*rng.choice(CONVERSATIONS)[: rng.randint(1, 48)], *some_ids(rng, 0, 4)]
+
+
+def some_request(rng: Random) -> Request:
+    """Any options but strings, which are taken from the text that the request would have."""
+    options: dict[str, Any] = {}
+    if rng.random() < 0.8:
+        options["max_new_tokens"] = rng.randint(0, 24)
+    if rng.random() < 0.3:
+        options["min_new_tokens"] = rng.randint(0, options.get("max_new_tokens", 9))
+    if rng.random() < 0.3:
+        options["token_healing"] = True
+    if rng.random() < 0.25:
+        options["constraint"] = rng.choice(CONSTRAINTS)
+    if rng.random() < 0.25:
+        options["negative_ids"] = some_ids(rng, 1, 20)
+        options["cfg_scale"] = rng.choice([0.0, 1.0, 1.5, 3.0])
+    if rng.random() < 0.15:
+        options["on_token"] = one_further
+    if rng.random() < 0.3:
+        options["stop_token_ids"] = some_ids(rng, 0, 20)
+    options["ignore_eos"] = rng.random() < 0.5
+    return Request(
+        some_prompt(rng),
+        SamplingSettings(**rng.choice(list(SAMPLING.values())), seed=rng.randrange(100)),
+        options,
+        banned=tuple(some_ids(rng, 0, 3)),
+        one_by_one=rng.random() < 0.5,
+        wrong_every=rng.choice([0, 1, 2, 5]),
+        isolation_key=rng.choice(["", "", "", "someone"]),
+        speculate=rng.random() < 0.85,
+    )
+
+
+class Disturbance(NamedTuple):
+    """What happens between two requests."""
+
+    kind: str  # abort, leave, fail
+    n_steps: int
+    prompt: list[int]
+    isolation_key: str
+
+
+def some_disturbance(rng: Random) -> Disturbance:
+    return Disturbance(
+        rng.choice(["abort", "leave", "fail"]),
+        rng.randint(0, 6),
+        some_prompt(rng),
+        rng.choice(["", "someone"]),
+    )
+
+
+def disturb(generator: StreamingGenerator, disturbance: Disturbance) -> None:
+    kind, n_steps, prompt, isolation_key = disturbance
+    abort = AbortFlag()
+    if n_steps == 0 and kind == "abort":
+        abort.set()
+    fuse = iter(range(n_steps))
+
+    def hook(sampled: SampleResult) -> None:
+        if kind == "fail" and next(fuse, None) is None:
+            raise RuntimeError("planted")
+
+    generator.begin_stream_ex(
+        prompt,
+        SamplingSettings(seed=1),
+        max_new_tokens=8,
+        abort=abort,
+        on_token=hook,
+        banned_strings=["ab"],
+        isolation_key=isolation_key,
+        max_tokens_per_call=1,
+    )
+    try:
+        for _ in range(n_steps):
+            if generator.stream_ex().eos:
+                return
+        abort.set()
+        if kind != "leave":
+            generator.stream_ex()
+    except RuntimeError:
+        assert kind == "fail"
+
+
+def some_strings(rng: Random, text: str) -> list[str]:
+    """Pieces of the text, so that they are found in it."""
+    starts = [rng.randrange(len(text)) for _ in range(rng.randint(0, 2))] if text else []
+    return [text[start : start + rng.randint(1, 4)] for start in starts]
+
+
+def turned(string: str) -> str:
+    """In other letters, where that is the same string to a ban."""
+    return string.upper() if len(string.upper().lower()) == len(string) else string
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_only_the_request_decides(parts: Parts, seed: int) -> None:
+    rng = Random(seed)
+    generator = parts.busy()
+    for _ in range(4):
+        request = some_request(rng)
+        plain = parts.plain()
+        free = outcome(plain, streamed(plain, request))
+        text = free.text if isinstance(free, Outcome) else ""
+        request.options["stop"] = some_strings(rng, text)
+        request.options["banned_strings"] = [turned(s) for s in some_strings(rng, text)]
+
+        plain = parts.plain()
+        results = streamed(plain, request)
+        expected = outcome(plain, results)
+        token_ids = []
+        if not isinstance(results, str):
+            assert_holds(plain, request, results)
+            token_ids = [record.token_id for record in all_records(results)]
+        if rng.random() < 0.4:
+            disturb(generator, some_disturbance(rng))
+        assert busy_outcome(generator, request, token_ids) == expected
+
+
+def assert_fits(counts: dict[Any, int], p: dict[Any, float]) -> None:
+    assert set(counts) <= set(p)
+    n = sum(counts.values())
+    observed, expected = zip(*[(counts.get(key, 0), n * p[key]) for key in p], strict=True)
+    assert chisquare(observed, expected).pvalue > 1e-4
+
+
+def shares(row: Any, *, top: int) -> dict[int, float]:
+    """Of the `top` likeliest tokens, renormalised."""
+    best = np.argsort(-row, kind="stable")[:top]
+    masses = np.exp(row[best].astype(np.float64) - row.max())
+    return dict(zip(best.tolist(), (masses / masses.sum()).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("n_right", [0, 1, 2])
+def test_draws_behind_a_draft_follow_the_plain_distribution(parts: Parts, n_right: int) -> None:
+    """Two tokens, of which the first `n_right` were proposed as the model likes them best."""
+    prompt, top = list(CONVERSATIONS[0][:9]), 3
+    model, cache = parts.model, cache_of(parts.model)
+    p: dict[Any, float] = {}
+    best: list[int] = []
+    model.prefill(prompt[:-1], cache)
+    for first, p_first in shares(model.decode(prompt[-1:], cache)[0].copy(), top=top).items():
+        row = np.asarray(model.decode([first], cache)[0])
+        p.update({(first, t): p_first * share for t, share in shares(row, top=top).items()})
+        best = best or [first, int(row.argmax())]
+        cache.rollback(cache.length - 1)
+    generator = parts.busy()
+    counts: dict[tuple[int, ...], int] = {}
+    n_accepted = 0
+    for seed in range(1500):
+        generator.begin_stream_ex(
+            prompt,
+            SamplingSettings(top_k=top, seed=seed),
+            max_new_tokens=2,
+            ignore_eos=True,
+            prediction=[*best[:n_right], 5, 6],
+        )
+        results = run(generator)
+        n_accepted += sum(result.n_accepted for result in results)
+        pair = tuple(record.token_id for record in all_records(results))
+        counts[pair] = counts.get(pair, 0) + 1
+    assert_fits(counts, p)
+    assert (n_accepted > 300) == (n_right > 0)
+
+
+def test_draws_in_place_of_a_banned_string_follow_the_rest_of_the_distribution() -> None:
+    pieces = [b"bad", b"one", b"worse", b"two", b"three"]
+    generator = ScriptedModel([range(5), END]).generator(PieceVocabulary(pieces))
+    counts: dict[int, int] = {}
+    n_suppressed = 0
+    for seed in range(2000):
+        generator.begin_stream_ex(
+            [1],
+            SamplingSettings(top_k=5, temperature=2.0, seed=seed),
+            banned_strings=["bad", "WORSE"],
+            max_new_tokens=1,
+        )
+        results = run(generator)
+        (record,) = records_of(results)
+        counts[record.token_id] = counts.get(record.token_id, 0) + 1
+        n_suppressed += any(result.suppressed for result in results)
+    masses = {rank: math.exp(-rank / 2) for rank in (1, 3, 4)}
+    assert_fits(counts, {rank: mass / sum(masses.values()) for rank, mass in masses.items()})
+    assert n_suppressed > 1000
+
+
+def test_the_busy_generator_is_busy(parts: Parts) -> None:
+    """What the tests above rely on: drafts come true, and copies are used."""
+    generator = parts.busy()
+    origins, sources = set(), set()
+    for seed in range(12):
+        prompt = [*CONVERSATIONS[seed % 2], *[seed] * (seed % 3)]
+        prefill = generator.begin_stream_ex(prompt, SamplingSettings(temperature=0.0))
+        sources.add(prefill.reuse.source)
+        origins |= {record.origin for record in all_records(run(generator))}
+    assert {"draft_model", "model"} <= origins
+    assert {"memory", "none"} <= sources

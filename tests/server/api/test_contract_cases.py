@@ -1,0 +1,52 @@
+"""Requests drawn from the published contract, right ones and wrong ones, against a live server: no
+answer is a 5xx, and every status, media type, header, body and event is one that is documented.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+from schemathesis import GenerationMode
+
+from tests.support.contract_cases import Case, drawn, operations, wrong_with
+from tests.support.fake_engine import FakeEngine
+from tests.support.live_server import LiveServer, live_server
+
+N_CASES = 2000
+N_PATHS = 40  # of routes without a body, whose paths and queries are few
+N_BODIES = {"generation": 400, "tokens": 40}
+
+
+def all_cases() -> Iterator[Case]:
+    for operation in operations():
+        if operation.body:
+            n = N_BODIES[(operation.tags or [""])[0]]
+            yield from drawn(operation, GenerationMode.POSITIVE, n)
+            yield from drawn(operation, GenerationMode.NEGATIVE, n)
+        else:
+            yield from drawn(operation, GenerationMode.POSITIVE, N_PATHS)
+
+
+@pytest.fixture
+def server() -> Iterator[LiveServer]:
+    fake = FakeEngine(max_seq_len=1024)
+    fake.model.script = b"caf\xc3\xa9 \xf0\x9f\xa7\x80 and more"
+    with live_server(fake.as_engine) as server:
+        yield server
+
+
+@pytest.mark.timeout(300)
+def test_every_answer_is_as_the_contract_says(server: LiveServer) -> None:
+    answers: list[requests.Response] = []
+    faults: list[str] = []
+    with requests.Session() as session:
+        for case in all_cases():
+            answer = session.request(**case.as_transport_kwargs(base_url=server.url))
+            answers.append(answer)
+            faults += filter(None, [wrong_with(answer, case)])
+    assert not faults, f"{len(faults)} of {len(answers)}:\n\n" + "\n\n".join(faults[:5])
+    assert len(answers) >= N_CASES
+    served = [answer for answer in answers if answer.status_code == 200]
+    streams = [answer for answer in served if "event-stream" in answer.headers["content-type"]]
+    assert len(served) >= N_CASES / 10, "too few cases reach the engine"
+    assert len(streams) >= N_CASES / 50, "too few are streamed"

@@ -1,0 +1,102 @@
+"""Models that call tools in a way of their own, behind a real server."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import Engine
+from tests.engine.chat.test_call_shape import loaded_with
+from tests.support.call_templates import CHANNELS, FUNCTION_TAG, PYTHON, TAGGED_LIST
+from tests.support.live_server import LiveServer, live_server
+
+PLAIN = """
+{%- if messages[0].role == 'system' %}{{- '<|turn|>system\\n' + messages[0].content + '<|end|>' }}
+{%- else %}{{- '<|turn|>system\\nYou are Ann.<|end|>' }}{%- endif %}
+{%- for message in messages if message.role != 'system' %}
+    {{- '<|turn|>' + message.role + '\\n' + message.content + '<|end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|turn|>assistant\\n' }}{%- endif %}
+"""
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rom", "Ulm"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}]
+QUESTION = {"role": "user", "content": "Is it raining?"}
+
+
+@pytest.fixture(params=[FUNCTION_TAG, TAGGED_LIST, CHANNELS], ids=["tag", "list", "channels"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LiveServer]:
+    with live_server(loaded_with(request.param, tmp_path)) as live:
+        yield live
+
+
+def body(engine_name: str = "model", **fields: Any) -> dict[str, Any]:
+    common = {"model": engine_name, "messages": [QUESTION], "tools": TOOLS, "max_tokens": 60}
+    return {**common, "seed": 1, **fields}
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
+)
+def test_a_forced_call_comes_in_the_models_own_format(server: LiveServer, choice: Any) -> None:
+    request = body(tool_choice=choice, parallel_tool_calls=False)
+    answer = server.post("/v1/chat/completions", request)
+    assert answer.status == 200, answer.body
+    (made,) = answer.json["choices"]
+    (call,) = made["message"]["tool_calls"]
+    assert call["function"]["name"] == "get_weather"
+    # The budget may have cut it behind that.
+    assert re.match(r'\{\s*"city"\s*:\s*"(Rom|Ulm)"', call["function"]["arguments"])
+    assert not made["message"]["content"]
+    streamed = server.post("/v1/chat/completions", {**request, "stream": True}).body.decode()
+    events = [json.loads(line[6:]) for line in streamed.splitlines() if line[:7] == "data: {"]
+    pieces = [
+        piece["function"]
+        for event in events
+        for choice_ in event["choices"]
+        for piece in choice_["delta"].get("tool_calls", ())
+    ]
+    assert pieces[0] == {"name": "get_weather", "arguments": ""}
+    assert "".join(piece["arguments"] for piece in pieces) == call["function"]["arguments"]
+    assert len(pieces) > 2, "the arguments come piece by piece"
+
+
+def test_how_calls_are_written_is_told(server: LiveServer) -> None:
+    assert server.get("/props").json["engine"]["tool_calls"] == "template"
+
+
+def test_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    with live_server(loaded_with(PYTHON, tmp_path)) as server:
+        assert server.get("/props").json["engine"]["tool_calls"] == "unreadable"
+
+
+def prompt_of(server: LiveServer, **fields: Any) -> str:
+    request = {"messages": [QUESTION], "model": "model", **fields}
+    answer = server.post("/apply-template", request)
+    assert answer.status == 200, answer.body
+    return str(answer.json["prompt"])
+
+
+def test_tools_keep_the_system_text_that_the_model_has_by_default(tmp_path: Path) -> None:
+    with live_server(loaded_with(PLAIN, tmp_path)) as server:
+        prompt = prompt_of(server, tools=TOOLS)
+        assert prompt.startswith("<|turn|>system\nYou are Ann.\n\nYou can call these functions")
+        assert prompt.count("<|turn|>system") == 1
+        own = [{"role": "system", "content": "You are Bob."}, QUESTION]
+        assert "You are Bob.\n\nYou can call" in prompt_of(server, tools=TOOLS, messages=own)
+        assert "Ann" not in prompt_of(server, tools=TOOLS, messages=own)
+
+
+def test_a_model_without_a_default_gets_the_description_alone(bundled_engine: Engine) -> None:
+    assert bundled_engine.template is not None
+    assert not bundled_engine.template.default_system()
+    with live_server(bundled_engine) as server:
+        prompt = prompt_of(server, tools=TOOLS, model=bundled_engine.model_id)
+    assert "You can call these functions" in prompt

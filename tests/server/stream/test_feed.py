@@ -1,0 +1,154 @@
+"""The way from the engine thread to a reader on the event loop."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from server.stream.feed import Feed, FeedFullError
+
+
+async def read(feed: Feed[int], seen: list[int] | None = None) -> list[int]:
+    seen = [] if seen is None else seen
+    async for batch in feed.batches():
+        seen += batch
+    return seen
+
+
+async def test_a_reader_gets_all_items_once_and_in_order() -> None:
+    feed: Feed[int] = Feed()
+
+    def say() -> None:
+        for i in range(0, 3000, 3):
+            feed.append(i)
+            feed.extend([i + 1, i + 2])
+        feed.end([3000])
+
+    reader = asyncio.create_task(read(feed))
+    await asyncio.sleep(0)
+    thread = threading.Thread(target=say)
+    thread.start()
+    await feed.begun()
+    assert await reader == [*range(3001)]
+    thread.join()
+    assert await read(feed) == [], "nothing is kept that was taken"
+
+
+async def test_whole_waits_for_the_end() -> None:
+    feed: Feed[int] = Feed()
+    whole = asyncio.create_task(feed.whole())
+    feed.extend([1, 2])
+    await asyncio.sleep(0.01)
+    assert not whole.done()
+    feed.end([3])
+    assert await whole == [1, 2, 3]
+
+
+async def test_a_reader_that_is_behind_gets_a_little_at_a_time() -> None:
+    feed: Feed[int] = Feed(size_of=lambda _: 1024)
+    feed.extend([*range(1000)])
+    feed.end()
+    batches = [batch async for batch in feed.batches()]
+    assert [item for batch in batches for item in batch] == [*range(1000)]
+    assert max(map(len, batches)) == 8
+    assert feed.unread_bytes == 0
+
+
+async def test_more_than_may_be_kept_is_refused_and_the_rest_can_be_read() -> None:
+    feed: Feed[int] = Feed(size_of=lambda _: 10, max_bytes=25)
+    feed.append(1)
+    feed.append(2)
+    with pytest.raises(FeedFullError):
+        feed.append(3)
+    feed.end(error=RuntimeError("planted"))
+    seen: list[int] = []
+    with pytest.raises(RuntimeError, match="planted"):
+        await read(feed, seen)
+    assert seen == [1, 2, 3]
+
+
+async def test_who_gives_up_keeps_nothing() -> None:
+    feed: Feed[int] = Feed(size_of=lambda _: 10)
+    feed.extend([1, 2, 3])
+    feed.give_up(RuntimeError("planted"))
+    feed.append(4)
+    feed.end([5])
+    assert feed.unread_bytes == 0
+    with pytest.raises(RuntimeError, match="planted"):
+        await feed.begun()
+    with pytest.raises(RuntimeError, match="planted"):
+        await read(feed)
+
+
+async def test_what_came_together_is_read_together() -> None:
+    feed: Feed[int] = Feed()
+    feed.append(1)
+    feed.extend([2, 3])
+    feed.end([4])
+    assert [batch async for batch in feed.batches()] == [[1, 2, 3, 4]]
+
+
+class Turnstile:
+    """A lock that lets another thread through first, from its beginning to its end."""
+
+    def __init__(self, feed: Feed[int], number: int, other: Callable[[], None]) -> None:
+        """`number`: which passage of the event loop's thread the other one goes before."""
+        self._lock = feed._lock
+        self._loop_thread = threading.get_ident()
+        self._number = number
+        self._other = other
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._loop_thread:
+            self._number -= 1
+            if not self._number:
+                thread = threading.Thread(target=self._other)
+                thread.start()
+                thread.join()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("wait", [Feed[int].begun, Feed[int].whole, read], ids=lambda f: f.__name__)
+async def test_what_comes_just_before_a_reader_waits_wakes_it(
+    wait: Callable[[Feed[int]], Awaitable[object]], number: int
+) -> None:
+    feed: Feed[int] = Feed()
+    said = threading.Event()
+
+    def say() -> None:
+        feed.end([1])
+        said.set()
+
+    feed._lock = Turnstile(feed, number, say)  # type: ignore[assignment]
+    reader = asyncio.ensure_future(wait(feed))
+    await asyncio.sleep(0.01)
+    if not said.is_set():
+        say()  # the reader looks less often than that
+    async with asyncio.timeout(20):
+        assert await reader in (None, [1])
+
+
+async def test_an_error_comes_behind_the_last_item() -> None:
+    feed: Feed[int] = Feed()
+    feed.extend([1])
+    feed.end([2], error=RuntimeError("planted"))
+    seen: list[int] = []
+    with pytest.raises(RuntimeError, match="planted"):
+        await read(feed, seen)
+    assert seen == [1, 2]
+
+
+async def test_silence_is_an_empty_batch_and_loses_nothing() -> None:
+    feed: Feed[int] = Feed()
+    batches = feed.batches(idle=0.01)
+    assert await anext(batches) == ()
+    assert await anext(batches) == ()
+    feed.end([1])
+    assert await anext(batches) == [1]
+    with pytest.raises(StopAsyncIteration):
+        await anext(batches)

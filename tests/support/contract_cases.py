@@ -1,0 +1,191 @@
+"""Requests drawn from the published contract, right ones and wrong ones, and whether an answer is
+one that the contract documents: its status, media type, headers, body and events.
+
+Cases depend on the contract and on a seed alone: the same file gives the same cases. schemathesis
+draws them and reads answers, but for the events of a stream, which are checked here.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import hypothesis
+import jsonschema_rs
+import requests
+import schemathesis
+import yaml
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import APIOperation, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.support.event_stream import parse_event_stream
+
+Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
+Case: TypeAlias = schemathesis.Case[Operation]
+
+CONTRACT = Path(__file__).parents[2] / "openapi.yaml"
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+]
+# What right requests hold, so that many reach the engine and none keeps it long.
+TEXT = {"type": "string", "minLength": 1, "maxLength": 40}
+IDS = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": 0, "maximum": 255},
+    "minItems": 1,
+    "maxItems": 20,
+}
+PROMPT = {
+    "anyOf": [
+        TEXT,
+        IDS,
+        {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 2},
+        {"type": "array", "items": IDS, "minItems": 1, "maxItems": 2},
+    ]
+}
+MESSAGES = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 3,
+    "items": {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {"role": {"const": "user"}, "content": TEXT},
+                "required": ["role", "content"],
+                "additionalProperties": False,
+            },
+            {"$ref": "#/components/schemas/Message"},
+        ]
+    },
+}
+SHORT = {
+    "model": {"enum": ["fake"]},
+    "max_tokens": {"type": "integer", "minimum": 0, "maximum": 8},
+    "n": {"type": "integer", "minimum": 1, "maximum": 2},
+    "best_of": {"type": "integer", "minimum": 1, "maximum": 2},
+}
+NARROWED: dict[str, dict[str, Any]] = {
+    "CompletionRequest": {**SHORT, "prompt": PROMPT},
+    "ChatCompletionRequest": {**SHORT, "messages": MESSAGES},
+    "TokenizeRequest": {"model": {"enum": ["fake"]}, "messages": MESSAGES},
+    "TemplateRequest": {"model": {"enum": ["fake"]}, "messages": MESSAGES},
+    "DetokenizeRequest": {"tokens": IDS},
+    "TokenDecodeRequest": {"tokens": IDS},
+}
+
+
+@cache
+def contract() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.load(CONTRACT.read_text(), yaml.CSafeLoader)
+    return document
+
+
+def narrowed_contract() -> dict[str, Any]:
+    """Objects of requests are closed: unknown fields belong to the wrong cases."""
+    document: dict[str, Any] = yaml.load(CONTRACT.read_text(), yaml.CSafeLoader)
+    schemas = document["components"]["schemas"]
+    for schema in schemas.values():
+        if schema.get("additionalProperties") is True:
+            schema["additionalProperties"] = False
+    for name, fields in NARROWED.items():
+        known = schemas[name]["properties"]
+        known.update({field: fields[field] for field in fields if field in known})
+    schemas["CompletionRequest"]["required"] = ["model", "prompt"]
+    return document
+
+
+@cache
+def operations() -> list[Operation]:
+    schema: Any = schemathesis.openapi.from_dict(narrowed_contract())
+    return [found.ok() for found in schema.get_all_operations()]
+
+
+def drawn(operation: Operation, mode: GenerationMode, n: int) -> list[Case]:
+    """`n` cases or a few less, always the same ones."""
+    cases: list[Case] = []
+    draw(operation, mode, n, cases.append)
+    return cases
+
+
+def draw(
+    operation: Operation,
+    mode: GenerationMode,
+    n: int,
+    take: Callable[[Case], None],
+    *,
+    seed: int | None = None,
+) -> None:
+    """Hands out `n` cases or a few less, one after the other; the same ones for the same seed. Of
+    the right ones that have a body every third asks for a stream.
+    """
+    numbers = itertools.count()
+
+    @settings(
+        max_examples=n,
+        derandomize=seed is None,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(operation.as_strategy(generation_mode=mode))
+    def hand_out(case: Case) -> None:
+        is_third = next(numbers) % 3 == 0
+        if mode is GenerationMode.POSITIVE and is_third and isinstance(case.body, dict):
+            case.body["stream"] = True
+        take(case)
+
+    (hand_out if seed is None else hypothesis.seed(seed)(hand_out))()
+
+
+def covering(operation: Operation) -> Iterator[Case]:
+    """One case for each limit and each keyword of the operation's schemas, kept and broken."""
+    schema = operation.schema
+    for case in schema.iter_coverage_cases(
+        operation,
+        generation_modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE],
+        generation_config=schema.config.generation,
+    ):
+        if case.method.upper() == operation.method.upper():
+            yield case
+
+
+def wrong_with(answer: requests.Response, case: Case) -> str | None:
+    """What the contract does not say of this answer."""
+    streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
+    checks = CHECKS if streamed else [*CHECKS, response_schema_conformance]
+    try:
+        case.validate_response(answer, checks=checks)
+        if streamed:
+            check_events(answer.content, case)
+    except (AssertionError, ExceptionGroup, jsonschema_rs.ValidationError) as error:
+        return f"{error}\n{case.as_curl_command()}"
+    return None
+
+
+@cache
+def event_schema(path: str) -> jsonschema_rs.Validator:
+    responses = contract()["paths"][path]["post"]["responses"]
+    item = responses["200"]["content"]["text/event-stream"]["x-itemSchema"]
+    schema = item["oneOf"][0]["properties"]["data"]["contentSchema"]
+    return jsonschema_rs.validator_for({**schema, "components": contract()["components"]})
+
+
+def check_events(body: bytes, case: Case) -> None:
+    parsed = parse_event_stream(body)
+    for chunk in parsed.chunks:
+        event_schema(case.path).validate(chunk)
+    ended_well = parsed.data[-1] == "[DONE]"
+    assert ended_well != ("error" in parsed.chunks[-1]), "a stream ends with [DONE] or an error"

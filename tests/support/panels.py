@@ -1,0 +1,97 @@
+"""Matrices in panels, for tests: packed by the native code, read back by plain numpy."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine import _native
+from engine.native.cpu import address
+
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+
+ROWS, COLUMNS = 16, 32
+BLOCK_BYTES = {"F32": 2048, "BF16": 1024, "Q8": 544, "Q4": 320}
+LAYOUTS = tuple(BLOCK_BYTES)
+_SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
+
+
+def as_float32(stored: npt.NDArray[Any]) -> Floats:
+    """Weights as stored: float32, float16, or bfloat16 as uint16."""
+    if stored.dtype == np.uint16:
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32)
+
+
+def as_bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
+    """Rounded to the nearest, ties to even; finite values."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def row_addresses(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Those of the rows (n_out, n_in), and 0 up to a whole panel."""
+    rows = address(weights) + weights.strides[0] * np.arange(len(weights), dtype=np.int64)
+    return np.pad(rows, (0, -len(rows) % ROWS))
+
+
+def pack_rows(
+    rows: npt.NDArray[np.int64], source: str, n_in: int, layout: str
+) -> tuple[Bytes, tuple[int, int]]:
+    """The panels, and the index of the first weight that is not finite."""
+    n_panels, n_blocks = len(rows) // ROWS, -(-n_in // COLUMNS)
+    panels = np.full(n_panels * n_blocks * BLOCK_BYTES[layout], 0xEE, np.uint8)
+    bad = _native.pack(
+        rows=address(rows),
+        source=getattr(_native.SourceType, source),
+        n_in=n_in,
+        layout=getattr(_native.Layout, layout),
+        panels=address(panels),
+        begin_panel=0,
+        end_panel=n_panels,
+    )
+    return panels, bad
+
+
+def pack(weights: npt.NDArray[Any], layout: str) -> Bytes:
+    """The panels of weights (n_out, n_in), all finite."""
+    source = _SOURCES[weights.dtype.name]
+    panels, bad = pack_rows(row_addresses(weights), source, weights.shape[1], layout)
+    assert bad[0] == -1
+    return panels
+
+
+def unpack(panels: Bytes, layout: str, n_out: int, n_in: int) -> Floats:
+    """The weights (n_out, n_in) that panels stand for, as csrc/layout.h describes them."""
+    n_panels, n_blocks = -(-n_out // ROWS), -(-n_in // COLUMNS)
+    blocks = panels.reshape(n_panels, n_blocks, BLOCK_BYTES[layout])
+    if layout == "F32":
+        lanes = blocks.view(np.float32).reshape(n_panels, n_blocks, COLUMNS, ROWS)
+        values = lanes.transpose(0, 3, 1, 2)
+    elif layout == "BF16":
+        pairs = blocks.view(np.uint16).reshape(n_panels, n_blocks, COLUMNS // 2, ROWS, 2)
+        values = as_float32(pairs.transpose(0, 3, 1, 2, 4))
+    else:
+        codes, scales, minima = codes_of(blocks, layout)
+        values = codes * scales.astype(np.float32) + minima.astype(np.float32)
+    return np.ascontiguousarray(values).reshape(n_panels * ROWS, -1)[:n_out, :n_in]
+
+
+def codes_of(
+    blocks: Bytes, layout: str
+) -> tuple[Floats, npt.NDArray[np.float16], npt.NDArray[np.float16]]:
+    """Codes (panels, rows, blocks, columns), and scales and minima (panels, rows, blocks, 1)."""
+    n_panels, n_blocks, _ = blocks.shape
+    n_code_bytes = ROWS * COLUMNS // (1 if layout == "Q8" else 2)
+    packed = blocks[..., :n_code_bytes]
+    if layout == "Q8":
+        groups = packed.astype(np.float32) - 128
+    else:
+        pairs = packed.reshape(n_panels, n_blocks, 4, 64)
+        groups = np.stack([pairs & 15, pairs >> 4], axis=3).astype(np.float32)
+    codes = groups.reshape(n_panels, n_blocks, 8, ROWS, 4).transpose(0, 3, 1, 2, 4)
+    halves = np.ascontiguousarray(blocks[..., n_code_bytes:]).view(np.float16)
+    scales = halves[..., :ROWS].transpose(0, 2, 1)[..., None]
+    minima = halves[..., ROWS:].transpose(0, 2, 1)[..., None] if layout == "Q4" else 0 * scales
+    return codes.reshape(n_panels, ROWS, n_blocks, COLUMNS), scales, minima

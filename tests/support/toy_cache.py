@@ -1,0 +1,87 @@
+"""A KV cache whose content can be checked: a position holds a hash of all tokens up to it."""
+
+import zlib
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.cache.kv import KVCache
+from engine.device.ops import Bytes, Ops
+
+UNIT = 4
+Words = npt.NDArray[np.uint32]
+
+
+class ToyPositions:
+    """Copies whole units of positions, as panels do."""
+
+    unit = UNIT
+    layout = "toy"
+
+    def __init__(self, memory: Words) -> None:
+        self.memory = memory
+        self.fails = False
+
+    def n_bytes(self, n: int) -> int:
+        return 4 * _padded(n)
+
+    def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
+        return np.empty((n_slabs, n_bytes), np.uint8)
+
+    def copy_out(self, start: int, stop: int, out: Bytes) -> None:
+        assert start % UNIT == 0
+        n = _padded(stop - start)
+        self._maybe_fail()
+        out[: 4 * n].view(np.uint32)[:] = self.memory[start : start + n]
+
+    def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
+        assert start % UNIT == 0
+        assert stop - start <= n_copied
+        n = _padded(stop - start)
+        self.memory[start : start + n] = 0
+        self._maybe_fail()
+        self.memory[start : start + n] = copied[: 4 * n].view(np.uint32)
+
+    def _maybe_fail(self) -> None:
+        if self.fails:
+            raise RuntimeError("the device is gone")
+
+
+class ToyCache(KVCache):
+    """Of one layer without heads."""
+
+    positions: ToyPositions
+
+    def __init__(self, max_seq_len: int) -> None:
+        config: Any = SimpleNamespace(n_kv_heads=1, head_dim=1, n_layers=1)
+        super().__init__(config, cast(Ops, _ToyOps()), max_seq_len=max_seq_len)
+
+    def run(self, token_ids: Sequence[int]) -> None:
+        """What a model does: writes behind the end, then appends."""
+        for token_id in token_ids:
+            self.positions.memory[self.length] = _content([*self.token_ids, token_id])
+            self.append([token_id])
+
+    def check(self) -> None:
+        """Every position holds what its tokens gave."""
+        for i in range(self.length):
+            assert self.positions.memory[i] == _content(self.token_ids[: i + 1]), f"position {i}"
+
+
+class _ToyOps:
+    def head_rows(self, count: int, shape: tuple[int, int, int]) -> list[Words]:
+        return [np.zeros(_padded(shape[1]), np.uint32)] * count
+
+    def positions(self, keys: list[Words], values: list[Words]) -> ToyPositions:
+        return ToyPositions(keys[0])
+
+
+def _padded(n: int) -> int:
+    return -(-n // UNIT) * UNIT
+
+
+def _content(token_ids: Sequence[int]) -> int:
+    return zlib.crc32(np.array(token_ids, np.int32).tobytes())
