@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from engine import DEFAULT_MODEL, Tokenizer
-from engine.grammar.constraint import ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
 from engine.grammar.spec import ConstraintSpec
 from engine.grammar.vocabulary import ConstrainableTokenizer
 from engine.text.prefix_index import PrefixIndex
@@ -63,8 +63,11 @@ class MadeUp:
     def token_bytes(self, token_id: int) -> bytes:
         return self._tokens[token_id]
 
-    def is_control(self, token_id: int) -> bool:
+    def is_special(self, token_id: int) -> bool:
         return token_id == 0
+
+    def is_control(self, token_id: int) -> bool:
+        return self.is_special(token_id)
 
     def encode_continuation(self, text: str) -> list[int]:
         """The longest token at each place."""

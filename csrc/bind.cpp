@@ -1,4 +1,4 @@
-// The Python module engine._native: addresses and numbers in, nothing checked here (the callers in
+// The Python module engine.native._cpu: addresses and numbers in, nothing checked here (the callers in
 // engine/ have checked everything).
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

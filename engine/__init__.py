@@ -31,8 +31,8 @@ from .errors import (
 )
 from .grammar.gbnf.syntax import is_gbnf
 from .grammar.spec import ConstraintSpec
-from .sampling.op import SampleResult, TraceStep
 from .sampling.random_numbers import derived_seed
+from .sampling.request import SampleResult, TraceStep
 from .sampling.settings import SamplingSettings
 from .stream.generator import StreamingGenerator
 from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken

@@ -12,8 +12,9 @@ from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.families import model_config
 from .checkpoint.safetensors import read_checkpoint
+from .checkpoint.tensors import check_tensors, matrix_dtypes
 from .device.formats import kv_bytes_per_token, kv_format, stored_format
-from .model.weights import check_tensors, matrix_dtypes, weight_bytes
+from .model.weights import weight_bytes
 from .text.tokenizer import Tokenizer
 
 

@@ -20,20 +20,22 @@ from .chat.reply.format import ReplyFormat
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.families import model_config
-from .checkpoint.generation_config import read_generation_config
+from .checkpoint.generation_config import GenerationConfig, read_generation_config
 from .checkpoint.safetensors import StoredTensor, read_checkpoint
+from .checkpoint.tensors import check_tensors, matrix_dtypes
 from .device.formats import kv_bytes_per_token
-from .device.memory import check_weights_fit, context_length, told_without_memory
-from .device.ops import Ops, open_ops
+from .device.memory import check_weights_fit, context_length, memory_errors_as_load_errors
+from .device.open import open_ops
+from .device.ops import Ops
 from .draft.opening import draft_source, open_speculator
 from .draft.speculator import Speculator
-from .errors import ModelLoadError, TemplateError
+from .errors import InvalidInputError, ModelLoadError, TemplateError
+from .files import is_there
 from .fingerprint import fingerprint
-from .grammar.constraint import ConstraintCompiler
+from .grammar.compiler import ConstraintCompiler
 from .grammar.spec import ConstraintSpec
 from .model.model import Model
-from .model.weights import check_tensors, load_weights, matrix_dtypes, weight_bytes
-from .regular_file import is_there
+from .model.weights import load_weights, weight_bytes
 from .sampling.settings import SamplingSettings
 from .stream.generator import StreamingGenerator
 from .text.fill_in import fill_in_ids
@@ -67,7 +69,7 @@ class Engine:
     fingerprint: str  # changes with the weights, their format, the tokenizer and what computes
 
     @classmethod
-    @told_without_memory()
+    @memory_errors_as_load_errors()
     def load(
         cls,
         path: str | Path,
@@ -111,6 +113,7 @@ class Engine:
         # The cheap checks come first: a wrong tokenizer is told before gigabytes are read.
         config = model_config(path)
         generation = read_generation_config(path, config.vocab_size)
+        default_settings = _settings_of(generation)
         tokenizer = Tokenizer.load(path, config.vocab_size)
         template = ChatTemplate.load(path)
         draft = draft_source(speculate, draft_model, path, config, tokenizer)
@@ -169,7 +172,7 @@ class Engine:
             constraints=constraints,
             speculator=speculator,
             max_seq_len=length,
-            default_settings=generation.settings,
+            default_settings=default_settings,
             eos_token_ids=eos_token_ids,
             created=int((path / "config.json").stat().st_mtime),
             reply_format=_reply_format(template, tokenizer, eos_token_ids),
@@ -306,3 +309,11 @@ def _panels(
 def _model_id(path: Path) -> str:
     resolved = path.resolve()
     return "soliton-default" if resolved == DEFAULT_MODEL.resolve() else resolved.name
+
+
+def _settings_of(generation: GenerationConfig) -> SamplingSettings:
+    """What the model's authors sample with; neutral where they do not say."""
+    try:
+        return SamplingSettings(**generation.sampling)
+    except InvalidInputError as error:
+        raise ModelLoadError(f"{generation.where}: {error}") from error

@@ -14,8 +14,8 @@ from .checkpoint.generation_config import GENERATION_FILE
 from .checkpoint.safetensors import StoredTensor
 from .checkpoint.sample import sample_checkpoint
 from .device.ops import Ops
+from .files import is_there, open_regular
 from .native import cpu as native
-from .regular_file import is_there, open_regular
 from .text.tokenizer import CONFIG_FILE, TOKENIZER_FILE
 
 _WHOLE = (

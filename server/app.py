@@ -18,6 +18,7 @@ from .api.completions.route import completion_routes
 from .api.contract import ContractApp
 from .api.docs import add_documents
 from .api.health import system_routes
+from .api.metrics import metric_routes
 from .api.models import model_routes
 from .api.props import prop_routes
 from .api.tokens import token_routes
@@ -31,10 +32,10 @@ from .http.path_aliases import Aliases
 from .http.slow_readers import SlowReaders
 from .lease.lease import EngineLease
 from .lease.trials import Trials
-from .lease.watchdog import Pulse
+from .lease.watchdog import Watchdog
 from .service import Service
 from .settings import Settings
-from .stream.metrics import Metrics, metric_routes
+from .stream.metrics import Metrics
 from .stream.stream import CompletionStream
 
 # Of the wire, not of the program: it changes when a client would notice.
@@ -68,7 +69,7 @@ def create_app(
     slow_readers = SlowReaders(
         send_timeout=settings.send_timeout, max_bytes=4 * settings.max_unread_bytes
     )
-    pulse = Pulse(lease, hang_seconds=settings.hang_seconds)
+    watchdog = Watchdog(lease, hang_seconds=settings.hang_seconds)
     large_bodies = LargeBodies()
     service = Service(
         settings,
@@ -77,7 +78,7 @@ def create_app(
         trials,
         metrics,
         slow_readers,
-        pulse,
+        watchdog,
         large_bodies,
         on_queued or (lambda _: None),
     )
@@ -86,7 +87,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, SlowReaders]]:
         lease.start()
         trials.start()
-        with pulse.watching():
+        with watchdog.watching():
             yield {"slow_readers": slow_readers}  # connections find it there
             await trials.close()
             if await lease.close():
@@ -103,7 +104,7 @@ def create_app(
     app.state.lease = lease
     app.state.trials = trials
     app.state.slow_readers = slow_readers
-    app.state.pulse = pulse
+    app.state.watchdog = watchdog
     app.state.large_bodies = large_bodies
     for routes in (
         completion_routes, chat_routes, model_routes, token_routes, prop_routes, system_routes

@@ -19,29 +19,18 @@ from .lease.deadlines import Deadlines, TimeLimits
 from .lease.lease import EngineLease
 from .lease.trials import Trials
 from .lease.waiter import Waiter
-from .lease.watchdog import Pulse
+from .lease.watchdog import Watchdog
 from .request.constraint import requested_constraint, schema_length
 from .request.no_effect import no_effect_warnings, short_choice_warnings
 from .request.options import generation_options
 from .request.sampling import check_token_ids, sampling_settings
+from .request.text import LONG_TEXT
 from .request.unknown_fields import Warnings
 from .schema.common import GenerationRequest
 from .settings import Settings
 from .stream.jobs import CompletionJob
 from .stream.metrics import Metrics
 from .stream.stream import CompletionStream
-
-# From here on, text is encoded beside the event loop: about a millisecond's work.
-LONG_TEXT = 8192
-
-# eos_reason -> finish_reason. An aborted stream has no answer.
-FINISH_REASONS = {
-    "stop_token": "stop",
-    "stop_string": "stop",
-    "constraint": "stop",
-    "length": "length",
-    "banned": "content_filter",
-}
 
 T = TypeVar("T")
 
@@ -56,7 +45,7 @@ class Service:
     trials: Trials
     metrics: Metrics
     slow_readers: SlowReaders
-    pulse: Pulse
+    watchdog: Watchdog
     large_bodies: LargeBodies
     on_queued: Callable[[CompletionStream], None]
 
@@ -225,7 +214,7 @@ class Service:
             since=waiter.since,
             max_unread_bytes=self.settings.max_unread_bytes,
             on_ended=self.metrics.ended,
-            on_told=lambda stream: self.pulse.told(stream.error),
+            on_told=lambda stream: self.watchdog.told(stream.error),
         )
         self.on_queued(stream)
         return stream
@@ -274,11 +263,3 @@ def _check_prompt(input_ids: Sequence[int], vocab_size: int, *, param: str) -> N
     if not input_ids:
         raise InvalidInputError("the prompt is empty: it needs a token", param=param)
     check_token_ids(input_ids, vocab_size, param=param)
-
-
-def check_text(text: str, *, param: str) -> None:
-    """Raise for half of a surrogate pair, which JSON's escapes can spell and no encoding can."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise RequestError(f"{param} holds a lone surrogate", param=param) from None

@@ -14,7 +14,8 @@ from pathlib import Path
 # Rivals compile beside each other and beside a build; before torch is imported.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
 
-from engine.device.ops import Ops, open_ops
+from engine.device.open import open_ops
+from engine.device.ops import Ops
 
 from . import gate, limits, own
 from .figures import Figures

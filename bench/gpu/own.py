@@ -21,10 +21,11 @@ from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.checkpoint.config import ModelConfig
 from engine.checkpoint.safetensors import read_checkpoint
+from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.formats import kv_bytes_per_token, table_format
 from engine.device.ops import Ops
 from engine.model.model import Model
-from engine.model.weights import LayerWeights, Weights, check_tensors, expected_shapes, load_weights
+from engine.model.weights import LayerWeights, Weights, load_weights
 
 from .goals import ROWS
 from .limits import Limits

@@ -171,7 +171,7 @@ def _write_gptq(config: ModelConfig, directory: Path) -> None:
     """config.json and random weights as GPTQ stores them, the head too."""
     from safetensors.torch import save_file
 
-    from engine.model.weights import expected_shapes
+    from engine.checkpoint.tensors import expected_shapes
 
     directory.mkdir(parents=True, exist_ok=True)
     published = {**_published(config), "tie_word_embeddings": False, "torch_dtype": "float16"}

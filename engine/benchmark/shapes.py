@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from ..checkpoint.families import model_config
-from ..model.weights import expected_shapes
+from ..checkpoint.tensors import expected_shapes
 
 _SEED = 0
 _SPECIALS = ("<unk>", "<s>", "</s>")

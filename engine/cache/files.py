@@ -1,6 +1,6 @@
 """Copies of keys and values on disk, so that a restart finds them again.
 
-Owns the directory: one file per chunk, named by its key, so that processes that share it write the
+Owns the directory: one file per block, named by its key, so that processes that share it write the
 same bytes under the same name. Only whole files of this model are used: the header has a checksum
 of its own, the bytes have one that is looked at when they are read. What is wrong is removed, what
 cannot be written is one warning a minute, and neither ends a request. Files of other models stay,
@@ -20,8 +20,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from ..device.ops import Bytes
-from ..regular_file import open_if_regular, size_of
-from .tree import Chunk
+from ..files import open_if_regular, size_of
+from .tree import Block
 
 logger = logging.getLogger(__name__)
 
@@ -52,18 +52,18 @@ class PrefixFiles:
         *,
         n_bytes: Callable[[int], int],
         budget: int,
-        on_lost: Callable[[Chunk], None],
+        on_lost: Callable[[Block], None],
     ) -> None:
         """`n_bytes(n)`: of a copy of n positions. `budget`: bytes of all files in the directory.
 
-        `on_lost` is told of every chunk whose file is gone.
+        `on_lost` is told of every block whose file is gone.
         """
         self._directory = directory
         self._model = model
         self._n_bytes = n_bytes
         self._budget = budget
         self._on_lost = on_lost
-        self._known: dict[str, Chunk] = {}
+        self._known: dict[str, Block] = {}
         self._resumes_at = time.monotonic()
         self._total = 0
         self._written = 0  # since the total was counted
@@ -73,7 +73,7 @@ class PrefixFiles:
         except OSError as error:
             self._pause(error)
 
-    def scan(self) -> Iterator[Chunk]:
+    def scan(self) -> Iterator[Block]:
         """What an earlier process left. Removes the files of this model that are wrong, and what
         is beyond the budget.
         """
@@ -81,28 +81,28 @@ class PrefixFiles:
             self._remove_abandoned()
         for file in sorted(self._directory.glob(f"{self._model.hex()}-*{_SUFFIX}")):
             try:
-                chunk = self._read_header(file)
+                block = self._read_header(file)
             except PrefixFileError as error:
                 _remove(file, error)
             except OSError:
                 continue
             else:
-                chunk.on_disk = True
-                self._known[file.name] = chunk
-                yield chunk
+                block.on_disk = True
+                self._known[file.name] = block
+                yield block
         self._total = sum(size for _, size, _ in self._entries())
         with suppress(OSError):
             self._make_room(0, ())
 
-    def write(self, chunk: Chunk, *, kept: Container[bytes] = ()) -> None:
-        """Keeps what the chunk's slab holds, unless there is no room without the files of `kept`.
+    def write(self, block: Block, *, kept: Container[bytes] = ()) -> None:
+        """Keeps what the block's slab holds, unless there is no room without the files of `kept`.
 
         After a failure it does nothing for a minute.
         """
-        if chunk.on_disk or chunk.slab is None or time.monotonic() < self._resumes_at:
+        if block.on_disk or block.slab is None or time.monotonic() < self._resumes_at:
             return
-        copied = chunk.slab[: self._n_bytes(chunk.n_tokens)]
-        header = self._header(chunk, copied)
+        copied = block.slab[: self._n_bytes(block.n_tokens)]
+        header = self._header(block, copied)
         n_bytes = len(header) + copied.size
         try:
             if not self._make_room(n_bytes, kept):
@@ -114,7 +114,7 @@ class PrefixFiles:
                     file.write(header)
                     file.write(copied.data)
                 self._set_time(unfinished)
-                unfinished.replace(self._file(chunk))
+                unfinished.replace(self._file(block))
             except BaseException:
                 with suppress(OSError):
                     unfinished.unlink()
@@ -124,18 +124,18 @@ class PrefixFiles:
             return
         self._total += n_bytes
         self._written += n_bytes
-        self._known[self._file(chunk).name] = chunk
-        chunk.on_disk = True
+        self._known[self._file(block).name] = block
+        block.on_disk = True
 
-    def read(self, chunk: Chunk, out: Bytes) -> bool:
-        """The copy into the front of `out`. False, and the chunk is lost, when there is none."""
-        file, copied = self._file(chunk), out[: self._n_bytes(chunk.n_tokens)]
+    def read(self, block: Block, out: Bytes) -> bool:
+        """The copy into the front of `out`. False, and the block is lost, when there is none."""
+        file, copied = self._file(block), out[: self._n_bytes(block.n_tokens)]
         try:
             with _opened(file) as stream:
-                header = stream.read(_header_bytes(chunk))
+                header = stream.read(_header_bytes(block))
                 if stream.readinto(copied.data) != copied.size or stream.read(1):
                     raise PrefixFileError("was cut")
-            if header != self._header(chunk, copied):
+            if header != self._header(block, copied):
                 raise PrefixFileError("is damaged")
         except PrefixFileError as error:
             _remove(file, error)
@@ -146,22 +146,22 @@ class PrefixFiles:
         self._lose(file.name)
         return False
 
-    def remove(self, chunk: Chunk) -> None:
+    def remove(self, block: Block) -> None:
         """Its file is of no more use."""
-        file = self._file(chunk)
+        file = self._file(block)
         if self._known.pop(file.name, None) is not None:
-            chunk.on_disk = False
+            block.on_disk = False
             with suppress(OSError):
                 file.unlink()
 
-    def touch(self, path: Sequence[Chunk]) -> None:
+    def touch(self, path: Sequence[Block]) -> None:
         """`path` was used. Each of its files becomes younger than those behind it."""
-        for chunk in reversed(path):
-            if chunk.on_disk:
+        for block in reversed(path):
+            if block.on_disk:
                 with suppress(OSError):
-                    self._set_time(self._file(chunk))
+                    self._set_time(self._file(block))
 
-    def _read_header(self, file: Path) -> Chunk:
+    def _read_header(self, file: Path) -> Block:
         with _opened(file) as stream:
             size = size_of(stream)
             fixed = stream.read(_HEADER.size)
@@ -174,26 +174,26 @@ class PrefixFiles:
                 raise PrefixFileError("was cut")
             ids = stream.read(n_id_bytes)
             (checksum,) = _CHECKSUM.unpack(stream.read(_CHECKSUM.size))
-        chunk = Chunk(parent, ids)
-        is_sound = checksum == zlib.crc32(ids, zlib.crc32(fixed)) and chunk.key == key
-        if not is_sound or n_bytes != self._n_bytes(chunk.n_tokens) or file != self._file(chunk):
+        block = Block(parent, ids)
+        is_sound = checksum == zlib.crc32(ids, zlib.crc32(fixed)) and block.key == key
+        if not is_sound or n_bytes != self._n_bytes(block.n_tokens) or file != self._file(block):
             raise PrefixFileError("is damaged")
-        return chunk
+        return block
 
-    def _header(self, chunk: Chunk, copied: Bytes) -> bytes:
+    def _header(self, block: Block, copied: Bytes) -> bytes:
         fixed = _HEADER.pack(
             _KIND,
             self._model,
-            chunk.parent,
-            chunk.key,
-            len(chunk.ids),
+            block.parent,
+            block.key,
+            len(block.ids),
             copied.size,
             zlib.crc32(copied.data),
         )
-        return fixed + chunk.ids + _CHECKSUM.pack(zlib.crc32(chunk.ids, zlib.crc32(fixed)))
+        return fixed + block.ids + _CHECKSUM.pack(zlib.crc32(block.ids, zlib.crc32(fixed)))
 
-    def _file(self, chunk: Chunk) -> Path:
-        return self._directory / f"{self._model.hex()}-{chunk.key.hex()}{_SUFFIX}"
+    def _file(self, block: Block) -> Path:
+        return self._directory / f"{self._model.hex()}-{block.key.hex()}{_SUFFIX}"
 
     def _set_time(self, file: Path) -> None:
         """Now, and never twice the same: the order decides which files go first."""
@@ -242,10 +242,10 @@ class PrefixFiles:
                 file.unlink(missing_ok=True)
 
     def _lose(self, name: str) -> None:
-        chunk = self._known.pop(name, None)
-        if chunk is not None:
-            chunk.on_disk = False
-            self._on_lost(chunk)
+        block = self._known.pop(name, None)
+        if block is not None:
+            block.on_disk = False
+            self._on_lost(block)
 
     def _pause(self, error: OSError) -> None:
         self._resumes_at = time.monotonic() + _PAUSE_S
@@ -263,8 +263,8 @@ def _opened(file: Path) -> BufferedReader:
     return stream
 
 
-def _header_bytes(chunk: Chunk) -> int:
-    return _HEADER.size + len(chunk.ids) + _CHECKSUM.size
+def _header_bytes(block: Block) -> int:
+    return _HEADER.size + len(block.ids) + _CHECKSUM.size
 
 
 def _remove(file: Path, error: PrefixFileError) -> None:

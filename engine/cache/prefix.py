@@ -1,7 +1,7 @@
 """Keys and values of past sequences, so that a prompt that begins like one is not computed again.
 
 Owns what a prompt reuses: the active sequence, or a copy of an earlier one in memory or on disk,
-and the words for it. Before the active sequence loses positions they are copied out, in chunks, and
+and the words for it. Before the active sequence loses positions they are copied out, in blocks, and
 a later prompt copies them in. Knows no text and no sampling.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 from ..device.ops import Bytes
 from .files import PrefixFiles
 from .kv import KVCache
-from .slabs import ChunkMemory
-from .tree import Chunk, Match, PrefixTree, model_key, packed, root_key, unpacked
+from .slabs import BlockMemory
+from .tree import Block, Match, PrefixTree, model_key, packed, root_key, unpacked
 
 Source = Literal["active", "memory", "disk", "none"]
 
@@ -44,27 +44,27 @@ class PrefixCache:
         self,
         cache: KVCache,
         *,
-        chunk: int = 64,
+        block: int = 64,
         byte_budget: int = 0,
         directory: Path | None = None,
         disk_budget: int = 2**32,
         fingerprint: str = "",
     ) -> None:
-        """Copies are made in chunks of `chunk` tokens; `byte_budget`, in memory, 0: none are made.
+        """Copies are made in blocks of `block` tokens; `byte_budget`, in memory, 0: none are made.
 
         What memory has no room for goes to `directory`, `disk_budget` bytes at most, and is found
         there by the next process. `fingerprint` differs when keys and values of the same tokens do.
-        Raises ValueError for a chunk that the cache cannot copy.
+        Raises ValueError for a block that the cache cannot copy.
         """
         positions = cache.positions
-        if chunk < 1 or chunk % positions.unit:
-            raise ValueError(f"chunk is {chunk}; a multiple of {positions.unit} is needed")
+        if block < 1 or block % positions.unit:
+            raise ValueError(f"block is {block}; a multiple of {positions.unit} is needed")
         self._cache = cache
-        self._chunk = chunk
-        self._model = model_key(fingerprint, positions.layout, chunk)
+        self._block = block
+        self._model = model_key(fingerprint, positions.layout, block)
         self._active_root = root_key(self._model, "")
-        self._tree = PrefixTree(chunk)
-        self._memory = ChunkMemory(positions.n_bytes(chunk), byte_budget, positions.host_memory)
+        self._tree = PrefixTree(block)
+        self._memory = BlockMemory(positions.n_bytes(block), byte_budget, positions.host_memory)
         self._files: PrefixFiles | None = None
         self._staged: Bytes | None = None  # on the way from the disk or to it
         if directory is not None and self._memory.capacity:
@@ -75,7 +75,7 @@ class PrefixCache:
                 budget=disk_budget,
                 on_lost=self._forget_unless_held,
             )
-            self._staged = np.empty(positions.n_bytes(chunk), np.uint8)
+            self._staged = np.empty(positions.n_bytes(block), np.uint8)
             for known in self._files.scan():
                 self._tree.add(known)
 
@@ -120,64 +120,64 @@ class PrefixCache:
         )
 
     def discard(self) -> None:
-        """Forgets the active sequence and all copies that begin with its first chunk, as its
+        """Forgets the active sequence and all copies that begin with its first block, as its
         numbers are wrong: they may be where those came from, or where they went.
         """
         found = self._tree.match(self._active_root, packed(self._cache.token_ids))
         self._cache.clear()
         doomed = found.path[:1]
         while doomed:
-            chunk = doomed.pop()
-            doomed += self._tree.children(chunk.key)
-            self._drop(chunk)
+            block = doomed.pop()
+            doomed += self._tree.children(block.key)
+            self._drop(block)
 
     def flush(self) -> None:
         """Writes the active sequence, and all that only memory holds, to the disk."""
         if self._files is not None:
             self._save(kept=())
-            for chunk in self._memory:
-                self._files.write(chunk)
+            for block in self._memory:
+                self._files.write(block)
 
-    def _save(self, *, kept: Sequence[Chunk]) -> None:
-        """Copies the chunks of the active sequence that are not in memory: into it, to the disk, or
-        until both are full. The chunks of `kept` stay where they are.
+    def _save(self, *, kept: Sequence[Block]) -> None:
+        """Copies the blocks of the active sequence that are not in memory: into it, to the disk, or
+        until both are full. The blocks of `kept` stay where they are.
         """
         ids = packed(self._cache.token_ids)
-        if not self._memory.capacity or self._cache.length < self._chunk:
+        if not self._memory.capacity or self._cache.length < self._block:
             return
-        path: list[Chunk] = []
+        path: list[Block] = []
         parent, start = self._active_root, 0
-        in_use = {chunk.key for chunk in kept}
+        in_use = {block.key for block in kept}
         try:
             for piece in self._tree.pieces(ids):
-                chunk = self._tree.find_covering(parent, piece) or Chunk(parent, piece)
-                in_use.add(chunk.key)
-                is_missing = chunk.slab is None and chunk.ids == piece
-                if is_missing and not self._copy(chunk, start, in_use):
+                block = self._tree.find_covering(parent, piece) or Block(parent, piece)
+                in_use.add(block.key)
+                is_missing = block.slab is None and block.ids == piece
+                if is_missing and not self._copy(block, start, in_use):
                     break
-                path.append(chunk)
-                parent, start = chunk.key, start + self._chunk
+                path.append(block)
+                parent, start = block.key, start + self._block
         finally:
             self._touch(path)
 
-    def _copy(self, chunk: Chunk, start: int, in_use: set[bytes]) -> bool:
-        """Copies a chunk of the active sequence, unless it is on disk; False: there is no room."""
+    def _copy(self, block: Block, start: int, in_use: set[bytes]) -> bool:
+        """Copies a block of the active sequence, unless it is on disk; False: there is no room."""
         slab = self._room(in_use)
         if slab is not None:
             try:
-                self._cache.positions.copy_out(start, start + chunk.n_tokens, slab)
+                self._cache.positions.copy_out(start, start + block.n_tokens, slab)
             except BaseException:
                 self._memory.give_back(slab)
                 raise
-            self._memory.hold(chunk, slab)
-        elif not chunk.on_disk:
-            self._copy_to_disk(chunk, start, in_use)
-            if not chunk.on_disk:
+            self._memory.hold(block, slab)
+        elif not block.on_disk:
+            self._copy_to_disk(block, start, in_use)
+            if not block.on_disk:
                 return False
-        self._tree.add(chunk)
+        self._tree.add(block)
         # An earlier end of the same sequence holds nothing more.
-        for child in self._tree.children(chunk.parent):
-            if child is not chunk and chunk.ids.startswith(child.ids) and child.key not in in_use:
+        for child in self._tree.children(block.parent):
+            if child is not block and block.ids.startswith(child.ids) and child.key not in in_use:
                 self._drop(child)
         return True
 
@@ -193,51 +193,51 @@ class PrefixCache:
             self._tree.remove(oldest)
         return self._memory.take()
 
-    def _copy_to_disk(self, chunk: Chunk, start: int, in_use: set[bytes]) -> None:
+    def _copy_to_disk(self, block: Block, start: int, in_use: set[bytes]) -> None:
         if self._staged is None:
             return
-        self._cache.positions.copy_out(start, start + chunk.n_tokens, self._staged)
-        chunk.slab = self._staged
+        self._cache.positions.copy_out(start, start + block.n_tokens, self._staged)
+        block.slab = self._staged
         try:
-            self._write_with_parents(chunk, in_use)
+            self._write_with_parents(block, in_use)
         finally:
-            chunk.slab = None
+            block.slab = None
 
-    def _write_with_parents(self, chunk: Chunk, in_use: set[bytes]) -> None:
-        """A chunk on disk is worth nothing to the next process without those before it.
+    def _write_with_parents(self, block: Block, in_use: set[bytes]) -> None:
+        """A block on disk is worth nothing to the next process without those before it.
 
         They are written later and so are removed later.
         """
-        link: Chunk | None = chunk
+        link: Block | None = block
         while self._files is not None and link is not None and not link.on_disk:
-            self._files.write(link, kept={*in_use, chunk.key})
+            self._files.write(link, kept={*in_use, block.key})
             link = self._tree.parent_of(link)
 
     def _restore(self, wanted: list[int], found: Match, n_active: int) -> Source | None:
-        """Copies the chunks in that the active sequence does not begin with.
+        """Copies the blocks in that the active sequence does not begin with.
 
         None, and the active sequence is as it was, when the first of them cannot be read.
         """
         source: Source | None = None
-        first = n_active // self._chunk
-        for index, chunk in enumerate(found.path[first:], first):
-            copied = chunk.slab
+        first = n_active // self._block
+        for index, block in enumerate(found.path[first:], first):
+            copied = block.slab
             if copied is None:
-                copied = self._read(chunk)
+                copied = self._read(block)
                 if copied is None:
                     break
                 source = "disk"
             source = source or "memory"
-            start = index * self._chunk
-            stop = min(start + chunk.n_tokens, found.n_tokens)
+            start = index * self._block
+            stop = min(start + block.n_tokens, found.n_tokens)
             self._cache.rollback(start)
-            self._cache.append_copied(wanted[start:stop], copied, n_copied=chunk.n_tokens)
+            self._cache.append_copied(wanted[start:stop], copied, n_copied=block.n_tokens)
         return source
 
-    def _read(self, chunk: Chunk) -> Bytes | None:
+    def _read(self, block: Block) -> Bytes | None:
         if self._files is None or self._staged is None:
             return None
-        return self._staged if self._files.read(chunk, self._staged) else None
+        return self._staged if self._files.read(block, self._staged) else None
 
     def _explained(
         self,
@@ -268,17 +268,17 @@ class PrefixCache:
             reason = "isolation key differs" if is_foreign else "nothing cached"
         return Reuse(n, n_wanted, source, None, reason)
 
-    def _touch(self, path: Sequence[Chunk]) -> None:
+    def _touch(self, path: Sequence[Block]) -> None:
         self._memory.touch(path)
         if self._files is not None:
             self._files.touch(path)
 
-    def _drop(self, chunk: Chunk) -> None:
-        self._memory.release(chunk)
+    def _drop(self, block: Block) -> None:
+        self._memory.release(block)
         if self._files is not None:
-            self._files.remove(chunk)
-        self._tree.remove(chunk)
+            self._files.remove(block)
+        self._tree.remove(block)
 
-    def _forget_unless_held(self, chunk: Chunk) -> None:
-        if chunk.slab is None:
-            self._tree.remove(chunk)
+    def _forget_unless_held(self, block: Block) -> None:
+        if block.slab is None:
+            self._tree.remove(block)

@@ -1,6 +1,6 @@
 """The memory that holds copies of keys and values, within a budget.
 
-Owns slabs of one size, which chunk holds which, and which was longest unused. Knows no tree: who
+Owns slabs of one size, which block holds which, and which was longest unused. Knows no tree: who
 touches a path from its end to its beginning is told the ends of paths first.
 """
 
@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from ..device.ops import Bytes
-from .tree import Chunk
+from .tree import Block
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _BLOCK_BYTES = 32 * 2**20
 
 
-class ChunkMemory:
+class BlockMemory:
     """Slabs of `slab_bytes`, `budget` bytes in all; memory once taken from the system is kept."""
 
     def __init__(self, slab_bytes: int, budget: int, allocate: Callable[[int, int], Bytes]) -> None:
@@ -27,15 +27,15 @@ class ChunkMemory:
         self.capacity = budget // slab_bytes
         self._free: list[Bytes] = []
         self._n_slabs = 0
-        self._held: OrderedDict[bytes, Chunk] = OrderedDict()  # the longest unused first
+        self._held: OrderedDict[bytes, Block] = OrderedDict()  # the longest unused first
 
     @property
     def n_held(self) -> int:
-        """Chunks in memory."""
+        """Blocks in memory."""
         return len(self._held)
 
     def take(self) -> Bytes | None:
-        """A slab that no chunk holds; None when there is no more."""
+        """A slab that no block holds; None when there is no more."""
         if not self._free:
             self._grow()
         return self._free.pop() if self._free else None
@@ -43,28 +43,28 @@ class ChunkMemory:
     def give_back(self, slab: Bytes) -> None:
         self._free.append(slab)
 
-    def hold(self, chunk: Chunk, slab: Bytes) -> None:
-        """From now on the slab is the chunk's, as the last used."""
-        chunk.slab = slab
-        self._held[chunk.key] = chunk
+    def hold(self, block: Block, slab: Bytes) -> None:
+        """From now on the slab is the block's, as the last used."""
+        block.slab = slab
+        self._held[block.key] = block
 
-    def release(self, chunk: Chunk) -> None:
-        """The chunk's slab is free again, if it has one."""
-        if self._held.pop(chunk.key, None) is not None and chunk.slab is not None:
-            self._free.append(chunk.slab)
-            chunk.slab = None
+    def release(self, block: Block) -> None:
+        """The block's slab is free again, if it has one."""
+        if self._held.pop(block.key, None) is not None and block.slab is not None:
+            self._free.append(block.slab)
+            block.slab = None
 
-    def touch(self, path: Sequence[Chunk]) -> None:
-        """`path` was used. Each of its chunks becomes younger than those behind it."""
-        for chunk in reversed(path):
-            if chunk.key in self._held:
-                self._held.move_to_end(chunk.key)
+    def touch(self, path: Sequence[Block]) -> None:
+        """`path` was used. Each of its blocks becomes younger than those behind it."""
+        for block in reversed(path):
+            if block.key in self._held:
+                self._held.move_to_end(block.key)
 
-    def oldest(self, kept: Container[bytes]) -> Chunk | None:
+    def oldest(self, kept: Container[bytes]) -> Block | None:
         """The longest unused, of those whose keys are not in `kept`."""
-        return next((chunk for key, chunk in self._held.items() if key not in kept), None)
+        return next((block for key, block in self._held.items() if key not in kept), None)
 
-    def __iter__(self) -> Iterator[Chunk]:
+    def __iter__(self) -> Iterator[Block]:
         """The longest unused first."""
         return iter(list(self._held.values()))
 
@@ -75,7 +75,7 @@ class ChunkMemory:
         try:
             slabs: Iterable[Bytes] = self._allocate(n, self.slab_bytes)
         except MemoryError:
-            logger.warning("prefix cache: no memory beyond %d chunks", self._n_slabs)
+            logger.warning("prefix cache: no memory beyond %d blocks", self._n_slabs)
             self.capacity = self._n_slabs
             return
         self._free.extend(slabs)

@@ -1,7 +1,7 @@
 """Which pieces of past sequences are known, found by their token ids.
 
-Owns the tree: a node is a chunk of token ids behind those of its parent, so sequences that begin
-alike share nodes. Only a whole chunk has children. Knows no keys and values, no memory and no file.
+Owns the tree: a node is a block of token ids behind those of its parent, so sequences that begin
+alike share nodes. Only a whole block has children. Knows no keys and values, no memory and no file.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ _KEY_BYTES = 16
 _ID_BYTES = 4
 
 
-class Chunk:
+class Block:
     """Some token ids after those of a parent, and where their keys and values are.
 
     `key` says everything that they depend on: it is a hash of the parent's key and `ids`, and that
@@ -29,6 +29,7 @@ class Chunk:
         """`ids` as `packed` gives them."""
         self.parent = parent
         self.ids = ids
+        # The word is part of the files of older versions.
         self.key = _hash(b"chunk", parent + ids)
         self.slab: Bytes | None = None
         self.on_disk = False
@@ -41,7 +42,7 @@ class Chunk:
 class Match(NamedTuple):
     """The longest known beginning of some token ids."""
 
-    path: list[Chunk]
+    path: list[Block]
     """From the root on; of the last one perhaps only the first tokens are equal."""
     n_tokens: int
     other: bytes
@@ -49,45 +50,45 @@ class Match(NamedTuple):
 
 
 class PrefixTree:
-    """Chunks by their keys."""
+    """Blocks by their keys."""
 
-    def __init__(self, chunk: int) -> None:
-        """`chunk`: how many token ids a node has; one that ends a sequence may have fewer."""
-        self._chunk_bytes = chunk * _ID_BYTES
-        self._chunks: dict[bytes, Chunk] = {}
-        self._children: dict[bytes, dict[bytes, Chunk]] = {}
+    def __init__(self, block: int) -> None:
+        """`block`: how many token ids a node has; one that ends a sequence may have fewer."""
+        self._block_bytes = block * _ID_BYTES
+        self._blocks: dict[bytes, Block] = {}
+        self._children: dict[bytes, dict[bytes, Block]] = {}
 
     def __len__(self) -> int:
-        return len(self._chunks)
+        return len(self._blocks)
 
     def pieces(self, ids: bytes) -> Iterator[bytes]:
-        """One per chunk; the last may be shorter."""
-        for start in range(0, len(ids), self._chunk_bytes):
-            yield ids[start : start + self._chunk_bytes]
+        """One per block; the last may be shorter."""
+        for start in range(0, len(ids), self._block_bytes):
+            yield ids[start : start + self._block_bytes]
 
-    def find(self, parent: bytes, ids: bytes) -> Chunk | None:
-        """The chunk of exactly these ids behind `parent`."""
-        chunk = self._chunks.get(_hash(b"chunk", parent + ids))
+    def find(self, parent: bytes, ids: bytes) -> Block | None:
+        """The block of exactly these ids behind `parent`."""
+        block = self._blocks.get(_hash(b"chunk", parent + ids))
         # Equal hashes alone are no proof.
-        return chunk if chunk and chunk.ids == ids and chunk.parent == parent else None
+        return block if block and block.ids == ids and block.parent == parent else None
 
-    def find_covering(self, parent: bytes, ids: bytes) -> Chunk | None:
-        """A chunk behind `parent` that begins with these ids, best the one that has no more."""
+    def find_covering(self, parent: bytes, ids: bytes) -> Block | None:
+        """A block behind `parent` that begins with these ids, best the one that has no more."""
         exact = self.find(parent, ids)
-        if exact is not None or len(ids) == self._chunk_bytes:
+        if exact is not None or len(ids) == self._block_bytes:
             return exact
         children = self.children(parent)
         return next((child for child in children if child.ids.startswith(ids)), None)
 
     def match(self, root: bytes, ids: bytes) -> Match:
-        path: list[Chunk] = []
+        path: list[Block] = []
         parent, n = root, 0
         for piece in self.pieces(ids):
-            chunk = self.find(parent, piece)
-            if chunk is None:
+            block = self.find(parent, piece)
+            if block is None:
                 break
-            path.append(chunk)
-            parent, n = chunk.key, n + chunk.n_tokens
+            path.append(block)
+            parent, n = block.key, n + block.n_tokens
         children, rest = self.children(parent), ids[n * _ID_BYTES :]
         if not rest:
             return Match(path, n, b"")
@@ -104,24 +105,24 @@ class PrefixTree:
                 return Match(path, n + shared, other)
         return Match(path, n, children[0].ids if children else b"")
 
-    def children(self, parent: bytes) -> list[Chunk]:
+    def children(self, parent: bytes) -> list[Block]:
         return list(self._children.get(parent, {}).values())
 
-    def parent_of(self, chunk: Chunk) -> Chunk | None:
+    def parent_of(self, block: Block) -> Block | None:
         """None for what begins a sequence, or when it is not known any more."""
-        return self._chunks.get(chunk.parent)
+        return self._blocks.get(block.parent)
 
-    def add(self, chunk: Chunk) -> None:
-        self._chunks[chunk.key] = chunk
-        self._children.setdefault(chunk.parent, {})[chunk.key] = chunk
+    def add(self, block: Block) -> None:
+        self._blocks[block.key] = block
+        self._children.setdefault(block.parent, {})[block.key] = block
 
-    def remove(self, chunk: Chunk) -> None:
+    def remove(self, block: Block) -> None:
         """Its children stay; they are found again when it comes back."""
-        if self._chunks.pop(chunk.key, None) is not None:
-            siblings = self._children[chunk.parent]
-            del siblings[chunk.key]
+        if self._blocks.pop(block.key, None) is not None:
+            siblings = self._children[block.parent]
+            del siblings[block.key]
             if not siblings:
-                del self._children[chunk.parent]
+                del self._children[block.parent]
 
 
 def root_key(model: bytes, isolation_key: str) -> bytes:

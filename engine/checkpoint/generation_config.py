@@ -1,48 +1,45 @@
 """generation_config.json: what the model's authors sample with, and where they stop.
 
-Owns the file's keys. A silent file leaves the distribution as it is: the ecosystem's hidden default
-(top-k 50) is not applied.
+Owns the file's keys. What is missing in it stays missing: the ecosystem's hidden default (top-k 50)
+is not applied. Knows no sampler, which checks the values.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ..errors import InvalidInputError, ModelLoadError
-from ..files import JsonObject
-from ..regular_file import is_there
-from ..sampling.settings import SamplingSettings
+from ..files import JsonObject, is_there
 
 GENERATION_FILE = "generation_config.json"
+_HIGHEST = 1e9  # the sampler knows the interval of each setting
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """`eos_token_ids` is empty where the file names none."""
+    """`sampling` holds the values that the file gives, by the name of the setting;
+    `eos_token_ids` is empty where the file names none.
+    """
 
-    settings: SamplingSettings
+    where: str
+    """The file, for messages."""
+    sampling: Mapping[str, Any]
     eos_token_ids: tuple[int, ...]
 
 
 def read_generation_config(path: Path, vocab_size: int) -> GenerationConfig:
     """Reads `path`/generation_config.json; a missing file is neutral. Raises ModelLoadError."""
-    if not is_there(path / GENERATION_FILE):
-        return GenerationConfig(SamplingSettings(), ())
-    file = JsonObject.read(path / GENERATION_FILE)
-    neutral = SamplingSettings()
-    highest = 1e9  # the settings know their own intervals
-    temperature = file.number("temperature", low=0.0, high=highest, default=neutral.temperature)
+    where = path / GENERATION_FILE
+    if not is_there(where):
+        return GenerationConfig(str(where), {}, ())
+    file = JsonObject.read(where)
+    sampling: dict[str, Any] = {
+        key: file.number(key, low=0.0, high=_HIGHEST)
+        for key in ("temperature", "top_p", "min_p", "repetition_penalty")
+        if file.values.get(key) is not None
+    }
+    if file.values.get("top_k") is not None:
+        sampling["top_k"] = file.integer("top_k", low=0, high=2**31 - 1)
     if not file.boolean("do_sample", default=True):
-        temperature = 0.0
-    try:
-        settings = SamplingSettings(
-            temperature=temperature,
-            top_k=file.integer("top_k", low=0, high=2**31 - 1, default=neutral.top_k),
-            top_p=file.number("top_p", low=0.0, high=highest, default=neutral.top_p),
-            min_p=file.number("min_p", low=0.0, high=highest, default=neutral.min_p),
-            repetition_penalty=file.number(
-                "repetition_penalty", low=0.0, high=highest, default=neutral.repetition_penalty
-            ),
-        )
-    except InvalidInputError as error:
-        raise ModelLoadError(f"{file.where}: {error}") from error
-    return GenerationConfig(settings, file.token_ids("eos_token_id", vocab_size))
+        sampling["temperature"] = 0.0
+    return GenerationConfig(file.where, sampling, file.token_ids("eos_token_id", vocab_size))

@@ -18,8 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelLoadError
-from ..files import MAX_JSON_BYTES, JsonObject, parse_json_object, shown, shown_name
-from ..regular_file import is_there, open_regular, size_of
+from ..files import (
+    MAX_JSON_BYTES,
+    JsonObject,
+    is_there,
+    open_regular,
+    parse_json_object,
+    shown,
+    shown_name,
+    size_of,
+)
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

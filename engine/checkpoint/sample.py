@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..errors import ModelLoadError
-from ..regular_file import open_regular
+from ..files import open_regular
 from .safetensors import StoredTensor
 
 _SAMPLE_BYTES = 4096

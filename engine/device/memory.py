@@ -18,7 +18,7 @@ _CACHE_SHARE = 0.9
 
 
 @contextmanager
-def told_without_memory() -> Iterator[None]:
+def memory_errors_as_load_errors() -> Iterator[None]:
     """Where memory ends although there seemed to be enough, that is a ModelLoadError too."""
     try:
         yield

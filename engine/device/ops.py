@@ -9,11 +9,9 @@ An op is recorded once and runs in every pass after that, on the same memory: wh
 pass to pass is in the step state.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,14 +19,9 @@ import numpy.typing as npt
 
 from ..checkpoint.config import ModelConfig
 from ..checkpoint.safetensors import StoredTensor
-from ..errors import ModelLoadError
-from ..native import cpu as native
 from ..sampling.logits import Rows
-from ..sampling.op import Draw
-from .formats import CUDA_FORMATS, chosen_format, stored_format
+from ..sampling.request import Draw
 from .step import StepState
-
-logger = logging.getLogger(__name__)
 
 # Memory of a device, and a matrix in its execution format. Only the ops that made them look inside.
 Array = Any
@@ -225,74 +218,3 @@ class Ops(Protocol):
     def available_bytes(self) -> int | None:
         """Bytes that can be allocated now; None where the system does not say."""
         ...
-
-
-def open_ops(
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    quantize: str = "none",
-    kv_cache: str = "auto",
-    stored_dtypes: Iterable[str] = ("F32",),
-    n_threads: int | None = None,
-    require_native: bool = False,
-) -> Ops:
-    """The ops of `device`, for weights in the format that `dtype` and `quantize` ask for, and keys
-    and values in that of `kv_cache`.
-
-    torch is imported only where it computes or owns the memory: on CUDA, and on a CPU without the
-    native module. That torch computes is logged as a warning or, with `require_native`, an error,
-    where native code could. Raises ModelLoadError.
-    """
-    kind, _, index = device.partition(":")
-    if kind not in ("auto", "cpu", "cuda") or (
-        index and not (kind == "cuda" and index.isdecimal())
-    ):
-        raise ModelLoadError(f"device: must be auto, cpu, cuda or cuda:N, not {device!r}")
-    if require_native and native.MISSING:
-        raise ModelLoadError(f"the native module cannot be imported: {native.MISSING}")
-    if kind == "cuda" or (kind == "auto" and _may_have_cuda()):
-        from . import torch_ops
-
-        if kind == "cuda" or torch_ops.has_cuda():
-            format_ = chosen_format(dtype, quantize, default="bfloat16")
-            return _open_cuda(
-                "cuda" if kind == "auto" else device,
-                format_,
-                kv_cache=kv_cache,
-                require_native=require_native,
-            )
-    if native.MISSING:
-        from . import torch_ops
-
-        logger.warning("native kernels missing, using torch instead: %s", native.MISSING)
-        format_ = chosen_format(dtype, quantize, default="float32")
-        return torch_ops.open_torch("cpu", format_, kv_cache=kv_cache, n_threads=n_threads)
-    from .cpu.ops import NativeOps
-
-    format_ = chosen_format(dtype, quantize, default=stored_format(stored_dtypes))
-    return NativeOps(format_, kv_cache=kv_cache, n_threads=n_threads)
-
-
-def _open_cuda(device: str, format_: str, *, kv_cache: str, require_native: bool) -> Ops:
-    from ..native import cuda as cuda_native
-    from . import torch_ops
-
-    torch_ops.check_cuda(device)
-    if format_ in CUDA_FORMATS:
-        missing = cuda_native.MISSING or torch_ops.too_old(device)
-        if not missing:
-            from .cuda.ops import CudaOps
-
-            return CudaOps(device, cuda_native.kernels, format_, kv_cache=kv_cache)
-        if require_native:
-            raise ModelLoadError(
-                f"device: {device}: the native CUDA module cannot serve: {missing}"
-            )
-        logger.warning("native CUDA kernels missing, using torch instead: %s", missing)
-    return torch_ops.open_torch(device, format_, kv_cache=kv_cache)
-
-
-def _may_have_cuda() -> bool:
-    """Whether NVIDIA's driver is there: a look that costs nothing; torch's takes seconds."""
-    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))

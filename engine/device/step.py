@@ -12,7 +12,7 @@ import numpy.typing as npt
 # The words before the token ids, as struct StepState in csrc/ops.h has them.
 _POS, _N_ROWS, _ABORT, _N_HEADER = 0, 1, 2, 8
 
-Words = npt.NDArray[np.int64]
+StateWords = npt.NDArray[np.int64]
 
 
 class StepState:
@@ -20,11 +20,11 @@ class StepState:
 
     def __init__(self, max_rows: int) -> None:
         self.pos = self.n_rows = 0
-        self.words: Words = np.zeros(_N_HEADER + max_rows, dtype=np.int64)
+        self.words: StateWords = np.zeros(_N_HEADER + max_rows, dtype=np.int64)
         self._view = self.words.data  # cheaper for single numbers than the array
         self.address: int = self.words.ctypes.data
         """Of `words`, which stay where they are."""
-        self.abort_word: Words = self.words[_ABORT : _ABORT + 1]
+        self.abort_word: StateWords = self.words[_ABORT : _ABORT + 1]
         """Not 0: the pass that runs shall end. Another thread may write it."""
 
     def set(self, token_ids: Sequence[int], pos: int) -> None:
@@ -41,6 +41,6 @@ class StepState:
         return bool(self.words[_ABORT])
 
     @property
-    def token_ids(self) -> Words:
+    def token_ids(self) -> StateWords:
         """(n_rows,)"""
         return self.words[_N_HEADER : _N_HEADER + self.n_rows]

@@ -15,7 +15,8 @@ from torch import Tensor
 from ..checkpoint.config import ModelConfig
 from ..checkpoint.safetensors import StoredTensor, stored_values
 from ..errors import ModelLoadError
-from ..sampling.op import Logits, sample
+from ..sampling.logits import Logits
+from ..sampling.op import sample
 from . import reference as ops_ref
 from .formats import DTYPES, check_kv_cache, matrix_bytes
 from .memory import host_bytes

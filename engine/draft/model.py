@@ -13,7 +13,7 @@ from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
 from ..errors import ModelLoadError
 from ..model.model import MAX_DECODE_ROWS, Model
-from ..sampling.op import Logits
+from ..sampling.logits import Logits
 from ..text.tokenizer import Tokenizer
 from .drafter import Origin, Prospect
 from .length import Acceptance

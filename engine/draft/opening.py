@@ -10,11 +10,12 @@ from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
 from ..checkpoint.families import model_config
 from ..checkpoint.safetensors import read_checkpoint
+from ..checkpoint.tensors import check_tensors
 from ..device.ops import Ops
 from ..errors import ModelLoadError
+from ..files import is_there
 from ..model.model import Model
-from ..model.weights import check_tensors, load_weights
-from ..regular_file import is_there
+from ..model.weights import load_weights
 from ..text.tokenizer import TOKENIZER_FILE, Tokenizer
 from .drafter import Drafter
 from .model import ModelDrafter, check_same_vocabulary

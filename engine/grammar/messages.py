@@ -4,9 +4,13 @@ Owns what is known about llguidance's messages.
 """
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from ..errors import InvalidInputError
 from .spec import ConstraintSpec
+
+T = TypeVar("T")
 
 _LINE_AND_COLUMN = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 _REGEX_FAULT = re.compile(r"\n {4}(?P<before> *)\^+\n(?:.*\n)*?error: (?P<reason>[^\n]*)")
@@ -48,3 +52,13 @@ def reason_in(failure: str, kind: str = "") -> str:
     line = _LINE_AND_COLUMN.sub(r"line \1, column \2: ", line)
     line = _WORDS.get(line, line)
     return line if len(line) <= 400 else f"{line[:400]}..."
+
+
+def contained(param: str | None, function: Callable[[], T]) -> T:
+    """Calls the library; a panic of it, which is no Exception, becomes an error of the request."""
+    try:
+        return function()
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as panic:
+        raise InvalidInputError(f"the constraint failed: {panic}", param=param) from panic

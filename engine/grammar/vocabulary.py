@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..errors import InvalidInputError
-from ..text.prefix_index import Vocabulary
+from ..text.vocabulary import Vocabulary
 
 _SPECIAL_MARKER = 0xFF  # of llguidance, before the name of a special token; no byte of any text
 

@@ -14,11 +14,9 @@ import numpy as np
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..device.ops import Ops, OpTime, Program
+from ..device.ops import Array, Ops, OpTime, Program
 from ..device.step import StepState
-from ..sampling.logits import Rows
-from ..sampling.op import Logits
-from .buffers import Buffers
+from ..sampling.logits import Logits, Rows
 from .rope import rope_tables
 from .weights import Weights
 
@@ -59,7 +57,7 @@ class Model:
         self._weights = weights
         self._cos, self._sin = (ops.table(table) for table in rope_tables(config.rope, max_seq_len))
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
-        self._buffers = Buffers(
+        self._buffers = _Buffers(
             config, ops, max_rows=self._max_rows, max_logits_rows=MAX_DECODE_ROWS
         )
         self._decode_state = StepState(MAX_DECODE_ROWS)
@@ -257,3 +255,23 @@ class Model:
             eps=self.config.norm_eps,
             out=buffers.logits,
         )
+
+
+class _Buffers:
+    """The memory that a pass works in: activations of up to `max_rows` rows, logits of up to
+    `max_logits_rows`. An op takes the number of its rows from the step state.
+    """
+
+    def __init__(
+        self, config: ModelConfig, ops: Ops, *, max_rows: int, max_logits_rows: int
+    ) -> None:
+        def rows_of(width: int) -> Array:
+            return ops.zeros((max_rows, width), ops.activation_dtype)
+
+        # Two: an op that adds a branch to the residual may not write over what it reads.
+        self.residual, self.next_residual = rows_of(config.dim), rows_of(config.dim)
+        self.branch = rows_of(config.dim)  # what attention or MLP adds to the residual
+        self.qkv = rows_of(config.qkv_dim)
+        self.heads = rows_of(config.n_heads * config.head_dim)  # what attention writes
+        self.gated = rows_of(config.hidden_dim)
+        self.logits = ops.zeros((max_logits_rows, config.vocab_size), "float32")

@@ -6,7 +6,7 @@ Owns the mix of two rows of logits and the check of its scale. Knows no cache an
 import numpy as np
 
 from ..errors import InvalidInputError
-from .op import Logits
+from .logits import Logits
 
 _MAX_SCALE = 100.0
 

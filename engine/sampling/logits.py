@@ -1,13 +1,15 @@
 """Logits as a pass leaves them: on the host, or on a device until somebody asks for them.
 
-Owns the view that all share of both. Knows no device and no sampler.
+Owns the arrays and the views that all share. Knows no device and no sampler.
 """
 
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from .op import Logits
+Logits = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int32]
 
 
 class Row(Protocol):

@@ -1,20 +1,21 @@
 """The sampler of one request: its settings at work, token by token.
 
 Owns the running state: the context that the penalties see and mirostat's bound, both of which can
-be rolled back. The arithmetic on the logits is in `sample.py`, the settings are in
-`sampling_settings.py`. Knows no text, no cache and no HTTP.
+be rolled back. The arithmetic on the logits is in `op.py`, the settings are in
+`settings.py`. Knows no text, no cache and no HTTP.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ..native import cpu as native
-from ..text.token_ids import Words, check_token_ids
-from .logits import Row
-from .op import N_PARAMETERS, Draw, Logits, SampleRequest, SampleResult, sample
+from ..text.token_ids import TokenMask, check_token_ids
+from .logits import Logits, Row
+from .op import sample
 from .random_numbers import MAX_SEED, XTC, random_seed, uniform
-from .reference.stages import mirostat_mu
+from .request import N_PARAMETERS, Draw, SampleRequest, SampleResult
 from .settings import SamplingSettings
 from .token_masks import SamplerVocabulary
 
@@ -72,7 +73,7 @@ class Sampler:
         position: int,
         *,
         attempt: int = 0,
-        mask: Words | None = None,
+        mask: TokenMask | None = None,
         banned: Sequence[int] = (),
     ) -> SampleResult:
         """Choose the token at absolute `position` from logits (vocab_size,), which stay untouched.
@@ -126,7 +127,7 @@ class Sampler:
             return self._mus[-1]
         return mirostat_mu(self._mus[-1], p_sampled, settings.mirostat_tau, settings.mirostat_eta)
 
-    def _both(self, mask: Words | None) -> Words | None:
+    def _both(self, mask: TokenMask | None) -> TokenMask | None:
         if mask is None or self._allowed is None:
             return self._allowed if mask is None else mask
         return mask & self._allowed
@@ -163,3 +164,8 @@ class Sampler:
             xtc_protected=vocabulary.xtc_protected() if self._has_xtc else None,
             skew=settings.skew,
         )
+
+
+def mirostat_mu(mu: float, p_drawn: float, tau: float, eta: float) -> float:
+    """The next mu: by eta towards an average of tau bits of surprise (arXiv 2007.14966)."""
+    return mu + eta * (tau + math.log2(p_drawn))

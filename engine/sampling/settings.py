@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import InvalidInputError
-from .op import Stage
 from .random_numbers import MAX_SEED
+from .request import Stage
 
 Parameters = tuple[float, float, float]
 

@@ -6,20 +6,12 @@ are, each made once when it is first wanted. Knows no logits and no request.
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
-from ..text.token_ids import Words, set_of_ids
+from ..text.token_ids import TokenMask, set_of_ids
+from ..text.vocabulary import Vocabulary
 
 # Sets of breakers whose masks are kept. Nearly every request has the default set.
 _MAX_BREAKER_SETS = 8
-
-
-class Vocabulary(Protocol):
-    """What is asked of a tokenizer."""
-
-    def token_bytes(self, token_id: int) -> bytes: ...
-
-    def is_special(self, token_id: int) -> bool: ...
 
 
 class SamplerVocabulary:
@@ -30,10 +22,10 @@ class SamplerVocabulary:
         self._vocabulary = vocabulary
         self.vocab_size = vocab_size
         self._n_tokens: int | None = None
-        self._xtc_protected: Words | None = None
-        self._dry_breakers: dict[frozenset[str], Words] = {}
+        self._xtc_protected: TokenMask | None = None
+        self._dry_breakers: dict[frozenset[str], TokenMask] = {}
 
-    def allowed(self, token_ids: Iterable[int] | None) -> Words | None:
+    def allowed(self, token_ids: Iterable[int] | None) -> TokenMask | None:
         """Those of `token_ids` (None: all) that are tokens; None when every id is one and allowed.
 
         Models often have more embedding rows than their tokenizer has tokens. Such a row stands for
@@ -49,13 +41,13 @@ class SamplerVocabulary:
             return set_of_ids((i for i in token_ids if i < n_tokens), self.vocab_size)
         return set_of_ids(range(n_tokens), self.vocab_size) if n_tokens < self.vocab_size else None
 
-    def xtc_protected(self) -> Words:
+    def xtc_protected(self) -> TokenMask:
         """The special tokens and those whose bytes hold a newline."""
         if self._xtc_protected is None:
             self._xtc_protected = self._special_or_holding(["\n"])
         return self._xtc_protected
 
-    def dry_breakers(self, strings: Sequence[str]) -> Words:
+    def dry_breakers(self, strings: Sequence[str]) -> TokenMask:
         """The special tokens and those whose bytes hold one of `strings`."""
         key = frozenset(strings)
         mask = self._dry_breakers.get(key)
@@ -65,7 +57,7 @@ class SamplerVocabulary:
             mask = self._dry_breakers[key] = self._special_or_holding(key)
         return mask
 
-    def _special_or_holding(self, strings: Iterable[str]) -> Words:
+    def _special_or_holding(self, strings: Iterable[str]) -> TokenMask:
         alternatives = [re.escape(string.encode()) for string in strings]
         holds = re.compile(b"|".join(alternatives)).search if alternatives else None
         is_special, token_bytes = self._vocabulary.is_special, self._vocabulary.token_bytes

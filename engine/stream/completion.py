@@ -10,19 +10,20 @@ in tokens. A banned string is that and nothing else.
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidInputError, NoTokenError, NumericsError
 from ..grammar.constraint import Constraint
-from ..sampling.logits import Row
-from ..sampling.op import Logits, SampleResult
+from ..sampling.logits import Logits, Row
+from ..sampling.request import SampleResult
 from ..sampling.sampler import Sampler
-from ..text.prefix_index import Healing
 from ..text.token_ids import check_token_ids
+from ..text.vocabulary import Vocabulary
 from .decoding import Decoding, Origin
+from .healing import Healing
 from .held import HeldTokens, Release
 from .options import NO_LIMIT, StreamOptions
 from .result import StreamResult, TokenRecord, TopToken
@@ -31,16 +32,6 @@ from .result import StreamResult, TokenRecord, TopToken
 MAX_REWINDS = 1000
 
 _FROM_HOOK = Origin("hook", None)
-
-
-class Vocabulary(Protocol):
-    """What the generator asks of a tokenizer."""
-
-    def token_bytes(self, token_id: int) -> bytes: ...
-
-    def is_special(self, token_id: int) -> bool: ...
-
-    def is_control(self, token_id: int) -> bool: ...
 
 
 class Completion:

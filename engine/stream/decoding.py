@@ -15,8 +15,7 @@ import numpy as np
 from ..draft.speculator import NO_DRAFT, Draft, Speculator
 from ..model.model import MAX_DECODE_ROWS
 from ..sampling.guidance import guided
-from ..sampling.logits import Row, Rows
-from ..sampling.op import Logits
+from ..sampling.logits import Logits, Row, Rows
 from .sequence import CachedSequence
 
 MODEL = "model"

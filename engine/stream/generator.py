@@ -17,18 +17,21 @@ from ..cache.kv import KVCache
 from ..cache.prefix import PrefixCache, Reuse
 from ..draft.speculator import DraftCount, Speculator
 from ..errors import ContextLengthError, InvalidInputError, NumericsError
-from ..grammar.constraint import Constraint, ConstraintCompiler
+from ..grammar.compiler import ConstraintCompiler
+from ..grammar.constraint import Constraint
 from ..grammar.spec import ConstraintSpec
 from ..model.model import Model
 from ..sampling.guidance import check_scale
-from ..sampling.op import SampleResult
+from ..sampling.request import SampleResult
 from ..sampling.sampler import Sampler
 from ..sampling.settings import SamplingSettings
 from ..sampling.token_masks import SamplerVocabulary
-from ..text.prefix_index import Healing, PrefixIndex
+from ..text.prefix_index import PrefixIndex
 from ..text.token_ids import check_token_ids
-from .completion import Completion, Vocabulary
+from ..text.vocabulary import Vocabulary
+from .completion import Completion
 from .decoding import Decoding, Guide
+from .healing import Healing
 from .options import StreamOptions, strings_of
 from .prompt_scorer import PromptScorer
 from .result import Prefill, StreamResult

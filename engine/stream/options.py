@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..abort import AbortFlag
 from ..errors import InvalidInputError
-from ..sampling.op import SampleResult
+from ..sampling.request import SampleResult
 from ..text.token_ids import check_token_ids
 
 # A call may return this many tokens at most when nothing smaller is asked for.

@@ -7,9 +7,11 @@ import math
 from collections.abc import Sequence
 
 from ..errors import NumericsError
-from ..sampling.op import Logits, SampleRequest, SampleResult, score
+from ..sampling.logits import Logits
+from ..sampling.op import score
+from ..sampling.request import SampleRequest, SampleResult
 from ..text.text_stream import TextStream
-from .completion import Vocabulary
+from ..text.vocabulary import Vocabulary
 from .result import PromptToken, TopToken
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..cache.prefix import Reuse
-from ..sampling.op import TraceStep
+from ..sampling.request import TraceStep
 
 
 class TopToken(NamedTuple):

@@ -1,32 +1,19 @@
-"""Token healing: which tokens begin with the bytes of the prompt's last token.
+"""Which tokens begin with given bytes.
 
-Owns the vocabulary sorted by bytes and bit masks over token ids. Knows no model and no constraint.
-A prompt is often cut where the tokenizer would have put no border: its last token is taken back,
-and the first token of the answer must begin with the bytes that were taken.
+Owns the vocabulary sorted by bytes, for token healing and constraints. Knows no model.
 """
 
 from bisect import bisect_left, bisect_right
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidInputError
-from .token_ids import Words, set_of_ids
-
-if TYPE_CHECKING:
-    from ..grammar.constraint import Constraint
+from .token_ids import TokenMask, set_of_ids
+from .vocabulary import Vocabulary
 
 TokenIds = npt.NDArray[np.int32]
-
-
-class Vocabulary(Protocol):
-    """What healing and constraints must know of a tokenizer."""
-
-    def token_bytes(self, token_id: int) -> bytes: ...
-
-    def is_control(self, token_id: int) -> bool: ...
 
 
 class _Sorted(NamedTuple):
@@ -51,7 +38,7 @@ class PrefixIndex:
         start, end = self._span(prefix)
         return self._sorted.keys[start:end]
 
-    def mask(self, prefix: bytes) -> Words:
+    def mask(self, prefix: bytes) -> TokenMask:
         """`ids_starting_with(prefix)` as bits."""
         return set_of_ids(self.ids_starting_with(prefix), self._vocab_size)
 
@@ -75,33 +62,3 @@ class PrefixIndex:
 def end_of_prefix(keys: list[bytes], prefix: bytes, start: int = 0) -> int:
     """Where the run of `keys` (sorted) that begin with `prefix` ends; it begins at `start`."""
     return bisect_right(keys, prefix, start, key=lambda key: key[: len(prefix)])
-
-
-class Healing:
-    """Of one request: its first token begins with the bytes of the prompt's last, in whose place it
-    stands.
-    """
-
-    def __init__(self, token_id: int, index: PrefixIndex, prefix: bytes) -> None:
-        """`token_id`: of the prompt; `prefix`: its bytes."""
-        self.token_id = token_id
-        self._index = index
-        self._prefix = prefix
-
-    def mask(self, constraint: "Constraint | None") -> Words:
-        """The tokens that may come first; a constraint holds for their bytes behind the prefix."""
-        if constraint is not None:
-            return constraint.mask_after(self._index, self._prefix)
-        return self._index.mask(self._prefix)
-
-    def behind(self, data: bytes) -> bytes:
-        """What the first token, whose bytes are `data`, adds to the text.
-
-        Raises InvalidInputError unless it may stand there, as one that a hook has chosen.
-        """
-        if not data.startswith(self._prefix):
-            raise InvalidInputError(
-                f"the first token is {data!r}: with token healing it begins with {self._prefix!r}",
-                param="on_token",
-            )
-        return data[len(self._prefix) :]

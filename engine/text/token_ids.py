@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from ..errors import InvalidInputError
 
-Words = npt.NDArray[np.int32]
+TokenMask = npt.NDArray[np.int32]
 """A set of token ids, (ceil(vocab_size / 32),): id i is bit i % 32 of word i // 32."""
 
 
-def set_of_ids(token_ids: Iterable[int], vocab_size: int) -> Words:
+def set_of_ids(token_ids: Iterable[int], vocab_size: int) -> TokenMask:
     """The bit mask of ids below `vocab_size`."""
     bits = np.zeros(-(-vocab_size // 32) * 32, dtype=bool)
     bits[np.fromiter(token_ids, dtype=np.int64)] = True
@@ -30,3 +30,10 @@ def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> Non
     raise InvalidInputError(
         f"{name} holds token {wrong}; the vocabulary has ids 0 to {vocab_size - 1}", param=name
     )
+
+
+def members(words: TokenMask, vocab_size: int) -> npt.NDArray[np.bool_]:
+    """The set of ids as bool (vocab_size,)."""
+    little = words.astype("<i4").view(np.uint8)
+    bits = np.unpackbits(little, count=vocab_size, bitorder="little")
+    return bits.astype(bool)

@@ -16,8 +16,7 @@ from pathlib import Path
 import tokenizers
 
 from ..errors import ContextLengthError, InvalidInputError, ModelLoadError
-from ..files import JsonObject, read_file
-from ..regular_file import is_there
+from ..files import JsonObject, is_there, read_file
 from .token_bound import TokenBound, token_bound
 from .token_bytes import Spelling, spelling_of
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from engine import SamplingSettings, StreamResult, TokenRecord, derived_seed
 
 from ..errors import RequestError
-from ..stream.jobs import Begun, CompletionJob, Event, Piece
+from ..stream.jobs import Begun, CompletionJob, Event, Step
 
 MAX_CHOICES = 128
 """Completions that one request may have generated, over all its prompts."""
@@ -22,11 +22,11 @@ MAX_TOKENS = 2**19
 
 
 @dataclass(slots=True)
-class Told:
+class ChoiceEvents:
     """All that a stream has said about one choice."""
 
     begun: Begun
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[Step] = field(default_factory=list)
 
 
 def check_choices(n: int, n_prompts: int, *, param: str) -> None:
@@ -71,18 +71,18 @@ def spread(jobs: Iterable[CompletionJob], n: int) -> list[CompletionJob]:
     ]
 
 
-def told(events: Iterable[Event]) -> dict[int, Told]:
+def told(events: Iterable[Event]) -> dict[int, ChoiceEvents]:
     """What was said, by choice."""
-    choices: dict[int, Told] = {}
+    choices: dict[int, ChoiceEvents] = {}
     for event in events:
         if isinstance(event, Begun):
-            choices[event.choice] = Told(event)
-        elif isinstance(event, Piece):
+            choices[event.choice] = ChoiceEvents(event)
+        elif isinstance(event, Step):
             choices[event.choice].pieces.append(event)
     return choices
 
 
-def best(candidates: Sequence[Told], n: int) -> list[Told]:
+def best(candidates: Sequence[ChoiceEvents], n: int) -> list[ChoiceEvents]:
     """The `n` candidates with the highest mean logprob per token, the best first."""
     return sorted(candidates, key=_mean_logprob, reverse=True)[:n]
 
@@ -98,7 +98,7 @@ def _settings(settings: SamplingSettings, k: int) -> SamplingSettings:
     return dataclasses.replace(settings, seed=derived_seed(settings.seed, k))
 
 
-def _mean_logprob(choice: Told) -> float:
+def _mean_logprob(choice: ChoiceEvents) -> float:
     records = [record for piece in choice.pieces for record in sampled(piece.result)]
     if not records:
         return -math.inf

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from engine import Reuse, TopToken
 
 from ..errors import RequestError
-from ..stream.jobs import Begun, CompletionJob, Piece, Progress
+from ..stream.jobs import Begun, CompletionJob, Progress, Step
 from ..stream.stream import CompletionStream
-from .timings import milliseconds, timings
+from .usage import milliseconds, timings
 
 # Tokens of the prompt that the explanation of a cache miss quotes.
 _N_QUOTED = 8
@@ -187,7 +187,7 @@ def opening_fields(
     return fields
 
 
-def ending_fields(piece: Piece, include: Include) -> dict[str, Any]:
+def ending_fields(piece: Step, include: Include) -> dict[str, Any]:
     """Keys of a choice, of the whole one or of the chunk with its `finish_reason`: why it ended.
 
     `piece`: its last one.

@@ -19,8 +19,9 @@ from ..chat.prompt import prompt_ids
 from ..chat.tools import tool_use
 from ..errors import RequestError
 from ..http.json_body import JsonRoute
+from ..request.text import check_text
 from ..request.unknown_fields import Warnings, check_unknown_fields
-from ..schema.chat import ChatCompletionRequest
+from ..schema.chat import ChatCompletionRequest, chat_parts
 from ..schema.errors import error_responses
 from ..schema.messages import Message
 from ..schema.tokens import (
@@ -38,8 +39,7 @@ from ..schema.tokens import (
     TokenRequest,
     Tokens,
 )
-from ..service import Service, check_text
-from .chat.route import chat_parts
+from ..service import Service
 
 _ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421)
 # So many token ids are as much work as so many characters.

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import RequestError
+from ..request.text import check_text
 from ..schema.messages import ContentPart, Message
 from ..schema.tools import CalledFunction
-from ..service import check_text
 
 # What only an assistant's message may have.
 _ASSISTANT_FIELDS = ("tool_calls", "function_call", "refusal", "reasoning_content", "reasoning")

@@ -14,10 +14,11 @@ from engine import Engine, describe_tools, spelled_calls
 from ..errors import RequestError
 from ..request.aliases import Given, given, settings_by_name
 from ..request.options import check_cut_length, generation_options, truncated
+from ..request.text import LONG_TEXT, check_text
 from ..request.unknown_fields import Warnings, warning
 from ..schema.chat import ChatCompletionRequest
 from ..schema.messages import ContentPart
-from ..service import LONG_TEXT, Service, check_text
+from ..service import Service
 from .conversation import template_messages
 from .tools import ToolUse
 

@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
         ready_line = _ready_line(_url(settings.host, numbers[0]), settings, model_id)
         server = _Server(config, app, settings, ready_line)
         app.state.lease.on_failed = server.fail
-        app.state.pulse.on_tick = guard_interpreter(settings.hang_seconds)
+        app.state.watchdog.on_tick = guard_interpreter(settings.hang_seconds)
         server.run(socks)
         if server.has_failed:
             end_process()

@@ -9,7 +9,7 @@ the error envelope.
 
 import asyncio
 import logging
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import h11
 from starlette.types import ASGIApp
@@ -17,12 +17,11 @@ from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from ..errors import RequestError, UnavailableError, error_response
-from ..process.logs import SeldomLog
-from ..settings import Settings
 from .connection_table import ConnectionTable, Phase
 from .framing import FramingError, RequestFraming
 from .health_port import HealthOnly
 from .lingering import LingeringTransport
+from .seldom_log import SeldomLog
 from .slow_readers import SlowReaders
 from .socket_options import (
     HEALTH_CONNECTIONS,
@@ -245,18 +244,25 @@ class HttpProtocol(H11Protocol):
         self._refuse(error, status=408)
 
 
-def http_protocol(settings: Settings, *, health_port: int | None = None) -> type[HttpProtocol]:
-    """The protocol of one server with these settings; `health_port`: where it listens for health
-    checks.
-    """
+class HttpLimits(Protocol):
+    """What the settings of a server say about its connections; seconds."""
+
+    header_timeout: float
+    body_timeout: float
+    max_connections: int
+    max_connections_per_address: int | None
+
+
+def http_protocol(limits: HttpLimits, *, health_port: int | None = None) -> type[HttpProtocol]:
+    """The protocol of one server; `health_port`: where it listens for health checks."""
     limit = affordable_connections(
-        settings.max_connections, listens_for_health=health_port is not None
+        limits.max_connections, listens_for_health=health_port is not None
     )
-    per_address = settings.max_connections_per_address or -(-3 * limit // 4)
+    per_address = limits.max_connections_per_address or -(-3 * limit // 4)
 
     class LimitedProtocol(HttpProtocol):
-        header_timeout = settings.header_timeout
-        body_timeout = settings.body_timeout
+        header_timeout = limits.header_timeout
+        body_timeout = limits.body_timeout
         main_table = ConnectionTable(limit=limit, per_address=per_address, told=TOLD_OF_LIMIT)
         health_table = ConnectionTable(
             limit=HEALTH_CONNECTIONS, per_address=HEALTH_CONNECTIONS, told=TOLD_OF_LIMIT

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from ..process.logs import SeldomLog
+from .seldom_log import SeldomLog
 from .socket_options import unacknowledged_seconds
 
 _logger = logging.getLogger(__name__)

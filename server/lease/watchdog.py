@@ -1,5 +1,4 @@
-"""Notices what can no longer say so itself: an engine that hangs, an event loop that does, numbers
-that break again and again.
+"""Watchdog: detects a hung engine, a hung event loop, or numbers that break again and again.
 
 Owns what counts as lost, and what the log gets then. Knows the lease; knows no request and no
 route. Nothing here is done per token.
@@ -49,7 +48,7 @@ class Silence:
         return self._lasted > max(self._seconds, _PATIENCE * self._longest)
 
 
-class Pulse:
+class Watchdog:
     """Watches a lease, and the event loop that it is used on, from a thread of its own."""
 
     def __init__(

@@ -5,7 +5,6 @@ thing is said. Knows no request: whoever logs decides what to say.
 """
 
 import logging
-import time
 from collections.abc import Iterator
 from traceback import format_tb
 from types import TracebackType
@@ -23,9 +22,6 @@ _ESCAPES = {
     for code in (*range(32), *range(127, 160), 0x2028, 0x2029)
     if chr(code) not in "\t\n"
 }
-
-
-_SELDOM_S = 10.0
 
 
 def configure_logging(level: str) -> None:
@@ -56,28 +52,6 @@ class LineFormatter(logging.Formatter):
         if self._with_messages:
             return super().formatException(ei)
         return "\n".join(_places(ei[1], set()))
-
-
-class SeldomLog:
-    """Lines that anybody can cause as often as he likes: at most one of a kind in ten seconds, with
-    the number of those between.
-    """
-
-    def __init__(self, logger: logging.Logger, level: int) -> None:
-        self._logger = logger
-        self._level = level
-        self._said: dict[str, tuple[float, int]] = {}  # kind -> when, and how many times not since
-
-    def say(self, kind: str, text: str) -> None:
-        """`kind`: one of few."""
-        now = time.monotonic()
-        said_at, n_unsaid = self._said.get(kind, (-_SELDOM_S, 0))
-        if now < said_at + _SELDOM_S:
-            self._said[kind] = said_at, n_unsaid + 1
-            return
-        more = f"; {n_unsaid} more since the last such line" if n_unsaid else ""
-        self._logger.log(self._level, "%s%s", text, more)
-        self._said[kind] = now, 0
 
 
 def _places(error: BaseException | None, told: set[int]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The wire of POST /v1/chat/completions."""
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -226,3 +227,22 @@ class ChatCompletionChunk(ChatResponse):
         description="Only with include_usage: null, and set in the last chunk, whose `choices` "
         "is empty.",
     )
+
+
+def chat_parts(body: ChatCompletionRequest) -> Iterable[tuple[str, RequestModel]]:
+    """All that the body is made of, and where it stands."""
+    if body.prediction is not None:
+        yield "prediction", body.prediction
+    for i, tool in enumerate(body.tools or ()):
+        yield f"tools[{i}]", tool
+        yield f"tools[{i}].function", tool.function
+    for i, function in enumerate(body.functions or ()):
+        yield f"functions[{i}]", function
+    for i, message in enumerate(body.messages):
+        yield f"messages[{i}]", message
+        for j, call in enumerate(message.tool_calls or ()):
+            yield f"messages[{i}].tool_calls[{j}]", call
+            yield f"messages[{i}].tool_calls[{j}].function", call.function
+        if isinstance(message.content, list):
+            for j, part in enumerate(message.content):
+                yield f"messages[{i}].content[{j}]", part

@@ -15,7 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Generic, NoReturn, TypeVar
 
-from .idle_timeout import Watchdog
+from .idle_timeout import IdleTimeout
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class Feed(Generic[T]):
         the feed, if that was an error.
         """
         waiter: _Waiter | None = None
-        with Watchdog(idle, lambda: _settle([waiter] if waiter else [], False)) as watchdog:
+        with IdleTimeout(idle, lambda: _settle([waiter] if waiter else [], False)) as idle_timeout:
             while True:
                 with self._lock:
                     fresh = self._take()
@@ -133,9 +133,9 @@ class Feed(Generic[T]):
                     ended = self._ended and not is_behind
                     waiter = None if fresh or ended else self._new_waiter()
                 if waiter is not None:
-                    watchdog.start()
+                    idle_timeout.start()
                     woken = await waiter
-                    watchdog.stop()
+                    idle_timeout.stop()
                     if not woken:
                         yield ()
                     continue

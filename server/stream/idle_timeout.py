@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Watchdog:
+class IdleTimeout:
     """Calls `on_expiry` when a wait, from `start` to `stop`, lasts `seconds`; None: never.
 
     A context manager, entered on the event loop; after its end nothing is called.

@@ -77,7 +77,7 @@ class Progress(NamedTuple):
     clock: float
 
 
-class Piece(NamedTuple):
+class Step(NamedTuple):
     """What one pass of the model adds to a choice, or one token of it."""
 
     choice: int
@@ -87,13 +87,13 @@ class Piece(NamedTuple):
     """"time": the job ended because its `max_seconds` were over."""
 
 
-Event = Begun | Progress | Piece
+Event = Begun | Progress | Step
 
 
 def event_bytes(event: Event) -> int:
     """About how much memory an event takes: that of its tokens and of the alternatives to each."""
     records: Sequence[TokenRecord | PromptToken] = ()
-    if isinstance(event, Piece):
+    if isinstance(event, Step):
         records = event.result.tokens
     elif isinstance(event, Begun):
         records = event.prefill.prompt_tokens

@@ -5,9 +5,7 @@ request is counted when it has been answered and a completion when it has ended;
 token. Every label has few values: routes, statuses and words of this program.
 """
 
-from fastapi import APIRouter
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
@@ -15,12 +13,10 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from starlette.responses import Response
 from starlette.types import Scope
 
 from ..errors import UnavailableError
 from ..lease.lease import EngineLease
-from ..schema.errors import error_responses
 from .stream import CompletionStream
 
 # Seconds. A token takes from a tenth of a millisecond to seconds, a long prompt minutes.
@@ -111,22 +107,3 @@ def _route_of(scope: Scope) -> str:
         routes = scope["app"].routes
         route = next((each for each in routes if getattr(each, "endpoint", 0) is endpoint), None)
     return getattr(route, "path", _NO_ROUTE)
-
-
-def metric_routes(metrics: Metrics) -> APIRouter:
-    """The route over one app's metrics; behind the API key, as it tells what others do."""
-    router = APIRouter(tags=["system"])
-
-    @router.get(
-        "/metrics",
-        response_class=Response,
-        responses={
-            200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
-            **error_responses(401, 421),
-        },
-    )
-    async def read_metrics() -> Response:
-        """Counters and histograms in the text format of Prometheus."""
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
-    return router

@@ -34,8 +34,8 @@ from .jobs import (
     CompletionJob,
     Event,
     JobEnd,
-    Piece,
     Progress,
+    Step,
     TokenCounts,
     event_bytes,
 )
@@ -127,7 +127,7 @@ class CompletionStream:
 
     def ends_with(self, event: Event) -> bool:
         """Whether the event is the last one, if no error has ended the stream before."""
-        is_end = isinstance(event, Piece) and event.result.eos
+        is_end = isinstance(event, Step) and event.result.eos
         return is_end and event.choice == self.jobs[-1].index
 
     async def started(self, receive: Receive) -> None:
@@ -211,11 +211,11 @@ class CompletionStream:
         prefilled = self._clock()
         if limit is not None:
             limit.start()
-        # Told with the first piece: alone it would only put the reader to rest.
+        # ChoiceEvents with the first piece: alone it would only put the reader to rest.
         begun = Begun(job.index, prefill, prefilled)
         untold: list[Event] = [begun]
         # The pieces are the reader's: here they would be kept until the job ends.
-        first: Piece | None = None
+        first: Step | None = None
         n_shown = n_drafted = n_accepted = 0
         stream_ex: Callable[[], StreamResult] = self._generator.stream_ex
         if job.token_by_token:
@@ -224,7 +224,7 @@ class CompletionStream:
         clock, queued_at, choice = time.perf_counter, self._queued_at, job.index
         while True:
             result = stream_ex()
-            piece = Piece(choice, result, clock() - queued_at)
+            piece = Step(choice, result, clock() - queued_at)
             n_drafted += result.n_drafted
             n_accepted += result.n_accepted
             if first is None:
@@ -324,7 +324,7 @@ class CompletionStream:
         )
 
 
-def _ended_by_time(piece: Piece) -> Piece:
+def _ended_by_time(piece: Step) -> Step:
     result = StreamResult({**vars(piece.result), "eos_reason": "length"})
     return piece._replace(result=result, stop_detail="time")
 

@@ -30,7 +30,7 @@ sys.path[:0] = [str(Path(__file__).parents[2])]
 
 from engine import ChatTemplate, ModelLoadError, TemplateError, Tokenizer  # noqa: E402
 from engine.cache.files import PrefixFiles  # noqa: E402
-from engine.cache.tree import Chunk  # noqa: E402
+from engine.cache.tree import Block  # noqa: E402
 from engine.checkpoint.families import model_config  # noqa: E402
 from engine.checkpoint.generation_config import GENERATION_FILE, read_generation_config  # noqa: E402
 from engine.checkpoint.safetensors import (  # noqa: E402
@@ -41,9 +41,9 @@ from engine.checkpoint.safetensors import (  # noqa: E402
     read_header,
     stored_values,
 )
+from engine.checkpoint.tensors import expected_shapes  # noqa: E402
 from engine.device.formats import matrix_bytes, packed_bytes  # noqa: E402
 from engine.device.ops import NotFiniteError  # noqa: E402
-from engine.model.weights import expected_shapes  # noqa: E402
 from engine.native.cpu import MISSING, address  # noqa: E402
 
 Json = Any
@@ -470,7 +470,7 @@ class Prefixes(Target):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._chunk = Chunk(bytes(16), np.arange(8, dtype=np.int32).tobytes())
+        self._chunk = Block(bytes(16), np.arange(8, dtype=np.int32).tobytes())
         self._chunk.slab = np.arange(64, dtype=np.uint8)
         self._files().write(self._chunk)
         (self._file,) = directory.iterdir()
@@ -494,7 +494,7 @@ class Pack(Target):
     """Stored weights of any shape and place, packed by native code."""
 
     def run(self, rng: random.Random) -> bool:
-        from engine.device.cpu.ops import NativeOps
+        from engine.device.cpu.ops import CpuOps
         from tests.support.panels import LAYOUTS, as_float32, unpack
 
         formats = dict(zip(("float32", "bfloat16", "8bit", "4bit"), LAYOUTS, strict=True))
@@ -505,7 +505,7 @@ class Pack(Target):
         parts = [_weights(rng, dtype, shape) for shape in shapes]
         gated = len(parts) == 2 and shapes[0] == shapes[1] and rng.random() < 0.5
         try:
-            matrix = NativeOps(format_, n_threads=1).matrix(parts, format_, gated=gated)
+            matrix = CpuOps(format_, n_threads=1).matrix(parts, format_, gated=gated)
         except NotFiniteError as error:
             row, column = error.index
             value = np.concatenate([as_float32(part) for part in parts])[row, column]

@@ -1,4 +1,4 @@
-"""The direction of imports, read from the syntax trees of the two packages."""
+"""What the packages import and call, read from their syntax trees. Wings: test_layers.py."""
 
 import ast
 from collections.abc import Iterator
@@ -87,27 +87,6 @@ def test_threads_and_asyncio_stand_where_they_are_owned() -> None:
     )  # fmt: skip
     owners = {f"server/{name}.py" for name in names}
     assert set(wrong) <= {"engine/device/cuda/load.py", "engine/grammar/recent.py", *owners}
-
-
-def importers_of(name: str) -> set[str]:
-    return {file for file in FILES for module, _ in imported(file) if name in module.split(".")}
-
-
-def test_native_code_is_imported_in_one_place() -> None:
-    assert importers_of("_cpu") == {"engine/native/cpu.py"}
-    assert importers_of("_cuda") == {"engine/native/cuda.py"}
-
-
-def test_torch_is_imported_only_where_it_computes() -> None:
-    cuda = "engine/device/cuda/"
-    computing = {file for file in importers_of("torch") if not file.startswith(cuda)}
-    assert computing == {"engine/device/torch_ops.py", "engine/device/reference.py"}
-    assert importers_of("torch_ops") == {"engine/device/ops.py"}, "and there in a function"
-
-
-def test_the_grammar_library_is_imported_where_it_is_owned() -> None:
-    owners = {"engine/grammar/constraint.py", "engine/grammar/vocabulary.py"}
-    assert importers_of("llguidance") == owners, "and there in functions"
 
 
 def test_the_environment_is_read_in_settings_only() -> None:

@@ -42,6 +42,13 @@ TINY = ModelConfig(dim=64, n_layers=1, n_heads=2, n_kv_heads=1, hidden_dim=64, h
 ANIMALS = ("cat", "dog", "fox", "hen", "owl", "pig", "cow", "bee", "ant", "bat")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def denormals() -> Iterator[None]:
+    """Training flushes them to zero in this process, which other tests would see."""
+    yield
+    torch.set_flush_denormal(False)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """Models this small are slower on two threads, a hundredfold so where the cores are busy."""

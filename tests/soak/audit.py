@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from server.errors import QueueTimeoutError
 from server.stream.feed import Feed
-from server.stream.jobs import Begun, Event, Piece
+from server.stream.jobs import Begun, Event, Step
 from server.stream.stream import CompletionStream
 
 # Of the planted bug: so many events untaken are waited for, and so long.
@@ -52,7 +52,7 @@ class AuditedFeed(Feed[Event]):
         super().end(items, error=error)
 
     def _count(self, item: Event) -> None:
-        if isinstance(item, Piece):
+        if isinstance(item, Step):
             text = item.result.chunk
             self.n_letters += len(text)
             self.crc = zlib.crc32(text.encode(), self.crc)

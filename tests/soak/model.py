@@ -17,7 +17,7 @@ from engine import AbortFlag
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.model.model import Model
-from engine.sampling.op import Logits
+from engine.sampling.logits import Logits
 from tests.support.fake_engine import VOCAB_SIZE, FakeEngine, FakeGenerator, FakeModel
 from tests.support.fault_script import FaultScript
 

@@ -30,10 +30,10 @@ from engine import (
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.checkpoint.config import LayerConfig, ModelConfig, RopeConfig
-from engine.device.ops import open_ops
-from engine.grammar.constraint import ConstraintCompiler
+from engine.device.open import open_ops
+from engine.grammar.compiler import ConstraintCompiler
 from engine.model.model import Model
-from engine.sampling.op import Logits
+from engine.sampling.logits import Logits
 from tests.support.fault_script import FaultScript, Spoil
 
 END = 256

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine import _native
+from engine.native import _cpu
 from engine.native.cpu import address
 
 Floats = npt.NDArray[np.float32]
@@ -42,11 +42,11 @@ def pack_rows(
     """The panels, and the index of the first weight that is not finite."""
     n_panels, n_blocks = len(rows) // ROWS, -(-n_in // COLUMNS)
     panels = np.full(n_panels * n_blocks * BLOCK_BYTES[layout], 0xEE, np.uint8)
-    bad = _native.pack(
+    bad = _cpu.pack(
         rows=address(rows),
-        source=getattr(_native.SourceType, source),
+        source=getattr(_cpu.SourceType, source),
         n_in=n_in,
-        layout=getattr(_native.Layout, layout),
+        layout=getattr(_cpu.Layout, layout),
         panels=address(panels),
         begin_panel=0,
         end_panel=n_panels,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.sampling.op import Stage
+from engine.sampling.request import Stage
 
 Weighted = list[tuple[int, float]]
 """(token, value), the most likely first."""

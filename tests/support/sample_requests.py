@@ -12,8 +12,9 @@ import pytest
 from hypothesis import strategies as st
 
 from engine import InvalidInputError, NumericsError
-from engine.sampling.op import N_PARAMETERS, Logits, SampleRequest, SampleResult, Stage
+from engine.sampling.logits import Logits
 from engine.sampling.reference import op as sample_ref
+from engine.sampling.request import N_PARAMETERS, SampleRequest, SampleResult, Stage
 from engine.text.token_ids import set_of_ids
 
 Sample = Callable[[Logits, SampleRequest], SampleResult]

@@ -11,9 +11,9 @@ from engine import AbortFlag, SamplingSettings, StreamingGenerator, StreamResult
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.checkpoint.config import LayerConfig, ModelConfig, RopeConfig
-from engine.device.ops import open_ops
+from engine.device.open import open_ops
 from engine.model.model import Model
-from engine.sampling.op import Logits
+from engine.sampling.logits import Logits
 
 END = 256  # the scripted vocabulary: all bytes, an end token, a hidden special token
 HIDDEN = 257

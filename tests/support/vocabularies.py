@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine import DEFAULT_MODEL, Tokenizer
-from engine.text.token_ids import Words
+from engine.text.token_ids import TokenMask
 from tests.support.tiny_models import byte_level_tokenizer, save_tokenizer, sentencepiece_tokenizer
 
 NAMES = ("bundled", "byte-level", "sentencepiece")
@@ -30,7 +30,7 @@ def vocabulary(name: str, path: Path) -> Vocabulary:
     return Vocabulary(Tokenizer.load(path, size), size, (2, 0) if name == "sentencepiece" else (4,))
 
 
-def ids_in(mask: Words) -> list[int]:
+def ids_in(mask: TokenMask) -> list[int]:
     return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 

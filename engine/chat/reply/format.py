@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
+from ...text.vocabulary import Vocabulary
 from ..template.template import ChatTemplate
 from .call_shape import CallShape, Probe, probe
 
@@ -45,16 +46,10 @@ _STYLES_OF_CALLS: tuple[tuple[str, CallStyle], ...] = (
 _MAY_BE_TOKENS = re.compile(r"<[^<>\s]{1,60}>|\[[A-Z_/]{1,60}\]")
 
 
-class ReplyTokenizer(Protocol):
+class ReplyTokenizer(Vocabulary, Protocol):
     """What this asks of a tokenizer."""
 
     def added_token_id(self, text: str) -> int | None: ...
-
-    def token_bytes(self, token_id: int) -> bytes: ...
-
-    def is_special(self, token_id: int) -> bool: ...
-
-    def is_control(self, token_id: int) -> bool: ...
 
 
 class Marker(NamedTuple):

@@ -15,8 +15,7 @@ import jinja2
 from jinja2 import meta
 
 from ...errors import ModelLoadError, TemplateError
-from ...files import JsonObject, read_file
-from ...regular_file import is_there
+from ...files import JsonObject, is_there, read_file
 from ...text.tokenizer import CONFIG_FILE, special_tokens
 from .budget import Budget, BudgetContext, TemplateLimitError
 from .sandbox import TemplateEnvironment

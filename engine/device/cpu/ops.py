@@ -21,8 +21,8 @@ from ..formats import PANEL_ROWS, kv_format, matrix_bytes
 from ..memory import host_bytes
 from ..ops import NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
-from .positions import LANES, NativePositions
-from .program import NativeProgram, PanelHeadRows, PanelMatrix
+from .positions import LANES, CpuPositions
+from .program import CpuProgram, PanelHeadRows, PanelMatrix
 
 FORMATS = ("float32", "bfloat16", "8bit", "4bit")
 
@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
 
-class NativeOps:
+class CpuOps:
     """Activations are float32, matrices in panels."""
 
     activation_dtype = "float32"
@@ -80,8 +80,8 @@ class NativeOps:
 
     def positions(
         self, keys: Sequence[PanelHeadRows], values: Sequence[PanelHeadRows]
-    ) -> NativePositions:
-        return NativePositions(keys, values)
+    ) -> CpuPositions:
+        return CpuPositions(keys, values)
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
         return nullcontext(stored_values)
@@ -118,8 +118,8 @@ class NativeOps:
     def table(self, values: Floats) -> Floats:
         return values
 
-    def program(self, max_rows: int) -> NativeProgram:
-        return NativeProgram(max_rows)
+    def program(self, max_rows: int) -> CpuProgram:
+        return CpuProgram(max_rows)
 
     def wait(self) -> None:
         """Nothing runs."""

@@ -18,8 +18,8 @@ from pathlib import Path
 from ...checkpoint.safetensors import StoredTensor
 from ...checkpoint.sample import sample_checkpoint
 from ...errors import ModelLoadError
+from ...files import open_if_regular
 from ...native.cpu import kernels
-from ...regular_file import open_if_regular
 from ..formats import packed_bytes
 from .panel_file import PanelFileError, PanelWriter, read_panels
 from .program import PanelMatrix

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ModelLoadError
-from ...files import MAX_JSON_BYTES, parse_json_object
+from ...files import MAX_JSON_BYTES, open_if_regular, parse_json_object, size_of
 from ...native import cpu as native
 from ...native.cpu import kernels
-from ...regular_file import open_if_regular, size_of
 from .program import PanelMatrix
 
 _ALIGNMENT = 64

@@ -16,7 +16,7 @@ from .program import PanelHeadRows
 LANES = 16  # of a panel of keys or values: csrc/cpu/attention.h
 
 
-class NativePositions:
+class CpuPositions:
     """In blocks of 16 positions, which no panel mixes with others."""
 
     unit = LANES

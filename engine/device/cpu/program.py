@@ -54,12 +54,12 @@ class PanelHeadRows:
     format: str  # as layout.py names it
 
 
-class NativeProgram:
+class CpuProgram:
     """Ops in order. Arrays of rows are (rows, n) and may have more rows than a pass."""
 
     def __init__(self, max_rows: int) -> None:
         self._tape = kernels.Tape()
-        self._held: list[object] = []
+        self._keep_alive: list[object] = []
         self._matrices: list[PanelMatrix | None] = []  # that each op multiplies with
         self._scratch = np.empty(0, np.uint8)
         self._max_rows = max_rows
@@ -69,7 +69,7 @@ class NativeProgram:
         self._check_rows(out=(out, table.n_in))
         self._tape.embed(**table.place(), out=native.address(out))
         self._matrices.append(None)
-        self._held += (table, out)
+        self._keep_alive += (table, out)
 
     def norm_linear(
         self,
@@ -108,7 +108,7 @@ class NativeProgram:
             scratch=self._scratch_of(kernels.linear_scratch_bytes(n_in, self._max_rows)),
         )
         self._matrices.append(matrix)
-        self._held += (residual, matrix, norm, out, branch, kept, bias)
+        self._keep_alive += (residual, matrix, norm, out, branch, kept, bias)
 
     def linear(self, x: Floats, matrix: PanelMatrix, *, bias: Floats | None, out: Floats) -> None:
         self._check_rows(x=(x, matrix.n_in), out=(out, matrix.n_out))
@@ -121,7 +121,7 @@ class NativeProgram:
             scratch=self._scratch_of(kernels.linear_scratch_bytes(matrix.n_in, self._max_rows)),
         )
         self._matrices.append(matrix)
-        self._held += (x, matrix, bias, out)
+        self._keep_alive += (x, matrix, bias, out)
 
     def attention(
         self,
@@ -173,7 +173,7 @@ class NativeProgram:
             out=native.address(out),
         )
         self._matrices.append(None)
-        self._held += (qkv, k_cache, v_cache, q_norm, k_norm, cos, sin, out)
+        self._keep_alive += (qkv, k_cache, v_cache, q_norm, k_norm, cos, sin, out)
 
     def run(self, state: StepState) -> bool:
         """All ops; False when `state.aborted` left work out. Other Python threads run meanwhile.
@@ -221,7 +221,7 @@ class NativeProgram:
             memory = np.empty(n_bytes + _CACHE_LINE, np.uint8)
             begin = -native.address(memory) % _CACHE_LINE
             self._scratch = memory[begin : begin + n_bytes]
-            self._held.append(self._scratch)
+            self._keep_alive.append(self._scratch)
         return native.address(self._scratch)
 
 

@@ -16,7 +16,9 @@ from torch import Tensor
 from ...checkpoint.config import ModelConfig
 from ...checkpoint.safetensors import StoredTensor
 from ...errors import ModelLoadError
-from ...sampling.op import Logits, SampleRequest, SampleResult, sample
+from ...sampling.logits import Logits
+from ...sampling.op import sample
+from ...sampling.request import SampleRequest, SampleResult
 from ..formats import cuda_kv_format
 from ..memory import host_bytes
 from ..ops import Bytes, NotFiniteError, Stored
@@ -67,7 +69,7 @@ class CudaOps:
         self._longest = 0  # of the contexts that there is a cache for
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
-        with _told_without_memory():
+        with out_of_memory_as_memory_error():
             return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
 
     def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[CudaHeadRows]:
@@ -78,7 +80,7 @@ class CudaOps:
                 f"float16 or float32 torch computes"
             )
         self._longest = max(self._longest, shape[1])
-        with _told_without_memory():
+        with out_of_memory_as_memory_error():
             return CudaHeadRows.zeros(count, shape, self.kv_format, self.device)
 
     def positions(
@@ -97,7 +99,7 @@ class CudaOps:
         return vector
 
     def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> CudaMatrix:
-        with _told_without_memory():
+        with out_of_memory_as_memory_error():
             tensors = [self._on_device(part) for part in parts]
             return cuda_weights.pack(tensors, format_, self._kernels, gated=gated)
 
@@ -186,7 +188,7 @@ class _Positions(CudaPositions):
 
 
 @contextmanager
-def _told_without_memory() -> Iterator[None]:
+def out_of_memory_as_memory_error() -> Iterator[None]:
     """Python's own error where the device has no memory left, as whoever loads a model knows it."""
     try:
         yield

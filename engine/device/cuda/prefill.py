@@ -39,7 +39,7 @@ def working_bytes(config: ModelConfig, n_rows: int) -> int:
     return buffers + between + keys_and_values + logits + _TILE_BYTES
 
 
-class Chunk(NamedTuple):
+class PromptRows(NamedTuple):
     """Rows of a pass."""
 
     lane: Lane
@@ -51,12 +51,12 @@ class Chunk(NamedTuple):
         return len(self.token_ids)
 
 
-def embed(chunk: Chunk, table: CudaMatrix, *, out: Tensor) -> None:
+def embed(chunk: PromptRows, table: CudaMatrix, *, out: Tensor) -> None:
     cuda_weights.gather(table, chunk.token_ids, out[: chunk.n])
 
 
 def norm_linear(
-    chunk: Chunk,
+    chunk: PromptRows,
     residual: Tensor,
     matrix: CudaMatrix,
     *,
@@ -96,13 +96,19 @@ def norm_linear(
 
 
 def linear(
-    chunk: Chunk, x: Tensor, matrix: CudaMatrix, *, bias: Tensor | None, out: Tensor
+    chunk: PromptRows, x: Tensor, matrix: CudaMatrix, *, bias: Tensor | None, out: Tensor
 ) -> None:
     _product(chunk.lane, narrow(x, chunk.n), matrix, bias, out=out[: chunk.n])
 
 
 def attention(
-    chunk: Chunk, qkv: Tensor, keys: CudaHeadRows, values: CudaHeadRows, *, out: Tensor, **how: Any
+    chunk: PromptRows,
+    qkv: Tensor,
+    keys: CudaHeadRows,
+    values: CudaHeadRows,
+    *,
+    out: Tensor,
+    **how: Any,
 ) -> None:
     """`how`: as `attend_chunk` has it."""
     attend_chunk(

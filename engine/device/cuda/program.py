@@ -17,7 +17,7 @@ from ..step import StepState
 from . import prefill
 from .attention import CudaHeadRows, place
 from .lane import Ahead, Lane
-from .prefill import Chunk
+from .prefill import PromptRows
 from .rows import CudaRows, HostCopy
 from .weights import CudaMatrix
 
@@ -35,8 +35,8 @@ class CudaProgram:
         self._kernels = lane.kernels
         self._host = host
         self._tape = lane.kernels.Tape()
-        self._prefill: list[Callable[[Chunk], None]] = []
-        self._held: list[object] = []
+        self._prefill: list[Callable[[PromptRows], None]] = []
+        self._keep_alive: list[object] = []
         self._matrices: list[CudaMatrix | None] = []  # that each op multiplies with
         self._max_rows = max_rows
         self._max_seq_len: int | None = None
@@ -51,7 +51,7 @@ class CudaProgram:
         self._tape.embed(**table.place(), out=out.data_ptr())
         self._prefill.append(lambda chunk: prefill.embed(chunk, table, out=out))
         self._matrices.append(None)
-        self._held += (table, out)
+        self._keep_alive += (table, out)
 
     def norm_linear(
         self,
@@ -104,7 +104,7 @@ class CudaProgram:
             )
         )
         self._matrices.append(matrix)
-        self._held += (residual, matrix, norm, out, branch, kept, bias)
+        self._keep_alive += (residual, matrix, norm, out, branch, kept, bias)
 
     def linear(self, x: Tensor, matrix: CudaMatrix, *, bias: Tensor | None, out: Tensor) -> None:
         self._check_rows(x=(x, matrix.n_in), out=(out, matrix.n_out))
@@ -112,7 +112,7 @@ class CudaProgram:
         self._tape.linear(x=x.data_ptr(), **matrix.place(), bias=_address(bias), out=out.data_ptr())
         self._prefill.append(lambda chunk: prefill.linear(chunk, x, matrix, bias=bias, out=out))
         self._matrices.append(matrix)
-        self._held += (x, matrix, bias, out)
+        self._keep_alive += (x, matrix, bias, out)
 
     def attention(
         self,
@@ -174,7 +174,7 @@ class CudaProgram:
             )
         )
         self._matrices.append(None)
-        self._held += (qkv, k_cache, v_cache, q_norm, k_norm, cos, sin, out)
+        self._keep_alive += (qkv, k_cache, v_cache, q_norm, k_norm, cos, sin, out)
 
     def run(self, state: StepState) -> bool:
         """All ops are under way; False when `state.aborted` left some out.
@@ -266,7 +266,7 @@ class CudaProgram:
         # So an abort waits for one chunk at most.
         lane.wait()
         token_ids = torch.from_numpy(state.token_ids).to(lane.device)
-        chunk = Chunk(lane, token_ids, state.pos)
+        chunk = PromptRows(lane, token_ids, state.pos)
         for op in self._prefill:
             if state.aborted:
                 return False

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ...sampling.op import Logits
+from ...sampling.logits import Logits
 
 
 class Source(Protocol):

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...sampling.op import SampleRequest, SampleResult, Stage, sample
-from ...sampling.reference.stages import LOWEST_TEMPERATURE
+from ...sampling.op import sample
+from ...sampling.request import LOWEST_TEMPERATURE, SampleRequest, SampleResult, Stage
 
 # The most that the kernels' arguments have room for; csrc/cuda/sample.h has the same numbers.
 MOST_TOP = 64

@@ -5,20 +5,12 @@ place: computed in float64 and rounded once, so that any implementation gives th
 """
 
 import numpy as np
-import numpy.typing as npt
 
-from ...text.token_ids import Words
-from ..op import Ids, Logits
+from ...text.token_ids import TokenMask, members
+from ..logits import Ids, Logits
 
 # What DRY takes from a logit at most: as good as forbidden, but a number.
 LARGEST_DRY_PENALTY = 1e30
-
-
-def members(words: Words, vocab_size: int) -> npt.NDArray[np.bool_]:
-    """The set of ids as bool (vocab_size,)."""
-    little = words.astype("<i4").view(np.uint8)
-    bits = np.unpackbits(little, count=vocab_size, bitorder="little")
-    return bits.astype(bool)
 
 
 def penalize(
@@ -73,7 +65,7 @@ def dry(
     allowed_length: int,
     range_: int,
     max_ngram: int,
-    breakers: Words | None,
+    breakers: TokenMask | None,
 ) -> None:
     """DRY, "don't repeat yourself" (p-e-w, text-generation-webui pull request 5677).
 
@@ -104,7 +96,7 @@ def dry(
     work[ids] = lowered.astype(np.float32)
 
 
-def mask(work: Logits, allowed: Words) -> None:
+def mask(work: Logits, allowed: TokenMask) -> None:
     """Removes what is not allowed."""
     work[~members(allowed, len(work))] = -np.inf
 

@@ -1,25 +1,18 @@
 """The sampler op in plain numpy: what runs without native code, and the oracle of the tests.
 
 Owns the meaning of the op: the order of the steps, the draw, what is reported. The formulas of the
-steps are in `sample_adjust_ref.py` and `sample_stages_ref.py`. V is the size of the vocabulary.
+steps are in `adjustments.py` and `stages.py`. V is the size of the vocabulary.
 """
 
 import math
 
 import numpy as np
 
-from ..op import (
-    Ids,
-    Logits,
-    SampleRequest,
-    SampleResult,
-    Stage,
-    check_adjusted,
-    check_any_left,
-    check_finite,
-)
+from ..logits import Ids, Logits
+from ..request import SampleRequest, SampleResult, Stage
 from . import adjustments as adjust
 from . import stages
+from .checks import check_adjusted, check_any_left, check_finite
 from .pipeline import Candidates, Trace, run_stages
 from .stages import Wide
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..op import Ids, Logits, SampleRequest, Stage, TraceStep
+from ...text.token_ids import members
+from ..logits import Ids, Logits
+from ..request import SampleRequest, Stage, TraceStep
 from . import stages
-from .adjustments import members
 from .stages import Kept, Wide
 
 # A candidate so many nats below the best has no mass: exp(-700) is still a normal double, so the

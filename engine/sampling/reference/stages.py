@@ -10,11 +10,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from ..request import LOWEST_TEMPERATURE
+
 Wide = npt.NDArray[np.float64]
 Kept = npt.NDArray[np.bool_]
-
-# So that no division by a temperature of (nearly) 0 turns a distance of 0 into no number.
-LOWEST_TEMPERATURE = 1e-300
 
 
 def probabilities(nats: Wide) -> Wide:
@@ -133,11 +132,6 @@ def skew(cumulative: Wide, value: float) -> Wide:
     """
     powered: Wide = cumulative ** math.exp(value)
     return powered
-
-
-def mirostat_mu(mu: float, p_drawn: float, tau: float, eta: float) -> float:
-    """The next mu: by eta towards an average of tau bits of surprise (arXiv 2007.14966)."""
-    return mu + eta * (tau + math.log2(p_drawn))
 
 
 def entropy(p: Wide) -> float:

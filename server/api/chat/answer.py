@@ -12,7 +12,7 @@ from ...answer.choices import sampled, told
 from ...answer.metadata import closing_fields, progress_fields
 from ...answer.sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
 from ...answer.usage import usage
-from ...stream.jobs import Begun, CompletionJob, Event, Piece, Progress, TokenCounts
+from ...stream.jobs import Begun, CompletionJob, Event, Progress, Step, TokenCounts
 from ...stream.stream import CompletionStream
 from .chunks import ReplyChunks
 from .message import WholeReply
@@ -86,7 +86,7 @@ class _Chunks:
         """Those of one batch after the other."""
         frames: list[bytes] = []
         for event in events:
-            if isinstance(event, Piece):
+            if isinstance(event, Step):
                 result, encode_text = event.result, self._encode_text
                 if encode_text is None or result.eos or not self._is_plain:
                     frames.extend(self._told(event))
@@ -111,7 +111,7 @@ class _Chunks:
         self._is_plain = isinstance(reader, PlainReader)
         return frame
 
-    def _told(self, piece: Piece) -> list[bytes]:
+    def _told(self, piece: Step) -> list[bytes]:
         reply, encode_text = self._reply, self._encode_text
         assert reply is not None, "a reply begins before its first piece"
         choices = [*reply.choices(piece)]

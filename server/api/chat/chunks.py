@@ -9,7 +9,7 @@ from typing import Any
 
 from engine import ReplyDelta
 
-from ...stream.jobs import Begun, CompletionJob, Piece
+from ...stream.jobs import Begun, CompletionJob, Step
 from .reply import Reader, ReplyShape, channel, new_call_id
 
 
@@ -32,7 +32,7 @@ class ReplyChunks:
         """Of a chunk that says some content and nothing else."""
         return self._choice({"content": text})
 
-    def choices(self, piece: Piece) -> Iterator[dict[str, Any] | str]:
+    def choices(self, piece: Step) -> Iterator[dict[str, Any] | str]:
         """What `piece` adds; content of which nothing else is to be said, as its text. Nothing
         while the text is held.
         """

@@ -7,8 +7,8 @@ from typing import Any
 
 from engine import ReplyDelta
 
-from ...answer.choices import Told
-from ...stream.jobs import CompletionJob, Piece
+from ...answer.choices import ChoiceEvents
+from ...stream.jobs import CompletionJob, Step
 from .reply import Reader, ReplyShape, channel, new_call_id
 
 
@@ -25,7 +25,7 @@ class WholeReply:
         self.n_reasoning = 0
         """Tokens of reasoning, the marks around it included."""
 
-    def choice(self, told: Told, job: CompletionJob) -> dict[str, Any]:
+    def choice(self, told: ChoiceEvents, job: CompletionJob) -> dict[str, Any]:
         """The choice of the answer, from all that was said about it."""
         for piece in told.pieces:
             self._add(piece)
@@ -38,7 +38,7 @@ class WholeReply:
             **self._shape.ids(told.pieces),
         }
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: Step) -> None:
         for part in self._reader.read(piece.result):
             if part.kind == "reasoning":
                 self.n_reasoning += len(part.tokens)

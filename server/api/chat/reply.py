@@ -13,10 +13,11 @@ from typing import Any, Protocol
 from engine import ReplyDelta, StreamResult, TokenRecord
 
 from ...answer.choices import sampled
+from ...answer.finish_reason import FINISH_REASONS
 from ...answer.logprobs import TokenNames, chat_entries
 from ...answer.metadata import Include, ending_fields, opening_fields, with_metadata
-from ...service import FINISH_REASONS, Service
-from ...stream.jobs import Begun, CompletionJob, Piece
+from ...service import Service
+from ...stream.jobs import Begun, CompletionJob, Step
 
 _ALPHANUMERIC = string.ascii_letters + string.digits
 
@@ -69,7 +70,7 @@ class ReplyShape:
         """Keys of a choice that say how it began."""
         return opening_fields(begun, job, self.service.engine.tokenizer, self.include)
 
-    def ending(self, piece: Piece, reader: Reader) -> dict[str, Any]:
+    def ending(self, piece: Step, reader: Reader) -> dict[str, Any]:
         """Keys of a choice that say why it ended with `piece`."""
         return {
             "finish_reason": self._finish_reason(str(piece.result.eos_reason), reader),
@@ -77,7 +78,7 @@ class ReplyShape:
             **ending_fields(piece, self.include),
         }
 
-    def ids(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def ids(self, pieces: Sequence[Step]) -> dict[str, Any]:
         """The key of a choice that lists the tokens of `pieces`, if it is wanted."""
         if not self.token_ids:
             return {}

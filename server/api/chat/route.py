@@ -1,6 +1,6 @@
 """POST /v1/chat/completions: a conversation in, the next reply out, whole or as it comes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -19,11 +19,11 @@ from ...errors import RequestError
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
 from ...request.options import requested_logprobs
+from ...request.text import check_text
 from ...request.unknown_fields import check_unknown_fields
-from ...schema.chat import ChatCompletion, ChatCompletionRequest
-from ...schema.common import RequestModel
+from ...schema.chat import ChatCompletion, ChatCompletionRequest, chat_parts
 from ...schema.errors import GENERATION_ERRORS
-from ...service import Service, check_text
+from ...service import Service
 from ..respond import respond
 from .answer import ChatAnswer
 from .reply import PlainReader, Reader, ReplyShape
@@ -95,25 +95,6 @@ def chat_routes(service: Service) -> APIRouter:
         return await respond(service, jobs, answer, body, waiter)
 
     return router
-
-
-def chat_parts(body: ChatCompletionRequest) -> Iterable[tuple[str, RequestModel]]:
-    """All that the body is made of, and where it stands."""
-    if body.prediction is not None:
-        yield "prediction", body.prediction
-    for i, tool in enumerate(body.tools or ()):
-        yield f"tools[{i}]", tool
-        yield f"tools[{i}].function", tool.function
-    for i, function in enumerate(body.functions or ()):
-        yield f"functions[{i}]", function
-    for i, message in enumerate(body.messages):
-        yield f"messages[{i}]", message
-        for j, call in enumerate(message.tool_calls or ()):
-            yield f"messages[{i}].tool_calls[{j}]", call
-            yield f"messages[{i}].tool_calls[{j}].function", call.function
-        if isinstance(message.content, list):
-            for j, part in enumerate(message.content):
-                yield f"messages[{i}].content[{j}]", part
 
 
 def _shape(

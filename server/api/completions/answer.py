@@ -14,7 +14,7 @@ from ...answer.choices import best, sampled, told
 from ...answer.metadata import closing_fields, progress_fields
 from ...answer.sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
 from ...answer.usage import usage
-from ...stream.jobs import Begun, CompletionJob, Event, Piece, Progress, TokenCounts
+from ...stream.jobs import Begun, CompletionJob, Event, Progress, Step, TokenCounts
 from ...stream.stream import CompletionStream
 from .choice import ChoiceShape, Opening
 from .prompts import Prompt
@@ -85,7 +85,7 @@ class _Chunks:
         """Those of one batch after the other."""
         frames = []
         for event in events:
-            if isinstance(event, Piece):
+            if isinstance(event, Step):
                 result, encode_text = event.result, self._encode_text
                 if encode_text is None or result.eos:
                     frames.append(self._chunk(event))
@@ -105,7 +105,7 @@ class _Chunks:
         self._opening = Opening(job, begun, self._prompt_tokens)
         self._encode_text = None
 
-    def _chunk(self, piece: Piece) -> bytes:
+    def _chunk(self, piece: Step) -> bytes:
         """The next chunk of a choice; b"" while there is nothing to say."""
         answer, opening, index = self._answer, self._opening, piece.choice
         shape, encode = answer.shape, self._encode
@@ -144,5 +144,5 @@ class _Chunks:
         )
 
 
-def _text_piece(index: int, text: str) -> Piece:
-    return Piece(index, StreamResult({"chunk": text}), 0.0)
+def _text_piece(index: int, text: str) -> Step:
+    return Step(index, StreamResult({"chunk": text}), 0.0)

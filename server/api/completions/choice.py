@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from engine import PromptToken, StreamResult
 
 from ...answer.choices import sampled
+from ...answer.finish_reason import FINISH_REASONS
 from ...answer.logprobs import Token, TokenNames, legacy_logprobs, prompt_logprobs
 from ...answer.metadata import Include, ending_fields, opening_fields, token_lists
-from ...service import FINISH_REASONS, Service
-from ...stream.jobs import Begun, CompletionJob, Piece
+from ...service import Service
+from ...stream.jobs import Begun, CompletionJob, Step
 from .prompts import Prompt
 
 
@@ -61,7 +62,7 @@ class ChoiceShape:
         self,
         index: int,
         prompt: Prompt,
-        pieces: Sequence[Piece],
+        pieces: Sequence[Step],
         opening: Opening | None = None,
     ) -> dict[str, Any]:
         """What `pieces`, one after another, make of a choice. `opening`: it begins with them."""
@@ -93,7 +94,7 @@ class ChoiceShape:
         return choice
 
     def _logprobs(
-        self, prompt: Prompt, pieces: Sequence[Piece], opening: Opening | None
+        self, prompt: Prompt, pieces: Sequence[Step], opening: Opening | None
     ) -> dict[str, Any] | None:
         if self.logprobs is None:
             return None

@@ -13,8 +13,9 @@ from engine import Engine, Tokenizer
 
 from ...errors import RequestError
 from ...request.options import adds_special_tokens, check_cut_length, generation_options, truncated
+from ...request.text import check_text
 from ...schema.completions import CompletionRequest
-from ...service import Service, check_text
+from ...service import Service
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 
 from engine.cache.kv import KVCache
 from engine.checkpoint.families import model_config
-from engine.device.ops import open_ops
+from engine.device.open import open_ops
 
 
 @pytest.fixture

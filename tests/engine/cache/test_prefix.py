@@ -24,7 +24,7 @@ class Server:
     def __init__(self, byte_budget: int = PLENTY, directory: Path | None = None) -> None:
         self.cache = ToyCache(MAX_SEQ_LEN)
         self.prefix = PrefixCache(
-            self.cache, chunk=CHUNK, byte_budget=byte_budget, directory=directory
+            self.cache, block=CHUNK, byte_budget=byte_budget, directory=directory
         )
 
     def request(self, token_ids: Sequence[int], *, key: str = "") -> Reuse:
@@ -221,14 +221,14 @@ def test_no_memory_is_a_smaller_budget(
     for first in (0, 100, 0):
         assert server.request(conversation(first)).n_reused == 0
     assert [record.getMessage() for record in caplog.records] == [
-        "prefix cache: no memory beyond 0 chunks"
+        "prefix cache: no memory beyond 0 blocks"
     ]
 
 
 @pytest.mark.parametrize("chunk", [0, -4, 6])
 def test_a_chunk_that_cannot_be_copied_is_refused(chunk: int) -> None:
     with pytest.raises(ValueError, match=f"chunk is {chunk}; a multiple of 4 is needed"):
-        PrefixCache(ToyCache(8), chunk=chunk)
+        PrefixCache(ToyCache(8), block=chunk)
 
 
 TOKENS = st.lists(st.integers(0, 1), max_size=12)
@@ -318,5 +318,5 @@ def test_many_isolation_keys_take_no_more_than_the_budget(tmp_path: Path, on_dis
     tree = server.prefix._tree
     assert server.prefix.n_bytes <= 10 * CHUNK_BYTES
     if not on_disk:
-        assert len(tree._chunks) <= 10, "nothing is remembered of what was dropped"
+        assert len(tree._blocks) <= 10, "nothing is remembered of what was dropped"
         assert len(tree._children) <= 10

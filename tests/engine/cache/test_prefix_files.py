@@ -26,7 +26,7 @@ class Process:
         self.cache = ToyCache(64)
         self.prefix = PrefixCache(
             self.cache,
-            chunk=CHUNK,
+            block=CHUNK,
             byte_budget=4 * CHUNK_BYTES,
             directory=directory,
             disk_budget=disk_budget,
@@ -377,5 +377,5 @@ def test_what_was_not_finished_is_removed_when_nobody_can_be_writing_it(left: Pa
 
 def test_without_memory_there_is_no_disk(directory: Path) -> None:
     cache = ToyCache(64)
-    PrefixCache(cache, chunk=CHUNK, byte_budget=0, directory=directory).flush()
+    PrefixCache(cache, block=CHUNK, byte_budget=0, directory=directory).flush()
     assert not directory.exists()

@@ -13,12 +13,14 @@ from engine.cache.prefix import PrefixCache, Reuse
 from engine.checkpoint.config import ModelConfig
 from engine.checkpoint.families import model_config
 from engine.checkpoint.safetensors import read_checkpoint
-from engine.device.cpu.ops import NativeOps
-from engine.device.ops import Ops, open_ops
+from engine.checkpoint.tensors import check_tensors
+from engine.device.cpu.ops import CpuOps
+from engine.device.open import open_ops
+from engine.device.ops import Ops
 from engine.device.torch_ops import TorchOps
 from engine.model.model import Model
-from engine.model.weights import check_tensors, load_weights
-from engine.sampling.op import Logits
+from engine.model.weights import load_weights
+from engine.sampling.logits import Logits
 from tests.support.tiny_models import VOCAB_SIZE, save_model
 
 CHUNK = 16
@@ -59,7 +61,7 @@ class Server:
         self.cache = empty_cache(model)
         self.prefix = PrefixCache(
             self.cache,
-            chunk=CHUNK,
+            block=CHUNK,
             byte_budget=n_chunks * self.cache.positions.n_bytes(CHUNK),
             directory=directory,
         )
@@ -115,7 +117,7 @@ def test_a_sequence_goes_on_in_another_cache_as_in_its_own(
         later = KVCache(model.config, model.ops, max_seq_len=MAX_SEQ_LEN + 40)
         prefix = PrefixCache(
             later,
-            chunk=CHUNK,
+            block=CHUNK,
             byte_budget=100 * later.positions.n_bytes(CHUNK),
             directory=tmp_path / "prefixes",
         )
@@ -165,7 +167,7 @@ def test_blocks_of_panels_cannot_be_split() -> None:
 
 
 def test_layers_must_lie_one_behind_the_other() -> None:
-    ops = NativeOps("float32")
+    ops = CpuOps("float32")
     keys, values = (ops.head_rows(2, (1, 16, 8)) for _ in range(2))
     with pytest.raises(ValueError, match="layers must lie one behind the other"):
         ops.positions(keys[::-1], values)

@@ -21,7 +21,7 @@ from engine import (
     TokenRecord,
     tool_constraint,
 )
-from engine.grammar.constraint import ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
 from tests.engine.chat.test_tool_grammar import TOOLS, assert_calls, deltas_of, drawn
 from tests.support import call_templates
 from tests.support.call_templates import READABLE

@@ -24,7 +24,8 @@ from engine import (
     calls_or_json,
     tool_constraint,
 )
-from engine.grammar.constraint import Constraint, ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
+from engine.grammar.constraint import Constraint
 from tests.support.replies import TEMPLATES, parts, read, record, results
 from tests.support.schema_checker import fits, read_json
 from tests.support.scripted_model import run

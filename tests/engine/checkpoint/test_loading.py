@@ -21,8 +21,9 @@ import engine.checkpoint.safetensors
 from engine import Engine, ModelLoadError, NumericsError, SamplingSettings
 from engine.checkpoint.families import model_config
 from engine.checkpoint.safetensors import StoredTensor, read_checkpoint, read_header, stored_values
+from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.torch_ops import TorchOps
-from engine.model.weights import Weights, check_tensors, expected_shapes, load_weights
+from engine.model.weights import Weights, load_weights
 from tests.native.loader_fuzz import (
     FoundError,
     UnsoundError,

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine import _native
 from engine.device.step import StepState
+from engine.native import _cpu
 from engine.native.cpu import address
 
 Floats = npt.NDArray[np.float32]
@@ -26,9 +26,9 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-5, "int8": 5e-4}
 # What a cache holds, and numpy's type for it.
 STORED: dict[str, Any] = {"float32": np.float32, "bfloat16": np.uint16, "int8": np.int8}
 KV_TYPES = {
-    "float32": _native.KvType.F32,
-    "bfloat16": _native.KvType.BF16,
-    "int8": _native.KvType.INT8,
+    "float32": _cpu.KvType.F32,
+    "bfloat16": _cpu.KvType.BF16,
+    "int8": _cpu.KvType.INT8,
 }
 
 
@@ -61,7 +61,7 @@ class Layer:
         self._k, self._v = (np.full(shape, unwritten, STORED[kv]) for _ in range(2))
         self._scales = np.full((2, n_kv_heads, positions), np.nan, np.float32)
         self._scratch = np.full(
-            _native.attention_scratch_floats(n_heads, head_dim, max_seq_len), np.nan, np.float32
+            _cpu.attention_scratch_floats(n_heads, head_dim, max_seq_len), np.nan, np.float32
         )
 
     @property
@@ -94,7 +94,7 @@ class Layer:
         out = np.full((n_rows, self.n_heads * self.head_dim), np.nan, np.float32)
         state = StepState(n_rows)
         state.set([0] * n_rows, pos)
-        tape = _native.Tape()
+        tape = _cpu.Tape()
         is_int8 = self.kv == "int8"
         tape.attention(
             qkv=address(qkv),
@@ -300,17 +300,17 @@ def test_a_row_is_the_same_in_every_chunk(
 def test_every_instruction_set_gives_the_same_bits(
     make: Callable[[str, int], Layer], kv: str
 ) -> None:
-    best = _native.isa()
+    best = _cpu.isa()
     outs, layers = [], []
-    for isa in _native.supported_isas():
-        assert _native.select_isa(isa)
+    for isa in _cpu.supported_isas():
+        assert _cpu.select_isa(isa)
         layer = make(kv, BLOCK + 40)
         qkv = layer.rows(layer.max_seq_len)
         outs.append(
             np.concatenate([layer.run_chunks(qkv[:-3], 90), layer.run(qkv[-3:], len(qkv) - 3)])
         )
         layers.append(layer)
-    assert _native.select_isa(best)
+    assert _cpu.select_isa(best)
     for out, layer in zip(outs[1:], layers[1:], strict=True):
         assert_same_bits(out, outs[0], "another instruction set")
         assert np.array_equal(layer.k, layers[0].k)
@@ -324,7 +324,7 @@ def test_threads_change_nothing(isa: str, kv: str, n_rows: int, n_threads: int) 
     pos = BLOCK - 5
     results = []
     for threads in (1, n_threads):
-        _native.set_threads(threads)
+        _cpu.set_threads(threads)
         layer = Layer(8, 2, 64, pos + n_rows, kv=kv, with_norm=True)
         layer.fill()
         results.append((layer.run(layer.rows(n_rows), pos), layer.k, layer.v))
@@ -343,7 +343,7 @@ def test_a_long_context(isa: str, n_threads: int, window: int) -> None:
     layer.fill()
     qkv = layer.rows(40)
     pos = length - 40
-    _native.set_threads(n_threads)
+    _cpu.set_threads(n_threads)
     chunk = layer.run(qkv, pos)
     np.testing.assert_allclose(chunk, layer.expected(qkv, pos), rtol=0, atol=1e-5)
     assert_same_bits(layer.run(qkv[:16], pos), chunk[:16], "16 rows")

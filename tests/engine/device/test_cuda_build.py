@@ -85,7 +85,7 @@ def test_without_the_module_there_is_a_reason() -> None:
     code = """
 import sys
 sys.modules["engine.native._cuda"] = None
-from engine import cuda_native
+from engine.native import cuda as cuda_native
 print(bool(cuda_native.MISSING))
 """
     run = subprocess.run(

@@ -23,21 +23,24 @@ from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.checkpoint.families import model_config
 from engine.checkpoint.safetensors import read_checkpoint, stored_values
+from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device import torch_ops
 from engine.device.cuda import load as cuda_load
 from engine.device.cuda import weights as cuda_weights
 from engine.device.cuda.ops import CudaOps
-from engine.device.ops import Ops, open_ops
+from engine.device.open import open_ops
+from engine.device.ops import Ops
 from engine.device.torch_ops import TorchOps
 from engine.draft.ngram import NgramDrafter
 from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import Speculator
 from engine.errors import ModelLoadError, NumericsError
 from engine.model.model import Model
-from engine.model.weights import check_tensors, expected_shapes, load_weights
+from engine.model.weights import load_weights
 from engine.native import cuda as cuda_native
 from engine.sampling.guidance import log_softmax
-from engine.sampling.op import Logits, SampleRequest
+from engine.sampling.logits import Logits
+from engine.sampling.request import SampleRequest
 from engine.sampling.sampler import Sampler
 from engine.sampling.token_masks import SamplerVocabulary
 from engine.stream.generator import StreamingGenerator
@@ -312,7 +315,7 @@ def test_the_greedy_text_is_the_oracles_drafts_or_not(tiny: Tiny, model: Model) 
 
 def test_a_text_goes_on_from_what_is_cached(tiny: Tiny, model: Model) -> None:
     prompt = ids(9, seed=4)
-    budget = PrefixCache(cache_of(model), chunk=4, byte_budget=2**20)
+    budget = PrefixCache(cache_of(model), block=4, byte_budget=2**20)
     generator = tiny.generator(model, prefix=budget)
     expected = text_of(generator, prompt, 5)
     assert text_of(generator, ids(6, seed=5), 2)

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from engine.device.cuda.sampler import DeviceSampler, supports
-from engine.sampling.op import Logits, SampleRequest, SampleResult, Stage
+from engine.sampling.logits import Logits
+from engine.sampling.request import SampleRequest, SampleResult, Stage
 from tests.support.cuda_module import cuda, device_of, guarded, step_state
 from tests.support.sample_requests import (
     LOGITS,

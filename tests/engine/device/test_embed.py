@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine import _native
 from engine.device.step import StepState
+from engine.native import _cpu
 from engine.native._cpu import Layout
 from engine.native.cpu import address
 
@@ -21,10 +21,10 @@ IDS = (0, 20, 15, 16, 7, 7)
 
 @pytest.fixture(params=[1, 2, 3])
 def _threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = _native.threads()
-    _native.set_threads(request.param)
+    before = _cpu.threads()
+    _cpu.set_threads(request.param)
     yield
-    _native.set_threads(before)
+    _cpu.set_threads(before)
 
 
 def padded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -92,7 +92,7 @@ def embedded(table: npt.NDArray[Any], dim: int, layout: Layout) -> Floats:
     out = np.full((len(IDS) + 1, dim), np.nan, np.float32)
     state = StepState(len(IDS))
     state.set(IDS, 5)
-    tape = _native.Tape()
+    tape = _cpu.Tape()
     tape.embed(
         panels=address(table),
         n_out=VOCAB,

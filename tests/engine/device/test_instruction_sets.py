@@ -63,7 +63,7 @@ def build(compiler: str, processor: str, directory: Path, options: Sequence[str]
     kernels = sources("add_library(kernels_${isa}")
     others = [
         path
-        for path in sources("nanobind_add_module(_native")
+        for path in sources("nanobind_add_module(_cpu")
         if not Path(path).name.startswith("bind")
     ]
 

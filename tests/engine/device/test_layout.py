@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine import _native
+from engine.native import _cpu
 from tests.support.panels import (
     COLUMNS,
     LAYOUTS,
@@ -221,11 +221,11 @@ def test_panels_can_be_packed_in_parts(layout: str) -> None:
     rows = row_addresses(weights)
     parts = np.zeros_like(whole)
     for panel in (2, 0, 1):
-        _native.pack(
+        _cpu.pack(
             rows=rows.ctypes.data,
-            source=_native.SourceType.F32,
+            source=_cpu.SourceType.F32,
             n_in=40,
-            layout=getattr(_native.Layout, layout),
+            layout=getattr(_cpu.Layout, layout),
             panels=parts.ctypes.data,
             begin_panel=panel,
             end_panel=panel + 1,
@@ -256,6 +256,6 @@ PACKED = {
 def test_the_same_layout_version_means_the_same_bytes(layout: str) -> None:
     numbers = np.arange(33 * 70, dtype=np.int64) * 7919 % 2003 - 1001
     weights = (numbers.astype(np.float32) / 1024).reshape(33, 70)
-    assert _native.LAYOUT_VERSION == 1
+    assert _cpu.LAYOUT_VERSION == 1
     digest = hashlib.sha256(pack(weights, layout).tobytes()).hexdigest()
     assert digest.startswith(PACKED[layout])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import _native
+from engine.native import _cpu
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,16 +53,16 @@ def run(code: str, *arguments: str) -> list[str]:
 
 
 def test_reports_its_instruction_set() -> None:
-    supported = _native.supported_isas()
-    assert _native.isa() == supported[0], "the best one must be chosen"
+    supported = _cpu.supported_isas()
+    assert _cpu.isa() == supported[0], "the best one must be chosen"
     assert supported[-1] == "baseline", "every machine has the baseline"
     assert set(supported) <= {"avx512", "avx2", "neon_dotprod", "neon", "baseline"}
 
 
 def test_an_unknown_instruction_set_is_refused() -> None:
-    chosen = _native.isa()
-    assert not _native.select_isa("mmx")
-    assert _native.isa() == chosen
+    chosen = _cpu.isa()
+    assert not _cpu.select_isa("mmx")
+    assert _cpu.isa() == chosen
 
 
 @pytest.mark.parametrize("quantize", ["none", "8bit", "4bit"])
@@ -74,5 +74,7 @@ def test_torch_serves_without_it() -> None:
     required, quantized, warned, spoke = run(WITHOUT_NATIVE)
     assert required.startswith("refused: the native module cannot be imported: ")
     assert quantized == "refused: quantize: 8bit needs native code, not torch"
-    assert warned.startswith("WARNING engine.ops native kernels missing, using torch instead")
+    assert warned.startswith(
+        "WARNING engine.device.open native kernels missing, using torch instead"
+    )
     assert spoke == "True"

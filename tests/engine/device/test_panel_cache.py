@@ -21,9 +21,10 @@ import engine.device.cpu.panel_cache
 from engine import Engine, ModelLoadError
 from engine.checkpoint.families import model_config
 from engine.checkpoint.safetensors import StoredTensor, read_checkpoint
-from engine.device.cpu.ops import NativeOps
+from engine.checkpoint.tensors import check_tensors
+from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.panel_cache import open_panels
-from engine.model.weights import Weights, check_tensors, load_weights
+from engine.model.weights import Weights, load_weights
 from engine.native import _cpu
 from engine.native.cpu import address
 
@@ -43,7 +44,7 @@ def tensors_of(model: Path) -> Mapping[str, StoredTensor]:
 
 
 def load(model: Path, cache: Path, format_: str = "8bit") -> Weights:
-    tensors, ops = tensors_of(model), NativeOps(format_)
+    tensors, ops = tensors_of(model), CpuOps(format_)
     with open_panels(cache, tensors, format_, n_bytes=1000) as panels:
         return load_weights(tensors, model_config(model), ops, panels=panels)
 
@@ -60,13 +61,13 @@ def same(one: Weights, other: Weights) -> bool:
 def packed_anew(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Whatever is packed from now on."""
     formats: list[str] = []
-    before = NativeOps.matrix
+    before = CpuOps.matrix
 
-    def matrix(self: NativeOps, parts: Any, format_: str, **options: Any) -> Any:
+    def matrix(self: CpuOps, parts: Any, format_: str, **options: Any) -> Any:
         formats.append(format_)
         return before(self, parts, format_, **options)
 
-    monkeypatch.setattr(NativeOps, "matrix", matrix)
+    monkeypatch.setattr(CpuOps, "matrix", matrix)
     return formats
 
 
@@ -166,7 +167,7 @@ def test_an_entry_under_the_name_of_another_is_not_used(
 
 
 def test_two_starts_at_once_both_succeed(model: Path, cache: Path) -> None:
-    tensors, config, ops = tensors_of(model), model_config(model), NativeOps("8bit")
+    tensors, config, ops = tensors_of(model), model_config(model), CpuOps("8bit")
     with (
         open_panels(cache, tensors, "8bit", n_bytes=1000) as one,
         open_panels(cache, tensors, "8bit", n_bytes=1000) as two,
@@ -191,7 +192,7 @@ def test_a_start_that_fails_leaves_nothing(model: Path, cache: Path) -> None:
 def test_a_checkpoint_that_changes_while_it_is_read_is_not_kept(model: Path, cache: Path) -> None:
     tensors = tensors_of(model)
     with open_panels(cache, tensors, "8bit", n_bytes=1000) as panels:
-        load_weights(tensors, model_config(model), NativeOps("8bit"), panels=panels)
+        load_weights(tensors, model_config(model), CpuOps("8bit"), panels=panels)
         os.utime(model / "model.safetensors", (1, 1))
     assert not list(cache.iterdir())
 

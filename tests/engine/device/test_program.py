@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine import _native
-from engine.device.cpu.ops import NativeOps
-from engine.device.cpu.program import NativeProgram
+from engine.device.cpu.ops import CpuOps
+from engine.device.cpu.program import CpuProgram
 from engine.device.step import StepState
+from engine.native import _cpu
 
 Floats = npt.NDArray[np.float32]
 
@@ -23,10 +23,10 @@ Floats = npt.NDArray[np.float32]
 LONG = """
 import sys, threading, time, os
 import numpy as np
-from engine.device.cpu.ops import NativeOps
+from engine.device.cpu.ops import CpuOps
 from engine.device.step import StepState
 
-ops = NativeOps("float32", n_threads=2)
+ops = CpuOps("float32", n_threads=2)
 matrix = ops.matrix([np.zeros((512, 512), np.float32)], "float32")
 x, out = ops.zeros((512, 512), "float32"), ops.zeros((512, 512), "float32")
 program = ops.program(512)
@@ -71,9 +71,9 @@ def script(text: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
-    before = _native.threads()
+    before = _cpu.threads()
     yield
-    _native.set_threads(before)
+    _cpu.set_threads(before)
 
 
 def random(*shape: int) -> Floats:
@@ -90,8 +90,8 @@ class Example:
     """embed, norm_linear (gated), linear: enough to see order and memory."""
 
     def __init__(self, *, max_rows: int = 64, n_threads: int = 2) -> None:
-        ops = NativeOps("float32", n_threads=1)
-        _native.set_threads(n_threads)
+        ops = CpuOps("float32", n_threads=1)
+        _cpu.set_threads(n_threads)
         self.table = random(80, 48)
         self.gate_up, self.down, self.norm = random(64, 48), random(48, 32), random(48)
         self.residual, self.out = (ops.zeros((max_rows, 48), "float32") for _ in range(2))
@@ -139,7 +139,7 @@ def test_the_number_of_threads_changes_no_bit(n_rows: int) -> None:
 
 
 def test_a_program_keeps_its_arrays_and_no_longer_than_itself() -> None:
-    ops = NativeOps("float32", n_threads=1)
+    ops = CpuOps("float32", n_threads=1)
     values = random(16, 32)
     matrix = ops.matrix([values], "float32")
     panels = weakref.ref(matrix.panels)
@@ -168,7 +168,7 @@ def test_an_aborted_state_runs_nothing() -> None:
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_another_thread_can_end_a_run(n_threads: int) -> None:
-    ops = NativeOps("float32", n_threads=n_threads)
+    ops = CpuOps("float32", n_threads=n_threads)
     matrix = ops.matrix([np.zeros((256, 256), np.float32)], "float32")
     x, out = ops.zeros((256, 256), "float32"), ops.zeros((256, 256), "float32")
     program, state = ops.program(256), state_of(256)
@@ -208,7 +208,7 @@ def test_a_pass_of_more_rows_than_memory_is_refused(n_rows: int) -> None:
 
 
 def test_memory_that_does_not_fit_is_refused_by_name() -> None:
-    ops, program = NativeOps("float32", n_threads=1), NativeProgram(4)
+    ops, program = CpuOps("float32", n_threads=1), CpuProgram(4)
     matrix = ops.matrix([random(16, 32)], "float32")
     x, out = ops.zeros((4, 32), "float32"), ops.zeros((4, 16), "float32")
     with pytest.raises(ValueError, match=r"out: expected shape \(4, 16\)"):

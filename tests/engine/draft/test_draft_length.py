@@ -7,7 +7,7 @@ import pytest
 
 from engine import Engine
 from engine.cache.kv import KVCache
-from engine.device.ops import open_ops
+from engine.device.open import open_ops
 from engine.draft.length import MIN_GAIN, Acceptance, DraftLength
 from engine.draft.row_costs import GRID, RowCosts, measure_row_costs
 from engine.model.model import Model

@@ -18,7 +18,7 @@ from engine.draft.ngram import NgramDrafter
 from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import MAX_DRAFT, Speculator
 from engine.model.model import Model
-from engine.sampling.op import Logits
+from engine.sampling.logits import Logits
 from tests.support.tiny_models import VOCAB_SIZE, save_model
 
 COSTS = RowCosts((1.0, 1.1, 1.2, 1.5, 2.0))

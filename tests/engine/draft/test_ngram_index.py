@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import _native
 from engine.draft import ngram_reference as ngram_ref
 from engine.draft.ngram_reference import BYTES_PER_TOKEN, MIN_RECENT
+from engine.native import _cpu
 
 ROOM = 1 << 20
 
@@ -30,7 +30,7 @@ MakeIndex = Callable[[int], Index]
 
 @pytest.fixture(params=["native", "python"])
 def make_index(request: pytest.FixtureRequest) -> MakeIndex:
-    return _native.NgramIndex if request.param == "native" else ngram_ref.NgramIndex
+    return _cpu.NgramIndex if request.param == "native" else ngram_ref.NgramIndex
 
 
 def searched(own: list[int], outputs: list[list[int]], n: int) -> tuple[int, tuple[int, ...]]:
@@ -72,7 +72,7 @@ texts = st.integers(1, 4).flatmap(lambda n: st.lists(st.integers(0, n - 1), max_
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-@pytest.mark.parametrize("make", [_native.NgramIndex, ngram_ref.NgramIndex])
+@pytest.mark.parametrize("make", [_cpu.NgramIndex, ngram_ref.NgramIndex])
 def test_finds_what_a_search_through_everything_finds(make: MakeIndex, data: st.DataObject) -> None:
     index = make(ROOM)
     outputs: list[list[int]] = []
@@ -93,7 +93,7 @@ def test_finds_what_a_search_through_everything_finds(make: MakeIndex, data: st.
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-@pytest.mark.parametrize("make", [_native.NgramIndex, ngram_ref.NgramIndex])
+@pytest.mark.parametrize("make", [_cpu.NgramIndex, ngram_ref.NgramIndex])
 def test_rollback_undoes_exactly(make: MakeIndex, data: st.DataObject) -> None:
     index, own = make(ROOM), data.draw(texts)
     index.begin(own)
@@ -115,7 +115,7 @@ def test_native_and_python_agree_on_long_texts(seed: int) -> None:
     # Long enough that tables grow, outputs are dropped and not every occurrence is compared.
     chance = random.Random(seed)
     n_tokens = [1, 2, 3, 5, 30, 4096][seed % 6]
-    both: tuple[Index, Index] = (_native.NgramIndex(40 * 700), ngram_ref.NgramIndex(40 * 700))
+    both: tuple[Index, Index] = (_cpu.NgramIndex(40 * 700), ngram_ref.NgramIndex(40 * 700))
     for _ in range(5):
         prompt = [chance.randrange(n_tokens) for _ in range(chance.randrange(200))]
         for index in both:
@@ -203,7 +203,7 @@ def test_recent_outputs_are_searched_after_the_sequence_itself(make_index: MakeI
 @pytest.mark.parametrize("n_output", [100, 600, 5000])
 def test_recent_outputs_stay_within_their_bytes(n_output: int) -> None:
     limit = BYTES_PER_TOKEN * 1000
-    index = _native.NgramIndex(limit)
+    index = _cpu.NgramIndex(limit)
     newest: list[int] = []
     for output in range(30):
         newest = [output * n_output + i for i in range(n_output)]

@@ -10,7 +10,7 @@ from engine import ConstraintSpec, Engine, ModelLoadError, SamplingSettings, Str
 from engine.draft import opening as speculation
 from engine.draft.model import ModelDrafter
 from engine.draft.row_costs import RowCosts
-from engine.sampling.op import SampleResult
+from engine.sampling.request import SampleResult
 from tests.support.scripted_model import assert_nothing_lost, records_of, run, text_of
 from tests.support.tiny_models import save_model
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import InvalidInputError, is_gbnf
-from engine.grammar.constraint import ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
 from engine.grammar.gbnf.syntax import Choice, Class, Node, Reference, Repeat, Sequence, Text, parse
 from engine.grammar.spec import MAX_GBNF_BYTES, ConstraintSpec
 from engine.grammar.trial import Verdict
@@ -183,7 +183,7 @@ def test_the_texts_of_any_grammar_are_the_same(
 ) -> None:
     # What the trial guards against is no grammar of this size.
     passed = Verdict(None, lasting=True, n_bytes=0)
-    monkeypatch.setattr("engine.grammar.constraint.verdict_on", lambda *_, **__: passed)
+    monkeypatch.setattr("engine.grammar.compiler.verdict_on", lambda *_, **__: passed)
     grammar = f'root ::= {root} | "a" r "b" | s "a"\nr ::= {r} | "b"\ns ::= {s} | "ab"'
     rules = parse(grammar, param=None)
     wrong = [text for text in ALL_TEXTS if accepts(compiler, grammar, text) != matches(rules, text)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine import InvalidInputError
-from engine.grammar.constraint import ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
 from engine.grammar.json_schema import MAX_DEPTH, enforceable
 from engine.grammar.spec import ConstraintSpec
 from tests.support.schema_checker import fits, read_json

@@ -12,9 +12,10 @@ from engine import DEFAULT_MODEL, Engine, SamplingSettings, describe
 from engine.cache.kv import KVCache
 from engine.checkpoint.families import model_config
 from engine.checkpoint.safetensors import read_checkpoint
-from engine.device.ops import open_ops
+from engine.checkpoint.tensors import check_tensors
+from engine.device.open import open_ops
 from engine.model.model import Model
-from engine.model.weights import check_tensors, load_weights
+from engine.model.weights import load_weights
 
 PROMPTS = ("Once upon a time, there was a little otter", "The old king looked out of the window")
 DRAFT_MODEL = DEFAULT_MODEL / "draft"

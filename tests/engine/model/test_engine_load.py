@@ -22,7 +22,7 @@ from engine import (
     describe,
 )
 from engine.cache.kv import KVCache
-from engine.device.cpu.ops import NativeOps
+from engine.device.cpu.ops import CpuOps
 from engine.device.formats import kv_bytes_per_token
 from engine.device.memory import context_length, host_bytes
 from engine.model.model import Model
@@ -114,9 +114,9 @@ def test_the_pages_of_buffers_are_there() -> None:
         array.reshape(-1)[:: page // 4] = 1.0
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-    buffer = NativeOps("float32").zeros((n_bytes // 4,), "float32")
+    buffer = CpuOps("float32").zeros((n_bytes // 4,), "float32")
     assert faults(buffer) < n_bytes // page // 100
-    assert not NativeOps("float32").zeros((4, 5), "bfloat16").any()
+    assert not CpuOps("float32").zeros((4, 5), "bfloat16").any()
 
 
 def test_progress(tiny_model: Path) -> None:

@@ -13,12 +13,14 @@ from engine import AbortFlag
 from engine.cache.kv import KVCache
 from engine.checkpoint.families import model_config
 from engine.checkpoint.safetensors import read_checkpoint
-from engine.device.ops import Ops, open_ops
+from engine.checkpoint.tensors import check_tensors
+from engine.device.open import open_ops
+from engine.device.ops import Ops
 from engine.device.torch_ops import TorchOps
 from engine.model.model import Model
-from engine.model.weights import check_tensors, load_weights
+from engine.model.weights import load_weights
 from engine.native.cpu import kernels
-from engine.sampling.op import Logits
+from engine.sampling.logits import Logits
 from tests.support.tiny_models import FAMILIES, LLAMA3_ROPE, VOCAB_SIZE, save_model
 
 TOLERANCE = 1e-4

@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from engine import ModelLoadError
 from engine.checkpoint.families import model_config
 from engine.checkpoint.safetensors import read_checkpoint
+from engine.checkpoint.tensors import check_tensors
 from engine.device.torch_ops import TorchOps
-from engine.model.weights import Weights, check_tensors, load_weights
+from engine.model.weights import Weights, load_weights
 from tests.support.tiny_models import save_model
 
 Edit = Callable[[dict[str, Any]], object]

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from engine import _native, derived_seed
+from engine import derived_seed
+from engine.native import _cpu
 from engine.sampling.random_numbers import DRAW, SEED, XTC, random_seed, uniform
 
 LONG, SHORT = st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)
@@ -34,9 +35,9 @@ def test_known_answers() -> None:
 
 @given(seed=LONG, position=LONG, purpose=SHORT, attempt=SHORT)
 def test_native_numbers_are_the_same(seed: int, position: int, purpose: int, attempt: int) -> None:
-    native = _native.uniform(seed, position, purpose=purpose, attempt=attempt)
+    native = _cpu.uniform(seed, position, purpose=purpose, attempt=attempt)
     assert native == uniform(seed, position, purpose=purpose, attempt=attempt)
-    assert _native.uniform(seed, position) == uniform(seed, position)
+    assert _cpu.uniform(seed, position) == uniform(seed, position)
 
 
 def test_uniform_numbers_are_uniform_and_independent_of_order() -> None:

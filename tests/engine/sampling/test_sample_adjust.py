@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine import InvalidInputError, NumericsError
 from engine.errors import NoTokenError
-from engine.sampling.op import Logits
+from engine.sampling.logits import Logits
 from tests.support.plain_sampler import dried, penalized
 from tests.support.sample_requests import Sample, floats, make_request, some_logits
 

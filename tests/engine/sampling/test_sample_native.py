@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import engine.sampling.op
-from engine import _native
-from engine.sampling.op import SampleRequest, SampleResult, Stage
+from engine.native import _cpu
+from engine.sampling.request import SampleRequest, SampleResult, Stage
 from tests.support.sample_requests import (
     LOGITS,
     Sample,
@@ -44,12 +44,12 @@ PARAMETERS: dict[Stage, list[tuple[float, ...]]] = {
 }
 
 
-@pytest.fixture(params=_native.supported_isas())
+@pytest.fixture(params=_cpu.supported_isas())
 def native_sample(request: pytest.FixtureRequest) -> Iterator[Sample]:
-    best = _native.isa()
-    assert _native.select_isa(request.param)
+    best = _cpu.isa()
+    assert _cpu.select_isa(request.param)
     yield lambda logits, req: engine.sampling.op.sample(logits, req, work=np.empty_like(logits))
-    assert _native.select_isa(best)
+    assert _cpu.select_isa(best)
 
 
 @st.composite
@@ -168,24 +168,24 @@ def test_the_thread_count_changes_nothing(native_sample: Sample) -> None:
     logits = some_logits(131_072)
     request = usual_request(temperature=0.8, top_p=0.9, u=0.7, n_top=3, context=[5])
     request.repetition_penalty = 1.3
-    n_threads = _native.threads()
+    n_threads = _cpu.threads()
     results = []
     for count in (1, 2, 3):
-        _native.set_threads(count)
+        _cpu.set_threads(count)
         results.append(native_sample(logits, request))
-    _native.set_threads(n_threads)
+    _cpu.set_threads(n_threads)
     assert results[0] == results[1] == results[2]
 
 
 def test_instruction_sets_agree_to_the_bit_where_sums_are_blocks() -> None:
-    best = _native.isa()
+    best = _cpu.isa()
     logits = some_logits(5000)
     request = usual_request(temperature=0.8, top_k=50, u=0.7, n_top=3)
     results = set()
-    for isa in _native.supported_isas():
-        assert _native.select_isa(isa)
+    for isa in _cpu.supported_isas():
+        assert _cpu.select_isa(isa)
         results.add(engine.sampling.op.sample(logits, request, work=np.empty_like(logits)))
-    assert _native.select_isa(best)
+    assert _cpu.select_isa(best)
     assert len(results) == 1
 
 

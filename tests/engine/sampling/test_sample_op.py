@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import engine.sampling.op
 from engine import InvalidInputError, NumericsError
-from engine.sampling.op import Logits, SampleRequest, Stage
+from engine.sampling.logits import Logits
+from engine.sampling.request import SampleRequest, Stage
 from tests.support.sample_requests import Sample, floats, some_logits, usual_request
 
 Array = npt.NDArray[np.float64]

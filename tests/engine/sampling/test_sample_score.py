@@ -8,8 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import NumericsError
-from engine.sampling.op import Logits, SampleRequest, sample, score
+from engine.sampling.logits import Logits
+from engine.sampling.op import sample, score
 from engine.sampling.reference import op as sample_ref
+from engine.sampling.request import SampleRequest
 from tests.support.sample_requests import assert_close, some_logits
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from engine.sampling.op import Logits, SampleResult, Stage
+from engine.sampling.logits import Logits
+from engine.sampling.request import SampleResult, Stage
 from tests.support.plain_sampler import Plain, plain_stages
 from tests.support.sample_requests import Sample, Stages, floats, make_request, some_logits
 

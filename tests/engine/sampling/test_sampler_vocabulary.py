@@ -7,7 +7,7 @@ import pytest
 
 from engine.sampling.settings import DRY_SEQUENCE_BREAKERS
 from engine.sampling.token_masks import SamplerVocabulary
-from engine.text.token_ids import Words, set_of_ids
+from engine.text.token_ids import TokenMask, set_of_ids
 
 PIECES = [b"a", b"b.", b"\n", b" x\n y", b"", b"<eos>", "\u00e9".encode(), b"\xc3", b"ab", b"\t"]
 EOS = 5
@@ -24,8 +24,11 @@ class Pieces:
     def is_special(self, token_id: int) -> bool:
         return token_id == EOS
 
+    def is_control(self, token_id: int) -> bool:
+        return self.is_special(token_id)
 
-def ids_of(words: Words) -> list[int]:
+
+def ids_of(words: TokenMask) -> list[int]:
     assert words.dtype == np.int32
     return [32 * i + b for i, word in enumerate(words.tolist()) for b in range(32) if word >> b & 1]
 
@@ -95,6 +98,6 @@ class Rows(Pieces):
         return self.pieces[token_id]
 
 
-def some(words: Words | None) -> Words:
+def some(words: TokenMask | None) -> TokenMask:
     assert words is not None
     return words

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from engine import InvalidInputError, SamplingSettings
-from engine.sampling.op import Logits, SampleResult
+from engine.sampling.logits import Logits
 from engine.sampling.random_numbers import XTC, uniform
+from engine.sampling.request import SampleResult
 from engine.sampling.sampler import Sampler
 from engine.sampling.token_masks import SamplerVocabulary
 from engine.text.token_ids import set_of_ids
@@ -31,6 +32,9 @@ class Letters:
 
     def is_special(self, token_id: int) -> bool:
         return token_id == SPECIAL
+
+    def is_control(self, token_id: int) -> bool:
+        return self.is_special(token_id)
 
 
 def sampler(

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from engine import InvalidInputError, SamplingSettings
-from engine.sampling.op import Stage
+from engine.sampling.request import Stage
 from engine.sampling.settings import STAGE_NAMES
 
 ON = SamplingSettings(

@@ -29,15 +29,16 @@ from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.checkpoint.families import model_config
 from engine.checkpoint.safetensors import read_checkpoint
-from engine.device.ops import open_ops
+from engine.checkpoint.tensors import check_tensors
+from engine.device.open import open_ops
 from engine.draft.model import ModelDrafter
 from engine.draft.ngram import NgramDrafter
 from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import Speculator
-from engine.grammar.constraint import ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
 from engine.model.model import Model
-from engine.model.weights import check_tensors, load_weights
-from engine.sampling.op import SampleResult
+from engine.model.weights import load_weights
+from engine.sampling.request import SampleResult
 from tests.support.scripted_model import (
     PieceVocabulary,
     ScriptedModel,
@@ -107,7 +108,7 @@ class Parts(NamedTuple):
             min_confidence=0.0,
         )
         return self._generator(
-            PrefixCache(cache, chunk=CHUNK, byte_budget=budget),
+            PrefixCache(cache, block=CHUNK, byte_budget=budget),
             self.slow,
             Speculator([NgramDrafter(recent_bytes=4096), draft], SetCosts((1.0,) * 5)),
         )

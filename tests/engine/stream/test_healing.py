@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine import InvalidInputError
-from engine.grammar.constraint import ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
 from engine.grammar.spec import ConstraintSpec
 from engine.text.prefix_index import PrefixIndex
 from engine.text.token_ids import set_of_ids

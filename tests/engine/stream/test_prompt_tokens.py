@@ -31,11 +31,14 @@ from engine import (
 )
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
-from engine.device.ops import Ops, open_ops
+from engine.device.open import open_ops
+from engine.device.ops import Ops
 from engine.device.torch_ops import TorchOps
 from engine.model.model import MAX_DECODE_ROWS, Model
 from engine.native.cpu import kernels
-from engine.sampling.op import Logits, SampleRequest, score
+from engine.sampling.logits import Logits
+from engine.sampling.op import score
+from engine.sampling.request import SampleRequest
 from engine.stream.prompt_scorer import PromptScorer
 from tests.engine.model.test_model_parity import loaded, oracle_logits, prompt
 from tests.support.scripted_model import (

@@ -269,6 +269,7 @@ async def test_meanwhile_threads_change_more_often() -> None:
 
 
 async def test_meanwhile_no_cycles_are_looked_for() -> None:
+    gc.enable()  # a command that failed at its start, in an earlier test, leaves it off
     bodies = LargeBodies()
     both = [bodies.work(gc.isenabled, n) for n in (LARGE_BODY, HUGE_BODY)]
     assert await asyncio.gather(*both) == [False, False]

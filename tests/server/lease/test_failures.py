@@ -9,11 +9,13 @@ import pytest
 from engine import ConstraintSpec, Engine, SamplingSettings, StreamResult
 from engine.cache.prefix import PrefixCache
 from engine.draft.speculator import Speculator
-from engine.grammar.constraint import Constraint, ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
+from engine.grammar.constraint import Constraint
 from engine.sampling.sampler import Sampler
 from engine.stream import decoding
+from engine.stream.healing import Healing
 from engine.stream.held import HeldTokens
-from engine.text.prefix_index import Healing, PrefixIndex
+from engine.text.prefix_index import PrefixIndex
 from engine.text.text_stream import TextStream
 from tests.engine.draft.test_speculation import load_drafting, said
 from tests.support.scripted_model import run

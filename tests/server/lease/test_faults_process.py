@@ -103,7 +103,7 @@ def test_a_hang_ends_the_process_for_a_supervisor_after_all_were_told() -> None:
 def test_native_code_that_keeps_the_interpreter_is_ended_by_a_signal() -> None:
     backtracking = """
 import re
-from server import last_resort
+from server.process import last_resort
 last_resort._CORE_SECONDS = 0.1
 fake.tokenizer.encode = lambda text, **_: re.match("(a+)+b", "a" * 60)
 """

@@ -60,7 +60,7 @@ def children() -> list[str]:
                 command = Path(f"/proc/{pid}/cmdline").read_text()
             except OSError:
                 continue
-            found += [pid] * ("grammar_trial_child" in command)
+            found += [pid] * ("trial_child" in command)
     return found
 
 

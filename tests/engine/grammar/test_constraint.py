@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from engine import Engine, InvalidInputError
-from engine.grammar.constraint import Constraint, ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
+from engine.grammar.constraint import Constraint
 from engine.grammar.spec import ConstraintSpec
 from tests.support.scripted_model import run, text_of
 from tests.support.vocabularies import NAMES, Vocabulary, ids_in, joined, vocabulary
@@ -597,7 +598,7 @@ def test_the_library_is_loaded_at_the_first_constraint_and_never_torch() -> None
     code = """
 import sys
 from engine import DEFAULT_MODEL, Tokenizer
-from engine.grammar.constraint import ConstraintCompiler
+from engine.grammar.compiler import ConstraintCompiler
 from engine.grammar.spec import ConstraintSpec
 tokenizer = Tokenizer.load(DEFAULT_MODEL, 4096)
 compiler = ConstraintCompiler(tokenizer, 4096, tokenizer.eos_token_ids)
@@ -623,7 +624,7 @@ def test_what_was_compiled_once_needs_no_trial_and_is_as_good_as_new(
     def no_trial(*args: object, **options: object) -> None:
         raise AssertionError("a trial was started")
 
-    monkeypatch.setattr("engine.grammar.constraint.verdict_on", no_trial)
+    monkeypatch.setattr("engine.grammar.compiler.verdict_on", no_trial)
     for kind, spec in SPECS.items():
         again = compiler.compile(spec)
         assert ids_in(again.mask()) == first_masks[kind]
@@ -663,6 +664,6 @@ def test_the_engine_checks_a_constraint_before_a_stream_begins(
     assert error.value.param == "guided_regex"
     spec = ConstraintSpec("regex", "[ab]{3}")
     tiny_engine.check_constraint(spec, param="guided_regex")
-    monkeypatch.setattr("engine.grammar.constraint.verdict_on", None)
+    monkeypatch.setattr("engine.grammar.compiler.verdict_on", None)
     tiny_engine.generator.begin_stream_ex([5, 6], constraint=spec, max_new_tokens=20)
     assert re.fullmatch("[ab]{3}", text_of(run(tiny_engine.generator)))

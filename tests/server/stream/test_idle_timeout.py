@@ -5,7 +5,7 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from server.stream.idle_timeout import Watchdog
+from server.stream.idle_timeout import IdleTimeout
 
 SECONDS = 0.05
 
@@ -37,15 +37,15 @@ def run_jumping(work: Coroutine[Any, Any, T]) -> T:
 
 
 def calls_of(*waits: float, pause: float = 0.0, seconds: float | None = SECONDS) -> int:
-    """How often a watchdog calls in these waits, with a pause behind each that is no wait."""
+    """How often a idle_timeout calls in these waits, with a pause behind each that is no wait."""
     calls: list[None] = []
 
     async def run() -> None:
-        with Watchdog(seconds, lambda: calls.append(None)) as watchdog:
+        with IdleTimeout(seconds, lambda: calls.append(None)) as idle_timeout:
             for wait in waits:
-                watchdog.start()
+                idle_timeout.start()
                 await asyncio.sleep(wait)
-                watchdog.stop()
+                idle_timeout.stop()
                 await asyncio.sleep(pause)
         await asyncio.sleep(2 * SECONDS)
 
@@ -72,8 +72,8 @@ def test_time_between_waits_does_not_count() -> None:
 def test_nothing_is_called_after_the_end() -> None:
     async def run() -> list[None]:
         calls: list[None] = []
-        with Watchdog(SECONDS, lambda: calls.append(None)) as watchdog:
-            watchdog.start()
+        with IdleTimeout(SECONDS, lambda: calls.append(None)) as idle_timeout:
+            idle_timeout.start()
         await asyncio.sleep(2 * SECONDS)
         return calls
 

@@ -12,7 +12,7 @@ import pytest
 
 from engine import AbortFlag
 from server.lease.lease import EngineLease
-from server.lease.watchdog import Pulse, Silence
+from server.lease.watchdog import Silence, Watchdog
 from server.stream.stream import CompletionStream
 from tests.support.event_stream import parse_event_stream
 from tests.support.fake_engine import FakeEngine, fake_reply
@@ -165,14 +165,14 @@ def test_a_long_silence_is_forgotten() -> None:
 async def test_a_process_that_stood_still_has_not_hung() -> None:
     clock = itertools.count(0.0, 1000.0)  # each look is 1000 s later
     lease = EngineLease(max_queue=1)
-    pulse = Pulse(lease, hang_seconds=60.0, clock=lambda: next(clock))
+    watchdog = Watchdog(lease, hang_seconds=60.0, clock=lambda: next(clock))
     looks = threading.Event()
-    pulse._tick_s, n_looks = 0.001, itertools.count()
-    pulse.on_tick = lambda: looks.set() if next(n_looks) > 50 else None
+    watchdog._tick_s, n_looks = 0.001, itertools.count()
+    watchdog.on_tick = lambda: looks.set() if next(n_looks) > 50 else None
     lease.start()
     gate = threading.Event()
     lease.submit(lambda abort: [gate.wait()].clear(), refuse=lambda error: None)
-    with pulse.watching():
+    with watchdog.watching():
         await asyncio.to_thread(looks.wait, 20)
     assert looks.is_set()
     assert lease.ready

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine import _native
-from engine.device.cpu.ops import FORMATS, NativeOps
+from engine.device.cpu.ops import FORMATS, CpuOps
 from engine.device.ops import Matrix, NotFiniteError, Ops
 from engine.device.step import StepState
 from engine.device.torch_ops import TorchOps
+from engine.native import _cpu
 
 Floats = npt.NDArray[np.float32]
 EPS = 1e-5
@@ -33,7 +33,7 @@ def from_bfloat16(bits: npt.NDArray[np.uint16]) -> Floats:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def content(ops: NativeOps, matrix: Matrix, n_rows: int | None = None) -> Floats:
+def content(ops: CpuOps, matrix: Matrix, n_rows: int | None = None) -> Floats:
     """The first rows of a packed matrix, as numbers."""
     n_rows = n_rows or matrix.n_out
     program, out = ops.program(n_rows), np.empty((n_rows, matrix.n_in), np.float32)
@@ -51,9 +51,9 @@ SHAPES = [((5, 32),), ((16, 33), (3, 33), (21, 33)), ((40, 96), (40, 96))]
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 def test_unquantised_matrices_hold_their_parts_exactly(shapes: Any) -> None:
     for n_threads in (1, 2):
-        _native.set_threads(n_threads)
+        _cpu.set_threads(n_threads)
         parts = [random(*shape, seed=i) for i, shape in enumerate(shapes)]
-        ops = NativeOps("float32")
+        ops = CpuOps("float32")
         assert np.array_equal(content(ops, ops.matrix(parts, "float32")), np.concatenate(parts))
 
         halves = [part.astype(np.float16) for part in parts]
@@ -77,7 +77,7 @@ def test_quantised_weights_are_near(format_: str, share: float) -> None:
     values[3] *= 1e-3
     values[4] = 0
     values[5, :32] = 7.0
-    ops = NativeOps(format_)
+    ops = CpuOps(format_)
     halves, bits = values.astype(np.float16), bfloat16(values)
     stored: list[tuple[npt.NDArray[Any], Floats]] = [
         (values, values),
@@ -95,7 +95,7 @@ def test_quantised_weights_are_near(format_: str, share: float) -> None:
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_parts_of_several_stored_types_fit_together(format_: str) -> None:
-    ops, parts = NativeOps(format_), [random(20, 64), random(12, 64, seed=1)]
+    ops, parts = CpuOps(format_), [random(20, 64), random(12, 64, seed=1)]
     exact = from_bfloat16(bfloat16(parts[0])), parts[1].astype(np.float16).astype(np.float32)
     mixed = ops.matrix([bfloat16(parts[0]), parts[1].astype(np.float16)], format_)
     assert np.array_equal(content(ops, mixed), content(ops, ops.matrix(exact, format_)))
@@ -104,7 +104,7 @@ def test_parts_of_several_stored_types_fit_together(format_: str) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("format_", FORMATS)
 def test_weights_that_are_no_numbers_are_found(format_: str, value: float) -> None:
-    ops, parts = NativeOps(format_), [random(20, 64), random(20, 64, seed=1)]
+    ops, parts = CpuOps(format_), [random(20, 64), random(20, 64, seed=1)]
     parts[1][17, 33] = value
     for gated in (False, True):
         with pytest.raises(NotFiniteError) as caught:
@@ -118,7 +118,7 @@ def test_weights_that_are_no_numbers_are_found(format_: str, value: float) -> No
 def test_vectors_become_float32() -> None:
     stored = bfloat16(random(7)), random(5).astype(np.float16)
     expected = np.concatenate([from_bfloat16(stored[0]), stored[1].astype(np.float32)])
-    vector = NativeOps("8bit").vector(stored)
+    vector = CpuOps("8bit").vector(stored)
     assert vector.dtype == np.float32
     assert np.array_equal(vector, expected)
 
@@ -141,7 +141,7 @@ def seen(format_: str, x: Floats) -> npt.NDArray[np.float64]:
 @pytest.mark.parametrize(("n_out", "n_in"), [(16, 32), (5, 7), (100, 200), (33, 64)])
 @pytest.mark.parametrize("format_", FORMATS)
 def test_linear(format_: str, n_out: int, n_in: int, n_rows: int) -> None:
-    ops = NativeOps(format_)
+    ops = CpuOps(format_)
     matrix, x, bias = ops.matrix([random(n_out, n_in)], format_), random(50, n_in), random(n_out)
     product = seen(format_, x) @ content(ops, matrix).astype(np.float64).T
     for given_bias in (None, bias):
@@ -164,7 +164,7 @@ def test_linear(format_: str, n_out: int, n_in: int, n_rows: int) -> None:
 @pytest.mark.parametrize("format_", FORMATS)
 def test_norm_linear(format_: str, n_out: int, n_in: int, gated: bool, with_branch: bool) -> None:
     """Against the twin in torch, which gets the very weights that the packed matrix holds."""
-    n_rows, ops, oracle = 19, NativeOps(format_), TorchOps("cpu", "float32")
+    n_rows, ops, oracle = 19, CpuOps(format_), TorchOps("cpu", "float32")
     parts = np.split(random(n_out, n_in), 2)
     held = [content(ops, ops.matrix([part], format_)) for part in parts]
     matrix = ops.matrix(parts, format_, gated=gated)
@@ -202,12 +202,12 @@ def test_norm_linear(format_: str, n_out: int, n_in: int, gated: bool, with_bran
 
 def test_formats_without_native_code_are_refused() -> None:
     with pytest.raises(Exception, match="float16 needs torch"):
-        NativeOps("float16")
+        CpuOps("float16")
 
 
 def test_memory_begins_on_a_cache_line_and_is_zero() -> None:
     for dtype in ("float32", "bfloat16"):
-        array = NativeOps("bfloat16").zeros((3, 5, 7), dtype)
+        array = CpuOps("bfloat16").zeros((3, 5, 7), dtype)
         assert array.shape == (3, 5, 7)
         assert array.ctypes.data % 64 == 0
         assert not array.any()
