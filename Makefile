@@ -66,7 +66,7 @@ check: $(CHECK)
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/python scripts/openapi.py --check
-	$(BIN)/python -m pytest -q tests/repository/test_imports.py tests/repository/test_version.py
+	$(BIN)/python -m pytest -q tests/repository/test_layers.py tests/repository/test_imports.py tests/repository/test_version.py
 	$(BIN)/hadolint docker/Dockerfile*
 
 # osv, not pip-audit's default: that one only mentions what it cannot look up, so without a network all would pass.

@@ -1,5 +1,5 @@
-// The Python module engine.native._cpu: addresses and numbers in, nothing checked here (the callers in
-// engine/ have checked everything).
+// The Python module engine.native._cpu: addresses and numbers in, nothing checked here (the callers
+// in engine/ have checked everything).
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>

@@ -14,8 +14,8 @@ namespace soliton {
 
 struct Worker;  // pool.h
 
-// What differs from one pass to the next, as one array of int64. engine/device/step.py writes it; abort
-// may be written by another thread while ops run.
+// What differs from one pass to the next, as one array of int64. engine/device/step.py writes it;
+// abort may be written by another thread while ops run.
 struct StepState {
     int64_t pos;     // of row 0
     int64_t n_rows;  // the rows that the ops work on
@@ -120,8 +120,8 @@ int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_
 
 // ---- Ops that are called directly. ----
 
-// The codes of engine/sampling/op.py's Stage: adjustments of the logits, which only a trace names, then
-// stages with their parameters.
+// The codes of engine/sampling/op.py's Stage: adjustments of the logits, which only a trace names,
+// then stages with their parameters.
 enum class SampleStage : int32_t {
     kPenalties = 1,
     kBias = 2,
@@ -145,9 +145,9 @@ enum class SampleStage : int32_t {
 
 inline constexpr int kStageParameters = 3;
 
-// What all tokens of a request have in common. The twin in engine/sampling/reference/adjustments.py and
-// engine/sampling/reference/stages.py says what the numbers mean. Sets of tokens are bits in int32 words,
-// (V / 32, rounded up), the lowest bit first.
+// What all tokens of a request have in common. The twin in engine/sampling/reference/adjustments.py
+// and engine/sampling/reference/stages.py says what the numbers mean. Sets of tokens are bits in
+// int32 words, (V / 32, rounded up), the lowest bit first.
 struct SampleSettings {
     int64_t vocab_size;
     bool greedy;

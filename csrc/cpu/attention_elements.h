@@ -2,8 +2,8 @@
 // and the codes that stand beside int8 keys and values.
 #pragma once
 
-#include "kernels.h"
 #include "isa/lanes.h"
+#include "kernels.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {

@@ -1,7 +1,7 @@
 // A row of x as codes of 8 bits with a scale per block, for matrices that are quantised. Compiled
 // once per instruction set (see kernels.h), with the same result in all of them.
-#include "kernels.h"
 #include "isa/lanes.h"
+#include "kernels.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {

@@ -1,7 +1,7 @@
 // RMSNorm of a row, with the addition before it. Compiled once per instruction set (see kernels.h),
 // with the same result in all of them: column k is always added in lane k % 16.
-#include "kernels.h"
 #include "isa/lanes.h"
+#include "kernels.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {

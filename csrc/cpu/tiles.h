@@ -4,8 +4,8 @@
 // Everything but the chunk is in an unnamed namespace: no copy is shared between instruction sets.
 #pragma once
 
-#include "kernels.h"
 #include "isa/lanes.h"
+#include "kernels.h"
 
 namespace soliton::SOLITON_ISA {
 

@@ -1,5 +1,5 @@
-// How the weights of a matrix lie in device memory. Owns the numbers; engine/device/cuda/weights.py writes
-// what is described here, and kernels read it.
+// How the weights of a matrix lie in device memory. Owns the numbers; engine/device/cuda/weights.py
+// writes what is described here, and kernels read it.
 //
 //   kBf16  row by row, a row being padded_columns(n_in) bfloat16, zeros behind n_in.
 //   kQ8    kQ4: in panels of 16 rows, a panel in blocks of 64 columns; blocks follow each other,

@@ -52,8 +52,8 @@ struct Adjustments {
 // Masses are integers, in units of 2^-kMassBits of the most likely token's.
 inline constexpr int kMassBits = 40;
 
-// A token is no candidate from here down, in nats; engine/sampling/reference/pipeline.py has the same
-// number.
+// A token is no candidate from here down, in nats; engine/sampling/reference/pipeline.py has the
+// same number.
 inline constexpr double kLowestExponent = -700.0;
 
 // What the numbers of engine/sampling/op.py's SampleResult are made of, by the host. `raw` are the

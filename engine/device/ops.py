@@ -1,9 +1,8 @@
 """The ops of the decoder, as the model sees them, and who runs them.
 
 Owns the interface: memory, weights and recorded passes of one device. Three implementations stand
-behind it: `native_ops.py` (CPU), `cuda_ops.py` (CUDA) and `torch_ops.py` (where native code was not
-built, or not for the format). What each op computes stands in `ops_ref.py`. Of a model it knows
-the sizes.
+behind it: `cpu/ops.py`, `cuda/ops.py`, and `torch_ops.py` where native code was not built, or not
+for the format. `reference.py` says what each op computes. Of a model it knows the sizes.
 
 An op is recorded once and runs in every pass after that, on the same memory: what differs from
 pass to pass is in the step state.
@@ -153,7 +152,7 @@ class Ops(Protocol):
     """Memory and programs of one device."""
 
     format: str
-    """What matrices are held in, as `layout.py` names it."""
+    """What matrices are held in, as `device/formats.py` names it."""
     activation_dtype: str
     kv_format: str
     """What keys and values are held in."""

@@ -1,6 +1,6 @@
 """The ops of the decoder in torch: on CUDA, and on a CPU that native code was not built for.
 
-Owns torch memory and the passes recorded over it. What an op computes stands in `ops_ref.py`.
+Owns torch memory and the passes recorded over it. `reference.py` says what an op computes.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Drafts from what the sequence, or a recent output, went on with after the same tokens.
 
 Owns what a match of some length was worth so far in this sequence. The search is that of
-csrc/ngram_index.h, or of `ngram_ref.py` where the native code was not built.
+csrc/ngram_index.h, or of `draft/ngram_reference.py` where the native code was not built.
 """
 
 from collections.abc import Callable, Sequence

@@ -99,7 +99,7 @@ class SamplingSettings:
     the settings use. `skew` acts on the draw itself.
 
     `temperature` 0 means greedy: no stage runs. `seed` None draws a seed when the stream begins.
-    `sample_ref.py` has the formulas.
+    `sampling/reference/op.py` has the formulas.
 
     Raises InvalidInputError, with the field's name, for a value out of range.
     """

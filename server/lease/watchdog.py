@@ -76,7 +76,7 @@ class Watchdog:
         loop = asyncio.get_running_loop()
         self._ended.clear()
         self.on_tick()
-        threading.Thread(target=self._watch, args=(loop,), name="pulse", daemon=True).start()
+        threading.Thread(target=self._watch, args=(loop,), name="watchdog", daemon=True).start()
         try:
             yield
         finally:

@@ -11,7 +11,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What DRY takes from a logit at most; engine/sampling/reference/adjustments.py has the same number.
+// What DRY takes from a logit at most; engine/sampling/reference/adjustments.py has the same
+// number.
 constexpr double kLargestDryPenalty = 1e30;
 
 bool penalizes(const SampleSettings& settings) {

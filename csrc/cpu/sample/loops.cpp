@@ -1,7 +1,7 @@
 // The sampler's loops over a whole vocabulary. Compiled once per instruction set (see kernels.h);
 // sample.cpp says what they are for.
-#include "../kernels.h"
 #include "../isa/lanes.h"
+#include "../kernels.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {

@@ -43,8 +43,8 @@ class Sampler {
 
     const SampleSettings& settings() const { return settings_; }
 
-    // False where engine/sampling/reference/op.py would raise: logits before or after the adjustments that
-    // nothing can be drawn from, or an id outside the vocabulary.
+    // False where engine/sampling/reference/op.py would raise: logits before or after the
+    // adjustments that nothing can be drawn from, or an id outside the vocabulary.
     bool sample(const SampleArgs& args, SampleOutput& out);
 
     // What the logits (V,) say of a token that was not drawn from them: the same numbers as if it

@@ -1,7 +1,7 @@
 """The model's own chat template: messages -> the text that the model was trained on.
 
 Owns where templates are found, what they are given and how much they may write. Knows no token
-ids: `chat.py` encodes what is rendered.
+ids: `prompt.py` encodes what is rendered.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

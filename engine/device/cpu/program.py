@@ -30,7 +30,7 @@ class PanelMatrix:
     panels: npt.NDArray[np.uint8]
     n_out: int
     n_in: int
-    format: str  # as layout.py names it
+    format: str  # as device/formats.py names it
 
     def place(self) -> dict[str, Any]:
         """Where and what it is, as the native ops take it."""
@@ -51,7 +51,7 @@ class PanelHeadRows:
     n_heads: int
     max_seq_len: int
     head_dim: int
-    format: str  # as layout.py names it
+    format: str  # as device/formats.py names it
 
 
 class CpuProgram:

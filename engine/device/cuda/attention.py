@@ -1,8 +1,8 @@
 """Keys and values in the memory of a CUDA device, and attention of a prompt's chunk over them.
 
 Owns the caches as csrc/cuda/attention.h has them, and how many rows at once attend: own kernels
-rotate and store, torch's attention reads. What is computed stands in `ops_ref.py`. Knows no pass; a
-pass of few rows is one kernel, which `place` names these caches to.
+rotate and store, torch's attention reads. `device/reference.py` says what is computed. Knows no
+pass; a pass of few rows is one kernel, which `place` names these caches to.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The ops of the decoder on a CUDA device, in native code.
 
 Owns device memory, which is torch's, what of it a model works in, and which sampler draws;
-`cuda_program.py` records the passes.
+`device/cuda/program.py` records the passes.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """The ops of a prompt's chunk on a CUDA device, in torch.
 
 Owns how products of many rows are computed: in bfloat16 with sums in float32, on tiles of the
-weights where these are codes. What an op computes stands in `ops_ref.py`. Knows no pass.
+weights where these are codes. What an op computes stands in `device/reference.py`. Knows no pass.
 
 Between ops, arrays are float32 as in a pass of few rows, with one exception: what only `linear`
 reads, which rounds it anyway, lies in the same memory as bfloat16.

@@ -4,7 +4,7 @@ Owns the tape of a pass, its prefill in torch, and what runs ahead. Implements `
 says what the ops do. Knows no model and no checkpoint.
 
 A pass of up to MAX_ROWS rows is a graph of own kernels, one launch. More rows are a chunk of a
-prompt, whose ops are those of `cuda_prefill.py`.
+prompt, whose ops are those of `device/cuda/prefill.py`.
 """
 
 from collections.abc import Callable

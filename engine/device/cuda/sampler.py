@@ -1,7 +1,7 @@
 """The sampler of a CUDA device: a row of logits that stays there, one token's numbers to the host.
 
 Owns which requests the device can sample, and the memory it does that in; what it cannot is drawn
-by `sample.py` from a copy of the row. Knows no settings, no cache and no model.
+by `sampling/op.py` from a copy of the row. Knows no settings, no cache and no model.
 """
 
 from typing import Any, NamedTuple

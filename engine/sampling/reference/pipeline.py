@@ -1,7 +1,7 @@
 """The stages in the order of a request, and what they remove.
 
 Owns the candidates on their way from the adjusted logits to the draw, and the trace. The formulas
-are in `sample_stages_ref.py`.
+are in `sampling/reference/stages.py`.
 """
 
 from typing import NamedTuple
