@@ -1,8 +1,7 @@
 """What a drafter is: something that guesses the next tokens of a sequence.
 
-Owns the interface between `speculator.py` and the drafters. A guess may be
-wrong at no cost but time, so
-no drafter can change what is generated.
+Owns the interface between `speculator.py` and the drafters. A guess may be wrong at no cost but
+time, so no drafter can change what is generated.
 """
 
 from collections.abc import Sequence

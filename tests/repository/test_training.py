@@ -409,4 +409,5 @@ def test_two_processes_learn_what_one_does(
     config = tiny_config(held_out_rows=2)
     Trainer(TINY, config, data, tmp_path / "one").run()
     run_workers(train_tiny, 2, tmp_path / "rendezvous", (config, run_dir, tmp_path / "two"))
-    assert step_losses(tmp_path / "two") == pytest.approx(step_losses(tmp_path / "one"), abs=1e-3)
+    # The mean of two halves is rounded otherwise than the whole, on some processors by more.
+    assert step_losses(tmp_path / "two") == pytest.approx(step_losses(tmp_path / "one"), rel=2e-3)

@@ -225,10 +225,10 @@ def test_no_memory_is_a_smaller_budget(
     ]
 
 
-@pytest.mark.parametrize("chunk", [0, -4, 6])
-def test_a_chunk_that_cannot_be_copied_is_refused(chunk: int) -> None:
-    with pytest.raises(ValueError, match=f"chunk is {chunk}; a multiple of 4 is needed"):
-        PrefixCache(ToyCache(8), block=chunk)
+@pytest.mark.parametrize("block", [0, -4, 6])
+def test_a_block_that_cannot_be_copied_is_refused(block: int) -> None:
+    with pytest.raises(ValueError, match=f"block is {block}; a multiple of 4 is needed"):
+        PrefixCache(ToyCache(8), block=block)
 
 
 TOKENS = st.lists(st.integers(0, 1), max_size=12)
