@@ -288,9 +288,9 @@ def _directory(path: str | Path) -> Path:
     if not is_there(path):
         raise ModelLoadError(f"{path}: does not exist")
     if not path.is_dir():
-        raise ModelLoadError(f"{path}: is no directory; a model is a Hugging Face directory")
+        raise ModelLoadError(f"{path}: is not a directory; a model is a Hugging Face directory")
     if not is_there(path / "config.json"):
-        raise ModelLoadError(f"{path}: is no model: config.json is missing")
+        raise ModelLoadError(f"{path}: is not a model: config.json is missing")
     return path
 
 

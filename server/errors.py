@@ -131,7 +131,7 @@ ERROR_TABLE: dict[type[Exception], ErrorRow] = {
 # By code: what the exception itself says is for the log.
 _OWN_MESSAGES = {
     "internal_error": "internal error",
-    "out_of_memory": "there is not enough memory for this request at the moment",
+    "out_of_memory": "not enough memory for this request right now",
 }
 
 # What is said, without a MemoryError, when there is no memory for a thread or a library.

@@ -88,17 +88,19 @@ def _plain(value: Any, path: str, depth: int = 0) -> Any:
         }
     if isinstance(value, list | tuple):
         return [_plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
-    raise InvalidInputError(f"{path} is a {type(value).__name__}, which JSON has not", param=path)
+    raise InvalidInputError(
+        f"{path} is a {type(value).__name__}, which is not a JSON type", param=path
+    )
 
 
 def _text(value: Any, path: str) -> str:
     if not isinstance(value, str):
-        raise InvalidInputError(f"{path} has the key {value!r}, which is no string", param=path)
+        raise InvalidInputError(f"{path} has the key {value!r}, which is not a string", param=path)
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"{path} holds a lone surrogate, which is no character", param=path
+            f"{path} holds a lone surrogate, which is not a valid character", param=path
         ) from error
     return str(value)
 

@@ -200,7 +200,7 @@ def _tensor(place: _Place, name: str, entry: object) -> StoredTensor:
     if not _naturals(shape) or len(shape) > _MAX_DIMS:
         raise ModelLoadError(f"{where}: not a shape of at most {_MAX_DIMS} dimensions")
     if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ModelLoadError(f"{where}: data_offsets are no byte range")
+        raise ModelLoadError(f"{where}: data_offsets are not a byte range")
     # Other readers multiply one by one, in 64 bits, before they come to a dimension of 0.
     if math.prod(max(1, n) for n in shape) * _ELEMENT_BYTES[dtype] >= _MAX_TENSOR_BYTES:
         raise ModelLoadError(f"{where}: a shape of {shape} is larger than any tensor")

@@ -65,7 +65,7 @@ def cuda_kv_format(kv_cache: str) -> str:
 
 
 def check_kv_cache(kv_cache: str) -> None:
-    """Raises ModelLoadError for a value that there is not."""
+    """Raises ModelLoadError for an unknown value."""
     if kv_cache != "auto" and kv_cache not in KV_FORMATS:
         raise ModelLoadError(f"kv_cache: must be auto, {', '.join(KV_FORMATS)}, not {kv_cache!r}")
 
@@ -79,7 +79,7 @@ def kv_bytes_per_token(config: ModelConfig, format_: str) -> int:
 def chosen_format(dtype: str, quantize: str, *, default: str) -> str:
     """The format that the options name; `default` where they leave it open.
 
-    Raises ModelLoadError for a value that there is not, or for both options at once.
+    Raises ModelLoadError for an unknown value, or for both options at once.
     """
     if dtype != "auto" and dtype not in DTYPES:
         raise ModelLoadError(f"dtype: must be auto, {', '.join(DTYPES)}, not {dtype!r}")

@@ -33,7 +33,7 @@ class DraftSource:
     def __init__(self, path: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
         """`config`, `tokenizer`: of the model that verifies. Raises ModelLoadError."""
         if not is_there(path / "config.json"):
-            raise ModelLoadError(f"draft model: {path} is no model: config.json is missing")
+            raise ModelLoadError(f"draft model: {path} is not a model: config.json is missing")
         self.config = model_config(path)
         own = path / TOKENIZER_FILE
         check_same_vocabulary(

@@ -176,10 +176,10 @@ def _lark_pieces(text: str, options: _Options, param: str | None) -> Iterator[tu
             except (ValueError, RecursionError) as error:
                 line = text.count("\n", 0, position) + 1
                 raise InvalidInputError(
-                    f"line {line}: %json has no JSON behind it: {error}", param=param
+                    f"line {line}: %json has no JSON after it: {error}", param=param
                 ) from error
             if not isinstance(schema, dict):
-                raise InvalidInputError("%json needs an object behind it", param=param)
+                raise InvalidInputError("%json needs an object after it", param=param)
             cleaned = _schema(schema, param) | {"x-guidance": options}
             yield json.dumps(cleaned, ensure_ascii=False), False
     yield text[position:], True

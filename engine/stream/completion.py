@@ -156,7 +156,7 @@ class Completion:
         except NumericsError as error:
             if self._decoding.broke_by_guidance():
                 raise InvalidInputError(
-                    f"cfg_scale makes logits at position {position} that are no numbers",
+                    f"cfg_scale makes logits at position {position} that are not numbers",
                     param="cfg_scale",
                 ) from error
             raise NumericsError(f"position {position}: {error}") from error

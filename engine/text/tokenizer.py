@@ -381,6 +381,6 @@ def _check_text(text: str) -> None:
     except UnicodeEncodeError as error:
         raise InvalidInputError(
             f"the text holds a lone surrogate (U+{ord(text[error.start]):04X}), "
-            f"which is no character",
+            f"which is not a valid character",
             param="prompt",
         ) from error

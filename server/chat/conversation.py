@@ -93,7 +93,7 @@ def _text(message: Message, path: str) -> str | None:
 def _part_text(part: ContentPart, *, path: str, kinds: Sequence[str]) -> str:
     if part.type not in kinds:
         raise RequestError(
-            f"{path} is no part of type {' or '.join(kinds)}: images, audio and files are not "
+            f"{path} must be of type {' or '.join(kinds)}: images, audio and files are not "
             "supported",
             param=path,
         )

@@ -22,7 +22,7 @@ def number(text: str) -> float:
     """Like `token_ids`, `names` and `biases` a name that argparse shows with a wrong value."""
     value = float(text)
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} is no finite number")
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
     return value
 
 

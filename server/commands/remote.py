@@ -67,7 +67,7 @@ class RemoteChat:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CommandError(f"{self._url}: {error or type(error).__name__}") from error
         except (ValueError, LookupError, TypeError) as error:
-            raise CommandError(f"{self._url}/v1/models is no list of models") from error
+            raise CommandError(f"{self._url}/v1/models is not a list of models") from error
 
 
 def _events(stream: Iterator[bytes]) -> Iterator[dict[str, Any]]:

@@ -273,7 +273,7 @@ def _check_request_line(line: bytes) -> re.Match[bytes]:
     if match is None:
         raise FramingError("the request does not begin with `METHOD target HTTP/1.1`")
     if match[1] == b"CONNECT":
-        raise FramingError("this server is no proxy")
+        raise FramingError("CONNECT is not supported")
     return match
 
 

@@ -128,7 +128,7 @@ def check_percent(budget: Budget, text: str, values: Any) -> None:
     while (position := text.find("%", position)) >= 0:
         field = _PERCENT.match(text, position)
         if field is None:
-            raise TemplateLimitError(f"{text[position : position + 20]!r} is no field of a format")
+            raise TemplateLimitError(f"{text[position : position + 20]!r} is not a format field")
         length += sum(_width(field[name], values) for name in ("width", "precision"))
         n_fields += 1
         budget.step()

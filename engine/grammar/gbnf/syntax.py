@@ -211,7 +211,7 @@ class _Parser:
             self.at = escape.end()
             code = int(escape[0][1:], 16)
             if code > _LAST or _SURROGATES[0] <= code <= _SURROGATES[1]:
-                raise self.error(f"\\{escape[0]} is no character", at=at)
+                raise self.error(f"\\{escape[0]} is not a valid character", at=at)
             return chr(code)
         sign = self.text[self.at : self.at + 1]
         self.at += 1

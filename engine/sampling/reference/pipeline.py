@@ -98,7 +98,7 @@ def _run_stage(
             protected = _protected(ids, request)
             kept = stages.xtc(p, first, second, protected, request.u_xtc)
         case _:
-            raise ValueError(f"stages: {stage.name} is no stage")
+            raise ValueError(f"stages: {stage.name} is not a stage")
     return candidates.keep(kept)
 
 

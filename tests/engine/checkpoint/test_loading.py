@@ -130,7 +130,7 @@ def one(old: str = "", new: str = "") -> str:
         (one("}}", '},"__metadata__":{"a":1}}'), "__metadata__: must be an object of strings"),
         (one("}}", '},"__metadata__":[]}'), "__metadata__: must be an object of strings"),
         (one('"a"', '"\\ud800"'), "a lone surrogate"),
-        (one("[0,", "[-0,"), "data_offsets are no byte range"),
+        (one("[0,", "[-0,"), "data_offsets are not a byte range"),
         (one("[1]", "[NaN]"), "NaN is not JSON"),
         (one("[1]", "[1e999]"), "not a shape"),
         (one("[1]", "[1.0]"), "not a shape"),

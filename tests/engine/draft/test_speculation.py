@@ -229,7 +229,7 @@ def test_what_cannot_draft_is_refused_at_load(path: Path, tmp_path: Path) -> Non
         load(speculate="maybe")
     with pytest.raises(ModelLoadError, match="used with speculate=draft, not 'ngram'"):
         load(speculate="ngram", draft_model=path / "draft")
-    with pytest.raises(ModelLoadError, match="is no model"):
+    with pytest.raises(ModelLoadError, match="is not a model"):
         load(speculate="draft", draft_model=tmp_path)
     save_model(tmp_path / "small", vocab_size=300)
     (tmp_path / "small" / "tokenizer.json").unlink()

@@ -227,7 +227,7 @@ def cut_weights(path: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no config": (lambda p: (p / "config.json").unlink(), "is no model: config.json is missing"),
+    "no config": (lambda p: (p / "config.json").unlink(), "is not a model: config.json is missing"),
     "no weights": (lambda p: (p / "model.safetensors").unlink(), "no weights"),
     "no tokenizer": (lambda p: (p / "tokenizer.json").unlink(), "tokenizer.json: does not exist"),
     "architecture": (
@@ -298,7 +298,7 @@ def test_paths_that_are_no_directory(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="nowhere: does not exist"):
         Engine.load(tmp_path / "nowhere")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ModelLoadError, match="file: is no directory"):
+    with pytest.raises(ModelLoadError, match="file: is not a directory"):
         Engine.load(tmp_path / "file")
 
 
