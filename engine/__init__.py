@@ -35,7 +35,9 @@ from .sampling.random_numbers import derived_seed
 from .sampling.request import SampleResult, TraceStep
 from .sampling.settings import SamplingSettings
 from .stream.generator import StreamingGenerator
+from .stream.options import StreamOptions
 from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
+from .stream.stream import Stream
 from .text.tokenizer import Tokenizer
 
 __all__ = [
@@ -63,6 +65,8 @@ __all__ = [
     "Reuse",
     "SampleResult",
     "SamplingSettings",
+    "Stream",
+    "StreamOptions",
     "StreamResult",
     "StreamingGenerator",
     "TemplateError",

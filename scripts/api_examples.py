@@ -89,7 +89,7 @@ def failures(engine: Engine) -> Answers:
         raise RuntimeError("as planned")
 
     with (
-        mock.patch.object(StreamingGenerator, "begin_stream_ex", fail),
+        mock.patch.object(StreamingGenerator, "begin", fail),
         live_server(engine, max_queue=2) as server,
         server.send("/v1/completions", SHORT) as runs,
     ):

@@ -114,30 +114,29 @@ class Service:
                 vocab_size=vocab_size,
                 eos_token_ids=self.engine.eos_token_ids,
             ),
-            max_new_tokens=budgets[0],
-            min_new_tokens=options.min_tokens,
-            stop=options.stop,
-            stop_token_ids=(*self.engine.eos_token_ids, *options.stop_token_ids),
-            ignore_eos=options.ignore_eos,
-            banned_strings=options.banned_strings,
-            token_healing=options.token_healing,
-            constraint=constraint,
-            negative_ids=negative_ids,
-            cfg_scale=options.cfg_scale,
-            speculate=options.speculate,
-            prediction=prediction,
-            isolation_key=options.isolation_key,
-            n_top=n_top,
-            prompt_top=prompt_top,
-            trace=trace,
+            options=replace(
+                options.stream,
+                stop_token_ids=(
+                    *self.engine.eos_token_ids,
+                    *(options.stream.stop_token_ids or ()),
+                ),
+                constraint=constraint,
+                negative_ids=negative_ids,
+                prediction=prediction,
+                max_tokens_per_call=1 if token_by_token else None,
+                return_top_tokens=n_top,
+                return_prompt_tokens=prompt_top,
+                return_trace=trace,
+            ),
             token_by_token=token_by_token,
             progress=progress,
             include_stop=options.include_stop,
-            decode_special_tokens=options.decode_special_tokens,
             max_seconds=options.max_seconds,
         )
         return [
-            replace(first, input_ids=input_ids, max_new_tokens=budget)
+            replace(
+                first, input_ids=input_ids, options=replace(first.options, max_new_tokens=budget)
+            )
             for input_ids, budget in zip(prompts, budgets, strict=True)
         ]
 

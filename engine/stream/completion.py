@@ -58,7 +58,7 @@ class Completion:
         self._stop_token_ids = stop_token_ids
         self._constraint = constraint
         self._healing = healing
-        self._held = HeldTokens(options.stop, options.banned_strings)
+        self._held = HeldTokens(tuple(options.stop), tuple(options.banned_strings))
         # Of the tokens that were not reported, if the caller wants them.
         self._logits: deque[Logits] = deque()
         self._stop_token: TokenRecord | None = None

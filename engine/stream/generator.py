@@ -8,11 +8,10 @@ the cache for the next prompt that begins alike.
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..cache.prefix import PrefixCache, Reuse
 from ..draft.speculator import DraftCount, Speculator
@@ -22,7 +21,6 @@ from ..grammar.constraint import Constraint
 from ..grammar.spec import ConstraintSpec
 from ..model.model import Model
 from ..sampling.guidance import check_scale
-from ..sampling.request import SampleResult
 from ..sampling.sampler import Sampler
 from ..sampling.settings import SamplingSettings
 from ..sampling.token_masks import SamplerVocabulary
@@ -32,20 +30,11 @@ from ..text.vocabulary import Vocabulary
 from .completion import Completion
 from .decoding import Decoding, Guide
 from .healing import Healing
-from .options import StreamOptions, strings_of
+from .options import IdArray, StreamOptions
 from .prompt_scorer import PromptScorer
 from .result import Prefill, StreamResult
 from .sequence import CachedSequence
-
-
-@runtime_checkable
-class IdArray(Protocol):
-    """An array of token ids: numpy's, or a tensor of torch."""
-
-    @property
-    def shape(self) -> Sequence[int]: ...
-
-    def tolist(self) -> Any: ...
+from .stream import Stream
 
 
 class StreamingGenerator:
@@ -73,175 +62,108 @@ class StreamingGenerator:
         self._vocabulary = vocabulary
         self._eos_token_ids = frozenset(eos_token_ids)
         self._speculator = speculator
-        self._drafting: Speculator | None = None  # the speculator, when the stream uses it
         self._constraints = constraints
         vocab_size = model.config.vocab_size
         self._sampler_vocabulary = SamplerVocabulary(vocabulary, vocab_size)
         self._prefix_index = PrefixIndex(vocabulary, vocab_size)
         self._sampler_work = np.empty(vocab_size, dtype=np.float32)
         self._negative: PrefixCache | None = None  # of negative prompts, made for the first one
-        self._completion: Completion | None = None
+        self._stream: Stream | None = None
         self.n_prompt_tokens = 0
         self.n_cached_tokens = 0
 
     @property
     def n_completion_tokens(self) -> int:
         """Tokens sampled so far in this stream, a stop token included."""
-        return self._completion.n_tokens if self._completion else 0
+        return self._stream.n_completion_tokens if self._stream else 0
 
     @property
     def draft_counts(self) -> Mapping[str, DraftCount]:
-        """What came of this stream's drafts, by who made them; empty when it drafts nothing."""
-        return dict(self._drafting.stats.by_origin.items()) if self._drafting else {}
+        """Draft statistics of this stream by drafter; empty without drafting."""
+        return self._stream.draft_counts if self._stream else {}
 
     def begin_stream_ex(
         self,
         input_ids: Sequence[int] | IdArray,
         settings: SamplingSettings | None = None,
-        *,
-        max_new_tokens: int | None = None,
-        min_new_tokens: int = 0,
-        stop: Sequence[str] = (),
-        stop_token_ids: Sequence[int] | None = None,
-        ignore_eos: bool = False,
-        banned_strings: Sequence[str] = (),
-        token_healing: bool = False,
-        constraint: ConstraintSpec | None = None,
-        negative_ids: Sequence[int] | IdArray | None = None,
-        cfg_scale: float = 1.0,
-        speculate: bool = True,
-        prediction: Sequence[int] = (),
-        isolation_key: str = "",
-        max_tokens_per_call: int | None = None,
-        return_probabilities: bool = False,
-        return_top_tokens: int = 0,
-        return_prompt_tokens: int | None = None,
-        return_logits: bool = False,
-        return_trace: bool = False,
-        decode_special_tokens: bool = False,
-        on_token: Callable[[SampleResult], int | None] | None = None,
-        abort: AbortFlag | None = None,
-        on_progress: Callable[[int, int], None] | None = None,
+        **options: Any,
     ) -> Prefill:
-        """Prefill all of the prompt but its last token and make ready to stream.
+        """`begin` with the fields of StreamOptions as keywords; `stream_ex` goes on from there."""
+        return self.begin(input_ids, settings, StreamOptions(**options)).prefill
 
-        `input_ids`: n ids, or an array (n,) or (1, n), 1 <= n < max_seq_len.
-        `max_new_tokens` None: up to the end of the context. Before `min_new_tokens` no stop token
-        is drawn. `stop` strings end the text before them; `stop_token_ids` None: the model's own;
-        `ignore_eos` removes the model's own. `banned_strings`, in any case of letters, never show:
-        the text is taken back to before them and goes on in another way. `token_healing`: the last
-        token of the prompt may become a longer one that begins with its bytes. `constraint`: what
-        the text must be. `negative_ids` and `cfg_scale`: guidance away from another prompt; the raw
-        probabilities are then those of the mix. `speculate`: whether drafts may be tried;
-        `prediction`: ids of the text that is likely to come. `isolation_key`: kept keys and values
-        are shared among equal keys alone, and drafts are made of texts without a key.
-        `max_tokens_per_call` None: all that a pass yields. With `return_prompt_tokens` the tokens
-        of the prompt come in `Prefill.prompt_tokens`, each with so many alternatives: the model's
-        own numbers for the prompt as it was given, whatever guidance, constraint and healing do
-        behind it; what was cached is then computed again. `on_token` sees each token drawn and may
-        return another id. `abort` is looked at in prefill and before every token.
-        `on_progress(done, total)` is called per prefilled chunk; `total` counts the prompt tokens
-        that were not cached.
+    def stream_ex(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
+        """`Stream.step` of the stream that `begin_stream_ex` began."""
+        if self._stream is None:
+            raise InvalidInputError("no stream is running: call begin_stream_ex first")
+        return self._stream.step(ban_tokens)
 
-        Raises InvalidInputError (and its subclass ContextLengthError) before any work.
+    def begin(
+        self,
+        input_ids: Sequence[int] | IdArray,
+        settings: SamplingSettings | None = None,
+        options: StreamOptions | None = None,
+    ) -> Stream:
+        """End the stream before, and prefill all of the prompt but its last token.
+
+        `input_ids`: n ids, or an array (n,) or (1, n), 1 <= n < max_seq_len. Raises
+        InvalidInputError (and its subclass ContextLengthError) before any work.
         """
         self._end_stream()
-        options = StreamOptions(
-            max_new_tokens=max_new_tokens,
-            min_new_tokens=min_new_tokens,
-            stop=strings_of("stop", stop),
-            stop_token_ids=None if stop_token_ids is None else tuple(stop_token_ids),
-            ignore_eos=ignore_eos,
-            banned_strings=strings_of("banned_strings", banned_strings),
-            max_tokens_per_call=max_tokens_per_call,
-            return_probabilities=return_probabilities,
-            return_top_tokens=return_top_tokens,
-            return_prompt_tokens=return_prompt_tokens,
-            return_logits=return_logits,
-            return_trace=return_trace,
-            decode_special_tokens=decode_special_tokens,
-            on_token=on_token,
-            abort=abort,
-        )
-        vocab_size = self._model.config.vocab_size
-        options.check(vocab_size)
-        check_token_ids("prediction", prediction, vocab_size)
+        settings, options = settings or SamplingSettings(), options or StreamOptions()
+        options.check(self._model.config.vocab_size)
         prompt = self._checked_prompt(input_ids, "prompt")
-        negative = self._checked_negative(negative_ids, cfg_scale)
+        negative = self._checked_negative(options.negative_ids, options.cfg_scale)
         room = self._model.max_seq_len - max(len(prompt), len(negative))
-        running_constraint = self._compiled(constraint)
-        healing = self._healing(prompt) if token_healing else None
+        constraint = self._compiled(options.constraint)
+        healing = self._healing(prompt) if options.token_healing else None
         token_ids = prompt[:-1] if healing else prompt
-        sampler = Sampler(
-            settings or SamplingSettings(),
-            prompt_ids=token_ids,
-            vocabulary=self._sampler_vocabulary,
-            work=self._sampler_work,
-            n_top=return_top_tokens,
-            trace=return_trace,
-            draw=self._model.ops.sample,
-        )
-        speculator = self._drafting = self._speculator if speculate else None
+        sampler = self._sampler(settings, token_ids, options)
+        speculator = self._speculator if options.speculate else None
         if speculator is not None:
-            speculator.begin(token_ids, prediction=prediction, abort=abort)
+            speculator.begin(token_ids, prediction=options.prediction, abort=options.abort)
         scorer = None
-        if return_prompt_tokens is not None:
-            scorer = PromptScorer(prompt, self._vocabulary, n_top=return_prompt_tokens)
+        if options.return_prompt_tokens is not None:
+            scorer = PromptScorer(prompt, self._vocabulary, n_top=options.return_prompt_tokens)
         wanted = (prompt if scorer else token_ids)[:-1]
-        reuse = self._prefill(self._prefix, wanted, isolation_key, abort, on_progress, scorer)
+        reuse = self._prefill(self._prefix, wanted, options, options.on_progress, scorer)
         if healing and scorer:
             self._forget_from(len(token_ids) - 1)
-        guide = None
-        if negative:
-            guide = self._guide(negative, cfg_scale, isolation_key, abort)
-        self._completion = Completion(
-            Decoding(
-                CachedSequence(self._model, self._prefix.cache, token_ids),
-                guide=guide,
-                speculator=speculator,
-                is_shared=not isolation_key,
-                is_async=self._model.ops.is_async,
-                keeps_rows=return_logits or on_token is not None,
-            ),
+        decoding = Decoding(
+            CachedSequence(self._model, self._prefix.cache, token_ids),
+            guide=self._guide(negative, options) if negative else None,
+            speculator=speculator,
+            is_shared=not options.isolation_key,
+            is_async=self._model.ops.is_async,
+            keeps_rows=options.return_logits or options.on_token is not None,
+        )
+        limit = options.max_new_tokens
+        completion = Completion(
+            decoding,
             sampler,
             self._vocabulary,
             options,
-            budget=room if max_new_tokens is None else min(max_new_tokens, room),
-            stop_token_ids=self._stop_set(options, constrained=constraint is not None),
-            constraint=running_constraint,
+            budget=room if limit is None else min(limit, room),
+            stop_token_ids=self._stop_set(options),
+            constraint=constraint,
             healing=healing,
         )
-        self.n_prompt_tokens = len(prompt)
-        self.n_cached_tokens = reuse.n_reused
-        return Prefill(
-            self.n_prompt_tokens,
+        self.n_prompt_tokens, self.n_cached_tokens = len(prompt), reuse.n_reused
+        prefill = Prefill(
+            len(prompt),
             reuse.n_reused,
-            self._completion.aborted,
+            completion.aborted,
             sampler.seed,
             reuse,
             scorer.tokens if scorer else (),
         )
-
-    def stream_ex(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
-        """Generate the tokens of one pass and return what has become safe to show.
-
-        `ban_tokens` are not drawn in this call. Raises NumericsError when the model's logits are
-        not numbers, and what a hook raises; the stream has then ended.
-        """
-        completion = self._completion
-        if completion is None or completion.ended:
-            raise InvalidInputError("no stream is running: call begin_stream_ex first")
-        if ban_tokens:
-            check_token_ids("ban_tokens", ban_tokens, self._model.config.vocab_size)
-        try:
-            return completion.advance(ban_tokens)
-        except InvalidInputError:  # of the settings, before anything was done to the caches
-            completion.abandon()
-            raise
-        except BaseException as error:
-            completion.ended = True
-            self._forget_all(error)
-            raise
+        self._stream = Stream(
+            completion,
+            prefill,
+            vocab_size=self._model.config.vocab_size,
+            speculator=speculator,
+            on_failure=self._forget_all,
+        )
+        return self._stream
 
     def close(self) -> None:
         """End the running stream, and write what was computed to where the next process looks."""
@@ -295,10 +217,23 @@ class StreamingGenerator:
             raise InvalidInputError("this generator cannot constrain", param="constraint")
         return self._constraints.compile(spec)
 
-    def _stop_set(self, options: StreamOptions, *, constrained: bool) -> frozenset[int]:
+    def _sampler(
+        self, settings: SamplingSettings, token_ids: Sequence[int], options: StreamOptions
+    ) -> Sampler:
+        return Sampler(
+            settings,
+            prompt_ids=token_ids,
+            vocabulary=self._sampler_vocabulary,
+            work=self._sampler_work,
+            n_top=options.return_top_tokens,
+            trace=options.return_trace,
+            draw=self._model.ops.sample,
+        )
+
+    def _stop_set(self, options: StreamOptions) -> frozenset[int]:
         given = options.stop_token_ids
         stops = self._eos_token_ids if given is None else frozenset(given)
-        if constrained:
+        if options.constraint is not None:
             return stops | self._eos_token_ids  # the only way to say that the text is complete
         return stops - self._eos_token_ids if options.ignore_eos else stops
 
@@ -313,23 +248,22 @@ class StreamingGenerator:
         self,
         prefix: PrefixCache,
         wanted: Sequence[int],
-        isolation_key: str,
-        abort: AbortFlag | None,
+        options: StreamOptions,
         on_progress: Callable[[int, int], None] | None,
         scorer: PromptScorer | None = None,
     ) -> Reuse:
         """Bring a cache to the wanted ids; the scorer gets the logits after each of them."""
         try:
             if scorer is None:
-                reuse = prefix.prepare(wanted, isolation_key=isolation_key)
+                reuse = prefix.prepare(wanted, isolation_key=options.isolation_key)
             else:
                 # Keys and values that are known do not tell the logits.
-                prefix.prepare((), isolation_key=isolation_key)
+                prefix.prepare((), isolation_key=options.isolation_key)
                 reuse = Reuse(0, len(wanted), "none", None, "the prompt's probabilities are wanted")
             self._model.prefill(
                 wanted[reuse.n_reused :],
                 prefix.cache,
-                abort=abort,
+                abort=options.abort,
                 on_progress=on_progress,
                 on_logits=scorer.take if scorer else None,
             )
@@ -342,22 +276,22 @@ class StreamingGenerator:
         cache = self._prefix.cache
         cache.rollback(min(length, cache.length))
 
-    def _guide(
-        self, token_ids: list[int], scale: float, isolation_key: str, abort: AbortFlag | None
-    ) -> Guide:
+    def _guide(self, token_ids: list[int], options: StreamOptions) -> Guide:
         if self._negative is None:
             model = self._model
             self._negative = PrefixCache(
                 KVCache(model.config, model.ops, max_seq_len=model.max_seq_len)
             )
-        self._prefill(self._negative, token_ids[:-1], isolation_key, abort, None)
-        return Guide(CachedSequence(self._model, self._negative.cache, token_ids), scale)
+        self._prefill(self._negative, token_ids[:-1], options, None)
+        return Guide(
+            CachedSequence(self._model, self._negative.cache, token_ids), options.cfg_scale
+        )
 
     def _end_stream(self) -> None:
         """Forget the running stream, if there is one."""
-        if self._completion is not None:
-            self._completion.abandon()
-            self._completion = None
+        if self._stream is not None:
+            self._stream.end()
+            self._stream = None
 
     def _forget_all(self, error: BaseException) -> None:
         """What the failed step left in the caches is not known; nothing may be reused from it."""

@@ -1,13 +1,15 @@
-"""What a caller asks of one stream beside its prompt and its sampling, checked.
+"""What a caller asks of one stream beside its prompt and its sampling settings.
 
-Owns the options and their allowed values. Knows no model but its vocabulary's size.
+Owns the options, their defaults and their allowed values. Knows no model but its vocabulary's size.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from ..abort import AbortFlag
 from ..errors import InvalidInputError
+from ..grammar.spec import ConstraintSpec
 from ..sampling.request import SampleResult
 from ..text.token_ids import check_token_ids
 
@@ -15,28 +17,82 @@ from ..text.token_ids import check_token_ids
 NO_LIMIT = 2**31 - 1
 
 
+@runtime_checkable
+class IdArray(Protocol):
+    """An array of token ids: numpy's, or a tensor of torch."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+    def tolist(self) -> Any: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """See StreamingGenerator.begin_stream_ex, whose arguments these are."""
+    """What to generate, what to report and what to reuse. The defaults stream plain text."""
 
-    max_new_tokens: int | None
-    min_new_tokens: int
-    stop: tuple[str, ...]
-    stop_token_ids: tuple[int, ...] | None
-    ignore_eos: bool
-    banned_strings: tuple[str, ...]
-    max_tokens_per_call: int | None
-    return_probabilities: bool
-    return_top_tokens: int
-    return_prompt_tokens: int | None
-    return_logits: bool
-    return_trace: bool
-    decode_special_tokens: bool
-    on_token: Callable[[SampleResult], int | None] | None
-    abort: AbortFlag | None
+    max_new_tokens: int | None = None
+    """Tokens to generate at most; None: up to the end of the context."""
+    min_new_tokens: int = 0
+    """Before this many tokens no stop token is drawn."""
+    stop: Sequence[str] = ()
+    """Strings that end the text, which then ends before them."""
+    stop_token_ids: Sequence[int] | None = None
+    """Tokens that end the text; None: the model's own."""
+    ignore_eos: bool = False
+    """Whether the model's own stop tokens are ignored."""
+    banned_strings: Sequence[str] = ()
+    """Strings that never show, in any case of letters: the text is taken back to before them and
+    goes on in another way.
+    """
+    token_healing: bool = False
+    """Whether the last token of the prompt may become a longer one that begins with its bytes."""
+    constraint: ConstraintSpec | None = None
+    """What the text must be: a JSON schema, a regex, a grammar."""
+    negative_ids: Sequence[int] | IdArray | None = None
+    """A prompt to lead away from (guidance); needs `cfg_scale`. The raw probabilities are then
+    those of the mix.
+    """
+    cfg_scale: float = 1.0
+    """Strength of the guidance; 1: none."""
+    speculate: bool = True
+    """Whether tokens may be drafted. The text is the same either way."""
+    prediction: Sequence[int] = ()
+    """Ids of the text that is likely to come, for drafts."""
+    isolation_key: str = ""
+    """Kept keys and values are shared among equal keys alone, and drafts come from texts without
+    a key.
+    """
+    max_tokens_per_call: int | None = None
+    """Tokens that one step returns at most; None: all that a pass of the model yields."""
+    return_probabilities: bool = False
+    """Whether results carry the probabilities of their tokens as arrays."""
+    return_top_tokens: int = 0
+    """Alternatives to report with each token."""
+    return_prompt_tokens: int | None = None
+    """Alternatives to report with each token of the prompt, in `Prefill.prompt_tokens`; None: the
+    prompt is not reported. These are the model's own numbers for the prompt as it was given,
+    whatever guidance, constraint and healing do after it; what was cached is computed again.
+    """
+    return_logits: bool = False
+    """Whether results carry the logits of their tokens."""
+    return_trace: bool = False
+    """Whether tokens carry what each stage of the sampler removed."""
+    decode_special_tokens: bool = False
+    """Whether special tokens show in the text."""
+    on_token: Callable[[SampleResult], int | None] | None = None
+    """Sees each token drawn and may return another id to take its place."""
+    abort: AbortFlag | None = None
+    """Looked at in the prefill and before every token."""
+    on_progress: Callable[[int, int], None] | None = None
+    """Called with (done, total) after each chunk of the prefill; `total` counts the tokens of the
+    prompt that were not cached.
+    """
 
     def check(self, vocab_size: int) -> None:
         """Raises InvalidInputError with the name, the allowed values and the one that is not."""
+        for name, strings in (("stop", self.stop), ("banned_strings", self.banned_strings)):
+            _require_strings(name, strings)
         if self.max_new_tokens is not None:
             _require_at_least(0, self.max_new_tokens, "max_new_tokens", param="max_tokens")
         _require_at_least(0, self.min_new_tokens, "min_new_tokens", param="min_tokens")
@@ -51,7 +107,8 @@ class StreamOptions:
         for name, strings in (("stop", self.stop), ("banned_strings", self.banned_strings)):
             if "" in strings:
                 raise InvalidInputError(f"{name} must not hold an empty string", param=name)
-        check_token_ids("stop_token_ids", self.stop_token_ids or (), vocab_size)
+        check_token_ids("stop_token_ids", tuple(self.stop_token_ids or ()), vocab_size)
+        check_token_ids("prediction", self.prediction, vocab_size)
         for name, n_top, param in (
             ("return_top_tokens", self.return_top_tokens, "top_logprobs"),
             ("return_prompt_tokens", self.return_prompt_tokens or 0, "prompt_logprobs"),
@@ -62,13 +119,12 @@ class StreamOptions:
                 )
 
 
-def strings_of(name: str, strings: Sequence[str]) -> tuple[str, ...]:
-    """A tuple of them; one string instead of several is a mistake that reads as its characters."""
+def _require_strings(name: str, strings: Sequence[str]) -> None:
+    """One string instead of several is a mistake that reads as its characters."""
     if isinstance(strings, str):
         raise InvalidInputError(
             f"{name} must be a sequence of strings, not {strings!r}", param=name
         )
-    return tuple(strings)
 
 
 def _require_at_least(least: int, value: int, name: str, *, param: str | None = None) -> None:

@@ -50,7 +50,9 @@ def spread(jobs: Iterable[CompletionJob], n: int) -> list[CompletionJob]:
     """
     jobs = tuple(jobs)
     n_tokens = n * sum(
-        job.max_new_tokens + (0 if job.prompt_top is None else len(job.input_ids)) for job in jobs
+        (job.options.max_new_tokens or 0)
+        + (0 if job.options.return_prompt_tokens is None else len(job.input_ids))
+        for job in jobs
     )
     if n * len(jobs) > 1 and n_tokens > MAX_TOKENS:
         raise RequestError(
@@ -63,7 +65,9 @@ def spread(jobs: Iterable[CompletionJob], n: int) -> list[CompletionJob]:
             job,
             index=i * n + k,
             settings=_settings(job.settings, k),
-            prompt_top=job.prompt_top if k == 0 else None,
+            options=job.options
+            if k == 0
+            else dataclasses.replace(job.options, return_prompt_tokens=None),
             progress=job.progress and k == 0,
         )
         for i, job in enumerate(jobs)

@@ -252,7 +252,7 @@ def _cache(reuse: Reuse, job: CompletionJob, tokenizer: _Tokenizer) -> dict[str,
     """
     at = reuse.mismatch_at
     got = None if at is None else tokenizer.decode(job.input_ids[at : at + _N_QUOTED])
-    is_own = bool(job.isolation_key) and at is not None
+    is_own = bool(job.options.isolation_key) and at is not None
     return {
         "reused": reuse.n_reused,
         "wanted": reuse.n_wanted,

@@ -67,21 +67,21 @@ def short_choice_warnings(
     body: GenerationRequest, job: CompletionJob, tokenizer: _Tokenizer
 ) -> Warnings:
     """A warning where the text may be complete, as one of its choices, before `min_tokens`."""
-    spec = job.constraint
+    spec = job.options.constraint
     # Behind a reasoning the choice is not the whole text.
-    if not job.min_new_tokens or spec is None or spec.kind != "choices" or spec.before:
+    if not job.options.min_new_tokens or spec is None or spec.kind != "choices" or spec.before:
         return []
     assert isinstance(spec.value, tuple), "choices are texts"
     shortest = min(spec.value, key=len)
     if len(shortest) >= _LONG_CHOICE:
         return []
     n_tokens = len(tokenizer.encode(shortest, add_special_tokens=False, parse_special=False))
-    if n_tokens >= job.min_new_tokens:
+    if n_tokens >= job.options.min_new_tokens:
         return []
     param = "min_length" if body.min_tokens is None else "min_tokens"
     message = (
         "a choice ends the text where it is complete; the shortest one has fewer tokens than "
-        f"{job.min_new_tokens}: {n_tokens}"
+        f"{job.options.min_new_tokens}: {n_tokens}"
     )
     return [warning(param, message, strict=bool(body.strict))]
 

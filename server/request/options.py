@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from engine import StreamOptions
+
 from ..errors import RequestError
 from ..schema.common import GenerationRequest, PromptFields
 from ..schema.sampling import SamplingFields
@@ -33,21 +35,12 @@ class Options:
     """None: the route's own default."""
     fills_context: bool
     """Whether the text may go on up to the end of the context."""
-    min_tokens: int
-    stop: tuple[str, ...]
-    stop_token_ids: tuple[int, ...]
-    """Besides the model's own end tokens."""
+    stream: StreamOptions
+    """What the engine is asked for; of `stop_token_ids` those besides the model's own."""
     include_stop: bool
-    ignore_eos: bool
-    banned_strings: tuple[str, ...]
-    token_healing: bool
     negative_prompt: str | None
-    cfg_scale: float
-    speculate: bool
-    isolation_key: str
     truncate_prompt_tokens: int | None
     """The last so many tokens of the prompt are used; -1: as many as fit."""
-    decode_special_tokens: bool
     max_seconds: float | None
 
 
@@ -62,19 +55,21 @@ def generation_options(body: GenerationRequest, *, vocab_size: int) -> Options:
     return Options(
         max_tokens=None if max_tokens == -1 else max_tokens,
         fills_context=max_tokens == -1,
-        min_tokens=said["min_tokens"].value if "min_tokens" in said else 0,
-        stop=_unique([stop for stop in stops.value if isinstance(stop, str)]),
-        stop_token_ids=_unique([*ids_among_stops, *(body.stop_token_ids or ())]),
+        stream=StreamOptions(
+            min_new_tokens=said["min_tokens"].value if "min_tokens" in said else 0,
+            stop=_unique([stop for stop in stops.value if isinstance(stop, str)]),
+            stop_token_ids=_unique([*ids_among_stops, *(body.stop_token_ids or ())]),
+            ignore_eos=bool(body.ignore_eos),
+            banned_strings=_banned_strings(body),
+            token_healing=bool(body.token_healing),
+            cfg_scale=said["cfg_scale"].value if "cfg_scale" in said else 1.0,
+            speculate=_speculate(body),
+            isolation_key=body.cache_salt or "",
+            decode_special_tokens=body.skip_special_tokens is False,
+        ),
         include_stop=bool(body.include_stop_str_in_output),
-        ignore_eos=bool(body.ignore_eos),
-        banned_strings=_banned_strings(body),
-        token_healing=bool(body.token_healing),
         negative_prompt=body.negative_prompt or None,
-        cfg_scale=said["cfg_scale"].value if "cfg_scale" in said else 1.0,
-        speculate=_speculate(body),
-        isolation_key=body.cache_salt or "",
         truncate_prompt_tokens=body.truncate_prompt_tokens,
-        decode_special_tokens=body.skip_special_tokens is False,
         max_seconds=_seconds(body.t_max_predict_ms),
     )
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine import (
-    ConstraintSpec,
     DraftCount,
     Prefill,
     PromptToken,
     Reuse,
     SamplingSettings,
+    StreamOptions,
     StreamResult,
     TokenRecord,
 )
@@ -28,26 +28,10 @@ class CompletionJob:
     """Of the choice. Jobs that share their `input_ids` object continue one prompt."""
     input_ids: Sequence[int]
     settings: SamplingSettings
-    max_new_tokens: int
-    min_new_tokens: int = 0
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
+    options: StreamOptions
+    """The stream adds `abort`, `on_progress` and the client's part of `isolation_key`."""
     include_stop: bool = False
     """Whether the text ends with the stop string that ended it, instead of before it."""
-    ignore_eos: bool = False
-    banned_strings: tuple[str, ...] = ()
-    token_healing: bool = False
-    constraint: ConstraintSpec | None = None
-    negative_ids: Sequence[int] | None = None
-    cfg_scale: float = 1.0
-    speculate: bool = True
-    prediction: Sequence[int] = ()
-    isolation_key: str = ""
-    n_top: int = 0
-    prompt_top: int | None = None
-    """Alternatives to each token of the prompt; None: its tokens are not reported."""
-    trace: bool = False
-    decode_special_tokens: bool = False
     token_by_token: bool = False
     """Whether each token is a piece of its own, though a pass may yield several."""
     progress: bool = False

@@ -46,18 +46,16 @@ class Metrics:
             "request_seconds", "From a request's arrival to its last byte.", _WAITS, "route"
         )
         self._completions = counter(
-            "completions", "Choices by the reason they ended, or error.", "reason"
+            "completions", "Choices, by the engine's word for their end, or error.", "reason"
         )
         self._prompt = counter("prompt_tokens", "Tokens of prompts.")
-        self._cached = counter("cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
+        self._cached = counter("cached_prompt_tokens", "Those that were not computed again.")
         self._generated = counter("completion_tokens", "Tokens generated.")
         self._reuses = counter(
-            "prefix_cache_lookups", "Prompts by where their prefix was found.", "source"
+            "prefix_cache_lookups", "Prompts, by where their beginning was found.", "source"
         )
-        self._drafted = counter("draft_tokens", "Drafted tokens that the model checked.", "origin")
-        self._accepted = counter(
-            "draft_tokens_accepted", "Drafted tokens that were accepted.", "origin"
-        )
+        self._drafted = counter("draft_tokens", "Drafted tokens that were judged.", "origin")
+        self._accepted = counter("draft_tokens_accepted", "Those that came true.", "origin")
         self._queued = histogram("queue_seconds", "Wait for the engine.", _WAITS)
         self._first = histogram(
             "time_to_first_token_seconds", "From a request's arrival to its first token.", _WAITS
@@ -65,11 +63,9 @@ class Metrics:
         self._each = histogram(
             "time_per_token_seconds", "From token to token, the mean of a request.", _STEPS
         )
-        queue = Gauge("soliton_queue_length", "Requests waiting for the engine.", registry=registry)
+        queue = Gauge("soliton_queue_length", "Requests that wait.", registry=registry)
         queue.set_function(lambda: lease.n_waiting)
-        busy = Gauge(
-            "soliton_engine_busy", "1 while a request is in the engine.", registry=registry
-        )
+        busy = Gauge("soliton_engine_busy", "1 while one is in the engine.", registry=registry)
         busy.set_function(lambda: lease.busy)
 
     def answered(self, scope: Scope, status: int, seconds: float) -> None:

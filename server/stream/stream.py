@@ -5,6 +5,7 @@ engine's words and no shape of an answer.
 """
 
 import asyncio
+import dataclasses
 import logging
 import math
 import time
@@ -14,7 +15,14 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from engine import AbortFlag, DraftCount, EngineError, Prefill, StreamingGenerator, StreamResult
+from engine import (
+    AbortFlag,
+    DraftCount,
+    EngineError,
+    Stream,
+    StreamingGenerator,
+    StreamResult,
+)
 
 from ..errors import (
     DeadlineError,
@@ -207,23 +215,24 @@ class CompletionStream:
         job = self.jobs[position]
         limit = TimeLimit(abort, job.max_seconds) if job.max_seconds is not None else None
         start = self._clock()
-        prefill = self._begin(job, limit or abort, start)
+        stream = self._begin(job, limit or abort, start)
+        prefill = stream.prefill
         prefilled = self._clock()
         if limit is not None:
             limit.start()
-        # ChoiceEvents with the first piece: alone it would only put the reader to rest.
+        # Sent with the first step: alone it would only put the reader to rest.
         begun = Begun(job.index, prefill, prefilled)
         untold: list[Event] = [begun]
         # The pieces are the reader's: here they would be kept until the job ends.
         first: Step | None = None
         n_shown = n_drafted = n_accepted = 0
-        stream_ex: Callable[[], StreamResult] = self._generator.stream_ex
+        step: Callable[[], StreamResult] = stream.step
         if job.token_by_token:
-            stream_ex = TokenResults(stream_ex)
+            step = TokenResults(step)
         append = self._feed.append
         clock, queued_at, choice = time.perf_counter, self._queued_at, job.index
         while True:
-            result = stream_ex()
+            result = step()
             piece = Step(choice, result, clock() - queued_at)
             n_drafted += result.n_drafted
             n_accepted += result.n_accepted
@@ -260,36 +269,20 @@ class CompletionStream:
             raise self._late or UnavailableError("the server is shutting down")
         return [*untold, piece]
 
-    def _begin(self, job: CompletionJob, abort: AbortFlag, start: float) -> Prefill:
+    def _begin(self, job: CompletionJob, abort: AbortFlag, start: float) -> Stream:
         def report(done: int, total: int) -> None:
             n_cached = len(job.input_ids) - 1 - total
             now = self._clock()
             self._feed.extend((Progress(job.index, n_cached + done, n_cached, start, now),))
 
-        return self._generator.begin_stream_ex(
-            job.input_ids,
-            job.settings,
-            max_new_tokens=job.max_new_tokens,
-            min_new_tokens=job.min_new_tokens,
-            stop=job.stop,
-            stop_token_ids=job.stop_token_ids,
-            ignore_eos=job.ignore_eos,
-            banned_strings=job.banned_strings,
-            token_healing=job.token_healing,
-            constraint=job.constraint,
-            negative_ids=job.negative_ids,
-            cfg_scale=job.cfg_scale,
-            speculate=job.speculate,
-            prediction=job.prediction,
-            isolation_key=f"{self._key}/{job.isolation_key}" if self._key else job.isolation_key,
-            max_tokens_per_call=1 if job.token_by_token else None,
-            return_top_tokens=job.n_top,
-            return_prompt_tokens=job.prompt_top,
-            return_trace=job.trace,
-            decode_special_tokens=job.decode_special_tokens,
+        key = job.options.isolation_key
+        options = dataclasses.replace(
+            job.options,
+            isolation_key=f"{self._key}/{key}" if self._key else key,
             abort=abort,
             on_progress=report if job.progress else None,
         )
+        return self._generator.begin(job.input_ids, job.settings, options)
 
     def _count(
         self,

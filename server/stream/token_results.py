@@ -18,8 +18,8 @@ class TokenResults:
     all that is left.
     """
 
-    def __init__(self, stream_ex: Callable[[], StreamResult]) -> None:
-        self._stream_ex = stream_ex
+    def __init__(self, step: Callable[[], StreamResult]) -> None:
+        self._step = step
         self._results: deque[StreamResult] = deque()  # of the last call, not said yet
         self._n_said = 0  # characters
         self._text = ""  # behind them, of a token that is still held
@@ -27,7 +27,7 @@ class TokenResults:
     def __call__(self) -> StreamResult:
         if self._results:
             return self._results.popleft()
-        result = self._stream_ex()
+        result = self._step()
         tokens, n_out = result.tokens, self._n_said + len(result.chunk)
         if len(tokens) == 1 and not self._text and tokens[0].text_end == n_out:
             self._n_said = n_out

@@ -20,9 +20,9 @@ from engine import (
     AbortFlag,
     ConstraintSpec,
     Engine,
-    Prefill,
     ReplyFormat,
     SamplingSettings,
+    Stream,
     StreamingGenerator,
     StreamResult,
     TemplateError,
@@ -170,15 +170,19 @@ class FakeGenerator(StreamingGenerator):
 
     faults: FaultScript
 
-    def begin_stream_ex(self, *args: Any, **options: Any) -> Prefill:
+    def begin(self, *args: Any, **options: Any) -> Stream:
         self.faults.pass_("admit")
-        return super().begin_stream_ex(*args, **options)
+        stream = super().begin(*args, **options)
+        step = stream.step
 
-    def stream_ex(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
-        result = super().stream_ex(ban_tokens)
-        if result.eos:
-            self.faults.pass_("cleanup")
-        return result
+        def faulty(ban_tokens: Sequence[int] = ()) -> StreamResult:
+            result = step(ban_tokens)
+            if result.eos:
+                self.faults.pass_("cleanup")
+            return result
+
+        stream.step = faulty  # type: ignore[method-assign]
+        return stream
 
 
 class FakeEngine:

@@ -86,7 +86,7 @@ def chat_routes(service: Service) -> APIRouter:
                 service,
                 tools,
                 in_reasoning=in_reasoning,
-                decode_special_tokens=job.decode_special_tokens,
+                decode_special_tokens=job.options.decode_special_tokens,
             ),
             shape=shape,
             include_usage=body.include_usage,

@@ -22,7 +22,7 @@ def guided_ids(engine: Engine, scale: float, **options: object) -> list[int]:
         GREEDY,
         cfg_scale=scale,
         ignore_eos=True,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     return [record.token_id for record in records_of(run(engine.generator))]
 

@@ -80,7 +80,7 @@ def test_stop_strings_are_cut_at_every_boundary(stop: str, size: int) -> None:
 def test_text_held_for_a_stop_string_is_released_at_every_end() -> None:
     for options, reason in [({"max_new_tokens": 3}, "length"), ({}, "stop_token")]:
         generator = ScriptedModel([*b"aST", END]).generator()
-        generator.begin_stream_ex([1], GREEDY, stop=["STOP"], **options)  # type: ignore[arg-type]
+        generator.begin_stream_ex([1], GREEDY, stop=["STOP"], **options)
         results = run(generator)
         assert [result.chunk for result in results][:2] == ["a", ""]
         assert text_of(results) == "aST"

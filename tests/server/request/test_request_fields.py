@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from engine import InvalidInputError, SamplingSettings
+from engine import InvalidInputError, SamplingSettings, StreamOptions
 from server.errors import RequestError
 from server.request.no_effect import no_effect_warnings
 from server.request.options import (
@@ -24,12 +24,17 @@ from server.schema.completions import CompletionRequest
 
 VOCAB_SIZE = 32000
 EOS = (2, 7)
-OPTIONS: dict[str, Any] = {
-    "max_tokens": None, "fills_context": False, "min_tokens": 0, "stop": (), "stop_token_ids": (),
-    "include_stop": False, "ignore_eos": False, "banned_strings": (), "token_healing": False,
-    "negative_prompt": None, "cfg_scale": 1.0, "speculate": True, "isolation_key": "",
-    "truncate_prompt_tokens": None, "decode_special_tokens": False, "max_seconds": None,
+OWN: dict[str, Any] = {
+    "max_tokens": None, "fills_context": False, "include_stop": False, "negative_prompt": None,
+    "truncate_prompt_tokens": None, "max_seconds": None,
 }  # fmt: skip
+
+
+def expected_options(fields: dict[str, Any]) -> Options:
+    """The defaults but for `fields`: those of Options, all others of its StreamOptions."""
+    own = {name: fields.get(name, default) for name, default in OWN.items()}
+    stream = {name: value for name, value in fields.items() if name not in OWN}
+    return Options(**own, stream=StreamOptions(**{"stop_token_ids": (), **stream}))
 
 
 def request(**fields: Any) -> CompletionRequest:
@@ -113,7 +118,7 @@ PAYLOADS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
          "truncate_prompt_tokens": 12, "priority": 0, "use_beam_search": False,
          "length_penalty": 1.0},
         {"min_p": 0.05, "repetition_penalty": 1.1, "allowed_tokens": (1, 2, 3)},
-        {"min_tokens": 3, "stop_token_ids": (5, 6), "include_stop": True, "ignore_eos": True,
+        {"min_new_tokens": 3, "stop_token_ids": (5, 6), "include_stop": True, "ignore_eos": True,
          "banned_strings": ("foo", "bar"), "isolation_key": "me", "decode_special_tokens": True,
          "truncate_prompt_tokens": 12},
     ),
@@ -147,7 +152,7 @@ PAYLOADS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
          "dry_sequence_breakers": ("\n",), "mirostat": True, "mirostat_tau": 3.0,
          "mirostat_eta": 0.2, "min_temperature": 0.5, "max_temperature": 1.5,
          "temperature_exponent": 2.0},
-        {"max_tokens": 9, "min_tokens": 2, "stop": ("a",), "stop_token_ids": (5,),
+        {"max_tokens": 9, "min_new_tokens": 2, "stop": ("a",), "stop_token_ids": (5,),
          "token_healing": True, "negative_prompt": "bad", "cfg_scale": 1.5},
     ),
     (  # text-generation-webui
@@ -176,7 +181,7 @@ def test_what_a_client_sends_is_what_it_means(
     fields: dict[str, Any], settings: dict[str, Any], options: dict[str, Any]
 ) -> None:
     assert settings_of(fields) == SamplingSettings(**settings)
-    assert options_of(fields) == Options(**{**OPTIONS, **options})
+    assert options_of(fields) == expected_options(options)
     assert warned(fields) == []
 
 
@@ -347,8 +352,8 @@ def test_names_that_agree_are_one_setting() -> None:
         1,
         2,
     )
-    assert options_of({"stop": "a", "stopping_strings": ["a"]}).stop == ("a",)
-    assert not options_of({"speculate": False, "num_draft_tokens": 0}).speculate
+    assert options_of({"stop": "a", "stopping_strings": ["a"]}).stream.stop == ("a",)
+    assert not options_of({"speculate": False, "num_draft_tokens": 0}).stream.speculate
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
