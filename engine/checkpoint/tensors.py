@@ -17,9 +17,7 @@ _ALLOWED_DTYPES = ("F32", "F16", "BF16")
 _IGNORED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 EMBEDDING = "model.embed_tokens.weight"
-
 FINAL_NORM = "model.norm.weight"
-
 HEAD = "lm_head.weight"
 
 

@@ -91,8 +91,8 @@ class StreamOptions:
 
     def check(self, vocab_size: int) -> None:
         """Raises InvalidInputError with the name, the allowed values and the one that is not."""
-        for name, strings in (("stop", self.stop), ("banned_strings", self.banned_strings)):
-            _require_strings(name, strings)
+        _check_strings("stop", self.stop)
+        _check_strings("banned_strings", self.banned_strings)
         if self.max_new_tokens is not None:
             _require_at_least(0, self.max_new_tokens, "max_new_tokens", param="max_tokens")
         _require_at_least(0, self.min_new_tokens, "min_new_tokens", param="min_tokens")
@@ -104,10 +104,8 @@ class StreamOptions:
             )
         if self.max_tokens_per_call is not None:
             _require_at_least(1, self.max_tokens_per_call, "max_tokens_per_call")
-        for name, strings in (("stop", self.stop), ("banned_strings", self.banned_strings)):
-            if "" in strings:
-                raise InvalidInputError(f"{name} must not hold an empty string", param=name)
-        check_token_ids("stop_token_ids", tuple(self.stop_token_ids or ()), vocab_size)
+        if self.stop_token_ids is not None:
+            check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
         check_token_ids("prediction", self.prediction, vocab_size)
         for name, n_top, param in (
             ("return_top_tokens", self.return_top_tokens, "top_logprobs"),
@@ -119,12 +117,13 @@ class StreamOptions:
                 )
 
 
-def _require_strings(name: str, strings: Sequence[str]) -> None:
-    """One string instead of several is a mistake that reads as its characters."""
-    if isinstance(strings, str):
+def _check_strings(name: str, strings: Sequence[str]) -> None:
+    if isinstance(strings, str):  # a mistake: it would be read as its characters
         raise InvalidInputError(
             f"{name} must be a sequence of strings, not {strings!r}", param=name
         )
+    if "" in strings:
+        raise InvalidInputError(f"{name} must not hold an empty string", param=name)
 
 
 def _require_at_least(least: int, value: int, name: str, *, param: str | None = None) -> None:

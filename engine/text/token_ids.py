@@ -24,7 +24,8 @@ def set_of_ids(token_ids: Iterable[int], vocab_size: int) -> TokenMask:
 
 def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
     """Raises InvalidInputError naming the first id that the vocabulary does not have."""
-    if not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+    # Not `not token_ids`: an array of numpy has no one truth.
+    if len(token_ids) == 0 or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
         return
     wrong = next(token_id for token_id in token_ids if not 0 <= token_id < vocab_size)
     raise InvalidInputError(

@@ -60,7 +60,8 @@ def imports(package: str) -> Iterator[tuple[str, str]]:
 
 
 def _file_of(module: Path) -> str | None:
-    found = (module.with_suffix(".py"), module / "__init__.py")
+    # A compiled module is there once it was built; its types always are.
+    found = (module.with_suffix(".py"), module.with_suffix(".pyi"), module / "__init__.py")
     return next((str(path) for path in found if (ROOT / path).exists()), None)
 
 
