@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
-from .checkpoint.families import model_config
+from .checkpoint.config_json import model_config
 from .checkpoint.safetensors import read_checkpoint
 from .checkpoint.tensors import check_tensors, matrix_dtypes
 from .device.formats import kv_bytes_per_token, kv_format, stored_format

@@ -19,7 +19,7 @@ from .chat.prompt import NO_VARIABLES, ChatPrompt
 from .chat.reply.format import ReplyFormat
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
-from .checkpoint.families import model_config
+from .checkpoint.config_json import model_config
 from .checkpoint.generation_config import GenerationConfig, read_generation_config
 from .checkpoint.safetensors import StoredTensor, read_checkpoint
 from .checkpoint.tensors import check_tensors, matrix_dtypes
@@ -140,7 +140,7 @@ class Engine:
             available=ops.available_bytes(),
             working=working,
         )
-        digits = fingerprint(path, tensors, ops, stretched=config.rope.stretched_to(length))
+        digits = fingerprint(path, tensors, ops, stretched=config.stretched_to(length))
         model = Model(weights, config, ops, max_seq_len=length)
         cache = KVCache(config, ops, max_seq_len=length)
         speculator = open_speculator(speculate, draft, model, cache)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from engine.cache.kv import KVCache  # noqa: E402
-from engine.checkpoint.families import model_config  # noqa: E402
+from engine.checkpoint.config_json import model_config  # noqa: E402
 from engine.checkpoint.safetensors import read_checkpoint  # noqa: E402
 from engine.checkpoint.tensors import check_tensors  # noqa: E402
 from engine.device.open import open_ops  # noqa: E402

@@ -19,7 +19,7 @@ from engine.benchmark import profile_step
 from engine.benchmark.speed import prefill_rate, prompt_ids
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
-from engine.checkpoint.config import ModelConfig
+from engine.checkpoint.config import AttentionConfig, ModelConfig
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.formats import kv_bytes_per_token, table_format
@@ -66,6 +66,7 @@ class Letters:
 
 def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
     """Of every layer its own, as `load_weights` would make them."""
+    _, attention, hidden_dim = _sizes(config)
 
     def matrix(*rows: int, n_in: int, format_: str = ops.format, gated: bool = False) -> Any:
         parts = [
@@ -80,16 +81,16 @@ def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
     def layer() -> LayerWeights:
         return LayerWeights(
             attention_norm=norm(),
-            wqkv=matrix(config.qkv_dim, n_in=config.dim),
+            wqkv=matrix(attention.qkv_dim, n_in=config.dim),
             bqkv=None,
             q_norm=None,
             k_norm=None,
-            wo=matrix(config.dim, n_in=config.n_heads * config.head_dim),
+            wo=matrix(config.dim, n_in=attention.q_dim),
             bo=None,
             mlp_norm=norm(),
-            w_gate_up=matrix(config.hidden_dim, config.hidden_dim, n_in=config.dim, gated=True),
+            w_gate_up=matrix(hidden_dim, hidden_dim, n_in=config.dim, gated=True),
             b_gate_up=None,
-            w_down=matrix(config.dim, n_in=config.hidden_dim),
+            w_down=matrix(config.dim, n_in=hidden_dim),
             b_down=None,
         )
 
@@ -109,14 +110,14 @@ def step_bytes(config: ModelConfig, ops: Ops) -> int:
     """Of the weights that a decode step reads: all matrices but an embedding that is not the head,
     which gives a row.
     """
-    dim, heads_dim = config.dim, config.n_heads * config.head_dim
+    dim, attention, hidden_dim = _sizes(config)
     layer = sum(
         ops.matrix_bytes(ops.format, n_out, n_in)
         for n_out, n_in in (
-            (config.qkv_dim, dim),
-            (dim, heads_dim),
-            (2 * config.hidden_dim, dim),
-            (dim, config.hidden_dim),
+            (attention.qkv_dim, dim),
+            (dim, attention.q_dim),
+            (2 * hidden_dim, dim),
+            (dim, hidden_dim),
         )
     )
     head = ops.matrix_bytes(table_format(ops.format), config.vocab_size, dim)
@@ -127,12 +128,18 @@ def prompt_flops(config: ModelConfig, n_tokens: int) -> float:
     """What a prompt of `n_tokens` must multiply and add: the matrices of all layers but what the
     last one needs for its last token alone, and attention to what came before.
     """
-    heads_dim = config.n_heads * config.head_dim
-    qkv = config.dim * config.qkv_dim
-    rest = config.dim * heads_dim + 3 * config.dim * config.hidden_dim
-    attention = heads_dim * n_tokens  # q k and p v, over half of the positions on average
+    dim, attention, hidden_dim = _sizes(config)
+    qkv = dim * attention.qkv_dim
+    rest = dim * attention.q_dim + 3 * dim * hidden_dim
+    products = attention.q_dim * n_tokens  # q k and p v, over half of the positions on average
     n_whole = config.n_layers - 1
-    return 2.0 * n_tokens * (config.n_layers * qkv + n_whole * (rest + attention))
+    return 2.0 * n_tokens * (config.n_layers * qkv + n_whole * (rest + products))
+
+
+def _sizes(config: ModelConfig) -> tuple[int, AttentionConfig, int]:
+    """dim, attention and hidden_dim of every layer: all are equal."""
+    layer = config.layers[0]
+    return config.dim, layer.attention, layer.mlp.hidden_dim
 
 
 def measure(

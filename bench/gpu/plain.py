@@ -80,29 +80,29 @@ class Layer(nn.Module):
 
     def __init__(self, config: ModelConfig, matrix: type[nn.Module], max_seq_len: int) -> None:
         super().__init__()
-        self.config = config
-        heads_dim = config.n_heads * config.head_dim
-        self.wqkv = matrix(config.qkv_dim, config.dim)
-        self.wo = matrix(config.dim, heads_dim)
-        self.gate_up = matrix(2 * config.hidden_dim, config.dim)
-        self.down = matrix(config.dim, config.hidden_dim)
+        layer = config.layers[0]  # all are equal
+        self.attention, self.mlp = layer.attention, layer.mlp
+        self.wqkv = matrix(self.attention.qkv_dim, config.dim)
+        self.wo = matrix(config.dim, self.attention.q_dim)
+        self.gate_up = matrix(2 * self.mlp.hidden_dim, config.dim)
+        self.down = matrix(config.dim, self.mlp.hidden_dim)
         for name in ("attention_norm", "mlp_norm"):
             self.register_buffer(name, torch.ones(config.dim))
-        shape = (1, config.n_kv_heads, max_seq_len, config.head_dim)
+        n_kv_heads, head_dim = config.kv_shape
+        shape = (1, n_kv_heads, max_seq_len, head_dim)
         for name in ("keys", "values"):
             self.register_buffer(name, torch.zeros(shape))
 
     def forward(self, x: Tensor, pos: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Any:
-        config = self.config
         x = x + self._attention(rms_norm(x, self.attention_norm), pos, cos, sin, mask)
-        gate, up = self.gate_up(rms_norm(x, self.mlp_norm)).split(config.hidden_dim, dim=-1)
+        gate, up = self.gate_up(rms_norm(x, self.mlp_norm)).split(self.mlp.hidden_dim, dim=-1)
         return x + self.down(F.silu(gate) * up)
 
     def _attention(self, x: Tensor, pos: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Any:
-        config = self.config
-        n_kv = config.n_kv_heads
-        heads = self.wqkv(x).view(1, -1, config.head_dim).transpose(0, 1)[None]
-        q, k, v = heads.split([config.n_heads, n_kv, n_kv], dim=1)
+        attention = self.attention
+        n_kv = attention.n_kv_heads
+        heads = self.wqkv(x).view(1, -1, attention.head_dim).transpose(0, 1)[None]
+        q, k, v = heads.split([attention.n_heads, n_kv, n_kv], dim=1)
         self.keys.index_copy_(2, pos, rotated(k, cos, sin))
         self.values.index_copy_(2, pos, v)
         out = F.scaled_dot_product_attention(
@@ -130,8 +130,8 @@ class PlainDecoder(nn.Module):
         )
         self.register_buffer("final_norm", torch.ones(config.dim))
         self.head = head(config.vocab_size, config.dim)
-        half = config.head_dim // 2
-        frequencies = config.rope.theta ** (-torch.arange(half, dtype=torch.float32) / half)
+        half = config.ropes[0].rotary_dim // 2
+        frequencies = config.ropes[0].theta ** (-torch.arange(half, dtype=torch.float32) / half)
         angles = torch.arange(max_seq_len, dtype=torch.float32)[:, None] * frequencies
         self.register_buffer("cos", angles.cos().to(self.table.dtype))
         self.register_buffer("sin", angles.sin().to(self.table.dtype))

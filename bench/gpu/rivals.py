@@ -147,18 +147,19 @@ def _median_of_blocks(ends: list[float]) -> float:
 
 def _published(config: ModelConfig) -> dict[str, object]:
     """What stands in a config.json."""
+    layer = config.layers[0]  # all are equal
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_size": config.dim,
-        "intermediate_size": config.hidden_dim,
+        "intermediate_size": layer.mlp.hidden_dim,
         "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
-        "num_key_value_heads": config.n_kv_heads,
-        "head_dim": config.head_dim,
+        "num_attention_heads": layer.attention.n_heads,
+        "num_key_value_heads": layer.attention.n_kv_heads,
+        "head_dim": layer.attention.head_dim,
         "vocab_size": config.vocab_size,
         "rms_norm_eps": config.norm_eps,
-        "rope_theta": config.rope.theta,
+        "rope_theta": config.ropes[0].theta,
         "tie_word_embeddings": config.tie_embeddings,
         "max_position_embeddings": config.max_seq_len,
         "hidden_act": "silu",

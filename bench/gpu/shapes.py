@@ -4,7 +4,13 @@ Owns the sizes. Weights are drawn on the device, so that no file of gigabytes is
 them keeps the variance of what it is multiplied with, so every activation stays finite.
 """
 
-from engine.checkpoint.config import LayerConfig, ModelConfig, RopeConfig
+from engine.checkpoint.config import (
+    AttentionConfig,
+    LayerConfig,
+    MlpConfig,
+    ModelConfig,
+    RopeConfig,
+)
 
 _ANY_LENGTH = 131_072
 
@@ -12,18 +18,14 @@ _ANY_LENGTH = 131_072
 def _llama(
     n_layers: int, dim: int, hidden_dim: int, n_heads: int, head_dim: int, *, tied: bool
 ) -> ModelConfig:
+    attention = AttentionConfig(n_heads=n_heads, n_kv_heads=8, head_dim=head_dim)
     return ModelConfig(
         architecture="LlamaForCausalLM",
-        n_layers=n_layers,
         dim=dim,
-        hidden_dim=hidden_dim,
-        n_heads=n_heads,
-        n_kv_heads=8,
-        head_dim=head_dim,
         vocab_size=128_256,
         norm_eps=1e-5,
-        rope=RopeConfig(theta=500_000.0, rotary_dim=head_dim),
-        layers=(LayerConfig(),) * n_layers,
+        ropes=(RopeConfig(theta=500_000.0, rotary_dim=head_dim),),
+        layers=(LayerConfig(attention, MlpConfig(hidden_dim)),) * n_layers,
         tie_embeddings=tied,
         max_seq_len=_ANY_LENGTH,
         eos_token_ids=(),

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from ..checkpoint.families import model_config
+from ..checkpoint.config_json import model_config
 from ..checkpoint.tensors import expected_shapes
 
 _SEED = 0

@@ -7,18 +7,19 @@ computed: `model.py` writes K/V at positions `length` and up, then appends the i
 from collections.abc import Sequence
 
 from ..checkpoint.config import ModelConfig
-from ..device.ops import Bytes, HeadRows, Ops
+from ..device.arguments import HeadRows
+from ..device.ops import Bytes, Ops
 
 
 class KVCache:
     """K and V of one sequence."""
 
     def __init__(self, config: ModelConfig, ops: Ops, *, max_seq_len: int) -> None:
-        shape = (config.n_kv_heads, max_seq_len, config.head_dim)
-        k, v = (ops.head_rows(config.n_layers, shape) for _ in range(2))
-        self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(zip(k, v, strict=True))
+        n_kv_heads, head_dim = config.kv_shape
+        shape = (n_kv_heads, max_seq_len, head_dim)
+        keys, values, self.positions = ops.kv_memory(config.n_layers, shape)
+        self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(zip(keys, values, strict=True))
         """Per layer K and V, each (n_kv_heads, max_seq_len, head_dim)."""
-        self.positions = ops.positions(k, v)
         self.max_seq_len = max_seq_len
         self.token_ids: list[int] = []
 

@@ -1,7 +1,7 @@
 """What a checkpoint says about itself, in the words of this project.
 
-Owns the shape of the data only: `families.py` fills it from a Hugging Face config.json,
-`weights.py` and `model.py` read it. Knows no file and no tensor.
+Owns the shape of the data only: `config_json.py` and the families fill it from a Hugging Face
+config.json, `engine/model/` reads it. Knows no file and no tensor.
 """
 
 from dataclasses import dataclass
@@ -103,34 +103,73 @@ class RopeConfig:
         return max_seq_len if isinstance(self.scaling, DynamicScaling) else unstretched + 1
 
 
-@dataclass(frozen=True, slots=True)
-class LayerConfig:
-    """What may differ between the layers of one model.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionConfig:
+    """Attention of one layer. Query heads share keys and values in groups of equal size."""
 
-    `window` 0 is full attention; otherwise key j is visible to query i iff i - j < window.
-    """
-
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    window: int = 0
+    """Keys that a query sees: key j is visible to query i iff i - j < window. 0: all."""
+    rope: int = 0
+    """Which of the model's `ropes` it uses."""
     qkv_bias: bool = False
     o_bias: bool = False
-    mlp_bias: bool = False
     qk_norm: bool = False
-    window: int = 0
+    """Whether each query and key head is normed."""
+
+    @property
+    def q_dim(self) -> int:
+        """Width of all queries, and of what attention gives."""
+        return self.n_heads * self.head_dim
+
+    @property
+    def kv_dim(self) -> int:
+        """Width of all keys, and of all values."""
+        return self.n_kv_heads * self.head_dim
+
+    @property
+    def qkv_dim(self) -> int:
+        """Rows of the fused q, k, v projection."""
+        return self.q_dim + 2 * self.kv_dim
+
+    def n_params(self, dim: int) -> int:
+        n = dim * (self.qkv_dim + self.q_dim)
+        n += self.qkv_dim if self.qkv_bias else 0
+        n += dim if self.o_bias else 0
+        return n + (2 * self.head_dim if self.qk_norm else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MlpConfig:
+    """The feed-forward part of one layer: down(silu(gate) * up)."""
+
+    hidden_dim: int
+    bias: bool = False
+    """Of all three matrices."""
+
+    def n_params(self, dim: int) -> int:
+        return 3 * dim * self.hidden_dim + (2 * self.hidden_dim + dim if self.bias else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerConfig:
+    """One layer: norm, attention, norm, feed-forward."""
+
+    attention: AttentionConfig
+    mlp: MlpConfig
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One decoder: sizes, position embedding, and the layers in order."""
+    """One decoder: sizes, position embeddings, and the layers in order."""
 
     architecture: str
-    n_layers: int
     dim: int
-    hidden_dim: int
-    n_heads: int
-    n_kv_heads: int
-    head_dim: int
     vocab_size: int
     norm_eps: float
-    rope: RopeConfig
+    ropes: tuple[RopeConfig, ...]
     layers: tuple[LayerConfig, ...]
     tie_embeddings: bool
     max_seq_len: int
@@ -138,14 +177,18 @@ class ModelConfig:
     bos_token_id: int | None
 
     @property
-    def usual_seq_len(self) -> int:
-        """The longest context that nobody has to ask for: a longer one may cost short texts."""
-        return min(self.max_seq_len, self.rope.unstretched or self.max_seq_len)
+    def n_layers(self) -> int:
+        return len(self.layers)
 
     @property
-    def qkv_dim(self) -> int:
-        """Rows of the fused q, k, v projection."""
-        return (self.n_heads + 2 * self.n_kv_heads) * self.head_dim
+    def usual_seq_len(self) -> int:
+        """The longest context without asking for more: a longer one may cost short texts."""
+        lengths = [rope.unstretched or self.max_seq_len for rope in self.ropes]
+        return min(self.max_seq_len, *lengths)
+
+    def stretched_to(self, max_seq_len: int) -> int:
+        """The context length that the position embeddings depend on; 0 where they do not."""
+        return max(rope.stretched_to(max_seq_len) for rope in self.ropes)
 
     @property
     def n_params(self) -> int:
@@ -154,19 +197,16 @@ class ModelConfig:
         return (
             heads * self.vocab_size * self.dim
             + self.dim
-            + sum(self._n_layer_params(layer) for layer in self.layers)
+            + sum(
+                layer.attention.n_params(self.dim) + layer.mlp.n_params(self.dim) + 2 * self.dim
+                for layer in self.layers
+            )
         )
 
     @property
-    def n_kv_per_token(self) -> int:
-        """Keys and values of one position over all heads and layers, each (head_dim,)."""
-        return 2 * self.n_layers * self.n_kv_heads
-
-    def _n_layer_params(self, layer: LayerConfig) -> int:
-        q_dim = self.n_heads * self.head_dim
-        n = self.dim * (self.qkv_dim + q_dim) + 3 * self.dim * self.hidden_dim + 2 * self.dim
-        n += self.qkv_dim if layer.qkv_bias else 0
-        n += self.dim if layer.o_bias else 0
-        n += 2 * self.hidden_dim + self.dim if layer.mlp_bias else 0
-        n += 2 * self.head_dim if layer.qk_norm else 0
-        return n
+    def kv_shape(self) -> tuple[int, int]:
+        """(n_kv_heads, head_dim) of every layer. Raises ValueError when layers differ in them."""
+        shapes = {(layer.attention.n_kv_heads, layer.attention.head_dim) for layer in self.layers}
+        if len(shapes) != 1:
+            raise ValueError(f"keys and values of all layers must have one shape, not {shapes}")
+        return shapes.pop()

@@ -17,8 +17,8 @@ from .config import (
     RopeScaling,
     YarnScaling,
 )
+from .limits import MAX_CONTEXT
 
-MAX_CONTEXT = 2**27
 _MAX_FACTOR = 1e6
 _DEFAULT_THETA = 10000.0
 _LAYER_KINDS = ("full_attention", "sliding_attention")

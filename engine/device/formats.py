@@ -73,7 +73,8 @@ def check_kv_cache(kv_cache: str) -> None:
 def kv_bytes_per_token(config: ModelConfig, format_: str) -> int:
     """Bytes of keys and values of one position over all layers."""
     element, scale = {"float32": (4, 0), "8bit": (1, 4)}.get(format_, (2, 0))
-    return config.n_kv_per_token * (config.head_dim * element + scale)
+    attentions = [layer.attention for layer in config.layers]
+    return sum(2 * each.n_kv_heads * (each.head_dim * element + scale) for each in attentions)
 
 
 def chosen_format(dtype: str, quantize: str, *, default: str) -> str:

@@ -1,17 +1,17 @@
-"""The ops of the decoder, as the model sees them, and who runs them.
+"""The device that runs the ops of the decoder, as the model sees it.
 
-Owns the interface: memory, weights and recorded passes of one device. Three implementations stand
-behind it: `cpu/ops.py`, `cuda/ops.py`, and `torch_ops.py` where native code was not built, or not
-for the format. `reference.py` says what each op computes. Of a model it knows the sizes.
+Owns the interface: memory, weights and recorded passes of one device. It has three implementations:
+`cpu/ops.py`, `cuda/ops.py`, and `torch_ops.py` for formats and machines without native code. Of a
+model it knows the sizes.
 
-An op is recorded once and runs in every pass after that, on the same memory: what differs from
-pass to pass is in the step state.
+An op is recorded once and runs in every pass after that, on the same memory: the step state holds
+what differs from pass to pass.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,24 @@ from ..checkpoint.config import ModelConfig
 from ..checkpoint.safetensors import StoredTensor
 from ..sampling.logits import Rows
 from ..sampling.request import Draw
+from .arguments import Array, HeadRows, Matrix, Op
 from .step import StepState
 
-# Memory of a device, and a matrix in its execution format. Only the ops that made them look inside.
-Array = Any
-Matrix = Any
-# Keys or values of one layer, (n_kv_heads, max_seq_len, head_dim), in the ops' own layout.
-HeadRows = Any
 # A copy of some positions, as bytes (n,).
 Bytes = npt.NDArray[np.uint8]
-# A tensor as a checkpoint stores it, row by row: float32, float16, or bfloat16 as uint16. Where the
-# ops have read it themselves, in memory of theirs.
-Stored = Any
+
+
+class Stored(Protocol):
+    """A tensor as a checkpoint stores it, row by row: float32, float16, or bfloat16 (in numpy as
+    uint16). In memory of the device where the ops read it there themselves.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def any(self) -> Any:
+        """Whether anything is not 0."""
+        ...
 
 
 class NotFiniteError(ValueError):
@@ -57,53 +63,8 @@ class Program(Protocol):
     Buffers hold as many rows as a pass may have; an op works on the first `state.n_rows` of them.
     """
 
-    def embed(self, table: Matrix, *, out: Array) -> None:
-        """Rows of `table` (V, dim) named by the token ids, into `out` (rows, dim)."""
-
-    def norm_linear(
-        self,
-        residual: Array,
-        matrix: Matrix,
-        *,
-        norm: Array,
-        eps: float,
-        out: Array,
-        branch: Array | None = None,
-        residual_out: Array | None = None,
-        bias: Array | None = None,
-        gated: bool = False,
-    ) -> None:
-        """x = residual + branch, kept in `residual_out`; out = matrix times RMSNorm(x), plus bias.
-
-        residual, branch, residual_out (rows, n_in). `gated`: the matrix has gate and up rows, and
-        out (rows, n_out / 2) = silu(gate) * up. `branch` comes with a `residual_out` that is not
-        `residual`.
-        """
-
-    def attention(
-        self,
-        qkv: Array,
-        k_cache: HeadRows,
-        v_cache: HeadRows,
-        *,
-        n_heads: int,
-        q_norm: Array | None,
-        k_norm: Array | None,
-        eps: float,
-        cos: Array,
-        sin: Array,
-        window: int,
-        scale: float,
-        out: Array,
-    ) -> None:
-        """Optional RMSNorm per head, RoPE, K and V into the caches, then causal attention.
-
-        qkv (rows, (n_heads + 2 * n_kv_heads) * head_dim); caches (n_kv_heads, max_seq_len,
-        head_dim); cos, sin (max_seq_len, rotary_dim / 2); out (rows, n_heads * head_dim).
-        """
-
-    def linear(self, x: Array, matrix: Matrix, *, bias: Array | None, out: Array) -> None:
-        """out (rows, n_out) = matrix times x (rows, n_in), plus bias."""
+    def append(self, op: Op) -> None:
+        """Records the op, and keeps its memory. Raises ValueError for memory that does not fit."""
 
     def run(self, state: StepState) -> bool:
         """All ops, for the ids of `state`. False: it was aborted in between."""
@@ -148,6 +109,14 @@ class Positions(Protocol):
         """Positions from `start`, before `stop`: the first of `n_copied` that were copied out."""
 
 
+class KVMemory(NamedTuple):
+    """Keys and values of all layers, and what copies positions of them."""
+
+    keys: Sequence[HeadRows]
+    values: Sequence[HeadRows]
+    positions: Positions
+
+
 class Ops(Protocol):
     """Memory and programs of one device."""
 
@@ -174,20 +143,21 @@ class Ops(Protocol):
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array: ...
 
-    def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[HeadRows]:
-        """Memory for `count` times (n_kv_heads, max_seq_len, head_dim) keys or values."""
-        ...
+    def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
+        """Memory for the keys and values of `n_layers`, (n_kv_heads, max_seq_len, head_dim) each.
 
-    def positions(self, keys: Sequence[HeadRows], values: Sequence[HeadRows]) -> Positions:
-        """Those of a cache with these keys and values, each as `head_rows` gave them."""
+        Raises MemoryError, and ModelLoadError for a shape that the device does not support.
+        """
         ...
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
         """What reads tensors as `vector` and `matrix` take them; it may raise ModelLoadError."""
         ...
 
-    def vector(self, parts: Sequence[Stored]) -> Array:
-        """A norm or bias: the parts (n,) one after the other. Raises NotFiniteError."""
+    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Array:
+        """A norm or bias: the parts (n,) one after the other, plus a number. Raises
+        NotFiniteError.
+        """
         ...
 
     def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> Matrix:

@@ -1,86 +1,112 @@
 """Every op of the decoder in plain torch: what runs where there is no native code, and the oracle
 of the tests.
 
-Owns the meaning of the ops. Knows nothing of models, caches or native code. Shape letters: V
-vocabulary, dim model width, rows tokens processed at once, hd head dimension, L visible positions.
+Owns the meaning of the ops; `arguments.py` has their shapes. Knows nothing of models or native
+code. Shape letters: hd head dimension, L visible positions.
 """
+
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-def embed(table: Tensor, token_ids: Tensor, *, out: Tensor) -> None:
-    """Rows of `table` (V, dim) named by `token_ids` int64 (rows,) into `out` (rows, dim)."""
-    out.copy_(table[token_ids])
+from .arguments import Attention, Embed, Linear, NormLinear, Op
+from .step import StepState
 
 
-def norm_linear(
-    residual: Tensor,
-    matrix: Tensor,
-    *,
-    norm: Tensor,
-    eps: float,
-    out: Tensor,
-    branch: Tensor | None = None,
-    residual_out: Tensor | None = None,
-    bias: Tensor | None = None,
-    gated: bool = False,
-) -> None:
-    """x = residual + branch, kept in `residual_out`; out = matrix times rms_norm(x), plus bias.
+@dataclass(frozen=True, slots=True)
+class TorchMatrix:
+    """A matrix as a tensor (n_out, n_in); of gate and up, gate is the upper half."""
 
-    residual, branch, residual_out (rows, n_in), matrix (n_out, n_in), norm (n_in,), bias (n_out,),
-    out (rows, n_out). `gated`: the upper half of the product is gate, the lower half up, and out
-    (rows, n_out / 2) = silu(gate) * up.
+    weights: Tensor
+    format: str  # as formats.py names it
+
+    @property
+    def n_out(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def n_in(self) -> int:
+        return self.weights.shape[1]
+
+    @property
+    def n_bytes(self) -> int:
+        return self.weights.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class TorchHeadRows:
+    """Keys or values of one layer as a tensor (n_kv_heads, max_seq_len, head_dim)."""
+
+    rows: Tensor
+    format: str  # as formats.py names it
+
+    @property
+    def n_kv_heads(self) -> int:
+        return self.rows.shape[0]
+
+    @property
+    def max_seq_len(self) -> int:
+        return self.rows.shape[1]
+
+    @property
+    def head_dim(self) -> int:
+        return self.rows.shape[2]
+
+
+def run(op: Op, state: StepState) -> None:
+    """The op, on the first `state.n_rows` rows of its arrays."""
+    match op:
+        case Embed():
+            embed(op, state)
+        case NormLinear():
+            norm_linear(op, state)
+        case Linear():
+            linear(op, state)
+        case Attention():
+            attention(op, state)
+
+
+def embed(op: Embed[Tensor, TorchMatrix], state: StepState) -> None:
+    token_ids = torch.from_numpy(state.token_ids).to(op.out.device)
+    op.out[: state.n_rows].copy_(op.table.weights[token_ids])
+
+
+def norm_linear(op: NormLinear[Tensor, TorchMatrix], state: StepState) -> None:
+    n = state.n_rows
+    x = op.residual[:n] if op.branch is None else op.residual[:n] + op.branch[:n]
+    if op.residual_out is not None:
+        op.residual_out[:n].copy_(x)
+    y = _product(rms_norm(x, op.norm, op.eps), op.matrix, op.bias)
+    op.out[:n].copy_(silu_mul(y) if op.gated else y)
+
+
+def linear(op: Linear[Tensor, TorchMatrix], state: StepState) -> None:
+    n = state.n_rows
+    op.out[:n].copy_(_product(op.x[:n], op.matrix, op.bias))
+
+
+def attention(op: Attention[Tensor, TorchHeadRows], state: StepState) -> None:
+    """Row r is at position i = pos + r and sees key j iff j <= i and (window == 0 or
+    i - j < window).
     """
-    x = residual if branch is None else residual + branch
-    if residual_out is not None:
-        residual_out.copy_(x)
-    y = _linear(rms_norm(x, norm, eps), matrix, bias)
-    out.copy_(silu_mul(y) if gated else y)
-
-
-def attention(
-    qkv: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    *,
-    n_heads: int,
-    q_norm: Tensor | None,
-    k_norm: Tensor | None,
-    eps: float,
-    cos: Tensor,
-    sin: Tensor,
-    pos: int,
-    window: int,
-    scale: float,
-    out: Tensor,
-) -> None:
-    """Optional RMSNorm per query and key head, rotary embedding, keys and values into the caches
-    from position `pos` on, then causal attention over the caches.
-
-    qkv (rows, (n_heads + 2 * n_kv) * hd), caches (n_kv, max_seq, hd), q_norm, k_norm (hd,), cos,
-    sin float32 (max_seq, rotary / 2), out (rows, n_heads * hd). Row r is at position i = pos + r
-    and sees key j iff j <= i and (window == 0 or i - j < window).
-    """
-    rows, (n_kv_heads, _, head_dim) = qkv.shape[0], k_cache.shape
-    heads = qkv.view(rows, n_heads + 2 * n_kv_heads, head_dim)
+    rows, pos = state.n_rows, state.pos
+    n_heads, n_kv_heads, head_dim = op.n_heads, op.k_cache.n_kv_heads, op.k_cache.head_dim
+    k_cache, v_cache = op.k_cache.rows, op.v_cache.rows
+    heads = op.qkv[:rows].view(rows, n_heads + 2 * n_kv_heads, head_dim)
     queries, keys, values = heads.tensor_split((n_heads, n_heads + n_kv_heads), dim=1)
     here = slice(pos, pos + rows)
-    if q_norm is not None:
-        queries = rms_norm(queries, q_norm, eps)
-    if k_norm is not None:
-        keys = rms_norm(keys, k_norm, eps)
-    queries, keys = rope(queries, cos[here], sin[here]), rope(keys, cos[here], sin[here])
+    if op.q_norm is not None:
+        queries = rms_norm(queries, op.q_norm, op.eps)
+    if op.k_norm is not None:
+        keys = rms_norm(keys, op.k_norm, op.eps)
+    cos, sin = op.cos[here], op.sin[here]
+    queries, keys = rope(queries, cos, sin), rope(keys, cos, sin)
     k_cache[:, here] = keys.transpose(0, 1).to(k_cache.dtype)
     v_cache[:, here] = values.transpose(0, 1).to(v_cache.dtype)
-    result = attend(queries, k_cache, v_cache, pos=pos, window=window, scale=scale)
-    out.view(rows, n_heads, head_dim).copy_(result)
-
-
-def linear(x: Tensor, matrix: Tensor, *, bias: Tensor | None, out: Tensor) -> None:
-    """out (rows, n_out) = x (rows, n_in) times matrix (n_out, n_in) transposed, plus bias."""
-    out.copy_(_linear(x, matrix, bias))
+    result = attend(queries, k_cache, v_cache, pos=pos, window=op.window, scale=op.scale)
+    op.out[:rows].view(rows, n_heads, head_dim).copy_(result)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -93,7 +119,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def rope(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary embedding (NEOX halves) of heads (rows, n, hd) with cos, sin (rows, rotary / 2).
 
-    What of a head lies beyond the rotary dimension stays as it is.
+    The part of a head beyond the rotary dimension stays as it is.
     """
     half = cos.shape[1]
     wide, cosine, sine = heads.float(), cos.unsqueeze(1), sin.unsqueeze(1)
@@ -139,8 +165,9 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
-def _linear(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    product = x @ matrix.t()
+def _product(x: Tensor, matrix: TorchMatrix, bias: Tensor | None) -> Tensor:
+    """matrix times x (rows, n_in), plus bias: (rows, n_out)."""
+    product = x @ matrix.weights.t()
     return product if bias is None else product + bias
 
 

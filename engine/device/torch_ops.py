@@ -17,10 +17,12 @@ from ..checkpoint.safetensors import StoredTensor, stored_values
 from ..errors import ModelLoadError
 from ..sampling.logits import Logits
 from ..sampling.op import sample
-from . import reference as ops_ref
+from . import reference
+from .arguments import Array, Op
 from .formats import DTYPES, check_kv_cache, matrix_bytes
 from .memory import host_bytes
-from .ops import Bytes, NotFiniteError, OpTime, Stored
+from .ops import Bytes, KVMemory, NotFiniteError, OpTime, Stored
+from .reference import TorchHeadRows, TorchMatrix
 from .step import StepState
 from .threads import thread_count
 
@@ -86,27 +88,29 @@ class TorchOps:
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
 
-    def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[Tensor]:
-        return self.zeros((count, *shape), self.kv_format).unbind()
-
-    def positions(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> "TorchPositions":
-        return TorchPositions(keys, values)
+    def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
+        keys, values = (self.zeros((n_layers, *shape), self.kv_format).unbind() for _ in range(2))
+        return KVMemory(
+            [TorchHeadRows(rows, self.kv_format) for rows in keys],
+            [TorchHeadRows(rows, self.kv_format) for rows in values],
+            TorchPositions(keys, values),
+        )
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
         return nullcontext(stored_values)
 
-    def vector(self, parts: Sequence[Stored]) -> Tensor:
-        return self._stacked(parts, self.format)
+    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Tensor:
+        return self._stacked(parts, "float32").add_(plus).to(_DTYPES[self.format])
 
-    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> Tensor:
-        # Gate and up lie one below the other, as other parts do: `ops_ref` halves their product.
-        return self._stacked(parts, format_)
+    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> TorchMatrix:
+        # Gate and up are one below the other, as other parts are: the reference halves the product.
+        return TorchMatrix(self._stacked(parts, format_), format_)
 
     def table(self, values: npt.NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(values).to(self.device)
 
     def program(self, max_rows: int) -> "TorchProgram":
-        return TorchProgram(self.device)
+        return TorchProgram()
 
     def wait(self) -> None:
         """Whoever reads rows has waited."""
@@ -170,62 +174,12 @@ class TorchPositions:
 
 
 class TorchProgram:
-    """Ops as functions of the step state, run one after the other."""
+    """Ops, run by the reference one after the other."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._ops: list[Callable[[StepState], None]] = []
+    def __init__(self) -> None:
+        self._ops: list[Op] = []
 
-    def embed(self, table: Tensor, *, out: Tensor) -> None:
-        def op(state: StepState) -> None:
-            token_ids = torch.from_numpy(state.token_ids).to(self._device)
-            ops_ref.embed(table, token_ids, out=out[: state.n_rows])
-
-        self._ops.append(op)
-
-    def norm_linear(
-        self,
-        residual: Tensor,
-        matrix: Tensor,
-        *,
-        norm: Tensor,
-        eps: float,
-        out: Tensor,
-        branch: Tensor | None = None,
-        residual_out: Tensor | None = None,
-        bias: Tensor | None = None,
-        gated: bool = False,
-    ) -> None:
-        def op(state: StepState) -> None:
-            n = state.n_rows
-            ops_ref.norm_linear(
-                residual[:n],
-                matrix,
-                norm=norm,
-                eps=eps,
-                out=out[:n],
-                branch=None if branch is None else branch[:n],
-                residual_out=None if residual_out is None else residual_out[:n],
-                bias=bias,
-                gated=gated,
-            )
-
-        self._ops.append(op)
-
-    def attention(
-        self, qkv: Tensor, k_cache: Tensor, v_cache: Tensor, *, out: Tensor, **options: Any
-    ) -> None:
-        def op(state: StepState) -> None:
-            n = state.n_rows
-            ops_ref.attention(qkv[:n], k_cache, v_cache, pos=state.pos, out=out[:n], **options)
-
-        self._ops.append(op)
-
-    def linear(self, x: Tensor, matrix: Tensor, *, bias: Tensor | None, out: Tensor) -> None:
-        def op(state: StepState) -> None:
-            n = state.n_rows
-            ops_ref.linear(x[:n], matrix, bias=bias, out=out[:n])
-
+    def append(self, op: Op) -> None:
         self._ops.append(op)
 
     @torch.inference_mode()
@@ -233,10 +187,11 @@ class TorchProgram:
         for op in self._ops:
             if state.aborted:
                 return False
-            op(state)
+            reference.run(op, state)
         return True
 
-    def rows(self, logits: Tensor) -> Logits:
+    def rows(self, logits: Array) -> Logits:
+        assert isinstance(logits, Tensor)
         host: Logits = logits.cpu().numpy()
         return host
 
@@ -250,6 +205,7 @@ class TorchProgram:
 
 def _as_tensor(part: Stored) -> Tensor:
     """A copy: torch does not like memory that it must not write."""
+    assert isinstance(part, np.ndarray), "as `reader` reads it"
     if part.dtype == np.uint16:
         return torch.from_numpy(part.astype(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(part.copy())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.families import model_config
+from ..checkpoint.config_json import model_config
 from ..checkpoint.safetensors import read_checkpoint
 from ..checkpoint.tensors import check_tensors
 from ..device.ops import Ops

@@ -2,7 +2,7 @@
 
 Owns the order of the ops of a pass over one sequence. A pass is recorded once per cache, on buffers
 that are owned here, and then runs for any token ids. Knows no text, no sampling and no file; the
-names of the families live in `families.py`.
+families are data of the checkpoint.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,8 @@ import numpy as np
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..device.ops import Array, Ops, OpTime, Program
+from ..device.arguments import Array, Attention, Embed, Linear, NormLinear
+from ..device.ops import Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
 from .rope import rope_tables
@@ -55,7 +56,10 @@ class Model:
         self.chunk_size = chunk_size
         self.ops = ops
         self._weights = weights
-        self._cos, self._sin = (ops.table(table) for table in rope_tables(config.rope, max_seq_len))
+        self._ropes = [
+            tuple(ops.table(table) for table in rope_tables(rope, max_seq_len))
+            for rope in config.ropes
+        ]  # cos and sin of each
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = _Buffers(
             config, ops, max_rows=self._max_rows, max_logits_rows=MAX_DECODE_ROWS
@@ -185,7 +189,7 @@ class Model:
     def _recorded(self, cache: KVCache, *, to_end: bool = True) -> Program:
         """A pass through all layers; unless `to_end`, of the last one only its K/V are needed."""
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
-        program.embed(self._weights.embedding, out=self._buffers.residual)
+        program.append(Embed(table=self._weights.embedding, out=self._buffers.residual))
         for index in range(self.config.n_layers):
             self._attention(program, index, cache)
             if index < last or to_end:
@@ -199,61 +203,77 @@ class Model:
         return program
 
     def _attention(self, program: Program, index: int, cache: KVCache) -> None:
-        config, buffers, layer = self.config, self._buffers, self._weights.layers[index]
-        first = index == 0
-        program.norm_linear(
-            buffers.residual if first else buffers.next_residual,
-            layer.wqkv,
-            branch=None if first else buffers.branch,
-            residual_out=None if first else buffers.residual,
-            norm=layer.attention_norm,
-            eps=config.norm_eps,
-            bias=layer.bqkv,
-            out=buffers.qkv,
+        buffers, weights = self._buffers, self._weights.layers[index]
+        attention, eps, first = (
+            self.config.layers[index].attention,
+            self.config.norm_eps,
+            index == 0,
         )
-        k_cache, v_cache = cache.layers[index]
-        program.attention(
-            buffers.qkv,
-            k_cache,
-            v_cache,
-            n_heads=config.n_heads,
-            q_norm=layer.q_norm,
-            k_norm=layer.k_norm,
-            eps=config.norm_eps,
-            cos=self._cos,
-            sin=self._sin,
-            window=config.layers[index].window,
-            scale=config.head_dim**-0.5,
-            out=buffers.heads,
+        qkv, heads = buffers.qkv[attention.qkv_dim], buffers.heads[attention.q_dim]
+        program.append(
+            NormLinear(
+                residual=buffers.residual if first else buffers.next_residual,
+                branch=None if first else buffers.branch,
+                residual_out=None if first else buffers.residual,
+                norm=weights.attention_norm,
+                eps=eps,
+                matrix=weights.wqkv,
+                bias=weights.bqkv,
+                out=qkv,
+            )
+        )
+        (k_cache, v_cache), (cos, sin) = cache.layers[index], self._ropes[attention.rope]
+        program.append(
+            Attention(
+                qkv=qkv,
+                k_cache=k_cache,
+                v_cache=v_cache,
+                n_heads=attention.n_heads,
+                q_norm=weights.q_norm,
+                k_norm=weights.k_norm,
+                eps=eps,
+                cos=cos,
+                sin=sin,
+                window=attention.window,
+                scale=attention.head_dim**-0.5,
+                out=heads,
+            )
         )
 
     def _output_and_mlp(self, program: Program, index: int) -> None:
-        buffers, layer = self._buffers, self._weights.layers[index]
-        program.linear(buffers.heads, layer.wo, bias=layer.bo, out=buffers.branch)
-        program.norm_linear(
-            buffers.residual,
-            layer.w_gate_up,
-            branch=buffers.branch,
-            residual_out=buffers.next_residual,
-            norm=layer.mlp_norm,
-            eps=self.config.norm_eps,
-            bias=layer.b_gate_up,
-            gated=True,
-            out=buffers.gated,
+        buffers, weights = self._buffers, self._weights.layers[index]
+        layer = self.config.layers[index]
+        heads, gated = buffers.heads[layer.attention.q_dim], buffers.gated[layer.mlp.hidden_dim]
+        program.append(Linear(x=heads, matrix=weights.wo, bias=weights.bo, out=buffers.branch))
+        program.append(
+            NormLinear(
+                residual=buffers.residual,
+                branch=buffers.branch,
+                residual_out=buffers.next_residual,
+                norm=weights.mlp_norm,
+                eps=self.config.norm_eps,
+                matrix=weights.w_gate_up,
+                bias=weights.b_gate_up,
+                gated=True,
+                out=gated,
+            )
         )
-        program.linear(buffers.gated, layer.w_down, bias=layer.b_down, out=buffers.branch)
+        down, bias = weights.w_down, weights.b_down
+        program.append(Linear(x=gated, matrix=down, bias=bias, out=buffers.branch))
 
     def _logits(self, program: Program, first: int = 0) -> None:
         """Of the rows from `first` on."""
         buffers = self._buffers
-        program.norm_linear(
-            buffers.next_residual[first:],
-            self._weights.head,
-            branch=buffers.branch[first:],
-            residual_out=buffers.residual[first:],
-            norm=self._weights.norm,
-            eps=self.config.norm_eps,
-            out=buffers.logits,
+        program.append(
+            NormLinear(
+                residual=buffers.next_residual[first:],
+                branch=buffers.branch[first:],
+                residual_out=buffers.residual[first:],
+                norm=self._weights.norm,
+                eps=self.config.norm_eps,
+                matrix=self._weights.head,
+                out=buffers.logits,
+            )
         )
 
 
@@ -271,7 +291,9 @@ class _Buffers:
         # Two: an op that adds a branch to the residual may not write over what it reads.
         self.residual, self.next_residual = rows_of(config.dim), rows_of(config.dim)
         self.branch = rows_of(config.dim)  # what attention or MLP adds to the residual
-        self.qkv = rows_of(config.qkv_dim)
-        self.heads = rows_of(config.n_heads * config.head_dim)  # what attention writes
-        self.gated = rows_of(config.hidden_dim)
+        layers = config.layers
+        # By width: layers of one width share them.
+        self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
+        self.heads = {n: rows_of(n) for n in {layer.attention.q_dim for layer in layers}}
+        self.gated = {n: rows_of(n) for n in {layer.mlp.hidden_dim for layer in layers}}
         self.logits = ops.zeros((max_logits_rows, config.vocab_size), "float32")

@@ -1,8 +1,8 @@
-"""Safetensors -> the weights that the decoder runs on.
+"""Stored tensors -> the weights that the decoder runs on.
 
-Owns the Hugging Face tensor names and the fusion of q, k, v and of gate and up into one matrix
-each. How a matrix lies in memory is up to the ops. All names, shapes and dtypes are verified before
-anything is allocated.
+Owns which weights there are, and the fusion of q, k, v and of gate and up into one matrix each.
+Where a weight is in a checkpoint is the family's (`checkpoint/sources.py`); how a matrix lies in
+memory is up to the ops.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.safetensors import StoredTensor, stored_values
-from ..checkpoint.tensors import EMBEDDING, FINAL_NORM, HEAD, expected_shapes
+from ..checkpoint.safetensors import StoredTensor
+from ..checkpoint.sources import LayerSources, Source
+from ..checkpoint.tensors import model_sources
+from ..device.arguments import Array, Matrix
 from ..device.formats import matrix_bytes, table_format
-from ..device.ops import Array, Matrix, NotFiniteError, Ops, Stored
+from ..device.ops import NotFiniteError, Ops, Stored
 from ..errors import ModelLoadError
 
 if TYPE_CHECKING:
@@ -59,12 +61,15 @@ def weight_bytes(
     config: ModelConfig, format_: str, matrix_bytes: MatrixBytes = matrix_bytes
 ) -> int:
     """Bytes of the loaded weights in `format_`; `matrix_bytes`: of the ops."""
+    sources = model_sources(config)
+    tables = {sources.embedding.name, sources.head.name}
     n_bytes = 0
-    for name, shape in expected_shapes(config).items():
+    for source in sources.needed(tied=config.tie_embeddings):
+        shape = source.part_shape
         if len(shape) == 1:
             n_bytes += 4 * shape[0]
         else:
-            own = table_format(format_) if name in (EMBEDDING, HEAD) else format_
+            own = table_format(format_) if source.name in tables else format_
             n_bytes += matrix_bytes(own, *shape)
     return n_bytes
 
@@ -89,50 +94,57 @@ def load_weights(
     `panels` has matrices that were read before, or takes those that are read now. `on_progress`
     gets (bytes read, bytes in all) after each tensor. Raises ModelLoadError.
     """
-    tables = table_format(ops.format)
+    tables, sources = table_format(ops.format), model_sources(config)
+    needed = sources.needed(tied=config.tie_embeddings)
+    total = sum(source.share * tensors[source.name].n_bytes for source in needed)
+    progress = _Progress(round(total), on_progress)
     with ops.reader() as read:
-        reader = _Reader(tensors, ops, read, panels, on_progress)
-        embedding = reader.matrix(EMBEDDING, format_=tables)
+        reader = _Reader(tensors, ops, read, panels, progress)
+        embedding = reader.matrix((sources.embedding,), format_=tables)
         return Weights(
             embedding=embedding,
-            layers=tuple(_read_layer(reader, config, index) for index in range(config.n_layers)),
-            norm=reader.norm(FINAL_NORM),
-            head=embedding if config.tie_embeddings else reader.matrix(HEAD, format_=tables),
+            layers=tuple(_read_layer(reader, layer) for layer in sources.layers),
+            norm=reader.norm((sources.norm,)),
+            head=(
+                embedding
+                if config.tie_embeddings
+                else reader.matrix((sources.head,), format_=tables)
+            ),
         )
 
 
-def _read_layer(reader: "_Reader", config: ModelConfig, index: int) -> LayerWeights:
-    layer, prefix = config.layers[index], f"model.layers.{index}."
-
-    def matrix(*names: str, gated: bool = False) -> Matrix:
-        return reader.matrix(*(f"{prefix}{name}.weight" for name in names), gated=gated)
-
-    def bias(*names: str, there: bool) -> Array | None:
-        return reader.vector(*(f"{prefix}{name}.bias" for name in names)) if there else None
-
-    def norm(name: str, *, there: bool = True) -> Array | None:
-        return reader.norm(f"{prefix}{name}.weight") if there else None
-
-    qkv = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    gate_up = ("mlp.gate_proj", "mlp.up_proj")
+def _read_layer(reader: "_Reader", layer: LayerSources) -> LayerWeights:
     return LayerWeights(
-        attention_norm=norm("input_layernorm"),
-        wqkv=matrix(*qkv),
-        bqkv=bias(*qkv, there=layer.qkv_bias),
-        q_norm=norm("self_attn.q_norm", there=layer.qk_norm),
-        k_norm=norm("self_attn.k_norm", there=layer.qk_norm),
-        wo=matrix("self_attn.o_proj"),
-        bo=bias("self_attn.o_proj", there=layer.o_bias),
-        mlp_norm=norm("post_attention_layernorm"),
-        w_gate_up=matrix(*gate_up, gated=True),
-        b_gate_up=bias(*gate_up, there=layer.mlp_bias),
-        w_down=matrix("mlp.down_proj"),
-        b_down=bias("mlp.down_proj", there=layer.mlp_bias),
+        attention_norm=reader.norm(layer.attention_norm),
+        wqkv=reader.matrix(layer.wqkv),
+        bqkv=reader.vector(layer.bqkv),
+        q_norm=reader.norm(layer.q_norm) if layer.q_norm else None,
+        k_norm=reader.norm(layer.k_norm) if layer.k_norm else None,
+        wo=reader.matrix(layer.wo),
+        bo=reader.vector(layer.bo),
+        mlp_norm=reader.norm(layer.mlp_norm),
+        w_gate_up=reader.matrix(layer.w_gate_up, gated=True),
+        b_gate_up=reader.vector(layer.b_gate_up),
+        w_down=reader.matrix(layer.w_down),
+        b_down=reader.vector(layer.b_down),
     )
 
 
+class _Progress:
+    """Counts the bytes that are read, and reports them."""
+
+    def __init__(self, total: int, on_progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total = 0.0, total
+        self._on_progress = on_progress
+
+    def add(self, n_bytes: float) -> None:
+        self._done += n_bytes
+        if self._on_progress is not None:
+            self._on_progress(round(self._done), self._total)
+
+
 class _Reader:
-    """Turns stored tensors, several of them stacked by rows, into memory of the ops."""
+    """Turns sources, several of them stacked by rows, into memory of the ops."""
 
     def __init__(
         self,
@@ -140,60 +152,77 @@ class _Reader:
         ops: Ops,
         read: Callable[[StoredTensor], Stored],
         panels: "PanelCache | None",
-        on_progress: Callable[[int, int], None] | None,
+        progress: _Progress,
     ) -> None:
         self._tensors = tensors
         self._ops = ops
         self._stored = read
         self._panels = panels
-        self._on_progress = on_progress
-        self._done = 0
-        self._total = sum(tensor.n_bytes for tensor in tensors.values())
+        self._progress = progress
 
-    def matrix(self, *names: str, format_: str | None = None, gated: bool = False) -> Matrix:
+    def matrix(
+        self, sources: Sequence[Source], *, format_: str | None = None, gated: bool = False
+    ) -> Matrix:
         own_format = format_ or self._ops.format
-        tensors = [self._tensors[name] for name in names]
-        kept = None
+        name = " ".join(source.part for source in sources)
         if self._panels is not None:
-            kept = self._panels.get(tensors, own_format, gated=gated)
-        if kept is not None:
-            self._count(names)
-            return kept
-        matrix = self._read(names, lambda parts: self._ops.matrix(parts, own_format, gated=gated))
+            shapes = [source.part_shape for source in sources]
+            kept = self._panels.get(name, shapes, own_format, gated=gated)
+            if kept is not None:
+                self._count(sources)
+                return kept
+        parts = [self._part(source) for source in sources]
+        matrix = self._converted(sources, lambda: self._ops.matrix(parts, own_format, gated=gated))
         if self._panels is not None:
-            self._panels.put(tensors, matrix)
+            self._panels.put(name, matrix)
         return matrix
 
-    def vector(self, *names: str) -> Array:
-        return self._read(names, self._ops.vector)
+    def vector(self, sources: Sequence[Source]) -> Array | None:
+        """None where there are no sources."""
+        if not sources:
+            return None
+        return self._vector(sources, [self._part(source) for source in sources])
 
-    def norm(self, name: str) -> Array:
+    def norm(self, sources: Sequence[Source]) -> Array:
         """A vector that scales something: all zeros are a hole in a file, not weights."""
-        tensor = self._tensors[name]
-        if not stored_values(tensor).any():
-            raise ModelLoadError(f"{tensor.file}: {name}: all zeros; the file may be incomplete")
-        return self.vector(name)
+        parts = [self._part(source) for source in sources]
+        for source, part in zip(sources, parts, strict=True):
+            if not part.any():
+                file = self._tensors[source.name].file
+                raise ModelLoadError(
+                    f"{file}: {source.name}: all zeros; the file may be incomplete"
+                )
+        return self._vector(sources, parts)
 
-    def _read(self, names: Sequence[str], convert: Callable[[list[Stored]], T]) -> T:
-        tensors = [self._tensors[name] for name in names]
+    def _vector(self, sources: Sequence[Source], parts: Sequence[Stored]) -> Array:
+        plus = sources[0].plus
+        return self._converted(sources, lambda: self._ops.vector(parts, plus=plus))
+
+    def _part(self, source: Source) -> Stored:
+        part: Stored = source.of(self._stored(self._tensors[source.name]))
+        return part
+
+    def _converted(self, sources: Sequence[Source], convert: Callable[[], T]) -> T:
         try:
-            converted = convert([self._stored(tensor) for tensor in tensors])
+            converted = convert()
         except NotFiniteError as error:
-            raise _refusal(tensors, error.index) from error
-        self._count(names)
+            raise self._refusal(sources, error.index) from error
+        self._count(sources)
         return converted
 
-    def _count(self, names: Sequence[str]) -> None:
-        self._done += sum(self._tensors[name].n_bytes for name in names)
-        if self._on_progress is not None:
-            self._on_progress(self._done, self._total)
+    def _count(self, sources: Sequence[Source]) -> None:
+        self._progress.add(
+            sum(source.share * self._tensors[source.name].n_bytes for source in sources)
+        )
 
-
-def _refusal(tensors: Sequence[StoredTensor], index: tuple[int, ...]) -> ModelLoadError:
-    """`index` is that of a NaN or infinity in the tensors, one below the other."""
-    row, *rest = index
-    for tensor in tensors:
-        if row < tensor.shape[0]:
-            break
-        row -= tensor.shape[0]
-    return ModelLoadError(f"{tensor.file}: {tensor.name}: not finite at {[row, *rest]}")
+    def _refusal(self, sources: Sequence[Source], index: tuple[int, ...]) -> ModelLoadError:
+        """`index` is that of a NaN or infinity in the sources, one below the other."""
+        row, *rest = index
+        for source in sources:
+            n_rows = source.part_shape[0]
+            if row < n_rows:
+                break
+            row -= n_rows
+        place = list(source.stored_index((row, *rest)))
+        file = self._tensors[source.name].file
+        return ModelLoadError(f"{file}: {source.name}: not finite at {place}")

@@ -3,7 +3,7 @@
 Owns the layout of the summary. Knows the engine's public surface; knows no HTTP.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from engine import DEFAULT_MODEL, ModelConfig, ModelDescription, describe
 
@@ -52,15 +52,23 @@ def _lines(
     config = description.config
     tied = "the head is the embedding" if config.tie_embeddings else "head of its own"
     template = "yes" if description.has_chat_template else "no"
+    rope = "; ".join(each.describe() for each in config.ropes)
     stored = ", ".join(f"{name} {_size(n)}" for name, n in description.stored_bytes.items())
     yield "model", str(description.path)
     yield "architecture", config.architecture
     yield "parameters", f"{description.n_params:,}"
-    yield "layers", f"{config.n_layers}, {config.dim} wide, feed-forward {config.hidden_dim}"
-    yield "heads", f"{config.n_heads}, {config.n_kv_heads} key/value, {config.head_dim} wide"
+    attentions = [layer.attention for layer in config.layers]
+    hidden_dim = _each(layer.mlp.hidden_dim for layer in config.layers)
+    n_heads, n_kv_heads = (
+        _each(each.n_heads for each in attentions),
+        _each(each.n_kv_heads for each in attentions),
+    )
+    head_dim = _each(each.head_dim for each in attentions)
+    yield "layers", f"{config.n_layers}, {config.dim} wide, feed-forward {hidden_dim}"
+    yield "heads", f"{n_heads}, {n_kv_heads} key/value, {head_dim} wide"
     yield "attention", _attention(config)
     yield "vocabulary", f"{config.vocab_size:,}, {description.n_tokens:,} in use; {tied}"
-    yield "context", f"up to {config.max_seq_len:,} tokens, {config.rope.describe()}"
+    yield "context", f"up to {config.max_seq_len:,} tokens, {rope}"
     yield "chat template", template
     yield "stored as", f"{stored} in {description.n_files} safetensors file(s)"
     yield "loaded as", f"{description.default_format} on the CPU, unless told otherwise"
@@ -75,12 +83,18 @@ def _lines(
 
 
 def _attention(config: ModelConfig) -> str:
-    windows = sorted({layer.window for layer in config.layers} - {0})
+    of_layers = [layer.attention.window for layer in config.layers]
+    windows = sorted(set(of_layers) - {0})
     if not windows:
         return "full"
-    n = sum(1 for layer in config.layers if layer.window)
+    n = sum(1 for window in of_layers if window)
     sizes = " or ".join(f"{window:,}" for window in windows)
     return f"sliding window of {sizes} tokens in {n} of {config.n_layers} layers"
+
+
+def _each(of_layers: Iterable[int]) -> str:
+    """One number where all layers have the same, otherwise each that occurs."""
+    return " or ".join(map(str, sorted(set(of_layers))))
 
 
 def _size(n_bytes: int) -> str:

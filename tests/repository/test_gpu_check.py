@@ -18,7 +18,7 @@ from bench.gpu.figures import Figures
 from bench.gpu.goals import benchmark_goals, figure_lines
 from bench.gpu.limits import Limits
 from bench.gpu.shapes import CONFIGS
-from engine.checkpoint.config import RopeConfig
+from engine.checkpoint.config import AttentionConfig, LayerConfig, MlpConfig, RopeConfig
 from engine.device.cuda.ops import CudaOps
 from scripts import gpu_check
 from scripts.gpu_check import Machine, Report, chosen, main, plan, run_plan, summary
@@ -337,17 +337,13 @@ def test_the_driver_of_the_sanitizers_runs_every_kernel_on_the_emulator() -> Non
 @pytest.mark.timeout(600)
 def test_every_figure_is_taken_on_the_emulator(emulated: ModuleType, tmp_path: Path) -> None:
     """Of a model so small that the figures mean nothing."""
+    attention = AttentionConfig(n_heads=4, n_kv_heads=2, head_dim=16)
     config = replace(
         CONFIGS["1B"],
-        n_layers=2,
         dim=64,
-        hidden_dim=96,
-        n_heads=4,
-        n_kv_heads=2,
-        head_dim=16,
         vocab_size=300,
-        rope=RopeConfig(theta=1e4, rotary_dim=16),
-        layers=CONFIGS["1B"].layers[:2],
+        ropes=(RopeConfig(theta=1e4, rotary_dim=16),),
+        layers=(LayerConfig(attention, MlpConfig(96)),) * 2,
     )
     figures: dict[str, Any] = {}
     weights = own.random_weights(config, CudaOps("cpu", emulated, "4bit"), "cpu")
@@ -370,4 +366,4 @@ def test_every_figure_is_taken_on_the_emulator(emulated: ModuleType, tmp_path: P
         for layer in weights.layers
         for matrix in (layer.wqkv, layer.wo, layer.w_gate_up, layer.w_down)
     ]
-    assert sum(matrix.weights.nbytes for matrix in matrices) == figures["gb"] * 1e9
+    assert sum(matrix.n_bytes for matrix in matrices) == figures["gb"] * 1e9

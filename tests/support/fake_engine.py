@@ -29,12 +29,12 @@ from engine import (
 )
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
-from engine.checkpoint.config import LayerConfig, ModelConfig, RopeConfig
 from engine.device.open import open_ops
 from engine.grammar.compiler import ConstraintCompiler
 from engine.model.model import Model
 from engine.sampling.logits import Logits
 from tests.support.fault_script import FaultScript, Spoil
+from tests.support.tiny_config import tiny_config
 
 END = 256
 VOCAB_SIZE = 257
@@ -88,12 +88,7 @@ class FakeModel:
     """Next token: from `script`, counted from the end of the prompt, then END; or a hash."""
 
     def __init__(self, faults: FaultScript, *, max_seq_len: int) -> None:
-        self.config = ModelConfig(
-            architecture="Fake", n_layers=1, dim=1, hidden_dim=1, n_heads=1, n_kv_heads=1,
-            head_dim=1, vocab_size=VOCAB_SIZE, norm_eps=1e-5, rope=RopeConfig(10000.0, 1),
-            layers=(LayerConfig(),), tie_embeddings=True, max_seq_len=max_seq_len,
-            eos_token_ids=(END,), bos_token_id=None,
-        )  # fmt: skip
+        self.config = tiny_config("Fake", vocab_size=VOCAB_SIZE, max_seq_len=max_seq_len, end=END)
         self.max_seq_len = max_seq_len
         self.ops = open_ops(device="cpu")
         self.script: bytes | None = None

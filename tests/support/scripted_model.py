@@ -10,10 +10,10 @@ import numpy as np
 from engine import AbortFlag, SamplingSettings, StreamingGenerator, StreamResult, TokenRecord
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
-from engine.checkpoint.config import LayerConfig, ModelConfig, RopeConfig
 from engine.device.open import open_ops
 from engine.model.model import Model
 from engine.sampling.logits import Logits
+from tests.support.tiny_config import tiny_config
 
 END = 256  # the scripted vocabulary: all bytes, an end token, a hidden special token
 HIDDEN = 257
@@ -55,12 +55,7 @@ class ScriptedModel:
     """
 
     def __init__(self, script: Sequence[int | Sequence[int]], *, max_seq_len: int = 400) -> None:
-        self.config = ModelConfig(
-            architecture="Scripted", n_layers=1, dim=1, hidden_dim=1, n_heads=1, n_kv_heads=1,
-            head_dim=1, vocab_size=258, norm_eps=1e-5, rope=RopeConfig(10000.0, 1),
-            layers=(LayerConfig(),), tie_embeddings=True, max_seq_len=max_seq_len,
-            eos_token_ids=(END,), bos_token_id=None,
-        )  # fmt: skip
+        self.config = tiny_config("Scripted", vocab_size=258, max_seq_len=max_seq_len, end=END)
         self.max_seq_len = max_seq_len
         self.ops = open_ops(device="cpu")
         self.script = script

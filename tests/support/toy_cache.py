@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.cache.kv import KVCache
-from engine.device.ops import Bytes, Ops
+from engine.device.ops import Bytes, KVMemory, Ops
 
 UNIT = 4
 Words = npt.NDArray[np.uint32]
@@ -56,7 +56,7 @@ class ToyCache(KVCache):
     positions: ToyPositions
 
     def __init__(self, max_seq_len: int) -> None:
-        config: Any = SimpleNamespace(n_kv_heads=1, head_dim=1, n_layers=1)
+        config: Any = SimpleNamespace(kv_shape=(1, 1), n_layers=1)
         super().__init__(config, cast(Ops, _ToyOps()), max_seq_len=max_seq_len)
 
     def run(self, token_ids: Sequence[int]) -> None:
@@ -72,11 +72,8 @@ class ToyCache(KVCache):
 
 
 class _ToyOps:
-    def head_rows(self, count: int, shape: tuple[int, int, int]) -> list[Words]:
-        return [np.zeros(_padded(shape[1]), np.uint32)] * count
-
-    def positions(self, keys: list[Words], values: list[Words]) -> ToyPositions:
-        return ToyPositions(keys[0])
+    def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
+        return KVMemory([], [], ToyPositions(np.zeros(_padded(shape[1]), np.uint32)))
 
 
 def _padded(n: int) -> int:

@@ -20,9 +20,10 @@ from ...checkpoint.sample import sample_checkpoint
 from ...errors import ModelLoadError
 from ...files import open_if_regular
 from ...native.cpu import kernels
+from ..arguments import Matrix
 from ..formats import packed_bytes
+from .matrix import PanelMatrix
 from .panel_file import PanelFileError, PanelWriter, read_panels
-from .program import PanelMatrix
 
 logger = logging.getLogger(__name__)
 
@@ -42,23 +43,25 @@ class PanelCache:
         self._new = new
 
     def get(
-        self, tensors: Sequence[StoredTensor], format_: str, *, gated: bool = False
+        self, name: str, parts: Sequence[tuple[int, ...]], format_: str, *, gated: bool = False
     ) -> PanelMatrix | None:
-        """The matrix that these became in `format_`; none that is of another shape or size."""
-        matrix = self._kept.get(_joined(tensors))
+        """What parts of these shapes became in `format_`; None for another shape or size."""
+        matrix = self._kept.get(name)
         if matrix is None:
             return None
-        rows, n_in = [tensor.shape[0] for tensor in tensors], tensors[0].shape[1]
+        rows, n_in = [shape[0] for shape in parts], parts[0][1]
         n_bytes = packed_bytes(format_, rows, n_in, gated=gated)
         found = (matrix.n_out, matrix.n_in, matrix.format, matrix.panels.size)
         if found != (sum(rows), n_in, format_, n_bytes):
-            logger.warning("%s: is kept as another matrix: it is packed anew", _joined(tensors))
+            logger.warning("%s: is kept as another matrix: it is packed anew", name)
             return None
         return matrix
 
-    def put(self, tensors: Sequence[StoredTensor], matrix: PanelMatrix) -> None:
+    def put(self, name: str, matrix: Matrix) -> None:
+        """`name` is that of its parts."""
+        assert isinstance(matrix, PanelMatrix), "other devices have no panels"
         if self._new is not None:
-            self._new.append(_joined(tensors), matrix)
+            self._new.append(name, matrix)
 
 
 @contextmanager
@@ -94,10 +97,6 @@ def _key(tensors: Mapping[str, StoredTensor], format_: str) -> str | None:
     except ModelLoadError:
         return None
     return digest.hexdigest()[:32]
-
-
-def _joined(tensors: Sequence[StoredTensor]) -> str:
-    return " ".join(tensor.name for tensor in tensors)
 
 
 def _place(tensors: Mapping[str, StoredTensor]) -> str:

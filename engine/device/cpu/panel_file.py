@@ -20,7 +20,7 @@ from ...errors import ModelLoadError
 from ...files import MAX_JSON_BYTES, open_if_regular, parse_json_object, size_of
 from ...native import cpu as native
 from ...native.cpu import kernels
-from .program import PanelMatrix
+from .matrix import PanelMatrix
 
 _ALIGNMENT = 64
 _TRAILER = struct.Struct("<8sQQ")  # kind of file, bytes of the index, checksum of the index

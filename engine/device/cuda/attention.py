@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
+from ..arguments import Attention
+
 FORMATS = ("bfloat16", "8bit")
 
 # Of a row's elements and of the positions, so that every row and every four scales are aligned.
@@ -37,7 +39,7 @@ class CudaHeadRows:
     def zeros(
         cls, count: int, shape: tuple[int, int, int], format_: str, device: torch.device
     ) -> "list[CudaHeadRows]":
-        """`count` times (n_kv_heads, max_seq_len, head_dim), one behind the other in memory."""
+        """`count` times (n_kv_heads, max_seq_len, head_dim), one after the other in memory."""
         n_heads, max_seq_len, head_dim = shape
         if format_ not in FORMATS:
             raise ValueError(f"keys and values are {' or '.join(FORMATS)}, not {format_}")
@@ -50,6 +52,10 @@ class CudaHeadRows:
             cls(own, its_scales if is_8bit else None, max_seq_len, head_dim)
             for own, its_scales in zip(rows, scales, strict=True)
         ]
+
+    @property
+    def n_kv_heads(self) -> int:
+        return len(self.rows)
 
     @property
     def format(self) -> str:
@@ -65,7 +71,7 @@ def place(kernels: Any, keys: CudaHeadRows, values: CudaHeadRows) -> dict[str, A
         "k_scales": _address(keys.scales),
         "v_scales": _address(values.scales),
         "kv": kv_type.BF16 if keys.scales is None else kv_type.INT8,
-        "n_kv_heads": keys.rows.shape[0],
+        "n_kv_heads": keys.n_kv_heads,
         "head_dim": keys.head_dim,
         "max_seq_len": keys.rows.shape[1],
     }
@@ -73,45 +79,37 @@ def place(kernels: Any, keys: CudaHeadRows, values: CudaHeadRows) -> dict[str, A
 
 def attend_chunk(
     kernels: Any,
-    qkv: Tensor,
-    keys: CudaHeadRows,
-    values: CudaHeadRows,
+    op: Attention[Tensor, CudaHeadRows],
+    n: int,
     *,
-    n_heads: int,
-    q_norm: Tensor | None,
-    k_norm: Tensor | None,
-    eps: float,
-    cos: Tensor,
-    sin: Tensor,
     pos: int,
-    window: int,
-    scale: float,
     out: Tensor,
     stream: int,
 ) -> None:
-    """`ops_ref.attention` of any number of rows, with queries rounded to bfloat16.
+    """The attention `op` of `n` rows, with queries rounded to bfloat16.
 
-    qkv float32 (rows, (n_heads + 2 n_kv_heads) head_dim), contiguous; out (rows, n_heads head_dim)
-    of any dtype. `kernels` is the native module, `stream` torch's current one.
+    `out` (n, n_heads head_dim) of any dtype takes the place of `op.out`. `kernels` is the native
+    module, `stream` torch's current one.
     """
-    n, head_dim = len(qkv), keys.head_dim
-    n_kv_heads, _, n_elements = keys.rows.shape
-    queries = torch.empty((n, n_heads, n_elements), dtype=torch.bfloat16, device=qkv.device)
+    keys, values, n_heads = op.k_cache, op.v_cache, op.n_heads
+    head_dim, n_kv_heads, n_elements = keys.head_dim, keys.n_kv_heads, keys.rows.shape[2]
+    queries = torch.empty((n, n_heads, n_elements), dtype=torch.bfloat16, device=op.qkv.device)
     kernels.rope(
-        qkv=qkv.data_ptr(),
+        qkv=op.qkv.data_ptr(),
         **place(kernels, keys, values),
         n_heads=n_heads,
-        q_norm=_address(q_norm),
-        k_norm=_address(k_norm),
-        eps=eps,
-        cos=cos.data_ptr(),
-        sin=sin.data_ptr(),
-        rotary_half=cos.shape[1],
+        q_norm=_address(op.q_norm),
+        k_norm=_address(op.k_norm),
+        eps=op.eps,
+        cos=op.cos.data_ptr(),
+        sin=op.sin.data_ptr(),
+        rotary_half=op.cos.shape[1],
         pos=pos,
         n_rows=n,
         queries=queries.data_ptr(),
         stream=stream,
     )
+    window = op.window
     begin = max(0, pos - window + 1) if window else 0
     end = pos + n
     # (n_kv_heads, group, n, elements): the heads of a group read the same keys.
@@ -123,7 +121,7 @@ def attend_chunk(
             _as_bfloat16(kernels, keys, heads, begin, end, stream),
             _as_bfloat16(kernels, values, heads, begin, end, stream),
             window=window,
-            scale=scale,
+            scale=op.scale,
         )
         result[heads].copy_(attended[..., :head_dim])
 

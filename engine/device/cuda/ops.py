@@ -21,7 +21,7 @@ from ...sampling.op import sample
 from ...sampling.request import SampleRequest, SampleResult
 from ..formats import cuda_kv_format
 from ..memory import host_bytes
-from ..ops import Bytes, NotFiniteError, Stored
+from ..ops import Bytes, KVMemory, NotFiniteError, Stored
 from . import prefill as cuda_prefill
 from . import weights as cuda_weights
 from .attention import CudaHeadRows
@@ -72,7 +72,7 @@ class CudaOps:
         with out_of_memory_as_memory_error():
             return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
 
-    def head_rows(self, count: int, shape: tuple[int, int, int]) -> Sequence[CudaHeadRows]:
+    def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
         most = self._kernels.MAX_HEAD_DIM
         if shape[2] > most:
             raise ModelLoadError(
@@ -81,18 +81,16 @@ class CudaOps:
             )
         self._longest = max(self._longest, shape[1])
         with out_of_memory_as_memory_error():
-            return CudaHeadRows.zeros(count, shape, self.kv_format, self.device)
-
-    def positions(
-        self, keys: Sequence[CudaHeadRows], values: Sequence[CudaHeadRows]
-    ) -> "_Positions":
-        return _Positions(self._lane, keys, values)
+            keys, values = (
+                CudaHeadRows.zeros(n_layers, shape, self.kv_format, self.device) for _ in range(2)
+            )
+            return KVMemory(keys, values, _Positions(self._lane, keys, values))
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Tensor]]:
         return PinnedReader(self.device)
 
-    def vector(self, parts: Sequence[Stored]) -> Tensor:
-        vector = torch.cat([self._on_device(part).float() for part in parts])
+    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Tensor:
+        vector = torch.cat([self._on_device(part).float() for part in parts]).add_(plus)
         bad = torch.nonzero(~vector.isfinite())
         if bad.numel():
             raise NotFiniteError(tuple(bad[0].tolist()))
@@ -160,6 +158,7 @@ class CudaOps:
         """A part as a checkpoint stores it, which `reader` has put there already, or numpy has."""
         if isinstance(part, Tensor):
             return part
+        assert isinstance(part, np.ndarray), "there is no third kind"
         if part.dtype == np.uint16:
             return torch.from_numpy(part.view(np.int16)).view(torch.bfloat16).to(self.device)
         return torch.from_numpy(part).to(self.device)

@@ -1,19 +1,20 @@
 """The ops of a prompt's chunk on a CUDA device, in torch.
 
 Owns how products of many rows are computed: in bfloat16 with sums in float32, on tiles of the
-weights where these are codes. What an op computes stands in `device/reference.py`. Knows no pass.
+weights where these are codes. `device/reference.py` says what an op computes. Knows no pass.
 
 Between ops, arrays are float32 as in a pass of few rows, with one exception: what only `linear`
 reads, which rounds it anyway, lies in the same memory as bfloat16.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...checkpoint.config import ModelConfig
+from ..arguments import Attention, Embed, Linear, NormLinear, Op
 from ..formats import PANEL_ROWS
 from . import attention as cuda_attention
 from . import weights as cuda_weights
@@ -29,12 +30,12 @@ def working_bytes(config: ModelConfig, n_rows: int) -> int:
     """What a model works in for chunks of `n_rows`: the buffers of a pass, what lies between the
     ops of a chunk, and a tile of weights.
     """
-    q_dim = config.n_heads * config.head_dim
-    buffers = 4 * n_rows * (3 * config.dim + config.qkv_dim + q_dim + config.hidden_dim)
-    between = 2 * n_rows * (3 * config.dim + 2 * config.hidden_dim + 2 * q_dim)
-    keys_and_values = min(
-        2 * 2 * config.n_kv_heads * config.head_dim * config.max_seq_len, cuda_attention.TILE_BYTES
-    )
+    attentions = [layer.attention for layer in config.layers]
+    q_dim, kv_dim = max(each.q_dim for each in attentions), max(each.kv_dim for each in attentions)
+    hidden_dim = max(layer.mlp.hidden_dim for layer in config.layers)
+    buffers = 4 * n_rows * (3 * config.dim + 2 * q_dim + 2 * kv_dim + hidden_dim)
+    between = 2 * n_rows * (3 * config.dim + 2 * hidden_dim + 2 * q_dim)
+    keys_and_values = min(2 * 2 * kv_dim * config.max_seq_len, cuda_attention.TILE_BYTES)
     logits = 4 * 2 * 16 * config.vocab_size
     return buffers + between + keys_and_values + logits + _TILE_BYTES
 
@@ -51,75 +52,58 @@ class PromptRows(NamedTuple):
         return len(self.token_ids)
 
 
-def embed(chunk: PromptRows, table: CudaMatrix, *, out: Tensor) -> None:
-    cuda_weights.gather(table, chunk.token_ids, out[: chunk.n])
+def run(op: Op, chunk: PromptRows) -> None:
+    match op:
+        case Embed():
+            _embed(op, chunk)
+        case NormLinear():
+            _norm_linear(op, chunk)
+        case Linear():
+            _linear(op, chunk)
+        case Attention():
+            _attention(op, chunk)
 
 
-def norm_linear(
-    chunk: PromptRows,
-    residual: Tensor,
-    matrix: CudaMatrix,
-    *,
-    norm: Tensor,
-    eps: float,
-    out: Tensor,
-    branch: Tensor | None,
-    residual_out: Tensor,
-    bias: Tensor | None,
-    gated: bool,
-) -> None:
-    n, lane = chunk.n, chunk.lane
-    normed = torch.empty((n, matrix.n_in), dtype=torch.bfloat16, device=residual.device)
+def _embed(op: Embed[Tensor, CudaMatrix], chunk: PromptRows) -> None:
+    cuda_weights.gather(op.table, chunk.token_ids, op.out[: chunk.n])
+
+
+def _norm_linear(op: NormLinear[Tensor, CudaMatrix], chunk: PromptRows) -> None:
+    n, lane, matrix = chunk.n, chunk.lane, op.matrix
+    normed = torch.empty((n, matrix.n_in), dtype=torch.bfloat16, device=op.residual.device)
     lane.kernels.add_norm(
-        residual_in=residual.data_ptr(),
-        branch=0 if branch is None else branch.data_ptr(),
-        residual_out=residual_out.data_ptr(),
-        norm=norm.data_ptr(),
-        eps=eps,
+        residual_in=op.residual.data_ptr(),
+        branch=0 if op.branch is None else op.branch.data_ptr(),
+        residual_out=op.kept.data_ptr(),
+        norm=op.norm.data_ptr(),
+        eps=op.eps,
         n_rows=n,
         dim=matrix.n_in,
         out=normed.data_ptr(),
         stream=lane.stream,
     )
-    if not gated:
-        _product(lane, normed, matrix, bias, out=out[:n])
+    if not op.gated:
+        _product(lane, normed, matrix, op.bias, out=op.out[:n])
         return
     gate_up = normed.new_empty(n, matrix.n_out)
-    _product(lane, normed, matrix, bias, out=gate_up)
+    _product(lane, normed, matrix, op.bias, out=gate_up)
     lane.kernels.silu_gate(
         gate_up=gate_up.data_ptr(),
         n_rows=n,
         width=matrix.n_out // 2,
-        out=narrow(out, n).data_ptr(),
+        out=narrow(op.out, n).data_ptr(),
         stream=lane.stream,
     )
 
 
-def linear(
-    chunk: PromptRows, x: Tensor, matrix: CudaMatrix, *, bias: Tensor | None, out: Tensor
-) -> None:
-    _product(chunk.lane, narrow(x, chunk.n), matrix, bias, out=out[: chunk.n])
+def _linear(op: Linear[Tensor, CudaMatrix], chunk: PromptRows) -> None:
+    _product(chunk.lane, narrow(op.x, chunk.n), op.matrix, op.bias, out=op.out[: chunk.n])
 
 
-def attention(
-    chunk: PromptRows,
-    qkv: Tensor,
-    keys: CudaHeadRows,
-    values: CudaHeadRows,
-    *,
-    out: Tensor,
-    **how: Any,
-) -> None:
-    """`how`: as `attend_chunk` has it."""
+def _attention(op: Attention[Tensor, CudaHeadRows], chunk: PromptRows) -> None:
+    lane = chunk.lane
     attend_chunk(
-        chunk.lane.kernels,
-        qkv[: chunk.n],
-        keys,
-        values,
-        **how,
-        pos=chunk.pos,
-        out=narrow(out, chunk.n),
-        stream=chunk.lane.stream,
+        lane.kernels, op, chunk.n, pos=chunk.pos, out=narrow(op.out, chunk.n), stream=lane.stream
     )
 
 

@@ -45,8 +45,12 @@ class CudaMatrix:
     """Gate and up, each from a panel of its own on."""
     kernels: ModuleType = field(repr=False, compare=False)
 
+    @property
+    def n_bytes(self) -> int:
+        return self.weights.nbytes
+
     def place(self) -> dict[str, Any]:
-        """Where and what it is, as the native ops take it."""
+        """The fields of struct Matrix in csrc/cuda/ops.h."""
         return {
             "weights": self.weights.data_ptr(),
             "n_out": self.n_out,

@@ -1,11 +1,13 @@
 """The bookkeeping of the KV cache."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from engine.cache.kv import KVCache
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
+from engine.device.cpu.kv import PanelHeadRows
 from engine.device.open import open_ops
 
 
@@ -16,8 +18,8 @@ def cache(tiny_model: Path) -> KVCache:
 
 
 def test_memory_has_the_documented_shape(cache: KVCache) -> None:
-    rows = [rows for layer in cache.layers for rows in layer]
-    shapes = [(part.n_heads, part.max_seq_len, part.head_dim) for part in rows]
+    rows = [cast(PanelHeadRows, rows) for layer in cache.layers for rows in layer]
+    shapes = [(part.n_kv_heads, part.max_seq_len, part.head_dim) for part in rows]
     assert shapes == [(2, 8, 16)] * 6
     first, *others = [part.panels for part in rows]
     assert first.size >= 2 * 8 * 16

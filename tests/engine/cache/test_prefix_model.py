@@ -11,12 +11,13 @@ import torch
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache, Reuse
 from engine.checkpoint.config import ModelConfig
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors
-from engine.device.cpu.ops import CpuOps
+from engine.device.cpu.kv import CpuPositions, PanelHeadRows, kv_memory
 from engine.device.open import open_ops
 from engine.device.ops import Ops
+from engine.device.reference import TorchHeadRows
 from engine.device.torch_ops import TorchOps
 from engine.model.model import Model
 from engine.model.weights import load_weights
@@ -166,20 +167,20 @@ def test_blocks_of_panels_cannot_be_split() -> None:
         cache.positions.copy_in(0, 17, memory, n_copied=16)
 
 
-def test_layers_must_lie_one_behind_the_other() -> None:
-    ops = CpuOps("float32")
-    keys, values = (ops.head_rows(2, (1, 16, 8)) for _ in range(2))
-    with pytest.raises(ValueError, match="layers must lie one behind the other"):
-        ops.positions(keys[::-1], values)
+def test_layers_must_follow_each_other_in_memory() -> None:
+    memory = kv_memory(2, (1, 16, 8), "float32")
+    keys, values = (cast(list[PanelHeadRows], rows) for rows in memory[:2])
+    with pytest.raises(ValueError, match="layers must follow each other in memory"):
+        CpuPositions(keys[::-1], values)
 
 
 class Sizes:
     """What a cache asks of a ModelConfig."""
 
-    n_layers, n_kv_heads = 3, 2
+    n_layers = 3
 
     def __init__(self, head_dim: int) -> None:
-        self.head_dim = head_dim
+        self.kv_shape = (2, head_dim)
 
 
 def sized_cache(ops: Ops, head_dim: int, max_seq_len: int) -> KVCache:
@@ -189,9 +190,10 @@ def sized_cache(ops: Ops, head_dim: int, max_seq_len: int) -> KVCache:
 def fill(cache: KVCache, seed: int) -> None:
     random = np.random.default_rng(seed)
     for rows in (rows for layer in cache.layers for rows in layer):
-        if isinstance(rows, torch.Tensor):
-            rows.copy_(torch.from_numpy(random.standard_normal(tuple(rows.shape))))
+        if isinstance(rows, TorchHeadRows):
+            rows.rows.copy_(torch.from_numpy(random.standard_normal(tuple(rows.rows.shape))))
         else:
+            assert isinstance(rows, PanelHeadRows)
             rows.panels.view(np.uint8)[:] = random.integers(
                 0, 256, rows.panels.view(np.uint8).shape, np.uint8
             )
@@ -207,9 +209,10 @@ def content(cache: KVCache, start: int, stop: int) -> list[bytes]:
 def _content(cache: KVCache, position: int) -> Iterator[bytes]:
     for layer in cache.layers:
         for is_value, rows in enumerate(layer):
-            if isinstance(rows, torch.Tensor):
-                yield rows[:, position].contiguous().view(torch.uint8).numpy().tobytes()
+            if isinstance(rows, TorchHeadRows):
+                yield rows.rows[:, position].contiguous().view(torch.uint8).numpy().tobytes()
                 continue
+            assert isinstance(rows, PanelHeadRows)
             n_heads, padded_length, padded_dim = rows.panels.shape
             group = 4 // rows.panels.itemsize
             if is_value:

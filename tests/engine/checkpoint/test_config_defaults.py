@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine import ModelLoadError
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 # Divisible by the 8 and the 32 key/value heads that are meant where the key is missing.
@@ -71,15 +71,16 @@ def written(path: Path, family: str, changes: dict[str, Any], left_out: str = ""
 
 def ours(path: Path) -> dict[str, Any]:
     config = model_config(path)
+    attention = config.layers[0].attention
     return {
-        "heads": (config.n_heads, config.n_kv_heads, config.head_dim),
+        "heads": (attention.n_heads, attention.n_kv_heads, attention.head_dim),
         "eps": config.norm_eps,
         "context": config.max_seq_len,
         "tied": config.tie_embeddings,
-        "theta": config.rope.theta,
-        "factor": 1.0 if config.rope.scaling else None,
-        "windows": [layer.window for layer in config.layers],
-        "biases": {(layer.o_bias, layer.mlp_bias) for layer in config.layers},
+        "theta": config.ropes[0].theta,
+        "factor": 1.0 if config.ropes[0].scaling else None,
+        "windows": [layer.attention.window for layer in config.layers],
+        "biases": {(layer.attention.o_bias, layer.mlp.bias) for layer in config.layers},
     }
 
 

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from engine import ModelLoadError
-from engine.checkpoint.config import LayerConfig, LinearScaling, Llama3Scaling
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config import (
+    AttentionConfig,
+    LayerConfig,
+    LinearScaling,
+    Llama3Scaling,
+    MlpConfig,
+    RopeConfig,
+)
+from engine.checkpoint.config_json import model_config
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -30,19 +37,18 @@ def write(path: Path, values: dict[str, Any]) -> Path:
 
 def test_a_llama_without_optional_keys(tmp_path: Path) -> None:
     config = model_config(write(tmp_path, LLAMA))
-    assert (config.n_layers, config.dim, config.hidden_dim) == (2, 64, 96)
-    assert (config.n_heads, config.n_kv_heads, config.head_dim) == (4, 2, 16)
-    assert config.layers == (LayerConfig(), LayerConfig())
-    assert (config.rope.theta, config.rope.rotary_dim, config.rope.scaling) == (10000.0, 16, None)
+    attention = AttentionConfig(n_heads=4, n_kv_heads=2, head_dim=16)
+    assert (config.dim, config.layers) == (64, (LayerConfig(attention, MlpConfig(96)),) * 2)
+    assert config.ropes == (RopeConfig(theta=10000.0, rotary_dim=16, scaling=None),)
     assert not config.tie_embeddings
     assert config.eos_token_ids == ()
     assert config.bos_token_id is None
-    assert config.n_kv_per_token == 2 * 2 * 2
+    assert config.kv_shape == (2, 16)
 
 
 def test_llama_1_has_no_key_value_heads_of_its_own(tmp_path: Path) -> None:
     values = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
-    assert model_config(write(tmp_path, values)).n_kv_heads == 4
+    assert model_config(write(tmp_path, values)).kv_shape == (4, 16)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ LLAMA3 = {
     ids=["old keys", "new key"],
 )
 def test_llama3_scaling(tmp_path: Path, keys: dict[str, Any]) -> None:
-    rope = model_config(write(tmp_path, {**LLAMA, **keys})).rope
+    (rope,) = model_config(write(tmp_path, {**LLAMA, **keys})).ropes
     assert rope.theta == 5e5
     assert rope.scaling == Llama3Scaling(8.0, 1.0, 4.0, 8192)
 
@@ -80,7 +86,7 @@ def test_llama3_scaling(tmp_path: Path, keys: dict[str, Any]) -> None:
 @pytest.mark.parametrize("type_key", ["type", "rope_type"])
 def test_linear_scaling(tmp_path: Path, type_key: str) -> None:
     values = {**LLAMA, "rope_scaling": {type_key: "linear", "factor": 4}}
-    assert model_config(write(tmp_path, values)).rope.scaling == LinearScaling(4.0)
+    assert model_config(write(tmp_path, values)).ropes[0].scaling == LinearScaling(4.0)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,7 @@ def test_linear_scaling(tmp_path: Path, type_key: str) -> None:
 def test_mistral_windows(tmp_path: Path, keys: dict[str, Any], windows: list[int]) -> None:
     values = {**LLAMA, **keys, "architectures": ["MistralForCausalLM"]}
     layers = model_config(write(tmp_path, values)).layers
-    assert [layer.window for layer in layers] == windows
+    assert [layer.attention.window for layer in layers] == windows
 
 
 QWEN_WINDOW = {"use_sliding_window": True, "sliding_window": 40}
@@ -118,18 +124,24 @@ def test_qwen_windows(
     layers = model_config(
         write(tmp_path, {**LLAMA, **keys, "architectures": [architecture]})
     ).layers
-    assert [layer.window for layer in layers] == windows
+    assert [layer.attention.window for layer in layers] == windows
 
 
 def test_biases_and_head_norms(tmp_path: Path) -> None:
     both = {"attention_bias": True, "mlp_bias": True}
     llama = model_config(write(tmp_path, {**LLAMA, **both})).layers[0]
-    assert llama == LayerConfig(qkv_bias=True, o_bias=True, mlp_bias=True)
+    assert biases(llama) == (True, True, True)
     qwen2 = model_config(write(tmp_path, {**LLAMA, "architectures": ["Qwen2ForCausalLM"]}))
-    assert qwen2.layers[0] == LayerConfig(qkv_bias=True)
-    qwen3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "head_dim": 32}
-    assert model_config(write(tmp_path, qwen3)).layers[0] == LayerConfig(qk_norm=True)
-    assert model_config(write(tmp_path, qwen3)).head_dim == 32
+    assert biases(qwen2.layers[0]) == (True, False, False)
+    assert not qwen2.layers[0].attention.qk_norm
+    qwen3 = {**LLAMA, "head_dim": 16, "architectures": ["Qwen3ForCausalLM"]}
+    layer = model_config(write(tmp_path, qwen3)).layers[0]
+    assert biases(layer) == (False, False, False)
+    assert layer.attention.qk_norm
+
+
+def biases(layer: LayerConfig) -> tuple[bool, bool, bool]:
+    return layer.attention.qkv_bias, layer.attention.o_bias, layer.mlp.bias
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from engine import ChatTemplate, Engine, InvalidInputError, ModelLoadError, Tokenizer
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import StoredTensor
+from engine.device.cpu.matrix import PanelMatrix
 from engine.device.cpu.panel_cache import PanelCache, open_panels
 from engine.device.cpu.panel_file import PanelFileError, PanelWriter, read_panels
-from engine.device.cpu.program import PanelMatrix
 from engine.native.cpu import address, kernels
 from tests.support.tiny_models import byte_level_tokenizer, save_tokenizer, sentencepiece_tokenizer
 
@@ -326,12 +326,12 @@ def test_a_matrix_of_another_shape_than_the_checkpoint_has_is_not_used(
 ) -> None:
     """The kernels would read beyond its end."""
     kept = PanelCache(read_panels(entry, "key"))
-    assert kept.get([stored("a", 16)], "8bit") is not None
-    assert kept.get([stored("a", 32)], "8bit") is None
-    assert kept.get([stored("a", 16)], "4bit") is None
+    assert kept.get("a", [(16, 32)], "8bit") is not None
+    assert kept.get("a", [(32, 32)], "8bit") is None
+    assert kept.get("a", [(16, 32)], "4bit") is None
     rewrite_index(entry, described(**facts))
     with caplog.at_level(logging.WARNING):
-        assert PanelCache(read_panels(entry, "key")).get([stored("a", 16)], "8bit") is None
+        assert PanelCache(read_panels(entry, "key")).get("a", [(16, 32)], "8bit") is None
     assert caplog.messages[-1] == "a: is kept as another matrix: it is packed anew"
 
 
@@ -340,11 +340,11 @@ def test_nobody_can_write_into_a_finished_entry(model: Path, tmp_path: Path) -> 
     tensors = {"a": stored("a", 16)}
     tensors["a"] = StoredTensor(model / "config.json", "a", "F32", (16, 32), 8, 0, 0)
     with open_panels(tmp_path / "cache", tensors, "8bit", n_bytes=1) as panels:
-        panels.put([tensors["a"]], PanelMatrix(np.zeros(544, np.uint8), 16, 32, "8bit"))
+        panels.put("a", PanelMatrix(np.zeros(544, np.uint8), 16, 32, "8bit"))
     (file,) = (tmp_path / "cache").iterdir()
     assert file.stat().st_mode & 0o777 == 0o400
     with open_panels(tmp_path / "cache", tensors, "8bit", n_bytes=1) as panels:
-        matrix = panels.get([tensors["a"]], "8bit")
+        matrix = panels.get("a", [(16, 32)], "8bit")
     assert matrix is not None
     os.unlink(file)
     assert not matrix.panels.any()

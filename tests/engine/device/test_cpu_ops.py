@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from engine.device.arguments import Embed, Linear, Matrix, NormLinear
 from engine.device.cpu.ops import FORMATS, CpuOps
-from engine.device.ops import Matrix, NotFiniteError, Ops
+from engine.device.ops import NotFiniteError, Ops
 from engine.device.step import StepState
 from engine.device.torch_ops import TorchOps
 from engine.native import _cpu
@@ -37,7 +38,7 @@ def content(ops: CpuOps, matrix: Matrix, n_rows: int | None = None) -> Floats:
     """The first rows of a packed matrix, as numbers."""
     n_rows = n_rows or matrix.n_out
     program, out = ops.program(n_rows), np.empty((n_rows, matrix.n_in), np.float32)
-    program.embed(matrix, out=out)
+    program.append(Embed(table=matrix, out=out))
     state = StepState(n_rows)
     state.set(range(n_rows), 0)
     assert program.run(state)
@@ -147,7 +148,7 @@ def test_linear(format_: str, n_out: int, n_in: int, n_rows: int) -> None:
     for given_bias in (None, bias):
         out = np.full((50, n_out), np.nan, np.float32)
         program, state = ops.program(50), StepState(50)
-        program.linear(x, matrix, bias=given_bias, out=out)
+        program.append(Linear(x=x, matrix=matrix, bias=given_bias, out=out))
         state.set([0] * n_rows, 0)
         assert program.run(state)
         expected = product if given_bias is None else product + bias
@@ -179,16 +180,18 @@ def test_norm_linear(format_: str, n_out: int, n_in: int, gated: bool, with_bran
         if which is oracle:
             arrays = [torch.from_numpy(array) for array in arrays]
         program, state = which.program(n_rows), StepState(n_rows)
-        program.norm_linear(
-            arrays[0],
-            weights,
-            branch=arrays[1] if with_branch else None,
-            residual_out=arrays[2] if with_branch else None,
-            norm=arrays[3],
-            eps=EPS,
-            bias=arrays[4],
-            out=arrays[5],
-            gated=gated,
+        program.append(
+            NormLinear(
+                residual=arrays[0],
+                branch=arrays[1] if with_branch else None,
+                residual_out=arrays[2] if with_branch else None,
+                norm=arrays[3],
+                eps=EPS,
+                matrix=weights,
+                bias=arrays[4],
+                gated=gated,
+                out=arrays[5],
+            )
         )
         state.set([0] * n_rows, 0)
         assert program.run(state)

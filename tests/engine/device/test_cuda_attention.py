@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.device import reference as ops_ref
+from engine.device.arguments import Attention
 from engine.device.cuda import attention as cuda_attention
 from engine.device.cuda.attention import CudaHeadRows
 from engine.device.cuda.positions import CudaPositions
@@ -123,23 +124,21 @@ class Layer:
     def run_chunk(self, qkv: Tensor, pos: int) -> Tensor:
         """Rows of a prompt."""
         out = torch.full((len(qkv), self.n_heads * self.head_dim), torch.nan).bfloat16()
-        cuda_attention.attend_chunk(
-            self.cuda,
-            qkv,
-            self.keys,
-            self.values,
+        op = Attention(
+            qkv=qkv,
+            k_cache=self.keys,
+            v_cache=self.values,
             n_heads=self.n_heads,
             q_norm=self.q_norm,
             k_norm=self.k_norm,
             eps=EPS,
             cos=self.cos,
             sin=self.sin,
-            pos=pos,
             window=self.window,
             scale=self.scale,
             out=out,
-            stream=0,
         )
+        cuda_attention.attend_chunk(self.cuda, op, len(qkv), pos=pos, out=out, stream=0)
         return out
 
     def stored(self, cache: CudaHeadRows) -> Tensor:

@@ -21,7 +21,7 @@ import engine.engine
 from engine import AbortFlag, Engine, SamplingSettings
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint, stored_values
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device import torch_ops
@@ -441,7 +441,7 @@ def test_heads_that_are_too_wide_are_refused(open_cuda: Open) -> None:
     with pytest.raises(
         ModelLoadError, match="head_dim: the CUDA kernels take at most 256, not 258"
     ):
-        open_cuda().head_rows(1, (1, 8, 258))
+        open_cuda().kv_memory(1, (1, 8, 258))
 
 
 def test_without_the_module_torch_serves_or_nobody(

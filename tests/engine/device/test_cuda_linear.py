@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from engine.device import reference as ops_ref
+from engine.device.arguments import Linear, NormLinear
 from engine.device.cuda import weights as cuda_weights
 from engine.device.cuda.weights import FORMATS, CudaMatrix
 from engine.device.ops import NotFiniteError
+from engine.device.reference import TorchMatrix
+from engine.device.step import StepState
 from tests.support.cuda_module import cuda, guarded, placed, step_state
 
 __all__ = ["cuda", "placed"]
@@ -48,6 +51,12 @@ def content(matrix: CudaMatrix) -> Tensor:
     out = torch.empty(matrix.n_out, matrix.n_in)
     cuda_weights.gather(matrix, torch.arange(matrix.n_out), out)
     return out
+
+
+def state_of(n_rows: int) -> StepState:
+    state = StepState(n_rows)
+    state.set([0] * n_rows, 0)
+    return state
 
 
 def address(tensor: Tensor | None) -> int:
@@ -102,7 +111,9 @@ def product_error(y: Tensor, matrix: CudaMatrix, x: Tensor, bias: Tensor | None)
     """The largest error, as a part of the sum of the products' sizes."""
     weights, wide = content(matrix).double(), x.double()
     exact = torch.empty(y.shape, dtype=torch.float64)
-    ops_ref.linear(wide, weights, bias=None if bias is None else bias.double(), out=exact)
+    wide_bias = None if bias is None else bias.double()
+    op = Linear(x=wide, matrix=TorchMatrix(weights, "float64"), bias=wide_bias, out=exact)
+    ops_ref.linear(op, state_of(len(x)))
     sizes = wide.abs() @ weights.abs().t() + (0 if bias is None else bias.abs())
     return float(((y - exact).abs() / sizes.clamp_min(1e-30)).max())
 
@@ -135,15 +146,16 @@ def test_norm_and_gate_are_those_of_float64(
     assert torch.equal(kept, residual + branch)
 
     exact = torch.empty(y.shape, dtype=torch.float64)
-    ops_ref.norm_linear(
-        residual.double() + branch.double(),
-        content(matrix).double(),
+    op = NormLinear(
+        residual=residual.double() + branch.double(),
         norm=norm.double(),
         eps=EPS,
+        matrix=TorchMatrix(content(matrix).double(), "float64"),
         bias=bias.double(),
-        out=exact,
         gated=gated,
+        out=exact,
     )
+    ops_ref.norm_linear(op, state_of(len(residual)))
     assert (y - exact).abs().max() < 2e-6 * n_in**0.5 * exact.abs().max()
     for count in (1, 4, 6):
         few, few_kept = norm_linear(

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from engine.device import reference as ops_ref
+from engine.device.arguments import Attention, Embed, Linear, NormLinear
+from engine.device.reference import TorchHeadRows, TorchMatrix
+from engine.device.step import StepState
 
 DTYPES = (torch.float32, torch.bfloat16)
 EPS = 1e-5
@@ -24,20 +27,30 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
+def matrix_of(weights: Tensor) -> TorchMatrix:
+    return TorchMatrix(weights, "float32")
+
+
+def state_of(n_rows: int, *, pos: int = 0) -> StepState:
+    state = StepState(n_rows)
+    state.set([0] * n_rows, pos)
+    return state
+
+
 def normed(x: Tensor, weight: Tensor) -> Tensor:
     return x / torch.sqrt((x * x).mean(-1, keepdim=True) + EPS) * weight
 
 
 def test_embed_and_linear() -> None:
-    table, token_ids = random(11, 6), torch.tensor([3, 3, 10])
-    x = torch.empty(3, 6)
-    ops_ref.embed(table, token_ids, out=x)
-    assert torch.equal(x, table[token_ids])
+    table, x, state = random(11, 6), torch.empty(3, 6), StepState(3)
+    state.set([3, 3, 10], 0)
+    ops_ref.embed(Embed(table=matrix_of(table), out=x), state)
+    assert torch.equal(x, table[[3, 3, 10]])
 
     weight, bias, out = random(8, 6), random(8), torch.empty(3, 8)
-    ops_ref.linear(x, weight, bias=None, out=out)
+    ops_ref.linear(Linear(x=x, matrix=matrix_of(weight), out=out), state)
     assert_close(out, x @ weight.t())
-    ops_ref.linear(x, weight, bias=bias, out=out)
+    ops_ref.linear(Linear(x=x, matrix=matrix_of(weight), bias=bias, out=out), state)
     assert_close(out, x @ weight.t() + bias)
 
 
@@ -48,17 +61,18 @@ def test_norm_linear(with_branch: bool, with_bias: bool, gated: bool) -> None:
     residual, branch, norm = random(3, 6), random(3, 7)[:, 1:], random(6)
     matrix, bias = random(8, 6), random(8)
     out, residual_out = torch.empty(3, 4 if gated else 8), torch.zeros(3, 6)
-    ops_ref.norm_linear(
-        residual,
-        matrix,
-        norm=norm,
-        eps=EPS,
-        out=out,
+    op = NormLinear(
+        residual=residual,
         branch=branch if with_branch else None,
         residual_out=residual_out if with_branch else None,
+        norm=norm,
+        eps=EPS,
+        matrix=matrix_of(matrix),
         bias=bias if with_bias else None,
         gated=gated,
+        out=out,
     )
+    ops_ref.norm_linear(op, state_of(3))
     x = residual + branch if with_branch else residual
     expected = normed(x, norm) @ matrix.t() + (bias if with_bias else 0)
     if gated:
@@ -70,7 +84,9 @@ def test_norm_linear(with_branch: bool, with_bias: bool, gated: bool) -> None:
 def test_logits_are_float32() -> None:
     residual, head = random(2, 6, dtype=torch.bfloat16), random(9, 6, dtype=torch.bfloat16)
     logits = torch.empty(2, 9)
-    ops_ref.norm_linear(residual, head, norm=random(6).bfloat16(), eps=EPS, out=logits)
+    norm = random(6).bfloat16()
+    op = NormLinear(residual=residual, norm=norm, eps=EPS, matrix=matrix_of(head), out=logits)
+    ops_ref.norm_linear(op, state_of(2))
     x = normed(residual.float(), random(6).bfloat16().float())
     torch.testing.assert_close(logits, x @ head.float().t(), rtol=2**-6, atol=2**-6)
 
@@ -102,24 +118,29 @@ def test_rope(rotary_dim: int) -> None:
 
 
 N_HEADS, N_KV_HEADS, HEAD_DIM, MAX_SEQ_LEN = 6, 2, 16, 48
-NO_ROTATION = {"cos": torch.ones(MAX_SEQ_LEN, 8), "sin": torch.zeros(MAX_SEQ_LEN, 8)}
+NO_ROTATION: dict[str, Any] = {
+    "cos": torch.ones(MAX_SEQ_LEN, 8),
+    "sin": torch.zeros(MAX_SEQ_LEN, 8),
+}
 
 
 def attend(
     qkv: Tensor, caches: tuple[Tensor, Tensor], *, pos: int, window: int, **options: Any
 ) -> Tensor:
     out = torch.empty(qkv.shape[0], N_HEADS * HEAD_DIM, dtype=qkv.dtype)
-    plain: dict[str, Any] = {"q_norm": None, "k_norm": None, "eps": EPS, **NO_ROTATION}
-    ops_ref.attention(
-        qkv,
-        *caches,
+    k_cache, v_cache = (TorchHeadRows(cache, "float32") for cache in caches)
+    op = Attention(
+        qkv=qkv,
+        k_cache=k_cache,
+        v_cache=v_cache,
         n_heads=N_HEADS,
-        pos=pos,
+        eps=EPS,
         window=window,
         scale=HEAD_DIM**-0.5,
         out=out,
-        **(plain | options),
+        **(NO_ROTATION | options),
     )
+    ops_ref.attention(op, state_of(len(qkv), pos=pos))
     return out
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from engine.device.arguments import Embed, Linear, NormLinear
 from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.program import CpuProgram
 from engine.device.step import StepState
@@ -23,6 +24,7 @@ Floats = npt.NDArray[np.float32]
 LONG = """
 import sys, threading, time, os
 import numpy as np
+from engine.device.arguments import Linear
 from engine.device.cpu.ops import CpuOps
 from engine.device.step import StepState
 
@@ -31,9 +33,9 @@ matrix = ops.matrix([np.zeros((512, 512), np.float32)], "float32")
 x, out = ops.zeros((512, 512), "float32"), ops.zeros((512, 512), "float32")
 program = ops.program(512)
 for _ in range(20_000):
-    program.linear(x, matrix, bias=None, out=out)
+    program.append(Linear(x=x, matrix=matrix, out=out))
 short = ops.program(512)
-short.linear(x, matrix, bias=None, out=out)
+short.append(Linear(x=x, matrix=matrix, out=out))
 state, one = StepState(512), StepState(1)
 state.set([0] * 512, 0)
 one.set([0], 0)
@@ -97,17 +99,20 @@ class Example:
         self.residual, self.out = (ops.zeros((max_rows, 48), "float32") for _ in range(2))
         self.gated = ops.zeros((max_rows, 32), "float32")
         self.program = ops.program(max_rows)
-        self.program.embed(ops.matrix([self.table], "float32"), out=self.residual)
-        self.program.norm_linear(
-            self.residual,
-            ops.matrix([self.gate_up[:32], self.gate_up[32:]], "float32", gated=True),
-            norm=self.norm,
-            eps=1e-5,
-            out=self.gated,
-            gated=True,
+        table = ops.matrix([self.table], "float32")
+        self.program.append(Embed(table=table, out=self.residual))
+        self.program.append(
+            NormLinear(
+                residual=self.residual,
+                norm=self.norm,
+                eps=1e-5,
+                matrix=ops.matrix([self.gate_up[:32], self.gate_up[32:]], "float32", gated=True),
+                gated=True,
+                out=self.gated,
+            )
         )
         down = ops.matrix([self.down], "float32")
-        self.program.linear(self.gated, down, bias=None, out=self.out)
+        self.program.append(Linear(x=self.gated, matrix=down, out=self.out))
 
     def expected(self, ids: list[int]) -> Floats:
         x = self.table[ids].astype(np.float64)
@@ -145,7 +150,7 @@ def test_a_program_keeps_its_arrays_and_no_longer_than_itself() -> None:
     panels = weakref.ref(matrix.panels)
     out = ops.zeros((1, 32), "float32")
     program = ops.program(1)
-    program.embed(matrix, out=out)
+    program.append(Embed(table=matrix, out=out))
     del matrix
     gc.collect()
     assert panels() is not None
@@ -173,7 +178,7 @@ def test_another_thread_can_end_a_run(n_threads: int) -> None:
     x, out = ops.zeros((256, 256), "float32"), ops.zeros((256, 256), "float32")
     program, state = ops.program(256), state_of(256)
     for _ in range(20_000):
-        program.linear(x, matrix, bias=None, out=out)
+        program.append(Linear(x=x, matrix=matrix, out=out))
     finished = []
     runner = threading.Thread(target=lambda: finished.append(program.run(state)))
     runner.start()
@@ -212,10 +217,10 @@ def test_memory_that_does_not_fit_is_refused_by_name() -> None:
     matrix = ops.matrix([random(16, 32)], "float32")
     x, out = ops.zeros((4, 32), "float32"), ops.zeros((4, 16), "float32")
     with pytest.raises(ValueError, match=r"out: expected shape \(4, 16\)"):
-        program.linear(x, matrix, bias=None, out=x)
+        program.append(Linear(x=x, matrix=matrix, out=x))
     with pytest.raises(ValueError, match="x: expected float32, got float64"):
-        program.linear(x.astype(np.float64), matrix, bias=None, out=out)
+        program.append(Linear(x=x.astype(np.float64), matrix=matrix, out=out))
     with pytest.raises(ValueError, match="bias: expected shape"):
-        program.linear(x, matrix, bias=x[0], out=out)
+        program.append(Linear(x=x, matrix=matrix, bias=x[0], out=out))
     with pytest.raises(ValueError, match="x: expected contiguous memory"):
-        program.linear(random(4, 64)[:, ::2], matrix, bias=None, out=out)
+        program.append(Linear(x=random(4, 64)[:, ::2], matrix=matrix, out=out))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine import AbortFlag, Engine, ModelLoadError, Tokenizer
 from engine.cache.kv import KVCache
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
 from engine.draft.drafter import Drafter
 from engine.draft.model import ModelDrafter, check_same_vocabulary
 from engine.draft.ngram import NgramDrafter

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engine import DEFAULT_MODEL, Engine, SamplingSettings, describe
 from engine.cache.kv import KVCache
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors
 from engine.device.open import open_ops

@@ -184,7 +184,8 @@ def test_long_contexts_are_capped_unless_asked_for(model: Path) -> None:
 def test_the_context_follows_the_memory(tiny_engine: Engine) -> None:
     config = tiny_engine.config
     per_token = kv_bytes_per_token(config, "float32")
-    assert per_token == 4 * config.n_kv_per_token * config.head_dim
+    n_kv_heads, head_dim = config.kv_shape
+    assert per_token == 4 * 2 * config.n_layers * n_kv_heads * head_dim
     available = 1000 * per_token
     lengths = {"bytes_per_token": per_token, "available": 100 * per_token}
     assert context_length(config, None, **lengths) == 90
@@ -341,8 +342,8 @@ def test_describe_reads_no_weights(model: Path) -> None:
     assert description.weight_bytes("4bit") == (
         tables * 544 // 512 + (matrices - tables) * 320 // 512 + 4 * norms
     )
-    heads = description.config.n_kv_per_token
-    head_dim = description.config.head_dim
+    n_kv_heads, head_dim = description.config.kv_shape
+    heads = 2 * description.config.n_layers * n_kv_heads
     per_token = heads * 2 * head_dim
     assert description.kv_bytes(100, "8bit") == 100 * per_token
     assert description.kv_bytes(100, "8bit", "float32") == 100 * heads * 4 * head_dim

@@ -11,7 +11,7 @@ import torch
 
 from engine import AbortFlag
 from engine.cache.kv import KVCache
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors
 from engine.device.open import open_ops

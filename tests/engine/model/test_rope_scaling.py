@@ -12,7 +12,7 @@ import torch
 
 from engine import Engine, ModelLoadError, SamplingSettings
 from engine.checkpoint.config import DynamicScaling, LongScaling, YarnScaling
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
 from engine.device.memory import context_length
 from engine.model.rope import rope_tables
 from tests.engine.model.test_model_parity import (
@@ -145,7 +145,7 @@ def test_the_tables_are_those_of_transformers(tmp_path: Path, family: str, name:
     config = model_config(write(tmp_path, KEYS[name], family))
     for n_positions in N_POSITIONS:
         theirs = their_tables(tmp_path, family, n_positions)
-        for ours, table in zip(rope_tables(config.rope, n_positions), theirs, strict=True):
+        for ours, table in zip(rope_tables(config.ropes[0], n_positions), theirs, strict=True):
             np.testing.assert_allclose(ours, table, atol=5e-5, rtol=0)
 
 
@@ -243,7 +243,7 @@ def test_how_long_a_context_may_be(
 
 def test_scalings_in_words(tmp_path: Path) -> None:
     def words(keys: dict[str, Any]) -> str:
-        return model_config(write(tmp_path, {"rope_scaling": keys})).rope.describe()
+        return model_config(write(tmp_path, {"rope_scaling": keys})).ropes[0].describe()
 
     assert words({}) == "RoPE theta 10000"
     assert words({"type": "yarn", **YARN}) == "RoPE theta 10000, yarn scaling by 4 from 32"
@@ -255,7 +255,7 @@ def test_scalings_in_words(tmp_path: Path) -> None:
 
 def test_what_the_keys_become(tmp_path: Path) -> None:
     def scaling(keys: dict[str, Any]) -> object:
-        return model_config(write(tmp_path, {"rope_scaling": keys})).rope.scaling
+        return model_config(write(tmp_path, {"rope_scaling": keys})).ropes[0].scaling
 
     yarn = scaling({"type": "yarn", **YARN, "attention_factor": 1.0})
     assert yarn == YarnScaling(4.0, 32, 1.0, beta_fast=32, beta_slow=1, truncate=True)

@@ -27,7 +27,7 @@ from engine import (
 )
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
-from engine.checkpoint.families import model_config
+from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors
 from engine.device.open import open_ops

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from engine import AbortFlag, Engine, NumericsError, SamplingSettings
+from engine.device.cpu.matrix import PanelMatrix
 from tests.engine.draft.test_speculation import load_drafting
 from tests.support.scripted_model import records_of, run
 from tests.support.tiny_models import save_model
@@ -47,7 +48,7 @@ def ids_of(engine: Engine, prompt: list[int], **options: Any) -> list[int]:
 @contextmanager
 def poisoned(engine: Engine) -> Iterator[None]:
     """Inside of the block, keys, values and logits are NaN."""
-    panels = engine.model._weights.layers[0].wqkv.panels
+    panels = cast(PanelMatrix, engine.model._weights.layers[0].wqkv).panels
     sound = panels.copy()
     panels[:] = 0xFF
     try:

@@ -1,19 +1,60 @@
-"""Positions of a cache in panels, copied out and in.
+"""Keys and values in panels, as csrc/cpu/attention.h describes them.
 
-Owns which parts of the panels hold some positions. Knows no token and what the copies are for.
+Owns their memory, and which parts of the panels hold a position, for copies out and in. Knows no
+token and not what the copies are for.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...native import cpu as native
-from ..ops import Bytes
-from .program import PanelHeadRows
+from ..ops import Bytes, KVMemory
+from .memory import Floats, zeros
 
 LANES = 16  # of a panel of keys or values: csrc/cpu/attention.h
+
+# numpy has no bfloat16: its bit patterns are uint16.
+_DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "8bit": np.int8}
+
+
+@dataclass(frozen=True, slots=True)
+class PanelHeadRows:
+    """Keys or values of one layer."""
+
+    panels: npt.NDArray[Any]
+    scales: Floats | None  # of 8bit, one per head and position
+    n_kv_heads: int
+    max_seq_len: int
+    head_dim: int
+    format: str  # as device/formats.py names it
+
+
+def kv_memory(n_layers: int, shape: tuple[int, int, int], format_: str) -> KVMemory:
+    """Memory for `n_layers` times keys and values (n_kv_heads, max_seq_len, head_dim)."""
+    keys, values = (_head_rows(n_layers, shape, format_) for _ in range(2))
+    return KVMemory(keys, values, CpuPositions(keys, values))
+
+
+def _head_rows(n_layers: int, shape: tuple[int, int, int], format_: str) -> list[PanelHeadRows]:
+    n_kv_heads, max_seq_len, head_dim = shape
+    wide = (_padded(max_seq_len), _padded(head_dim))
+    # One block of memory, which the system gives in large pages.
+    panels = zeros((n_layers, n_kv_heads, *wide), _DTYPES[format_])
+    scales: list[Floats | None] = [None] * n_layers
+    if format_ == "8bit":
+        scales = list(zeros((n_layers, n_kv_heads, wide[0]), np.float32))
+    return [
+        PanelHeadRows(own, its_scales, *shape, format_)
+        for own, its_scales in zip(panels, scales, strict=True)
+    ]
+
+
+def _padded(n: int) -> int:
+    return -(-n // LANES) * LANES
 
 
 class CpuPositions:
@@ -22,20 +63,20 @@ class CpuPositions:
     unit = LANES
 
     def __init__(self, keys: Sequence[PanelHeadRows], values: Sequence[PanelHeadRows]) -> None:
-        """Raises ValueError for layers that do not lie one behind the other."""
+        """Raises ValueError unless the layers follow each other in memory."""
         first = keys[0]
         n_lanes = -(-first.head_dim // LANES)
-        self.layout = f"panels {first.format} {len(keys)}x{first.n_heads}x{first.head_dim}"
+        self.layout = f"panels {first.format} {len(keys)}x{first.n_kv_heads}x{first.head_dim}"
         # The bytes of a block lie together: once per head of the keys, but once per head and 16
         # dimensions of the values, and the scales of 8bit.
         self._parts = [
-            _blocks([rows.panels for rows in keys], first.n_heads),
-            _blocks([rows.panels for rows in values], first.n_heads * n_lanes),
+            _blocks([rows.panels for rows in keys], first.n_kv_heads),
+            _blocks([rows.panels for rows in values], first.n_kv_heads * n_lanes),
         ]
         for of_one_kind in (keys, values):
             scales = [rows.scales for rows in of_one_kind if rows.scales is not None]
             if scales:
-                self._parts.append(_blocks(scales, first.n_heads))
+                self._parts.append(_blocks(scales, first.n_kv_heads))
 
     def n_bytes(self, n: int) -> int:
         n_blocks = -(-n // LANES)
@@ -73,7 +114,7 @@ def _blocks(arrays: Sequence[npt.NDArray[Any]], n_lines: int) -> Bytes:
     for index, array in enumerate(arrays):
         native.check("layer", array, first.shape, first.dtype)
         if native.address(array) != native.address(first) + index * first.nbytes:
-            raise ValueError("layers must lie one behind the other")
+            raise ValueError("layers must follow each other in memory")
     whole = np.lib.stride_tricks.as_strided(
         first, (len(arrays), *first.shape), (first.nbytes, *first.strides)
     )

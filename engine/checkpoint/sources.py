@@ -1,0 +1,141 @@
+"""Where each weight of the decoder is in a checkpoint, and what has to be done to it.
+
+Owns the words for that: a weight is one or more sources, one below the other. A family fills them
+in; `tensors.py` compares them with what is stored, and the loader reads them. Knows no file and no
+device.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stored tensor, or a part of it, as rows (n_out, n_in) of a matrix or (n,) of a vector.
+
+    The fields after `shape` are applied in their order.
+    """
+
+    name: str
+    shape: Shape
+    """Of the stored tensor."""
+    expert: int | None = None
+    """Its index in a tensor that has all experts, (n_experts, ...)."""
+    transposed: bool = False
+    """Whether it is stored as (n_in, n_out)."""
+    rows: tuple[int, int] | None = None
+    """Begin and end of its rows in a tensor of several weights; None: all."""
+    rope_heads: int = 0
+    """Heads whose rows are stored in rope pairs, 0, hd/2, 1, hd/2 + 1 and so on; 0: in order."""
+    plus: float = 0.0
+    """Added to every value: some families store norms minus one. For vectors."""
+
+    @property
+    def part_shape(self) -> Shape:
+        """Of the part, after all that is done to it."""
+        n_rows, *rest = self._whole_shape
+        begin, end = self.rows or (0, n_rows)
+        return end - begin, *rest
+
+    @property
+    def part(self) -> str:
+        """Names the part; a whole tensor that stays as it is has its own name."""
+        changes = [
+            f"{field.name}={value}"
+            for field in dataclasses.fields(self)[2:]
+            if (value := getattr(self, field.name)) != field.default
+        ]
+        return self.name + (f"[{', '.join(changes)}]" if changes else "")
+
+    @property
+    def share(self) -> float:
+        """How much of the stored tensor it is."""
+        return math.prod(self.part_shape) / math.prod(self.shape)
+
+    def of(self, stored: Any) -> Any:
+        """The part of `stored`, an array of numpy or a tensor of torch; `plus` is left to vectors.
+
+        Each row is contiguous.
+        """
+        values = stored
+        if self.expert is not None:
+            values = values[self.expert]
+        if self.transposed:
+            values = _contiguous(values.swapaxes(0, 1))
+        if self.rows is not None:
+            values = values[slice(*self.rows)]
+        if self.rope_heads:
+            n_rows, *rest = values.shape
+            half = n_rows // self.rope_heads // 2
+            pairs = values.reshape(self.rope_heads, half, 2, *rest)
+            values = pairs.swapaxes(1, 2).reshape(n_rows, *rest)
+        return values
+
+    def stored_index(self, index: Shape) -> Shape:
+        """Where the element at `index` of the part is in the stored tensor."""
+        row, *rest = index
+        if self.rope_heads:
+            half = self.part_shape[0] // self.rope_heads // 2
+            head, place = divmod(row, 2 * half)
+            row = head * 2 * half + 2 * (place % half) + place // half
+        row += self.rows[0] if self.rows else 0
+        place_of = (*rest, row) if self.transposed else (row, *rest)
+        return place_of if self.expert is None else (self.expert, *place_of)
+
+    @property
+    def _whole_shape(self) -> Shape:
+        shape = self.shape if self.expert is None else self.shape[1:]
+        return shape[::-1] if self.transposed else shape
+
+
+def _contiguous(values: Any) -> Any:
+    shape = values.shape
+    return values.reshape(-1).reshape(shape)
+
+
+Sources = tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSources:
+    """One layer; () for what it does not have. The fields are those of LayerWeights."""
+
+    wqkv: Sources
+    bqkv: Sources = ()
+    wo: Sources
+    bo: Sources = ()
+    w_gate_up: tuple[Source, Source]
+    b_gate_up: Sources = ()
+    w_down: Sources
+    b_down: Sources = ()
+    attention_norm: Sources
+    mlp_norm: Sources
+    q_norm: Sources = ()
+    k_norm: Sources = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSources:
+    """A whole model."""
+
+    embedding: Source
+    norm: Source
+    head: Source
+    """Also of a model that ties it to the embedding: some store both."""
+    layers: tuple[LayerSources, ...]
+    ignored: str = r"(?!)"
+    """A regular expression: names of stored tensors that the decoder does not need."""
+
+    def needed(self, *, tied: bool) -> Iterator[Source]:
+        """All sources that are read; `tied`: the head is not."""
+        yield from (self.embedding, self.norm)
+        if not tied:
+            yield self.head
+        for layer in self.layers:
+            for field in dataclasses.fields(layer):
+                yield from getattr(layer, field.name)

@@ -1,0 +1,128 @@
+"""The arguments of each op of the decoder as plain data, as csrc/ops.h has them.
+
+Owns the shapes and what the fields mean; `reference.py` says what an op computes. A struct is
+generic in the types of one device: its program takes `NormLinear[Floats, PanelMatrix]`. Runs
+nothing. Shape letters: V vocabulary, rows tokens processed at once.
+
+Arrays of rows are (rows, n) and may have more rows than a pass: an op works on the first
+`state.n_rows` of them.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class Array(Protocol):
+    """Memory of a device: an array of numpy or a tensor of torch. Only its ops look inside."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: slice, /) -> "Array": ...
+
+
+class Matrix(Protocol):
+    """A matrix (n_out, n_in) in an execution format. Only the ops that made it look inside."""
+
+    @property
+    def n_out(self) -> int: ...
+
+    @property
+    def n_in(self) -> int: ...
+
+    @property
+    def format(self) -> str:
+        """As `formats.py` names it."""
+        ...
+
+    @property
+    def n_bytes(self) -> int:
+        """In memory."""
+        ...
+
+
+class HeadRows(Protocol):
+    """Keys or values of one layer, (n_kv_heads, max_seq_len, head_dim), in the ops' own layout."""
+
+    @property
+    def n_kv_heads(self) -> int: ...
+
+    @property
+    def max_seq_len(self) -> int: ...
+
+    @property
+    def head_dim(self) -> int: ...
+
+    @property
+    def format(self) -> str: ...
+
+
+ArrayT = TypeVar("ArrayT", bound=Array)
+MatrixT = TypeVar("MatrixT", bound=Matrix)
+HeadRowsT = TypeVar("HeadRowsT", bound=HeadRows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embed(Generic[ArrayT, MatrixT]):
+    """out = the rows of the table that the token ids name."""
+
+    table: MatrixT  # (V, dim)
+    out: ArrayT  # (rows, dim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormLinear(Generic[ArrayT, MatrixT]):
+    """x = residual + branch, kept in `residual_out`; out = matrix times RMSNorm(x), plus bias.
+
+    Raises ValueError for a branch without another array to keep the sum in.
+    """
+
+    residual: ArrayT  # (rows, n_in)
+    branch: ArrayT | None = None  # (rows, n_in); None adds nothing
+    residual_out: ArrayT | None = None  # (rows, n_in); None: `residual` itself, without a branch
+    norm: ArrayT  # (n_in,)
+    eps: float
+    matrix: MatrixT  # (n_out, n_in)
+    bias: ArrayT | None = None  # (n_out,)
+    gated: bool = False  # the matrix has gate and up rows, and out = silu(gate) * up
+    out: ArrayT  # (rows, n_out); gated: (rows, n_out / 2)
+
+    def __post_init__(self) -> None:
+        if self.branch is not None and self.kept is self.residual:
+            raise ValueError("residual_out: with a branch it must be another array than residual")
+
+    @property
+    def kept(self) -> ArrayT:
+        """Where x is after the op, (rows, n_in)."""
+        return self.residual if self.residual_out is None else self.residual_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear(Generic[ArrayT, MatrixT]):
+    """out = matrix times x, plus bias."""
+
+    x: ArrayT  # (rows, n_in)
+    matrix: MatrixT  # (n_out, n_in)
+    bias: ArrayT | None = None  # (n_out,)
+    out: ArrayT  # (rows, n_out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention(Generic[ArrayT, HeadRowsT]):
+    """RMSNorm per query and key head, RoPE, K and V into the caches, then causal attention."""
+
+    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim)
+    k_cache: HeadRowsT
+    v_cache: HeadRowsT
+    n_heads: int
+    q_norm: ArrayT | None = None  # (head_dim,); None: no norm
+    k_norm: ArrayT | None = None
+    eps: float  # of the two norms
+    cos: ArrayT  # float32 (max_seq_len, rotary_dim / 2)
+    sin: ArrayT
+    window: int = 0  # keys that a query sees, itself included; 0: all
+    scale: float  # of the products of queries and keys
+    out: ArrayT  # (rows, n_heads * head_dim)
+
+
+Op = Embed[Any, Any] | NormLinear[Any, Any] | Linear[Any, Any] | Attention[Any, Any]

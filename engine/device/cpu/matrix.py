@@ -1,0 +1,103 @@
+"""Matrices in panels, as csrc/layout.h describes them.
+
+Owns which row goes where, and the call that packs and rounds. Knows no checkpoint.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...native import cpu as native
+from ...native.cpu import kernels
+from ..formats import PANEL_ROWS, matrix_bytes
+from ..ops import NotFiniteError, Stored
+from .memory import Floats, zeros
+
+_LAYOUTS = {"float32": "F32", "bfloat16": "BF16", "8bit": "Q8", "4bit": "Q4"}
+_SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PanelMatrix:
+    """A matrix (n_out, n_in) in panels."""
+
+    panels: npt.NDArray[np.uint8]
+    n_out: int
+    n_in: int
+    format: str  # as device/formats.py names it
+
+    @property
+    def n_bytes(self) -> int:
+        return self.panels.nbytes
+
+    def place(self) -> dict[str, Any]:
+        """The fields of struct Matrix in csrc/ops.h."""
+        return {
+            "panels": native.address(self.panels),
+            "n_out": self.n_out,
+            "n_in": self.n_in,
+            "layout": getattr(kernels.Layout, _LAYOUTS[self.format]),
+        }
+
+
+def pack(parts: Sequence[Stored], format_: str, *, gated: bool) -> PanelMatrix:
+    """The parts (n, n_in) one below the other; `gated`: their panels take turns.
+
+    Raises NotFiniteError.
+    """
+    arrays = [as_array(part) for part in parts]
+    if len({array.dtype for array in arrays}) > 1:
+        arrays = [as_float32(array) for array in arrays]
+    n_out, n_in = sum(len(array) for array in arrays), arrays[0].shape[1]
+    order = _panel_order([len(array) for array in arrays], alternating=gated)
+    addresses = np.append(np.concatenate([_row_addresses(array) for array in arrays]), 0)
+    rows = addresses[order]
+    panels = zeros((matrix_bytes(format_, rows.size, n_in),), np.uint8)
+    matrix = PanelMatrix(panels, n_out, n_in, format_)
+    bad_row, bad_column = kernels.pack(
+        rows=native.address(rows),
+        source=getattr(kernels.SourceType, _SOURCES[arrays[0].dtype.name]),
+        n_in=n_in,
+        layout=matrix.place()["layout"],
+        panels=native.address(panels),
+        begin_panel=0,
+        end_panel=rows.size // PANEL_ROWS,
+    )
+    if bad_row >= 0:
+        raise NotFiniteError((int(order[bad_row]), bad_column))
+    return matrix
+
+
+def as_array(part: Stored) -> npt.NDArray[Any]:
+    """What the CPU's `reader` has read."""
+    assert isinstance(part, np.ndarray)
+    return part
+
+
+def as_float32(array: npt.NDArray[Any]) -> Floats:
+    """A copy; of uint16, the bfloat16 numbers whose bits they are."""
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)
+
+
+def _panel_order(lengths: Sequence[int], *, alternating: bool) -> Indices:
+    """Which row stands where in the panels, counted through parts of these lengths; -1: padding.
+
+    `alternating`: the panels of the parts take turns.
+    """
+    ends = np.cumsum(lengths)
+    parts = [np.arange(end - n, end) for n, end in zip(lengths, ends, strict=True)]
+    if not alternating:
+        parts = [np.concatenate(parts)]
+    padded = [np.pad(part, (0, -len(part) % PANEL_ROWS), constant_values=-1) for part in parts]
+    return np.stack([part.reshape(-1, PANEL_ROWS) for part in padded], axis=1).ravel()
+
+
+def _row_addresses(array: npt.NDArray[Any]) -> Indices:
+    return native.address(array) + array.strides[0] * np.arange(len(array), dtype=np.int64)
