@@ -1,5 +1,5 @@
-"""The only door to compiled code.
+"""The only imports of compiled code.
 
-`cpu` and `cuda` import the native modules, or say why there is none. Addresses and numbers go
-through, nothing is checked: whoever calls a kernel checks dtype, shape and contiguity first.
+`cpu` and `cuda` import the native modules, or say why one is missing. Addresses and numbers pass
+through unchecked: the caller of a kernel checks dtype, shape and contiguity first.
 """

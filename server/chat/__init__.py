@@ -1,5 +1,5 @@
-"""A conversation in the words of the engine, whatever the wire.
+"""Translates a conversation from the wire into the engine's terms.
 
-Owns messages (`conversation`), the prompt (`prompt`), tools (`tools`) and what constrains the reply
-(`constraint`).
+Owns messages (`conversation`), the prompt (`prompt`), tools (`tools`) and the constraint on the
+reply (`constraint`). Knows no route.
 """

@@ -1,5 +1,5 @@
-"""From the words of the wire to those of the engine.
+"""Translates the fields of a request into the engine's terms.
 
-Owns the options, sampling settings and constraints of a request, names that mean the same
-(`aliases`), fields that are unknown or do nothing here. Knows schemas, no routes.
+Owns a request's options, sampling settings and constraints, alternative names (`aliases`), and
+fields that are unknown or have no effect. Knows schemas, no routes.
 """

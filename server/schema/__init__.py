@@ -1,1 +1,1 @@
-"""Request and response models of the wire, one module per family of routes."""
+"""Pydantic models of requests and answers, one module per family of routes."""

@@ -1,4 +1,4 @@
-"""The ops on a CPU, by native kernels.
+"""The ops on a CPU, with native kernels.
 
 Read `ops` (what it offers), `program` (a recorded pass), `positions` (keys and values), then
 `panel_cache` and `panel_file` (packed weights, kept on disk between starts).
