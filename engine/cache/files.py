@@ -134,7 +134,7 @@ class PrefixFiles:
             with _opened(file) as stream:
                 header = stream.read(_header_bytes(block))
                 if stream.readinto(copied.data) != copied.size or stream.read(1):
-                    raise PrefixFileError("was cut")
+                    raise PrefixFileError("is cut short")
             if header != self._header(block, copied):
                 raise PrefixFileError("is damaged")
         except PrefixFileError as error:
@@ -169,9 +169,9 @@ class PrefixFiles:
                 raise PrefixFileError("is too short")
             kind, model, parent, key, n_id_bytes, n_bytes, _ = _HEADER.unpack(fixed)
             if kind != _KIND or model != self._model:
-                raise PrefixFileError("is of another version or model")
+                raise PrefixFileError("belongs to another version or model")
             if size != _HEADER.size + n_id_bytes + _CHECKSUM.size + n_bytes:
-                raise PrefixFileError("was cut")
+                raise PrefixFileError("is cut short")
             ids = stream.read(n_id_bytes)
             (checksum,) = _CHECKSUM.unpack(stream.read(_CHECKSUM.size))
         block = Block(parent, ids)
@@ -206,7 +206,7 @@ class PrefixFiles:
         Raises OSError for what never fits.
         """
         if n_bytes > self._budget:
-            raise OSError(None, f"{n_bytes} bytes are more than it may hold")
+            raise OSError(None, f"{n_bytes} bytes exceed its budget of {self._budget}")
         step = self._budget // _STEPS
         if self._total + n_bytes <= self._budget and self._written <= step:
             return True
@@ -250,7 +250,7 @@ class PrefixFiles:
     def _pause(self, error: OSError) -> None:
         self._resumes_at = time.monotonic() + _PAUSE_S
         logger.warning(
-            "%s: %s: no prefixes are written there for a minute",
+            "%s: %s: no prefixes are written to it for a minute",
             self._directory,
             error.strerror or error,
         )
@@ -268,6 +268,6 @@ def _header_bytes(block: Block) -> int:
 
 
 def _remove(file: Path, error: PrefixFileError) -> None:
-    logger.warning("%s %s: it is removed", file, error)
+    logger.warning("%s %s and is removed", file, error)
     with suppress(OSError):
         file.unlink()

@@ -147,13 +147,13 @@ def check_same_vocabulary(
         if draft_config.vocab_size != config.vocab_size:
             raise ModelLoadError(
                 f"draft model: it has {draft_config.vocab_size} embedding rows, the model has "
-                f"{config.vocab_size}; they need the same vocabulary"
+                f"{config.vocab_size}; both need the same vocabulary"
             )
         return
     if draft_tokenizer.vocab_size != tokenizer.vocab_size:
         raise ModelLoadError(
             f"draft model: it has {draft_tokenizer.vocab_size} tokens, the model has "
-            f"{tokenizer.vocab_size}; they need the same vocabulary"
+            f"{tokenizer.vocab_size}; both need the same vocabulary"
         )
     for token_id in range(tokenizer.vocab_size):
         mine, its = (each.token_bytes(token_id) for each in (tokenizer, draft_tokenizer))
@@ -161,5 +161,5 @@ def check_same_vocabulary(
         if mine != its or special:
             raise ModelLoadError(
                 f"draft model: token {token_id} is {its!r}, in the model {mine!r}; "
-                f"they need the same vocabulary"
+                f"both need the same vocabulary"
             )

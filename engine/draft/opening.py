@@ -65,10 +65,12 @@ def draft_source(
         raise ModelLoadError(f"speculate: must be one of {', '.join(MODES)}, not {mode!r}")
     if mode != "draft":
         if draft_model is not None:
-            raise ModelLoadError(f"draft_model: it is used with speculate=draft, not {mode!r}")
+            raise ModelLoadError(f"draft_model: only used with speculate=draft, not {mode!r}")
         return None
     if draft_model is None and not (path / OWN_DRAFT).is_dir():
-        raise ModelLoadError(f"speculate: draft needs a draft_model; {path} brings none of its own")
+        raise ModelLoadError(
+            f"speculate: draft needs a draft_model; {path} does not contain one in {OWN_DRAFT}/"
+        )
     return DraftSource(draft_model or path / OWN_DRAFT, config, tokenizer)
 
 

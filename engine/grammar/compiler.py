@@ -109,7 +109,7 @@ class ConstraintCompiler:
             n_bytes = verdict.n_bytes
             self._known.put(key.digest, n_bytes)
         if abort is not None and abort.is_set():
-            raise EngineError("nobody waits for this grammar any more")
+            raise EngineError("the request for this grammar was cancelled")
         try:
             matcher = self._matcher(grammar, spec, param)
         except InvalidInputError as error:

@@ -210,7 +210,7 @@ class Constraint:
         matcher = self._matcher
         reason = reason_in(matcher.get_error()) or matcher.stop_reason()
         return InvalidInputError(
-            f"the constraint cannot go on after {len(self._steps)} tokens: {reason}",
+            f"the constraint cannot continue after {len(self._steps)} tokens: {reason}",
             param=self._param,
         )
 

@@ -207,9 +207,9 @@ def _check_keywords(path: _Path, schema: Mapping[str, Any], param: str | None) -
     # Of these pairs the library reads only one.
     if "prefixItems" in schema:
         if "additionalItems" in schema:
-            raise _error(path, "'additionalItems' beside 'prefixItems' is not supported", param)
+            raise _error(path, "'additionalItems' with 'prefixItems' is not supported", param)
         if isinstance(schema.get("items"), list | tuple):
-            raise _error(path, "an array of 'items' beside 'prefixItems' is not supported", param)
+            raise _error(path, "an array of 'items' with 'prefixItems' is not supported", param)
 
 
 def _follow(reference: _Reference, found: _Found, param: str | None) -> None:
@@ -219,7 +219,7 @@ def _follow(reference: _Reference, found: _Found, param: str | None) -> None:
         raise _error((*path, "$ref"), "must be a string", param)
     if not value.startswith("#"):
         raise _error(
-            path, f"'$ref' {value[:100]!r} is not supported: only '#...' in this schema", param
+            path, f"'$ref' {value[:100]!r} is not supported: it must begin with '#'", param
         )
     for with_id in found.ids:
         if path[: len(with_id)] == with_id:
@@ -229,7 +229,7 @@ def _follow(reference: _Reference, found: _Found, param: str | None) -> None:
     parts = unquote(value[2:]).split("/")
     target = tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
     if target not in found.schemas:
-        raise _error(path, f"'$ref' {value[:100]!r} leads to no schema", param)
+        raise _error(path, f"'$ref' {value[:100]!r} does not lead to a schema", param)
     moved: list[str] = []
     for i, part in enumerate(target):
         moved += ("anyOf", "0", part) if target[:i] in found.wrapped else (part,)

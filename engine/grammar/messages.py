@@ -27,7 +27,7 @@ _NAMES = {
 _WORDS = {
     "NoExtensionBias": "no text satisfies it",
     "oneOf constraints are not supported. Enable 'coerce_one_of' option to approximate oneOf with "
-    "anyOf": "'oneOf' is supported only where its schemas exclude each other; 'anyOf' always is",
+    "anyOf": "'oneOf' is supported only if its schemas exclude each other; 'anyOf' always is",
 }
 
 
@@ -40,7 +40,7 @@ def compile_error(spec: ConstraintSpec, failure: str, param: str | None) -> Inva
 def reason_in(failure: str, kind: str = "") -> str:
     """One line of the library's message, with positions in words."""
     if failure.startswith("panic: "):
-        return "the compiler fails on it"
+        return "the compiler crashed"
     fault = _REGEX_FAULT.search(failure)
     if kind == "regex" and fault:
         return f"at character {len(fault['before'])}: {fault['reason']}"

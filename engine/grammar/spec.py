@@ -139,7 +139,7 @@ def _choices(choices: tuple[str, ...] | list[str], param: str | None) -> str:
         raise InvalidInputError("at least one choice is needed", param=param)
     if len(choices) > MAX_CHOICES:
         raise InvalidInputError(
-            f"{len(choices)} choices are too many; at most {MAX_CHOICES} are allowed", param=param
+            f"there are {len(choices)} choices; at most {MAX_CHOICES} are allowed", param=param
         )
     if not all(isinstance(choice, str) for choice in choices):
         raise InvalidInputError("every choice must be a string", param=param)
@@ -176,10 +176,10 @@ def _lark_pieces(text: str, options: _Options, param: str | None) -> Iterator[tu
             except (ValueError, RecursionError) as error:
                 line = text.count("\n", 0, position) + 1
                 raise InvalidInputError(
-                    f"line {line}: %json has no JSON after it: {error}", param=param
+                    f"line {line}: %json must be followed by JSON: {error}", param=param
                 ) from error
             if not isinstance(schema, dict):
-                raise InvalidInputError("%json needs an object after it", param=param)
+                raise InvalidInputError("%json must be followed by an object", param=param)
             cleaned = _schema(schema, param) | {"x-guidance": options}
             yield json.dumps(cleaned, ensure_ascii=False), False
     yield text[position:], True
@@ -188,7 +188,9 @@ def _lark_pieces(text: str, options: _Options, param: str | None) -> Iterator[tu
 def _quoted_regex(regex: str, param: str | None) -> str:
     """The expression as it stands between the slashes of a Lark rule."""
     if _ENDS_ESCAPING.search(regex):
-        raise InvalidInputError("the regular expression ends within an escape", param=param)
+        raise InvalidInputError(
+            "the regular expression ends with an unfinished escape", param=param
+        )
 
     def quoted(piece: re.Match[str]) -> str:
         return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(piece[0], piece[0])

@@ -87,7 +87,7 @@ def verdict_on(
     except OSError as error:
         if error.errno in (errno.ENOMEM, errno.EAGAIN):
             raise MemoryError(f"for a grammar's trial: {error.strerror}") from error
-        raise EngineError(f"a grammar cannot be tried at the moment: {error.strerror}") from error
+        raise EngineError(f"the trial of a grammar cannot start: {error.strerror}") from error
     if code == 0:
         failure, n_bytes = json.loads(said)
         return Verdict(failure, n_bytes=n_bytes)
@@ -124,6 +124,6 @@ def _ran(task: bytes, abort: AbortFlag) -> tuple[int, bytes, bytes]:
                 else:
                     return child.returncode, output, complaint
                 if abort.is_set():
-                    raise EngineError("nobody waits for this grammar any more")
+                    raise EngineError("the request for this grammar was cancelled")
         finally:
             child.kill()  # does nothing to one that has ended

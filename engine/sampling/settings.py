@@ -208,7 +208,7 @@ class SamplingSettings:
     def _check_breakers(self) -> None:
         name, breakers = "dry_sequence_breakers", self.dry_sequence_breakers
         if isinstance(breakers, str):
-            raise InvalidInputError(f"{name} must be several strings, not one", param=name)
+            raise InvalidInputError(f"{name} must be a sequence of strings, not one", param=name)
         if len(breakers) > MAX_BREAKERS:
             raise InvalidInputError(
                 f"{name} must hold 0 to {MAX_BREAKERS} strings, not {len(breakers)}", param=name
@@ -216,12 +216,14 @@ class SamplingSettings:
         for breaker in breakers:
             if not 1 <= len(breaker) <= MAX_BREAKER_LENGTH:
                 raise InvalidInputError(
-                    f"each of {name} must have 1 to {MAX_BREAKER_LENGTH} characters, "
+                    f"each string of {name} must have 1 to {MAX_BREAKER_LENGTH} characters, "
                     f"not {len(breaker)}",
                     param=name,
                 )
             if any("\ud800" <= character <= "\udfff" for character in breaker):
-                raise InvalidInputError(f"{name} holds a lone surrogate", param=name)
+                raise InvalidInputError(
+                    f"{name} holds a lone surrogate, which is not a valid character", param=name
+                )
 
     def _check_order(self) -> None:
         if self.sampler_order is None:
@@ -230,17 +232,17 @@ class SamplingSettings:
         names = list(self.sampler_order)
         unknown = [name for name in names if name not in STAGE_NAMES]
         if unknown:
-            message = f"must hold names of {', '.join(STAGE_NAMES)}, not {unknown[0]!r}"
+            message = f"must hold names out of {', '.join(STAGE_NAMES)}, not {unknown[0]!r}"
         elif len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            message = f"must hold each name at most once, not {twice!r} twice"
+            message = f"must hold each name at most once; {twice!r} is repeated"
         elif self.temperature_last:
-            message = "says where the temperature stands, so temperature_last must be false"
+            message = "cannot be combined with temperature_last: it already places the temperature"
         else:
             used = [stage.name.lower() for stage in self._parameters()]
             missing = [name for name in used if name not in names] if not self.is_greedy else []
             if missing:
-                message = f"must hold every stage that the settings use, but lacks {missing[0]!r}"
+                message = f"must hold every stage that the settings use; {missing[0]!r} is missing"
         if message:
             raise InvalidInputError(f"sampler_order {message}", param="sampler_order")
 

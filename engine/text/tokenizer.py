@@ -108,7 +108,7 @@ class Tokenizer:
             raise ModelLoadError(f"{file}: vocabulary: two tokens share one id")
         if any(len(piece) > _MAX_PIECE for piece in vocabulary):
             raise ModelLoadError(
-                f"{file}: vocabulary: a token of more than {_MAX_PIECE} characters"
+                f"{file}: vocabulary: a token has more than {_MAX_PIECE} characters"
             )
         highest = max(pieces, default=-1)
         if highest >= vocab_size:
@@ -334,7 +334,7 @@ def _refuse_older_forms(path: Path) -> None:
                 f"AutoTokenizer.from_pretrained({place}).save_pretrained({place})"
             )
             raise ModelLoadError(
-                f"{path / TOKENIZER_FILE}: does not exist; {name} is there, but it is not read. "
+                f"{path / TOKENIZER_FILE}: does not exist, and {name} is not supported. "
                 f"Convert it with transformers: `pip install {packages}`, then "
                 f"`python -c {shlex.quote(code)}`"
             )

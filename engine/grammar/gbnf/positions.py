@@ -29,7 +29,7 @@ class Budget:
         self.steps -= steps
         if self.steps < 0:
             raise InvalidInputError(
-                "the GBNF grammar is too large to be converted; one in Lark needs no conversion",
+                "the GBNF grammar is too large to convert; a Lark grammar needs no conversion",
                 param=self.param,
             )
 

@@ -105,7 +105,7 @@ class _Parser:
             if name not in found:
                 raise self.error(f"there is no rule {name[:100]!r}", at=at)
         if "root" not in found:
-            raise self.error("there is no rule 'root', which is the whole text")
+            raise self.error("there is no rule 'root'; it must describe the whole text")
         return found
 
     def error(self, reason: str, *, at: int | None = None) -> InvalidInputError:
@@ -155,7 +155,7 @@ class _Parser:
             self._expect(")")
             return inner
         if sign in ("<", "!"):
-            raise self.error("tokens by name are not supported in GBNF; in a Lark grammar they are")
+            raise self.error("tokens by name are not supported in GBNF; use a Lark grammar")
         if not _NAME.match(self.text, self.at):
             return None
         at, name = self.at, self._name()
@@ -201,7 +201,7 @@ class _Parser:
 
     def _character(self, closing: str, start: int) -> str:
         if self.at >= len(self.text):
-            raise self.error(f"the {closing} that closes it is missing", at=start)
+            raise self.error(f"the closing {closing} is missing", at=start)
         at = self.at
         self.at += 1
         if self.text[at] != "\\":
@@ -216,7 +216,7 @@ class _Parser:
         sign = self.text[self.at : self.at + 1]
         self.at += 1
         if sign not in _ESCAPED:
-            raise self.error(f"the escape \\{sign} is not known", at=at)
+            raise self.error(f"unknown escape \\{sign}", at=at)
         return _ESCAPED[sign]
 
     def _repeated(self, part: Node) -> Node:
@@ -234,22 +234,22 @@ class _Parser:
             self._skip(_SPACE_AND_LINES)
         self._expect("}")
         if max(least, most or 0) > MAX_REPETITIONS:
-            raise self.error(f"at most {MAX_REPETITIONS} repetitions can be asked for", at=start)
+            raise self.error(f"at most {MAX_REPETITIONS} repetitions are allowed", at=start)
         if most is not None and most < least:
-            raise self.error("the most repetitions are fewer than the least", at=start)
+            raise self.error("the largest count is below the smallest", at=start)
         return Sequence(()) if most == 0 else Repeat(part, least, most)
 
     def _number(self) -> int:
         found = _NUMBER.match(self.text, self.at)
         if not found:
-            raise self.error("a number is expected")
+            raise self.error("expected a number")
         self.at = found.end()
         return int(found[0])
 
     def _name(self) -> str:
         found = _NAME.match(self.text, self.at)
         if not found:
-            raise self.error("the name of a rule is expected")
+            raise self.error("expected the name of a rule")
         self.at = found.end()
         return found[0]
 
@@ -260,7 +260,7 @@ class _Parser:
 
     def _expect(self, sign: str) -> None:
         if not self._takes(sign):
-            raise self.error(f"{sign} is expected")
+            raise self.error(f"expected {sign}")
 
     def _skip(self, space: re.Pattern[str]) -> None:
         found = space.match(self.text, self.at)

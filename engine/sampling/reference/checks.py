@@ -20,7 +20,7 @@ def check_finite(logits: Logits) -> None:
             f"logits: {logits[token_id]} at token {token_id}, allowed: finite or -inf"
         )
     if not np.isfinite(logits).any():
-        raise NumericsError(f"logits: none of {logits.size} is finite, at least one must be")
+        raise NumericsError(f"logits: none of {logits.size} is finite; at least one must be")
 
 
 def check_adjusted(logits: Logits, request: SampleRequest) -> None:
@@ -39,16 +39,18 @@ def check_adjusted(logits: Logits, request: SampleRequest) -> None:
         if _forbids(request):
             fields = ["logit_bias"]
         raise NoTokenError(
-            f"{' and '.join(fields)} leave none of {logits.size} tokens to draw", param=fields[0]
+            f"no token is left to draw: {' and '.join(fields)} removed all {logits.size}",
+            param=fields[0],
         )
 
 
 def check_any_left(logits: Logits, request: SampleRequest) -> None:
     """Raise NoTokenError when mask and bans left no token of `logits` (V,)."""
     if not np.isfinite(logits).any():
-        beside = ", beside logit_bias," if _forbids(request) else ""
+        biases = " and logit_bias" if _forbids(request) else ""
         raise NoTokenError(
-            f"the allowed and banned tokens{beside} leave none of {logits.size} tokens to draw",
+            "no token is left to draw: "
+            f"the allowed and banned tokens{biases} removed all {logits.size}",
             param="banned_tokens" if request.mask is None else "allowed_tokens",
         )
 

@@ -59,7 +59,7 @@ def names(settings: SamplingSettings) -> list[str]:
         ("dry_allowed_length", -1, "between 0 and 100"),
         ("dry_range", -1, "between 0 and 2147483647"),
         ("dry_max_ngram", 0, "between 1 and 100"),
-        ("dry_sequence_breakers", "abc", "several strings"),
+        ("dry_sequence_breakers", "abc", "a sequence of strings, not one"),
         ("dry_sequence_breakers", ["a", ""], "1 to 64 characters, not 0"),
         ("dry_sequence_breakers", ["a" * 65], "1 to 64 characters, not 65"),
         ("dry_sequence_breakers", ["a"] * 65, "0 to 64 strings, not 65"),
@@ -74,7 +74,7 @@ def names(settings: SamplingSettings) -> list[str]:
         ("logit_bias", {7: -2e9}, "token 7"),
         ("allowed_tokens", [], "at least 1 token"),
         ("sampler_order", ["top_k", "top_z"], "not 'top_z'"),
-        ("sampler_order", ["top_k", "top_p", "top_k"], "not 'top_k' twice"),
+        ("sampler_order", ["top_k", "top_p", "top_k"], "'top_k' is repeated"),
     ],
 )
 def test_a_setting_out_of_range_says_field_interval_and_value(
@@ -126,7 +126,7 @@ def test_an_order_of_the_request() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"top_k": 5, "sampler_order": ["top_p"]}, "lacks 'top_k'"),
+        ({"top_k": 5, "sampler_order": ["top_p"]}, "'top_k' is missing"),
         ({"temperature_last": True, "sampler_order": ["temperature"]}, "temperature_last"),
     ],
 )
