@@ -1,7 +1,11 @@
 """The settings: neutral defaults, intervals, and the order of the stages."""
 
+import ast
+import inspect
 import math
+import textwrap
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 
@@ -140,11 +144,15 @@ def test_greedy_needs_no_stage_in_the_order() -> None:
     assert SamplingSettings(temperature=0.0, top_k=5, sampler_order=()).is_greedy
 
 
-def test_every_field_is_documented() -> None:
-    assert SamplingSettings.__doc__ is not None
-    undocumented = [
-        field.name
-        for field in fields(SamplingSettings)
-        if f"`{field.name}`" not in SamplingSettings.__doc__
+def test_every_field_is_documented_below_it() -> None:
+    (settings,) = ast.parse(textwrap.dedent(inspect.getsource(SamplingSettings))).body
+    assert isinstance(settings, ast.ClassDef)
+    documented = [
+        line.target.id
+        for line, text in pairwise(settings.body)
+        if isinstance(line, ast.AnnAssign)
+        and isinstance(line.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
     ]
-    assert undocumented == []
+    assert documented == [field.name for field in fields(SamplingSettings)]
