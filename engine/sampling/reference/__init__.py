@@ -1,4 +1,4 @@
-"""The sampler op in plain numpy: what the native one must equal.
+"""The sampler op in plain numpy, which the native sampler must equal.
 
 Read `stages` (a formula each), `adjustments` (penalties, bias, bans), `pipeline` (their order),
 then `op` (from request to result).
