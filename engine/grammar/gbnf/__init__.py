@@ -1,5 +1,5 @@
-"""GBNF, the grammars of llama.cpp, and their conversion to llguidance's Lark.
+"""Conversion of GBNF, llama.cpp's grammars, to llguidance's Lark.
 
 Read `syntax` (text to tree), then `positions` and `lexemes` (what the lexer may read as one
-piece), then `lark` (what comes out).
+piece), then `lark` (the output).
 """

@@ -1,6 +1,6 @@
-"""GBNF, the grammars of llama.cpp: its text as a tree, read by llama.cpp's own rules.
+"""Parses GBNF, llama.cpp's grammars, into a tree, by llama.cpp's own rules.
 
-Owns the syntax and what is wrong with a text. Knows no other language and no tokens.
+Owns the syntax and its error messages. Knows no other language and no tokens.
 """
 
 import re
@@ -25,10 +25,10 @@ _LAST = 0x10FFFF
 _SURROGATES = (0xD800, 0xDFFF)
 
 Ranges = tuple[tuple[int, int], ...]
-"""Code points, first and last of each range; in order, apart from each other, no surrogates."""
+"""Code points, the first and last of each range; sorted, not adjacent, no surrogates."""
 
 
-# Nodes are compared by identity; of each text, class and reference a tree has one.
+# Nodes are compared by identity; a tree has each text, class and reference once.
 @dataclass(frozen=True, slots=True, eq=False)
 class Text:
     value: str
@@ -71,12 +71,12 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def is_gbnf(text: str) -> bool:
-    """Whether a line begins a rule of GBNF. No Lark has `::=` there."""
+    """Whether a line begins a rule of GBNF. Lark never has `::=` there."""
     return _RULE_START.search(text) is not None
 
 
 def parse(text: str, *, param: str | None) -> dict[str, Node]:
-    """The rules by name; of two with one name the last. Raises InvalidInputError."""
+    """The rules by name; the last one of a name wins. Raises InvalidInputError."""
     return _Parser(text, param).rules()
 
 
@@ -87,7 +87,7 @@ class _Parser:
     at: int = 0
     _leaves: dict[object, Node] = field(default_factory=dict)
     _referred: dict[str, int] = field(default_factory=dict)
-    """Names of rules, and where each was first used."""
+    """Names of rules, and the place where each was first used."""
 
     def rules(self) -> dict[str, Node]:
         found: dict[str, Node] = {}
@@ -288,14 +288,14 @@ def _merged(ranges: list[tuple[int, int]]) -> Ranges:
 
 
 def _others(ranges: Ranges) -> Ranges:
-    """All code points that are in none."""
+    """All code points that are in no range."""
     bounds = [-1, *(bound for pair in ranges for bound in pair), _LAST + 1]
     gaps = zip(bounds[::2], bounds[1::2], strict=True)
     return tuple((before + 1, behind - 1) for before, behind in gaps if before + 1 < behind)
 
 
 def _clipped(ranges: Ranges) -> Ranges:
-    """Without surrogates, which are no characters."""
+    """Without surrogates, which are not characters."""
     clipped: list[tuple[int, int]] = []
     for first, last in ranges:
         clipped += [(first, min(last, 0xD7FF)), (max(first, 0xE000), last)]
