@@ -1,4 +1,4 @@
-"""Keys and values: of the active sequence and of past prompts.
+"""Keys and values of the active sequence and of past prompts.
 
 Owns the cache that the model writes (`kv`) and the prefix cache (`prefix`) over its tree of blocks
 (`tree`), their memory (`slabs`) and the files that outlive a process (`files`). Knows no tokenizer.

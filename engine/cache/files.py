@@ -1,10 +1,10 @@
 """Copies of keys and values on disk, so that a restart finds them again.
 
-Owns the directory: one file per block, named by its key, so that processes that share it write the
-same bytes under the same name. Only whole files of this model are used: the header has a checksum
-of its own, the bytes have one that is looked at when they are read. What is wrong is removed, what
-cannot be written is one warning a minute, and neither ends a request. Files of other models stay,
-until room is needed and they were longest unused. Knows no tree.
+Owns the directory: one file per block, named by its key, so that processes that share the directory
+write the same bytes under the same name. Only intact files of this model are used: the header has
+its own checksum, and that of the data is checked when it is read. Damaged files are removed, and
+failed writes are logged once a minute; neither fails a request. Files of other models stay until
+room is needed and they are the least recently used. Knows no tree.
 """
 
 import logging
@@ -27,19 +27,20 @@ logger = logging.getLogger(__name__)
 
 _SUFFIX, _UNFINISHED = ".kv", ".unfinished"
 _KIND = b"solitkv1"
-# Kind, model, parent, key, bytes of the ids, bytes of the copy, its checksum; then the ids.
+# Kind, model, parent, key, size of the ids, size of the copy, its checksum; then the ids.
 _HEADER = struct.Struct("<8s16s16s16sIQI")
 _CHECKSUM = struct.Struct("<I")  # of the header and the ids, after both
-# Writing one takes milliseconds.
+# Writing a file takes milliseconds.
 _ABANDONED_AFTER_S = 60
-# After a failure, such as a full disk, nothing is written for so long.
+# After a failure, such as a full disk, nothing is written for this long.
 _PAUSE_S = 60
-# Room is made for several files at once, and as often others' files are counted too.
+# Room is made for this share of the budget at once. After writing as much, files that other
+# processes wrote are counted again.
 _STEPS = 10
 
 
 class PrefixFileError(ValueError):
-    """A file is not what was written."""
+    """A file is not as it was written."""
 
 
 class PrefixFiles:
@@ -54,9 +55,8 @@ class PrefixFiles:
         budget: int,
         on_lost: Callable[[Block], None],
     ) -> None:
-        """`n_bytes(n)`: of a copy of n positions. `budget`: bytes of all files in the directory.
-
-        `on_lost` is told of every block whose file is gone.
+        """`n_bytes(n)`: the size of a copy of n positions. `budget`: bytes of all files in the
+        directory. `on_lost` is called for every block whose file is gone.
         """
         self._directory = directory
         self._model = model
@@ -74,8 +74,8 @@ class PrefixFiles:
             self._pause(error)
 
     def scan(self) -> Iterator[Block]:
-        """What an earlier process left. Removes the files of this model that are wrong, and what
-        is beyond the budget.
+        """The blocks that earlier processes left. Removes damaged files of this model, and the
+        oldest files beyond the budget.
         """
         with suppress(OSError):
             self._remove_abandoned()
@@ -95,7 +95,7 @@ class PrefixFiles:
             self._make_room(0, ())
 
     def write(self, block: Block, *, kept: Container[bytes] = ()) -> None:
-        """Keeps what the block's slab holds, unless there is no room without the files of `kept`.
+        """Writes what the block's slab holds, if there is room without removing files of `kept`.
 
         After a failure it does nothing for a minute.
         """
@@ -128,7 +128,7 @@ class PrefixFiles:
         block.on_disk = True
 
     def read(self, block: Block, out: Bytes) -> bool:
-        """The copy into the front of `out`. False, and the block is lost, when there is none."""
+        """Reads the copy into the front of `out`. Returns False if that fails; the file is lost."""
         file, copied = self._file(block), out[: self._n_bytes(block.n_tokens)]
         try:
             with _opened(file) as stream:
@@ -147,7 +147,7 @@ class PrefixFiles:
         return False
 
     def remove(self, block: Block) -> None:
-        """Its file is of no more use."""
+        """Removes the block's file."""
         file = self._file(block)
         if self._known.pop(file.name, None) is not None:
             block.on_disk = False
@@ -155,7 +155,7 @@ class PrefixFiles:
                 file.unlink()
 
     def touch(self, path: Sequence[Block]) -> None:
-        """`path` was used. Each of its files becomes younger than those behind it."""
+        """`path` was used. Each of its files becomes younger than those after it."""
         for block in reversed(path):
             if block.on_disk:
                 with suppress(OSError):
@@ -196,21 +196,20 @@ class PrefixFiles:
         return self._directory / f"{self._model.hex()}-{block.key.hex()}{_SUFFIX}"
 
     def _set_time(self, file: Path) -> None:
-        """Now, and never twice the same: the order decides which files go first."""
+        """Sets the file's time to now, never twice the same: it decides which files go first."""
         self._last_time_ns = max(time.time_ns(), self._last_time_ns + 1)
         os.utime(file, ns=(self._last_time_ns, self._last_time_ns))
 
     def _make_room(self, n_bytes: int, kept: Container[bytes]) -> bool:
-        """Removes the longest unused files, of any model but those of `kept`, until there is room.
-
-        Raises OSError for what never fits.
+        """Removes the least recently used files, of any model, except those of `kept`, until there
+        is room. Raises OSError if `n_bytes` exceed the budget.
         """
         if n_bytes > self._budget:
             raise OSError(None, f"{n_bytes} bytes exceed its budget of {self._budget}")
         step = self._budget // _STEPS
         if self._total + n_bytes <= self._budget and self._written <= step:
             return True
-        entries = sorted(self._entries())  # with those of other processes
+        entries = sorted(self._entries())  # includes those of other processes
         self._total, self._written = sum(size for _, size, _ in entries), 0
         if self._total + n_bytes <= self._budget:
             return True
@@ -226,17 +225,17 @@ class PrefixFiles:
         return self._total + n_bytes <= self._budget
 
     def _entries(self) -> list[tuple[int, int, Path]]:
-        """Time, size and path of all files, of whichever model."""
+        """Time, size and path of all files, of any model."""
         entries = []
         for file in self._directory.glob(f"*{_SUFFIX}"):
             with suppress(OSError):
                 found = file.lstat()
-                if stat.S_ISREG(found.st_mode):  # what else has the name is not ours to remove
+                if stat.S_ISREG(found.st_mode):  # anything else is not ours to remove
                     entries.append((found.st_mtime_ns, found.st_size, file))
         return entries
 
     def _remove_abandoned(self) -> None:
-        """What processes left that ended while they wrote."""
+        """Removes files that processes left unfinished when they ended."""
         for file in self._directory.glob(f"*{_UNFINISHED}"):
             if time.time() - file.stat().st_mtime > _ABANDONED_AFTER_S:
                 file.unlink(missing_ok=True)

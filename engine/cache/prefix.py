@@ -1,7 +1,7 @@
 """Keys and values of past sequences, so that a prompt that begins like one is not computed again.
 
-Owns what a prompt reuses: the active sequence, or a copy of an earlier one in memory or on disk,
-and the words for it. Before the active sequence loses positions they are copied out, in blocks, and
+Owns what a prompt reuses: the active sequence, or a copy of an earlier one in memory or on disk;
+and the report about it. Before the active sequence loses positions, they are copied out in blocks;
 a later prompt copies them in. Knows no text and no sampling.
 """
 
@@ -19,26 +19,27 @@ from .tree import Block, Match, PrefixTree, model_key, packed, root_key, unpacke
 
 Source = Literal["active", "memory", "disk", "none"]
 
-# So many tokens of what is known instead are told.
+# How many differing cached tokens to report.
 _N_OTHER = 8
 
 
 class Reuse(NamedTuple):
-    """What of a prompt did not have to be computed, and why not more."""
+    """How much of a prompt did not have to be computed, and why not more."""
 
     n_reused: int
     n_wanted: int
     source: Source
-    """Of what did not lie in the cache already, if any; from the disk if any of that was."""
+    """Where copies came from: "disk" if any came from there. Without copies "active" or "none"."""
     mismatch_at: int | None
-    """The first position whose token is another one than in what is known."""
+    """The first position whose token differs from the cached one."""
     reason: str
     other_ids: tuple[int, ...] = ()
-    """What is known at `mismatch_at` instead: a few tokens. Whoever shares the cache wrote them."""
+    """A few cached tokens from `mismatch_at` on. Anyone who shares the cache may have written them.
+    """
 
 
 class PrefixCache:
-    """Brings the cache of the one active sequence to what is known of the next one."""
+    """Fills the cache of the one active sequence with what is known of the next one."""
 
     def __init__(
         self,
@@ -50,15 +51,15 @@ class PrefixCache:
         disk_budget: int = 2**32,
         fingerprint: str = "",
     ) -> None:
-        """Copies are made in blocks of `block` tokens; `byte_budget`, in memory, 0: none are made.
+        """Copies are made in blocks of `block` tokens, `byte_budget` bytes in memory; 0: none.
 
-        What memory has no room for goes to `directory`, `disk_budget` bytes at most, and is found
-        there by the next process. `fingerprint` differs when keys and values of the same tokens do.
-        Raises ValueError for a block that the cache cannot copy.
+        What memory has no room for goes to `directory`, `disk_budget` bytes at most, where the next
+        process finds it. `fingerprint` must differ if keys and values of the same tokens do. Raises
+        ValueError for a block size that the cache cannot copy.
         """
         positions = cache.positions
         if block < 1 or block % positions.unit:
-            raise ValueError(f"block is {block}; a multiple of {positions.unit} is needed")
+            raise ValueError(f"block must be a positive multiple of {positions.unit}, not {block}")
         self._cache = cache
         self._block = block
         self._model = model_key(fingerprint, positions.layout, block)
@@ -81,20 +82,20 @@ class PrefixCache:
 
     @property
     def cache(self) -> KVCache:
-        """Of the active sequence."""
+        """The cache of the active sequence."""
         return self._cache
 
     @property
     def n_bytes(self) -> int:
-        """Of the copies in memory."""
+        """Bytes of the copies in memory."""
         return self._memory.n_held * self._memory.slab_bytes
 
     def prepare(self, token_ids: Sequence[int], *, isolation_key: str = "") -> Reuse:
-        """Brings the cache to the longest known beginning of `token_ids`, or all of them.
+        """Makes the cache hold the longest known beginning of `token_ids`, or all of them.
 
-        What of the active sequence is lost by that is copied first. Nothing is shared between
-        different isolation keys. Whatever fails on the way, the cache holds the beginning of a
-        sequence that was computed.
+        What the active sequence loses by that is copied first. Nothing is shared between different
+        isolation keys. Whatever fails, the cache then holds the beginning of a sequence that was
+        computed.
         """
         wanted, root = list(token_ids), root_key(self._model, isolation_key)
         same_root = root == self._active_root
@@ -120,8 +121,8 @@ class PrefixCache:
         )
 
     def discard(self) -> None:
-        """Forgets the active sequence and all copies that begin with its first block, as its
-        numbers are wrong: they may be where those came from, or where they went.
+        """Forgets the active sequence, whose numbers are wrong, and all copies that begin with its
+        first block: the wrong numbers may have come from them, or gone into them.
         """
         found = self._tree.match(self._active_root, packed(self._cache.token_ids))
         self._cache.clear()
@@ -132,15 +133,15 @@ class PrefixCache:
             self._drop(block)
 
     def flush(self) -> None:
-        """Writes the active sequence, and all that only memory holds, to the disk."""
+        """Writes the active sequence, and whatever is only in memory, to the disk."""
         if self._files is not None:
             self._save(kept=())
             for block in self._memory:
                 self._files.write(block)
 
     def _save(self, *, kept: Sequence[Block]) -> None:
-        """Copies the blocks of the active sequence that are not in memory: into it, to the disk, or
-        until both are full. The blocks of `kept` stay where they are.
+        """Copies the blocks of the active sequence that are not in memory: into memory or to the
+        disk, until both are full. The blocks of `kept` stay where they are.
         """
         ids = packed(self._cache.token_ids)
         if not self._memory.capacity or self._cache.length < self._block:
@@ -161,7 +162,9 @@ class PrefixCache:
             self._touch(path)
 
     def _copy(self, block: Block, start: int, in_use: set[bytes]) -> bool:
-        """Copies a block of the active sequence, unless it is on disk; False: there is no room."""
+        """Copies a block of the active sequence to memory, or else makes sure that it is on disk.
+        Returns False if there is no room.
+        """
         slab = self._room(in_use)
         if slab is not None:
             try:
@@ -175,14 +178,14 @@ class PrefixCache:
             if not block.on_disk:
                 return False
         self._tree.add(block)
-        # An earlier end of the same sequence holds nothing more.
+        # An earlier, shorter end of the same sequence is of no use any more.
         for child in self._tree.children(block.parent):
             if child is not block and block.ids.startswith(child.ids) and child.key not in in_use:
                 self._drop(child)
         return True
 
     def _room(self, in_use: set[bytes]) -> Bytes | None:
-        """A slab of the memory; what was in it may go to the disk."""
+        """A free slab. If there is none, the oldest block makes room and may move to the disk."""
         slab = self._memory.take()
         oldest = self._memory.oldest(in_use) if slab is None else None
         if oldest is None:
@@ -204,9 +207,9 @@ class PrefixCache:
             block.slab = None
 
     def _write_with_parents(self, block: Block, in_use: set[bytes]) -> None:
-        """A block on disk is worth nothing to the next process without those before it.
+        """Also writes its parents: the next process cannot use a block without them.
 
-        They are written later and so are removed later.
+        They are written later, and so are removed later.
         """
         link: Block | None = block
         while self._files is not None and link is not None and not link.on_disk:
@@ -214,9 +217,9 @@ class PrefixCache:
             link = self._tree.parent_of(link)
 
     def _restore(self, wanted: list[int], found: Match, n_active: int) -> Source | None:
-        """Copies the blocks in that the active sequence does not begin with.
+        """Copies in the blocks that the active sequence does not begin with.
 
-        None, and the active sequence is as it was, when the first of them cannot be read.
+        Returns None, and leaves the active sequence unchanged, if the first cannot be read.
         """
         source: Source | None = None
         first = n_active // self._block
@@ -249,8 +252,8 @@ class PrefixCache:
         active_other: tuple[int, ...],
         is_foreign: bool,
     ) -> Reuse:
-        """`active_other`: what the active sequence had behind its first `n_active` tokens;
-        `is_foreign`: it was of another isolation key, whatever its tokens.
+        """`active_other`: what the active sequence had after its first `n_active` tokens;
+        `is_foreign`: it had another isolation key.
         """
         n = self._cache.length
         other_ids = active_other if n == n_active else ()
