@@ -1,5 +1,5 @@
-"""The only door to compiled code.
+"""The only place that imports compiled code.
 
-`cpu` and `cuda` import the native modules, or say why there is none. Addresses and numbers go
-through, nothing is checked: whoever calls a kernel checks dtype, shape and contiguity first.
+`cpu` and `cuda` import the native modules, or say why they are missing. Kernels take addresses and
+numbers and check nothing: the caller checks dtype, shape and contiguity first.
 """
