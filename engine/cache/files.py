@@ -63,7 +63,7 @@ class PrefixFiles:
         self._n_bytes = n_bytes
         self._budget = budget
         self._on_lost = on_lost
-        self._known: dict[str, Block] = {}
+        self._known: dict[str, Block] = {}  # the blocks on disk, by file name
         self._resumes_at = time.monotonic()
         self._total = 0
         self._written = 0  # since the total was counted
@@ -72,6 +72,10 @@ class PrefixFiles:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             self._pause(error)
+
+    def __contains__(self, block: Block) -> bool:
+        """Whether the block is on disk."""
+        return self._file(block).name in self._known
 
     def scan(self) -> Iterator[Block]:
         """The blocks that earlier processes left. Removes damaged files of this model, and the
@@ -87,21 +91,21 @@ class PrefixFiles:
             except OSError:
                 continue
             else:
-                block.on_disk = True
                 self._known[file.name] = block
                 yield block
         self._total = sum(size for _, size, _ in self._entries())
         with suppress(OSError):
             self._make_room(0, ())
 
-    def write(self, block: Block, *, kept: Container[bytes] = ()) -> None:
-        """Writes what the block's slab holds, if there is room without removing files of `kept`.
+    def write(self, block: Block, data: Bytes, *, kept: Container[bytes] = ()) -> None:
+        """Writes the block, whose copy is the front of `data`, unless it is on disk already.
 
-        After a failure it does nothing for a minute.
+        Does nothing if there is no room without removing files of `kept`, and for a minute after a
+        failure.
         """
-        if block.on_disk or block.slab is None or time.monotonic() < self._resumes_at:
+        if block in self or time.monotonic() < self._resumes_at:
             return
-        copied = block.slab[: self._n_bytes(block.n_tokens)]
+        copied = data[: self._n_bytes(block.n_tokens)]
         header = self._header(block, copied)
         n_bytes = len(header) + copied.size
         try:
@@ -125,7 +129,6 @@ class PrefixFiles:
         self._total += n_bytes
         self._written += n_bytes
         self._known[self._file(block).name] = block
-        block.on_disk = True
 
     def read(self, block: Block, out: Bytes) -> bool:
         """Reads the copy into the front of `out`. Returns False if that fails; the file is lost."""
@@ -150,14 +153,13 @@ class PrefixFiles:
         """Removes the block's file."""
         file = self._file(block)
         if self._known.pop(file.name, None) is not None:
-            block.on_disk = False
             with suppress(OSError):
                 file.unlink()
 
     def touch(self, path: Sequence[Block]) -> None:
         """`path` was used. Each of its files becomes younger than those after it."""
         for block in reversed(path):
-            if block.on_disk:
+            if block in self:
                 with suppress(OSError):
                     self._set_time(self._file(block))
 
@@ -243,7 +245,6 @@ class PrefixFiles:
     def _lose(self, name: str) -> None:
         block = self._known.pop(name, None)
         if block is not None:
-            block.on_disk = False
             self._on_lost(block)
 
     def _pause(self, error: OSError) -> None:

@@ -6,34 +6,31 @@ file.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-
-from ..device.ops import Bytes
 
 _KEY_BYTES = 16
 _ID_BYTES = 4
 
 
+@dataclass(frozen=True, slots=True)
 class Block:
-    """Some token ids after those of a parent, and where their keys and values are.
+    """Some token ids after those of a parent.
 
-    `key` covers everything that they depend on: it is a hash of the parent's key and `ids`. A
-    root's key is a hash of the model and the isolation key.
+    `key` covers everything that their keys and values depend on: it is a hash of the parent's key
+    and `ids`. A root's key is a hash of the model and the isolation key.
     """
 
-    __slots__ = ("ids", "key", "on_disk", "parent", "slab")
+    parent: bytes
+    ids: bytes
+    """As `packed` returns them."""
+    key: bytes = field(init=False)
 
-    def __init__(self, parent: bytes, ids: bytes) -> None:
-        """`ids` as `packed` gives them."""
-        self.parent = parent
-        self.ids = ids
-        # The word is part of the file format.
-        self.key = _hash(b"chunk", parent + ids)
-        self.slab: Bytes | None = None
-        self.on_disk = False
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", _block_key(self.parent, self.ids))
 
     @property
     def n_tokens(self) -> int:
@@ -62,6 +59,9 @@ class PrefixTree:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def __getitem__(self, key: bytes) -> Block:
+        return self._blocks[key]
+
     def pieces(self, ids: bytes) -> Iterator[bytes]:
         """The ids of each block; the last may be shorter."""
         for start in range(0, len(ids), self._block_bytes):
@@ -69,7 +69,7 @@ class PrefixTree:
 
     def find(self, parent: bytes, ids: bytes) -> Block | None:
         """The block of exactly these ids after `parent`."""
-        block = self._blocks.get(_hash(b"chunk", parent + ids))
+        block = self._blocks.get(_block_key(parent, ids))
         # Equal hashes alone do not prove it.
         return block if block and block.ids == ids and block.parent == parent else None
 
@@ -81,7 +81,8 @@ class PrefixTree:
         children = self.children(parent)
         return next((child for child in children if child.ids.startswith(ids)), None)
 
-    def match(self, root: bytes, ids: bytes) -> Match:
+    def match(self, root: bytes, ids: bytes, *, preferred: Container[bytes] = ()) -> Match:
+        """The longest known beginning; of equally long ones, one whose last key is `preferred`."""
         path: list[Block] = []
         parent, n = root, 0
         for piece in self.pieces(ids):
@@ -94,9 +95,8 @@ class PrefixTree:
         if not rest:
             return Match(path, n, b"")
         if children:
-            # Among equally good ones, prefer one in memory.
             shared, _, best = max(
-                ((_n_shared(child.ids, rest), child.slab is not None, child) for child in children),
+                ((_n_shared(child.ids, rest), child.key in preferred, child) for child in children),
                 key=lambda each: each[:2],
             )
             if shared:
@@ -144,6 +144,10 @@ def packed(token_ids: list[int]) -> bytes:
 def unpacked(ids: bytes) -> tuple[int, ...]:
     """The ids that `packed` packed."""
     return tuple(np.frombuffer(ids, np.dtype("<i4")).tolist())
+
+
+def _block_key(parent: bytes, ids: bytes) -> bytes:
+    return _hash(b"chunk", parent + ids)  # the word is part of the file format
 
 
 def _hash(kind: bytes, data: bytes) -> bytes:
