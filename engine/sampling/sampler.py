@@ -79,8 +79,8 @@ class Sampler:
         """Choose the token at absolute `position` from logits (vocab_size,), which stay untouched.
 
         `attempt` counts the rewinds to this position. `mask` (allowed tokens) and `banned` hold for
-        this step only. Raises NumericsError if the logits are not finite, InvalidInputError if the
-        settings make them so or leave no token.
+        this step only. Raises NumericsError if the logits contain NaN or +inf, or nothing finite;
+        InvalidInputError if the settings cause that or leave no token.
         """
         request = self._request
         if not request.greedy:

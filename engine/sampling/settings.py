@@ -18,8 +18,8 @@ LARGEST_BIAS = 1e9
 MAX_BREAKERS = 64
 MAX_BREAKER_LENGTH = 64
 
-# The order unless a request gives another. With `temperature_last` the temperature moves to the
-# place of the dynamic one.
+# The order unless a request gives another. With `temperature_last` the temperature moves to just
+# before the dynamic one.
 DEFAULT_ORDER = (
     Stage.SMOOTHING,
     Stage.TEMPERATURE,
@@ -93,9 +93,8 @@ class SamplingSettings:
     min_temperature: float = 0.0
     """0 to 100. Lower end of the dynamic temperature."""
     max_temperature: float = 0.0
-    """`min_temperature` to 100, or 0. Upper end of the dynamic temperature, which is off unless
-    this exceeds `min_temperature`. It rises from one to the other with the entropy of the
-    candidates.
+    """`min_temperature` to 100, or 0. Upper end of the dynamic temperature, which rises with the
+    entropy of the candidates. Off unless it is above `min_temperature`.
     """
     temperature_exponent: float = 1.0
     """0 to 100. Exponent of the normalised entropy in the dynamic temperature; 1 is linear."""
@@ -136,7 +135,7 @@ class SamplingSettings:
     `xtc_threshold` but the least likely of them.
     """
     xtc_threshold: float = 0.1
-    """0 to 1. Tokens with a newline and special tokens do not count and always stay."""
+    """0 to 1. XTC ignores tokens below it, tokens with a newline, and special tokens."""
     dry_multiplier: float = 0.0
     """0 to 100; 0 is off. DRY subtracts multiplier * `dry_base` ^ (L - `dry_allowed_length`) from
     the logit of a token that would prolong a repeat of L tokens, if L >= `dry_allowed_length`.
