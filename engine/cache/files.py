@@ -1,10 +1,10 @@
 """Copies of keys and values on disk, so that a restart finds them again.
 
-Owns the directory: one file per block, named by its key, so that processes that share it write the
-same bytes under the same name. Only whole files of this model are used: the header has a checksum
-of its own, the bytes have one that is looked at when they are read. What is wrong is removed, what
-cannot be written is one warning a minute, and neither ends a request. Files of other models stay,
-until room is needed and they were longest unused. Knows no tree.
+Owns the directory: one file per block, named by its key, so that processes that share the directory
+write the same bytes under the same name. Only intact files of this model are used: the header has
+its own checksum, and that of the data is checked when it is read. Damaged files are removed, and
+failed writes are logged once a minute; neither fails a request. Files of other models stay until
+room is needed and they are the least recently used. Knows no tree.
 """
 
 import logging
@@ -27,19 +27,20 @@ logger = logging.getLogger(__name__)
 
 _SUFFIX, _UNFINISHED = ".kv", ".unfinished"
 _KIND = b"solitkv1"
-# Kind, model, parent, key, bytes of the ids, bytes of the copy, its checksum; then the ids.
+# Kind, model, parent, key, size of the ids, size of the copy, its checksum; then the ids.
 _HEADER = struct.Struct("<8s16s16s16sIQI")
 _CHECKSUM = struct.Struct("<I")  # of the header and the ids, after both
-# Writing one takes milliseconds.
+# Writing a file takes milliseconds.
 _ABANDONED_AFTER_S = 60
-# After a failure, such as a full disk, nothing is written for so long.
+# After a failure, such as a full disk, nothing is written for this long.
 _PAUSE_S = 60
-# Room is made for several files at once, and as often others' files are counted too.
+# Room is made for this share of the budget at once. After writing as much, files that other
+# processes wrote are counted again.
 _STEPS = 10
 
 
 class PrefixFileError(ValueError):
-    """A file is not what was written."""
+    """A file is not as it was written."""
 
 
 class PrefixFiles:
@@ -54,16 +55,15 @@ class PrefixFiles:
         budget: int,
         on_lost: Callable[[Block], None],
     ) -> None:
-        """`n_bytes(n)`: of a copy of n positions. `budget`: bytes of all files in the directory.
-
-        `on_lost` is told of every block whose file is gone.
+        """`n_bytes(n)`: the size of a copy of n positions. `budget`: bytes of all files in the
+        directory. `on_lost` is called for every block whose file is gone.
         """
         self._directory = directory
         self._model = model
         self._n_bytes = n_bytes
         self._budget = budget
         self._on_lost = on_lost
-        self._known: dict[str, Block] = {}
+        self._known: dict[str, Block] = {}  # the blocks on disk, by file name
         self._resumes_at = time.monotonic()
         self._total = 0
         self._written = 0  # since the total was counted
@@ -73,9 +73,13 @@ class PrefixFiles:
         except OSError as error:
             self._pause(error)
 
+    def __contains__(self, block: Block) -> bool:
+        """Whether the block is on disk."""
+        return self._file(block).name in self._known
+
     def scan(self) -> Iterator[Block]:
-        """What an earlier process left. Removes the files of this model that are wrong, and what
-        is beyond the budget.
+        """The blocks that earlier processes left. Removes damaged files of this model, and the
+        oldest files beyond the budget.
         """
         with suppress(OSError):
             self._remove_abandoned()
@@ -87,21 +91,21 @@ class PrefixFiles:
             except OSError:
                 continue
             else:
-                block.on_disk = True
                 self._known[file.name] = block
                 yield block
         self._total = sum(size for _, size, _ in self._entries())
         with suppress(OSError):
             self._make_room(0, ())
 
-    def write(self, block: Block, *, kept: Container[bytes] = ()) -> None:
-        """Keeps what the block's slab holds, unless there is no room without the files of `kept`.
+    def write(self, block: Block, data: Bytes, *, kept: Container[bytes] = ()) -> None:
+        """Writes the block, whose copy is the front of `data`, unless it is on disk already.
 
-        After a failure it does nothing for a minute.
+        Does nothing if there is no room without removing files of `kept`, and for a minute after a
+        failure.
         """
-        if block.on_disk or block.slab is None or time.monotonic() < self._resumes_at:
+        if block in self or time.monotonic() < self._resumes_at:
             return
-        copied = block.slab[: self._n_bytes(block.n_tokens)]
+        copied = data[: self._n_bytes(block.n_tokens)]
         header = self._header(block, copied)
         n_bytes = len(header) + copied.size
         try:
@@ -125,16 +129,15 @@ class PrefixFiles:
         self._total += n_bytes
         self._written += n_bytes
         self._known[self._file(block).name] = block
-        block.on_disk = True
 
     def read(self, block: Block, out: Bytes) -> bool:
-        """The copy into the front of `out`. False, and the block is lost, when there is none."""
+        """Reads the copy into the front of `out`. Returns False if that fails; the file is lost."""
         file, copied = self._file(block), out[: self._n_bytes(block.n_tokens)]
         try:
             with _opened(file) as stream:
                 header = stream.read(_header_bytes(block))
                 if stream.readinto(copied.data) != copied.size or stream.read(1):
-                    raise PrefixFileError("was cut")
+                    raise PrefixFileError("is cut short")
             if header != self._header(block, copied):
                 raise PrefixFileError("is damaged")
         except PrefixFileError as error:
@@ -147,17 +150,16 @@ class PrefixFiles:
         return False
 
     def remove(self, block: Block) -> None:
-        """Its file is of no more use."""
+        """Removes the block's file."""
         file = self._file(block)
         if self._known.pop(file.name, None) is not None:
-            block.on_disk = False
             with suppress(OSError):
                 file.unlink()
 
     def touch(self, path: Sequence[Block]) -> None:
-        """`path` was used. Each of its files becomes younger than those behind it."""
+        """`path` was used. Each of its files becomes younger than those after it."""
         for block in reversed(path):
-            if block.on_disk:
+            if block in self:
                 with suppress(OSError):
                     self._set_time(self._file(block))
 
@@ -169,9 +171,9 @@ class PrefixFiles:
                 raise PrefixFileError("is too short")
             kind, model, parent, key, n_id_bytes, n_bytes, _ = _HEADER.unpack(fixed)
             if kind != _KIND or model != self._model:
-                raise PrefixFileError("is of another version or model")
+                raise PrefixFileError("belongs to another version or model")
             if size != _HEADER.size + n_id_bytes + _CHECKSUM.size + n_bytes:
-                raise PrefixFileError("was cut")
+                raise PrefixFileError("is cut short")
             ids = stream.read(n_id_bytes)
             (checksum,) = _CHECKSUM.unpack(stream.read(_CHECKSUM.size))
         block = Block(parent, ids)
@@ -196,21 +198,20 @@ class PrefixFiles:
         return self._directory / f"{self._model.hex()}-{block.key.hex()}{_SUFFIX}"
 
     def _set_time(self, file: Path) -> None:
-        """Now, and never twice the same: the order decides which files go first."""
+        """Sets the file's time to now, never twice the same: it decides which files go first."""
         self._last_time_ns = max(time.time_ns(), self._last_time_ns + 1)
         os.utime(file, ns=(self._last_time_ns, self._last_time_ns))
 
     def _make_room(self, n_bytes: int, kept: Container[bytes]) -> bool:
-        """Removes the longest unused files, of any model but those of `kept`, until there is room.
-
-        Raises OSError for what never fits.
+        """Removes the least recently used files, of any model, except those of `kept`, until there
+        is room. Raises OSError if `n_bytes` exceed the budget.
         """
         if n_bytes > self._budget:
-            raise OSError(None, f"{n_bytes} bytes are more than it may hold")
+            raise OSError(None, f"{n_bytes} bytes exceed its budget of {self._budget}")
         step = self._budget // _STEPS
         if self._total + n_bytes <= self._budget and self._written <= step:
             return True
-        entries = sorted(self._entries())  # with those of other processes
+        entries = sorted(self._entries())  # includes those of other processes
         self._total, self._written = sum(size for _, size, _ in entries), 0
         if self._total + n_bytes <= self._budget:
             return True
@@ -226,17 +227,17 @@ class PrefixFiles:
         return self._total + n_bytes <= self._budget
 
     def _entries(self) -> list[tuple[int, int, Path]]:
-        """Time, size and path of all files, of whichever model."""
+        """Time, size and path of all files, of any model."""
         entries = []
         for file in self._directory.glob(f"*{_SUFFIX}"):
             with suppress(OSError):
                 found = file.lstat()
-                if stat.S_ISREG(found.st_mode):  # what else has the name is not ours to remove
+                if stat.S_ISREG(found.st_mode):  # anything else is not ours to remove
                     entries.append((found.st_mtime_ns, found.st_size, file))
         return entries
 
     def _remove_abandoned(self) -> None:
-        """What processes left that ended while they wrote."""
+        """Removes files that processes left unfinished when they ended."""
         for file in self._directory.glob(f"*{_UNFINISHED}"):
             if time.time() - file.stat().st_mtime > _ABANDONED_AFTER_S:
                 file.unlink(missing_ok=True)
@@ -244,13 +245,12 @@ class PrefixFiles:
     def _lose(self, name: str) -> None:
         block = self._known.pop(name, None)
         if block is not None:
-            block.on_disk = False
             self._on_lost(block)
 
     def _pause(self, error: OSError) -> None:
         self._resumes_at = time.monotonic() + _PAUSE_S
         logger.warning(
-            "%s: %s: no prefixes are written there for a minute",
+            "%s: %s: no prefixes are written to it for a minute",
             self._directory,
             error.strerror or error,
         )
@@ -268,6 +268,6 @@ def _header_bytes(block: Block) -> int:
 
 
 def _remove(file: Path, error: PrefixFileError) -> None:
-    logger.warning("%s %s: it is removed", file, error)
+    logger.warning("%s %s and is removed", file, error)
     with suppress(OSError):
         file.unlink()

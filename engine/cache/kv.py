@@ -1,7 +1,7 @@
 """The keys and values of the one active sequence.
 
-Owns the memory and the list of token ids whose K/V are valid. Knows nothing of how they are
-computed: `model.py` writes K/V at positions `length` and up, then appends the ids.
+Owns the memory and the list of token ids whose K/V are valid. Does not know how they are computed:
+`model.py` writes K/V at positions `length` and up, then appends the ids.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class KVCache:
         shape = (n_kv_heads, max_seq_len, head_dim)
         keys, values, self.positions = ops.kv_memory(config.n_layers, shape)
         self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(zip(keys, values, strict=True))
-        """Per layer K and V, each (n_kv_heads, max_seq_len, head_dim)."""
+        """K and V per layer, each (n_kv_heads, max_seq_len, head_dim)."""
         self.max_seq_len = max_seq_len
         self.token_ids: list[int] = []
 
@@ -29,23 +29,23 @@ class KVCache:
         return len(self.token_ids)
 
     def append(self, token_ids: Sequence[int]) -> None:
-        """Declares the K/V behind the current length valid, as those of `token_ids`."""
+        """Declares the K/V after the current length valid, as those of `token_ids`."""
         self.check_room(len(token_ids))
         self.token_ids.extend(token_ids)
 
     def append_copied(self, token_ids: Sequence[int], copied: Bytes, *, n_copied: int) -> None:
-        """Appends `token_ids` with K/V out of a copy: its first ones, of `n_copied` positions.
+        """Appends `token_ids`, with the first K/V of a copy that has `n_copied` positions.
 
-        The current length is a multiple of `positions.unit`.
+        The current length must be a multiple of `positions.unit`.
         """
         self.check_room(len(token_ids))
         start = self.length
-        # The ids come last: whatever fails before, the cache holds nothing wrong.
+        # The ids come last, so that a failure leaves nothing wrong in the cache.
         self.positions.copy_in(start, start + len(token_ids), copied, n_copied=n_copied)
         self.append(token_ids)
 
     def mark(self) -> int:
-        """What `rollback` takes to come back to this moment: the length."""
+        """The length, for `rollback` to this point."""
         return self.length
 
     def rollback(self, length: int) -> None:
@@ -68,7 +68,7 @@ class KVCache:
         self.token_ids.clear()
 
     def check_room(self, n_tokens: int) -> None:
-        """Raises ValueError when `n_tokens` more do not fit."""
+        """Raises ValueError if `n_tokens` more do not fit."""
         if self.length + n_tokens > self.max_seq_len:
             raise ValueError(
                 f"{n_tokens} tokens do not fit: the cache holds {self.length} of {self.max_seq_len}"

@@ -1,7 +1,7 @@
 """Keys and values of past sequences, so that a prompt that begins like one is not computed again.
 
-Owns what a prompt reuses: the active sequence, or a copy of an earlier one in memory or on disk,
-and the words for it. Before the active sequence loses positions they are copied out, in blocks, and
+Owns what a prompt reuses: the active sequence, or a copy of an earlier one in memory or on disk;
+and the report about it. Before the active sequence loses positions, they are copied out in blocks;
 a later prompt copies them in. Knows no text and no sampling.
 """
 
@@ -19,26 +19,65 @@ from .tree import Block, Match, PrefixTree, model_key, packed, root_key, unpacke
 
 Source = Literal["active", "memory", "disk", "none"]
 
-# So many tokens of what is known instead are told.
+# How many differing cached tokens to report.
 _N_OTHER = 8
 
 
 class Reuse(NamedTuple):
-    """What of a prompt did not have to be computed, and why not more."""
+    """How much of a prompt did not have to be computed, and why not more."""
 
     n_reused: int
     n_wanted: int
     source: Source
-    """Of what did not lie in the cache already, if any; from the disk if any of that was."""
+    """Where copies came from: "disk" if any came from there. Without copies "active" or "none"."""
     mismatch_at: int | None
-    """The first position whose token is another one than in what is known."""
+    """The first position whose token differs from the cached one."""
     reason: str
     other_ids: tuple[int, ...] = ()
-    """What is known at `mismatch_at` instead: a few tokens. Whoever shares the cache wrote them."""
+    """A few cached tokens from `mismatch_at` on. Anyone who shares the cache may have written them.
+    """
+
+
+class Lookup(NamedTuple):
+    """What is known of a prompt, before anything is copied or forgotten."""
+
+    wanted: list[int]
+    root: bytes
+    found: Match
+    """The longest beginning of `wanted` among the copies."""
+    n_active: int
+    """How much of `wanted` the active sequence begins with; 0 if it is foreign."""
+    active_other: tuple[int, ...]
+    """A few tokens that the active sequence has after these."""
+    is_foreign: bool
+    """Whether the active sequence has another isolation key."""
+
+    @property
+    def path(self) -> list[Block]:
+        """The copies to use; empty if the active sequence knows as much."""
+        return self.found.path if self.found.n_tokens > self.n_active else []
+
+    def reuse(self, n: int, source: Source) -> Reuse:
+        """The report, once the cache holds the first `n` of the wanted tokens."""
+        n_wanted = len(self.wanted)
+        other_ids = self.active_other if n == self.n_active else ()
+        if not other_ids and n == self.found.n_tokens:
+            other_ids = unpacked(self.found.other)[:_N_OTHER]
+        if n == n_wanted:
+            reason = "all of the prompt is known" if n else "nothing wanted"
+        elif n < max(self.found.n_tokens, self.n_active):
+            reason = f"the copy of token {n} could not be read"
+        elif other_ids:
+            return Reuse(n, n_wanted, source, n, f"differs at token {n}", other_ids)
+        elif n:
+            reason = "prompt is longer"
+        else:
+            reason = "isolation key differs" if self.is_foreign else "nothing cached"
+        return Reuse(n, n_wanted, source, None, reason)
 
 
 class PrefixCache:
-    """Brings the cache of the one active sequence to what is known of the next one."""
+    """Fills the cache of the one active sequence with what is known of the next one."""
 
     def __init__(
         self,
@@ -50,15 +89,15 @@ class PrefixCache:
         disk_budget: int = 2**32,
         fingerprint: str = "",
     ) -> None:
-        """Copies are made in blocks of `block` tokens; `byte_budget`, in memory, 0: none are made.
+        """Copies are made in blocks of `block` tokens, `byte_budget` bytes in memory; 0: none.
 
-        What memory has no room for goes to `directory`, `disk_budget` bytes at most, and is found
-        there by the next process. `fingerprint` differs when keys and values of the same tokens do.
-        Raises ValueError for a block that the cache cannot copy.
+        What memory has no room for goes to `directory`, `disk_budget` bytes at most, where the next
+        process finds it. `fingerprint` must differ if keys and values of the same tokens do. Raises
+        ValueError for a block size that the cache cannot copy.
         """
         positions = cache.positions
         if block < 1 or block % positions.unit:
-            raise ValueError(f"block is {block}; a multiple of {positions.unit} is needed")
+            raise ValueError(f"block must be a positive multiple of {positions.unit}, not {block}")
         self._cache = cache
         self._block = block
         self._model = model_key(fingerprint, positions.layout, block)
@@ -81,47 +120,37 @@ class PrefixCache:
 
     @property
     def cache(self) -> KVCache:
-        """Of the active sequence."""
+        """The cache of the active sequence."""
         return self._cache
 
     @property
     def n_bytes(self) -> int:
-        """Of the copies in memory."""
+        """Bytes of the copies in memory."""
         return self._memory.n_held * self._memory.slab_bytes
 
     def prepare(self, token_ids: Sequence[int], *, isolation_key: str = "") -> Reuse:
-        """Brings the cache to the longest known beginning of `token_ids`, or all of them.
+        """Makes the cache hold the longest known beginning of `token_ids`, or all of them.
 
-        What of the active sequence is lost by that is copied first. Nothing is shared between
-        different isolation keys. Whatever fails on the way, the cache holds the beginning of a
-        sequence that was computed.
+        What the active sequence loses by that is copied first. Nothing is shared between different
+        isolation keys. Whatever fails, the cache then holds the beginning of a sequence that was
+        computed.
         """
-        wanted, root = list(token_ids), root_key(self._model, isolation_key)
-        same_root = root == self._active_root
-        n_active = self._cache.common_prefix(wanted) if same_root else 0
-        n_shown = n_active + _N_OTHER
-        active_other = tuple(self._cache.token_ids[n_active:n_shown]) if same_root else ()
-        found = self._tree.match(root, packed(wanted))
-        is_foreign = not same_root and self._cache.length > 0
-        is_stored = found.n_tokens > n_active
-        path = found.path if is_stored else []
-        self._touch(path)
-        if n_active < self._cache.length:
-            self._save(kept=path)
-        if not same_root:
+        lookup = self._look_up(list(token_ids), root_key(self._model, isolation_key))
+        self._touch(lookup.path)
+        if lookup.n_active < self._cache.length:
+            self._save(kept=lookup.path)
+        if lookup.root != self._active_root:
             self._cache.clear()
-            self._active_root = root
-        source = self._restore(wanted, found, n_active) if is_stored else None
+            self._active_root = lookup.root
+        source = self._restore(lookup)
         if source is None:
-            self._cache.rollback(n_active)
-            source = "active" if n_active else "none"
-        return self._explained(
-            len(wanted), source, found, n_active, active_other=active_other, is_foreign=is_foreign
-        )
+            self._cache.rollback(lookup.n_active)
+            source = "active" if lookup.n_active else "none"
+        return lookup.reuse(self._cache.length, source)
 
     def discard(self) -> None:
-        """Forgets the active sequence and all copies that begin with its first block, as its
-        numbers are wrong: they may be where those came from, or where they went.
+        """Forgets the active sequence, whose numbers are wrong, and all copies that begin with its
+        first block: the wrong numbers may have come from them, or gone into them.
         """
         found = self._tree.match(self._active_root, packed(self._cache.token_ids))
         self._cache.clear()
@@ -132,15 +161,27 @@ class PrefixCache:
             self._drop(block)
 
     def flush(self) -> None:
-        """Writes the active sequence, and all that only memory holds, to the disk."""
+        """Writes the active sequence, and whatever is only in memory, to the disk."""
         if self._files is not None:
             self._save(kept=())
-            for block in self._memory:
-                self._files.write(block)
+            for key, slab in self._memory.items():
+                self._files.write(self._tree[key], slab)
+
+    def _look_up(self, wanted: list[int], root: bytes) -> Lookup:
+        active = self._cache.token_ids if root == self._active_root else []
+        n_active = self._cache.common_prefix(wanted) if active else 0
+        return Lookup(
+            wanted,
+            root,
+            self._tree.match(root, packed(wanted), preferred=self._memory),
+            n_active,
+            active_other=tuple(active[n_active : n_active + _N_OTHER]),
+            is_foreign=root != self._active_root and self._cache.length > 0,
+        )
 
     def _save(self, *, kept: Sequence[Block]) -> None:
-        """Copies the blocks of the active sequence that are not in memory: into it, to the disk, or
-        until both are full. The blocks of `kept` stay where they are.
+        """Copies the blocks of the active sequence that are not in memory: into memory or to the
+        disk, until both are full. The blocks of `kept` stay where they are.
         """
         ids = packed(self._cache.token_ids)
         if not self._memory.capacity or self._cache.length < self._block:
@@ -152,7 +193,7 @@ class PrefixCache:
             for piece in self._tree.pieces(ids):
                 block = self._tree.find_covering(parent, piece) or Block(parent, piece)
                 in_use.add(block.key)
-                is_missing = block.slab is None and block.ids == piece
+                is_missing = block.key not in self._memory and block.ids == piece
                 if is_missing and not self._copy(block, start, in_use):
                     break
                 path.append(block)
@@ -161,7 +202,9 @@ class PrefixCache:
             self._touch(path)
 
     def _copy(self, block: Block, start: int, in_use: set[bytes]) -> bool:
-        """Copies a block of the active sequence, unless it is on disk; False: there is no room."""
+        """Copies a block of the active sequence to memory, or else makes sure that it is on disk.
+        Returns False if there is no room.
+        """
         slab = self._room(in_use)
         if slab is not None:
             try:
@@ -169,27 +212,28 @@ class PrefixCache:
             except BaseException:
                 self._memory.give_back(slab)
                 raise
-            self._memory.hold(block, slab)
-        elif not block.on_disk:
+            self._memory.hold(block.key, slab)
+        elif not self._is_on_disk(block):
             self._copy_to_disk(block, start, in_use)
-            if not block.on_disk:
+            if not self._is_on_disk(block):
                 return False
         self._tree.add(block)
-        # An earlier end of the same sequence holds nothing more.
+        # An earlier, shorter end of the same sequence is of no use any more.
         for child in self._tree.children(block.parent):
             if child is not block and block.ids.startswith(child.ids) and child.key not in in_use:
                 self._drop(child)
         return True
 
     def _room(self, in_use: set[bytes]) -> Bytes | None:
-        """A slab of the memory; what was in it may go to the disk."""
+        """A free slab. If there is none, the oldest block makes room and may move to the disk."""
         slab = self._memory.take()
-        oldest = self._memory.oldest(in_use) if slab is None else None
-        if oldest is None:
+        key = self._memory.oldest(in_use) if slab is None else None
+        if key is None:
             return slab
-        self._write_with_parents(oldest, in_use)
-        self._memory.release(oldest)
-        if not oldest.on_disk:
+        oldest = self._tree[key]
+        self._write_with_parents(oldest, self._memory.get(key), in_use)
+        self._memory.release(key)
+        if not self._is_on_disk(oldest):
             self._tree.remove(oldest)
         return self._memory.take()
 
@@ -197,31 +241,31 @@ class PrefixCache:
         if self._staged is None:
             return
         self._cache.positions.copy_out(start, start + block.n_tokens, self._staged)
-        block.slab = self._staged
-        try:
-            self._write_with_parents(block, in_use)
-        finally:
-            block.slab = None
+        self._write_with_parents(block, self._staged, in_use)
 
-    def _write_with_parents(self, block: Block, in_use: set[bytes]) -> None:
-        """A block on disk is worth nothing to the next process without those before it.
+    def _write_with_parents(self, block: Block, data: Bytes | None, in_use: set[bytes]) -> None:
+        """Writes `data` as the block's copy, and its parents: the next process cannot use a block
+        without them.
 
-        They are written later and so are removed later.
+        They are written later, and so are removed later.
         """
         link: Block | None = block
-        while self._files is not None and link is not None and not link.on_disk:
-            self._files.write(link, kept={*in_use, block.key})
+        while self._files is not None and link is not None and link not in self._files:
+            if data is not None:
+                self._files.write(link, data, kept={*in_use, block.key})
             link = self._tree.parent_of(link)
+            data = None if link is None else self._memory.get(link.key)
 
-    def _restore(self, wanted: list[int], found: Match, n_active: int) -> Source | None:
-        """Copies the blocks in that the active sequence does not begin with.
+    def _restore(self, lookup: Lookup) -> Source | None:
+        """Copies in the blocks that the active sequence does not begin with.
 
-        None, and the active sequence is as it was, when the first of them cannot be read.
+        Returns None, and leaves the active sequence unchanged, if there are none or the first
+        cannot be read.
         """
         source: Source | None = None
-        first = n_active // self._block
-        for index, block in enumerate(found.path[first:], first):
-            copied = block.slab
+        first = lookup.n_active // self._block
+        for index, block in enumerate(lookup.path[first:], first):
+            copied = self._memory.get(block.key)
             if copied is None:
                 copied = self._read(block)
                 if copied is None:
@@ -229,9 +273,9 @@ class PrefixCache:
                 source = "disk"
             source = source or "memory"
             start = index * self._block
-            stop = min(start + block.n_tokens, found.n_tokens)
+            stop = min(start + block.n_tokens, lookup.found.n_tokens)
             self._cache.rollback(start)
-            self._cache.append_copied(wanted[start:stop], copied, n_copied=block.n_tokens)
+            self._cache.append_copied(lookup.wanted[start:stop], copied, n_copied=block.n_tokens)
         return source
 
     def _read(self, block: Block) -> Bytes | None:
@@ -239,46 +283,20 @@ class PrefixCache:
             return None
         return self._staged if self._files.read(block, self._staged) else None
 
-    def _explained(
-        self,
-        n_wanted: int,
-        source: Source,
-        found: Match,
-        n_active: int,
-        *,
-        active_other: tuple[int, ...],
-        is_foreign: bool,
-    ) -> Reuse:
-        """`active_other`: what the active sequence had behind its first `n_active` tokens;
-        `is_foreign`: it was of another isolation key, whatever its tokens.
-        """
-        n = self._cache.length
-        other_ids = active_other if n == n_active else ()
-        if not other_ids and n == found.n_tokens:
-            other_ids = unpacked(found.other)[:_N_OTHER]
-        if n == n_wanted:
-            reason = "all of the prompt is known" if n else "nothing wanted"
-        elif n < max(found.n_tokens, n_active):
-            reason = f"the copy of token {n} could not be read"
-        elif other_ids:
-            return Reuse(n, n_wanted, source, n, f"differs at token {n}", other_ids)
-        elif n:
-            reason = "prompt is longer"
-        else:
-            reason = "isolation key differs" if is_foreign else "nothing cached"
-        return Reuse(n, n_wanted, source, None, reason)
+    def _is_on_disk(self, block: Block) -> bool:
+        return self._files is not None and block in self._files
 
     def _touch(self, path: Sequence[Block]) -> None:
-        self._memory.touch(path)
+        self._memory.touch([block.key for block in path])
         if self._files is not None:
             self._files.touch(path)
 
     def _drop(self, block: Block) -> None:
-        self._memory.release(block)
+        self._memory.release(block.key)
         if self._files is not None:
             self._files.remove(block)
         self._tree.remove(block)
 
     def _forget_unless_held(self, block: Block) -> None:
-        if block.slab is None:
+        if block.key not in self._memory:
             self._tree.remove(block)

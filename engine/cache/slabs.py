@@ -1,41 +1,50 @@
-"""The memory that holds copies of keys and values, within a budget.
+"""The memory for copies of keys and values, within a budget.
 
-Owns slabs of one size, which block holds which, and which was longest unused. Knows no tree: who
-touches a path from its end to its beginning is told the ends of paths first.
+Owns slabs of one size, the key that holds each, and the order of their last use. Knows no block and
+no tree: the keys of a path are touched from its end on, so that the ends of paths go first.
 """
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from ..device.ops import Bytes
-from .tree import Block
 
 logger = logging.getLogger(__name__)
 
-# Fresh memory costs more than the copy into it, least in large pages.
+# Fresh memory costs more than the copy into it; large pages make it cheapest.
 _BLOCK_BYTES = 32 * 2**20
 
 
 class BlockMemory:
-    """Slabs of `slab_bytes`, `budget` bytes in all; memory once taken from the system is kept."""
+    """Slabs of `slab_bytes`, `budget` bytes in all; memory is never returned to the system."""
 
     def __init__(self, slab_bytes: int, budget: int, allocate: Callable[[int, int], Bytes]) -> None:
-        """`allocate(n, slab_bytes)` gives (n, slab_bytes), or raises MemoryError."""
+        """`allocate(n, slab_bytes)` returns (n, slab_bytes), or raises MemoryError."""
         self.slab_bytes = slab_bytes
         self._allocate = allocate
         self.capacity = budget // slab_bytes
         self._free: list[Bytes] = []
         self._n_slabs = 0
-        self._held: OrderedDict[bytes, Block] = OrderedDict()  # the longest unused first
+        self._held: OrderedDict[bytes, Bytes] = OrderedDict()  # the least recently used first
 
     @property
     def n_held(self) -> int:
-        """Blocks in memory."""
         return len(self._held)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._held
+
+    def get(self, key: bytes) -> Bytes | None:
+        """The slab that the key holds."""
+        return self._held.get(key)
+
+    def items(self) -> list[tuple[bytes, Bytes]]:
+        """The keys and their slabs, the least recently used first."""
+        return list(self._held.items())
+
     def take(self) -> Bytes | None:
-        """A slab that no block holds; None when there is no more."""
+        """A slab that no key holds; None if there is none."""
         if not self._free:
             self._grow()
         return self._free.pop() if self._free else None
@@ -43,30 +52,25 @@ class BlockMemory:
     def give_back(self, slab: Bytes) -> None:
         self._free.append(slab)
 
-    def hold(self, block: Block, slab: Bytes) -> None:
-        """From now on the slab is the block's, as the last used."""
-        block.slab = slab
-        self._held[block.key] = block
+    def hold(self, key: bytes, slab: Bytes) -> None:
+        """Gives the slab to the key, as the most recently used."""
+        self._held[key] = slab
 
-    def release(self, block: Block) -> None:
-        """The block's slab is free again, if it has one."""
-        if self._held.pop(block.key, None) is not None and block.slab is not None:
-            self._free.append(block.slab)
-            block.slab = None
+    def release(self, key: bytes) -> None:
+        """Frees the key's slab, if it holds one."""
+        slab = self._held.pop(key, None)
+        if slab is not None:
+            self._free.append(slab)
 
-    def touch(self, path: Sequence[Block]) -> None:
-        """`path` was used. Each of its blocks becomes younger than those behind it."""
-        for block in reversed(path):
-            if block.key in self._held:
-                self._held.move_to_end(block.key)
+    def touch(self, path: Sequence[bytes]) -> None:
+        """`path` was used. Each of its keys becomes younger than those after it."""
+        for key in reversed(path):
+            if key in self._held:
+                self._held.move_to_end(key)
 
-    def oldest(self, kept: Container[bytes]) -> Block | None:
-        """The longest unused, of those whose keys are not in `kept`."""
-        return next((block for key, block in self._held.items() if key not in kept), None)
-
-    def __iter__(self) -> Iterator[Block]:
-        """The longest unused first."""
-        return iter(list(self._held.values()))
+    def oldest(self, kept: Container[bytes]) -> bytes | None:
+        """The least recently used key that is not in `kept`."""
+        return next((key for key in self._held if key not in kept), None)
 
     def _grow(self) -> None:
         n = min(max(1, _BLOCK_BYTES // self.slab_bytes), self.capacity - self._n_slabs)

@@ -1,38 +1,36 @@
 """Which pieces of past sequences are known, found by their token ids.
 
-Owns the tree: a node is a block of token ids behind those of its parent, so sequences that begin
-alike share nodes. Only a whole block has children. Knows no keys and values, no memory and no file.
+Owns the tree: a node is a block of token ids that follow those of its parent, so sequences that
+begin alike share nodes. Only a full block has children. Knows no keys and values, no memory and no
+file.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-
-from ..device.ops import Bytes
 
 _KEY_BYTES = 16
 _ID_BYTES = 4
 
 
+@dataclass(frozen=True, slots=True)
 class Block:
-    """Some token ids after those of a parent, and where their keys and values are.
+    """Some token ids after those of a parent.
 
-    `key` says everything that they depend on: it is a hash of the parent's key and `ids`, and that
-    of a root is one of the model and of who may share.
+    `key` covers everything that their keys and values depend on: it is a hash of the parent's key
+    and `ids`. A root's key is a hash of the model and the isolation key.
     """
 
-    __slots__ = ("ids", "key", "on_disk", "parent", "slab")
+    parent: bytes
+    ids: bytes
+    """As `packed` returns them."""
+    key: bytes = field(init=False)
 
-    def __init__(self, parent: bytes, ids: bytes) -> None:
-        """`ids` as `packed` gives them."""
-        self.parent = parent
-        self.ids = ids
-        # The word is part of the files of older versions.
-        self.key = _hash(b"chunk", parent + ids)
-        self.slab: Bytes | None = None
-        self.on_disk = False
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", _block_key(self.parent, self.ids))
 
     @property
     def n_tokens(self) -> int:
@@ -43,17 +41,17 @@ class Match(NamedTuple):
     """The longest known beginning of some token ids."""
 
     path: list[Block]
-    """From the root on; of the last one perhaps only the first tokens are equal."""
+    """From the root on; the last one may match only with its first tokens."""
     n_tokens: int
     other: bytes
-    """What is known to go on otherwise from there; empty when nothing is."""
+    """Known ids that differ from there on; empty if there are none."""
 
 
 class PrefixTree:
     """Blocks by their keys."""
 
     def __init__(self, block: int) -> None:
-        """`block`: how many token ids a node has; one that ends a sequence may have fewer."""
+        """`block`: the token ids of a node; one that ends a sequence may have fewer."""
         self._block_bytes = block * _ID_BYTES
         self._blocks: dict[bytes, Block] = {}
         self._children: dict[bytes, dict[bytes, Block]] = {}
@@ -61,26 +59,30 @@ class PrefixTree:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def __getitem__(self, key: bytes) -> Block:
+        return self._blocks[key]
+
     def pieces(self, ids: bytes) -> Iterator[bytes]:
-        """One per block; the last may be shorter."""
+        """The ids of each block; the last may be shorter."""
         for start in range(0, len(ids), self._block_bytes):
             yield ids[start : start + self._block_bytes]
 
     def find(self, parent: bytes, ids: bytes) -> Block | None:
-        """The block of exactly these ids behind `parent`."""
-        block = self._blocks.get(_hash(b"chunk", parent + ids))
-        # Equal hashes alone are no proof.
+        """The block of exactly these ids after `parent`."""
+        block = self._blocks.get(_block_key(parent, ids))
+        # Equal hashes alone do not prove it.
         return block if block and block.ids == ids and block.parent == parent else None
 
     def find_covering(self, parent: bytes, ids: bytes) -> Block | None:
-        """A block behind `parent` that begins with these ids, best the one that has no more."""
+        """A block after `parent` that begins with these ids, preferably with nothing else."""
         exact = self.find(parent, ids)
         if exact is not None or len(ids) == self._block_bytes:
             return exact
         children = self.children(parent)
         return next((child for child in children if child.ids.startswith(ids)), None)
 
-    def match(self, root: bytes, ids: bytes) -> Match:
+    def match(self, root: bytes, ids: bytes, *, preferred: Container[bytes] = ()) -> Match:
+        """The longest known beginning; of equally long ones, one whose last key is `preferred`."""
         path: list[Block] = []
         parent, n = root, 0
         for piece in self.pieces(ids):
@@ -93,9 +95,8 @@ class PrefixTree:
         if not rest:
             return Match(path, n, b"")
         if children:
-            # Of those that are as good, one that is in memory.
             shared, _, best = max(
-                ((_n_shared(child.ids, rest), child.slab is not None, child) for child in children),
+                ((_n_shared(child.ids, rest), child.key in preferred, child) for child in children),
                 key=lambda each: each[:2],
             )
             if shared:
@@ -109,7 +110,7 @@ class PrefixTree:
         return list(self._children.get(parent, {}).values())
 
     def parent_of(self, block: Block) -> Block | None:
-        """None for what begins a sequence, or when it is not known any more."""
+        """None for the first block of a sequence, and if the parent was removed."""
         return self._blocks.get(block.parent)
 
     def add(self, block: Block) -> None:
@@ -117,7 +118,7 @@ class PrefixTree:
         self._children.setdefault(block.parent, {})[block.key] = block
 
     def remove(self, block: Block) -> None:
-        """Its children stay; they are found again when it comes back."""
+        """Its children stay, and are found again once it is back."""
         if self._blocks.pop(block.key, None) is not None:
             siblings = self._children[block.parent]
             del siblings[block.key]
@@ -126,12 +127,12 @@ class PrefixTree:
 
 
 def root_key(model: bytes, isolation_key: str) -> bytes:
-    """What sequences of a model begin with; nothing is shared between two isolation keys."""
+    """The parent of a sequence's first block; two isolation keys never share one."""
     return _hash(b"root", model + isolation_key.encode("utf-8", "surrogatepass"))
 
 
 def model_key(*facts: str | int) -> bytes:
-    """A hash of all that keys and values depend on beside the token ids."""
+    """A hash of everything that keys and values depend on except the token ids."""
     return _hash(b"model", repr(facts).encode("utf-8", "surrogatepass"))
 
 
@@ -141,8 +142,12 @@ def packed(token_ids: list[int]) -> bytes:
 
 
 def unpacked(ids: bytes) -> tuple[int, ...]:
-    """What `packed` packed."""
+    """The ids that `packed` packed."""
     return tuple(np.frombuffer(ids, np.dtype("<i4")).tolist())
+
+
+def _block_key(parent: bytes, ids: bytes) -> bytes:
+    return _hash(b"chunk", parent + ids)  # the word is part of the file format
 
 
 def _hash(kind: bytes, data: bytes) -> bytes:
@@ -150,7 +155,7 @@ def _hash(kind: bytes, data: bytes) -> bytes:
 
 
 def _n_shared(first: bytes, second: bytes) -> int:
-    """How many ids both begin with."""
+    """The number of ids that both begin with."""
     n = min(len(first), len(second)) // _ID_BYTES
     a, b = np.frombuffer(first, "<i4", n), np.frombuffer(second, "<i4", n)
     different = np.flatnonzero(a != b)

@@ -1,7 +1,7 @@
-"""What a drafter is: something that guesses the next tokens of a sequence.
+"""The protocol of drafters, which guess the next tokens of a sequence.
 
-Owns the interface between `speculator.py` and the drafters. A guess may be wrong at no cost but
-time, so no drafter can change what is generated.
+Owns the interface between `speculator.py` and the drafters. A wrong guess only costs time, so no
+drafter can change what is generated.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Origin = Literal["constraint", "prediction", "ngram", "draft_model"]
 
 
 class Prospect(NamedTuple):
-    """What a draft would be: how likely, how long at most, and at what cost."""
+    """What a draft would be like: how likely, how long at most, and at what cost."""
 
     acceptance: Acceptance  # of drafts of this kind
     n_max: int
@@ -28,21 +28,21 @@ class Drafter(Protocol):
     origin: Origin
 
     def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None) -> None:
-        """A new sequence begins with `prompt_ids`; what is known of the one before is dropped."""
+        """A new sequence begins with `prompt_ids`; the state of the previous one is dropped."""
 
     def accept(self, token_id: int) -> None:
-        """The sequence goes on with `token_id`."""
+        """The sequence continues with `token_id`."""
 
     def rollback(self, mark: int) -> None:
-        """Forgets the tokens from position `mark` on; what comes after the prompt is output."""
+        """Forgets the tokens from position `mark` on; tokens after the prompt are output."""
 
     def prospect(self, n_max: int) -> Prospect | None:
-        """Of a draft of at most `n_max` tokens (1 to 15), or None: there is nothing to draft."""
+        """The prospect of a draft of at most `n_max` tokens (1 to 15); None if there is none."""
         ...
 
     def draft(self, n: int) -> tuple[int, ...]:
-        """At most `n` tokens, `n` at most the `n_max` of the prospect just asked for."""
+        """At most `n` tokens; `n` is at most the `n_max` of the last prospect."""
         ...
 
     def end(self, *, keep: bool) -> None:
-        """The sequence is complete; `keep`: later ones may learn from its output."""
+        """The sequence is complete; if `keep`, later ones may learn from its output."""

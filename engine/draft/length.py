@@ -1,35 +1,34 @@
-"""How many tokens to draft: as many as pay, and no more than can be afforded.
+"""How many tokens to draft: as many as pay off, within an account that limits the loss.
 
-Owns the averages of what was accepted and the account of what drafting has cost and saved. Knows
-no drafter and no clock: costs are the numbers of `row_costs.py`, observations are passed in.
+Owns the running averages of accepted tokens, and the account of what drafting cost and saved. Knows
+no drafter and no clock: `row_costs.py` has the costs, observations are passed in.
 """
 
 from .row_costs import RowCosts
 
-MIN_GAIN = 1.03  # expected tokens per cost, over plain decoding, below which nothing is drafted
+MIN_GAIN = 1.03  # the least gain in tokens per cost, over plain decoding, that a draft must promise
 
-# Weights of the newest observation: a draft accepted whole counts per token and moves the average
-# fast, for its window hid how much more would have been accepted.
+# Weights of the newest observation. A draft that was accepted whole counts per token and moves the
+# average fast: its length hid how much more would have been accepted.
 _UP = 0.25
 _DOWN = 0.15
 
-_FIRST_GAP = 8  # opportunities passed over before a single token is tried again
+_FIRST_GAP = 8  # opportunities skipped before a single token is tried again
 _LAST_GAP = 128
 
-# The account, in plain steps: what drafting may lose in all is what it starts with and a share of
-# the steps made.
+# The account, in plain steps: drafting may lose what it starts with and a share of the steps made.
 _START = 1.0
 _PER_STEP = 0.015
 _MOST = 4.0
 
 
 class Acceptance:
-    """The running average of drafted tokens accepted, of one kind of draft."""
+    """The running average of how many drafted tokens were accepted, for one kind of draft."""
 
     __slots__ = ("_gap", "_prior", "_skipped", "rate")
 
     def __init__(self, prior: float) -> None:
-        """`prior`: the share expected before anything was seen."""
+        """`prior`: the share expected before any observation."""
         self._prior = prior
         self.reset()
 
@@ -39,7 +38,7 @@ class Acceptance:
         self._skipped = 0
 
     def observe(self, n_drafted: int, n_accepted: int) -> None:
-        """Of `n_drafted` (1 or more) tokens the first `n_accepted` were right."""
+        """The first `n_accepted` of `n_drafted` (1 or more) tokens were right."""
         if n_accepted >= n_drafted:
             self.rate += (1.0 - (1.0 - _UP) ** n_accepted) * (1.0 - self.rate)
             self._gap = 0
@@ -47,7 +46,7 @@ class Acceptance:
             self.rate += _DOWN * (n_accepted / (n_accepted + 1) - self.rate)
 
     def is_probed(self) -> bool:
-        """Whether a draft that promises nothing is due: now and then, with growing gaps."""
+        """Whether to try a draft that promises nothing: now and then, with growing gaps."""
         self._skipped += 1
         if self._skipped <= self._gap:
             return False
@@ -66,9 +65,9 @@ class DraftLength:
         self.begin()
 
     def begin(self) -> None:
-        """A new stream: the account is as at the beginning."""
+        """Resets the account for a new stream."""
         self.balance = _START
-        """Plain steps that drafting may lose at most."""
+        """Plain steps that drafting may still lose."""
 
     def earn(self, n_steps: int) -> None:
         """The sequence has grown by `n_steps` tokens."""
@@ -77,9 +76,10 @@ class DraftLength:
     def choose(
         self, acceptance: Acceptance, n_max: int, *, first: float = 0.0, each: float = 0.0
     ) -> int:
-        """How many tokens to draft, 0 to `n_max`: the most expected tokens per cost.
+        """How many tokens to draft, 0 to `n_max`, for the most expected tokens per cost.
 
-        Drafting n tokens takes `first` + n * `each` seconds beside the pass that verifies them.
+        Drafting n tokens takes `first` + n * `each` seconds in addition to the pass that verifies
+        them.
         """
         extra = self._extra_costs()
         plain = self._row_costs.table[1]
@@ -100,7 +100,7 @@ class DraftLength:
         return best
 
     def observe(self, n_drafted: int, n_accepted: int, *, seconds: float = 0.0) -> None:
-        """A pass verified `n_drafted` tokens, whose drafting took `seconds`."""
+        """A pass verified `n_drafted` tokens; drafting them took `seconds`."""
         spent = self._extra_costs()[n_drafted] + seconds / self._row_costs.table[1]
         self._credit(n_accepted - spent)
 
@@ -108,7 +108,7 @@ class DraftLength:
         self.balance = min(self.balance + steps, _MOST)
 
     def _extra_costs(self) -> list[float]:
-        """Plain steps that a pass takes beside one, by the number of drafted tokens in it."""
+        """The cost of a pass above that of a plain step, by the number of drafted tokens in it."""
         table = self._row_costs.table
         if table is not self._table:
             self._table = table

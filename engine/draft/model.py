@@ -1,7 +1,7 @@
-"""Drafts by a small model of the same vocabulary.
+"""Drafts by a small model with the same vocabulary.
 
-Owns what that model's cache holds: always keys and values of a prefix of the sequence, perhaps with
-its own last draft behind them, and never a position that was not computed.
+Owns what that model's cache holds: the keys and values of a prefix of the sequence, perhaps
+followed by its own last draft, and never a position that was not computed.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _PRIOR = 0.6
 
 
 class ModelDrafter:
-    """Greedy drafts, which end early where the model is not sure."""
+    """Greedy drafts, which end early if the model is not sure."""
 
     origin: Origin = "draft_model"
 
@@ -36,9 +36,9 @@ class ModelDrafter:
         vocab_size: int,
         min_confidence: float = 0.15,
     ) -> None:
-        """`row_costs`: of this model. `vocab_size`: of the model that verifies; ids from there on
-        are not drafted. A draft ends before the token that makes it less likely, as a whole, than
-        `min_confidence`, by this model's untouched logits.
+        """`row_costs`: this model's. `vocab_size`: that of the model that verifies; higher ids are
+        not drafted. A draft ends before its probability as a whole, by this model's untouched
+        logits, falls below `min_confidence`.
         """
         self._model = model
         self._cache = cache
@@ -52,7 +52,7 @@ class ModelDrafter:
         self._abort: AbortFlag | None = None
 
     def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None = None) -> None:
-        """Costs nothing yet: what the cache lacks of the prompt is computed by the first draft."""
+        """Computes nothing yet: the first draft computes what the cache lacks of the prompt."""
         self._acceptance.reset()
         self._abort = abort
         self._tokens = list(prompt_ids)
@@ -67,7 +67,7 @@ class ModelDrafter:
         self._tokens.append(token_id)
 
     def rollback(self, mark: int) -> None:
-        # What the cache holds behind it may come again; `accept` will see.
+        # The cache keeps what follows: the same tokens may come again, which `accept` checks.
         del self._tokens[mark:]
 
     def prospect(self, n_max: int) -> Prospect | None:
@@ -75,11 +75,11 @@ class ModelDrafter:
         if room < 1:
             return None
         table = self._row_costs.table
-        # The prompt does not count: it is computed once, as by the model that verifies.
+        # The prompt does not count: it is computed once, as in the model that verifies.
         n_missing = max(len(self._tokens) - max(self._cache.length, self._n_prompt), 1)
         passes, rest = divmod(n_missing, MAX_DECODE_ROWS)
-        # The first token comes with the missing ones; the step that this leaves over is that of
-        # the token that is not sure enough.
+        # The pass over the missing tokens gives the first token, so `each` counts one step too
+        # many: that of the token that is not sure enough.
         return Prospect(
             self._acceptance,
             min(n_max, room),
@@ -107,9 +107,9 @@ class ModelDrafter:
         self._abort = None
 
     def _catch_up(self) -> Logits | None:
-        """Forwards all tokens that the cache lacks, the last one in any case.
+        """Forwards all tokens that the cache lacks, and in any case the last one.
 
-        Returns the logits (vocab_size,) behind it; None when aborted or for a token unknown here.
+        Returns the logits (vocab_size,) after it; None if aborted or if a token is unknown here.
         """
         cache, tokens = self._cache, self._tokens
         if cache.length >= len(tokens):
@@ -124,7 +124,7 @@ class ModelDrafter:
         return np.asarray(self._model.decode(missing, cache)[-1])
 
     def _most_likely(self, logits: Logits) -> tuple[int, float]:
-        """The likeliest shared token and its probability among the shared ones."""
+        """The most likely shared token and its probability among the shared ones."""
         shared, work = logits[: self._n_shared], self._work
         token_id = int(shared.argmax())
         np.subtract(shared, shared[token_id], out=work)
@@ -138,22 +138,22 @@ def check_same_vocabulary(
     draft_config: ModelConfig,
     draft_tokenizer: Tokenizer | None,
 ) -> None:
-    """Raises ModelLoadError unless each id is the same token for both models.
+    """Raises ModelLoadError unless each id is the same token in both models.
 
-    A draft model without a tokenizer of its own must have as many embedding rows; with one, the
-    rows that no token uses may differ in number.
+    A draft model without a tokenizer must have as many embedding rows as the model; with one, the
+    number of unused rows may differ.
     """
     if draft_tokenizer is None:
         if draft_config.vocab_size != config.vocab_size:
             raise ModelLoadError(
                 f"draft model: it has {draft_config.vocab_size} embedding rows, the model has "
-                f"{config.vocab_size}; they need the same vocabulary"
+                f"{config.vocab_size}; both need the same vocabulary"
             )
         return
     if draft_tokenizer.vocab_size != tokenizer.vocab_size:
         raise ModelLoadError(
             f"draft model: it has {draft_tokenizer.vocab_size} tokens, the model has "
-            f"{tokenizer.vocab_size}; they need the same vocabulary"
+            f"{tokenizer.vocab_size}; both need the same vocabulary"
         )
     for token_id in range(tokenizer.vocab_size):
         mine, its = (each.token_bytes(token_id) for each in (tokenizer, draft_tokenizer))
@@ -161,5 +161,5 @@ def check_same_vocabulary(
         if mine != its or special:
             raise ModelLoadError(
                 f"draft model: token {token_id} is {its!r}, in the model {mine!r}; "
-                f"they need the same vocabulary"
+                f"both need the same vocabulary"
             )

@@ -1,7 +1,7 @@
-"""Drafts from what the sequence, or a recent output, went on with after the same tokens.
+"""Drafts what followed the same tokens earlier in the sequence, or in a recent output.
 
-Owns what a match of some length was worth so far in this sequence. The search is that of
-csrc/ngram_index.h, or of `draft/ngram_reference.py` where the native code was not built.
+Owns how much matches of each length were worth so far in this sequence. The search is in
+csrc/ngram_index.h, or in `draft/ngram_reference.py` if the native code was not built.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from .length import Acceptance
 
 RECENT_BYTES = 4 << 20
 
-# Longer matches are drafted from more boldly: least length of a match and what its first drafts
-# are expected to be worth.
+# The least length of a match, and the expected acceptance of its first drafts: longer matches are
+# trusted more.
 _GRADES = ((1, 0.35), (4, 0.5), (6, 0.65), (10, 0.8), (16, 0.9))
 
 
@@ -25,7 +25,7 @@ class NgramDrafter:
     origin: Origin = "ngram"
 
     def __init__(self, *, recent_bytes: int = RECENT_BYTES) -> None:
-        """`recent_bytes`: what the index of recent outputs may take of memory."""
+        """`recent_bytes`: memory for the index of recent outputs."""
         index = ngram_ref if native.MISSING else native.kernels
         self._index = index.NgramIndex(recent_bytes)
         self._grades = [Acceptance(prior) for _, prior in _GRADES]
@@ -36,7 +36,7 @@ class NgramDrafter:
         ]
         self._n_prompt = 0
         self._draft: tuple[int, ...] = ()
-        # No function of its own: it runs once per token.
+        # Not a method: it runs once per token.
         self.accept: Callable[[int], None] = self._index.append
 
     def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None = None) -> None:

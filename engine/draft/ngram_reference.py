@@ -1,8 +1,8 @@
 """Finds where the last tokens of a sequence occurred before, and drafts what followed there.
 
-The definition of the index in csrc/ngram_index.h, which machines without the native code use, and
-the oracle of its tests. Owns the tokens of the running sequence and the recent outputs of earlier
-ones. Knows no model.
+The definition of the index in csrc/ngram_index.h, the oracle of its tests, and its replacement on
+machines without the native code. Owns the tokens of the running sequence and the recent outputs of
+earlier ones. Knows no model.
 """
 
 from collections import defaultdict
@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-ORDERS = (8, 3)  # occurrences of so many last tokens are looked for, the longer first
-MAX_CANDIDATES = 64  # occurrences that are compared, newest first
+ORDERS = (8, 3)  # how many of the last tokens are looked up, the longer sequence first
+MAX_CANDIDATES = 64  # occurrences to compare, newest first
 MAX_MATCH = 32  # longer matches count as this long
-MIN_SHARE = 0.4  # a draft ends where fewer of the occurrences went its way
-BYTES_PER_TOKEN = 40  # what the native index takes at most
+MIN_SHARE = 0.4  # a draft ends when a smaller share of the occurrences agrees with it
+BYTES_PER_TOKEN = 40  # the most that the native index takes
 MIN_RECENT = 256  # tokens; with less room no output is kept
 
-_SEPARATOR = -1  # equals no token
+_SEPARATOR = -1  # different from any token
 
 
 class _History:
-    """Tokens, and where each sequence of `ORDERS` tokens ends in them."""
+    """Tokens, and where in them each sequence of `ORDERS` tokens ends."""
 
     def __init__(self, tokens: Sequence[int] = ()) -> None:
         self.tokens: list[int] = []
@@ -51,7 +51,7 @@ class _History:
 
 class _Matches(NamedTuple):
     length: int
-    ends: list[int]  # where the longest ones end, newest first
+    ends: list[int]  # of the longest matches, newest first
     history: _History
 
 
@@ -59,7 +59,7 @@ class NgramIndex:
     """One running sequence: `begin`, then `append` per token, `rollback` to an earlier size."""
 
     def __init__(self, recent_bytes: int) -> None:
-        """`recent_bytes`: what the recent outputs may take."""
+        """`recent_bytes`: memory for the recent outputs."""
         self._own = _History()
         self._recent = _History()
         self._max_recent = recent_bytes // BYTES_PER_TOKEN
@@ -68,11 +68,11 @@ class NgramIndex:
         return len(self._own.tokens)
 
     def recent_size(self) -> int:
-        """Tokens of the recent outputs, with one for each output."""
+        """Tokens of the recent outputs, with one separator per output."""
         return len(self._recent.tokens)
 
     def begin(self, tokens: Sequence[int], /) -> None:
-        """Forgets the running sequence; `tokens` begin the next."""
+        """Forgets the running sequence; `tokens` begin the next one."""
         self._own = _History(tokens)
 
     def append(self, token: int, /) -> None:
@@ -83,11 +83,11 @@ class NgramIndex:
         self._own.truncate(size)
 
     def find(self, n: int, /) -> tuple[int, tuple[int, ...]]:
-        """Length of the longest match of the last tokens, and what followed it.
+        """The length of the longest match of the last tokens, and what followed it.
 
-        Earlier in the sequence first, then in the recent outputs, where only a longer match counts.
-        The draft has at most `n` tokens and at most twice the length of the match. Length 0:
-        nothing of at least three tokens matches.
+        A match in the recent outputs counts only if it is longer than any in the sequence. The
+        draft has at most `n` tokens and at most twice the length of the match. Length 0 means that
+        no three tokens match.
         """
         tokens = self._own.tokens
         for order in ORDERS:
@@ -106,8 +106,8 @@ class NgramIndex:
     def keep(self, n_prompt: int, /) -> None:
         """The sequence from `n_prompt` on becomes the newest of the recent outputs.
 
-        When there is no room the oldest are dropped, until half of it is free. Of an output that
-        takes more than that, the end is kept.
+        If there is no room, the oldest are dropped until half of it is free. Only the end is kept
+        of an output that takes more than that.
         """
         output = self._own.tokens[n_prompt:]
         if not output or self._max_recent < MIN_RECENT:
@@ -133,8 +133,8 @@ class NgramIndex:
         return next((n for n in range(most) if history.tokens[end - n] != own[last - n]), most)
 
     def _follow(self, matches: _Matches, n: int) -> tuple[int, ...]:
-        """Token by token what most of the matches go on with, of equally many the newest; those
-        that went on with another token count no longer.
+        """Token by token, what most of the matches continue with; a tie goes to the newest. Matches
+        that continued with another token no longer count.
         """
         draft: list[int] = []
         ends, share = matches.ends, 1.0
@@ -155,8 +155,8 @@ class NgramIndex:
         return tuple(draft)
 
     def _next(self, history: _History, end: int, draft: list[int]) -> int:
-        """What follows a match and then as many tokens as the draft has. Behind the end of the
-        running sequence stands the draft itself.
+        """The token after a match and as many tokens as the draft has. The draft itself follows the
+        end of the running sequence.
         """
         position = end + 1 + len(draft)
         beyond = position - len(history.tokens)

@@ -1,4 +1,4 @@
-"""What is asked of speculation becomes a speculator: its drafters, and what passes cost.
+"""Opens a speculator for a mode: loads its drafters and measures what passes cost.
 
 Owns the modes and the loading of a draft model. Knows no request.
 """
@@ -24,14 +24,14 @@ from .row_costs import measure_row_costs
 from .speculator import Speculator
 
 MODES = ("off", "ngram", "draft")
-OWN_DRAFT = "draft"  # the directory, within a model's, of a draft model that was made for it
+OWN_DRAFT = "draft"  # the directory, inside a model's, of a draft model made for it
 
 
 class DraftSource:
     """A draft model on disk that fits the model it is for."""
 
     def __init__(self, path: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
-        """`config`, `tokenizer`: of the model that verifies. Raises ModelLoadError."""
+        """`config`, `tokenizer`: those of the model that verifies. Raises ModelLoadError."""
         if not is_there(path / "config.json"):
             raise ModelLoadError(f"draft model: {path} is not a model: config.json is missing")
         self.config = model_config(path)
@@ -45,7 +45,7 @@ class DraftSource:
         self._tensors = check_tensors(read_checkpoint(path), self.config)
 
     def load(self, ops: Ops, *, max_seq_len: int, vocab_size: int) -> ModelDrafter:
-        """`max_seq_len`, `vocab_size`: of the model that verifies."""
+        """`max_seq_len`, `vocab_size`: those of the model that verifies."""
         weights = load_weights(self._tensors, self.config, ops, panels=None, on_progress=None)
         length = min(max_seq_len, self.config.max_seq_len)
         model = Model(weights, self.config, ops, max_seq_len=length)
@@ -57,18 +57,20 @@ class DraftSource:
 def draft_source(
     mode: str, draft_model: Path | None, path: Path, config: ModelConfig, tokenizer: Tokenizer
 ) -> DraftSource | None:
-    """The draft model that `mode` asks for: `draft_model`, or the one in the model's own `path`.
+    """The draft model for `mode`: `draft_model`, or the one inside the model's own `path`.
 
-    Raises ModelLoadError for a mode that there is not, and when there is no such model.
+    Raises ModelLoadError for an unknown mode, and if there is no such model.
     """
     if mode not in MODES:
         raise ModelLoadError(f"speculate: must be one of {', '.join(MODES)}, not {mode!r}")
     if mode != "draft":
         if draft_model is not None:
-            raise ModelLoadError(f"draft_model: it is used with speculate=draft, not {mode!r}")
+            raise ModelLoadError(f"draft_model: only used with speculate=draft, not {mode!r}")
         return None
     if draft_model is None and not (path / OWN_DRAFT).is_dir():
-        raise ModelLoadError(f"speculate: draft needs a draft_model; {path} brings none of its own")
+        raise ModelLoadError(
+            f"speculate: draft needs a draft_model; {path} does not contain one in {OWN_DRAFT}/"
+        )
     return DraftSource(draft_model or path / OWN_DRAFT, config, tokenizer)
 
 

@@ -1,6 +1,6 @@
 """Drafts from a text that the caller expects the output to be, or nearly.
 
-Owns the place in that text up to which the output agrees with it, and finds it again behind a
+Owns the place in that text up to which the output agrees with it, and finds it again after a
 deviation.
 """
 
@@ -16,7 +16,7 @@ _PRIOR = 0.85
 
 
 class PredictionDrafter:
-    """Without a prediction it drafts nothing."""
+    """Drafts nothing without a prediction."""
 
     origin: Origin = "prediction"
 
@@ -35,8 +35,8 @@ class PredictionDrafter:
     def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None = None) -> None:
         self._acceptance.reset()
         self._n_prompt = len(prompt_ids)
-        # After each token of the output: that token, the place in the prediction of the next one,
-        # and whether the output agrees with the prediction there.
+        # After each token of the output: that token, where the next one is in the prediction, and
+        # whether the output agrees with the prediction there.
         self._states: list[tuple[int, int, bool]] = [(-1, 0, True)]
 
     def accept(self, token_id: int) -> None:
@@ -70,7 +70,7 @@ class PredictionDrafter:
         self.begin(())
 
     def _find(self, pair: tuple[int, int], place: int) -> int | None:
-        """The place behind the next occurrence of `pair` from `place` on, or else the last one."""
+        """The place after the next occurrence of `pair` from `place` on, or else after the last."""
         places = self._pairs.get(pair)
         if places is None:
             return None

@@ -1,7 +1,7 @@
-"""What a pass over several tokens takes, beside a pass over one.
+"""The time of a pass over several tokens, compared with a pass over one.
 
-Owns the estimate of the seconds of a pass per row count: measured once, then corrected by every
-pass that runs. Knows no clock; whoever runs a pass says what it took.
+Owns the estimated seconds of a pass per row count: measured once, then corrected by every pass that
+runs. Knows no clock; the caller reports what a pass took.
 """
 
 from bisect import bisect_left
@@ -11,12 +11,12 @@ from math import inf
 from ..cache.kv import KVCache
 from ..model.model import MAX_DECODE_ROWS, Model
 
-GRID = (1, 2, 4, 8, 16)  # row counts that are measured; between them costs are interpolated
-_BY_WORTH = (1, 4, 2, 8, 16)  # where time is short: those without which nothing can be chosen
+GRID = (1, 2, 4, 8, 16)  # row counts that are measured; costs in between are interpolated
+_BY_WORTH = (1, 4, 2, 8, 16)  # the order of measuring, the most useful first, as time may run out
 _ROUNDS = 2
 
-# How far a pass moves the costs of its row count, and of all: mostly it is the sequence that has
-# grown, or the machine that is slower for a while.
+# How far a pass moves the costs of its own row count, and of all. Mostly all change together: the
+# sequence has grown, or the machine is slower for a while.
 _OWN = 0.1
 _COMMON = 0.15
 _REFRESH = 16  # passes until the table is computed again
@@ -26,21 +26,21 @@ class RowCosts:
     """Seconds of a pass of 1 to 16 rows; more rows never take less."""
 
     def __init__(self, seconds: tuple[float, ...]) -> None:
-        """`seconds` of the row counts in GRID. Raises ValueError unless all are positive."""
+        """`seconds`: one per row count in GRID. Raises ValueError unless all are positive."""
         if len(seconds) != len(GRID) or min(seconds) <= 0.0:
             raise ValueError(f"seconds of {len(GRID)} passes must be positive, not {seconds}")
         self._grid = list(seconds)
         self._places = [_place(n_rows) for n_rows in range(1, MAX_DECODE_ROWS + 1)]
         self._n_observed = 0
         self.table: list[float] = []
-        """Seconds per row count; the first, of no row, is 0. Replaced now and then, not changed."""
+        """Seconds per row count; 0 for no rows. Replaced now and then, never changed in place."""
         self._refresh()
 
     def observe(self, n_rows: int, seconds: float) -> None:
         """A pass over `n_rows` (1 to 16) took `seconds`."""
         lower, share = self._places[n_rows - 1]
         estimate = self._estimate(lower, share)
-        # A pass that was interrupted says little: no pass counts as more than twice the estimate.
+        # An interrupted pass says little, so no pass counts as more than twice the estimate.
         ratio = min(max(seconds / estimate, 0.5), 2.0) - 1.0
         common = 1.0 + ratio * _COMMON
         self._grid = grid = [cost * common for cost in self._grid]
@@ -63,16 +63,16 @@ class RowCosts:
 def measure_row_costs(
     model: Model, cache: KVCache, clock: Callable[[], float], *, budget: float = 0.12
 ) -> RowCosts:
-    """Runs the row counts of GRID on the emptied cache; of each, the least seconds count.
+    """Times passes of the row counts of GRID on the emptied cache; the fastest of each counts.
 
-    `clock`: seconds, such as time.perf_counter. No pass begins `budget` seconds after the first,
-    for loading waits: then row counts between two that were measured get what lies between, and
-    those above as much more as they have more rows. Passes that run correct that. The cache is
-    empty afterwards, and must hold 16 positions.
+    `clock`: in seconds, such as time.perf_counter. No pass begins later than `budget` seconds after
+    the first, because loading waits. Row counts that were then not measured are interpolated, or
+    extrapolated in proportion to their rows; later passes correct them. The cache must hold 16
+    positions, and is empty afterwards.
     """
     seconds: dict[int, float] = {}
     began = clock()
-    # The first pass does not count: it also records the program and touches memory.
+    # The first pass does not count: it also records the program and touches memory first.
     for n_rows in (None, *_ROUNDS * _BY_WORTH):
         cache.clear()
         start = clock()
@@ -87,7 +87,7 @@ def measure_row_costs(
 
 
 def _completed(seconds: Mapping[int, float], n_rows: int) -> float:
-    """What `n_rows` took, or is likely to take by what fewer and more of them took."""
+    """What `n_rows` took, or an estimate from what fewer and more rows took."""
     if n_rows in seconds:
         return seconds[n_rows]
     fewer = max(n for n in seconds if n < n_rows)
@@ -99,6 +99,6 @@ def _completed(seconds: Mapping[int, float], n_rows: int) -> float:
 
 
 def _place(n_rows: int) -> tuple[int, float]:
-    """Where `n_rows` lies in GRID: behind which of it, and how far towards the next."""
+    """Where `n_rows` lies in GRID: the index before it, and how far it is towards the next."""
     lower = max(bisect_left(GRID, n_rows) - 1, 0)
     return lower, (n_rows - GRID[lower]) / (GRID[lower + 1] - GRID[lower])

@@ -1,6 +1,6 @@
-"""Speculative decoding: which tokens are guessed before the model has computed them.
+"""Chooses the draft of each pass, from whichever drafter has one that pays off.
 
-Owns the drafters, their order, how long each draft is, and the counts of what came of them. The
+Owns the drafters, their order, the length of each draft, and the counts of accepted tokens. The
 generator verifies a draft by sampling from the model as it would without, so a draft decides what a
 token costs, never which token it is.
 """
@@ -14,18 +14,18 @@ from .length import DraftLength
 from .prediction import PredictionDrafter
 from .row_costs import RowCosts
 
-MAX_DRAFT = 15  # a pass has at most 16 rows, and one is the last token's
+MAX_DRAFT = 15  # a pass has at most 16 rows, and the last token takes one
 
 
 class Draft(NamedTuple):
-    """Guessed tokens, and who guessed them; the origin of an empty draft says nothing."""
+    """Guessed tokens, and who guessed them; the origin of an empty draft has no meaning."""
 
     token_ids: tuple[int, ...]
     origin: Origin
 
 
 class DraftCount(NamedTuple):
-    """What came of the drafts of one origin."""
+    """Draft statistics of one origin."""
 
     rounds: int = 0
     drafted: int = 0
@@ -37,7 +37,7 @@ _NONE = DraftCount()
 
 
 class DraftStats:
-    """Counts by origin."""
+    """Draft statistics by origin."""
 
     def __init__(self) -> None:
         self.by_origin: dict[Origin, DraftCount] = {}
@@ -53,7 +53,7 @@ class DraftStats:
 
 
 class _Round(NamedTuple):
-    """A draft that waits for its verification."""
+    """A draft that is not verified yet."""
 
     draft: Draft
     prospect: Prospect | None  # None: a constraint forced it
@@ -64,7 +64,7 @@ class Speculator:
     """Drafts for one sequence at a time: predicted text first, then the drafters in their order."""
 
     def __init__(self, drafters: Sequence[Drafter], row_costs: RowCosts) -> None:
-        """`row_costs`: of the model that verifies. The cheaper drafter should come first."""
+        """`row_costs`: that of the model that verifies. The cheaper drafter should come first."""
         self._prediction = PredictionDrafter()
         self._given = tuple(drafters)
         self._row_costs = row_costs
@@ -79,9 +79,10 @@ class Speculator:
         prediction: Sequence[int] = (),
         abort: AbortFlag | None = None,
     ) -> None:
-        """A new sequence; one that was not ended is forgotten.
+        """Begins a sequence; one that was not ended is forgotten.
 
-        `prediction`: what the output may be. `abort` is looked at while a draft model catches up.
+        `prediction`: the ids of the expected output. `abort` is checked while a draft model catches
+        up.
         """
         self._prediction.predict(prediction)
         self._drafters = (self._prediction, *self._given) if prediction else self._given
@@ -94,10 +95,10 @@ class Speculator:
         self._round: _Round | None = None
 
     def propose(self, n_max: int, *, forced: Sequence[int] = ()) -> Draft:
-        """The next tokens, as far as guessing them pays; perhaps none.
+        """The next tokens, as many as pay off; perhaps none.
 
-        At most `n_max` and MAX_DRAFT tokens. `forced`: those that a constraint leaves no choice
-        about. Every token of the sequence must have been passed to `accept`.
+        At most `n_max` and MAX_DRAFT tokens. `forced`: the tokens that a constraint requires. Every
+        token of the sequence must have been passed to `accept`.
         """
         self._round = None
         if self._n_tokens > self._n_earned:
@@ -123,7 +124,7 @@ class Speculator:
                 draft = Draft(token_ids, drafter.origin)
                 self._round = _Round(draft, prospect, n_wanted)
                 return draft
-            # The drafter was not sure of a single token, which is a draft that failed.
+            # The drafter was not sure of a single token, which counts as a failed draft.
             acceptance.observe(1, 0)
             self._length.observe(0, 0, seconds=first)
         return NO_DRAFT
@@ -133,9 +134,7 @@ class Speculator:
         self._row_costs.observe(n_rows, seconds)
 
     def observe(self, n_drafted: int, n_accepted: int) -> None:
-        """Of the draft just proposed, `n_drafted` tokens were verified and the first `n_accepted`
-        of them were right.
-        """
+        """`n_drafted` tokens of the last draft were verified; the first `n_accepted` were right."""
         if self._round is None or n_drafted < 1:
             return
         draft, prospect, n_wanted = self._round
@@ -144,24 +143,24 @@ class Speculator:
             stats.count(draft.origin, n_drafted, n_accepted)
         if prospect is None:
             return
-        # A drafter that stopped of itself did not get further; a draft that was cut might have.
+        # A drafter that stopped by itself could not get further; a draft that was cut might have.
         stopped = n_drafted == len(draft.token_ids)
         prospect.acceptance.observe(n_wanted if stopped else n_drafted, n_accepted)
         seconds = prospect.first + n_drafted * prospect.each
         self._length.observe(n_drafted, n_accepted, seconds=seconds)
 
     def accept(self, token_id: int) -> None:
-        """The sequence goes on with `token_id`, wherever it came from."""
+        """The sequence continues with `token_id`, drafted or not."""
         self._n_tokens += 1
         for accept in self._accepts:
             accept(token_id)
 
     def mark(self) -> int:
-        """How many tokens were taken, those of the prompt included."""
+        """The number of tokens, those of the prompt included."""
         return self._n_tokens
 
     def rollback(self, mark: int) -> None:
-        """Forgets the tokens behind `mark`. Raises ValueError for a mark that is no such place."""
+        """Forgets the tokens after `mark`. Raises ValueError for an invalid mark."""
         if not 0 <= mark <= self._n_tokens:
             raise ValueError(f"rollback to {mark}: the sequence has {self._n_tokens} tokens")
         self._n_tokens = mark
@@ -170,7 +169,7 @@ class Speculator:
             drafter.rollback(mark)
 
     def end(self, *, keep: bool = True) -> None:
-        """The sequence is complete; `keep`: its output joins the recent ones."""
+        """The sequence is complete; if `keep`, its output joins the recent ones."""
         for drafter in self._drafters:
             drafter.end(keep=keep)
         self._drafters = ()

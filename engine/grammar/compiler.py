@@ -1,6 +1,6 @@
-"""Compiles constraints, keeps those that were used last, and has new grammars tried first.
+"""Compiles constraints, caches the recent ones, and has new grammars tried first.
 
-Owns that memory and the trial's verdicts. llguidance is imported at the first constraint only.
+Owns that cache and the verdicts of the trials. Imports llguidance only for the first constraint.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,34 +20,33 @@ from .vocabulary import ConstrainableTokenizer, GrammarVocabulary
 if TYPE_CHECKING:
     import llguidance
 
-# Grammars that have passed their trial, with their size, and those that were refused, by hash:
-# of each more than usually wait for the engine, so that nothing is tried twice for one request.
+# Grammars that passed their trial, with their size, and those that were refused, by hash. That is
+# more than usually wait for the engine, so that nothing is tried twice for one request.
 _N_KNOWN_GRAMMARS = 1024
-# Those that are kept compiled, ready to be copied: some may be large.
+# Grammars that are kept compiled, ready to be copied. Some may be large.
 _N_COMPILED_GRAMMARS = 8
 _COMPILED_BYTES = 256 * 1024 * 1024
 
 
 class _Key(NamedTuple):
-    """Of a grammar. Two kinds may come to the same one; what is wrong is said of a kind."""
+    """A grammar's key. Two kinds may give the same grammar, but error messages name the kind."""
 
     kind: str
     digest: bytes
 
 
 class ConstraintCompiler:
-    """Compiles constraints for one vocabulary; any number of threads may do so at a time.
+    """Compiles constraints for one vocabulary; several threads may do so at once.
 
-    What it keeps between requests: the vocabulary as llguidance wants it, built at the first
-    constraint; which grammars are known to compile, and why others are not used; and the last of
-    them compiled, so that a request that was checked beside the engine costs the engine next to
-    nothing.
+    Between requests it keeps the vocabulary for llguidance, built for the first constraint; which
+    grammars compile, and why others were refused; and the most recent ones compiled. So a request
+    that was checked outside the engine's thread costs the engine next to nothing.
     """
 
     def __init__(
         self, tokenizer: ConstrainableTokenizer, vocab_size: int, eos_token_ids: Sequence[int]
     ) -> None:
-        """`vocab_size`: of the masks; `eos_token_ids`: what may follow a complete text."""
+        """`vocab_size`: of the masks; `eos_token_ids`: tokens that may follow a complete text."""
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos_token_ids = tuple(eos_token_ids)
@@ -64,9 +63,9 @@ class ConstraintCompiler:
         param: str | None = "response_format",
         abort: AbortFlag | None = None,
     ) -> "Constraint":
-        """Raises InvalidInputError naming the keyword or the position that is at fault.
+        """Raises InvalidInputError naming the keyword or the position at fault.
 
-        With `abort` set a trial ends at once, with an EngineError.
+        Setting `abort` ends a trial at once, with an EngineError.
         """
         matcher = self._ready(spec, grammar_of(spec, param=param), param, abort)
         return Constraint(matcher.deep_copy(), self._vocabulary, self._eos_token_ids, param=param)
@@ -74,10 +73,10 @@ class ConstraintCompiler:
     def work_for(
         self, spec: ConstraintSpec, *, param: str | None
     ) -> Callable[[AbortFlag], None] | None:
-        """What must be done, and may take seconds, before `compile` takes no time to speak of.
+        """The slow part of `compile`, which may take seconds, as a function for another thread.
 
-        None: nothing. Takes little time itself. Raises InvalidInputError as `compile` does, for
-        what the work would not find or was found before.
+        None if nothing slow is left to do. Quick itself. Raises InvalidInputError as `compile`
+        does, for faults that are known before the slow part.
         """
         grammar = grammar_of(spec, param=param)
         if not grammar.foreign:
@@ -92,7 +91,7 @@ class ConstraintCompiler:
     def _ready(
         self, spec: ConstraintSpec, grammar: Grammar, param: str | None, abort: AbortFlag | None
     ) -> "llguidance.LLMatcher":
-        """The matcher before its first token, for others to copy."""
+        """The matcher before its first token, to be copied."""
         key = _key(spec, grammar)
         matcher = self._compiled.get(key.digest)
         if matcher is not None:
@@ -109,7 +108,7 @@ class ConstraintCompiler:
             n_bytes = verdict.n_bytes
             self._known.put(key.digest, n_bytes)
         if abort is not None and abort.is_set():
-            raise EngineError("nobody waits for this grammar any more")
+            raise EngineError("the request for this grammar was cancelled")
         try:
             matcher = self._matcher(grammar, spec, param)
         except InvalidInputError as error:
@@ -138,13 +137,13 @@ class ConstraintCompiler:
         )
         if matcher.is_error():
             raise compile_error(spec, matcher.get_error(), param)
-        # The library looks at the first token only when asked.
+        # The library does not check the first token before it computes a mask.
         Constraint(matcher, vocabulary, self._eos_token_ids, param=param).mask()
         return matcher
 
     @cached_property
     def _vocabulary(self) -> GrammarVocabulary:
-        # Two threads may build it at once, which does no harm: both are the same.
+        # If two threads build it at once, both results are the same.
         return GrammarVocabulary(self._tokenizer, self._vocab_size, self._eos_token_ids)
 
     def _tried(self, grammar: Grammar, spec: ConstraintSpec, abort: AbortFlag | None) -> Verdict:
@@ -153,7 +152,7 @@ class ConstraintCompiler:
         library = llguidance._lib.__file__
         if library is None:
             raise EngineError("llguidance has no extension module")
-        # What else there is has no way to name a token.
+        # No other grammar can name a token.
         named = spec.kind == "lark" or bool(spec.before)
         return verdict_on(
             grammar.text,

@@ -1,6 +1,6 @@
 """Constraints on the text: which tokens may come next, as bit masks over the vocabulary.
 
-Owns the matchers of llguidance, which is imported at the first constraint only. Knows no sampler
+Owns the matchers of llguidance, which is only imported for the first constraint. Knows no sampler
 and no generator.
 """
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Constraint:
-    """One text under construction.
+    """The constraint on one text, and its state after the tokens so far.
 
-    A method that raises InvalidInputError because of a token leaves the state as it was; one that
-    raises because the grammar became too expensive leaves a constraint that is of no more use.
+    A method that raises InvalidInputError because of a token leaves the state unchanged. If it
+    raises because the grammar became too expensive, the constraint cannot be used any more.
     """
 
     __slots__ = (
@@ -54,10 +54,11 @@ class Constraint:
         self._eos_token_ids = eos_token_ids
         self._eos_bits = [_place(token_id) for token_id in eos_token_ids]
         self._param = param
-        self._steps: list[int] = []  # tokens of the matcher per token taken; 0: an end or no byte
+        # Tokens of the matcher per accepted token; 0 for an end token and for one without bytes.
+        self._steps: list[int] = []
         self._has_ended = False
         n_tokens = vocabulary.tokenizer.vocab_size
-        # Unsigned, because the highest bit of a word is a token as well.
+        # Unsigned, because the highest bit of a word stands for a token too.
         self._words = np.zeros((n_tokens + 31) // 32, np.uint32)
         self._address, self._n_bytes = self._words.ctypes.data, self._words.nbytes
         self._mask: TokenMask = self._words[: (vocabulary.vocab_size + 31) // 32].view(np.int32)
@@ -65,11 +66,11 @@ class Constraint:
         self._end = _place(vocabulary.end_id)
 
     def mask(self) -> TokenMask:
-        """Bits of the tokens that may come next, int32 (ceil(vocab_size / 32),).
+        """The tokens that may come next.
 
-        Valid until the next call of any method. The bits of all end tokens are set where the text
-        may end; elsewhere only a grammar that names one sets it. Raises InvalidInputError when the
-        grammar is too expensive here, or the vocabulary has no token that it allows.
+        Valid until the next call of any method. All end tokens are set if the text may end here;
+        otherwise one is set only if the grammar names it. Raises InvalidInputError if the grammar
+        is too expensive here, or if it allows no token of the vocabulary.
         """
         if not self._mask_is_current:
             self._compute_mask()
@@ -77,7 +78,7 @@ class Constraint:
         return self._mask
 
     def accept(self, token_id: int) -> None:
-        """Takes a token. Raises InvalidInputError if the mask forbids it."""
+        """Raises InvalidInputError if the mask forbids the token."""
         if not self._allows(token_id):
             raise InvalidInputError(
                 f"token {token_id} is not allowed by the constraint here", param=self._param
@@ -90,7 +91,7 @@ class Constraint:
     def mask_after(self, index: PrefixIndex, prefix: bytes) -> TokenMask:
         """The mask of a healed first token, which begins with `prefix`, a part of the prompt.
 
-        Only the bytes behind the prefix belong to the text. `index`: of the same vocabulary.
+        Only the bytes after the prefix belong to the text. `index`: of the same vocabulary.
         """
         token_ids = index.ids_starting_with(prefix)
         keys = [key[len(prefix) :] for key in index.keys_starting_with(prefix)]
@@ -101,12 +102,12 @@ class Constraint:
             if n_valid == len(keys[i]):
                 allowed[token_ids[i]] = 1
                 i += 1
-            else:  # and so is nothing that begins like it
+            else:  # nor is anything allowed that begins like it
                 i = end_of_prefix(keys, keys[i][: n_valid + 1], i)
         return np.packbits(allowed, bitorder="little").view(np.int32)
 
     def accept_bytes(self, data: bytes) -> None:
-        """Takes the bytes of a healed token that are behind its prefix, as one token.
+        """Takes the bytes of a healed token after its prefix, as one token.
 
         Raises InvalidInputError if the constraint forbids them.
         """
@@ -118,10 +119,10 @@ class Constraint:
         self._took(self._consume(token_ids) if token_ids else 0)
 
     def forced(self) -> tuple[int, ...]:
-        """Tokens that the grammar leaves no choice about, in their usual division; may be ().
+        """The next tokens, as long as the grammar leaves no choice; may be ().
 
-        The mask allows the first of them and nothing else. The others are a draft: how a text is
-        divided may look different from within.
+        The mask allows only the first of them. The others are a draft: the model may divide the
+        same text into other tokens.
         """
         if self.is_over:
             return ()
@@ -131,11 +132,11 @@ class Constraint:
         return tuple(found[:first_unreal])
 
     def mark(self) -> int:
-        """How many tokens were taken."""
+        """The number of accepted tokens."""
         return len(self._steps)
 
     def rollback(self, mark: int) -> None:
-        """Forgets all tokens behind the mark."""
+        """Forgets all tokens after the mark."""
         if not 0 <= mark <= len(self._steps):
             raise ValueError(f"cannot roll back from {len(self._steps)} tokens to {mark}")
         if mark == len(self._steps):
@@ -167,7 +168,7 @@ class Constraint:
             address, n_bytes = self._address, self._n_bytes
             contained(self._param, lambda: matcher.unsafe_compute_mask_ptr(address, n_bytes))
             may_end = matcher.is_accepting()
-            # A matcher that failed allows the end token, so the mask does not tell.
+            # The mask does not show a failure: a matcher that failed allows the end token.
             if matcher.is_stopped() and not may_end:
                 raise self._failure()
         vocab_size = self._vocabulary.vocab_size
@@ -187,14 +188,14 @@ class Constraint:
         return bool(self.mask()[token_id >> 5] >> (token_id & 31) & 1)
 
     def _n_valid(self, data: bytes) -> int:
-        """How many of the bytes the constraint would take."""
+        """How many of the bytes the constraint allows."""
         token_ids = self._vocabulary.ids_of(data)
         if not token_ids or self.is_over:
             return 0
         return contained(self._param, lambda: self._matcher.validate_tokens(token_ids))
 
     def _consume(self, token_ids: list[int]) -> int:
-        """How many tokens the matcher took: all, or none if the first is an end."""
+        """How many tokens the matcher took: all, or none if the first is an end token."""
         matcher = self._matcher
         n_taken = contained(self._param, lambda: matcher.try_consume_tokens(token_ids))
         is_end = not n_taken and token_ids[0] in self._eos_token_ids
@@ -210,11 +211,11 @@ class Constraint:
         matcher = self._matcher
         reason = reason_in(matcher.get_error()) or matcher.stop_reason()
         return InvalidInputError(
-            f"the constraint cannot go on after {len(self._steps)} tokens: {reason}",
+            f"the constraint cannot continue after {len(self._steps)} tokens: {reason}",
             param=self._param,
         )
 
 
 def _place(token_id: int) -> tuple[int, np.uint32]:
-    """Word and bit of a token in a mask."""
+    """The word and bit of a token in a mask."""
     return token_id >> 5, np.uint32(1 << (token_id & 31))

@@ -1,10 +1,9 @@
 """Which JSON schemas can be enforced: everything else is refused by name and place.
 
-Owns the list of known keywords and the walk over a schema. Knows no grammar: what the values of the
-keywords mean is the business of the library that compiles them. That library passes over keywords
-it has never heard of, and a constraint that is silently dropped is worse than an error; so only
-known ones reach it, and annotations, which constrain nothing, are taken out here. So is OpenAPI's
-`nullable`, which becomes a type: the library does not know it.
+Owns the list of known keywords and the walk over a schema. Knows no grammar: llguidance interprets
+the values of the keywords. It ignores unknown keywords, and a constraint that is silently dropped
+is worse than an error, so only known ones reach it. Annotations, which constrain nothing, are
+removed here. OpenAPI's `nullable`, which llguidance does not know, becomes a type.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from urllib.parse import unquote
 
 from ..errors import InvalidInputError
 
-# The library refuses to read JSON of more than 128 levels, and puts a few around the schema.
+# The library refuses JSON of more than 128 levels, and wraps the schema in a few.
 MAX_DEPTH = 100
 MAX_VALUES = 50_000  # what compiles is far smaller
 
@@ -44,7 +43,7 @@ _VALUES = frozenset(
         "type",
     }
 )
-# Beside those of JSON Schema: what OpenAPI, Gemini's and OpenAI's tools, and editors write.
+# Those of JSON Schema, and what OpenAPI, Gemini's and OpenAI's tools, and editors add.
 _ANNOTATIONS = frozenset(
     {
         "$comment",
@@ -68,21 +67,21 @@ _ANNOTATIONS = frozenset(
         "xml",
     }
 )
-# Of whoever writes them, but for the library's own, which would change what is enforced.
+# Anyone may add keywords with this prefix; the library's own would change what is enforced.
 _EXTENSION = "x-"
 _LIBRARY_OPTIONS = "x-guidance"
-# Further in, an id changes what the references below it mean.
+# Below the root, an id changes the meaning of the references inside it.
 _IDS = frozenset({"$id", "id"})
 _NULLABLE = "nullable"
 _KNOWN = _SCHEMA | _SCHEMAS | _NAMED_SCHEMAS | _VALUES | _ANNOTATIONS | _IDS | {_NULLABLE}
-# Beside one of these a type says nothing of null: the schema as a whole must be an alternative.
+# With one of these, adding null to the type is not enough: the whole schema becomes an alternative.
 _REFERRING = ("$ref", "allOf", "anyOf", "oneOf")
 
 _Path = tuple[str, ...]
 
 
 class _Place(NamedTuple):
-    """A subschema that is still to be copied into `target[key]`."""
+    """A subschema to be copied into `target[key]`."""
 
     path: _Path
     schema: object
@@ -91,7 +90,7 @@ class _Place(NamedTuple):
 
 
 class _Reference(NamedTuple):
-    """A `$ref`, and the copy that holds it."""
+    """A `$ref`, and the copy of the schema that contains it."""
 
     path: _Path
     value: object
@@ -100,21 +99,21 @@ class _Reference(NamedTuple):
 
 @dataclass(slots=True)
 class _Found:
-    """What a walk over a schema has met."""
+    """What the walk over a schema has found."""
 
     schemas: set[_Path] = field(default_factory=set)
     references: list[_Reference] = field(default_factory=list)
     ids: list[_Path] = field(default_factory=list)
-    """Subschemas with an id of their own."""
+    """Subschemas that have an id."""
     wrapped: set[_Path] = field(default_factory=set)
-    """Subschemas that have become the first alternative beside null."""
+    """Subschemas that became the first alternative, null being the second."""
 
 
 def enforceable(schema: Mapping[str, Any], *, param: str | None) -> dict[str, Any]:
     """A copy of the schema without annotations, in which `nullable` is a type.
 
-    Raises InvalidInputError that names the first keyword which cannot be enforced and where it is,
-    a reference that leads out of the schema, or too deep nesting.
+    Raises InvalidInputError for the first keyword that cannot be enforced, naming its place, for a
+    reference that leads out of the schema, and for too much nesting.
     """
     _check_size(schema, param)
     root: dict[str, Any] = {}
@@ -126,7 +125,7 @@ def enforceable(schema: Mapping[str, Any], *, param: str | None) -> dict[str, An
         if isinstance(place.schema, bool):
             place.target[place.key] = place.schema
         elif isinstance(place.schema, Mapping):
-            # Reversed, so that the first fault of the text is the one that is named.
+            # Reversed, so that the error names the first fault in the text.
             todo += reversed(_copied(place, place.schema, found, param))
         else:
             raise _error(place.path, "must be an object or a boolean", param)
@@ -139,7 +138,7 @@ def enforceable(schema: Mapping[str, Any], *, param: str | None) -> dict[str, An
 def _copied(
     place: _Place, schema: Mapping[str, Any], found: _Found, param: str | None
 ) -> list[_Place]:
-    """Puts the copy of one schema in its place; gives the subschemas, which are still to copy."""
+    """Puts the copy of one schema in its place. Returns its subschemas, still to be copied."""
     copy: dict[str, Any] = {}
     place.target[place.key] = copy
     below = list(_subschemas(place.path, schema, copy, param))
@@ -151,7 +150,7 @@ def _copied(
     if not isinstance(nullable, bool):
         raise _error((*place.path, _NULLABLE), "must be a boolean", param)
     if nullable and any(keyword in copy for keyword in _REFERRING):
-        # Whoever refers to the schema means null as well, so its name goes with the whole.
+        # A reference to the schema includes null, so its name moves to the whole.
         anchor = {"$anchor": copy.pop("$anchor")} if "$anchor" in copy else {}
         place.target[place.key] = {**anchor, "anyOf": [copy, {"type": "null"}]}
         found.wrapped.add(place.path)
@@ -161,7 +160,7 @@ def _copied(
 
 
 def _add_null(schema: dict[str, Any]) -> None:
-    """Without `type`, `enum` and `const` null is allowed already."""
+    """Without `type`, `enum` and `const`, null is allowed already."""
     kind = schema.get("type")
     if isinstance(kind, str) and kind != "null":
         schema["type"] = [kind, "null"]
@@ -176,7 +175,7 @@ def _add_null(schema: dict[str, Any]) -> None:
 def _subschemas(
     path: _Path, schema: Mapping[str, Any], copy: dict[str, Any], param: str | None
 ) -> Iterator[_Place]:
-    """Copies the keywords in their order, which is the order of the output; gives what is below."""
+    """Copies the keywords in their order, which is that of the output. Yields the subschemas."""
     _check_keywords(path, schema, param)
     for keyword, value in schema.items():
         below = (*path, keyword)
@@ -204,22 +203,22 @@ def _check_keywords(path: _Path, schema: Mapping[str, Any], param: str | None) -
         is_extension = str(keyword).startswith(_EXTENSION) and keyword != _LIBRARY_OPTIONS
         if keyword not in _KNOWN and not is_extension:
             raise _error(path, f"the keyword {str(keyword)[:100]!r} is not supported", param)
-    # Of these pairs the library reads only one.
+    # The library reads only one of each pair.
     if "prefixItems" in schema:
         if "additionalItems" in schema:
-            raise _error(path, "'additionalItems' beside 'prefixItems' is not supported", param)
+            raise _error(path, "'additionalItems' with 'prefixItems' is not supported", param)
         if isinstance(schema.get("items"), list | tuple):
-            raise _error(path, "an array of 'items' beside 'prefixItems' is not supported", param)
+            raise _error(path, "an array of 'items' with 'prefixItems' is not supported", param)
 
 
 def _follow(reference: _Reference, found: _Found, param: str | None) -> None:
-    """Checks where a reference leads, and makes it lead to the same schema of the copy."""
+    """Checks where a reference leads, and makes it lead to the same schema in the copy."""
     path, value, copy = reference
     if not isinstance(value, str):
         raise _error((*path, "$ref"), "must be a string", param)
     if not value.startswith("#"):
         raise _error(
-            path, f"'$ref' {value[:100]!r} is not supported: only '#...' in this schema", param
+            path, f"'$ref' {value[:100]!r} is not supported: it must begin with '#'", param
         )
     for with_id in found.ids:
         if path[: len(with_id)] == with_id:
@@ -229,7 +228,7 @@ def _follow(reference: _Reference, found: _Found, param: str | None) -> None:
     parts = unquote(value[2:]).split("/")
     target = tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
     if target not in found.schemas:
-        raise _error(path, f"'$ref' {value[:100]!r} leads to no schema", param)
+        raise _error(path, f"'$ref' {value[:100]!r} does not lead to a schema", param)
     moved: list[str] = []
     for i, part in enumerate(target):
         moved += ("anyOf", "0", part) if target[:i] in found.wrapped else (part,)

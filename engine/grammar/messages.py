@@ -1,6 +1,6 @@
-"""Why a grammar cannot be used, in one line and in words that its writer understands.
+"""Why a grammar cannot be used, in one line and in words that its author understands.
 
-Owns what is known about llguidance's messages.
+Owns the translation of llguidance's messages.
 """
 
 import re
@@ -23,11 +23,11 @@ _NAMES = {
     "regex": "the regular expression",
 }
 
-# Messages that mean something only to those who know the library.
+# Messages that only make sense to people who know the library.
 _WORDS = {
     "NoExtensionBias": "no text satisfies it",
     "oneOf constraints are not supported. Enable 'coerce_one_of' option to approximate oneOf with "
-    "anyOf": "'oneOf' is supported only where its schemas exclude each other; 'anyOf' always is",
+    "anyOf": "'oneOf' is supported only if its schemas exclude each other; 'anyOf' always is",
 }
 
 
@@ -40,14 +40,14 @@ def compile_error(spec: ConstraintSpec, failure: str, param: str | None) -> Inva
 def reason_in(failure: str, kind: str = "") -> str:
     """One line of the library's message, with positions in words."""
     if failure.startswith("panic: "):
-        return "the compiler fails on it"
+        return "the compiler crashed"
     fault = _REGEX_FAULT.search(failure)
     if kind == "regex" and fault:
         return f"at character {len(fault['before'])}: {fault['reason']}"
     line = failure.split("\n", 1)[0]
     if fault:
         line = f"{line} {fault['reason']}"
-    if kind in ("gbnf", "regex"):  # what was compiled is another text
+    if kind in ("gbnf", "regex"):  # the position is one in the converted text
         line = _LINE_AND_COLUMN.sub("", line)
     line = _LINE_AND_COLUMN.sub(r"line \1, column \2: ", line)
     line = _WORDS.get(line, line)
@@ -55,7 +55,7 @@ def reason_in(failure: str, kind: str = "") -> str:
 
 
 def contained(param: str | None, function: Callable[[], T]) -> T:
-    """Calls the library; a panic of it, which is no Exception, becomes an error of the request."""
+    """Calls the library; turns a panic, which is not an Exception, into an error of the request."""
     try:
         return function()
     except (Exception, KeyboardInterrupt, SystemExit):

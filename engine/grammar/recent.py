@@ -1,6 +1,6 @@
-"""What was used last, by key: a small memory that several threads may share.
+"""A least-recently-used cache that several threads may share.
 
-Owns the order of use and the limit. Knows nothing of what it keeps.
+Owns the order of use and the limits. Knows nothing about its values.
 """
 
 import math
@@ -14,10 +14,10 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """At most `limit` values; the one that was not used for longest goes first."""
+    """At most `limit` values; evicts the least recently used."""
 
     def __init__(self, limit: int, *, max_weight: float = math.inf) -> None:
-        """`max_weight`: of all together; the last one stays, whatever it weighs."""
+        """`max_weight`: of all values together; the newest stays, whatever it weighs."""
         self._limit = limit
         self._max_weight = max_weight
         self._weight = 0

@@ -1,4 +1,4 @@
-"""What a caller asks of the text, as a grammar for llguidance.
+"""A request for a constraint, and its grammar for llguidance.
 
 Owns the kinds of constraints, their limits and the white space of JSON. Knows no tokens.
 """
@@ -13,7 +13,7 @@ from ..errors import InvalidInputError
 from .gbnf.lark import lark_of_gbnf
 from .json_schema import enforceable
 
-_Options = dict[str, object]  # the library's, of JSON
+_Options = dict[str, object]  # llguidance's options for JSON
 
 Kind = Literal["json_object", "json_schema", "regex", "lark", "gbnf", "choices"]
 
@@ -24,31 +24,31 @@ MAX_CHOICES = 10_000
 
 MAX_WHITESPACE_BYTES = 1024
 
-# On one line, as Python writes it and templates show it: where a small model may choose white space
-# it can fill the context with blanks.
+# On one line, as Python writes it and templates show it. A small model that may choose white space
+# can fill the context with blanks.
 _ONE_LINE: _Options = {
     "whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "
 }  # fmt: skip
 
-# A Lark text piece by piece: strings, comments and regular expressions, so that what is inside of
-# them is not taken for syntax; then the directive that has a JSON schema behind it. Closing signs
-# are optional, so that a literal without one is not searched again from each of its characters.
+# The pieces of a Lark text: strings, comments and regular expressions, so that their contents are
+# not taken for syntax; then the directive that a JSON schema follows. Closing signs are optional,
+# so that a literal without one is not searched again from each of its characters.
 _LARK_PIECE = re.compile(
     r'(?P<literal>"(?:\\.|[^"\\\n])*"?|//[^\n]*|\#[^\n]*|/(?:\\.|[^/\\\n])+/?)|(?P<json>%json\s*)'
 )
-# Options of Lark rules that would be ignored here, or would take back text that is already out.
+# Options of Lark rules that would be ignored, or would take back text that was already sent.
 _LARK_OPTION = re.compile(r"\b(max_tokens|stop|stop_capture|temperature)\s*=")
 _REGEX_PIECE = re.compile(r"\\.|/|\n", re.DOTALL)
 _ENDS_ESCAPING = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 
 
-_NAME = "text"  # of the grammar behind another one
-_Part = dict[str, object]  # a grammar as llguidance takes it, of one or several
+_NAME = "text"  # of the grammar that `before` precedes
+_Part = dict[str, object]  # one of the grammars that llguidance takes
 
 
 @dataclass(frozen=True)
 class ConstraintSpec:
-    """What the text must be.
+    """What the text must look like.
 
     kind          value
     json_object   None: any JSON object
@@ -63,21 +63,21 @@ class ConstraintSpec:
     value: Mapping[str, Any] | str | tuple[str, ...] | None = None
     whitespace_pattern: str | None = None
     """What may stand between two tokens of JSON, as a regex. None: JSON is on one line, with a
-    space behind each comma and colon and no other white space."""
+    space after each comma and colon and no other white space."""
     before: tuple[str, ...] = ()
-    """What stands in front of that text: a pattern in Lark, then the rules that it names."""
+    """What precedes that text: a pattern in Lark, then the rules that it names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """`text` is what llguidance takes. `foreign`: somebody else wrote it, so it may do harm."""
+    """`text` is what llguidance takes. `foreign`: it comes from the caller, so it may do harm."""
 
     text: str
     foreign: bool
 
 
 def grammar_of(spec: ConstraintSpec, *, param: str | None = "response_format") -> Grammar:
-    """Raises InvalidInputError for a value that does not fit the kind, and for what is too big."""
+    """Raises InvalidInputError if the value does not fit the kind, or is too large."""
     part, foreign = _part(spec, param)
     parts = [part]
     if spec.before:
@@ -88,7 +88,7 @@ def grammar_of(spec: ConstraintSpec, *, param: str | None = "response_format") -
 
 
 def _part(spec: ConstraintSpec, param: str | None) -> tuple[_Part, bool]:
-    """The grammar, and whether somebody else wrote it."""
+    """The grammar, and whether it is foreign."""
     value = spec.value
     if spec.kind == "json_object" and value is None:
         is_foreign = spec.whitespace_pattern is not None
@@ -139,12 +139,12 @@ def _choices(choices: tuple[str, ...] | list[str], param: str | None) -> str:
         raise InvalidInputError("at least one choice is needed", param=param)
     if len(choices) > MAX_CHOICES:
         raise InvalidInputError(
-            f"{len(choices)} choices are too many; at most {MAX_CHOICES} are allowed", param=param
+            f"there are {len(choices)} choices; at most {MAX_CHOICES} are allowed", param=param
         )
     if not all(isinstance(choice, str) for choice in choices):
         raise InvalidInputError("every choice must be a string", param=param)
     _check_bytes("the list of choices", "".join(choices), MAX_GRAMMAR_BYTES, param)
-    # One terminal: as alternatives of a rule, each choice would be parsed beside all others.
+    # One terminal: as alternatives of a rule, all choices would be parsed in parallel.
     texts = " | ".join(
         json.dumps(choice, ensure_ascii=False) for choice in dict.fromkeys(choices) if choice
     )
@@ -155,7 +155,7 @@ def _choices(choices: tuple[str, ...] | list[str], param: str | None) -> str:
 
 
 def _lark(text: str, options: _Options, param: str | None) -> str:
-    """The grammar with its JSON schemas checked and cleaned as those that come alone."""
+    """The grammar, its JSON schemas checked and cleaned like any other JSON schema."""
     pieces = list(_lark_pieces(text, options, param))
     option = _LARK_OPTION.search(" ".join(piece for piece, is_syntax in pieces if is_syntax))
     if option:
@@ -176,24 +176,26 @@ def _lark_pieces(text: str, options: _Options, param: str | None) -> Iterator[tu
             except (ValueError, RecursionError) as error:
                 line = text.count("\n", 0, position) + 1
                 raise InvalidInputError(
-                    f"line {line}: %json has no JSON after it: {error}", param=param
+                    f"line {line}: %json must be followed by JSON: {error}", param=param
                 ) from error
             if not isinstance(schema, dict):
-                raise InvalidInputError("%json needs an object after it", param=param)
+                raise InvalidInputError("%json must be followed by an object", param=param)
             cleaned = _schema(schema, param) | {"x-guidance": options}
             yield json.dumps(cleaned, ensure_ascii=False), False
     yield text[position:], True
 
 
 def _quoted_regex(regex: str, param: str | None) -> str:
-    """The expression as it stands between the slashes of a Lark rule."""
+    """The expression as it is written between the slashes of a Lark rule."""
     if _ENDS_ESCAPING.search(regex):
-        raise InvalidInputError("the regular expression ends within an escape", param=param)
+        raise InvalidInputError(
+            "the regular expression ends with an unfinished escape", param=param
+        )
 
     def quoted(piece: re.Match[str]) -> str:
         return {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}.get(piece[0], piece[0])
 
-    # Nothing between two slashes would be a comment.
+    # Two slashes with nothing in between would be a comment.
     return _REGEX_PIECE.sub(quoted, regex) or "(?:)"
 
 

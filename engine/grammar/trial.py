@@ -1,8 +1,8 @@
-"""Compiles a grammar in a process of its own before this one dares to.
+"""Compiles a new grammar in a separate process before this one does.
 
 Owns that process and its limits. Knows neither constraints nor tokens. The compiler's own limits
-leave gaps: there are short grammars on which it runs for minutes, and others on which it overflows
-the stack, which no handler catches. In the trial's process both are an error of that one request.
+have gaps: on some short grammars it runs for minutes, on others it overflows the stack, which no
+handler can catch. In a separate process both are just an error of that request.
 """
 
 import errno
@@ -21,17 +21,17 @@ from ..errors import EngineError
 _CHILD = Path(__file__).with_name("trial_child.py")
 
 COMPILE_SECONDS = 3  # of processor time, within the trial
-_WALL_SECONDS = 60.0  # for a machine that is busy with other things
+_WALL_SECONDS = 60.0  # because the machine may be busy
 _MEMORY_BYTES = 512 * 1024 * 1024
-# Less than any thread of ours has: what passes here, passes there.
+# Less than any of our threads has, so a grammar that passes here passes there.
 _STACK_BYTES = 1024 * 1024
-# A third of the weight that the engine's threads have: a token waits for the slowest of them.
+# A third of the weight of the engine's threads: a token waits for the slowest of them.
 _NICE = 5
-_LOOK_S = 0.02  # how often a trial looks whether anybody still wants it
+_LOOK_S = 0.02  # how often a trial checks whether it was aborted
 
 
 class Limits(NamedTuple):
-    """Of llguidance's compiler and parser, in its own units: names and order are its."""
+    """The limits of llguidance's compiler and parser, with its names, order and units."""
 
     max_items_in_row: int = 2_000
     initial_lexer_fuel: int = 500_000
@@ -45,12 +45,12 @@ LIMITS = Limits()
 
 
 class Verdict(NamedTuple):
-    """Of a trial."""
+    """The result of a trial."""
 
     failure: str | None
-    """Why the grammar cannot be used, in the compiler's words or ours; None when it can."""
+    """Why the grammar cannot be used, in the compiler's words or ours; None if it can."""
     lasting: bool = True
-    """Whether the next trial would end in the same way; False: the machine had no time for it."""
+    """Whether another trial would fail as well; False if the machine was too busy."""
     n_bytes: int = 0
     """About how much memory the compiled grammar takes."""
 
@@ -66,8 +66,8 @@ def verdict_on(
     """Whether the grammar can be used.
 
     `library`: the file of llguidance's extension; `special`: control tokens by id, below
-    `n_tokens`, for grammars that name them. With `abort` set the process is killed. Raises
-    MemoryError when there is none for the process, and EngineError when there is no verdict.
+    `n_tokens`, for grammars that name them. Setting `abort` kills the process. Raises MemoryError
+    if there is no memory for the process, and EngineError if there is no verdict.
     """
     task = {
         "grammar": grammar,
@@ -87,13 +87,13 @@ def verdict_on(
     except OSError as error:
         if error.errno in (errno.ENOMEM, errno.EAGAIN):
             raise MemoryError(f"for a grammar's trial: {error.strerror}") from error
-        raise EngineError(f"a grammar cannot be tried at the moment: {error.strerror}") from error
+        raise EngineError(f"the trial of a grammar cannot start: {error.strerror}") from error
     if code == 0:
         failure, n_bytes = json.loads(said)
         return Verdict(failure, n_bytes=n_bytes)
     if -code == signal.SIGXCPU:
         return Verdict(f"it takes more than {COMPILE_SECONDS} s to compile")
-    if -code == signal.SIGKILL:  # by the same limit, or by a system that is out of memory
+    if -code == signal.SIGKILL:  # by the same limit, or because the system is out of memory
         return Verdict("it takes too much time or memory to compile", lasting=False)
     if code < 0:
         return Verdict("it is too large or too deep to compile")
@@ -103,12 +103,12 @@ def verdict_on(
 
 def _ran(task: bytes, abort: AbortFlag) -> tuple[int, bytes, bytes]:
     """Exit code, stdout and stderr of the process. It has ended when this returns or raises."""
-    # Isolated, without site: nothing but the interpreter starts, in some hundredths of a second.
+    # Isolated and without site, the interpreter starts in some hundredths of a second.
     command = [sys.executable, "-I", "-S", str(_CHILD)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:
         assert child.stdin is not None
-        # It reads all of this before it does anything else.
+        # The process reads all of this before it does anything else.
         with suppress(BrokenPipeError), child.stdin as task_pipe:
             task_pipe.write(task)
         child.stdin = None
@@ -124,6 +124,6 @@ def _ran(task: bytes, abort: AbortFlag) -> tuple[int, bytes, bytes]:
                 else:
                     return child.returncode, output, complaint
                 if abort.is_set():
-                    raise EngineError("nobody waits for this grammar any more")
+                    raise EngineError("the request for this grammar was cancelled")
         finally:
-            child.kill()  # does nothing to one that has ended
+            child.kill()  # does nothing if it has ended

@@ -1,9 +1,9 @@
-"""The program of a grammar's trial: a task as JSON on stdin; on stdout why it failed, or null, and
-the bytes that it took.
+"""The program of a grammar's trial: reads a task as JSON on stdin, and writes to stdout why it
+failed, or null, and the bytes that it took.
 
-Owns nothing. Runs alone in an isolated interpreter, so it imports the standard library only, and
-of llguidance the bare extension: the package around it takes longer to import than most grammars
-to compile.
+Owns nothing. Runs in an isolated interpreter, so it imports only the standard library and
+llguidance's bare extension: the package around it takes longer to import than most grammars take to
+compile.
 """
 
 import json
@@ -14,11 +14,11 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
-_N_BYTES = 255  # 0xFF marks special tokens, and is in no text
+_N_BYTES = 255  # 0xFF marks special tokens and never occurs in text
 
 
 class _Tokens:
-    """A vocabulary of single bytes behind the special tokens of the real one."""
+    """A vocabulary of the real one's special tokens, followed by single bytes."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -58,8 +58,8 @@ def _library(path: str) -> Any:
 
 
 def _peak() -> int:
-    """Bytes that this process has had in memory at most; 0 where the system does not say."""
-    # Not by getrusage: on Linux its figure begins with what the process had that started this one.
+    """The peak memory of this process in bytes; 0 if the system does not report it."""
+    # Not by getrusage: on Linux its figure starts with the memory of the parent process.
     try:
         with open("/proc/self/status") as status:
             lines = [line.split() for line in status]
@@ -72,7 +72,7 @@ def _failure(library: Any, tokenizer: Any, task: dict[str, Any]) -> str | None:
     limits = library.LLParserLimits(**task["limits"], verbose_errors=False)
     matcher = library.LLMatcher(tokenizer, task["grammar"], log_level=0, limits=limits)
     if not matcher.is_error():
-        matcher.compute_bitmask()  # what is wrong with the first token shows here
+        matcher.compute_bitmask()  # shows what is wrong with the first token
     return matcher.get_error() or None
 
 
@@ -85,7 +85,7 @@ def main() -> None:
     before = _peak()
     try:
         failure = _failure(library, tokenizer, task)
-    except BaseException as panic:  # noqa: BLE001 - a panic of the library is no Exception
+    except BaseException as panic:  # noqa: BLE001 - a panic of the library is not an Exception
         failure = f"panic: {panic}"
     json.dump([failure, _peak() - before], sys.stdout)
 

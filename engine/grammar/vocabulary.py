@@ -1,6 +1,6 @@
-"""The vocabulary of a model as llguidance wants it.
+"""The vocabulary of a model, for llguidance.
 
-Owns which tokens are text to a grammar, which are special, and what is added behind them. Knows no
+Owns which tokens are text to a grammar, which are special, and the tokens added to them. Knows no
 grammar.
 """
 
@@ -10,7 +10,7 @@ from typing import Protocol
 from ..errors import InvalidInputError
 from ..text.vocabulary import Vocabulary
 
-_SPECIAL_MARKER = 0xFF  # of llguidance, before the name of a special token; no byte of any text
+_SPECIAL_MARKER = 0xFF  # llguidance's, before the name of a special token; never occurs in text
 
 
 class ConstrainableTokenizer(Vocabulary, Protocol):
@@ -18,10 +18,10 @@ class ConstrainableTokenizer(Vocabulary, Protocol):
 
 
 class GrammarVocabulary:
-    """The tokens of a model for llguidance, and some behind them that no model can draw.
+    """The tokens of a model for llguidance, and after them some that no model can draw.
 
-    Those are the bytes that have no token of their own, so that any bytes can be told to a matcher,
-    and one token that means "the end", so that a model may have several ends or none.
+    These are a token for every byte that has none, so that a matcher can take any bytes, and one
+    token for "the end", so that a model may have several end tokens or none.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class GrammarVocabulary:
             if token_id in eos_token_ids or tokenizer.is_control(token_id):
                 self.special[token_id] = token.decode(errors="replace")
             elif token[:1] == bytes([_SPECIAL_MARKER]):
-                token = b""  # of a text that is no UTF-8
+                token = b""  # part of a text that is not UTF-8
             data.append(token)
         self._set_byte_ids(data)
         self.end_id = len(data)
@@ -60,13 +60,13 @@ class GrammarVocabulary:
         self._byte_ids = single
 
     def ids_of(self, data: bytes) -> list[int]:
-        """A token per byte, up to the first byte that no text has."""
+        """A token per byte, up to the first 0xFF, which no text contains."""
         text, _, _ = data.partition(bytes([_SPECIAL_MARKER]))
         return [self._byte_ids[byte] for byte in text]
 
 
 class _TokenSource:
-    """What LLTokenizer reads of a vocabulary, and asks for the usual tokens of a forced text."""
+    """The vocabulary that LLTokenizer reads. It is called for the usual tokens of a forced text."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -85,7 +85,7 @@ class _TokenSource:
         self.greedy: Callable[[str], list[int]] = lambda text: []
 
     def __call__(self, text: str) -> list[int]:
-        """Never raises: the caller is Rust, which would panic."""
+        """Never raises: the caller is Rust code, which would panic."""
         try:
             token_ids = self._tokenizer.encode_continuation(text)
         except InvalidInputError:

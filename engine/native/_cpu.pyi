@@ -1,4 +1,4 @@
-"""The native kernels, as csrc/bind.cpp exposes them: addresses in as integers, nothing is checked.
+"""The native kernels, as csrc/bind.cpp exposes them: addresses are integers, nothing is checked.
 Use `ops.Ops`.
 """
 
@@ -7,30 +7,28 @@ from enum import Enum
 from typing import Any
 
 LAYOUT_VERSION: int
-"""Changes with what panels hold for the same weights."""
+"""Changes whenever the same weights give other panels."""
 
 def isa() -> str:
-    """The instruction set whose kernels run."""
+    """The instruction set of the kernels in use."""
 
 def supported_isas() -> list[str]:
-    """Those that both this build and this processor have, best first."""
+    """The instruction sets that both this build and this processor have, best first."""
 
 def select_isa(isa: str, /) -> bool:
-    """For tests and benchmarks: use another one from now on. False if it is not supported."""
+    """For tests and benchmarks: switch to another one. False if it is not supported."""
 
 def address(array: object, /) -> int:
-    """Where the memory of an array of numpy begins, whatever its strides."""
+    """The address of a numpy array's memory, whatever its strides."""
 
 def uniform(seed: int, position: int, *, purpose: int = 0, attempt: int = 0) -> float:
-    """What `random_numbers.uniform` says; `seed` and `position` of 64 bits, the others of 32."""
+    """As `random_numbers.uniform`; `seed` and `position` have 64 bits, the others 32."""
 
 class Sampler:
-    """What all tokens of a request have in common, and memory for them; one call at a time."""
+    """What all tokens of a request have in common, and scratch memory; one call at a time."""
 
     def __init__(self, vocab_size: int, request: object, /) -> None:
-        """`request`: a `sample.SampleRequest`, whose arrays are copied; those of `sample` are not
-        looked at.
-        """
+        """`request`: a `SampleRequest`. Its arrays are copied, except those that `sample` takes."""
 
     def sample(
         self,
@@ -43,19 +41,19 @@ class Sampler:
         banned_ids: object,
         mirostat_mu: float,
     ) -> tuple[Any, ...] | None:
-        """The fields of a `sample.SampleResult`, its trace as (code, n_removed, removed_argmax).
+        """The fields of a `SampleResult`, its trace as (code, n_removed, removed_argmax).
 
-        None for an array of another type, size or layout than that says, and where the reference
-        raises. The GIL is released.
+        None for an array of the wrong type, size or layout, and if the reference would raise.
+        Releases the GIL.
         """
 
     def score(self, logits: object, token_id: int) -> tuple[Any, ...] | None:
-        """The fields of a `sample.SampleResult` for a token that was not drawn. None as above."""
+        """The fields of a `SampleResult` for a token that was not drawn. None as above."""
 
 def set_threads(count: int, processors: Sequence[int] = ()) -> None:
-    """Tapes run on so many threads from their next run on, the caller's included.
+    """Tapes use this many threads from their next run on, the caller's included.
 
-    `processors` (count - 1,) or empty: where each of the others is to keep to.
+    `processors` (count - 1,) or empty: the processor of each of the other threads.
     """
 
 def threads() -> int: ...
@@ -81,13 +79,13 @@ def pack(
     begin_panel: int,
     end_panel: int,
 ) -> tuple[int, int]:
-    """Weights into panels, on all threads. `rows`: int64 addresses of the rows of weights, 16 per
-    panel, 0 for a row of zeros. Returns row and column of the first weight that is not finite; row
-    -1: all are.
+    """Packs weights into panels, on all threads. `rows`: int64 addresses of the rows of weights, 16
+    per panel, 0 for a row of zeros. Returns row and column of the first weight that is not finite;
+    row -1 if all are finite.
     """
 
 def checksum(bytes: int, n_bytes: int) -> int:
-    """64 bits over memory, on all threads: other memory, another number."""
+    """A 64-bit checksum of memory, on all threads."""
 
 class Epilogue(Enum):
     NONE = ...
@@ -102,7 +100,7 @@ def linear_scratch_bytes(n_in: int, max_rows: int) -> int: ...
 def attention_scratch_floats(n_heads: int, head_dim: int, max_seq_len: int) -> int: ...
 
 class Tape:
-    """Recorded ops; the arguments stand in csrc/ops.h. Not to be appended to while it runs."""
+    """Recorded ops; csrc/ops.h has the arguments. Must not be extended while it runs."""
 
     def __init__(self) -> None: ...
     def embed(self, *, panels: int, n_out: int, n_in: int, layout: Layout, out: int) -> None: ...
@@ -160,22 +158,22 @@ class Tape:
         out: int,
     ) -> None: ...
     def read(self, *, words: int, n_words: int, piece_words: int, sums: int) -> None:
-        """For benchmarks: `n_words` of uint64. `sums`: one for each piece of them."""
+        """For benchmarks: reads `n_words` uint64. `sums`: one per piece of them."""
 
     def run(self, state: int) -> bool:
-        """All ops. False when the state's abort word was set before the last of their work began.
+        """Runs all ops. False if the state's abort word was set before their last work began.
 
-        Raises RuntimeError when another tape runs in this process.
+        Raises RuntimeError if another tape runs in this process.
         """
 
     def profile(self, state: int) -> list[int]:
-        """Runs; the nanoseconds of each op."""
+        """Runs all ops. Returns the nanoseconds of each."""
 
     def names(self) -> list[str]: ...
     def __len__(self) -> int: ...
 
 class NgramIndex:
-    """What `ngram_ref.NgramIndex` says."""
+    """As `ngram_reference.NgramIndex`."""
 
     def __init__(self, recent_bytes: int) -> None: ...
     def begin(self, tokens: Sequence[int], /) -> None: ...

@@ -1,7 +1,7 @@
-"""The native module `kernels`, or why there is none. Only this file imports it.
+"""The native module `kernels`, or why it is missing. Only this file imports it.
 
-What it exposes stands in `_cpu.pyi`: addresses and numbers, nothing is checked. So whoever calls
-it looks at dtype, shape and contiguity first and takes `address` last.
+`_cpu.pyi` declares what it exposes. It takes addresses and numbers and checks nothing, so callers
+check dtype, shape and contiguity first, and take `address` last.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 try:
     from . import _cpu as kernels
-except ImportError as error:  # no build for this interpreter: torch serves
+except ImportError as error:  # no build for this interpreter: torch computes instead
     MISSING = str(error)
 else:
     MISSING = ""
@@ -22,12 +22,12 @@ __all__ = ["MISSING", "address", "build", "check", "kernels"]
 
 
 def address(array: npt.NDArray[Any] | None) -> int:
-    """Where the elements are; 0 for None."""
+    """The address of the first element; 0 for None."""
     return 0 if array is None else kernels.address(array)
 
 
 def build() -> str:
-    """Differs when this module, or another one that was built with it, does."""
+    """A hash of this module and of those that were built with it; "none" if it is missing."""
     if MISSING:
         return "none"
     file = Path(kernels.__file__)
@@ -38,7 +38,7 @@ def build() -> str:
 
 
 def check(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
-    """A kernel trusts its pointers: raises ValueError, with the name, for memory that is wrong."""
+    """Kernels trust their pointers: raises ValueError, with the name, for a wrong array."""
     if array.dtype != dtype:
         raise ValueError(f"{name}: expected {np.dtype(dtype)}, got {array.dtype}")
     if array.shape != shape:

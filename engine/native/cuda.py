@@ -1,13 +1,13 @@
-"""The native module `kernels` for CUDA, or why there is none. Only this file imports it.
+"""The native module `kernels` for CUDA, or why it is missing. Only this file imports it.
 
-That it can be imported does not say that there is a GPU, nor a driver: the module asks for both
-when it is used. What it exposes stands in `_cuda.pyi`: addresses of device memory and numbers,
-nothing is checked. So whoever calls it looks at dtype, shape, device and contiguity first.
+It can be imported without a GPU and without a driver, which it only needs once used. `_cuda.pyi`
+declares what it exposes. It takes addresses of device memory and numbers and checks nothing, so
+callers check dtype, shape, device and contiguity first.
 """
 
 try:
     from . import _cuda as kernels
-except ImportError as error:  # built where there was no CUDA compiler: torch serves
+except ImportError as error:  # built without a CUDA compiler: torch computes instead
     MISSING = str(error)
 else:
     MISSING = ""

@@ -1,6 +1,6 @@
-"""Logits as a pass leaves them: on the host, or on a device until somebody asks for them.
+"""Logits as a pass leaves them: on the host, or on a device until they are needed.
 
-Owns the arrays and the views that all share. Knows no device and no sampler.
+Owns their types. Knows no device and no sampler.
 """
 
 from typing import Any, Protocol
@@ -13,12 +13,12 @@ Ids = npt.NDArray[np.int32]
 
 
 class Row(Protocol):
-    """The logits (V,) of one position. numpy.asarray gives them on the host."""
+    """The logits (V,) of one position. numpy.asarray brings them to the host."""
 
     def __array__(self) -> npt.NDArray[Any]: ...
 
     def copy(self) -> Logits:
-        """In memory of its own, on the host."""
+        """A copy on the host."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The sampler op: one row of logits in, one token with its probabilities out; always on the CPU.
 
-Owns the choice between the native sampler and the reference in numpy, whose docstring says what it
-computes. The types are in `request.py`. Knows no settings and no running state: `sampler.py` has
+Owns the choice between the native sampler and the reference in numpy, which defines what is
+computed. The types are in `request.py`. Knows no settings and no running state: `sampler.py` has
 those.
 """
 
@@ -12,10 +12,10 @@ from ..native.cpu import check
 from .logits import Logits
 from .request import N_PARAMETERS, SampleRequest, SampleResult, Stage, TraceStep
 
-# A third of the time that SampleResult(*fields) takes.
+# Takes a third of the time of SampleResult(*fields).
 _new_tuple = tuple.__new__
 
-# As objects, because comparing a dtype with one is an identity, and runs once per token and array.
+# As objects, so that comparing a dtype is an identity check: it runs once per token and array.
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT64 = np.dtype(np.float64)
 _INT32 = np.dtype(np.int32)
@@ -24,9 +24,9 @@ _INT32 = np.dtype(np.int32)
 def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleResult:
     """Draw one token from `logits` (V,); `work` (V,) is overwritten.
 
-    See `reference.op.sample` for the steps. Raises NumericsError for logits nothing can be drawn
-    from, NoTokenError when the request leaves no token, InvalidInputError when it makes a logit
-    too large for a number, ValueError for arguments that do not fit.
+    See `reference.op.sample` for the steps. Raises NumericsError if nothing can be drawn from the
+    logits, NoTokenError if the request leaves no token, InvalidInputError if it makes a logit
+    overflow, ValueError for an array of the wrong type or shape.
     """
     result = _native_sample(logits, request, work)
     if result is not None:
@@ -42,18 +42,18 @@ def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleRes
         result = _native_sample(logits, request, work)
         if result is not None:
             return result
-    # Here too when the native one has found a fault: the reference finds the same, and words it.
+    # Also reached when the native sampler found a fault: the reference finds it too and words it.
     from .reference import op as sample_ref
 
     return sample_ref.sample(logits, request, work=work)
 
 
 def score(logits: Logits, token_id: int, request: SampleRequest) -> SampleResult:
-    """What `logits` (V,) say of a token that was not drawn from them: the same numbers as if it had
-    been. The sampled probabilities are the raw ones.
+    """What `logits` (V,) say about a token that was not drawn from them: the same numbers as if it
+    had been. The sampled probabilities are the raw ones.
 
-    Of the request only `n_top` counts. Raises NumericsError for logits nothing can be drawn from,
-    ValueError for arguments that do not fit.
+    Only the request's `n_top` counts. Raises NumericsError if nothing could be drawn from the
+    logits, ValueError for wrong arguments.
     """
     if request.native is not None:
         fields = request.native.score(logits, token_id)
@@ -71,7 +71,7 @@ def score(logits: Logits, token_id: int, request: SampleRequest) -> SampleResult
 
 
 def _native_sample(logits: Logits, request: SampleRequest, work: Logits) -> SampleResult | None:
-    """None when that has to be looked at: at first, and for arguments that do not fit."""
+    """None for a new request, and when the native sampler refuses its arguments."""
     if request.native is None:
         return None
     fields = request.native.sample(

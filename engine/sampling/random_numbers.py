@@ -1,4 +1,4 @@
-"""The random numbers of sampling: counter-based, so that a text depends on nothing but its seed.
+"""The random numbers of sampling: counter-based, so that a text depends only on its seed.
 
 Owns Philox and the meaning of its counter; csrc/philox.cpp computes the same in native code. Knows
 no sampler and no state.
@@ -8,7 +8,7 @@ import secrets
 
 MAX_SEED = 2**64 - 1
 
-# What a number is for; numbers for different purposes are independent.
+# Purposes of a number; numbers for different purposes are independent.
 DRAW = 0
 XTC = 1
 SEED = 2
@@ -18,15 +18,15 @@ _SEED_BITS = 53
 
 
 def random_seed() -> int:
-    """A seed for a request that brings none; small enough for every JSON reader (< 2**53)."""
+    """A seed for a request without one; small enough for every JSON reader (< 2**53)."""
     return secrets.randbits(_SEED_BITS)
 
 
 def derived_seed(seed: int, index: int) -> int:
-    """The seed of the text `index` of several that one request wants: of the first, `seed` itself.
+    """The seed of text number `index` when one request wants several; `seed` itself for the first.
 
     The others are independent of it and of each other, and as small as those of `random_seed`, so
-    that each text can be asked for alone. ValueError for an index below 0.
+    that each text can be requested alone. Raises ValueError for an index below 0.
     """
     if index < 0:
         raise ValueError(f"index: {index}, allowed: 0 and up")
@@ -38,8 +38,8 @@ def uniform(seed: int, position: int, *, purpose: int = DRAW, attempt: int = 0) 
 
     Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The key
     is `seed`, the counter (position, low word first; attempt; purpose). `attempt` counts the
-    rewinds to this position, so that what is drawn again is drawn anew. The text of a seed depends
-    neither on what was drawn before nor on how many tokens one step yields.
+    rewinds to this position, so that a new attempt gets a new number. The text of a seed depends
+    neither on earlier draws nor on how many tokens one step yields.
     """
     key0, key1 = seed & _WORD, (seed >> 32) & _WORD
     c0, c1, c2, c3 = position & _WORD, (position >> 32) & _WORD, attempt & _WORD, purpose & _WORD

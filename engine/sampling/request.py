@@ -1,7 +1,7 @@
-"""What the sampler op takes and gives: a request, and the drawn token with its probabilities.
+"""Input and output of the sampler op: a request, and the drawn token with its probabilities.
 
-Owns the types of the op and the codes of its stages, which native code shares. Knows neither who
-computes nor the settings behind a request.
+Owns the types of the op and the codes of its stages, which native code shares. Knows no
+implementation and no settings.
 """
 
 from dataclasses import dataclass, field
@@ -15,16 +15,16 @@ from ..text.token_ids import TokenMask
 from .logits import Ids, Logits
 
 N_PARAMETERS = 3
-# So that no division by a temperature of (nearly) 0 turns a distance of 0 into no number.
+# Divided by a smaller temperature, a distance of 0 could become NaN.
 LOWEST_TEMPERATURE = 1e-300
 
 
 class Stage(IntEnum):
-    """What happens to the candidates; the codes are those of the native sampler.
+    """The steps of sampling; the native sampler uses the same codes.
 
-    First the adjustments of the logits, always in this order; a request says them by its fields,
-    and only the trace names them. Then the stages, in the order of the request, with their
-    parameters: up to N_PARAMETERS numbers each.
+    First come the adjustments of the logits, always in this order: a request sets them by its
+    fields, and only the trace names them. Then the stages, in the order of the request, each with
+    up to N_PARAMETERS numbers.
     """
 
     PENALTIES = 1
@@ -39,7 +39,7 @@ class Stage(IntEnum):
     TOP_K = 19  # k
     TOP_P = 20  # p
     TOP_A = 21  # a
-    MIN_P = 22  # share of the largest
+    MIN_P = 22  # share of the largest probability
     TFS = 23  # z
     TYPICAL = 24  # mass
     MIROSTAT = 25  # none: `mirostat_mu` of the request
@@ -63,22 +63,22 @@ def _no_parameters() -> npt.NDArray[np.float64]:
 class SampleRequest:
     """What to do with one row of V logits; the defaults draw from their softmax.
 
-    The values are validated by whoever builds it. Not frozen: a sampler changes in place what
-    differs from one token to the next, which is u, u_xtc, context, mask, banned_ids and
-    mirostat_mu; the rest stays as it was when the request was first used.
+    The caller validates the values. Not frozen: a sampler updates what differs from token to token,
+    which is u, u_xtc, context, mask, banned_ids and mirostat_mu. The rest must stay as it was when
+    the request was first used.
     """
 
     u: float  # uniform in [0, 1): the draw
     u_xtc: float = 0.0  # uniform in [0, 1): whether XTC strikes
-    greedy: bool = False  # the arg-max of the adjusted logits; no stage runs
-    n_top: int = 0  # alternatives wanted
+    greedy: bool = False  # take the arg-max of the adjusted logits; no stage runs
+    n_top: int = 0  # alternatives to report
     want_trace: bool = False
 
     context: Ids = field(default_factory=_no_ids)  # (n,): prompt, then completion
     n_prompt: int = 0
-    repetition_penalty: float = 1.0  # of prompt and completion; 1 = off
-    frequency_penalty: float = 0.0  # of the completion alone
-    presence_penalty: float = 0.0  # of the completion alone
+    repetition_penalty: float = 1.0  # on prompt and completion; 1 = off
+    frequency_penalty: float = 0.0  # on the completion only
+    presence_penalty: float = 0.0  # on the completion only
     repetition_range: int = -1  # newest tokens that the three penalties see; -1 = all
     repetition_decay: int = 0  # tokens before these over which the penalties fade
     bias_ids: Ids = field(default_factory=_no_ids)  # (m,), unique
@@ -86,8 +86,8 @@ class SampleRequest:
     dry_multiplier: float = 0.0  # 0 = off
     dry_base: float = 1.75
     dry_allowed_length: int = 2
-    dry_range: int = 0  # newest tokens that are searched; 0 = all
-    dry_max_ngram: int = 20  # longest repeat that is told from longer ones
+    dry_range: int = 0  # how many of the newest tokens are searched; 0 = all
+    dry_max_ngram: int = 20  # longer repeats count as this long
     dry_breakers: TokenMask | None = None  # tokens that no repeat reaches across
     mask: TokenMask | None = None  # the allowed tokens; None = all
     banned_ids: Ids = field(default_factory=_no_ids)
@@ -96,9 +96,9 @@ class SampleRequest:
     parameters: npt.NDArray[np.float64] = field(default_factory=_no_parameters)  # (s, N_PARAMETERS)
     mirostat_mu: float = 0.0  # bits
     xtc_protected: TokenMask | None = None  # tokens that XTC neither counts nor removes
-    skew: float = 0.0  # > 0 towards the unlikely of the candidates, < 0 towards the likely
+    skew: float = 0.0  # > 0 favours unlikely candidates, < 0 likely ones
 
-    native: Any = field(default=None, init=False, repr=False)  # what the native sampler keeps
+    native: Any = field(default=None, init=False, repr=False)  # its native sampler, made once
 
 
 class TraceStep(NamedTuple):
@@ -107,16 +107,16 @@ class TraceStep(NamedTuple):
     stage: str
     """The name of its Stage, in lower case."""
     n_removed: int
-    """Candidates that it removed."""
+    """How many candidates it removed."""
     removed_argmax: bool
-    """Whether the most likely token of the raw logits was among them."""
+    """Whether they included the most likely token of the raw logits."""
 
 
 class SampleResult(NamedTuple):
     """The drawn token with its probabilities, and the most likely tokens by raw logit.
 
-    raw = softmax of the untouched logits; sampled = the distribution drawn from. Fewer than n_top
-    alternatives come back when fewer tokens have a finite logit.
+    raw = softmax of the untouched logits; sampled = the distribution drawn from. There are fewer
+    than n_top alternatives if fewer tokens have a finite logit.
     """
 
     token_id: int
@@ -128,20 +128,20 @@ class SampleResult(NamedTuple):
     top_logprobs_raw: tuple[float, ...]
     top_p_sampled: tuple[float, ...]
     rank: int
-    """Of the token among the raw logits: 0 is the largest; among equals the lower id first."""
+    """The token's rank among the raw logits: 0 is the largest; ties go to the lower id."""
     entropy: float
-    """Of the raw distribution, in nats."""
+    """Entropy of the raw distribution, in nats."""
     margin: float
-    """Raw probability of the most likely token less that of the second."""
+    """Raw probability of the most likely token minus that of the second."""
     kept_mass: float
-    """What the softmax of the adjusted logits gives to the tokens that the stages kept; 1.0 when
-    they removed none, and when greedy.
+    """The mass of the tokens that the stages kept, in the softmax of the adjusted logits; 1.0 if
+    they removed none, and for a greedy request.
     """
     trace: tuple[TraceStep, ...]
-    """One per adjustment and stage that ran, in their order; empty unless wanted."""
+    """One step per adjustment and stage that ran, in order; empty unless `want_trace`."""
 
 
 class Draw(Protocol):
-    """`sample`, or what does the same for rows that lie elsewhere."""
+    """`op.sample`, or its equivalent for rows on a device."""
 
     def __call__(self, logits: Any, request: SampleRequest, /, *, work: Logits) -> SampleResult: ...

@@ -1,8 +1,8 @@
-"""The sampler of one request: its settings at work, token by token.
+"""The sampler of one request, token by token.
 
-Owns the running state: the context that the penalties see and mirostat's bound, both of which can
-be rolled back. The arithmetic on the logits is in `op.py`, the settings are in
-`settings.py`. Knows no text, no cache and no HTTP.
+Owns the running state: the context that the penalties see and mirostat's mu, both of which can be
+rolled back. The arithmetic is in `op.py`, the settings are in `settings.py`. Knows no text, no
+cache and no HTTP.
 """
 
 import math
@@ -19,18 +19,18 @@ from .request import N_PARAMETERS, Draw, SampleRequest, SampleResult
 from .settings import SamplingSettings
 from .token_masks import SamplerVocabulary
 
-# In Python it takes longer than all else that a sampler does beside the op.
+# The Python version costs more than the rest of the sampler without the op.
 _uniform = uniform if native.MISSING else native.kernels.uniform
 
-# Room for so many tokens of the completion before the context moves to a larger array.
+# Tokens of the completion that fit before the context moves to a larger array.
 _ROOM = 1024
 
 
 class Sampler:
     """Chooses the tokens of one request, and forgets them again on rollback.
 
-    The context is one array that only grows, so a rollback is a shorter view of it, and a step
-    costs the same whatever was rolled back.
+    The context is one array that only grows. A rollback is a shorter view of it, so a step costs
+    the same after any rollback.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class Sampler:
         trace: bool = False,
         draw: Draw = sample,
     ) -> None:
-        """`work`: scratch for the op, (vocab_size,). `draw`: the op, for rows as `sample` gets
-        them. Raises InvalidInputError for a token id of the
-        settings outside the vocabulary."""
+        """`work`: scratch for the op, (vocab_size,). `draw`: the op, for the rows that `sample`
+        gets. Raises InvalidInputError if the settings name a token id outside the vocabulary.
+        """
         vocab_size = work.shape[0]
         check_token_ids("logit_bias", tuple(settings.logit_bias), vocab_size)
         check_token_ids("banned_tokens", settings.banned_tokens, vocab_size)
@@ -59,7 +59,7 @@ class Sampler:
         self._length = len(prompt_ids)
         self._context = np.empty(self._length + _ROOM, dtype=np.int32)
         self._context[: self._length] = prompt_ids
-        # Mirostat's mu before the completion and after every token of it.
+        # Mirostat's mu before the completion and after each of its tokens.
         self._mus = [2 * settings.mirostat_tau]
         self._adapts = settings.mirostat and not settings.is_greedy
         self._has_xtc = settings.xtc_probability > 0 and not settings.is_greedy
@@ -78,9 +78,9 @@ class Sampler:
     ) -> SampleResult:
         """Choose the token at absolute `position` from logits (vocab_size,), which stay untouched.
 
-        `attempt` counts the rewinds to this position. At this step alone, `mask` has the allowed
-        tokens and `banned` those that are not. Raises NumericsError when the logits are not
-        numbers, InvalidInputError when the settings make them so or leave no token.
+        `attempt` counts the rewinds to this position. `mask` (allowed tokens) and `banned` hold for
+        this step only. Raises NumericsError if the logits contain NaN or +inf, or nothing finite;
+        InvalidInputError if the settings cause that or leave no token.
         """
         request = self._request
         if not request.greedy:
@@ -94,7 +94,7 @@ class Sampler:
         return self._draw(logits, request, work=self._work)
 
     def accept(self, token_id: int, p_sampled: float) -> None:
-        """Append a token to the completion. `p_sampled`: with which probability it was drawn."""
+        """Append a token to the completion. `p_sampled`: the probability of drawing it."""
         if self._length == self._context.size:
             self._context = np.concatenate([self._context, np.empty_like(self._context)])
         self._context[self._length] = token_id
@@ -104,7 +104,7 @@ class Sampler:
             self._request.mirostat_mu = self._mus[-1]
 
     def mark(self) -> int:
-        """How many tokens of the completion have been accepted."""
+        """The number of accepted tokens of the completion."""
         return self._length - self._n_prompt
 
     def rollback(self, mark: int) -> None:
@@ -121,9 +121,8 @@ class Sampler:
         self._request.context = self._context[:length]
 
     def _mu_after(self, p_sampled: float) -> float:
-        """A token of no probability was not drawn but put there, and says nothing of the text."""
         settings = self._settings
-        if p_sampled <= 0:
+        if p_sampled <= 0:  # the token was not drawn, so its surprise means nothing
             return self._mus[-1]
         return mirostat_mu(self._mus[-1], p_sampled, settings.mirostat_tau, settings.mirostat_eta)
 
@@ -167,5 +166,5 @@ class Sampler:
 
 
 def mirostat_mu(mu: float, p_drawn: float, tau: float, eta: float) -> float:
-    """The next mu: by eta towards an average of tau bits of surprise (arXiv 2007.14966)."""
+    """The next mu: a step of rate eta towards tau bits of average surprise (arXiv 2007.14966)."""
     return mu + eta * (tau + math.log2(p_drawn))

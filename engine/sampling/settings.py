@@ -1,6 +1,6 @@
-"""What to sample with: every setting, its interval, and the order of the stages.
+"""The sampling settings of a request, their ranges, and the order of the stages.
 
-Owns the validated settings of a request. Knows no logits, no vocabulary and no running state.
+Owns validation. Knows no logits, no vocabulary and no running state.
 """
 
 import math
@@ -18,8 +18,8 @@ LARGEST_BIAS = 1e9
 MAX_BREAKERS = 64
 MAX_BREAKER_LENGTH = 64
 
-# The order of the stages unless a request gives another. The temperature moves to where the dynamic
-# one stands when it comes last.
+# The order unless a request gives another. With `temperature_last` the temperature moves to just
+# before the dynamic one.
 DEFAULT_ORDER = (
     Stage.SMOOTHING,
     Stage.TEMPERATURE,
@@ -72,73 +72,111 @@ _WHOLES = {
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """How one token is chosen. Every field's default leaves the distribution as it is.
+    """How one token is chosen from the logits. Every default leaves the distribution as it is.
 
-    First the logits are adjusted, in this order:
-
-    - `repetition_penalty` divides the positive logits (multiplies the negative ones) of all tokens
-      of prompt and completion; `frequency_penalty` (per occurrence) and `presence_penalty` (once)
-      are subtracted for tokens of the completion alone, as OpenAI defines them. The three see the
-      newest `repetition_range` tokens (-1: all), and fade to nothing over the `repetition_decay`
-      tokens before these.
-    - `logit_bias` maps token ids to values added to their logits; -inf forbids a token.
-    - DRY subtracts `dry_multiplier` * `dry_base` ^ (L - `dry_allowed_length`) from a token that
-      would prolong a repeat of L >= `dry_allowed_length` tokens, L counted up to `dry_max_ngram`,
-      among the newest `dry_range` tokens (0: all). No repeat reaches across a token that holds one
-      of `dry_sequence_breakers`, nor across a special token.
-    - All but `allowed_tokens` (None: all are) and all `banned_tokens` are removed.
-
-    Then the stages, each on what the one before left: `smoothing_factor`, `temperature`,
-    `top_n_sigma`, `top_k`, `top_p`, `top_a`, `min_p`, `tfs`, `typical_p`, `mirostat` 2 (towards
-    `mirostat_tau` bits of surprise, at the rate `mirostat_eta`), the temperature if
-    `temperature_last`, XTC. `top_p` and `typical_p` keep the token that crosses them. A
-    `max_temperature` above `min_temperature` makes the last temperature a dynamic one, instead of
-    `temperature_last`: between the two as the entropy, to the power of `temperature_exponent`. XTC
-    removes with `xtc_probability`, of the tokens of at least `xtc_threshold`, all but the least
-    likely. `sampler_order`, names of STAGE_NAMES, is another order: each at most once, and all that
-    the settings use. `skew` acts on the draw itself.
-
-    `temperature` 0 means greedy: no stage runs. `seed` None draws a seed when the stream begins.
-    `sampling/reference/op.py` has the formulas.
+    First the logits are adjusted: penalties, `logit_bias`, DRY, `allowed_tokens`, `banned_tokens`.
+    Then the stages run in DEFAULT_ORDER or `sampler_order`. Each sees what the one before it left,
+    with probabilities that sum to 1 again; none removes the last candidate. Last comes the draw,
+    with `skew`. The formulas are in `sampling/reference/`.
 
     Raises InvalidInputError, with the field's name, for a value out of range.
     """
 
     temperature: float = 1.0
+    """0 to 100; 1 is neutral. Divides the logits. 0 is greedy: the largest adjusted logit is taken
+    and no stage runs.
+    """
     temperature_last: bool = False
+    """Whether the temperature acts after the filters, just before XTC. A dynamic temperature then
+    replaces `temperature`. Cannot be combined with `sampler_order`.
+    """
     min_temperature: float = 0.0
+    """0 to 100. Lower end of the dynamic temperature."""
     max_temperature: float = 0.0
+    """`min_temperature` to 100, or 0. Upper end of the dynamic temperature, which rises with the
+    entropy of the candidates. Off unless it is above `min_temperature`.
+    """
     temperature_exponent: float = 1.0
+    """0 to 100. Exponent of the normalised entropy in the dynamic temperature; 1 is linear."""
     smoothing_factor: float = 0.0
+    """0 to 100; 0 is off. A logit at distance d from the best moves to distance factor * d^2."""
     top_k: int = 0
+    """0 or more; 0 is off. Keeps the k most likely tokens."""
     top_p: float = 1.0
+    """0 to 1; 1 is off. Keeps the fewest most likely tokens whose sum reaches p, the one that
+    crosses it included.
+    """
     min_p: float = 0.0
+    """0 to 1; 0 is off. Keeps tokens of at least this share of the largest probability."""
     top_a: float = 0.0
+    """0 to 1; 0 is off. Keeps tokens of at least a times the square of the largest probability."""
     top_n_sigma: float = 0.0
+    """0 to 100; 0 is off. Keeps logits within n standard deviations of the largest."""
     tfs: float = 1.0
+    """0 to 1; 1 is off. Tail free sampling: cuts where the curve of sorted probabilities has spent
+    this share of its bending.
+    """
     typical_p: float = 1.0
+    """0 to 1; 1 is off. Keeps the fewest tokens whose surprise is nearest to the entropy and whose
+    sum reaches p, the one that crosses it included.
+    """
     skew: float = 0.0
+    """-10 to 10; 0 is neutral. Moves the draw towards unlikely candidates, below 0 towards likely
+    ones.
+    """
     mirostat: bool = False
+    """Mirostat 2: keeps tokens of at most mu bits of surprise; mu adapts with every token."""
     mirostat_tau: float = 1.5
+    """0 to 100. The surprise, in bits, that mirostat aims at."""
     mirostat_eta: float = 0.1
+    """0 to 1. How fast mirostat adapts; 0: never."""
     xtc_probability: float = 0.0
+    """0 to 1; 0 is off. How likely XTC strikes: it then removes all tokens of at least
+    `xtc_threshold` but the least likely of them.
+    """
     xtc_threshold: float = 0.1
+    """0 to 1. XTC ignores tokens below it, tokens with a newline, and special tokens."""
     dry_multiplier: float = 0.0
+    """0 to 100; 0 is off. DRY subtracts multiplier * `dry_base` ^ (L - `dry_allowed_length`) from
+    the logit of a token that would prolong a repeat of L tokens, if L >= `dry_allowed_length`.
+    """
     dry_base: float = 1.75
+    """1 to 100. How fast DRY's penalty grows with the length of the repeat; 1: it is constant."""
     dry_allowed_length: int = 2
+    """0 to 100. Shorter repeats cost nothing."""
     dry_range: int = 0
+    """0 or more. How many of the newest tokens DRY searches; 0: all."""
     dry_max_ngram: int = 20
+    """1 to 100. A longer repeat counts as one of this length."""
     dry_sequence_breakers: Sequence[str] = DRY_SEQUENCE_BREAKERS
+    """Up to 64 strings of 1 to 64 characters. No repeat reaches across a token that contains one,
+    nor across a special token.
+    """
     repetition_penalty: float = 1.0
+    """0.01 to 100; 1 is neutral. Divides positive logits, and multiplies negative ones, of all
+    tokens of prompt and completion.
+    """
     repetition_range: int = -1
+    """-1 or more. How many of the newest tokens the three penalties see; -1: all, 0: none."""
     repetition_decay: int = 0
+    """0 or more. Over how many tokens before these the three penalties fade out; 0: at once."""
     frequency_penalty: float = 0.0
+    """-2 to 2; 0 is neutral. Subtracted once per occurrence of a token in the completion (OpenAI).
+    """
     presence_penalty: float = 0.0
+    """-2 to 2; 0 is neutral. Subtracted once from every token of the completion (OpenAI)."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Token ids and values added to their logits: -1e9 to 1e9, or -inf, which forbids a token."""
     allowed_tokens: Sequence[int] | None = None
+    """At least one id. All other tokens are removed; None: none are."""
     banned_tokens: Sequence[int] = ()
+    """Ids of tokens that are removed."""
     sampler_order: Sequence[str] | None = None
+    """Names out of STAGE_NAMES in another order: each at most once, and every stage that the
+    settings use. None: DEFAULT_ORDER.
+    """
     seed: int | None = None
+    """-2^63 to 2^64 - 1. The same seed gives the same text; None: drawn when the stream begins."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _REALS.items():
@@ -158,12 +196,12 @@ class SamplingSettings:
         return self.temperature == 0
 
     def stages(self) -> list[tuple[Stage, Parameters]]:
-        """The stages that are on, with their parameters, in the order in which they run."""
+        """The stages that are on and their parameters, in the order in which they run."""
         parameters = self._parameters()
         return [(stage, parameters[stage]) for stage in self._order() if stage in parameters]
 
     def _parameters(self) -> dict[Stage, Parameters]:
-        """Of every stage that is on."""
+        """Parameters of the stages that are on."""
         is_dynamic = self.max_temperature > self.min_temperature
         has_temperature = self.temperature != 1.0 and not (is_dynamic and self.temperature_last)
         dynamic = (self.min_temperature, self.max_temperature, self.temperature_exponent)
@@ -208,7 +246,7 @@ class SamplingSettings:
     def _check_breakers(self) -> None:
         name, breakers = "dry_sequence_breakers", self.dry_sequence_breakers
         if isinstance(breakers, str):
-            raise InvalidInputError(f"{name} must be several strings, not one", param=name)
+            raise InvalidInputError(f"{name} must be a sequence of strings, not one", param=name)
         if len(breakers) > MAX_BREAKERS:
             raise InvalidInputError(
                 f"{name} must hold 0 to {MAX_BREAKERS} strings, not {len(breakers)}", param=name
@@ -216,12 +254,14 @@ class SamplingSettings:
         for breaker in breakers:
             if not 1 <= len(breaker) <= MAX_BREAKER_LENGTH:
                 raise InvalidInputError(
-                    f"each of {name} must have 1 to {MAX_BREAKER_LENGTH} characters, "
+                    f"each string of {name} must have 1 to {MAX_BREAKER_LENGTH} characters, "
                     f"not {len(breaker)}",
                     param=name,
                 )
             if any("\ud800" <= character <= "\udfff" for character in breaker):
-                raise InvalidInputError(f"{name} holds a lone surrogate", param=name)
+                raise InvalidInputError(
+                    f"{name} holds a lone surrogate, which is not a valid character", param=name
+                )
 
     def _check_order(self) -> None:
         if self.sampler_order is None:
@@ -230,23 +270,23 @@ class SamplingSettings:
         names = list(self.sampler_order)
         unknown = [name for name in names if name not in STAGE_NAMES]
         if unknown:
-            message = f"must hold names of {', '.join(STAGE_NAMES)}, not {unknown[0]!r}"
+            message = f"must hold names out of {', '.join(STAGE_NAMES)}, not {unknown[0]!r}"
         elif len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            message = f"must hold each name at most once, not {twice!r} twice"
+            message = f"must hold each name at most once; {twice!r} is repeated"
         elif self.temperature_last:
-            message = "says where the temperature stands, so temperature_last must be false"
+            message = "cannot be combined with temperature_last: it already places the temperature"
         else:
             used = [stage.name.lower() for stage in self._parameters()]
             missing = [name for name in used if name not in names] if not self.is_greedy else []
             if missing:
-                message = f"must hold every stage that the settings use, but lacks {missing[0]!r}"
+                message = f"must hold every stage that the settings use; {missing[0]!r} is missing"
         if message:
             raise InvalidInputError(f"sampler_order {message}", param="sampler_order")
 
 
 def _require(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # NaN fails every comparison, so it ends here too
+    if not low <= value <= high:  # NaN fails every comparison
         raise InvalidInputError(f"{name} must be between {low} and {high}, not {value}", param=name)
 
 

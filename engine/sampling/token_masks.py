@@ -1,7 +1,7 @@
-"""What samplers ask of a vocabulary: sets of tokens, as bit masks.
+"""Sets of tokens that samplers need, as bit masks.
 
-Owns the masks of DRY's sequence breakers, of the tokens that XTC spares and of those that there
-are, each made once when it is first wanted. Knows no logits and no request.
+Owns the masks of DRY's sequence breakers, of the tokens that XTC spares and of the tokens that the
+tokenizer has. Each is made once, at first use. Knows no logits and no request.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ..text.token_ids import TokenMask, set_of_ids
 from ..text.vocabulary import Vocabulary
 
-# Sets of breakers whose masks are kept. Nearly every request has the default set.
+# Sets of breakers whose masks are kept. Nearly every request uses the default set.
 _MAX_BREAKER_SETS = 8
 
 
@@ -18,7 +18,7 @@ class SamplerVocabulary:
     """The tokens of one model, for the samplers of all its requests."""
 
     def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
-        """`vocab_size`: of the model; every id below it is asked for."""
+        """`vocab_size`: the model's; the tokenizer may have fewer tokens."""
         self._vocabulary = vocabulary
         self.vocab_size = vocab_size
         self._n_tokens: int | None = None
@@ -26,10 +26,10 @@ class SamplerVocabulary:
         self._dry_breakers: dict[frozenset[str], TokenMask] = {}
 
     def allowed(self, token_ids: Iterable[int] | None) -> TokenMask | None:
-        """Those of `token_ids` (None: all) that are tokens; None when every id is one and allowed.
+        """The ids of `token_ids` (None: all) that are tokens. Returns None if all ids are allowed.
 
-        Models often have more embedding rows than their tokenizer has tokens. Such a row stands for
-        no text, so nothing may be drawn there.
+        Models often have more embedding rows than their tokenizer has tokens. The extra rows stand
+        for no text, so they must not be drawn.
         """
         if self._n_tokens is None:
             is_special, token_bytes = self._vocabulary.is_special, self._vocabulary.token_bytes
@@ -42,13 +42,13 @@ class SamplerVocabulary:
         return set_of_ids(range(n_tokens), self.vocab_size) if n_tokens < self.vocab_size else None
 
     def xtc_protected(self) -> TokenMask:
-        """The special tokens and those whose bytes hold a newline."""
+        """Special tokens and tokens whose bytes contain a newline."""
         if self._xtc_protected is None:
             self._xtc_protected = self._special_or_holding(["\n"])
         return self._xtc_protected
 
     def dry_breakers(self, strings: Sequence[str]) -> TokenMask:
-        """The special tokens and those whose bytes hold one of `strings`."""
+        """Special tokens and tokens whose bytes contain one of `strings`."""
         key = frozenset(strings)
         mask = self._dry_breakers.get(key)
         if mask is None:

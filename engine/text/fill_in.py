@@ -1,7 +1,7 @@
-"""Fill in the middle: the prompt of a model that was taught to write between two texts.
+"""Fill in the middle: prompts for models that were trained to write between two texts.
 
-Owns the names of the tokens that say so, and the order that each family of models expects. Knows
-no model: what counts is which tokens a tokenizer has.
+Owns the control tokens for it, and the order that each family of models expects. Knows no model:
+all that counts is which tokens a tokenizer has.
 """
 
 from typing import NamedTuple
@@ -11,12 +11,12 @@ from .tokenizer import Tokenizer
 
 
 class FillInTokens(NamedTuple):
-    """What stands before the prefix and before the suffix, and what ends the prompt."""
+    """The tokens before the prefix and before the suffix, and the one that ends the prompt."""
 
     prefix: str
     suffix: str
     middle: str | None
-    """None: the answer follows the last of the two texts."""
+    """None: the answer directly follows the last text."""
     suffix_first: bool = False
 
 
@@ -27,7 +27,7 @@ FORMATS = (
     FillInTokens("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
     # SantaCoder
     FillInTokens("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
-    # DeepSeek-Coder, whose names have U+FF5C and U+2581 in them
+    # DeepSeek-Coder, with U+FF5C and U+2581
     FillInTokens(
         "<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>"
     ),
@@ -39,12 +39,12 @@ FORMATS = (
 
 
 def fill_in_ids(tokenizer: Tokenizer, prefix: str, suffix: str) -> list[int]:
-    """The ids of a prompt whose answer stands between `prefix` and `suffix`.
+    """The ids of a prompt whose answer belongs between `prefix` and `suffix`.
 
-    In front is what the tokenizer puts before every text: its BOS, if it has one. The prefix is
-    encoded as the beginning of a text, the suffix as the continuation of one: with a SentencePiece
-    tokenizer no space is added to it. Neither can become a control token. Raises InvalidInputError
-    when the tokenizer has no such tokens.
+    They begin with what the tokenizer puts before every text: its BOS, if it has one. The prefix is
+    encoded as the beginning of a text, the suffix as the continuation of one: a SentencePiece
+    tokenizer adds no space to it. Neither can become a control token. Raises InvalidInputError if
+    the tokenizer has no tokens for filling in the middle.
     """
     for names in FORMATS:
         found = [tokenizer.added_token_id(name) for name in names[:3] if name is not None]

@@ -1,7 +1,7 @@
-"""Finds strings in text that comes one character at a time.
+"""Finds strings in text that arrives one character at a time.
 
-Owns the automaton (Aho-Corasick) and where in it a text is. Knows characters; knows no tokens, and
-not what a found string means.
+Owns the automaton (Aho-Corasick) and its state. Knows characters; knows no tokens, nor what a found
+string means.
 """
 
 from collections import deque
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 
 class StringMatcher:
-    """Finds the first of several strings to be completed.
+    """Finds whichever of several strings is completed first.
 
-    The string that ends first wins, and of those that end together the longest, which begins
-    leftmost: this depends on the characters alone, never on how tokens cut them.
+    If several end together, the longest wins, which begins leftmost. The result depends only on the
+    characters, never on how tokens divide them.
     """
 
     def __init__(self, strings: Sequence[str], *, ignore_case: bool = False) -> None:
-        """`strings`: none of them empty."""
+        """`strings`: none is empty."""
         self._next: list[dict[str, int]] = [{}]
         self._depth: list[int] = [0]
         self._found: list[str | None] = [None]
@@ -29,11 +29,11 @@ class StringMatcher:
 
     @property
     def n_partial(self) -> int:
-        """How many of the last characters might be the beginning of a string."""
+        """How many of the last characters may be the beginning of a string."""
         return self._depth[self._node]
 
     def step(self, character: str) -> str | None:
-        """Take one character; the string that it completes, if any."""
+        """Takes one character. Returns the string that it completes, if any."""
         if self._ignore_case:
             character = _folded(character)
         node = self._node
@@ -64,7 +64,7 @@ class StringMatcher:
         self._found[node] = string
 
     def _link(self) -> None:
-        """Breadth first: a node's failure link is the longest proper suffix that is in the trie."""
+        """Breadth first: a node's failure link is its longest proper suffix in the trie."""
         queue = deque(self._next[0].values())
         while queue:
             node = queue.popleft()
@@ -73,12 +73,12 @@ class StringMatcher:
                 while fail and character not in self._next[fail]:
                     fail = self._fail[fail]
                 self._fail[child] = self._next[fail].get(character, 0)
-                # A node's own string is longer than any that ends at its suffix.
+                # A node's own string is longer than any that ends at a suffix of it.
                 self._found[child] = self._found[child] or self._found[self._fail[child]]
                 queue.append(child)
 
 
 def _folded(character: str) -> str:
-    """The character without case, always one: what folds to several stays as it is."""
+    """The character in lower case; it stays as it is if that would be several characters."""
     lower = character.lower()
     return lower if len(lower) == 1 else character

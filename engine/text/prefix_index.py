@@ -1,4 +1,4 @@
-"""Which tokens begin with given bytes.
+"""Which tokens begin with the given bytes.
 
 Owns the vocabulary sorted by bytes, for token healing and constraints. Knows no model.
 """
@@ -22,14 +22,14 @@ class _Sorted(NamedTuple):
 
 
 class PrefixIndex:
-    """The tokens that stand for text, sorted by their bytes; sorted at the first question."""
+    """The tokens that stand for text, sorted by their bytes at first use."""
 
     def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
         self._vocabulary = vocabulary
         self._vocab_size = vocab_size
 
     def ids_starting_with(self, prefix: bytes) -> TokenIds:
-        """Ids of all tokens whose bytes begin with `prefix`, by bytes. Control tokens never do."""
+        """Ids of all tokens whose bytes begin with `prefix`, sorted by bytes; no control tokens."""
         start, end = self._span(prefix)
         return self._sorted.token_ids[start:end]
 
@@ -39,7 +39,7 @@ class PrefixIndex:
         return self._sorted.keys[start:end]
 
     def mask(self, prefix: bytes) -> TokenMask:
-        """`ids_starting_with(prefix)` as bits."""
+        """`ids_starting_with(prefix)` as a bit mask."""
         return set_of_ids(self.ids_starting_with(prefix), self._vocab_size)
 
     @cached_property
@@ -60,5 +60,5 @@ class PrefixIndex:
 
 
 def end_of_prefix(keys: list[bytes], prefix: bytes, start: int = 0) -> int:
-    """Where the run of `keys` (sorted) that begin with `prefix` ends; it begins at `start`."""
+    """The end of the run of sorted `keys` that begin with `prefix`; the run begins at `start`."""
     return bisect_right(keys, prefix, start, key=lambda key: key[: len(prefix)])

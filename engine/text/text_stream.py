@@ -1,10 +1,10 @@
 """Bytes of tokens in, text that is safe to show out.
 
 Owns the text of one completion: UTF-8 (a character split over tokens is held until it is whole),
-stop strings (text that might become one is held) and banned strings (text is held from the token on
-in which one might begin, because that token may be taken back). Knows bytes and characters; knows
-no tokens, no tokenizer and no torch. Token texts are never decoded twice, so nothing can be lost or
-doubled between two calls.
+stop strings (text that may become one is held) and banned strings (text is held from the token in
+which one may begin, because that token may be taken back). Knows bytes and characters; knows no
+tokens, no tokenizer and no torch. No token is decoded twice, so nothing can be lost or doubled
+between two calls.
 """
 
 import codecs
@@ -15,20 +15,20 @@ from .matcher import StringMatcher
 
 
 class TextMatch(NamedTuple):
-    """A stop string or banned string in the completion, as it was asked for."""
+    """A stop string or banned string that was found in the completion."""
 
     string: str
+    """As the request spells it."""
     start: int
-    """The index of its first character."""
 
 
 class TextMark(NamedTuple):
-    """A moment in the text, which can be gone back to while nothing behind it is released."""
+    """A place in the text; `rollback` can return to it until text after it is released."""
 
     incomplete: bytes
     n_characters: int
     stop_start: int
-    """Where a stop string may have begun; `n_characters` when nowhere."""
+    """Where a stop string may have begun; `n_characters` if nowhere."""
     stop_node: int
     ban_node: int
 
@@ -39,11 +39,11 @@ class TextStream:
     Invariant: released + held text is the UTF-8 decoding of all pushed bytes (malformed bytes
     become U+FFFD, as Unicode recommends: one per maximal ill-formed part); after a stop string,
     released text ends where that string begins. The string that ends first counts, be it a stop or
-    a ban, and nothing is looked for behind it.
+    a ban; the text after it is not searched.
     """
 
     def __init__(self, stop: Sequence[str] = (), banned: Sequence[str] = ()) -> None:
-        """Neither holds an empty string. Banned strings are found in any case."""
+        """Neither contains an empty string. Banned strings are found in upper or lower case."""
         self._incomplete = b""  # the beginning of a character, not in the text yet
         self._stops = StringMatcher(stop) if stop else None
         self._bans = StringMatcher(banned, ignore_case=True) if banned else None
@@ -55,17 +55,17 @@ class TextStream:
 
     @property
     def ban_start(self) -> int | None:
-        """Where a banned string may have begun, perhaps in a character that is not whole yet; None
-        when nowhere.
+        """Where a banned string may have begun, perhaps in an incomplete character; None if
+        nowhere.
         """
         if self._bans is None or not (self._bans.n_partial or self._incomplete):
             return None
         return self._n_characters - self._bans.n_partial
 
     def push(self, data: bytes) -> tuple[int, int]:
-        """Take the bytes of one token; the characters [start, end) that they are part of.
+        """Takes the bytes of one token. Returns the characters [start, end) that they are part of.
 
-        A character split over tokens belongs to each of them. With no bytes start equals end.
+        A character split over tokens belongs to each of them. Without bytes start equals end.
         """
         start = self._n_characters
         if not data:
@@ -74,8 +74,8 @@ class TextStream:
         return start, self._n_characters + bool(self._incomplete)
 
     def release(self, before: int | None = None) -> str:
-        """The text that has become safe since the last call; only that in front of character
-        `before`, when it is given.
+        """The text that has become safe since the last call, if given only up to character
+        `before`.
         """
         n_safe = len(self._held)
         if self.stop_match is not None:
@@ -89,7 +89,8 @@ class TextStream:
         return safe
 
     def finish(self) -> tuple[str, str]:
-        """End the completion: the rest of its text, and the text dropped behind a stop string.
+        """Ends the completion. Returns the rest of its text, and the text dropped from a stop
+        string on.
 
         Without a stop string nothing is dropped: held text is released, an incomplete character as
         U+FFFD.
@@ -105,7 +106,6 @@ class TextStream:
         return released, dropped
 
     def mark(self) -> TextMark:
-        """This moment."""
         return TextMark(
             self._incomplete,
             self._n_characters,
@@ -115,10 +115,10 @@ class TextStream:
         )
 
     def rollback(self, mark: TextMark) -> str:
-        """Forget all that came after `mark`; returns its text."""
+        """Forgets everything after `mark` and returns its text."""
         n_kept = mark.n_characters - self.n_released
         if n_kept < 0:
-            raise ValueError(f"text behind character {mark.n_characters} has been released")
+            raise ValueError(f"text after character {mark.n_characters} has been released")
         self._held, forgotten = self._held[:n_kept], self._held[n_kept:]
         self._incomplete = mark.incomplete
         self._n_characters = mark.n_characters
@@ -132,7 +132,7 @@ class TextStream:
     def _take(self, data: bytes, *, final: bool = False) -> None:
         if self._incomplete:
             data = self._incomplete + data
-        # What the incremental decoder of `codecs` does, which runs four functions of Python for it.
+        # The incremental decoder of `codecs` does the same, but through four Python functions.
         text, n_taken = codecs.utf_8_decode(data, "replace", final)
         self._incomplete = data[n_taken:]
         if self._stops is not None or self._bans is not None:

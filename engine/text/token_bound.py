@@ -1,10 +1,10 @@
-"""How many tokens a text comes to at least, told without encoding it.
+"""A lower bound on the number of tokens of a text, without encoding it.
 
-Every byte of a text is a byte of one of its tokens, where tokens, joined, are the text. Let a byte
-weigh 1/n when the longest token that holds it has n bytes: then the bytes of no token weigh more
-than 1 together, and a text has at least as many tokens as it weighs. A token that several texts
-become, as U+2581 and a space do, counts with the shortest and the longest of them: one between
-weighs no more than they do. Of a tokenizer that drops or shortens text nothing is known.
+If joined tokens give the text, every byte of the text is a byte of one of its tokens. Let a byte
+weigh 1/n if the longest token that contains it has n bytes. Then the bytes of a token weigh at most
+1 together, so a text has at least as many tokens as it weighs. If several texts become one token,
+as U+2581 and a space do, the shortest and the longest count: one in between weighs no more than
+they do. There is no bound for a tokenizer that drops or shortens text.
 """
 
 import json
@@ -23,14 +23,14 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class TokenBound:
-    """Of one vocabulary."""
+    """The bound for one vocabulary."""
 
-    weights: npt.NDArray[np.float64]  # (256,)
+    weights: npt.NDArray[np.float64]  # (256,), of each byte
     ascii_only: bool
-    """Whether other characters may be made shorter before they become tokens."""
+    """Whether non-ASCII text may become shorter before it becomes tokens."""
 
     def least(self, text: str) -> int:
-        """Tokens of `text`, at least; 0 where nothing is known."""
+        """The least number of tokens that `text` can have; 0 if it is unknown."""
         if self.ascii_only and not text.isascii():
             return 0
         data = np.frombuffer(text.encode(), np.uint8)
@@ -39,10 +39,10 @@ class TokenBound:
 
 
 def token_bound(backend: tokenizers.Tokenizer, tokens: Iterable[bytes]) -> TokenBound | None:
-    """The bound of a tokenizer whose tokens these texts become; None where it may lose text."""
+    """The bound of a tokenizer that turns these texts into tokens; None if it may lose text."""
     added = backend.get_added_tokens_decoder().values()
     if any(token.lstrip or token.rstrip for token in added):
-        return None  # such a token takes the blanks around it away
+        return None  # such a token swallows the blanks around it
     normalizers = _steps(_state(backend.normalizer), "normalizers")
     splitters = _steps(_state(backend.pre_tokenizer), "pretokenizers")
     if not (_spells_everything(backend, splitters) and all(map(_keeps, splitters))):
@@ -66,7 +66,7 @@ def _weights(tokens: Iterable[bytes]) -> npt.NDArray[np.float64]:
 
 
 def _spells_everything(backend: tokenizers.Tokenizer, splitters: list[Mapping[str, Any]]) -> bool:
-    """Whether every text has tokens, so that none stands for what is unknown."""
+    """Whether every text can be spelled, so that no token stands for unknown text."""
     pieces: list[str]
     if any(step["type"] == "ByteLevel" for step in splitters):
         pieces = tokenizers.pre_tokenizers.ByteLevel.alphabet()
@@ -80,14 +80,14 @@ def _spells_everything(backend: tokenizers.Tokenizer, splitters: list[Mapping[st
 
 
 def _keeps(splitter: Mapping[str, Any]) -> bool:
-    """Whether what it splits is, joined, the text, or more."""
+    """Whether its pieces, joined, contain the whole text."""
     if splitter["type"] == "Split":
         return str(splitter["behavior"]) != "Removed"
     return splitter["type"] in ("ByteLevel", "Digits", "Metaspace")
 
 
 def _lengthens(normalizer: Mapping[str, Any]) -> bool:
-    """Whether no text becomes shorter, with one character for a space."""
+    """Whether it never shortens text; a space may become one other character."""
     if normalizer["type"] != "Replace":
         return str(normalizer["type"]) == "Prepend"
     return bool(normalizer["pattern"] == {"String": " "} and len(normalizer["content"]) == 1)

@@ -1,7 +1,7 @@
 """The exact bytes that a token stands for.
 
 Owns the two spellings that vocabularies use: GPT-2's byte alphabet, and SentencePiece's U+2581 with
-byte fallback. Which one is read from the tokenizer's own decoder. Knows no file and no model.
+byte fallback. The tokenizer's decoder says which one it uses. Knows no file and no model.
 """
 
 import re
@@ -18,15 +18,15 @@ class Spelling(Protocol):
     def to_bytes(self, piece: str) -> bytes: ...
 
     def added_to_bytes(self, text: str) -> bytes:
-        """Of a token that was added beside the vocabulary, under this text."""
+        """The bytes of a token that was added to the vocabulary under this text."""
         ...
 
     def written(self, piece: str) -> bytes:
-        """The longest text that may become this piece."""
+        """The bytes of the longest text that may become this piece."""
         ...
 
     def leading_spaces(self, text: str) -> int:
-        """How many spaces the bytes of a text begin with that has become pieces."""
+        """How many spaces the bytes of a text begin with once it has become pieces."""
         ...
 
     def to_pieces(self, character: str) -> list[list[str]]:
@@ -35,7 +35,7 @@ class Spelling(Protocol):
 
 
 class ByteLevelSpelling:
-    """Every byte is one printable character, as in GPT-2, Llama 3 and Qwen."""
+    """One printable character per byte, as in GPT-2, Llama 3 and Qwen."""
 
     def __init__(self) -> None:
         self._character = _byte_alphabet()
@@ -45,10 +45,10 @@ class ByteLevelSpelling:
         try:
             return bytes([self._byte[character] for character in piece])
         except KeyError:
-            return piece.encode()  # no byte-level piece: text never becomes this token
+            return piece.encode()  # not a byte-level piece: text never becomes this token
 
     def added_to_bytes(self, text: str) -> bytes:
-        # "\u00e7" is added as a letter, but in the alphabet it is one byte of a character.
+        # "\u00e7" may be added as a letter, but in the alphabet it is one byte of a character.
         data = self.to_bytes(text)
         return data if _is_utf8(data) else text.encode()
 
@@ -64,7 +64,7 @@ class ByteLevelSpelling:
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceSpelling:
-    """Pieces are text with `space` for U+0020; with `byte_fallback`, `<0x0A>` is one byte."""
+    """Pieces are text, with `space` for U+0020; with `byte_fallback`, `<0x0A>` is one byte."""
 
     space: str
     byte_fallback: bool
@@ -79,7 +79,7 @@ class SentencePieceSpelling:
         return self.to_bytes(text)
 
     def written(self, piece: str) -> bytes:
-        # A text may hold the character that stands for a space, and it takes more bytes.
+        # A text may contain the character that stands for a space, which has more bytes.
         return piece.replace(" ", self.space).encode()
 
     def leading_spaces(self, text: str) -> int:
@@ -91,7 +91,7 @@ class SentencePieceSpelling:
 
 
 def spelling_of(decoder: Mapping[str, Any] | None) -> Spelling:
-    """The spelling that a `decoder` of tokenizer.json undoes. ValueError names an unknown one."""
+    """The spelling that a `decoder` of tokenizer.json undoes. Raises ValueError if unknown."""
     steps = _steps(decoder)
     kinds = {str(step.get("type")) for step in steps}
     if "ByteLevel" in kinds and kinds <= {"ByteLevel", "Fuse"}:
@@ -116,7 +116,7 @@ def _steps(decoder: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def _space(step: Mapping[str, Any]) -> str | None:
-    """The character that this step turns into a space; "" makes the decoder an unknown one."""
+    """The character that this step turns into a space, if any."""
     if step.get("type") == "Metaspace":
         return str(step.get("replacement", "\u2581"))
     if step.get("type") == "Replace":
@@ -136,7 +136,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _byte_alphabet() -> list[str]:
-    """GPT-2's character of each byte: printable Latin-1 stands for itself, the rest from U+0100."""
+    """GPT-2's character for each byte: printable Latin-1 is itself, the rest starts at U+0100."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     alphabet: list[str] = []
     n_shifted = 0

@@ -1,7 +1,7 @@
-"""Sets of token ids as bits, and the check that ids are tokens.
+"""Sets of token ids as bit masks, and the check that ids are in the vocabulary.
 
-Owns the form in which masks pass between constraints, healing and the sampler. Knows no token's
-text.
+Owns the format of the masks that constraints, healing and the sampler exchange. Knows no text of a
+token.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ def set_of_ids(token_ids: Iterable[int], vocab_size: int) -> TokenMask:
 
 
 def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
-    """Raises InvalidInputError naming the first id that the vocabulary does not have."""
-    # Not `not token_ids`: an array of numpy has no one truth.
+    """Raises InvalidInputError naming the first id that is not in the vocabulary."""
+    # Not `not token_ids`, which fails for an array of numpy.
     if len(token_ids) == 0 or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
         return
     wrong = next(token_id for token_id in token_ids if not 0 <= token_id < vocab_size)
@@ -34,7 +34,7 @@ def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> Non
 
 
 def members(words: TokenMask, vocab_size: int) -> npt.NDArray[np.bool_]:
-    """The set of ids as bool (vocab_size,)."""
+    """The mask as bool (vocab_size,)."""
     little = words.astype("<i4").view(np.uint8)
     bits = np.unpackbits(little, count=vocab_size, bitorder="little")
     return bits.astype(bool)

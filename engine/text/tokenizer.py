@@ -1,7 +1,7 @@
-"""Text <-> token ids, over the `tokenizers` library and the model's own tokenizer.json.
+"""Text <-> token ids, with the `tokenizers` library and the model's tokenizer.json.
 
-Owns the exact bytes of every token and which texts are control tokens. Knows no template and no
-model beyond the number of its embedding rows.
+Owns the exact bytes of every token, and which texts are control tokens. Knows no template, and
+nothing of the model but its number of embedding rows.
 """
 
 import json
@@ -24,17 +24,17 @@ logger = logging.getLogger(__name__)
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
-# Older forms that are not read, and what transformers needs to convert them.
+# Older formats that are not supported, and the packages that convert them.
 _OLDER_FORMS = {
     "tokenizer.model": "transformers sentencepiece protobuf",
     "vocab.json": "transformers",
 }
 _MAX_TOKENIZER_BYTES = 64 * 1024 * 1024
-# Models round their rows up, by much less than this.
+# Models round their number of rows up, but by much less than this.
 _LEAST_SHARE_OF_ROWS = 0.75
 _MAX_PIECE = 8192  # characters of one token
-# Of longer texts, only the library's encoder of batches lets other threads run meanwhile. It is
-# slower for short ones, and starts threads of its own.
+# From this length on, the library's batch encoder is used: only it lets other threads run. It is
+# slower for short texts, and starts threads of its own.
 _LONG_TEXT = 8192
 _MAX_REASON = 500
 _MARKER = re.compile(r"[<\[].*[>\]]", re.DOTALL)
@@ -42,7 +42,7 @@ _PLAIN_TAG = re.compile(r"</?\w+>", re.ASCII)
 
 
 def special_tokens(path: Path) -> dict[str, str]:
-    """The texts of bos_token, eos_token and so on in tokenizer_config.json, where there is one."""
+    """The texts of bos_token, eos_token and so on, from tokenizer_config.json if it exists."""
     if not is_there(path / CONFIG_FILE):
         return {}
     texts: dict[str, str] = {}
@@ -54,7 +54,7 @@ def special_tokens(path: Path) -> dict[str, str]:
 
 
 class Tokenizer:
-    """Encodes and decodes; ids of one model, every one below its number of embedding rows."""
+    """Encodes and decodes. Every id is below the model's number of embedding rows."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class Tokenizer:
         self._backend = backend
         self._spelling = spelling
         self._pieces = pieces
-        self._token_bytes: dict[int, bytes] = {}  # of the tokens asked for so far
+        self._token_bytes: dict[int, bytes] = {}  # filled on demand
         added = backend.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
         model = backend.model
-        # Added tokens that are no pieces of the plain vocabulary too.
+        # Added tokens that are not pieces of the plain vocabulary as well.
         self._beside = {
             token_id for token_id, text in self._added.items() if model.token_to_id(text) is None
         }
         self.special_tokens = dict(special)
-        """Texts by role, as tokenizer_config.json has them."""
+        """Texts by role, from tokenizer_config.json."""
         self._added_ids = {text: token_id for token_id, text in self._added.items()}
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
         self._control = frozenset(
@@ -108,7 +108,7 @@ class Tokenizer:
             raise ModelLoadError(f"{file}: vocabulary: two tokens share one id")
         if any(len(piece) > _MAX_PIECE for piece in vocabulary):
             raise ModelLoadError(
-                f"{file}: vocabulary: a token of more than {_MAX_PIECE} characters"
+                f"{file}: vocabulary: a token has more than {_MAX_PIECE} characters"
             )
         highest = max(pieces, default=-1)
         if highest >= vocab_size:
@@ -132,14 +132,14 @@ class Tokenizer:
     def encode(
         self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True
     ) -> list[int]:
-        """`add_special_tokens` adds what tokenizer.json wants around a text (Llama: BOS before it).
+        """`add_special_tokens` adds what tokenizer.json puts around a text (Llama: BOS before it).
 
-        With `parse_special` False the text of a control token stays text. Raises InvalidInputError
-        for lone surrogates.
+        If `parse_special` is False, the text of a control token stays text. Raises
+        InvalidInputError for lone surrogates.
         """
         token_ids = self.encode_pieces([(text, True)] if parse_special else self._divided(text))
         if not parse_special and not self._control.isdisjoint(token_ids):
-            # A normalizer made the text of a control token out of other characters.
+            # A normalizer turned other characters into the text of a control token.
             token_ids = [part for token_id in token_ids for part in self._as_text(token_id)]
         if add_special_tokens:
             return [*self.opening_ids, *token_ids, *self.closing_ids]
@@ -148,7 +148,7 @@ class Tokenizer:
     def check_length(self, text: str, max_seq_len: int, *, param: str) -> None:
         """Raise ContextLengthError for a long text that certainly has `max_seq_len` tokens or more.
 
-        That is told in a small part of the time that encoding takes.
+        This takes a small part of the time of encoding.
         """
         if len(text) >= _LONG_TEXT and self._bound is not None:
             n_least = self._bound.least(text)
@@ -156,9 +156,9 @@ class Tokenizer:
                 raise ContextLengthError(n_least, max_seq_len, param=param, at_least=True)
 
     def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
-        """Ids of the joined text of (text, parse_special) pieces, nothing added around them.
+        """Ids of the joined text of (text, parse_special) pieces; nothing is added around them.
 
-        A piece with False is spelled out in the smallest tokens, so that it can hold any text.
+        A piece with False is spelled in the smallest tokens, so that any text stays text.
         """
         token_ids: list[int] = []
         first = True
@@ -166,7 +166,7 @@ class Tokenizer:
             _check_text(text)
             if parse:
                 encoded = self._encoded(text)
-                # Tokenizers of the SentencePiece kind put a space before each text that they get.
+                # SentencePiece tokenizers put a space before each text that they encode.
                 token_ids += encoded if first else self._without_added_space(encoded, text)
             else:
                 token_ids += self._spell(text)
@@ -174,12 +174,12 @@ class Tokenizer:
         return token_ids
 
     def encode_continuation(self, text: str) -> list[int]:
-        """Ids of a text that stands behind other text: no space before it, no control token."""
+        """Ids of a text that follows other text: no added space, no control token."""
         token_ids = self.encode_pieces([("", True), *self._divided(text)])
         return [part for token_id in token_ids for part in self._as_text(token_id)]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The bytes of all tokens as text; what is no UTF-8 becomes U+FFFD."""
+        """The bytes of all tokens as text; malformed UTF-8 becomes U+FFFD."""
         kept = (
             self.token_bytes(token_id)
             for token_id in token_ids
@@ -188,10 +188,10 @@ class Tokenizer:
         return b"".join(kept).decode("utf-8", errors="replace")
 
     def text_start(self, token_ids: Sequence[int], text: str) -> int | None:
-        """The character of `decode(token_ids)` at which `text` begins, of which they are the
-        encoding: behind the name of BOS, and the space that SentencePiece puts before a text.
+        """The character of `decode(token_ids)` at which `text` begins; `token_ids` encode `text`.
 
-        None when the text is not there as it was written, because a normalizer has changed it.
+        Before it come the name of BOS, and the space that SentencePiece puts before a text. None if
+        a normalizer has changed the text.
         """
         n_closing = len(self.closing_ids)
         if n_closing and list(token_ids[-n_closing:]) == self.closing_ids:
@@ -200,20 +200,20 @@ class Tokenizer:
         return len(decoded) - len(text) if decoded.endswith(text) else None
 
     def added_token_id(self, text: str) -> int | None:
-        """The id of the token that tokenizer.json adds under this text, if there is one: a text of
-        the plain vocabulary does not count.
+        """The id of the token that tokenizer.json adds under this text, or None. Pieces of the
+        plain vocabulary do not count.
         """
         return self._added_ids.get(text)
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The exact bytes of a token; an embedding row that no token uses has none."""
+        """The exact bytes of a token; empty for an embedding row without a token."""
         data = self._token_bytes.get(token_id)
         if data is None:
             data = self._token_bytes[token_id] = self._bytes_of(token_id)
         return data
 
     def spelled(self, token_id: int) -> str:
-        """The token as tokenizer.json spells it; empty for an embedding row that none uses."""
+        """The token as tokenizer.json spells it; empty for an embedding row without a token."""
         return self._added.get(token_id) or self._pieces.get(token_id, "")
 
     def is_special(self, token_id: int) -> bool:
@@ -242,7 +242,7 @@ class Tokenizer:
         except BaseException as error:
             if not _is_panic(error):
                 raise
-            # Its pattern takes too many steps for this text, for example.
+            # For example, its pattern takes too many steps for this text.
             raise InvalidInputError(
                 "the model's tokenizer cannot encode this text", param="prompt"
             ) from error
@@ -250,7 +250,7 @@ class Tokenizer:
 
     def _bytes_of(self, token_id: int) -> bytes:
         if token_id in self._added:
-            # As the library decodes it: what the normalizer made of its text, where one did.
+            # As the library decodes it, which is after the normalizer, if there is one.
             added = str(self._backend.id_to_token(token_id))
             is_beside = token_id in self._beside
             spell = self._spelling.added_to_bytes if is_beside else self._spelling.to_bytes
@@ -259,7 +259,7 @@ class Tokenizer:
         return b"" if piece is None else self._spelling.to_bytes(piece)
 
     def _is_control(self, token_id: int, text: str) -> bool:
-        """Special tokens, and role markers that some models forgot to mark, as `<|User|>`.
+        """Special tokens, and role markers that some models forgot to mark, such as `<|User|>`.
 
         Plain tags such as <think> are content: templates and models write them themselves.
         """
@@ -271,7 +271,7 @@ class Tokenizer:
         return self._backend.token_to_id(special[role]) if role in special else None
 
     def _template_ids(self) -> tuple[list[int], list[int]]:
-        """What the post-processor puts before and after a text."""
+        """The ids that the post-processor puts before and after a text."""
         probe = self._backend.encode("a", add_special_tokens=True)
         added = list(zip(probe.ids, probe.special_tokens_mask, strict=True))
         n_before = next((i for i, (_, is_added) in enumerate(added) if not is_added), len(added))
@@ -279,7 +279,7 @@ class Tokenizer:
         return before, [token_id for token_id, is_added in added[n_before:] if is_added]
 
     def _divided(self, text: str) -> list[tuple[str, bool]]:
-        """The text as pieces, those with the text of a control token to be spelled."""
+        """The text as pieces; those that are the text of a control token are to be spelled."""
         pieces: list[tuple[str, bool]] = []
         position = 0
         for match in self.control_pattern.finditer(text):
@@ -291,7 +291,7 @@ class Tokenizer:
         return self._spell(self._added[token_id]) if token_id in self._control else [token_id]
 
     def _spell(self, text: str) -> list[int]:
-        """Ids of single characters or bytes, never a control token."""
+        """Ids of single characters or bytes; never a control token."""
         token_ids: list[int] = []
         for character in text:
             for pieces in self._spelling.to_pieces(character):
@@ -323,7 +323,7 @@ class Tokenizer:
 
 
 def _refuse_older_forms(path: Path) -> None:
-    """Where only another form of the tokenizer is there, say how to convert it."""
+    """If there is only an older format, raises a ModelLoadError that says how to convert it."""
     if os.path.lexists(path / TOKENIZER_FILE):
         return
     for name, packages in _OLDER_FORMS.items():
@@ -334,14 +334,14 @@ def _refuse_older_forms(path: Path) -> None:
                 f"AutoTokenizer.from_pretrained({place}).save_pretrained({place})"
             )
             raise ModelLoadError(
-                f"{path / TOKENIZER_FILE}: does not exist; {name} is there, but it is not read. "
+                f"{path / TOKENIZER_FILE}: does not exist, and {name} is not supported. "
                 f"Convert it with transformers: `pip install {packages}`, then "
                 f"`python -c {shlex.quote(code)}`"
             )
 
 
 def _opened(file: Path) -> tokenizers.Tokenizer:
-    """The file, having encoded one text, so that a broken part shows now and not in a request."""
+    """Opens the file and encodes one text, so that a broken part shows now and not in a request."""
     data = read_file(file, _MAX_TOKENIZER_BYTES)
     try:
         backend = tokenizers.Tokenizer.from_buffer(data)
@@ -357,7 +357,7 @@ def _opened(file: Path) -> tokenizers.Tokenizer:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Whether the library failed in a way that is no Exception: its class has no name to import."""
+    """Whether the library panicked. The class is not an Exception and cannot be imported."""
     return type(error).__name__ == "PanicException"
 
 
@@ -370,7 +370,7 @@ def _decoder(backend: tokenizers.Tokenizer) -> Mapping[str, object] | None:
 
 
 def _alternatives(texts: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of `texts`, the longest first; nothing when there are none."""
+    """Matches any of `texts`, the longest first; nothing if there are none."""
     longest_first = sorted(texts, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 

@@ -1,4 +1,4 @@
-"""What other wings ask about a token. Knows no implementation."""
+"""The questions about a token that other packages ask. Knows no implementation."""
 
 from typing import Protocol
 
@@ -9,9 +9,9 @@ class Vocabulary(Protocol):
     def token_bytes(self, token_id: int) -> bytes: ...
 
     def is_special(self, token_id: int) -> bool:
-        """Whether it is an added token that is not part of the text."""
+        """Whether it is marked as special, so that it is not part of the text."""
         ...
 
     def is_control(self, token_id: int) -> bool:
-        """Whether it stands for no text at all, such as the end of a turn."""
+        """Whether it is a marker and not text, such as the end of a turn."""
         ...

@@ -465,9 +465,8 @@ class Prefixes(Target):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._chunk = Block(bytes(16), np.arange(8, dtype=np.int32).tobytes())
-        self._chunk.slab = np.arange(64, dtype=np.uint8)
-        self._files().write(self._chunk)
+        block = Block(bytes(16), np.arange(8, dtype=np.int32).tobytes())
+        self._files().write(block, np.arange(64, dtype=np.uint8))
         (self._file,) = directory.iterdir()
         self._data = self._file.read_bytes()
 

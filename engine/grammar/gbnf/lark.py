@@ -1,7 +1,7 @@
-"""From GBNF to llguidance's Lark: the same texts are accepted.
+"""From GBNF to a grammar in llguidance's Lark that accepts the same texts.
 
 Owns how the parts are written. The library's own converter is not used: it leaves the division of a
-text to a greedy lexer, reads `.` as no line break and loses the zeros of `\\u00e9`.
+text to a greedy lexer, does not let `.` match a line break and loses the zeros of `\\u00e9`.
 """
 
 import json
@@ -17,14 +17,14 @@ _NO_NAME = re.compile(r"[^a-z0-9]+")
 
 
 def lark_of_gbnf(text: str, *, param: str | None) -> str:
-    """Raises InvalidInputError for what is no GBNF, and for what is too large to convert."""
+    """Raises InvalidInputError for a text that is not GBNF, or is too large to convert."""
     budget = Budget(param)
     rules = parse(text, param=param)
     return "\n".join(_Writer(rules, Lexemes(rules, budget), budget).lines())
 
 
 class _Writer:
-    """Writes the rules that are reached, each as a rule, as a terminal, or as both."""
+    """Writes the rules that the root reaches, each as a rule, as a terminal, or as both."""
 
     def __init__(self, rules: dict[str, Node], lexemes: Lexemes, budget: Budget) -> None:
         self._rules = rules

@@ -1,12 +1,12 @@
-"""Which parts of a GBNF grammar the lexer of llguidance may read as one piece.
+"""Which parts of a GBNF grammar llguidance's lexer may read as one piece.
 
-The lexer is greedy: a terminal goes on for as long as any that may stand in its place could. GBNF
-has no such rule: `[a-z]* "x"` accepts "ax". So a part is a terminal only if nothing that may follow
-it could as well continue it, or another one that may stand there. Where that fails, the one that
-would go on is divided into its parts, down to single characters, which are exact and slower.
+The lexer is greedy: a terminal continues for as long as any terminal that is possible there could.
+GBNF has no such rule: `[a-z]* "x"` accepts "ax". So a part is a terminal only if nothing that may
+follow it could also continue it, or another terminal that is possible there. Otherwise the one that
+would continue is divided into its parts, down to single characters, which are exact but slower.
 
-Owns that question. It errs on the side of division: repetitions count as unbounded, and what
-may follow a rule is what may follow it anywhere.
+Owns that question. When in doubt it divides: repetitions count as unbounded, and whatever follows a
+rule somewhere may follow it anywhere.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +20,12 @@ _Test = Callable[[Node], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """Of two lexemes."""
+    """How two lexemes overlap."""
 
     meets: bool
-    """Whether some text is both."""
+    """Whether some text matches both."""
     after: frozenset[Class]
-    """What may follow a text of the first within the second."""
+    """The letters that may follow a text of the first within the second."""
 
 
 class Lexemes:
@@ -49,14 +49,14 @@ class Lexemes:
             self._opened |= conflicts
 
     def has(self, node: Node) -> bool:
-        """Whether the node is a terminal, as a whole."""
+        """Whether the whole node is a terminal."""
         return node not in self._opened and self._all_in(self._flat, node)
 
     def characters(self, text: Text) -> list[Node]:
         return [self._characters.setdefault(one, Text(one)) for one in text.value]
 
     def _settle(self, found: set[str], holds: _Test) -> None:
-        """Adds the rules for which `holds` follows from those that are in already."""
+        """Adds the rules for which `holds` follows from those already found."""
         before = -1
         while len(found) > before:
             before = len(found)
@@ -92,7 +92,7 @@ class Lexemes:
         return self._classes.setdefault(character, Class(((code, code),)))
 
     def _pieces_of(self, node: Node) -> list[Leaf] | None:
-        """As a rule sees it: terminals, and references to other rules."""
+        """The pieces of a rule: terminals, and references to other rules."""
         if self.has(node):
             return [(node, self._can_be_empty(node))] if self._shape(node).first else []
         if isinstance(node, Text):
@@ -105,7 +105,7 @@ class Lexemes:
         return self._shapes[lexeme]
 
     def _conflicts(self) -> set[Node]:
-        """Terminals that would go on where the grammar may want them, or others, to have ended."""
+        """Terminals that would continue where the grammar may need them, or others, to end."""
         pieces = Positions(self._pieces_of, self._budget)
         following = _Following(self._rules, pieces, self.has, self._budget)
         labels, conflicts = pieces.labels, set[Node]()
@@ -166,7 +166,7 @@ class Lexemes:
 
 
 class _Following:
-    """What may stand behind each piece of the rules, whichever rule it is in."""
+    """What may follow each piece of the rules, whichever rule it is in."""
 
     def __init__(
         self, rules: Mapping[str, Node], pieces: Positions, is_lexeme: _Test, budget: Budget
@@ -175,7 +175,7 @@ class _Following:
         self._is_lexeme = is_lexeme
         shapes = {"root": pieces.add(rules["root"])}
         owners = ["root"] * len(pieces.labels)
-        for label in pieces.labels:  # which grows meanwhile
+        for label in pieces.labels:  # grows in the loop
             name = self._rule(label)
             if name is not None and name not in shapes:
                 shapes[name] = pieces.add(rules[name])
@@ -210,7 +210,7 @@ class _Following:
         return has_grown
 
     def _begin(self, pieces: int) -> int:
-        """The lexemes with which these pieces begin."""
+        """The lexemes that these pieces may begin with."""
         found = 0
         for at in bits(pieces):
             name = self._rule_at(at)

@@ -1,7 +1,7 @@
-"""A tree of GBNF as positions: which of them may be first, last, and which may follow which.
+"""A GBNF tree as positions: which may be first, which last, and which may follow which.
 
-Owns that (Glushkov's automaton) and the budget of whatever works on grammars. Does not know what a
-position stands for.
+Owns Glushkov's automaton, and the budget for work on grammars. Does not know what a position stands
+for.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,24 +12,24 @@ from functools import reduce
 from ...errors import InvalidInputError
 from .syntax import Choice, Node, Repeat, Sequence, children
 
-# Of a microsecond or a few each.
+# Each takes one or a few microseconds.
 MAX_STEPS = 100_000
 MAX_DEPTH = 300
 
 
 @dataclass
 class Budget:
-    """How much work a grammar may still make."""
+    """How much work may still be spent on a grammar."""
 
     param: str | None
     steps: int = MAX_STEPS
 
     def spend(self, steps: int = 1) -> None:
-        """Raises InvalidInputError when there is none left."""
+        """Raises InvalidInputError if the budget is exhausted."""
         self.steps -= steps
         if self.steps < 0:
             raise InvalidInputError(
-                "the GBNF grammar is too large to be converted; one in Lark needs no conversion",
+                "the GBNF grammar is too large to convert; a Lark grammar needs no conversion",
                 param=self.param,
             )
 
@@ -43,7 +43,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a node; sets of positions are bit masks."""
+    """The first and last positions of a node, as bit masks."""
 
     can_be_empty: bool
     first: int
@@ -61,8 +61,9 @@ class Positions:
     """The positions of any number of trees."""
 
     def __init__(self, expand: Callable[[Node], Items[Leaf] | Node | None], budget: Budget) -> None:
-        """`expand`: the positions that a node is, in their order, or another node that stands for
-        it, or None: it is what its children are."""
+        """`expand` returns the positions of a node in their order, or another node to use instead,
+        or None if its children are to be expanded.
+        """
         self._expand = expand
         self._budget = budget
         self.labels: list[Node] = []

@@ -1,6 +1,6 @@
-"""GBNF, the grammars of llama.cpp: its text as a tree, read by llama.cpp's own rules.
+"""Parses GBNF, llama.cpp's grammars, into a tree, by llama.cpp's own rules.
 
-Owns the syntax and what is wrong with a text. Knows no other language and no tokens.
+Owns the syntax and its error messages. Knows no other language and no tokens.
 """
 
 import re
@@ -25,10 +25,10 @@ _LAST = 0x10FFFF
 _SURROGATES = (0xD800, 0xDFFF)
 
 Ranges = tuple[tuple[int, int], ...]
-"""Code points, first and last of each range; in order, apart from each other, no surrogates."""
+"""Code points, the first and last of each range; sorted, not adjacent, no surrogates."""
 
 
-# Nodes are compared by identity; of each text, class and reference a tree has one.
+# Nodes are compared by identity; a tree has each text, class and reference once.
 @dataclass(frozen=True, slots=True, eq=False)
 class Text:
     value: str
@@ -71,12 +71,12 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def is_gbnf(text: str) -> bool:
-    """Whether a line begins a rule of GBNF. No Lark has `::=` there."""
+    """Whether a line begins a rule of GBNF. Lark never has `::=` there."""
     return _RULE_START.search(text) is not None
 
 
 def parse(text: str, *, param: str | None) -> dict[str, Node]:
-    """The rules by name; of two with one name the last. Raises InvalidInputError."""
+    """The rules by name; the last one of a name wins. Raises InvalidInputError."""
     return _Parser(text, param).rules()
 
 
@@ -87,7 +87,7 @@ class _Parser:
     at: int = 0
     _leaves: dict[object, Node] = field(default_factory=dict)
     _referred: dict[str, int] = field(default_factory=dict)
-    """Names of rules, and where each was first used."""
+    """Names of rules, and the place where each was first used."""
 
     def rules(self) -> dict[str, Node]:
         found: dict[str, Node] = {}
@@ -105,7 +105,7 @@ class _Parser:
             if name not in found:
                 raise self.error(f"there is no rule {name[:100]!r}", at=at)
         if "root" not in found:
-            raise self.error("there is no rule 'root', which is the whole text")
+            raise self.error("there is no rule 'root'; it must describe the whole text")
         return found
 
     def error(self, reason: str, *, at: int | None = None) -> InvalidInputError:
@@ -155,7 +155,7 @@ class _Parser:
             self._expect(")")
             return inner
         if sign in ("<", "!"):
-            raise self.error("tokens by name are not supported in GBNF; in a Lark grammar they are")
+            raise self.error("tokens by name are not supported in GBNF; use a Lark grammar")
         if not _NAME.match(self.text, self.at):
             return None
         at, name = self.at, self._name()
@@ -201,7 +201,7 @@ class _Parser:
 
     def _character(self, closing: str, start: int) -> str:
         if self.at >= len(self.text):
-            raise self.error(f"the {closing} that closes it is missing", at=start)
+            raise self.error(f"the closing {closing} is missing", at=start)
         at = self.at
         self.at += 1
         if self.text[at] != "\\":
@@ -216,7 +216,7 @@ class _Parser:
         sign = self.text[self.at : self.at + 1]
         self.at += 1
         if sign not in _ESCAPED:
-            raise self.error(f"the escape \\{sign} is not known", at=at)
+            raise self.error(f"unknown escape \\{sign}", at=at)
         return _ESCAPED[sign]
 
     def _repeated(self, part: Node) -> Node:
@@ -234,22 +234,22 @@ class _Parser:
             self._skip(_SPACE_AND_LINES)
         self._expect("}")
         if max(least, most or 0) > MAX_REPETITIONS:
-            raise self.error(f"at most {MAX_REPETITIONS} repetitions can be asked for", at=start)
+            raise self.error(f"at most {MAX_REPETITIONS} repetitions are allowed", at=start)
         if most is not None and most < least:
-            raise self.error("the most repetitions are fewer than the least", at=start)
+            raise self.error("the largest count is below the smallest", at=start)
         return Sequence(()) if most == 0 else Repeat(part, least, most)
 
     def _number(self) -> int:
         found = _NUMBER.match(self.text, self.at)
         if not found:
-            raise self.error("a number is expected")
+            raise self.error("expected a number")
         self.at = found.end()
         return int(found[0])
 
     def _name(self) -> str:
         found = _NAME.match(self.text, self.at)
         if not found:
-            raise self.error("the name of a rule is expected")
+            raise self.error("expected the name of a rule")
         self.at = found.end()
         return found[0]
 
@@ -260,7 +260,7 @@ class _Parser:
 
     def _expect(self, sign: str) -> None:
         if not self._takes(sign):
-            raise self.error(f"{sign} is expected")
+            raise self.error(f"expected {sign}")
 
     def _skip(self, space: re.Pattern[str]) -> None:
         found = space.match(self.text, self.at)
@@ -288,14 +288,14 @@ def _merged(ranges: list[tuple[int, int]]) -> Ranges:
 
 
 def _others(ranges: Ranges) -> Ranges:
-    """All code points that are in none."""
+    """All code points that are in no range."""
     bounds = [-1, *(bound for pair in ranges for bound in pair), _LAST + 1]
     gaps = zip(bounds[::2], bounds[1::2], strict=True)
     return tuple((before + 1, behind - 1) for before, behind in gaps if before + 1 < behind)
 
 
 def _clipped(ranges: Ranges) -> Ranges:
-    """Without surrogates, which are no characters."""
+    """Without surrogates, which are not characters."""
     clipped: list[tuple[int, int]] = []
     for first, last in ranges:
         clipped += [(first, min(last, 0xD7FF)), (max(first, 0xE000), last)]

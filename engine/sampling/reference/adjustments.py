@@ -1,7 +1,7 @@
-"""What is done to the logits before they become probabilities, one function each.
+"""Adjustments of the logits before they become probabilities, one function each.
 
 Owns the formulas of penalties, bias, DRY and masks. Every function changes `work` (V,), float32, in
-place: computed in float64 and rounded once, so that any implementation gives the same bits.
+place. It computes in float64 and rounds once, so that any implementation gives the same bits.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from ...text.token_ids import TokenMask, members
 from ..logits import Ids, Logits
 
-# What DRY takes from a logit at most: as good as forbidden, but a number.
+# The most that DRY subtracts: as good as forbidden, but finite.
 LARGEST_DRY_PENALTY = 1e30
 
 
@@ -24,14 +24,14 @@ def penalize(
     range_: int,
     decay: int,
 ) -> None:
-    """Penalties of the tokens of the context, float64 until the end.
+    """Penalties on the tokens of the context.
 
-    The newest `range_` tokens (-1: all) count fully, a token d places before the newest, for
-    range_ <= d < range_ + decay, with the weight (range_ + decay - d) / decay, others not at all.
+    The newest `range_` tokens (-1: all) have weight 1. A token d places before the newest, for
+    range_ <= d < range_ + decay, has the weight (range_ + decay - d) / decay; older ones have 0.
     With w the weight of a token's newest occurrence, in this order:
     l := l / r if l > 0, else l * r, where r = 1 + (repetition - 1) * w (Keskar et al., arXiv
     1909.05858); l := l - (presence * w + frequency * c), where c sums the weights of its
-    occurrences in the completion, newest first, and presence counts if there is one (OpenAI's
+    occurrences in the completion, newest first, and presence counts only if there is one (OpenAI's
     definition of the two). Range and decay are ExLlamaV2's.
     """
     reach = len(context) if range_ < 0 else min(len(context), range_ + decay)
@@ -46,13 +46,13 @@ def penalize(
     present = np.where(newest < n_completion, presence * weights[newest], 0.0)
     seen = work[ids].astype(np.float64)
     seen = np.where(seen > 0, seen / factor, seen * factor) - (present + frequency * counts[ids])
-    with np.errstate(over="ignore"):  # what is no number is told afterwards
+    with np.errstate(over="ignore"):  # `check_adjusted` reports inf and NaN
         work[ids] = seen.astype(np.float32)
 
 
 def bias(work: Logits, ids: Ids, deltas: Logits) -> None:
     """l := l + delta for unique ids, in float32."""
-    with np.errstate(over="ignore", invalid="ignore"):  # what is no number is told afterwards
+    with np.errstate(over="ignore", invalid="ignore"):  # `check_adjusted` reports inf and NaN
         work[ids] += deltas
 
 
@@ -69,10 +69,10 @@ def dry(
 ) -> None:
     """DRY, "don't repeat yourself" (p-e-w, text-generation-webui pull request 5677).
 
-    Where the end of the newest `range_` tokens (0: all) also stands earlier in them, the token
-    behind it would prolong a repeat. With L, at most max_ngram, the longest such match before a
-    token: l := l - multiplier * base^(L - allowed_length) if L >= allowed_length. A match never
-    holds a breaker, and a breaker is never penalized.
+    If the end of the newest `range_` tokens (0: all) also occurs earlier in them, the token that
+    followed it there would prolong a repeat. With L the longest such match before a token, at most
+    max_ngram: l := l - multiplier * base^(L - allowed_length) if L >= allowed_length. A match never
+    contains a breaker, and a breaker is never penalized.
     """
     if range_ > 0:
         context = context[-range_:]
@@ -97,10 +97,8 @@ def dry(
 
 
 def mask(work: Logits, allowed: TokenMask) -> None:
-    """Removes what is not allowed."""
     work[~members(allowed, len(work))] = -np.inf
 
 
 def ban(work: Logits, ids: Ids) -> None:
-    """Removes ids."""
     work[ids] = -np.inf

@@ -1,4 +1,4 @@
-"""Whether a row of logits leaves a token to draw, and whose fault it is when it does not.
+"""Whether a row of logits leaves a token to draw, and what is at fault if it does not.
 
 Owns the errors of the sampler op: the model's logits, the request's settings, its bans.
 """
@@ -11,8 +11,8 @@ from ..request import SampleRequest
 
 
 def check_finite(logits: Logits) -> None:
-    """Raise NumericsError, naming the first offending token, unless the model's `logits` (V,) can
-    be sampled from.
+    """Raise NumericsError, naming the first bad token, unless the model's `logits` (V,) can be
+    sampled.
     """
     token_id = _first_unusable(logits)
     if token_id is not None:
@@ -20,12 +20,12 @@ def check_finite(logits: Logits) -> None:
             f"logits: {logits[token_id]} at token {token_id}, allowed: finite or -inf"
         )
     if not np.isfinite(logits).any():
-        raise NumericsError(f"logits: none of {logits.size} is finite, at least one must be")
+        raise NumericsError(f"logits: none of {logits.size} is finite; at least one must be")
 
 
 def check_adjusted(logits: Logits, request: SampleRequest) -> None:
-    """The same for logits (V,) behind penalties and biases, which are the request's own doing:
-    raise InvalidInputError, NoTokenError when no token is left.
+    """The same for logits (V,) after penalties and biases, which are the request's own doing:
+    raise InvalidInputError, or NoTokenError if no token is left.
     """
     fields = _adjusting(request)
     token_id = _first_unusable(logits)
@@ -39,16 +39,18 @@ def check_adjusted(logits: Logits, request: SampleRequest) -> None:
         if _forbids(request):
             fields = ["logit_bias"]
         raise NoTokenError(
-            f"{' and '.join(fields)} leave none of {logits.size} tokens to draw", param=fields[0]
+            f"no token is left to draw: {' and '.join(fields)} removed all {logits.size}",
+            param=fields[0],
         )
 
 
 def check_any_left(logits: Logits, request: SampleRequest) -> None:
-    """Raise NoTokenError when mask and bans left no token of `logits` (V,)."""
+    """Raise NoTokenError if mask and bans left no token of `logits` (V,)."""
     if not np.isfinite(logits).any():
-        beside = ", beside logit_bias," if _forbids(request) else ""
+        biases = " and logit_bias" if _forbids(request) else ""
         raise NoTokenError(
-            f"the allowed and banned tokens{beside} leave none of {logits.size} tokens to draw",
+            "no token is left to draw: "
+            f"the allowed and banned tokens{biases} removed all {logits.size}",
             param="banned_tokens" if request.mask is None else "allowed_tokens",
         )
 
@@ -59,12 +61,12 @@ def _first_unusable(logits: Logits) -> int | None:
 
 
 def _forbids(request: SampleRequest) -> bool:
-    """Whether its biases alone forbid a token."""
+    """Whether one of its biases forbids a token."""
     return bool((request.bias_deltas == -np.inf).any())
 
 
 def _adjusting(request: SampleRequest) -> list[str]:
-    """The settings that change logits before mask and bans do, the likeliest culprit first."""
+    """The settings that change logits before mask and bans, the likeliest culprit first."""
     is_on = {
         "logit_bias": request.bias_ids.size > 0,
         "repetition_penalty": request.repetition_penalty != 1.0,

@@ -1,4 +1,4 @@
-"""The sampler op in plain numpy: what runs without native code, and the oracle of the tests.
+"""The sampler op in plain numpy: it runs if native code is missing, and is the tests' oracle.
 
 Owns the meaning of the op: the order of the steps, the draw, what is reported. The formulas of the
 steps are in `adjustments.py` and `stages.py`. V is the size of the vocabulary.
@@ -22,11 +22,11 @@ def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleRes
     ones.
 
     Order: penalties, bias, DRY, mask, banned ids; then the stages as the request orders them, each
-    on what the one before left, with probabilities renormalised; then the inverse of the cumulative
-    distribution at `u` over the candidates in descending probability (ties: lower id first).
-    Greedy takes the largest adjusted logit (ties: lowest id) with probability 1. Raises
-    NumericsError when `logits` have NaN or +inf or none that is finite; InvalidInputError when that
-    is so only behind penalties and biases, NoTokenError when these, mask or bans leave none.
+    on what the one before it left, with probabilities renormalised; then the inverse of the
+    cumulative distribution at `u` over the candidates in descending probability (ties: lower id
+    first). Greedy takes the largest adjusted logit (ties: lowest id) with probability 1. Raises
+    NumericsError if `logits` contain NaN or +inf, or nothing finite; InvalidInputError if only
+    penalties and biases cause that; NoTokenError if these, mask or bans leave no token.
     """
     check_finite(logits)
     trace = Trace(int(logits.argmax()))
@@ -63,7 +63,7 @@ def sample(logits: Logits, request: SampleRequest, *, work: Logits) -> SampleRes
 
 
 def score(logits: Logits, token_id: int, *, n_top: int) -> SampleResult:
-    """What `logits` (V,) say of a token that was not drawn from them; p_sampled is p_raw."""
+    """What `logits` (V,) say about a token that was not drawn from them; p_sampled is p_raw."""
     check_finite(logits)
     raw = Raw(logits)
     top_ids = _top_ids(logits, n_top)
@@ -179,7 +179,7 @@ def _candidates(work: Logits) -> Candidates:
 
 
 def _top_ids(logits: Logits, n: int) -> list[int]:
-    """Of the n largest logits those that are finite."""
+    """Ids of the finite ones among the n largest logits."""
     return [i for i in _largest(logits, n).tolist() if logits[i] > -np.inf]
 
 
@@ -199,7 +199,7 @@ def _kept_mass(before: Candidates, after: Candidates) -> float:
 
 
 def _draw(candidates: Candidates, request: SampleRequest) -> tuple[Ids, Wide, int]:
-    """(ids, the probability of each to be drawn, the index of the drawn one)."""
+    """(ids, the probability of drawing each, the index of the drawn one)."""
     p = stages.probabilities(candidates.nats)
     cumulative = p.cumsum()
     cumulative /= cumulative[-1]

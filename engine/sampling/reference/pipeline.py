@@ -1,7 +1,7 @@
-"""The stages in the order of a request, and what they remove.
+"""Runs the stages in the order of a request, and records what they remove.
 
 Owns the candidates on their way from the adjusted logits to the draw, and the trace. The formulas
-are in `sampling/reference/stages.py`.
+are in `stages.py`.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from ..request import SampleRequest, Stage, TraceStep
 from . import stages
 from .stages import Kept, Wide
 
-# A candidate so many nats below the best has no mass: exp(-700) is still a normal double, so the
+# A candidate this many nats below the best has no mass. exp(-700) is still a normal double, so the
 # native sampler and this one agree on which tokens are candidates.
 LOWEST_NATS = -700.0
 
-# They look at logits or at temperatures, so candidates that have no mass yet count.
+# They work on logits, or on temperatures, so candidates without mass still count.
 _BEFORE_SOFTMAX = (Stage.SMOOTHING, Stage.TEMPERATURE, Stage.TOP_N_SIGMA)
 
 
@@ -34,9 +34,10 @@ class Candidates(NamedTuple):
 
 
 class Trace:
-    """What every step removed. `argmax`: the most likely token of the raw logits."""
+    """What every step removed."""
 
     def __init__(self, argmax: int) -> None:
+        """`argmax`: the most likely token of the raw logits."""
         self._argmax = argmax
         self.steps: list[TraceStep] = []
         self.removed_by_stages = 0

@@ -2,7 +2,7 @@
 
 Owns their formulas. A stage sees n candidates in descending order: either their probabilities p
 (n,), which sum to 1, or their nats (n,), the logarithms of p relative to the first, so 0 and below.
-A filter returns which candidates it keeps, bool (n,), never none; the others return new nats.
+A filter returns which candidates it keeps, bool (n,), at least one; the others return new nats.
 """
 
 import math
@@ -17,7 +17,7 @@ Kept = npt.NDArray[np.bool_]
 
 
 def probabilities(nats: Wide) -> Wide:
-    """p of candidates whose first has 0 nats."""
+    """p of candidates; the first has 0 nats."""
     masses = np.exp(nats)
     p: Wide = masses / masses.sum()
     return p
@@ -25,7 +25,7 @@ def probabilities(nats: Wide) -> Wide:
 
 def smoothing(nats: Wide, factor: float) -> Wide:
     """Quadratic sampling: the square of the distance to the best (kalomaze, text-generation-webui
-    pull request 5403; here relative to the maximum, as ExLlamaV2).
+    pull request 5403; here relative to the maximum, as in ExLlamaV2).
     """
     with np.errstate(over="ignore"):  # -inf is what it should be
         smoothed: Wide = -factor * nats * nats
@@ -40,8 +40,8 @@ def temperature(nats: Wide, value: float) -> Wide:
 
 
 def dynamic_temperature(nats: Wide, low: float, high: float, exponent: float) -> Wide:
-    """The temperature grows from low to high with the entropy, relative to the largest possible of
-    n candidates (kalomaze; Zhang et al., "EDT", arXiv 2403.14541, has the idea).
+    """The temperature grows from low to high with the entropy, relative to the largest that n
+    candidates can have (kalomaze; the idea is in Zhang et al., "EDT", arXiv 2403.14541).
     """
     n = len(nats)
     if n == 1:
@@ -69,23 +69,23 @@ def top_p(p: Wide, mass: float) -> Kept:
 
 
 def top_a(p: Wide, a: float) -> Kept:
-    """At least a times the square of the largest (BlinkDL, RWKV-LM: "top-a")."""
+    """At least a times the square of the largest p (BlinkDL, RWKV-LM: "top-a")."""
     kept: Kept = p >= a * p[0] * p[0]
     return kept
 
 
 def min_p(p: Wide, share: float) -> Kept:
-    """At least a share of the largest (Nguyen et al., arXiv 2407.01082)."""
+    """At least `share` of the largest p (Nguyen et al., arXiv 2407.01082)."""
     kept: Kept = p >= share * p[0]
     return kept
 
 
 def tail_free(p: Wide, z: float) -> Kept:
-    """Cuts where the curve of sorted probabilities has bent by the share z of all its bending
-    (Bricken, "Tail Free Sampling", 2019).
+    """Cuts where the curve of sorted probabilities has spent the share z of its bending (Bricken,
+    "Tail Free Sampling", 2019).
 
-    Bending at i: abs(p[i] - 2 p[i + 1] + p[i + 2]). The candidate at which the sum exceeds z is the
-    last; all stay when there are fewer than three or the curve does not bend.
+    Bending at i: abs(p[i] - 2 p[i + 1] + p[i + 2]). The last candidate kept is the one at which the
+    sum exceeds z. All stay if there are fewer than three, or if the curve does not bend.
     """
     if len(p) < 3:
         return _first(len(p), len(p))
@@ -96,7 +96,7 @@ def tail_free(p: Wide, z: float) -> Kept:
 
 def typical(p: Wide, mass: float) -> Kept:
     """The fewest whose surprise is nearest to the entropy and whose sum reaches `mass` (Meister et
-    al., arXiv 2202.00666); among equally near the more likely first.
+    al., arXiv 2202.00666). Ties go to the more likely.
     """
     order = np.abs(-np.log(p) - entropy(p)).argsort(kind="stable")
     kept = np.zeros(len(p), dtype=bool)
@@ -105,7 +105,7 @@ def typical(p: Wide, mass: float) -> Kept:
 
 
 def mirostat(p: Wide, mu: float) -> Kept:
-    """At most mu bits of surprise, but the most likely in any case (Basu et al., arXiv 2007.14966,
+    """At most mu bits of surprise; the most likely always stays (Basu et al., arXiv 2007.14966,
     version 2).
     """
     kept: Kept = -np.log2(p) <= mu
@@ -114,10 +114,10 @@ def mirostat(p: Wide, mu: float) -> Kept:
 
 
 def xtc(p: Wide, probability: float, threshold: float, protected: Kept, u: float) -> Kept:
-    """Exclude top choices: with `probability`, of the candidates of at least `threshold` only the
-    least likely stays (p-e-w, text-generation-webui pull request 6335).
+    """Exclude top choices: with `probability`, remove the candidates of at least `threshold` but
+    the least likely of them (p-e-w, text-generation-webui pull request 6335).
 
-    `protected` (n,) are not counted and always stay. `u` uniform in [0, 1).
+    `protected` (n,) are not counted and always stay. `u` is uniform in [0, 1).
     """
     kept = np.ones(len(p), dtype=bool)
     above = np.flatnonzero((p >= threshold) & ~protected)
@@ -127,8 +127,8 @@ def xtc(p: Wide, probability: float, threshold: float, protected: Kept, u: float
 
 
 def skew(cumulative: Wide, value: float) -> Wide:
-    """The cumulative distribution of a draw at u^exp(-value) instead of u (ExLlamaV2's "skew"), as
-    that of a draw at u itself.
+    """The cumulative distribution whose draw at u equals the given one's at u^exp(-value)
+    (ExLlamaV2's "skew").
     """
     powered: Wide = cumulative ** math.exp(value)
     return powered
@@ -145,6 +145,6 @@ def _first(n: int, count: int) -> Kept:
 
 
 def _n_to_reach(p: Wide, mass: float) -> int:
-    """How many, from the first on, until their sum reaches the share `mass` of all: at least 1."""
+    """How many of the first are needed to reach the share `mass` of the sum: at least 1."""
     cumulative = p.cumsum()
     return int(np.searchsorted(cumulative, mass * cumulative[-1])) + 1

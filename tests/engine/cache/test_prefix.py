@@ -227,7 +227,7 @@ def test_no_memory_is_a_smaller_budget(
 
 @pytest.mark.parametrize("block", [0, -4, 6])
 def test_a_block_that_cannot_be_copied_is_refused(block: int) -> None:
-    with pytest.raises(ValueError, match=f"block is {block}; a multiple of 4 is needed"):
+    with pytest.raises(ValueError, match=f"block must be a positive multiple of 4, not {block}"):
         PrefixCache(ToyCache(8), block=block)
 
 

@@ -210,7 +210,7 @@ def test_a_directory_that_cannot_be_written_is_one_warning(
         process.request(token_ids)
     process.prefix.flush()
     (record,) = caplog.records
-    assert "no prefixes are written there for a minute" in record.getMessage()
+    assert "no prefixes are written to it for a minute" in record.getMessage()
     process.request([999])
     assert process.request(B).source == "memory"
 
@@ -230,7 +230,7 @@ def test_a_full_disk_is_one_warning(
         process.request(token_ids)
     process.prefix.flush()
     assert [record.getMessage() for record in caplog.records] == [
-        f"{directory}: No space left on device: no prefixes are written there for a minute"
+        f"{directory}: No space left on device: no prefixes are written to it for a minute"
     ]
     assert len(list(directory.iterdir())) == 5, "nothing unfinished remains"
     process.request([999])

@@ -222,7 +222,7 @@ def test_another_vocabulary_is_refused(tiny_model: Path, tmp_path: Path) -> None
     save_model(tmp_path, vocab_size=VOCAB_SIZE + 64)
     padded = model_config(tmp_path)
     check_same_vocabulary(config, tokenizer, padded, Tokenizer.load(tmp_path, padded.vocab_size))
-    with pytest.raises(ModelLoadError, match="384 embedding rows, the model has 320; they need"):
+    with pytest.raises(ModelLoadError, match="384 embedding rows, the model has 320; both need"):
         check_same_vocabulary(config, tokenizer, padded, None)
     file = tmp_path / "tokenizer.json"
     file.write_text(file.read_text("utf-8").replace("<|user|>", "<|human|>"), "utf-8")

@@ -263,7 +263,7 @@ def test_logits_that_are_no_numbers(
 @pytest.mark.parametrize(
     ("values", "settings", "message"),
     [
-        ([0.0, -np.inf], {"biases": {0: -np.inf}}, "logit_bias leave none of 2"),
+        ([0.0, -np.inf], {"biases": {0: -np.inf}}, "logit_bias removed all 2"),
         ([3e38, 0.0], {"biases": {0: 3e38}}, "logit_bias make the logit of token 0 inf"),
         (
             [-3e38, 0.0],

@@ -253,7 +253,7 @@ def test_the_allowed_tokens_and_a_mask_both_hold() -> None:
     one = sampler(SamplingSettings(allowed_tokens=(1, 2, 3)))
     drawn = {one.sample(logits, p, mask=set_of_ids([2, 3, 4], V)).token_id for p in range(60)}
     assert drawn == {2, 3}
-    with pytest.raises(InvalidInputError, match="allowed and banned tokens leave none of 8"):
+    with pytest.raises(InvalidInputError, match="allowed and banned tokens removed all 8"):
         one.sample(logits, 0, mask=set_of_ids([0, 7], V))
     with pytest.raises(InvalidInputError, match="allowed and banned tokens"):
         one.sample(logits, 0, banned=(1, 2, 3))

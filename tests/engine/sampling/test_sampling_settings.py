@@ -1,7 +1,11 @@
 """The settings: neutral defaults, intervals, and the order of the stages."""
 
+import ast
+import inspect
 import math
+import textwrap
 from dataclasses import fields
+from itertools import pairwise
 
 import pytest
 
@@ -59,7 +63,7 @@ def names(settings: SamplingSettings) -> list[str]:
         ("dry_allowed_length", -1, "between 0 and 100"),
         ("dry_range", -1, "between 0 and 2147483647"),
         ("dry_max_ngram", 0, "between 1 and 100"),
-        ("dry_sequence_breakers", "abc", "several strings"),
+        ("dry_sequence_breakers", "abc", "a sequence of strings, not one"),
         ("dry_sequence_breakers", ["a", ""], "1 to 64 characters, not 0"),
         ("dry_sequence_breakers", ["a" * 65], "1 to 64 characters, not 65"),
         ("dry_sequence_breakers", ["a"] * 65, "0 to 64 strings, not 65"),
@@ -74,7 +78,7 @@ def names(settings: SamplingSettings) -> list[str]:
         ("logit_bias", {7: -2e9}, "token 7"),
         ("allowed_tokens", [], "at least 1 token"),
         ("sampler_order", ["top_k", "top_z"], "not 'top_z'"),
-        ("sampler_order", ["top_k", "top_p", "top_k"], "not 'top_k' twice"),
+        ("sampler_order", ["top_k", "top_p", "top_k"], "'top_k' is repeated"),
     ],
 )
 def test_a_setting_out_of_range_says_field_interval_and_value(
@@ -126,7 +130,7 @@ def test_an_order_of_the_request() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"top_k": 5, "sampler_order": ["top_p"]}, "lacks 'top_k'"),
+        ({"top_k": 5, "sampler_order": ["top_p"]}, "'top_k' is missing"),
         ({"temperature_last": True, "sampler_order": ["temperature"]}, "temperature_last"),
     ],
 )
@@ -140,11 +144,15 @@ def test_greedy_needs_no_stage_in_the_order() -> None:
     assert SamplingSettings(temperature=0.0, top_k=5, sampler_order=()).is_greedy
 
 
-def test_every_field_is_documented() -> None:
-    assert SamplingSettings.__doc__ is not None
-    undocumented = [
-        field.name
-        for field in fields(SamplingSettings)
-        if f"`{field.name}`" not in SamplingSettings.__doc__
+def test_every_field_is_documented_below_it() -> None:
+    (settings,) = ast.parse(textwrap.dedent(inspect.getsource(SamplingSettings))).body
+    assert isinstance(settings, ast.ClassDef)
+    documented = [
+        line.target.id
+        for line, text in pairwise(settings.body)
+        if isinstance(line, ast.AnnAssign)
+        and isinstance(line.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
     ]
-    assert undocumented == []
+    assert documented == [field.name for field in fields(SamplingSettings)]

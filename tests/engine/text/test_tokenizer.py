@@ -287,7 +287,7 @@ def test_only_a_sentencepiece_model(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError) as caught:
         Tokenizer.load(tmp_path, EMBEDDING_ROWS)
     message = str(caught.value)
-    assert "tokenizer.json: does not exist; tokenizer.model is there, but it is not read" in message
+    assert "tokenizer.json: does not exist, and tokenizer.model is not supported" in message
     assert "`pip install transformers sentencepiece protobuf`" in message
     assert f'AutoTokenizer.from_pretrained("{tmp_path}").save_pretrained("{tmp_path}")' in message
     assert "\n" not in message
@@ -301,7 +301,7 @@ def test_the_command_that_is_told_converts_a_tokenizer(tmp_path: Path) -> None:
     values = {"model_type": "qwen2", "tokenizer_class": "Qwen2Tokenizer"}
     for name in ("config.json", "tokenizer_config.json"):
         (path / name).write_text(json.dumps(values), "utf-8")
-    with pytest.raises(ModelLoadError, match=r"vocab\.json is there, but it is not read") as caught:
+    with pytest.raises(ModelLoadError, match=r"vocab\.json is not supported") as caught:
         Tokenizer.load(path, EMBEDDING_ROWS)
     command = shlex.split(str(caught.value).split("then `")[1].rstrip("`"))
     assert command[:2] == ["python", "-c"]
