@@ -26,7 +26,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True, slots=True)
 class DynamicScaling:
-    """A larger theta for contexts longer than the original one, the larger the longer they are."""
+    """Theta grows with the context once that exceeds the original one."""
 
     factor: float
     original_max_seq_len: int
@@ -34,15 +34,15 @@ class DynamicScaling:
 
 @dataclass(frozen=True, slots=True)
 class YarnScaling:
-    """Frequencies that turn seldom in the original context are divided by `factor`, those that turn
-    often kept. Queries and keys are multiplied by `attention_factor`.
+    """Frequencies with few turns in the original context are divided by `factor`; those with many
+    stay. Queries and keys are multiplied by `attention_factor`.
     """
 
     factor: float
     original_max_seq_len: int
     attention_factor: float
-    beta_fast: float  # turns from which on a frequency is kept
-    beta_slow: float  # turns up to which it is divided
+    beta_fast: float  # with at least this many turns a frequency stays
+    beta_slow: float  # with at most this many turns it is divided
     truncate: bool  # whether both borders are rounded, away from each other
 
 
@@ -71,9 +71,7 @@ class RopeConfig:
 
     @property
     def unstretched(self) -> int | None:
-        """The longest context that turns nothing otherwise than the original one did; None when
-        its length makes no difference.
-        """
+        """The longest context with the original frequencies; None if they do not depend on it."""
         if isinstance(self.scaling, DynamicScaling | LongScaling):
             return self.scaling.original_max_seq_len
         return None
@@ -96,7 +94,7 @@ class RopeConfig:
                 return f"{theta}, longrope scaling for contexts beyond {original:,}"
 
     def stretched_to(self, max_seq_len: int) -> int:
-        """The context length that the frequencies depend on; 0 where they do not."""
+        """The context length that the frequencies depend on; 0 if they do not."""
         unstretched = self.unstretched
         if unstretched is None or max_seq_len <= unstretched:
             return 0
@@ -121,7 +119,7 @@ class AttentionConfig:
 
     @property
     def q_dim(self) -> int:
-        """Width of all queries, and of what attention gives."""
+        """Width of all queries, and of the output."""
         return self.n_heads * self.head_dim
 
     @property
@@ -187,7 +185,7 @@ class ModelConfig:
         return min(self.max_seq_len, *lengths)
 
     def stretched_to(self, max_seq_len: int) -> int:
-        """The context length that the position embeddings depend on; 0 where they do not."""
+        """The context length that the position embeddings depend on; 0 if they do not."""
         return max(rope.stretched_to(max_seq_len) for rope in self.ropes)
 
     @property

@@ -1,8 +1,8 @@
 """Hugging Face config.json -> ModelConfig.
 
-Owns the keys that all families have, by their long names; a family knows its own (`families/`), and
-`rope_keys.py` those of the position embedding. Knows nothing of tensors. A value that would make
-the decoder wrong in silence (another activation, quantized weights) is refused here.
+Owns the keys that all families share; `families/` has each family's own and `rope_keys.py` those of
+the position embedding. Knows nothing of tensors. A value that would make the output silently wrong
+(another activation, quantized weights) is refused here.
 """
 
 from pathlib import Path
@@ -81,14 +81,14 @@ def _refuse_unsupported(file: JsonObject) -> None:
 
 
 def _n_kv_heads(file: JsonObject, family: Family, n_heads: int) -> int:
-    # null means as many as there are heads; a missing key has a meaning of its own.
+    # null means as many as heads; a missing key means the family's own default.
     default = n_heads
     if "num_key_value_heads" not in file.values and family.n_kv_heads is not None:
         default = family.n_kv_heads
         if n_heads % default:
             raise ModelLoadError(
-                f"{file.where}: num_key_value_heads: missing, and the {default} that this "
-                f"architecture has without it do not divide the {n_heads} attention heads"
+                f"{file.where}: num_key_value_heads: missing, and the default of this "
+                f"architecture, {default}, does not divide the {n_heads} attention heads"
             )
     n_kv_heads = file.integer("num_key_value_heads", low=1, high=n_heads, default=default)
     if n_heads % n_kv_heads:

@@ -1,7 +1,7 @@
-"""generation_config.json: what the model's authors sample with, and where they stop.
+"""generation_config.json: the sampling and the stop tokens that a model's authors recommend.
 
-Owns the file's keys. What is missing in it stays missing: the ecosystem's hidden default (top-k 50)
-is not applied. Knows no sampler, which checks the values.
+Owns the file's keys. A missing key stays missing: the ecosystem's hidden default (top-k 50) is not
+applied. Knows no sampler; that checks the values.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from typing import Any
 from ..files import JsonObject, is_there
 
 GENERATION_FILE = "generation_config.json"
-_HIGHEST = 1e9  # the sampler knows the interval of each setting
+_HIGHEST = 1e9  # the sampler checks the range of each setting
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationConfig:
-    """`sampling` holds the values that the file gives, by the name of the setting;
-    `eos_token_ids` is empty where the file names none.
+    """`sampling` has the given values by name of the setting; `eos_token_ids` is empty if the file
+    has none.
     """
 
     where: str
@@ -28,7 +28,7 @@ class GenerationConfig:
 
 
 def read_generation_config(path: Path, vocab_size: int) -> GenerationConfig:
-    """Reads `path`/generation_config.json; a missing file is neutral. Raises ModelLoadError."""
+    """Reads `path`/generation_config.json, if it exists. Raises ModelLoadError."""
     where = path / GENERATION_FILE
     if not is_there(where):
         return GenerationConfig(str(where), {}, ())

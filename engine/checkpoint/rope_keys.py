@@ -1,8 +1,7 @@
 """The rope keys of config.json -> RopeConfig.
 
-Owns the spellings of Hugging Face, old (`rope_theta`, `rope_scaling`) and new (`rope_parameters`),
-and what is meant where one is missing: what transformers takes then. A rule that is not known is
-refused. Knows no table.
+Owns Hugging Face's spellings, old (`rope_theta`, `rope_scaling`) and new (`rope_parameters`), and
+the defaults, which are those of transformers. An unknown rule is refused. Knows no tables.
 """
 
 import math
@@ -26,7 +25,7 @@ _LAYER_KINDS = ("full_attention", "sliding_attention")
 
 def rope_config(file: JsonObject, head_dim: int, max_positions: int) -> RopeConfig:
     """`max_positions`: `max_position_embeddings` of the same file."""
-    # Where both are, transformers reads the old one.
+    # If both are given, transformers reads the old one.
     key = "rope_scaling" if file.values.get("rope_scaling") else "rope_parameters"
     rope = file.nested(key) if file.has(key) else JsonObject({}, f"{file.where}: {key}")
     for kind in _LAYER_KINDS:
@@ -45,8 +44,8 @@ def rope_config(file: JsonObject, head_dim: int, max_positions: int) -> RopeConf
 
 
 def longest_context(rope: RopeConfig, max_positions: int) -> int:
-    """How many tokens the model is made for: `max_position_embeddings`, or what the scaling makes
-    of the original length where that is more.
+    """How many tokens the model is made for: `max_position_embeddings`, or the stretched original
+    length if that is longer.
     """
     match rope.scaling:
         case LinearScaling(factor):
@@ -59,7 +58,7 @@ def longest_context(rope: RopeConfig, max_positions: int) -> int:
 
 
 class _Keys:
-    """The keys of one scaling; `file` around it may hold the original length."""
+    """The keys of one scaling. `file`, which contains it, may hold the original length."""
 
     def __init__(self, file: JsonObject, rope: JsonObject, max_positions: int) -> None:
         self._file = file
@@ -74,7 +73,7 @@ class _Keys:
             case "linear":
                 return LinearScaling(self._factor())
             case "dynamic":
-                # transformers stretches the length of the file here, and reads no original one.
+                # transformers stretches `max_position_embeddings` here and ignores an original one.
                 return DynamicScaling(self._factor(), self._max_positions)
             case "yarn":
                 if theta == 1.0:
@@ -97,7 +96,7 @@ class _Keys:
         return holder.integer(name, low=2, high=MAX_CONTEXT, default=self._max_positions)
 
     def _factor_or_ratio(self, original: int) -> float:
-        """`factor`, or how much longer than the original one the length of the file is."""
+        """`factor`; if it is missing, `max_position_embeddings` divided by the original length."""
         return self._factor() if self._rope.has("factor") else self._max_positions / original
 
     def _yarn(self) -> YarnScaling:

@@ -42,7 +42,7 @@ _ELEMENT_BYTES = {
 _NUMPY_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _CHANGED = "the file has changed since its header was read"
 
-# Fills memory (n,) with the bytes from an offset into the data of a tensor on.
+# Fills memory (n,) with bytes of a tensor, from an offset into its data on.
 ReadValues = Callable[[int, npt.NDArray[np.uint8]], None]
 
 
@@ -55,8 +55,8 @@ class StoredTensor:
     dtype: str
     shape: tuple[int, ...]
     n_bytes: int
-    begin: int  # where in the file its data are
-    modified_ns: int  # when the file was, as its header was read
+    begin: int  # of its data in the file
+    modified_ns: int  # of the file, when its header was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if is_there(index):
         return Checkpoint(index, _read_shards(path, index))
     raise ModelLoadError(
-        f"{path}: no weights: neither {SINGLE_FILE} nor {INDEX_FILE} is there "
+        f"{path}: no weights: neither {SINGLE_FILE} nor {INDEX_FILE} exists "
         f"(only safetensors are read)"
     )
 
@@ -110,8 +110,8 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
 def stored_values(tensor: StoredTensor) -> npt.NDArray[Any]:
     """The data of an F32, F16 or BF16 tensor, the latter as uint16 bit patterns.
 
-    They are read into memory of their own: of a file that is cut meanwhile, a mapping would end the
-    process by a signal. Raises ModelLoadError, also when the file is another than it was.
+    They are read, not mapped: if the file were truncated meanwhile, a mapping would kill the
+    process. Raises ModelLoadError, also when the file has changed.
     """
     values = np.empty(tensor.shape, _NUMPY_DTYPES[tensor.dtype])
     with open_values(tensor) as read:
@@ -121,8 +121,8 @@ def stored_values(tensor: StoredTensor) -> npt.NDArray[Any]:
 
 @contextmanager
 def open_values(tensor: StoredTensor) -> Iterator[ReadValues]:
-    """What reads the data of a tensor, all or in parts; any thread may. Raises ModelLoadError, in
-    the end also when the file is another than it was.
+    """A function that reads the data of a tensor, whole or in parts, on any thread. Raises
+    ModelLoadError, on exit also when the file has changed.
     """
 
     def read(begin: int, memory: npt.NDArray[np.uint8]) -> None:
@@ -157,7 +157,7 @@ class _Place:
 
 
 def _raw_header(file: Path) -> tuple[dict[str, Any], _Place]:
-    """The parsed header, and where the data behind it are."""
+    """The parsed header, and where the data after it are."""
     with open_regular(file) as stream:
         try:
             size, modified_ns = size_of(stream), os.fstat(stream.fileno()).st_mtime_ns
@@ -167,8 +167,8 @@ def _raw_header(file: Path) -> tuple[dict[str, Any], _Place]:
             (header_bytes,) = struct.unpack("<Q", prefix)
             if header_bytes > size - 8:
                 raise ModelLoadError(
-                    f"{file}: truncated or no safetensors file: a header of {header_bytes} bytes "
-                    f"in a file of {size}"
+                    f"{file}: truncated, or not a safetensors file: a header of {header_bytes} "
+                    f"bytes in a file of {size}"
                 )
             if header_bytes > MAX_JSON_BYTES:
                 raise ModelLoadError(
@@ -201,7 +201,7 @@ def _tensor(place: _Place, name: str, entry: object) -> StoredTensor:
         raise ModelLoadError(f"{where}: not a shape of at most {_MAX_DIMS} dimensions")
     if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ModelLoadError(f"{where}: data_offsets are not a byte range")
-    # Other readers multiply one by one, in 64 bits, before they come to a dimension of 0.
+    # Other readers multiply in 64 bits before they reach a dimension of 0.
     if math.prod(max(1, n) for n in shape) * _ELEMENT_BYTES[dtype] >= _MAX_TENSOR_BYTES:
         raise ModelLoadError(f"{where}: a shape of {shape} is larger than any tensor")
     n_bytes = math.prod(shape) * _ELEMENT_BYTES[dtype]

@@ -1,7 +1,7 @@
-"""What tells the files of a checkpoint from others, without reading gigabytes.
+"""Identifies the files of a checkpoint without reading gigabytes.
 
-Owns the sample: a few bytes of every tensor, for copies, image layers and archives give other
-weights of the same shape the same names, sizes and times. Knows nobody who keeps what was computed.
+Owns the sample: a few bytes of every tensor, because copies, image layers and archives can give
+other weights of the same shape the same names, sizes and times. Knows no cache.
 """
 
 import os
@@ -16,13 +16,14 @@ _SAMPLE_BYTES = 4096
 
 
 class Digest(Protocol):
-    """What takes the facts, such as one of hashlib."""
+    """A hash that takes the facts, such as one of hashlib."""
 
     def update(self, data: bytes, /) -> None: ...
 
 
 def sample_checkpoint(tensors: Mapping[str, StoredTensor], digest: Digest) -> None:
-    """Name, size and time of each file, and of each tensor its header and the middle of its data.
+    """Feeds `digest` the name, size and time of each file, and the header and the middle of the
+    data of each tensor.
 
     Raises ModelLoadError for a file that cannot be read.
     """

@@ -1,7 +1,7 @@
-"""Where each weight of the decoder is in a checkpoint, and what has to be done to it.
+"""Where each weight of the decoder is in a checkpoint, and how to transform it.
 
-Owns the words for that: a weight is one or more sources, one below the other. A family fills them
-in; `tensors.py` compares them with what is stored, and the loader reads them. Knows no file and no
+Owns the description: a weight is one or more sources, stacked by rows. A family fills them in,
+`tensors.py` compares them with what is stored, and the loader reads them. Knows no file and no
 device.
 """
 
@@ -23,13 +23,13 @@ class Source:
 
     name: str
     shape: Shape
-    """Of the stored tensor."""
+    """The shape of the stored tensor."""
     expert: int | None = None
     """Its index in a tensor that has all experts, (n_experts, ...)."""
     transposed: bool = False
     """Whether it is stored as (n_in, n_out)."""
     rows: tuple[int, int] | None = None
-    """Begin and end of its rows in a tensor of several weights; None: all."""
+    """Begin and end of its rows in a tensor that holds several weights; None: all."""
     rope_heads: int = 0
     """Heads whose rows are stored in rope pairs, 0, hd/2, 1, hd/2 + 1 and so on; 0: in order."""
     plus: float = 0.0
@@ -37,14 +37,14 @@ class Source:
 
     @property
     def part_shape(self) -> Shape:
-        """Of the part, after all that is done to it."""
+        """The shape of the part after all transformations."""
         n_rows, *rest = self._whole_shape
         begin, end = self.rows or (0, n_rows)
         return end - begin, *rest
 
     @property
     def part(self) -> str:
-        """Names the part; a whole tensor that stays as it is has its own name."""
+        """Names the part; an untransformed tensor keeps its own name."""
         changes = [
             f"{field.name}={value}"
             for field in dataclasses.fields(self)[2:]
@@ -54,13 +54,12 @@ class Source:
 
     @property
     def share(self) -> float:
-        """How much of the stored tensor it is."""
+        """The fraction of the stored tensor that it is."""
         return math.prod(self.part_shape) / math.prod(self.shape)
 
     def of(self, stored: Any) -> Any:
-        """The part of `stored`, an array of numpy or a tensor of torch; `plus` is left to vectors.
-
-        Each row is contiguous.
+        """The part of `stored`, a numpy array or a torch tensor, with contiguous rows. `plus` is
+        not applied: `Ops.vector` does that.
         """
         values = stored
         if self.expert is not None:
@@ -126,7 +125,7 @@ class ModelSources:
     embedding: Source
     norm: Source
     head: Source
-    """Also of a model that ties it to the embedding: some store both."""
+    """Named for tied models too: some of them store both."""
     layers: tuple[LayerSources, ...]
     ignored: str = r"(?!)"
     """A regular expression: names of stored tensors that the decoder does not need."""

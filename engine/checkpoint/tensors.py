@@ -1,7 +1,7 @@
 """The tensors that a checkpoint must hold, by name, shape and dtype.
 
-Owns the comparison of what a family's sources ask for with what is stored. All tensors are verified
-before anything is allocated.
+Owns the comparison of a family's sources with what is stored. All tensors are verified before
+anything is allocated.
 """
 
 import re
@@ -64,5 +64,5 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
 
 
 def matrix_dtypes(tensors: Mapping[str, StoredTensor]) -> set[str]:
-    """What the matrices of a checkpoint are stored as."""
+    """The dtypes of a checkpoint's matrices."""
     return {tensor.dtype for tensor in tensors.values() if len(tensor.shape) == 2}

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Array(Protocol):
-    """Memory of a device: an array of numpy or a tensor of torch. Only its ops look inside."""
+    """Memory of a device: a numpy array or a torch tensor. Only its ops look inside."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -117,11 +117,11 @@ class Attention(Generic[ArrayT, HeadRowsT]):
     n_heads: int
     q_norm: ArrayT | None = None  # (head_dim,); None: no norm
     k_norm: ArrayT | None = None
-    eps: float  # of the two norms
+    eps: float  # for both norms
     cos: ArrayT  # float32 (max_seq_len, rotary_dim / 2)
     sin: ArrayT
     window: int = 0  # keys that a query sees, itself included; 0: all
-    scale: float  # of the products of queries and keys
+    scale: float  # multiplies the products of queries and keys
     out: ArrayT  # (rows, n_heads * head_dim)
 
 

@@ -1,6 +1,6 @@
 """The formats that weights, keys and values are held in while the decoder runs, and their bytes.
 
-Owns the choice of a format and the sizes of panels. Knows no tensor by name.
+Owns the choice of a format and the sizes of panels. Knows no names of tensors.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,11 @@ from ..checkpoint.config import ModelConfig
 from ..errors import ModelLoadError
 
 DTYPES = ("float32", "bfloat16", "float16")
-# Blocks of 32 weights, on a CUDA device 64, that share a scale (4bit: and a minimum).
+# Blocks of 32 weights (64 on a CUDA device) share a scale and, with 4bit, a minimum.
 QUANTIZED = ("8bit", "4bit")
-# That native code computes with on a CUDA device.
+# Formats of native code on a CUDA device.
 CUDA_FORMATS = ("bfloat16", *QUANTIZED)
-# Of keys and values; 8bit: with one scale for each of a position's heads.
+# Formats of keys and values; 8bit has one scale per head and position.
 KV_FORMATS = ("float32", "bfloat16", "8bit")
 
 # A matrix lies in panels of 16 rows, a panel in blocks of 32 columns: csrc/layout.h.
@@ -28,8 +28,8 @@ def matrix_bytes(format_: str, n_out: int, n_in: int) -> int:
 
 
 def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = False) -> int:
-    """Bytes of parts with so many rows, one below the other; the panels of `gated` ones take turns,
-    so each part is padded.
+    """Bytes of a matrix whose parts have these numbers of rows. If it is `gated`, the panels of the
+    parts alternate, so that each part is padded.
     """
     if gated:
         return sum(matrix_bytes(format_, n, n_in) for n in rows)
@@ -37,15 +37,15 @@ def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = 
 
 
 def table_format(format_: str) -> str:
-    """The format of embedding and head: four bits would cost quality where it shows most."""
+    """The format of embedding and head: 4bit costs too much quality there."""
     return "8bit" if format_ == "4bit" else format_
 
 
 def kv_format(kv_cache: str, format_: str) -> str:
-    """What keys and values are stored in on the CPU; `auto` is by the format of the panels.
+    """The format of keys and values on the CPU; `auto` follows the format of the weights.
 
-    Without quantisation nothing is rounded but what the checkpoint rounded: greedy text is that of
-    a float32 reference. Who rounds the weights to codes wants speed, and half the bytes.
+    Without quantisation nothing is rounded beyond the checkpoint, so that greedy text equals a
+    float32 reference. With quantised weights, speed and half the bytes matter more.
     """
     check_kv_cache(kv_cache)
     if kv_cache != "auto":
@@ -54,7 +54,7 @@ def kv_format(kv_cache: str, format_: str) -> str:
 
 
 def cuda_kv_format(kv_cache: str) -> str:
-    """The same on a CUDA device; `auto` is bfloat16, for so are activations in a prefill."""
+    """The same on a CUDA device; `auto` is bfloat16, as are the activations of a prefill."""
     check_kv_cache(kv_cache)
     if kv_cache == "float32":
         raise ModelLoadError(
@@ -78,7 +78,7 @@ def kv_bytes_per_token(config: ModelConfig, format_: str) -> int:
 
 
 def chosen_format(dtype: str, quantize: str, *, default: str) -> str:
-    """The format that the options name; `default` where they leave it open.
+    """The format that the options choose; `default` if they leave it open.
 
     Raises ModelLoadError for an unknown value, or for both options at once.
     """

@@ -1,4 +1,4 @@
-"""How much memory this machine has left, and how long a context fits into it.
+"""How much memory this machine has left, and the longest context that fits into it.
 
 Owns the default context length and the arithmetic of its memory. Knows no tensor and no device.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 from ..checkpoint.config import ModelConfig
 from ..errors import ModelLoadError
 
-# Without a wish, no more than this: a model that could see 128k tokens would otherwise take
-# gigabytes for a context that nobody asked for.
+# The default is at most this: a model for 128k tokens would otherwise take gigabytes for a context
+# that was not asked for.
 DEFAULT_MAX_SEQ_LEN = 8192
 # Share of the free memory that the KV cache may take; the rest is for activations and the system.
 _CACHE_SHARE = 0.9
@@ -19,7 +19,7 @@ _CACHE_SHARE = 0.9
 
 @contextmanager
 def memory_errors_as_load_errors() -> Iterator[None]:
-    """Where memory ends although there seemed to be enough, that is a ModelLoadError too."""
+    """Turns a MemoryError while loading into a ModelLoadError."""
     try:
         yield
     except MemoryError as error:
@@ -34,11 +34,12 @@ def context_length(
     available: int | None,
     working: int = 0,
 ) -> int:
-    """The context length to allocate, given `available` bytes (None: unknown) for its KV cache of
-    `bytes_per_token` and what else the model works in.
+    """The context length to allocate: `wanted`, or else the model's usual length, at most
+    DEFAULT_MAX_SEQ_LEN and what fits.
 
-    `wanted` None: the model's usual length, at most DEFAULT_MAX_SEQ_LEN and what fits. Raises
-    ModelLoadError with the figures when `wanted` is no length, exceeds the model's or does not fit.
+    `available` bytes (None: unknown) must hold a KV cache of `bytes_per_token` and `working` bytes.
+    Raises ModelLoadError with the figures when `wanted` is less than 2, exceeds the model's length
+    or does not fit.
     """
     if available is not None:
         available = max(0, available - working)
@@ -66,8 +67,8 @@ def context_length(
 
 
 def check_weights_fit(needed: int, available: int | None, *, working: int = 0) -> None:
-    """Raises ModelLoadError with the figures when the weights, and what the model works in beside
-    them, exceed the free memory.
+    """Raises ModelLoadError with the figures when the weights (`needed`) and the other memory that
+    the model works in exceed the free memory.
     """
     if available is not None and needed + working > available:
         more = f" and {working / 1e9:.2f} GB to work in" if working else ""
@@ -78,7 +79,7 @@ def check_weights_fit(needed: int, available: int | None, *, working: int = 0) -
 
 
 def host_bytes() -> int | None:
-    """Bytes that can be allocated now; None where the system does not say."""
+    """Bytes that can be allocated now; None if the system does not say."""
     known = [bytes_ for bytes_ in (_machine_bytes(), _container_bytes()) if bytes_ is not None]
     return min(known, default=None)
 
@@ -95,7 +96,7 @@ def _machine_bytes() -> int | None:
 
 
 def _container_bytes() -> int | None:
-    """What a memory limit of the control group (a container's) leaves."""
+    """Bytes that the memory limit of the control group (a container) leaves; None: no limit."""
     group = Path("/sys/fs/cgroup")
     try:
         limit = (group / "memory.max").read_text("ascii").strip()

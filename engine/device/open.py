@@ -1,7 +1,7 @@
 """Which device computes: the choice, made once.
 
-The only module that sees the implementations of the ops; torch is imported in a function, where it
-computes or owns the memory.
+The only module that knows the implementations of the ops. torch is imported inside functions, only
+if it computes or owns the memory.
 """
 
 import logging
@@ -26,12 +26,12 @@ def open_ops(
     n_threads: int | None = None,
     require_native: bool = False,
 ) -> Ops:
-    """The ops of `device`, for weights in the format that `dtype` and `quantize` ask for, and keys
-    and values in that of `kv_cache`.
+    """The ops of `device`. `dtype` and `quantize` choose the format of the weights, `kv_cache` that
+    of keys and values.
 
-    torch is imported only where it computes or owns the memory: on CUDA, and on a CPU without the
-    native module. That torch computes is logged as a warning or, with `require_native`, an error,
-    where native code could. Raises ModelLoadError.
+    torch is imported on CUDA, and on a CPU without the native module. If torch computes what native
+    code could, that is logged as a warning; with `require_native` it is an error. Raises
+    ModelLoadError.
     """
     kind, _, index = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (
@@ -76,12 +76,12 @@ def _open_cuda(device: str, format_: str, *, kv_cache: str, require_native: bool
             return CudaOps(device, cuda_native.kernels, format_, kv_cache=kv_cache)
         if require_native:
             raise ModelLoadError(
-                f"device: {device}: the native CUDA module cannot serve: {missing}"
+                f"device: {device}: the native CUDA module cannot be used: {missing}"
             )
         logger.warning("native CUDA kernels missing, using torch instead: %s", missing)
     return torch_ops.open_torch(device, format_, kv_cache=kv_cache)
 
 
 def _may_have_cuda() -> bool:
-    """Whether NVIDIA's driver is there: a look that costs nothing; torch's takes seconds."""
+    """Whether NVIDIA's driver is installed. This costs nothing; asking torch takes seconds."""
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))

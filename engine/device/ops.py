@@ -29,7 +29,7 @@ Bytes = npt.NDArray[np.uint8]
 
 class Stored(Protocol):
     """A tensor as a checkpoint stores it, row by row: float32, float16, or bfloat16 (in numpy as
-    uint16). In memory of the device where the ops read it there themselves.
+    uint16). Ops that read files straight into the device have it in device memory.
     """
 
     @property
@@ -41,7 +41,7 @@ class Stored(Protocol):
 
 
 class NotFiniteError(ValueError):
-    """A weight is NaN or infinite: at this index of the parts, one below the other."""
+    """A weight is NaN or infinite, at `index` of the stacked parts."""
 
     def __init__(self, index: tuple[int, ...]) -> None:
         super().__init__(f"not finite at {list(index)}")
@@ -67,46 +67,46 @@ class Program(Protocol):
         """Records the op, and keeps its memory. Raises ValueError for memory that does not fit."""
 
     def run(self, state: StepState) -> bool:
-        """All ops, for the ids of `state`. False: it was aborted in between."""
+        """Runs all ops for the ids of `state`. Returns False if it was aborted."""
         ...
 
     def rows(self, logits: Array) -> Rows:
-        """What the last run has left in `logits` (rows, V), until the next run."""
+        """The logits (rows, V) that the last run wrote into `logits`; valid until the next run."""
         ...
 
     def expect_next(self) -> None:
-        """One row comes next, most likely: the token that will be drawn from the last one. Where
-        ops are asynchronous, it may begin before that token is read.
+        """The next pass will most likely be one row: the token that is drawn from the last row.
+        Asynchronous ops may begin it before that token is read.
         """
 
     def profile(self, state: StepState) -> list[OpTime]:
-        """Runs like `run`; the ops that ran. Empty where no times are kept."""
+        """Runs like `run`, and returns the time of each op; empty if the device has no times."""
         ...
 
 
 class Positions(Protocol):
-    """Copies of some positions of all layers, bit for bit, out of a cache's memory and in again."""
+    """Copies positions of all layers out of a cache's memory and back, bit for bit."""
 
     unit: int
-    """Copies begin at a multiple of it; positions behind their end, up to one, may be overwritten
-    with what is no number of this sequence.
+    """Copies begin at a multiple of this. Copying in may overwrite positions after the end, up to
+    the next multiple, with values of another sequence.
     """
     layout: str
-    """What the bytes depend on: the format and the shape of a position."""
+    """Names the format and the shape of a position: what the bytes of a copy depend on."""
 
     def n_bytes(self, n: int) -> int:
-        """What a copy of `n` positions takes."""
+        """Bytes of a copy of `n` positions."""
         ...
 
     def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
-        """Memory of the host that copies go to fast, (n_slabs, n_bytes). Raises MemoryError."""
+        """Host memory (n_slabs, n_bytes) that is fast to copy to. Raises MemoryError."""
         ...
 
     def copy_out(self, start: int, stop: int, out: Bytes) -> None:
-        """Positions from `start`, before `stop`, into `out` (at least n_bytes(stop - start),)."""
+        """Copies positions start to stop - 1 into `out`, at least n_bytes(stop - start) bytes."""
 
     def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
-        """Positions from `start`, before `stop`: the first of `n_copied` that were copied out."""
+        """Fills positions start to stop - 1 with the first of `n_copied` that were copied out."""
 
 
 class KVMemory(NamedTuple):
@@ -121,24 +121,24 @@ class Ops(Protocol):
     """Memory and programs of one device."""
 
     format: str
-    """What matrices are held in, as `device/formats.py` names it."""
+    """The format of matrices, as `formats.py` names it."""
     activation_dtype: str
     kv_format: str
-    """What keys and values are held in."""
+    """The format of keys and values."""
     name: str
-    """What the numbers depend on beside format and weights: device, library, instruction set."""
+    """Device, library and instruction set: what the numbers depend on besides the weights."""
     n_threads: int
-    """Of the CPU."""
+    """Threads on the CPU."""
     packs: bool
     """Whether matrices are packed into panels, which `panel_cache.py` can keep."""
     is_async: bool
-    """Whether a pass may still run when `run` has returned."""
+    """Whether a pass may still be running when `run` returns."""
     prefill_rows: int
-    """Tokens that a pass of the prefill takes, where nobody says otherwise."""
+    """The default number of tokens in one pass of the prefill."""
 
     @property
     def sample(self) -> Draw:
-        """Draws from a row of `Program.rows`, or of the host."""
+        """The op that draws a token from a row of `Program.rows`, or from a row on the host."""
         ...
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array: ...
@@ -151,7 +151,7 @@ class Ops(Protocol):
         ...
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
-        """What reads tensors as `vector` and `matrix` take them; it may raise ModelLoadError."""
+        """A function that reads tensors for `vector` and `matrix`; it may raise ModelLoadError."""
         ...
 
     def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Array:
@@ -161,29 +161,29 @@ class Ops(Protocol):
         ...
 
     def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> Matrix:
-        """The parts (n_out, n_in) one below the other; `gated`: they are gate and up.
+        """The parts (n, n_in) stacked by rows; `gated`: they are gate and up.
 
         Raises NotFiniteError.
         """
         ...
 
     def table(self, values: npt.NDArray[np.float32]) -> Array:
-        """float32 values of a computed table."""
+        """A computed table in device memory."""
         ...
 
     def program(self, max_rows: int) -> Program: ...
 
     def wait(self) -> None:
-        """Until all passes have run."""
+        """Waits until all passes have run."""
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
-        """Of a matrix in memory."""
+        """Bytes of a matrix in memory."""
         ...
 
     def working_bytes(self, config: ModelConfig) -> int:
-        """What a model takes beside weights, keys and values, as far as that is planned for."""
+        """Bytes that a model works in, without weights, keys and values."""
         ...
 
     def available_bytes(self) -> int | None:
-        """Bytes that can be allocated now; None where the system does not say."""
+        """Bytes that can be allocated now; None if the system does not say."""
         ...

@@ -40,7 +40,7 @@ class PassLimits:
 
 
 def op_times(ops: Sequence[Op], names: Sequence[str], all_ns: Sequence[int]) -> list[OpTime]:
-    """The time of each op, with the shape of the matrix that it multiplies with in its name."""
+    """The time of each op; its name has the shape of its matrix."""
     return [_op_time(op, name, ns) for op, name, ns in zip(ops, names, all_ns, strict=True)]
 
 

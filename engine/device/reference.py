@@ -1,5 +1,5 @@
-"""Every op of the decoder in plain torch: what runs where there is no native code, and the oracle
-of the tests.
+"""Every op of the decoder in plain torch: the fallback without native code, and the oracle of the
+tests.
 
 Owns the meaning of the ops; `arguments.py` has their shapes. Knows nothing of models or native
 code. Shape letters: hd head dimension, L visible positions.
@@ -17,7 +17,7 @@ from .step import StepState
 
 @dataclass(frozen=True, slots=True)
 class TorchMatrix:
-    """A matrix as a tensor (n_out, n_in); of gate and up, gate is the upper half."""
+    """A matrix as a tensor (n_out, n_in); if it is gated, the gate is the upper half."""
 
     weights: Tensor
     format: str  # as formats.py names it
@@ -172,7 +172,7 @@ def _product(x: Tensor, matrix: TorchMatrix, bias: Tensor | None) -> Tensor:
 
 
 def _visible(queries: Tensor, *, pos: int, start: int, window: int) -> Tensor:
-    """Boolean (rows, L): which of the keys from position `start` on each row may see."""
+    """Boolean (rows, L): the keys, from position `start` on, that each row sees."""
     end = pos + queries.shape[0]
     i = torch.arange(pos, end, device=queries.device).unsqueeze(1)
     j = torch.arange(start, end, device=queries.device)

@@ -23,9 +23,9 @@ class StepState:
         self.words: StateWords = np.zeros(_N_HEADER + max_rows, dtype=np.int64)
         self._view = self.words.data  # cheaper for single numbers than the array
         self.address: int = self.words.ctypes.data
-        """Of `words`, which stay where they are."""
+        """The address of `words`, which do not move."""
         self.abort_word: StateWords = self.words[_ABORT : _ABORT + 1]
-        """Not 0: the pass that runs shall end. Another thread may write it."""
+        """Not 0 asks the running pass to end. Another thread may write it."""
 
     def set(self, token_ids: Sequence[int], pos: int) -> None:
         """The next pass runs `token_ids` at positions `pos` and up."""

@@ -1,6 +1,6 @@
 """How many threads the native ops run on, and on which processors.
 
-Owns the default and the range of the option. Starts none: csrc/pool.h does.
+Owns the default and the range of the option. csrc/pool.h starts the threads.
 """
 
 import logging
@@ -12,15 +12,14 @@ from ..errors import ModelLoadError
 logger = logging.getLogger(__name__)
 
 MAX_THREADS = 256
-# Above so many processors, one is left to the rest of the server.
+# With more processors than this, one is left to the rest of the server.
 _ALL_UP_TO = 4
 _CGROUP = Path("/sys/fs/cgroup")
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 def thread_count(wanted: int | None = None) -> int:
-    """`wanted`; without it, what this process may use of the machine: all of few processors, one
-    less than all of many.
+    """`wanted`; None means the processors that this process may use, less one if there are many.
 
     Raises ModelLoadError when `wanted` is out of range.
     """
@@ -36,8 +35,8 @@ def thread_count(wanted: int | None = None) -> int:
 
 
 def helper_processors(n_threads: int) -> list[int]:
-    """Where each thread but the caller's is to keep to: on a core of its own, as far as they go,
-    and the first one left to the caller. Empty when there are more threads than processors.
+    """The processor for each thread except the caller's, which keeps the first one. Threads get a
+    core each while there are any. Empty when there are more threads than processors.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if n_threads > len(allowed):
@@ -47,8 +46,8 @@ def helper_processors(n_threads: int) -> list[int]:
 
 
 def _cores(processors: set[int]) -> int:
-    """Of many processors, those that share a core count once: its threads would only share what it
-    computes and reads. Of few, each counts.
+    """Processors to use. If there are many, those that share a core count once: two threads on it
+    would only share its arithmetic and its bandwidth.
     """
     if len(processors) <= _ALL_UP_TO:
         return len(processors)
@@ -56,7 +55,7 @@ def _cores(processors: set[int]) -> int:
 
 
 def _siblings(processor: int) -> str:
-    """The processors that share its core; itself where the machine does not say."""
+    """The processors that share its core; itself if the machine does not say."""
     try:
         return Path(_TOPOLOGY.format(processor)).read_text("ascii").strip()
     except OSError:
@@ -65,7 +64,7 @@ def _siblings(processor: int) -> str:
 
 def _quota() -> int:
     """How many processors a control group's (a container's) time limit amounts to, rounded down:
-    a thread that is stopped in the middle holds up all others.
+    a thread that is paused in the middle of an op holds up all others.
     """
     try:
         words = (_CGROUP / "cpu.max").read_text("ascii").split()

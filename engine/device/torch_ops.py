@@ -1,6 +1,6 @@
-"""The ops of the decoder in torch: on CUDA, and on a CPU that native code was not built for.
+"""The ops of the decoder in torch, for devices and formats without native code.
 
-Owns torch memory and the passes recorded over it. `reference.py` says what an op computes.
+Owns torch memory and the recorded passes. `reference.py` computes the ops.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from .reference import TorchHeadRows, TorchMatrix
 from .step import StepState
 from .threads import thread_count
 
-# Of the compute capability: bfloat16 on tensor cores begins there.
+# Compute capability: tensor cores know bfloat16 from here on.
 _OLDEST_MAJOR = 8
 _DTYPES = {name: getattr(torch, name) for name in DTYPES}
 
@@ -40,8 +40,8 @@ def open_torch(
 ) -> "TorchOps":
     """The ops of `device` (cpu, cuda, cuda:N); `n_threads` holds for the whole process.
 
-    Raises ModelLoadError for a device that is not there, or a format that torch has not; keys and
-    values are in that of the weights.
+    Keys and values have the format of the weights. Raises ModelLoadError for a device that does not
+    exist, or a format that torch does not support.
     """
     check_kv_cache(kv_cache)
     if kv_cache not in ("auto", format_):
@@ -56,7 +56,7 @@ def open_torch(
 
 
 def check_cuda(device: str) -> None:
-    """Raises ModelLoadError for a CUDA device that is not there."""
+    """Raises ModelLoadError for a CUDA device that does not exist."""
     if not has_cuda():
         raise ModelLoadError(f"device: {device}: torch finds no CUDA device")
     _, _, index = device.partition(":")
@@ -65,7 +65,7 @@ def check_cuda(device: str) -> None:
 
 
 def too_old(device: str) -> str:
-    """Why native code cannot run on this CUDA device; empty where it can."""
+    """Why native code cannot run on this CUDA device; empty if it can."""
     major, minor = torch.cuda.get_device_capability(device)
     return "" if major >= _OLDEST_MAJOR else f"{device} has compute capability {major}.{minor}"
 
@@ -113,7 +113,7 @@ class TorchOps:
         return TorchProgram()
 
     def wait(self) -> None:
-        """Whoever reads rows has waited."""
+        """Nothing to wait for: reading rows waits."""
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
         return matrix_bytes(format_, n_out, n_in)
@@ -204,7 +204,7 @@ class TorchProgram:
 
 
 def _as_tensor(part: Stored) -> Tensor:
-    """A copy: torch does not like memory that it must not write."""
+    """A copy: torch warns of memory that is read-only."""
     assert isinstance(part, np.ndarray), "as `reader` reads it"
     if part.dtype == np.uint16:
         return torch.from_numpy(part.astype(np.int16)).view(torch.bfloat16)

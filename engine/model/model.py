@@ -28,7 +28,7 @@ MAX_DECODE_ROWS = 16
 class _Passes:
     """The recorded passes over one cache."""
 
-    prefill: Program  # as far as the last layer's K/V
+    prefill: Program  # up to the last layer's K/V
     decode: Program
     hidden: Program | None = None  # all but the logits; recorded when a prompt's are wanted
 
@@ -45,9 +45,7 @@ class Model:
         max_seq_len: int,
         chunk_size: int | None = None,
     ) -> None:
-        """`chunk_size` is how many prompt tokens one pass of the prefill takes; None: as many as
-        the ops do best.
-        """
+        """`chunk_size`: prompt tokens per pass of the prefill; None: the default of the ops."""
         chunk_size = min(ops.prefill_rows, max_seq_len) if chunk_size is None else chunk_size
         if chunk_size < 1:
             raise ValueError(f"chunk_size is {chunk_size}; at least 1 is needed")
@@ -69,8 +67,8 @@ class Model:
         self._heads: list[Program] = []
 
     def warm_up(self, cache: KVCache) -> None:
-        """Runs a token on the empty `cache`, and forgets it: that records the pass, starts the
-        threads and brings in the memory that the first prompt would wait for.
+        """Runs a token on the empty `cache` and forgets it. This records the pass, starts the
+        threads and touches the memory, so that the first prompt need not wait for that.
         """
         self.decode([0], cache)
         self.ops.wait()
@@ -94,13 +92,13 @@ class Model:
         """
         self._check(token_ids, cache)
         program = self._passes(cache).prefill if on_logits is None else self._hidden_pass(cache)
-        # A state of its own: a flag that is set late writes where nobody looks any more.
+        # A state of its own: an abort that comes late must not stop the next pass.
         state = StepState(self.chunk_size)
         if abort is not None:
             abort.write_to(state.abort_word)
         total = len(token_ids)
         for start in range(0, total, self.chunk_size):
-            if abort is not None and abort.is_set():  # whoever owns the flag sees that we go on
+            if abort is not None and abort.is_set():  # a flag of the caller may act on this call
                 return False
             chunk = token_ids[start : start + self.chunk_size]
             state.set(chunk, cache.length)
@@ -117,7 +115,7 @@ class Model:
         """Appends 1 to 16 ids to the cache and returns the logits after each of them.
 
         (rows, vocab_size), in a buffer of the model that the next call overwrites. An asynchronous
-        pass may still run then; whoever reads the rows waits for it.
+        pass may still be running; reading the rows waits for it.
         """
         n_rows = len(token_ids)
         if not 1 <= n_rows <= MAX_DECODE_ROWS:
@@ -130,13 +128,13 @@ class Model:
         return program.rows(self._buffers.logits[:n_rows])
 
     def expect_next(self, cache: KVCache) -> None:
-        """After `decode`: the next call will be for one token, drawn from the last row of this one,
-        most likely.
+        """After `decode`: the next call will most likely be for one token, drawn from the last row
+        of this one.
         """
         self._passes(cache).decode.expect_next()
 
     def profile(self, token_ids: Sequence[int], cache: KVCache) -> list[OpTime]:
-        """Like `decode`; what each op took. Empty where the device keeps no times."""
+        """Like `decode`, but returns the time of each op; empty if the device has no times."""
         self._check(token_ids, cache)
         program = self._passes(cache).decode
         self._decode_state.set(token_ids, cache.length)
@@ -156,7 +154,7 @@ class Model:
         chunk: Sequence[int],
         on_logits: Callable[[Logits], None],
     ) -> bool:
-        """The logits of a chunk whose rows a pass has left behind; False when it was aborted."""
+        """Reports the logits of a chunk whose pass has just run; False if it was aborted."""
         if not self._heads:
             self._heads = [
                 self._recorded_head(first) for first in range(0, self._max_rows, MAX_DECODE_ROWS)
@@ -187,7 +185,7 @@ class Model:
         return passes.hidden
 
     def _recorded(self, cache: KVCache, *, to_end: bool = True) -> Program:
-        """A pass through all layers; unless `to_end`, of the last one only its K/V are needed."""
+        """A pass through all layers; unless `to_end`, the last layer only computes its K/V."""
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
         program.append(Embed(table=self._weights.embedding, out=self._buffers.residual))
         for index in range(self.config.n_layers):
@@ -197,7 +195,7 @@ class Model:
         return program
 
     def _recorded_head(self, first: int) -> Program:
-        """The logits of the rows from `first` on, as many as there is room for."""
+        """The logits of up to MAX_DECODE_ROWS rows, from `first` on."""
         program = self.ops.program(MAX_DECODE_ROWS)
         self._logits(program, first)
         return program
@@ -262,7 +260,7 @@ class Model:
         program.append(Linear(x=gated, matrix=down, bias=bias, out=buffers.branch))
 
     def _logits(self, program: Program, first: int = 0) -> None:
-        """Of the rows from `first` on."""
+        """Records the logits of the rows from `first` on."""
         buffers = self._buffers
         program.append(
             NormLinear(
@@ -288,7 +286,7 @@ class _Buffers:
         def rows_of(width: int) -> Array:
             return ops.zeros((max_rows, width), ops.activation_dtype)
 
-        # Two: an op that adds a branch to the residual may not write over what it reads.
+        # Two: an op that adds a branch to the residual must not overwrite what it reads.
         self.residual, self.next_residual = rows_of(config.dim), rows_of(config.dim)
         self.branch = rows_of(config.dim)  # what attention or MLP adds to the residual
         layers = config.layers

@@ -25,8 +25,8 @@ Frequencies = npt.NDArray[np.float64]
 def rope_tables(rope: RopeConfig, max_seq_len: int) -> tuple[Table, Table]:
     """cos and sin of pos * inv_freq, each float32 (max_seq_len, rotary_dim / 2).
 
-    Both are multiplied by the attention factor of the scaling, which multiplies what queries and
-    keys come to by its square. The angles are computed in float64: float32 loses three digits at
+    Both are multiplied by the attention factor of the scaling, so that products of queries and keys
+    are multiplied by its square. The angles are computed in float64: float32 loses three digits at
     position 10,000.
     """
     positions = np.arange(max_seq_len, dtype=np.float64)
@@ -84,14 +84,14 @@ def _yarn(rope: RopeConfig, plain: Frequencies, scaling: YarnScaling) -> Frequen
 
 
 def _yarn_border(rope: RopeConfig, scaling: YarnScaling, turns: float) -> float:
-    """The index of the frequency that turns so often within the original context."""
+    """The index of the frequency that makes `turns` turns within the original context."""
     longest = scaling.original_max_seq_len / (turns * 2 * math.pi)
     return rope.rotary_dim * math.log(longest) / (2 * math.log(rope.theta))
 
 
 def _llama3(inv_freq: Frequencies, scaling: Llama3Scaling) -> Frequencies:
-    # How often a frequency turns within the original context decides what becomes of it: often
-    # (>= high) is kept, seldom (<= low) is slowed by the factor, between is a mix of the two.
+    # The number of turns within the original context decides: with many (>= high) a frequency
+    # stays, with few (<= low) it is divided by the factor, in between it is a mix of the two.
     turns = scaling.original_max_seq_len * inv_freq / (2 * math.pi)
     spread = scaling.high_freq_factor - scaling.low_freq_factor
     keep = np.clip((turns - scaling.low_freq_factor) / spread, 0.0, 1.0)

@@ -1,8 +1,8 @@
 """Stored tensors -> the weights that the decoder runs on.
 
-Owns which weights there are, and the fusion of q, k, v and of gate and up into one matrix each.
-Where a weight is in a checkpoint is the family's (`checkpoint/sources.py`); how a matrix lies in
-memory is up to the ops.
+Owns the weights of a layer, and the fusion of q, k, v and of gate and up into one matrix each. The
+family knows where a weight is in a checkpoint (`checkpoint/sources.py`), the ops how a matrix lies
+in memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +60,7 @@ MatrixBytes = Callable[[str, int, int], int]
 def weight_bytes(
     config: ModelConfig, format_: str, matrix_bytes: MatrixBytes = matrix_bytes
 ) -> int:
-    """Bytes of the loaded weights in `format_`; `matrix_bytes`: of the ops."""
+    """Bytes of the loaded weights in `format_`, by the `matrix_bytes` of the ops."""
     sources = model_sources(config)
     tables = {sources.embedding.name, sources.head.name}
     n_bytes = 0
@@ -75,7 +75,7 @@ def weight_bytes(
 
 
 def step_bytes(config: ModelConfig, format_: str, matrix_bytes: MatrixBytes = matrix_bytes) -> int:
-    """Bytes of the weights that a decode step reads: all but an embedding that is not the head."""
+    """Bytes of the weights that a decode step reads: all but an untied embedding."""
     table = matrix_bytes(table_format(format_), config.vocab_size, config.dim)
     whole = weight_bytes(config, format_, matrix_bytes)
     return whole - (0 if config.tie_embeddings else table)
@@ -184,7 +184,7 @@ class _Reader:
         return self._vector(sources, [self._part(source) for source in sources])
 
     def norm(self, sources: Sequence[Source]) -> Array:
-        """A vector that scales something: all zeros are a hole in a file, not weights."""
+        """A vector that scales: all zeros mean a hole in the file, not weights."""
         parts = [self._part(source) for source in sources]
         for source, part in zip(sources, parts, strict=True):
             if not part.any():
@@ -216,7 +216,7 @@ class _Reader:
         )
 
     def _refusal(self, sources: Sequence[Source], index: tuple[int, ...]) -> ModelLoadError:
-        """`index` is that of a NaN or infinity in the sources, one below the other."""
+        """`index` of a NaN or infinity is counted through the stacked sources."""
         row, *rest = index
         for source in sources:
             n_rows = source.part_shape[0]

@@ -58,7 +58,7 @@ def _padded(n: int) -> int:
 
 
 class CpuPositions:
-    """In blocks of 16 positions, which no panel mixes with others."""
+    """Copies whole blocks of 16 positions: no panel mixes two blocks."""
 
     unit = LANES
 
@@ -67,8 +67,8 @@ class CpuPositions:
         first = keys[0]
         n_lanes = -(-first.head_dim // LANES)
         self.layout = f"panels {first.format} {len(keys)}x{first.n_kv_heads}x{first.head_dim}"
-        # The bytes of a block lie together: once per head of the keys, but once per head and 16
-        # dimensions of the values, and the scales of 8bit.
+        # Bytes of a block are contiguous per head in the keys and in the scales of 8bit, but per
+        # head and 16 dimensions in the values.
         self._parts = [
             _blocks([rows.panels for rows in keys], first.n_kv_heads),
             _blocks([rows.panels for rows in values], first.n_kv_heads * n_lanes),
@@ -96,7 +96,7 @@ class CpuPositions:
     def _pairs(
         self, start: int, stop: int, memory: Bytes, *, n_copied: int
     ) -> Iterator[tuple[Bytes, Bytes]]:
-        """The blocks of positions in the cache, and all those of a copy in `memory`, per part."""
+        """Per part: these positions as blocks of the cache, and all blocks of a copy in `memory`."""
         if start % LANES or not 0 <= stop - start <= n_copied:
             raise ValueError(f"positions {start} to {stop} of a copy of {n_copied}")
         n_blocks, end = -(-n_copied // LANES), 0
@@ -107,7 +107,7 @@ class CpuPositions:
 
 
 def _blocks(arrays: Sequence[npt.NDArray[Any]], n_lines: int) -> Bytes:
-    """(layers * n_lines, blocks, bytes of a block in a line): the same memory, of all layers, so
+    """The same memory of all layers as (layers * n_lines, blocks, bytes of a block in a line), so
     that a copy is one call.
     """
     first = arrays[0]

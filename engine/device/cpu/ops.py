@@ -1,7 +1,7 @@
 """The ops of the decoder in native code, on the CPU.
 
-Owns numpy memory and the choice of what stands in panels; `matrix.py` and `kv.py` know the panels,
-`program.py` records the passes.
+Owns numpy memory and the choice of formats; `matrix.py` and `kv.py` know the panels, `program.py`
+records the passes.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class CpuOps:
     def __init__(
         self, format_: str, *, kv_cache: str = "auto", n_threads: int | None = None
     ) -> None:
-        """`n_threads` holds for the whole process. Raises ModelLoadError for an unknown format."""
+        """`n_threads` applies to the whole process. Raises ModelLoadError for an unknown format."""
         if format_ not in FORMATS:
             raise ModelLoadError(
                 f"dtype: {format_} needs torch and CUDA; on the CPU there are float32 and bfloat16"
@@ -55,7 +55,7 @@ class CpuOps:
         self.n_threads = kernels.threads()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-        """With all its pages: the first prompt would wait for them otherwise."""
+        """With all pages touched: otherwise the first prompt would wait for them."""
         memory = zeros(shape, _DTYPES[dtype])
         memory.fill(0)
         return memory

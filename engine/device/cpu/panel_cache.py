@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 # Packing less takes tenths of a second.
 SMALLEST_BYTES = 32 * 2**20
 _LARGEST_TOTAL = 32 * 2**30
-# A younger file that nobody has locked may be one whose writer is about to.
+# A younger file without a lock may have a writer that is about to lock it.
 _ABANDONED_AFTER_S = 60
 _SUFFIX, _UNFINISHED = ".panels", ".unfinished"
 
@@ -73,7 +73,7 @@ def open_panels(
     A new one stays when the block ends without an error.
     """
     key = _key(tensors, format_)
-    if key is None:  # whoever reads the checkpoint says so
+    if key is None:  # reading the checkpoint will say why
         yield PanelCache({})
         return
     kept = _read_entry(directory, format_, key)
@@ -90,7 +90,7 @@ def open_panels(
 
 
 def _key(tensors: Mapping[str, StoredTensor], format_: str) -> str | None:
-    """Differs when the panels would. None: a file cannot be read."""
+    """Differs when the panels would differ. None means that a file cannot be read."""
     digest = hashlib.sha256(f"{kernels.LAYOUT_VERSION} {format_}".encode())
     try:
         sample_checkpoint(tensors, digest)
@@ -100,13 +100,13 @@ def _key(tensors: Mapping[str, StoredTensor], format_: str) -> str | None:
 
 
 def _place(tensors: Mapping[str, StoredTensor]) -> str:
-    """Names the directory of a checkpoint: what was packed there before is of no more use."""
+    """Names the directory of a checkpoint: an older entry for it is obsolete."""
     directory = next(iter(tensors.values())).file.parent.resolve()
     return hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
 
 
 def _read_entry(directory: Path, format_: str, key: str) -> Mapping[str, PanelMatrix] | None:
-    """The same checkpoint may have been packed at another place."""
+    """Looks at all directories: the same checkpoint may have been packed in another place."""
     for file in directory.glob(f"{format_}-*-{key}{_SUFFIX}"):
         try:
             kept = read_panels(file, key)
@@ -118,13 +118,13 @@ def _read_entry(directory: Path, format_: str, key: str) -> Mapping[str, PanelMa
             logger.warning("%s: %s: the weights are packed anew", file, error.strerror)
         else:
             with suppress(OSError):
-                os.utime(file)  # those that are not used go first
+                os.utime(file)  # the least recently used are removed first
             return kept
     return None
 
 
 class _NewEntry:
-    """A file that gets its name when it is complete. After its first failure it does nothing."""
+    """A file that gets its name once it is complete. After its first failure it does nothing."""
 
     def __init__(self, directory: Path, prefix: str, key: str, n_bytes: int) -> None:
         self._target = directory / f"{prefix}-{key}{_SUFFIX}"
@@ -146,14 +146,14 @@ class _NewEntry:
         with self._failures_logged():
             if self._writer is not None:
                 self._writer.finish()
-                # Whoever cut it would end the processes that have it mapped.
+                # Truncating it would kill the processes that have it mapped.
                 os.fchmod(self._file.fileno(), 0o400)
                 self._unfinished.replace(self._target)
                 self._writer = None
                 self._file.close()
 
     def discard(self) -> None:
-        """Unless it is finished, nothing of it remains."""
+        """Removes the file, unless it is finished."""
         if self._writer is not None:
             self._writer = None
             with suppress(OSError):
@@ -175,8 +175,8 @@ class _NewEntry:
 
 
 def _make_room(directory: Path, prefix: str, n_bytes: int) -> None:
-    """Removes what was abandoned, what `prefix` replaces, and the longest unused of the others
-    until `n_bytes` more are within the limit. Raises OSError when they are more than that.
+    """Removes abandoned files and those that `prefix` replaces, then the least recently used until
+    `n_bytes` more are within the limit. Raises OSError when `n_bytes` alone exceed it.
     """
     if n_bytes > _LARGEST_TOTAL:
         raise OSError(None, f"{n_bytes / 1e9:.0f} GB are more than a cache may hold")

@@ -1,9 +1,9 @@
-"""One file of packed matrices: written one after the other, verified whole before one is used.
+"""One file of packed matrices: written in turn, verified as a whole before any is used.
 
 Owns the layout of the file: the panels of each matrix at a multiple of 64 bytes, then an index as
 JSON, then a trailer that says where the index begins. The trailer comes last and everything has a
-checksum, so a file that was cut, or is not of this kind, is told from a good one. Knows no
-checkpoint and no directory.
+checksum, so a truncated file, or one of another kind, is recognised. Knows no checkpoint and no
+directory.
 """
 
 import json
@@ -29,14 +29,14 @@ _ENTRY = {"n_out": int, "n_in": int, "format": str, "begin": int, "n_bytes": int
 
 
 class PanelFileError(ValueError):
-    """A file is not what was written."""
+    """A file is damaged, or not of this kind."""
 
 
 class PanelWriter:
     """Appends matrices to an empty file. Its methods raise OSError, on a full disk for example."""
 
     def __init__(self, file: BinaryIO, key: str) -> None:
-        """`key` says what the panels were made of."""
+        """`key` identifies what the panels were made from."""
         self._file = file
         self._index: dict[str, Any] = {"key": key, "matrices": {}}
         self._end = 0
@@ -54,8 +54,8 @@ class PanelWriter:
         self._write(bytes(-self._end % _ALIGNMENT))
 
     def finish(self) -> None:
-        """Writes what a reader begins with. What a crash of the machine leaves half written the
-        checksums tell, so nobody waits for the disk.
+        """Writes the index and the trailer, where a reader begins. It does not wait for the disk:
+        if the machine crashes, the checksums reveal what was left half written.
         """
         index = json.dumps(self._index).encode()
         checksum = _checksum(np.frombuffer(index, np.uint8))
@@ -69,10 +69,10 @@ class PanelWriter:
 
 
 def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
-    """The matrices of a file, by name, in memory that is mapped from it and not to be written.
+    """The matrices of a file by name, in read-only memory mapped from it.
 
-    All bytes are looked at, on all threads, which also brings their pages in. The file must not
-    be cut afterwards; replacing or removing it is fine. Raises OSError and PanelFileError.
+    All threads read all bytes, which also brings in their pages. The file must not be truncated
+    afterwards; replacing or removing it is fine. Raises OSError and PanelFileError.
     """
     opened = open_if_regular(file)
     if opened is None:

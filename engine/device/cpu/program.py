@@ -1,4 +1,4 @@
-"""Passes of the decoder on the CPU: ops recorded once in native code, run as often as wanted.
+"""Passes of the decoder on the CPU: ops recorded once in native code, then run any number of times.
 
 Owns the tape of a pass, the memory that its ops share among threads, and the ops themselves, whose
 arrays the tape points to. Implements `ops.Program`; `arguments.py` says what the ops take. Knows no

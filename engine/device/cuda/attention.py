@@ -1,8 +1,8 @@
 """Keys and values in the memory of a CUDA device, and attention of a prompt's chunk over them.
 
-Owns the caches as csrc/cuda/attention.h has them, and how many rows at once attend: own kernels
+Owns the caches as csrc/cuda/attention.h has them, and attention of many rows at once: own kernels
 rotate and store, torch's attention reads. `device/reference.py` says what is computed. Knows no
-pass; a pass of few rows is one kernel, which `place` names these caches to.
+pass; for a pass of few rows, which is one kernel, `place` gives the addresses.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from ..arguments import Attention
 
 FORMATS = ("bfloat16", "8bit")
 
-# Of a row's elements and of the positions, so that every row and every four scales are aligned.
+# Elements and positions are padded to this, so that each row and each four scales are aligned.
 _PADDING = 16
-# Of 8-bit keys and values that are bfloat16 at a time.
+# Bytes of 8-bit keys and values decoded to bfloat16 at a time.
 TILE_BYTES = 256 * 2**20
 
 
@@ -127,7 +127,7 @@ def attend_chunk(
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor, *, window: int, scale: float) -> Tensor:
-    """queries (n_kv, group, n, elements), those of the last n of the keys (n_kv, L, elements)."""
+    """queries (n_kv, group, n, elements) of the last n positions of keys (n_kv, L, elements)."""
     n_kv_heads, group, n, n_elements = queries.shape
     length = keys.shape[1]
     shape = (n_kv_heads, group, length, n_elements)
@@ -136,14 +136,14 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor, *, window: int, scale
         queries,
         keys.unsqueeze(1).expand(shape),  # stride 0 over the group
         values.unsqueeze(1).expand(shape),
-        # The former is no tensor: attention of torch knows what it means.
+        # causal_lower_right is not a tensor: torch's attention recognises it.
         attn_mask=causal_lower_right(n, length) if whole else _visible(queries, length, window),
         scale=scale,
     )
 
 
 def _visible(queries: Tensor, length: int, window: int) -> Tensor:
-    """Boolean (n, L): which of the last L positions each of the last n sees."""
+    """Boolean (n, L): which of the last L positions each of the last n rows sees."""
     n = queries.shape[2]
     i = torch.arange(length - n, length, device=queries.device).unsqueeze(1)
     j = torch.arange(length, device=queries.device)
@@ -151,7 +151,7 @@ def _visible(queries: Tensor, length: int, window: int) -> Tensor:
 
 
 def _head_tiles(cache: CudaHeadRows, length: int) -> Sequence[slice]:
-    """kv heads that attend together: all, but of 8bit as many as there is room for."""
+    """KV heads that attend together: all, or with 8bit as many as a tile has room for."""
     n_heads, _, n_elements = cache.rows.shape
     step = n_heads
     if cache.scales is not None:
@@ -162,7 +162,7 @@ def _head_tiles(cache: CudaHeadRows, length: int) -> Sequence[slice]:
 def _as_bfloat16(
     kernels: Any, cache: CudaHeadRows, heads: slice, begin: int, end: int, stream: int
 ) -> Tensor:
-    """Positions of some heads (n, end - begin, elements): a view, or a copy of 8bit."""
+    """Positions of some heads (n, end - begin, elements): a view, or a decoded copy of 8bit."""
     rows = cache.rows[heads]
     if cache.scales is None:
         return rows[:, begin:end]

@@ -1,6 +1,6 @@
-"""Tensors of a checkpoint on their way into the memory of a CUDA device.
+"""Loads the tensors of a checkpoint into the memory of a CUDA device.
 
-Owns the pieces of pinned memory that they pass through: while threads read into some, others are
+Owns the pieces of pinned memory that they pass through: threads read into some while others are
 copied to the device. Knows no file format and no weights.
 """
 
@@ -24,7 +24,7 @@ _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class PinnedReader:
-    """A context that gives `read`; at its end its threads end, and the copies are there."""
+    """A context that gives `read`; when it exits, threads have ended and copies are complete."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -45,7 +45,7 @@ class PinnedReader:
             piece.wait()
 
     def read(self, tensor: StoredTensor) -> Tensor:
-        """The values of `tensor` on the device, of the dtype and shape in which they are stored.
+        """The values of `tensor` on the device, in their stored dtype and shape.
 
         Raises ModelLoadError as `open_values` does.
         """
@@ -61,7 +61,7 @@ class PinnedReader:
                 while under_way:
                     under_way.popleft().finish(target)
             finally:
-                for reading in under_way:  # the file stays open until nobody reads it
+                for reading in under_way:  # no thread may still read the file when it is closed
                     reading.done.exception()
         return values
 
@@ -73,7 +73,7 @@ class PinnedReader:
 
 
 class _Piece:
-    """Some pinned memory, and the copy out of it that may be under way."""
+    """A piece of pinned memory, and the copy out of it that may be in flight."""
 
     def __init__(self, device: torch.device) -> None:
         is_cuda = device.type == "cuda"
@@ -90,13 +90,13 @@ class _Piece:
             self._copied.record()
 
     def wait(self) -> None:
-        """Until the memory may be overwritten."""
+        """Waits until the memory may be overwritten."""
         if self._copied is not None:
             self._copied.synchronize()
 
 
 class _Reading(NamedTuple):
-    """A piece that a thread fills with what stands from `begin` on."""
+    """A piece that a thread fills with the bytes from `begin` on."""
 
     piece: _Piece
     begin: int

@@ -1,7 +1,7 @@
 """The ops of the decoder on a CUDA device, in native code.
 
-Owns device memory, which is torch's, what of it a model works in, and which sampler draws;
-`device/cuda/program.py` records the passes.
+Owns device memory, which torch allocates, how much a model works in, and which sampler draws;
+`program.py` records the passes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ from .sampler import DeviceSampler
 from .weights import CudaMatrix
 
 _DTYPES = {"float32": torch.float32}
-# What no plan counts: graphs, libraries and their scratch, fragments of memory.
+# Not counted elsewhere: graphs, libraries and their scratch, fragmentation.
 _MARGIN = 768 * 2**20
 
 
@@ -49,9 +49,9 @@ class CudaOps:
     def __init__(
         self, device: str | torch.device, kernels: Any, format_: str, *, kv_cache: str = "auto"
     ) -> None:
-        """`kernels`: the native module. `format_`: one of layout.CUDA_FORMATS.
+        """`kernels`: the native module. `format_`: one of formats.CUDA_FORMATS.
 
-        Raises ModelLoadError for a `kv_cache` that there is not.
+        Raises ModelLoadError for an unknown `kv_cache`.
         """
         self.device = torch.device(device)
         self.format = format_
@@ -65,8 +65,8 @@ class CudaOps:
         self._kernels = kernels
         self._lane = Lane(self.device, kernels)
         self._host = HostCopy()
-        self._samplers: dict[int, DeviceSampler] = {}  # by size of the vocabulary
-        self._longest = 0  # of the contexts that there is a cache for
+        self._samplers: dict[int, DeviceSampler] = {}  # by vocabulary size
+        self._longest = 0  # context that a cache was made for
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         with out_of_memory_as_memory_error():
@@ -108,8 +108,8 @@ class CudaOps:
         return CudaProgram(self._lane, self._host, max_rows)
 
     def sample(self, row: Any, request: SampleRequest, /, *, work: Logits) -> SampleResult:
-        """On the device where it can; the next pass is launched before the token is read, where
-        the last one expects it.
+        """Samples on the device if possible. If the last pass expects the next token, its pass is
+        launched before the token is read.
         """
         if not isinstance(row, CudaRow):
             return sample(row, request, work=work)
@@ -128,7 +128,7 @@ class CudaOps:
 
     @property
     def n_passes(self) -> int:
-        """That were launched so far, those that run ahead included."""
+        """Passes launched so far, including those that ran ahead."""
         return self._lane.n_passes
 
     def wait(self) -> None:
@@ -144,7 +144,7 @@ class CudaOps:
     def available_bytes(self) -> int | None:
         if not self._is_cuda:
             return host_bytes()
-        torch.cuda.empty_cache()  # what torch has kept of loading is free too
+        torch.cuda.empty_cache()  # memory that torch keeps from loading is free too
         return int(torch.cuda.mem_get_info(self.device)[0])
 
     def _sampler(self, vocab_size: int) -> DeviceSampler:
@@ -155,17 +155,17 @@ class CudaOps:
         return self._samplers[vocab_size]
 
     def _on_device(self, part: Stored) -> Tensor:
-        """A part as a checkpoint stores it, which `reader` has put there already, or numpy has."""
+        """A stored part on the device: `reader` put it there, or it is in numpy memory still."""
         if isinstance(part, Tensor):
             return part
-        assert isinstance(part, np.ndarray), "there is no third kind"
+        assert isinstance(part, np.ndarray), "a tensor or a numpy array"
         if part.dtype == np.uint16:
             return torch.from_numpy(part.view(np.int16)).view(torch.bfloat16).to(self.device)
         return torch.from_numpy(part).to(self.device)
 
 
 class _Positions(CudaPositions):
-    """What runs ahead has read what is overwritten here."""
+    """Copying in overwrites what the pass that runs ahead has read."""
 
     def __init__(
         self, lane: Lane, keys: Sequence[CudaHeadRows], values: Sequence[CudaHeadRows]
@@ -181,14 +181,14 @@ class _Positions(CudaPositions):
         is_cuda = self._lane.device.type == "cuda"
         try:
             memory = torch.empty((n_slabs, n_bytes), dtype=torch.uint8, pin_memory=is_cuda)
-        except RuntimeError as error:  # as torch calls it when nothing more can be pinned
+        except RuntimeError as error:  # torch's error when no more memory can be pinned
             raise MemoryError(str(error)) from error
         return memory.numpy()
 
 
 @contextmanager
 def out_of_memory_as_memory_error() -> Iterator[None]:
-    """Python's own error where the device has no memory left, as whoever loads a model knows it."""
+    """Turns torch's OutOfMemoryError into MemoryError."""
     try:
         yield
     except torch.OutOfMemoryError as error:

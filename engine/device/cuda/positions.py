@@ -1,6 +1,6 @@
 """Positions of a cache on a CUDA device, copied out and in.
 
-Owns which parts of the caches hold some positions. Knows no token and what the copies are for.
+Owns which parts of the caches hold a position. Knows no token and not what the copies are for.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ from .attention import CudaHeadRows
 
 
 class CudaPositions:
-    """A copy has the keys of all layers, then the values, then of 8bit the scales of both."""
+    """A copy has the keys of all layers, then the values and, with 8bit, the scales of both."""
 
     unit = 1
 
     def __init__(self, keys: Sequence[CudaHeadRows], values: Sequence[CudaHeadRows]) -> None:
-        """Raises ValueError for layers that do not lie one behind the other."""
+        """Raises ValueError unless the layers follow each other in memory."""
         first = keys[0]
         self.layout = f"cuda {first.format} {len(keys)}x{len(first.rows)}x{first.head_dim}"
         # Each (layers * heads, positions, elements).
@@ -37,13 +37,13 @@ class CudaPositions:
 
     def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
         for rows, part in self._pairs(start, stop, copied, n_copied=n_copied):
-            # One transfer of what lies together, then into its places.
+            # One contiguous transfer, then into its places.
             rows.copy_(part.to(rows.device)[:, : stop - start])
 
     def _pairs(
         self, start: int, stop: int, memory: Bytes, *, n_copied: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Positions in the cache, and all of those of a copy in `memory`, per part."""
+        """Per part: these positions in the cache, and all positions of a copy in `memory`."""
         if not 0 <= stop - start <= n_copied:
             raise ValueError(f"positions {start} to {stop} of a copy of {n_copied}")
         end = 0
@@ -64,7 +64,7 @@ def _whole(layers: Sequence[Tensor]) -> Tensor:
         if layer.shape != first.shape or not layer.is_contiguous():
             raise ValueError(f"layer {index}: expected {tuple(first.shape)}, without gaps")
         if layer.data_ptr() != first.data_ptr() + index * first.nbytes:
-            raise ValueError("layers must lie one behind the other")
+            raise ValueError("layers must follow each other in memory")
     n_heads, n_positions = first.shape[:2]
     n_elements = first.shape[2] if first.ndim == 3 else 1
     shape = (len(layers) * n_heads, n_positions, n_elements)

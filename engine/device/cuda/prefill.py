@@ -3,8 +3,8 @@
 Owns how products of many rows are computed: in bfloat16 with sums in float32, on tiles of the
 weights where these are codes. `device/reference.py` says what an op computes. Knows no pass.
 
-Between ops, arrays are float32 as in a pass of few rows, with one exception: what only `linear`
-reads, which rounds it anyway, lies in the same memory as bfloat16.
+Between ops, arrays are float32 as in a pass of few rows, with one exception: an array that only
+`linear` reads, which rounds it anyway, is bfloat16 in the same memory.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from .attention import CudaHeadRows, attend_chunk
 from .lane import Lane
 from .weights import CudaMatrix
 
-# Of weights that are taken out of codes at a time.
+# Bytes of weights that are decoded at a time.
 _TILE_BYTES = 64 * 2**20
 
 
 def working_bytes(config: ModelConfig, n_rows: int) -> int:
-    """What a model works in for chunks of `n_rows`: the buffers of a pass, what lies between the
-    ops of a chunk, and a tile of weights.
+    """Bytes that a model works in for chunks of `n_rows`: the buffers of a pass, temporaries of
+    the ops, and a tile of weights.
     """
     attentions = [layer.attention for layer in config.layers]
     q_dim, kv_dim = max(each.q_dim for each in attentions), max(each.kv_dim for each in attentions)
@@ -41,7 +41,7 @@ def working_bytes(config: ModelConfig, n_rows: int) -> int:
 
 
 class PromptRows(NamedTuple):
-    """Rows of a pass."""
+    """The rows of one chunk."""
 
     lane: Lane
     token_ids: Tensor  # (n,), on the device
@@ -132,7 +132,7 @@ def _multiply(x: Tensor, tile: Tensor, *, out: Tensor) -> None:
 
 
 def _tiles(lane: Lane, matrix: CudaMatrix) -> Iterator[tuple[int, Tensor]]:
-    """Rows (k, n_in) of a matrix as bfloat16, and the first one's index."""
+    """A matrix in tiles: the index of the first row, and rows (k, n_in) as bfloat16."""
     if matrix.format == "bfloat16":
         yield 0, matrix.weights[: matrix.n_out, : matrix.n_in]
         return

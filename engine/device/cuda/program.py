@@ -1,4 +1,4 @@
-"""Passes of the decoder on a CUDA device: ops recorded once, and launched as often as wanted.
+"""Passes of the decoder on a CUDA device: ops recorded once, then launched any number of times.
 
 Owns the tape of a pass, its ops, whose arrays the tape points to, and what runs ahead. Implements
 `ops.Program`; `arguments.py` says what the ops take. Knows no model and no checkpoint.
@@ -30,7 +30,7 @@ class CudaProgram:
     """Ops in order."""
 
     def __init__(self, lane: Lane, host: HostCopy, max_rows: int) -> None:
-        """`host`: where rows of logits go for those who ask."""
+        """`host`: where rows of logits are copied on demand."""
         self._lane = lane
         self._kernels = lane.kernels
         self._host = host
@@ -41,7 +41,7 @@ class CudaProgram:
         self._n_runs = 0
         self._pass_number = 0  # of the last run, as the lane counts passes
         self.expects_next = False
-        """Whether the next pass will be that of the token drawn from this one."""
+        """Whether the next pass will most likely be the token drawn from this one."""
 
     def append(self, op: Op) -> None:
         match op:
@@ -108,9 +108,9 @@ class CudaProgram:
         )
 
     def run(self, state: StepState) -> bool:
-        """All ops are under way; False when `state.aborted` left some out.
+        """Launches all ops; returns False if `state.aborted` left some out.
 
-        What already runs ahead, and is this pass, is not launched again.
+        If this pass already runs ahead it is not launched again.
         """
         self._limits.check(state)
         if state.aborted:
@@ -136,8 +136,8 @@ class CudaProgram:
         self.expects_next = True
 
     def run_ahead(self) -> None:
-        """Launches the pass of the token that the device's state names, behind those of the last
-        one, before anybody has read which token that is.
+        """Launches the pass of the token that the device's state names, after the last pass and
+        before the host has read which token that is.
         """
         pos = self._last.pos + self._last.n_rows
         if self._limits.has_position(pos):
@@ -145,16 +145,16 @@ class CudaProgram:
             self._lane.ahead = Ahead(self, pos, None)
 
     def tell_ahead(self, token_id: int) -> None:
-        """What `run_ahead` has launched is the pass of `token_id`."""
+        """Says that `run_ahead` launched the pass of `token_id`."""
         if self._lane.ahead is not None:
             self._lane.ahead = self._lane.ahead._replace(token_id=token_id)
 
     def restore(self, n_runs: int) -> None:
-        """The results of the last run, which was the `n_runs`th, are in their buffers: it runs
-        again where something else may have overwritten them.
+        """Makes sure that the buffers hold the results of the last run, number `n_runs`: it runs
+        again if another pass may have overwritten them.
         """
         if n_runs != self._n_runs:
-            raise RuntimeError("these rows are of an earlier pass")
+            raise RuntimeError("these rows belong to an earlier pass")
         if self._pass_number != self._lane.n_passes:
             self._launch()
 
@@ -191,7 +191,7 @@ class CudaProgram:
     def _run_prefill(self, state: StepState) -> bool:
         lane = self._lane
         lane.enter()
-        # So an abort waits for one chunk at most.
+        # So that an abort waits for one chunk at most.
         lane.wait()
         token_ids = torch.from_numpy(state.token_ids).to(lane.device)
         chunk = PromptRows(lane, token_ids, state.pos)

@@ -1,6 +1,6 @@
 """Logits in the memory of a CUDA device.
 
-Owns their way to the host, for those who ask. Knows no sampler.
+Owns their copy to the host. Knows no sampler.
 """
 
 from typing import Any, Protocol
@@ -19,13 +19,15 @@ class Source(Protocol):
     expects_next: bool
 
     def restore(self, n_runs: int) -> None:
-        """What its `n_runs`th run left is in its buffers. Raises RuntimeError when that is past."""
+        """Makes sure that its buffers hold the results of its `n_runs`th run. Raises RuntimeError
+        if a later run has begun.
+        """
 
     def run_ahead(self) -> None:
         """Launches the pass of the token that the device's state names."""
 
     def tell_ahead(self, token_id: int) -> None:
-        """It was that of `token_id`."""
+        """Says that the pass ahead is the pass of `token_id`."""
 
 
 class HostCopy:
@@ -47,7 +49,7 @@ class HostCopy:
 
 
 class CudaRows:
-    """The logits (n, V) of the `n_runs`th run of `source`."""
+    """The logits (n, V) of run `n_runs` of `source`."""
 
     __slots__ = ("host", "n_runs", "source", "values")
 
@@ -69,7 +71,7 @@ class CudaRows:
 
 
 class CudaRow:
-    """One of them, (V,)."""
+    """One row of CudaRows, (V,)."""
 
     __slots__ = ("index", "rows")
 
@@ -83,7 +85,7 @@ class CudaRow:
         return self.rows.values[self.index]
 
     def restore(self) -> None:
-        """It is there: `values` may be read."""
+        """Makes sure that `values` may be read."""
         self.rows.source.restore(self.rows.n_runs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:

@@ -1,7 +1,7 @@
-"""The sampler of a CUDA device: a row of logits that stays there, one token's numbers to the host.
+"""The sampler of a CUDA device: the row of logits stays there, and one token's numbers come back.
 
-Owns which requests the device can sample, and the memory it does that in; what it cannot is drawn
-by `sampling/op.py` from a copy of the row. Knows no settings, no cache and no model.
+Owns which requests the device can sample, and the memory for it. `sampling/op.py` draws the others
+from a copy of the row. Knows no settings, no cache and no model.
 """
 
 from typing import Any, NamedTuple
@@ -12,20 +12,20 @@ from torch import Tensor
 from ...sampling.op import sample
 from ...sampling.request import LOWEST_TEMPERATURE, SampleRequest, SampleResult, Stage
 
-# The most that the kernels' arguments have room for; csrc/cuda/sample.h has the same numbers.
+# Limits of the kernels' arguments; csrc/cuda/sample.h has the same numbers.
 MOST_TOP = 64
 MOST_FILTERS = 8
 
 _FILTERS = {Stage.TOP_K: "TOP_K", Stage.TOP_P: "TOP_P", Stage.MIN_P: "MIN_P"}
 
-# With a lower temperature behind a filter, tokens lose all their mass between the two, and the
-# filters behind it would have to be told.
+# With a lower temperature after a filter, tokens lose all their mass between the two, which the
+# filters after it would not see.
 _LOWEST_LATE_TEMPERATURE = 0.05
 
 
 class _Filter(NamedTuple):
     stage: Stage
-    is_tempered: bool  # it stands behind the temperature
+    is_tempered: bool  # it comes after the temperature
     parameter: float
 
 
@@ -46,14 +46,14 @@ class DeviceSampler:
 
     `begin` and `result` are for one thread at a time, and for one stream: that of the thread's
     `torch.cuda.current_stream()`, on which the row was written and the state is read. `begin`
-    only launches (three kernels, and copies of lists that the device has not); other threads run
+    only launches (three kernels, and copies of lists that are new to the device); other threads run
     while `result` waits. The device of the row must be torch's current one.
     """
 
     def __init__(
         self, kernels: Any, vocab_size: int, *, max_context: int, device: str | torch.device
     ) -> None:
-        """`kernels`: the native module; `max_context`: the longest context to be penalized."""
+        """`kernels`: the native module; `max_context`: the longest context of penalties."""
         self._kernels = kernels
         self.device = torch.device(device)
         is_cuda = self.device.type == "cuda"
@@ -70,7 +70,7 @@ class DeviceSampler:
         self._is_on_device = False
 
     def supports(self, request: SampleRequest) -> bool:
-        """Whether `begin` samples on the device, unless the request's arrays do not fit."""
+        """Whether `begin` samples on the device, if the request's arrays fit."""
         if request is not self._request:
             self._request = request
             self._is_supported = self._fits and supports(request)
@@ -81,12 +81,12 @@ class DeviceSampler:
     def begin(self, row: Tensor, request: SampleRequest, *, state: int | None = None) -> bool:
         """Start to draw a token from `row`, float32 (V,) on the device.
 
-        The row is read until the last kernel has ended: what is launched on the stream afterwards
-        may overwrite it. Neither the row's memory nor the request may change before `result`. What
-        an earlier `begin` found is lost.
+        The row is read until the last kernel has ended: work launched on the stream afterwards may
+        overwrite it. Neither the row's memory nor the request may change before `result`. The
+        result of an earlier `begin` is lost.
 
         `state`: the address of the StepState of csrc/cuda/ops.h; the token becomes that of the next
-        pass, at the next position, in its one row. When nothing can be drawn it stays as it is.
+        pass, at the next position, in its one row. If no token can be drawn it does not change.
         Returns whether the device draws, and so writes the state. Raises ValueError for a row that
         does not fit.
         """
@@ -111,17 +111,14 @@ class DeviceSampler:
         return self._is_on_device
 
     def result(self) -> SampleResult:
-        """Wait for what `begin` has started.
-
-        Raises what `sample.sample` raises of the row and the request.
-        """
+        """Waits for what `begin` started. Raises what `sample` in sampling/op.py raises."""
         if self._request is None:
             raise RuntimeError("result: nothing was begun")
         if self._is_on_device:
             fields = self._native.result()
             if fields is not None:
                 return SampleResult(*fields)
-            # The kernels have put the row aside, at the beginning of their memory.
+            # The kernels have saved the row at the beginning of their memory.
             self._native.copy_logits(self._memory.data_ptr(), self._row.data_ptr(), self._stream())
         self._native.wait()
         logits = self._row.numpy()

@@ -1,7 +1,7 @@
 """Matrices in device memory, as the CUDA kernels read them, and back as rows of numbers.
 
-Owns the layouts that csrc/cuda/layout.h describes, and the rounding to codes: all in torch, on
-whatever device the parts are. Knows no model and no checkpoint.
+Owns the layouts that csrc/cuda/layout.h describes, and the rounding to codes, all in torch on the
+device of the parts. Knows no model and no checkpoint.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +20,15 @@ FORMATS = ("bfloat16", "8bit", "4bit")
 
 _LAYOUTS = {"bfloat16": "BF16", "8bit": "Q8", "4bit": "Q4"}
 _PANEL_ROWS, _BLOCK_COLUMNS = 16, 64
-_CODE_BYTES = {"8bit": 1024, "4bit": 512}  # of a block; its scales follow
+_CODE_BYTES = {"8bit": 1024, "4bit": 512}  # per block; its scales follow
 _BLOCK_BYTES = {"8bit": 1056, "4bit": 576}
 
-# Weights that are rounded at a time; temporaries take some thirty bytes for each.
+# Weights rounded at a time; temporaries take about thirty bytes each.
 _CHUNK = 2**22
-# Shares of a group's range that 4 bits are tried without, at either end: what is cut off costs
-# little where it is far from the rest, and makes the steps finer.
+# Shares of a group's range that are tried cut off at either end: outliers lose a little, and the
+# steps become finer.
 _CUT_OFF = (0.0, 0.06, 0.12)
-# Times that scale and minimum are fitted to the codes that they lead to.
+# How often scale and minimum are fitted to the codes that they lead to.
 _FITS = 3
 
 
@@ -42,7 +42,7 @@ class CudaMatrix:
     n_in: int
     format: str
     gated: bool
-    """Gate and up, each from a panel of its own on."""
+    """Whether it is gate and up, each beginning in a new panel."""
     kernels: ModuleType = field(repr=False, compare=False)
 
     @property
@@ -60,7 +60,7 @@ class CudaMatrix:
 
 
 def matrix_bytes(format_: str, n_out: int, n_in: int) -> int:
-    """Bytes of a matrix (n_out, n_in) or, where gate and up are packed, of one of them."""
+    """Bytes of a matrix (n_out, n_in); for gate and up, of one of the two."""
     n_blocks = -(-n_in // _BLOCK_COLUMNS)
     if format_ == "bfloat16":
         return n_out * n_blocks * _BLOCK_COLUMNS * 2
@@ -81,8 +81,8 @@ def pack(
 
 
 def rows(matrix: CudaMatrix, begin: int, end: int, out: Tensor) -> None:
-    """Rows `begin` to `end` into `out` bfloat16 (end - begin, n_in), contiguous; of codes, the
-    numbers they stand for are rounded.
+    """Writes rows `begin` to `end` into `out`, bfloat16 (end - begin, n_in), contiguous; decoded
+    codes are rounded.
     """
     if matrix.format == "bfloat16":
         out.copy_(matrix.weights[begin:end, : matrix.n_in])
@@ -98,7 +98,7 @@ def rows(matrix: CudaMatrix, begin: int, end: int, out: Tensor) -> None:
 
 
 def gather(matrix: CudaMatrix, indices: Tensor, out: Tensor) -> None:
-    """The rows that int64 `indices` (n,) name, into `out` float32 (n, n_in)."""
+    """Writes the rows that int64 `indices` (n,) name into `out`, float32 (n, n_in)."""
     if matrix.format == "bfloat16":
         out.copy_(matrix.weights[indices, : matrix.n_in])
         return
@@ -154,7 +154,7 @@ def _whole_panels(n_rows: int) -> int:
 
 
 def _row_reader(parts: Sequence[Tensor], gated: bool) -> Callable[[int, int], Tensor]:
-    """Float32 rows `begin` to `end` as they stand in panels, zeros where there is none."""
+    """A function that gives float32 rows `begin` to `end` in panel order, zeros for padding."""
     places = []
     first = 0
     for part in parts:
@@ -201,13 +201,13 @@ def _write_4bit(groups: Tensor, panels: Tensor) -> None:
 
 
 def _four_bits(groups: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes 0..15 as float32 (..., 64), scales and minima as float16 (...): of a few parts of each
-    group's range, fitted by least squares, what has the least squared error.
+    """Codes 0..15 as float32 (..., 64), scales and minima as float16 (...): a few parts of each
+    group's range are fitted by least squares, and the one with the least squared error wins.
     """
     low, high = groups.aminmax(dim=-1)
     middle = groups.mean(-1)
     best = (torch.zeros_like(groups), *(torch.zeros_like(low, dtype=torch.float16),) * 2)
-    least = groups.square().sum(-1)  # of all zeros
+    least = groups.square().sum(-1)  # the error of all zeros
     for below, above in product(_CUT_OFF, repeat=2):
         minima = low + (high - low) * below
         scales = (high - low) * ((1 - below - above) / 15)
@@ -248,7 +248,7 @@ def _bytes(halves: Tensor) -> Tensor:
 
 
 def _storage_rows(matrix: CudaMatrix, indices: Tensor) -> Tensor:
-    """Which rows of the panels the rows of the matrix are."""
+    """The rows of the panels that hold these rows of the matrix."""
     if not matrix.gated:
         return indices
     half = matrix.n_out // 2
@@ -256,7 +256,7 @@ def _storage_rows(matrix: CudaMatrix, indices: Tensor) -> Tensor:
 
 
 def _codes_of(matrix: CudaMatrix, storage_rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of these rows codes (n, blocks, 64), and scales and minima (n, blocks, 1)."""
+    """Codes (n, blocks, 64), scales and minima (n, blocks, 1) of these rows."""
     format_ = matrix.format
     n_blocks, n_code_bytes = -(-matrix.n_in // _BLOCK_COLUMNS), _CODE_BYTES[format_]
     blocks = matrix.weights.view(-1, n_blocks, _BLOCK_BYTES[format_])
