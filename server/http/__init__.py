@@ -1,4 +1,4 @@
-"""A connection, and what holds for every request on it.
+"""Connections, and what applies to every request on them.
 
 Owns HTTP/1.1 itself (`protocol`, `framing`, `connection_table`, `slow_readers`), the boundary
 around the application (`boundary`, `auth`, `cors`, `hosts`, `path_aliases`) and bodies
