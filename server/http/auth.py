@@ -37,7 +37,7 @@ class KeyGate:
             await self._app(scope, receive, send)
             return
         caller = self._caller(scope)
-        # scope["path"], not request.url: that is built from the Host header, which may lie.
+        # scope["path"], not request.url: a URL is put together with the Host header, which lies.
         if caller is None and scope["path"] not in OPEN_PATHS:
             error = AuthenticationError("a valid API key is needed: authorization: Bearer KEY")
             await error_response(error)(scope, receive, send)
@@ -46,7 +46,7 @@ class KeyGate:
         await self._app(scope, receive, send)
 
     def _caller(self, scope: Scope) -> str | None:
-        """The caller's digits; None without a valid key."""
+        """None: it has no right key."""
         if not self._callers:
             return ""
         sent = _digest(_sent_key(scope))

@@ -63,7 +63,7 @@ class ConnectionTable:
         self._n_told = told
         self._peers: dict[str, _Peer] = {}
         self._places: dict[Connection, tuple[_Peer, Phase]] = {}
-        self._turned_away: dict[Connection, None] = {}
+        self._refused: dict[Connection, None] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -94,15 +94,15 @@ class ConnectionTable:
     def turn_away(self, connection: Connection) -> None:
         """The connection was refused. It may stay to read that until others are refused."""
         self._leave_place(connection)
-        self._turned_away[connection] = None
-        while len(self._turned_away) > self._n_told:
-            oldest = next(iter(self._turned_away))
-            del self._turned_away[oldest]
+        self._refused[connection] = None
+        while len(self._refused) > self._n_told:
+            oldest = next(iter(self._refused))
+            del self._refused[oldest]
             oldest.cut()
 
     def leave(self, connection: Connection) -> None:
         """The connection has ended."""
-        self._turned_away.pop(connection, None)
+        self._refused.pop(connection, None)
         self._leave_place(connection)
 
     def _leave_place(self, connection: Connection) -> None:

@@ -268,7 +268,9 @@ def http_protocol(limits: HttpLimits, *, health_port: int | None = None) -> type
         body_timeout = limits.body_timeout
         main_table = ConnectionTable(limit=limit, per_address=per_address, told=TOLD_OF_LIMIT)
         health_table = ConnectionTable(
-            limit=HEALTH_CONNECTIONS, per_address=HEALTH_CONNECTIONS, told=TOLD_OF_LIMIT
+            limit=HEALTH_CONNECTIONS,
+            per_address=HEALTH_CONNECTIONS,
+            told=TOLD_OF_LIMIT,
         )
         seldom = SeldomLog(_logger, logging.INFO)
 

@@ -26,7 +26,7 @@ _N_LOOKS = 32
 # Checks of a connection with an answer within the time for acknowledging it.
 _N_LOOKS_FOR_LIFE = 8
 # Time for a request to end after its connection was cut.
-_TOLD_S = 0.05
+_NOTICE_S = 0.05
 
 
 class UnreadAnswer(Protocol):
@@ -110,7 +110,7 @@ class SlowReaders:
         slowest.drop(f"it is the slowest, and {n_bytes} bytes of answers are unread")
         # Its stream frees its memory once it notices the end. Drop no other client until then.
         self._making_room = True
-        asyncio.get_running_loop().call_later(_TOLD_S, self._look_again)
+        asyncio.get_running_loop().call_later(_NOTICE_S, self._look_again)
 
     def _look_again(self) -> None:
         self._making_room = False

@@ -1,6 +1,6 @@
 """Who may use the engine, and when.
 
 Owns the lease (`lease`: one engine thread, safe against cancellation), its queue (`fair_queue`,
-`deadlines`, `waiter`), the worker that compiles grammars (`trials`) and the watchdog. Knows nothing
-of the wire format.
+`deadlines`, `waiter`), the worker that tries grammars (`trials`) and the watchdog. Knows no wire
+format.
 """

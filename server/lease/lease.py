@@ -132,7 +132,7 @@ class EngineLease:
         return self._running is not None
 
     def position(self, ticket: Ticket) -> int | None:
-        """How many would be served before it; None: it does not wait."""
+        """How many would be served before it; None if it does not wait."""
         with self._changed:
             return self._queue.position(ticket.key, ticket)
 

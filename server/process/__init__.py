@@ -1,4 +1,4 @@
-"""How a server process starts, reports and ends.
+"""How a server process ends, and how it logs.
 
-Owns the graceful end (`drain`), the end that nothing can hold up (`last_resort`) and the logs.
+Owns the graceful end (`drain`), the end that nothing can delay (`last_resort`) and the logs.
 """
