@@ -1,4 +1,4 @@
-"""How fast a loaded model is, and models of standard shapes to ask that of.
+"""How fast a loaded model is, and models of standard shapes to measure.
 
 Owns what is measured in this process. Knows no HTTP and no terminal; `engine` itself does not
 import it.
