@@ -1,18 +1,19 @@
-# The verbs of this repository. The environment is .venv.
+# The commands of this repository. The environment is .venv.
 #
 #   make                       build: the environment, with the native code compiled
 #   make serve                 serve the built-in model  (MODEL=path PORT=8001 HOST=… choose others)
-#   make test                  everything that the tests need, then the tests
-#   make soak                  what the server promises under abuse, measured (an hour; TOPICS='abort drain' chooses; two want root, nginx-light and haproxy)
-#   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (an hour and more)
-#   make gpu-check             on a machine with an NVIDIA GPU, with what its python has and no network: builds, tests,
-#                              sanitizes and measures the CUDA engine (8 minutes; GPU='build bench' chooses steps)
+#   make test                  install what the tests need, then run them
+#   make soak                  measure the server under abuse (an hour; TOPICS='abort drain' selects; two topics need
+#                              root, nginx-light and haproxy)
+#   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (over an hour)
+#   make gpu-check             on a machine with an NVIDIA GPU, with its own Python packages and no network: build, test,
+#                              sanitize and measure the CUDA engine (8 minutes; GPU='build bench' selects steps)
 #   make check                 format, lint, types, API contract, import directions, version
-#   make audit                 known vulnerabilities of the installed packages; asks a service on the internet
+#   make audit                 known vulnerabilities of the installed packages; queries a service on the internet
 #   make format · bench · openapi · clean
 #
 # PYTHON=python3.12            another interpreter (>= 3.11)
-# TORCH='…'                    what `pip install` is given first, for another build of torch than pip's default
+# TORCH='…'                    arguments of a first `pip install`, for another build of torch than pip's default
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
@@ -34,8 +35,8 @@ NATIVE := $(shell find csrc -type f)
 BUILT_FROM := pyproject.toml CMakeLists.txt $(NATIVE)
 CPP := $(filter %.cpp %.h %.cu %.cuh,$(NATIVE))
 
-# A stamp says that the environment serves a verb. A new dependency or new native code makes it stale;
-# otherwise no verb touches pip.
+# A stamp means that the environment is ready for a command. A new dependency or new native code makes it
+# stale; otherwise no command runs pip.
 SERVE := .venv/serve.stamp
 TEST := .venv/test.stamp
 CHECK := .venv/check.stamp
@@ -69,7 +70,8 @@ check: $(CHECK)
 	$(BIN)/python -m pytest -q tests/repository/test_layers.py tests/repository/test_imports.py tests/repository/test_version.py
 	$(BIN)/hadolint docker/Dockerfile*
 
-# osv, not pip-audit's default: that one only mentions what it cannot look up, so without a network all would pass.
+# osv, not pip-audit's default service: that one only warns about packages it cannot look up, so without a network
+# everything would pass.
 audit: $(SERVE)
 	$(PIP) 'pip-audit>=2.10'
 	$(BIN)/pip-audit --vulnerability-service osv --skip-editable
@@ -109,7 +111,7 @@ $(TEST): .venv/venv.stamp $(BUILT_FROM)
 	$(call install,[test])
 	@touch $(SERVE) $@
 
-# mypy reads what the tests import, hence both extras.
+# mypy reads what the tests import, so it needs both extras.
 $(CHECK): .venv/venv.stamp $(BUILT_FROM)
 	$(call install,[test$(comma)check])
 	@touch $(SERVE) $(TEST) $@
@@ -119,8 +121,8 @@ $(NODE): tests/node/package.json
 	npm install --no-package-lock --no-audit --no-fund --loglevel=error --prefix tests/node
 	@touch $@
 
-# Clients ask for versions of shared packages that the tests do not have. They see the packages of .venv, and have
-# their own where those do not fit. Most of their modules are never imported, hence nothing is compiled ahead.
+# The clients need other versions of some shared packages than the tests. They use the packages of .venv, and their own
+# if those do not fit. Most of their modules are never imported, so nothing is compiled ahead.
 $(CLIENTS): tests/clients/requirements.txt .venv/venv.stamp | $(TEST)
 	@echo 'installing the clients into tests/clients/.venv (a minute or two)'
 	rm -rf $(@D)

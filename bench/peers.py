@@ -1,12 +1,12 @@
-"""Soliton and other programs on the same random weights, in turn, on this machine.
+"""Compares Soliton with other programs on the same random weights, on this machine.
 
-One measurement is a process of its own with its threads pinned; the programs take turns, round by
-round, so that all see the same machine. Ratios compare medians of the same number of bits. For an
-otherwise idle machine, after `pip install '.[peers]'`:
+Each measurement runs in a separate process with pinned threads. The programs take turns, round by
+round, so that all see the machine in the same state. Ratios compare medians of the same number of
+bits. Nothing else should run on the machine. After `pip install '.[peers]'`:
 
     python -m bench.peers [--shape 1.1B] [--measure decode] [--peer llama.cpp] [--rounds 5]
 
-`--rounds 0` only converts the models. A program that is missing or fails costs a line, not the run.
+`--rounds 0` only converts the models. A program that is missing or fails is reported and left out.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _PEERS = sorted({each.peer for each in CONTESTANTS} - {SOLITON})
 
 
 class PeerError(Exception):
-    """A process ended without a figure; the text says why in one line."""
+    """A process ended without a figure; the text says in one line why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Soliton's median over that of a program with as many bits."""
+    """Soliton's median divided by that of a program with the same number of bits."""
 
     soliton: Row
     peer: Row
@@ -66,7 +66,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One measure of one shape: programs that took turns, and the memory beside them."""
+    """One measure of one shape: the programs that took turns, and the memory bandwidth."""
 
     shape: str
     measure: str
@@ -77,7 +77,7 @@ class Table:
 
 @dataclass(slots=True)
 class Runner:
-    """Starts the processes that measure."""
+    """Starts the measuring processes."""
 
     prefix: tuple[str, ...]
     n_threads: int
@@ -87,9 +87,9 @@ class Runner:
         """The JSON that the process prints. Raises PeerError."""
         command = [sys.executable, "-m", "bench.peer", contestant.peer, contestant.format]
         command += [str(model), what, str(self.n_threads)]
-        # Conversions take longer than any measurement, and disturb nobody's.
+        # Conversions take longer than any measurement, and run while none does.
         prefix = () if what == "prepare" else self.prefix
-        # OpenMP, where a program has it, must not move its threads.
+        # If a program uses OpenMP, it must not move its threads.
         openmp = {"OMP_PROC_BIND": "close", "OMP_NUM_THREADS": str(self.n_threads)}
         with subprocess.Popen(
             [*prefix, *command],
@@ -110,7 +110,7 @@ class Runner:
                 raise
         lines = output.splitlines()
         if process.returncode or not lines:
-            last = errors.strip().splitlines() or [f"ended with {process.returncode}"]
+            last = errors.strip().splitlines() or [f"ended with exit code {process.returncode}"]
             raise PeerError(last[-1])
         return json.loads(lines[-1])
 
@@ -152,10 +152,10 @@ def _parser() -> argparse.ArgumentParser:
         "--work",
         type=Path,
         default=Path(tempfile.gettempdir()) / "soliton-peers",
-        help="where the models are kept: 8 GB for all",
+        help="directory that keeps the models; all of them take 8 GB",
     )
     parser.add_argument(
-        "--prefix", default="", help="words before each measuring command, such as 'nice -n -5'"
+        "--prefix", default="", help="prefix of each measuring command, such as 'nice -n -5'"
     )
     parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS")
     return parser
@@ -168,7 +168,7 @@ def _count(text: str) -> int:
 
 
 def chosen(peers: Sequence[str] | None, bits: Sequence[int] | None) -> list[Contestant]:
-    """Soliton and those peers, in those widths; None: all."""
+    """Soliton and the given peers, in the given numbers of bits; None means all."""
     return [
         each
         for each in CONTESTANTS
@@ -178,7 +178,7 @@ def chosen(peers: Sequence[str] | None, bits: Sequence[int] | None) -> list[Cont
 
 
 def installed(contestants: Sequence[Contestant]) -> list[Contestant]:
-    """Those whose packages are there; a line for each of the others."""
+    """The contestants whose packages are installed. Reports each of the others."""
     there = []
     for each in contestants:
         missing = [package for package in each.packages if find_spec(package) is None]
@@ -190,20 +190,20 @@ def installed(contestants: Sequence[Contestant]) -> list[Contestant]:
 
 
 def prepared(runner: Runner, contestant: Contestant, model: Path) -> bool:
-    """Converts the model where needed; a line if that fails."""
+    """Converts the model if needed. Returns whether that worked, and reports if it did not."""
     if contestant.peer == SOLITON:
         return True
     try:
         runner.run(contestant, model, "prepare")
     except PeerError as error:
-        print(f"{contestant.name}: left out, no conversion: {error}")
+        print(f"{contestant.name}: left out, conversion failed: {error}")
         return False
     return True
 
 
 def compare_tokens(runner: Runner, contestants: Sequence[Contestant], model: Path) -> None:
-    """How many greedy tokens are those of Soliton with unquantized weights, before the first
-    other one.
+    """Prints how many greedy tokens match those of Soliton with unquantized weights, up to the
+    first difference.
     """
     reference = runner.run(REFERENCE, model, "greedy")
     for each in contestants:
@@ -214,7 +214,7 @@ def compare_tokens(runner: Runner, contestants: Sequence[Contestant], model: Pat
             continue
         same = [a == b for a, b in zip(token_ids, reference, strict=True)]
         n_equal = same.index(False) if False in same else len(same)
-        print(f"{each.name}: {n_equal} of {len(reference)} greedy tokens as Soliton none")
+        print(f"{each.name}: the first {n_equal} of {len(reference)} greedy tokens match Soliton's")
 
 
 def take_turns(
@@ -225,7 +225,7 @@ def take_turns(
     measure: str,
     n_rounds: int,
 ) -> Table:
-    """A row for each program; one that fails once is not asked again."""
+    """A row for each program. A program that fails once is not run again."""
     samples: dict[Contestant, list[float]] = {each: [] for each in contestants}
     bandwidths = []
     for _ in range(n_rounds):
@@ -241,7 +241,7 @@ def take_turns(
 
 
 def ratios(rows: Sequence[Row]) -> list[Ratio]:
-    """Soliton against each program with as many bits, in rows of one table."""
+    """Soliton against each program with the same number of bits, in the rows of one table."""
     own = {row.contestant.bits: row for row in rows if row.contestant.peer == SOLITON}
     return [
         Ratio(own[row.contestant.bits], row)

@@ -1,7 +1,7 @@
-"""Sends the requests of server/api/examples.py to the bundled model and writes what it answers.
+"""Sends the requests of server/api/examples.py to the bundled model and writes its answers.
 
-What is another in every run (ids, times, what a machine computes with) keeps its published value,
-so that the file changes when an answer does.
+Values that differ in every run (ids, times, the machine) keep their published value, so that the
+file changes only when an answer does.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from tests.support.live_server import LiveServer, live_server, read_answer, wait
 
 Answers = dict[str, Any]
 
-# Keys whose values belong to one run on one machine; an id only if it was made for the answer.
+# Keys whose values differ from run to run; an id only if it was made for the answer.
 VOLATILE = re.compile(
     r"created|system_fingerprint|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
 )
 MADE_ID = re.compile(r"(cmpl-|chatcmpl-)?\w+")
-# Of /metrics; the others hold times.
+# The lines of /metrics to keep; the others contain times.
 METRICS = re.compile(r".*\bsoliton_(?:completions|prompt_tokens|completion_tokens)_total\b.*\n")
 SHORT = {"model": MODEL, "prompt": "Once", "max_tokens": 1}
 
 
 def record() -> Answers:
-    """What the bundled model answers, path by path."""
+    """The answers of the bundled model, by path."""
     engine = Engine.load(DEFAULT_MODEL, device="cpu")
     answers: Answers = {}
     with live_server(engine) as server:
@@ -81,7 +81,7 @@ def refusals(engine: Engine) -> Answers:
 
 
 def failures(engine: Engine) -> Answers:
-    """Errors of requests whose engine fails, and of one more than may wait for it."""
+    """Errors of a request whose engine fails, and of a request that finds the queue full."""
     is_full = threading.Event()
 
     def fail(*_: Any, **__: Any) -> None:
@@ -105,7 +105,7 @@ def failures(engine: Engine) -> Answers:
 
 
 def keep(published: Any, recorded: Any, key: str = "") -> Any:
-    """`recorded`, with the published values of what is another in every run."""
+    """`recorded`, with the published values of what differs in every run."""
     if isinstance(recorded, dict):
         fields = published if isinstance(published, dict) else {}
         return {name: keep(fields.get(name), value, name) for name, value in recorded.items()}

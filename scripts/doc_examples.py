@@ -1,7 +1,7 @@
-"""Runs the Python examples of docs/generator.md and docs/sampling.md and writes their output below.
+"""Runs the Python examples in docs/generator.md and docs/sampling.md and inserts their output.
 
 .venv/bin/python scripts/doc_examples.py
-The blocks of a page run in order, in one namespace. What a block prints is the `text` block that
+The blocks of a page run in order, in one namespace. The output of a block is the `text` block that
 follows it. Needs no server, unlike readme_examples.py.
 """
 
@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def with_outputs(text: str) -> str:
-    """The page with what its examples print now."""
+    """The page with the current output of its examples."""
     namespace: dict[str, object] = {}
 
     def run(example: re.Match[str]) -> str:

@@ -1,12 +1,12 @@
-"""All that only a machine with an NVIDIA GPU can tell: build, tests, sanitizers, benchmark.
+"""The checks that need an NVIDIA GPU: build, tests, sanitizers, benchmark.
 
     python scripts/gpu_check.py [STEP …] [--out DIR]
 
-Runs on what the interpreter has, without a network, in eight minutes at most; the packages of the
-server are not asked for. Prints a table of goals at the end and writes it with all figures to
-results.json, beside the logs. Exits with 1 when a step did not run or a goal is missed.
+Uses the packages of the interpreter, except the server's, and no network, for at most eight
+minutes. Prints a table of goals at the end and writes it with all figures to results.json, next to
+the logs. Exits with 1 when a step did not run or a goal is missed.
 
-Owns the plan, what counts as a goal of a step, and the table. What is measured stands in bench/gpu.
+Owns the plan, the goals of each step, and the table. bench/gpu owns the measurements.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # what is imported here is no package that is installed
+sys.path.insert(0, str(ROOT))  # imports below come from the checkout, not from installed packages
 
 from bench.gpu.figures import Groups, merged  # noqa: E402
 from bench.gpu.goals import benchmark_goals, figure_lines  # noqa: E402
@@ -40,21 +40,21 @@ WORK = ROOT / "build" / "gpu"
 DRIVER = WORK / "native" / "csrc" / "cuda" / "cuda_driver"
 JUNIT = WORK / "tests.xml"
 RESULTS = "results.json"
-TIME_S = 470.0  # of all steps together
-OUTPUT = 11_500  # characters of the summary: more, and a reader of the end misses its beginning
-LOG_TAIL = 1_000  # characters of the log of a step that failed
+TIME_S = 470.0  # limit for all steps together
+OUTPUT = 11_500  # characters of the summary: all of it must fit in the tail of a long output
+LOG_TAIL = 1_000  # characters shown of a failed step's log
 
-# A stage's steps run at once, stages one after the other.
+# The steps of a stage run at once, the stages one after the other.
 Stage = Sequence[Step]
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the plan depends on."""
+    """What the plan depends on. Each `no_*` says why something is missing, or is empty."""
 
     gpu: str
-    capability: str  # as 9.0
-    no_gpu: str = ""  # why there is none
+    capability: str  # such as 9.0
+    no_gpu: str = ""
     no_nvcc: str = ""
     no_sanitizer: str = ""
     no_exllamav2: str = ""
@@ -62,7 +62,7 @@ class Machine:
 
 @dataclass(slots=True)
 class Report:
-    """What is known so far."""
+    """The results so far."""
 
     machine: dict[str, Any]
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Whether all ran and all goals are met."""
+        """Whether all steps ran and all goals are met."""
         return all(not step["reason"] for step in self.steps.values()) and all(
             goal.met for goal in self.goals
         )
@@ -90,10 +90,12 @@ def main(argv: Sequence[str]) -> int:
     names = [step.name for stage in plan(Machine("", "")) for step in stage]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(names))
-    parser.add_argument("--out", type=Path, help="where results go; else $OUT, else gpu-results")
+    parser.add_argument(
+        "--out", type=Path, help="directory for the results (default: $OUT, else gpu-results)"
+    )
     args = parser.parse_args(argv)
     if unknown := set(args.steps) - set(names):
-        parser.error(f"no such step: {', '.join(sorted(unknown))}")
+        parser.error(f"unknown step: {', '.join(sorted(unknown))}; steps: {', '.join(names)}")
     out = args.out or Path(os.environ.get("OUT") or ROOT / "gpu-results")
     for directory in (out, WORK):
         directory.mkdir(parents=True, exist_ok=True)
@@ -145,10 +147,10 @@ def _version(package: str) -> str | None:
 
 
 def plan(machine: Machine) -> list[Stage]:
-    """Every step, with what `machine` has not for it.
+    """Every step, with what `machine` lacks for it.
 
-    Rivals compile for a minute or two, beside the build, and are measured when it is done, one
-    after the other.
+    Rivals compile for a minute or two during the build, and are measured after it, one after the
+    other.
     """
     no_gpu, no_tool = machine.no_gpu, machine.no_gpu or machine.no_sanitizer
     return [
@@ -198,7 +200,7 @@ def plan(machine: Machine) -> list[Stage]:
 
 
 def build_script(capability: str) -> str:
-    """Both native modules and the driver of the sanitizers, for this GPU alone."""
+    """Builds both native modules and the driver of the sanitizers, for this GPU only."""
     architecture = {"9.0": "90a"}.get(capability, capability.replace(".", ""))
     native = WORK / "native"
     return (
@@ -245,8 +247,8 @@ def sanitizer(tool: str, options: Sequence[str], missing: str) -> Step:
 
 
 def pytest_command() -> list[str | Path]:
-    """The tests that are marked `cuda`, without the options of pyproject.toml: they are for plugins
-    that need not be here.
+    """Runs the tests marked `cuda`, without the options of pyproject.toml, because the plugins they
+    need may not be installed.
     """
     files = sorted(ROOT.glob("tests/engine/device/test_cuda_*.py"))
     several = ["-n", "4", "--dist", "loadfile"] if find_spec("xdist") else []
@@ -280,7 +282,7 @@ def tests_goals(run: Run) -> list[Goal]:
 
 
 def sanitizer_goals(tool: str, run: Run) -> list[Goal]:
-    """Met when the driver ran to its end and the tool says that it found nothing."""
+    """Met if the driver finished and the tool reports no findings."""
     found = re.findall(r"(?:ERROR SUMMARY: |RACECHECK SUMMARY: )(\d+)", run.log)
     figure = f"{sum(map(int, found))} found" if found else run.reason or "no summary"
     met = not run.reason and bool(found) and not any(map(int, found))
@@ -288,7 +290,7 @@ def sanitizer_goals(tool: str, run: Run) -> list[Goal]:
 
 
 def chosen(stages: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
-    """Those steps alone; all where none is named."""
+    """Only the steps with these names; all steps without names."""
     if not names:
         return list(stages)
     kept = [[step for step in stage if step.name in names] for stage in stages]
@@ -296,7 +298,9 @@ def chosen(stages: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
 
 
 def run_plan(stages: Sequence[Stage], out: Path, report: Report) -> None:
-    """Runs what can run, and writes the report after every step: the machine may go away."""
+    """Runs what can run, and writes the report after every step, because the machine may be taken
+    away.
+    """
     deadline = time.monotonic() + TIME_S
     has_figures = any(step.figures for stage in stages for step in stage)
 
@@ -324,16 +328,16 @@ def run_plan(stages: Sequence[Stage], out: Path, report: Report) -> None:
 
 
 def why_not(step: Step, report: Report, *, left_s: float) -> str:
-    """Why a step cannot run; empty where it can."""
+    """Why a step cannot run; empty if it can."""
     if step.missing:
         return step.missing
     if (before := report.steps.get(step.after)) and before["reason"]:
         return f"{step.after}: {before['reason']}"
-    return "" if left_s > 0 else f"the {TIME_S:.0f} s are over"
+    return "" if left_s > 0 else f"the time limit of {TIME_S:.0f} s is over"
 
 
 def summary(report: Report, out: Path) -> str:
-    """The whole result in so few characters that the end of a long output holds it."""
+    """The whole result, short enough to fit in the end of a long output."""
     goals = _table(report.goals)
     n_missed = sum(not goal.met for goal in report.goals)
     verdict = [

@@ -1,9 +1,9 @@
-"""Steps of scripts/gpu_check.py as processes: a limit of time each, a log each, several at once.
+"""Steps of scripts/gpu_check.py as processes, several at once, each with a time limit and a log.
 
 Owns how they are started, waited for and ended. Knows no step.
 
-A step with a gate gets ready beside the others, for instance by compiling, and then waits until it
-may have the machine for itself: bench/gpu/gate.py.
+A step with a gate prepares while others run, for instance by compiling, and then waits until it has
+the machine to itself: bench/gpu/gate.py.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ _ALONE_S = 25.0
 
 
 class Run(NamedTuple):
-    """What came of a step."""
+    """The result of a step."""
 
-    reason: str  # why it is not what it should be, or ""
+    reason: str  # why it failed, or ""
     log: str
     seconds: float
     figures: dict[str, Any]
@@ -36,25 +36,25 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command, and what its run says about goals."""
+    """A command, and the goals of its run."""
 
     name: str
     command: Sequence[str | Path]
-    limit_s: float  # up to its end, or until it is ready and waits; then _ALONE_S more
-    log: str  # the file that gets its output; others may write there too
+    limit_s: float  # time limit until it ends, or waits at its gate; then it gets _ALONE_S more
+    log: str  # the file for its output, which steps may share
     goals: Callable[[Run], list[Goal]] = lambda run: []
-    after: str = ""  # the step without which it makes no sense
-    missing: str = ""  # what the machine has not, so that it cannot run
-    is_optional: bool = False  # without what it needs, nobody misses it
+    after: str = ""  # the step that it depends on
+    missing: str = ""  # what the machine lacks to run it
+    is_optional: bool = False  # not reported if something is missing
     gate: Path | None = None
-    figures: Path | None = None  # the JSON object that it writes, again and again
+    figures: Path | None = None  # the JSON file that it writes, again and again
 
 
 class _Process:
     """A running step."""
 
     def __init__(self, step: Step, directory: Path, root: Path, deadline: float) -> None:
-        """`deadline`, of time.monotonic(): then it is ended in any case."""
+        """`deadline`: the time.monotonic() at which it is killed in any case."""
         self.step = step
         self._last = deadline
         self._log = directory / step.log
@@ -65,7 +65,7 @@ class _Process:
         self._deadline = min(deadline, self._started + step.limit_s)
         self._is_released = False
         self._reason = ""
-        # cmake and ninja stand beside the interpreter that they were installed for.
+        # cmake and ninja are in the directory of the interpreter they were installed for.
         tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -80,19 +80,19 @@ class _Process:
 
     @property
     def waits(self) -> bool:
-        """Whether it is ready, and waits until it is alone."""
+        """Whether it is ready, and waits to be alone."""
         gate = self.step.gate
         return gate is not None and not self._is_released and ready(gate).exists()
 
     def release(self) -> None:
-        """It has the machine for itself."""
+        """Let it run: it has the machine to itself now."""
         if self.step.gate is not None:
             self._is_released = True
             self._deadline = min(self._last, time.monotonic() + _ALONE_S)
             go(self.step.gate).touch()
 
     def has_ended(self) -> bool:
-        """One whose time is up is ended."""
+        """Whether it has ended. Kills it if its time is over."""
         if self._process.poll() is not None:
             return True
         if time.monotonic() < (self._last if self.waits else self._deadline):
@@ -101,14 +101,14 @@ class _Process:
         return True
 
     def kill(self, reason: str) -> None:
-        """Ends it with all that it has started."""
+        """Kills it and all its child processes."""
         self._reason = reason
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def run(self) -> Run:
-        """What came of it, when it has ended."""
+        """The result, after it has ended."""
         code = self._process.returncode
         log = self._log.read_bytes()[self._log_begin :].decode(errors="replace")
         reason = self._reason or (f"exit code {code}" if code else "")
@@ -135,7 +135,7 @@ def run_stage(
 ) -> None:
     """Runs `steps` at once, in `root`, with logs in `directory`, for at most `time_s`.
 
-    `on_end` gets each with its run, as soon as it has ended.
+    Calls `on_end` with each step and its result, as soon as it has ended.
     """
     deadline = time.monotonic() + time_s
     running = [_Process(step, directory, root, deadline) for step in steps]

@@ -1,4 +1,4 @@
-"""Writes openapi.yaml from the app, or, with --check, says whether it is in step."""
+"""Writes openapi.yaml from the app, or checks with --check that it is up to date."""
 
 import sys
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ LONGEST_LINE = 80
 
 
 class _Dumper(yaml.SafeDumper):
-    """Short values on one line, the lines of a text as lines, and no references within the file."""
+    """Short values on one line, texts of several lines as such, and no references in the file."""
 
     @override
     def ignore_aliases(self, data: Any) -> bool:
@@ -51,7 +51,7 @@ def _is_flat(values: Iterable[Any]) -> bool:
 
 
 def document() -> str:
-    """The app's own description as YAML. No model is loaded into it: any engine gives the same."""
+    """The app's OpenAPI document as YAML. It is the same for every model."""
     app = create_app(Settings(), Engine.load(DEFAULT_MODEL, device="cpu"))
     text = yaml.dump(app.openapi(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return f"# Written by `make openapi`; do not edit.\n{text}"
@@ -63,7 +63,7 @@ def main() -> int:
         return 0
     if PATH.exists() and PATH.read_text() == document():
         return 0
-    print("openapi.yaml is not what the app says: run `make openapi`", file=sys.stderr)
+    print("openapi.yaml does not match the app: run `make openapi`", file=sys.stderr)
     return 1
 
 

@@ -1,12 +1,12 @@
-"""Random tiny models of every family against transformers: how far the log-probabilities differ.
+"""Compares random tiny models of every family with transformers: how far log-probabilities differ.
 
     python scripts/random_models.py [COUNT] [SEED]
 
-Sizes, heads, biases, windows and rope scalings are drawn; each model computes on the native CPU
-engine and on the torch reference, in chunks, then token by token, past its original context.
+Sizes, heads, biases, windows and rope scalings are random. Each model runs on the native CPU engine
+and on the torch reference, in chunks, then token by token, past its original context.
 
-What is left is mostly transformers' own: its float32 angles and sums alone come to 2e-4 of what it
-says in float64 (model 70 of seed 0), the engines to 3e-5.
+Most of the remaining difference comes from transformers: its float32 angles and sums alone differ
+by 2e-4 from its own float64 results (model 70 of seed 0), the engines by 3e-5.
 """
 
 import random
@@ -34,7 +34,7 @@ from engine.model.weights import load_weights  # noqa: E402
 
 N_TOKENS = 150
 VOCAB_SIZE = 320
-ORIGINAL = 48  # tokens, less than N_TOKENS
+ORIGINAL = 48  # the original context in tokens, less than N_TOKENS
 LIMIT = 3e-4
 
 
@@ -53,14 +53,14 @@ def main(count: int, seed: int) -> int:
         worst = max(worst, *found.values())
         rope = options["rope_parameters"]["rope_type"]
         figures = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
-        told = {key: value for key, value in options.items() if key != "rope_parameters"}
-        print(f"{index:3} {family:7} {rope:8} {figures}  {told}", flush=True)
-    print(f"{count} models from seed {seed}, worst deviation {worst:.2e} of a log-probability")
+        shown = {key: value for key, value in options.items() if key != "rope_parameters"}
+        print(f"{index:3} {family:7} {rope:8} {figures}  {shown}", flush=True)
+    print(f"{count} models from seed {seed}, largest difference of a log-probability: {worst:.2e}")
     return int(worst > LIMIT)
 
 
 def drawn(choose: random.Random) -> tuple[str, dict[str, Any]]:
-    """A family, and what its configuration says."""
+    """A random family and configuration."""
     family = choose.choice(["Llama", "Mistral", "Qwen2", "Qwen3"])
     n_kv_heads = choose.choice([1, 2, 3])
     n_heads = n_kv_heads * choose.choice([1, 2, 3, 4])
@@ -76,7 +76,7 @@ def drawn(choose: random.Random) -> tuple[str, dict[str, Any]]:
     }
     if family != "Qwen2":
         options["head_dim"] = head_dim
-        if choose.random() < 0.5:  # heads that do not add up to the width
+        if choose.random() < 0.5:  # the widths of the heads do not add up to the model's
             options["hidden_size"] = n_heads * choose.choice([6, 8, 14, 20])
     if family in ("Llama", "Qwen3"):
         options["attention_bias"] = choose.random() < 0.5
@@ -122,7 +122,7 @@ def drawn_rope(choose: random.Random, head_dim: int) -> dict[str, Any]:
 
 
 def saved(path: Path, family: str, options: dict[str, Any], seed: int) -> Any:
-    """A random float32 model of transformers, which is also written to `path`."""
+    """A random float32 model of transformers, also saved to `path`."""
     import transformers
 
     config: Any = getattr(transformers, f"{family}Config")(vocab_size=VOCAB_SIZE, **options)
@@ -141,7 +141,7 @@ def saved(path: Path, family: str, options: dict[str, Any], seed: int) -> Any:
 def deviations(
     path: Path, token_ids: list[int], expected: Any, chunk_size: int
 ) -> Iterator[tuple[str, float]]:
-    """The largest difference on each engine, over what is decoded behind a prompt."""
+    """The largest difference on each engine, over the tokens decoded after a prompt."""
     engines: dict[str, Ops] = {
         "native": open_ops(device="cpu", dtype="float32", require_native=True),
         "torch": TorchOps("cpu", "float32"),

@@ -1,10 +1,10 @@
-"""Runs the examples of README.md and docs/api.md against a server on port 8000 and writes their
-output below them.
+"""Runs the examples in README.md and docs/api.md against a server on port 8000 and inserts their
+output.
 
 Start the built-in model first (`make serve`); then: .venv/bin/python scripts/readme_examples.py
-A fenced block after `<!-- example: sh -->` is a command and its output; a line of the command goes
-on behind a backslash or a comma. The block after `<!-- example: output of the python above -->` is
-what the last Python block prints.
+A fenced block after `<!-- example: sh -->` is a command and its output; a line of the command that
+ends in a backslash or a comma continues on the next one. The block after
+`<!-- example: output of the python above -->` is the output of the last Python block.
 """
 
 import os
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def with_outputs(text: str) -> str:
-    """The page with what its examples print now."""
+    """The page with the current output of its examples."""
     text = SHELL.sub(lambda m: f"{m[1]}$ {m[2]}{run('bash', '-c', m[2])}{m[4]}", text)
     return PYTHON.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{run(sys.executable, '-c', m[2])}{m[5]}", text)
 
@@ -42,7 +42,7 @@ def run(*command: str) -> str:
         command, cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True
     )
     if result.returncode:
-        sys.exit(f"{command[-1]} ended with {result.returncode}: {result.stderr}")
+        sys.exit(f"{command[-1]} failed with exit code {result.returncode}: {result.stderr}")
     return result.stdout.rstrip("\n") + "\n"
 
 

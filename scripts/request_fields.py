@@ -1,7 +1,7 @@
-"""Writes the tables of request fields in docs/api.md from the schema of the wire.
+"""Writes the tables of request fields in docs/api.md from the request models.
 
-A table stands between `<!-- fields: NAME -->` and `<!-- end -->`. A field that is another name of
-one stands in its row.
+A table is between `<!-- fields: NAME -->` and `<!-- end -->`. A field that is only another name for
+a field is listed in its row.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "api.md"
 TABLE = re.compile(r"(<!-- fields: (\w+) -->\n\n)(?:\|.*\n)*(\n*<!-- end -->)")
 HEAD = "| field | type | default | means | other names |\n|---|---|---|---|---|\n"
 
-# Table -> the model whose fields it lists, without those of the others.
+# Table -> (the model whose fields it lists, models whose fields it leaves out).
 MODELS: dict[str, tuple[type[BaseModel], tuple[type[BaseModel], ...]]] = {
     "sampling": (SamplingFields, ()),
     "constraints": (ConstraintFields, ()),
@@ -87,7 +87,7 @@ def type_of(value: dict[str, Any]) -> str:
 
 
 def _plural(name: str) -> str:
-    """Of a type, or of several."""
+    """The plural of a type, or of several joined by "or"."""
     if name.startswith("list of "):
         return name.replace("list", "lists", 1)
     return " and ".join(f"{each}s" for each in name.split(" or "))

@@ -1,13 +1,13 @@
 """Native code under sanitizers: the C++ drivers, the tests that run kernels, damaged model files.
 
-Builds the package once more, into an environment of its own under build/sanitize, with the checks
-of AddressSanitizer and UndefinedBehaviorSanitizer compiled in; a report ends the process that it is
-about. Prints a line per goal with its figure, and exits with 1 when one is missed.
+Builds the package into a separate environment under build/sanitize, with AddressSanitizer and
+UndefinedBehaviorSanitizer. A report ends the process that it is about. Prints a line per goal with
+its figure, and exits with 1 when one is missed.
 
     python scripts/sanitize.py [--inputs N]
 
-Python keeps what it allocates until the process ends, and the loader's arenas hide pointers from a
-search for leaks: leaks are looked for in the drivers, which hold no Python.
+Python keeps what it allocates until the process ends, and the loader's arenas hide pointers from
+the leak detector, so only the drivers, which contain no Python, are checked for leaks.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # the tests are no package that is installed
+sys.path.insert(0, str(ROOT))  # the tests are not an installed package
 
 from tests.soak.goals import Goal  # noqa: E402
 
@@ -34,9 +34,10 @@ REPORTS = PLACE / "reports"
 PYTHON = PLACE / "venv" / "bin" / "python"
 
 ADDRESS = "-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all"
-# What the tests find beside them; not `engine` and `server`, which are those that are installed.
+# What the tests need from the checkout, except `engine` and `server`, which must be the installed
+# ones.
 BESIDE = ("tests", "csrc", "docs", "bench", "scripts", "CMakeLists.txt", "pyproject.toml")
-# Each runs kernels, loads weights or serves with them.
+# Tests that run kernels, load weights or serve a model.
 NATIVE_TESTS = (
     "attention", "cache", "cancel", "default_model", "draft", "draft_model", "embed",
     "engine_load", "families", "generator", "layout", "linear", "loading", "model_parity",
@@ -45,13 +46,13 @@ NATIVE_TESTS = (
     "sample_native", "sample_op", "sample_score", "sample_stages", "sampler_vocabulary", "sampling",
     "speculation", "threads", "token_healing", "weights", "wire_parity",
 )  # fmt: skip
-# A grammar is tried in a process that may use little memory; a sanitizer reserves terabytes of it.
+# Grammars are compiled in a process with a memory limit; a sanitizer reserves terabytes.
 NOT_LIMITED = "not constrain"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=1_000_000, help="of the loaders' fuzz")
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="damaged model files to load")
     arguments = parser.parse_args()
     build()
     all_met = True
@@ -63,7 +64,7 @@ def main() -> int:
 
 
 def build() -> None:
-    """An environment that has the packages of this one, and the sanitized build of the project."""
+    """Makes an environment with this one's packages and the sanitized build of the project."""
     for directory in (TREE, REPORTS):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
@@ -74,7 +75,7 @@ def build() -> None:
     purelib = subprocess.check_output(
         [PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
     ).strip()
-    # A plain path: what is installed here as editable stays behind.
+    # Only this directory as a path, so that this environment's editable installs are not included.
     Path(purelib, "shared.pth").write_text(sysconfig.get_path("purelib"))
     subprocess.run(
         [
@@ -89,7 +90,7 @@ def build() -> None:
 
 
 def goals(n_inputs: int) -> Iterator[Goal]:
-    """What is run, one after the other."""
+    """Runs the checks one after the other."""
     without_python = {
         "TSAN_OPTIONS": f"log_path={REPORTS}/thread:halt_on_error=1:die_after_fork=0",
         "ASAN_OPTIONS": f"log_path={REPORTS}/address",
@@ -109,10 +110,10 @@ def goals(n_inputs: int) -> Iterator[Goal]:
     )  # fmt: skip
     with_python = {
         **without_python,
-        # The library of C++ beside it: the executable has none whose exceptions could be watched.
+        # With the C++ library: ASan intercepts its exceptions, and Python is not linked to it.
         "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so')}",
         "ASAN_OPTIONS": f"{without_python['ASAN_OPTIONS']}:detect_leaks=0",
-        "PYTHONMALLOC": "malloc",  # so that it sees the borders of Python's own objects
+        "PYTHONMALLOC": "malloc",  # so that ASan checks the bounds of Python's own objects
         "SOLITON_REQUIRE_NATIVE": "1",
     }
     yield fuzzed(n_inputs, with_python)
@@ -121,11 +122,11 @@ def goals(n_inputs: int) -> Iterator[Goal]:
 
 
 def fuzzed(n_inputs: int, environment: dict[str, str]) -> Goal:
-    """Damaged model files, loaded by as many processes as there are processors."""
+    """Loads damaged model files, in one process per CPU."""
     n_processes = os.cpu_count() or 1
     share = math.ceil(n_inputs / n_processes)
     command = [str(PYTHON), "tests/native/loader_fuzz.py", "--inputs", str(share), "--seed"]
-    # A panic of the tokenizer library is an answer here, and its backtrace takes most of the time.
+    # A panic of the tokenizer library is a valid outcome, and its backtrace takes most of the time.
     variables = {**os.environ, **environment, "RUST_BACKTRACE": "0"}
     runs = [
         subprocess.Popen(
@@ -150,7 +151,7 @@ def fuzzed(n_inputs: int, environment: dict[str, str]) -> Goal:
 def passed(
     name: str, which: list[str], environment: dict[str, str], *, within: Path = ROOT
 ) -> Goal:
-    """Whether these tests pass, and nothing is reported meanwhile."""
+    """Whether these tests pass without a sanitizer's report."""
     paths = [found(word) if word.endswith(".py") else word for word in which]
     python = PYTHON if within == TREE else sys.executable
     command = [python, "-m", "pytest", "-q", "--capture=sys", "--timeout=1200", *paths]
@@ -158,7 +159,7 @@ def passed(
         command, cwd=within, env={**os.environ, **environment}, capture_output=True, text=True
     )
     reports = [path.read_text(errors="replace") for path in REPORTS.iterdir()]
-    # UndefinedBehaviorSanitizer writes to the terminal, whatever it is told, where it is not alone.
+    # With other sanitizers, UndefinedBehaviorSanitizer ignores log_path and writes to stderr.
     reports += re.findall(r".*runtime error:[\s\S]{,2000}", run.stderr)
     summary = re.sub(r" in [0-9.]+s.*", "", run.stdout.strip().rsplit("\n", 1)[-1])
     met = run.returncode == 0 and not reports
@@ -176,7 +177,7 @@ def found(test: str) -> str:
 
 
 def library(name: str) -> str:
-    """Where the compiler has a library of its own."""
+    """The path of one of the compiler's own libraries."""
     compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
     return subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()
 

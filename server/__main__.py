@@ -1,4 +1,4 @@
-"""argv -> command: the list of commands, and what every failure looks like from outside.
+"""argv -> command: the list of commands, and how errors are printed.
 
 A command's module is imported when that command runs: `soliton --help` loads neither torch nor
 FastAPI. Knows nothing of models or HTTP.
@@ -11,22 +11,22 @@ from .commands.terminal import CommandError, CommandParser
 from .version import own_version
 
 DESCRIPTION = """\
-Streams one language model to you, one sequence at a time, every token explained.
+Streaming inference for language models, one sequence at a time, with details on every token.
 
 commands:
   serve      serve a model over HTTP (OpenAI-compatible, Server-Sent Events)
-  chat       chat in the terminal, in process or with a server (--url)
-  complete   continue a text; --logprobs 5 shows what the model nearly said
-  inspect    architecture, sizes, formats and memory of a model
-  bench      measure a model on this machine, in process and over HTTP
+  chat       chat in the terminal, with a local model or with a server (--url)
+  complete   continue a text; --logprobs 5 shows the most probable tokens
+  inspect    show architecture, sizes, formats and memory of a model
+  bench      measure the speed of a model on this machine, in process and over HTTP
 
-`soliton COMMAND --help` lists the options of a command. Without a MODEL (a Hugging Face directory)
-every command uses the small model that is built in.
+`soliton COMMAND --help` lists the options of a command. Without a MODEL (a Hugging Face directory),
+every command uses the small built-in model.
 """
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command. Returns the exit code: 0, or 2 for what cannot be done."""
+    """Run one command. Returns the exit code: 0, or 2 for an error."""
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except CommandError as error:
@@ -35,7 +35,8 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of a pipe left (`| head`); Python would complain again when it flushes at exit.
+        # The pipe's reader has gone (`| head`). Without this, Python would complain again when it
+        # flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
@@ -44,19 +45,20 @@ def _run(argv: list[str]) -> int:
     parser = CommandParser(
         prog="soliton", usage="soliton COMMAND [OPTION …]", description=DESCRIPTION
     )
-    parser.add_argument("--version", action="store_true", help="print the version and leave")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     if argv[:1] == ["--version"]:
         print(f"soliton {own_version()}")
         return 0
     if not argv or argv[0].startswith("-"):
         parser.parse_args(argv)
-        raise CommandError("a command is needed: serve, chat, complete, inspect or bench")
+        raise CommandError("a command is missing: serve, chat, complete, inspect or bench")
     command, arguments = argv[0], argv[1:]
     if command == "serve":
         from .commands import serve
         from .process.drain import leave
 
-        # All is written and closed. To take the interpreter apart would be most of an idle stop.
+        # Everything is written and closed. Python's own shutdown would take most of the time that
+        # an idle server needs to stop.
         leave(serve.main(arguments))
     if command == "chat":
         from .commands import chat
@@ -74,7 +76,7 @@ def _run(argv: list[str]) -> int:
         from .commands import bench
 
         return bench.main(arguments)
-    raise CommandError(f"no command {command!r}: serve, chat, complete, inspect or bench")
+    raise CommandError(f"unknown command {command!r}: use serve, chat, complete, inspect or bench")
 
 
 if __name__ == "__main__":

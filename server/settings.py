@@ -1,8 +1,9 @@
-"""Every option of the server: default, range, names. The only reader of the environment.
+"""Every option of the server: name, default and range. The only reader of the environment.
 
-An option comes from, in this order: a flag (a keyword of `Settings`), a SOLITON_* variable, the
-TOML file named by --config or SOLITON_CONFIG, the default. Lists are comma-separated in a variable.
-Imports no engine, so that a wrong option is said before anything is loaded.
+The value of an option comes from the first of these that sets it: a flag (a keyword of `Settings`),
+a SOLITON_* variable, the TOML file named by --config or SOLITON_CONFIG, the default. Lists are
+comma-separated in a flag or variable. Imports no engine, so that a wrong option is reported before
+anything is loaded.
 """
 
 import os
@@ -35,7 +36,7 @@ def default_model() -> Path:
 
 
 def default_panel_cache() -> Path | None:
-    """Where a user's caches belong; None without a home."""
+    """`soliton` in the user's cache directory; None without a home directory."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
         base = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
@@ -45,12 +46,14 @@ def default_panel_cache() -> Path | None:
 
 
 def panel_cache_directory(text: str) -> Path | None:
-    """What an option says: a directory, or `off`."""
+    """The value of an option: a directory, or None for `off`."""
     return None if text == "off" else Path(text).expanduser()
 
 
 class Settings(BaseSettings):
-    """The options of one server. Raises pydantic.ValidationError, or SettingsError for the file."""
+    """The options of one server. Raises pydantic.ValidationError, or SettingsError for the TOML
+    file and an API key variable without a key.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
@@ -66,127 +69,150 @@ class Settings(BaseSettings):
     )
     served_model_name: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], NoDecode] = Field(
         default=(),
-        description="Names of the model on the wire; answers without one in the request have the "
-        "first. None: its own.",
+        description="Names of the model in the API, comma-separated; the first one is used when a "
+        "request names none. Default: the model's own name.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
+    port: int = Field(
+        default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one."
+    )
     health_port: int | None = Field(
         default=None,
         ge=0,
         le=65535,
-        description="Second port of the same host that answers health checks only, whatever the "
-        "first one is busy with. 0: any free one. None: there is none.",
+        description="Second port on the same host for health checks only, which answers however "
+        "busy the first one is; 0 picks a free one. Default: no such port.",
     )
-    device: str = Field(default="auto", description="auto, cpu or cuda.")
-    dtype: str = Field(default="auto", description="auto, float32 or bfloat16.")
-    quantize: str = Field(default="none", description="none, 8bit or 4bit: the weights.")
+    device: str = Field(default="auto", description="Device to run on: auto, cpu or cuda.")
+    dtype: str = Field(
+        default="auto",
+        description="Number format of the weights: auto, float32, bfloat16 or float16.",
+    )
+    quantize: str = Field(
+        default="none", description="Quantization of the weights: none, 8bit or 4bit."
+    )
     kv_cache: str = Field(
         default="auto",
-        description="auto, float32 (on the CPU), bfloat16 or 8bit: keys and values.",
+        description="Format of keys and values: auto, float32 (CPU only), bfloat16 or 8bit.",
     )
     max_seq_len: int | None = Field(
-        default=None, ge=2, description="Context in tokens. None: the model's own."
+        default=None, ge=2, description="Context length in tokens. Default: the model's own."
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads. None: all cores.")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads. Default: all cores.")
     require_native: bool = Field(
-        default=False, description="Refuse to compute with torch what native code could."
+        default=False,
+        description="Fail if the native kernels are missing, instead of falling back to torch.",
     )
     panel_cache: Annotated[Path | None, NoDecode] = Field(
         default_factory=default_panel_cache,
-        description="Directory for the packed weights of larger models, or off. "
+        description="Directory that caches the packed weights of larger models, or off. "
         "Default: soliton in the user's cache directory.",
     )
     speculate: str = Field(
         default="ngram",
-        description="off, ngram (guess from the text so far and recent answers) or draft "
-        "(and with a draft model). Never changes an answer.",
+        description="Speculative decoding: off, ngram (drafts from the text so far and recent "
+        "answers) or draft (with a draft model too). Never changes an answer.",
     )
     draft_model: Path | None = Field(
-        default=None, description="Directory of the draft model. None: the model's own."
+        default=None,
+        description="Directory of the draft model. Default: the one in the model's directory.",
     )
     prefix_cache_mb: int = Field(
         default=512,
         ge=0,
-        description="Memory for keys and values of past prompts and answers. 0: only the last one.",
+        description="Memory in MiB for keys and values of past prompts and answers; 0 keeps only "
+        "the last one.",
     )
     prefix_cache_dir: Path | None = Field(
-        default=None, description="Directory where they go when memory is full. None: nowhere."
+        default=None,
+        description="Directory where they are saved when memory is full and at shutdown. "
+        "Default: they are not saved.",
     )
     prefix_cache_disk_mb: int = Field(
         default=4096,
         ge=1,
-        description="Size of that directory, with the files of other models. Longest unused go "
-        "first.",
+        description="Size limit of that directory in MiB, including files of other models; the "
+        "least recently used are deleted first.",
     )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
-        default=(), description="Whoever sends one of these may use the server. None: everybody."
+        default=(),
+        description="API keys, comma-separated; all requests except health checks need one. "
+        "Default: no key needed.",
     )
     insecure_no_auth: bool = Field(
-        default=False, description="Serve beyond this machine although there is no API key."
+        default=False, description="Allow other machines to use the server without an API key."
     )
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Names under which clients reach the server, without port; *: any. None: with "
-        "API keys any, else the address it listens on and localhost.",
+        description="Host names under which clients reach the server, comma-separated, without "
+        "port; * for any. Default: any with API keys, else localhost and the address of --host.",
     )
     allow_origins: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Web origins that browsers may call from (CORS). None: no other."
+        default=(),
+        description="Origins of web pages that may use the server (CORS), comma-separated; * for "
+        "any. Default: none.",
     )
     max_queue: int = Field(default=64, ge=0, description="Requests that may wait for the engine.")
     queue_timeout: float | None = Field(
         default=300.0, gt=0, description="Seconds that a request may wait for the engine, or off."
     )
     first_token_timeout: float | None = Field(
-        default=None, gt=0, description="Seconds until a request must have its first token."
+        default=None,
+        gt=0,
+        description="Seconds within which a request must get its first token. Default: no limit.",
     )
     request_timeout: float | None = Field(
-        default=None, gt=0, description="Seconds until a request must have its last token."
+        default=None, gt=0, description="Seconds that a whole request may take. Default: no limit."
     )
     max_body_bytes: int = Field(
-        default=8 * 1024 * 1024, ge=1024, description="Larger request bodies are refused."
+        default=8 * 1024 * 1024, ge=1024, description="Largest request body in bytes."
     )
     header_timeout: float = Field(
-        default=10.0, gt=0, description="Seconds in which the head of a request must arrive."
+        default=10.0, gt=0, description="Seconds within which the head of a request must arrive."
     )
     body_timeout: float = Field(
-        default=30.0, gt=0, description="Seconds in which the body of a request must arrive."
+        default=30.0, gt=0, description="Seconds within which the body of a request must arrive."
     )
     max_connections: int = Field(
         default=1024,
         ge=1,
-        description="Open connections; fewer where the limit of open files is lower.",
+        description="Open connections; fewer if the limit of open files is too low.",
     )
     max_connections_per_address: int | None = Field(
         default=None,
         ge=1,
-        description="Open connections from one address. None: three quarters of all.",
+        description="Open connections from one address. Default: three quarters of all.",
     )
     ping_interval: float = Field(
-        default=5.0, gt=0, description="Seconds of silence before a stream gets a comment line."
+        default=5.0, gt=0, description="Seconds without data before a stream gets a comment line."
     )
     send_timeout: float = Field(
         default=150.0,
         gt=0,
-        description="Seconds after which a client that does not read is dropped.",
+        description="Seconds after which a client that reads nothing is dropped.",
     )
     max_unread_bytes: int = Field(
         default=32 * 1024 * 1024,
         ge=64 * 1024,
-        description="Memory for what a client has not read of one answer; four times as much for "
-        "all of them together.",
+        description="Memory in bytes for the unread part of one answer; four times as much for all "
+        "answers together.",
     )
     drain_seconds: float = Field(
         default=25.0,
         ge=0,
-        description="Seconds in which requests may end after SIGTERM; then they end with an error.",
+        description="Seconds that requests have to finish after SIGTERM; the rest get an error.",
     )
     hang_seconds: float = Field(
         default=60.0,
         gt=0,
-        description="Seconds without a step after which a busy engine is lost: exit code 70.",
+        description="Seconds without a step after which a busy engine counts as hung, and the "
+        "server exits with code 70.",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="debug, info, warning or error; debug also logs messages of exceptions, which "
+        "may quote prompts.",
+    )
 
     @field_validator("served_model_name", "api_keys", "allow_hosts", "allow_origins", mode="before")
     @classmethod
@@ -194,8 +220,8 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         items = tuple(item for part in value.split(",") if (item := part.strip()))
-        if not items:  # such as the value of a variable that was never set
-            raise ValueError("nothing is listed; leave it out where nothing is meant")
+        if not items:  # for example from a shell variable that is not set
+            raise ValueError("the list is empty: list at least one item, or leave the option out")
         return items
 
     @field_validator("panel_cache", mode="before")
@@ -213,7 +239,7 @@ class Settings(BaseSettings):
     def _check_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
         for key in (key.get_secret_value() for key in keys):
             if not key or any(character.isspace() or ord(character) < 32 for character in key):
-                raise ValueError("an API key must not be empty and hold no white space")
+                raise ValueError("an API key must not be empty or contain white space")
         return keys
 
     @field_validator("allow_hosts")
@@ -233,7 +259,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_ports(self) -> "Settings":
         if self.port and self.port == self.health_port:
-            raise ValueError(f"health_port must be another port than port, not {self.port} too")
+            raise ValueError(f"health_port must be another port than port, not also {self.port}")
         return self
 
     @model_validator(mode="after")
@@ -242,11 +268,11 @@ class Settings(BaseSettings):
         return self
 
     def check_reach(self, host: str) -> None:
-        """Raise ValueError unless whoever reaches `host` may use the server."""
+        """Raise ValueError if other machines can reach `host` and no key protects the server."""
         if not self.api_keys and not self.insecure_no_auth and not host_of(host).is_loopback:
             raise ValueError(
-                f"host {host} can be reached from other machines: set api_keys, "
-                f"or insecure_no_auth to serve everybody"
+                f"other machines can reach host {host}: set api_keys, "
+                "or insecure_no_auth to serve everyone"
             )
 
     @classmethod
@@ -268,13 +294,13 @@ class Settings(BaseSettings):
 
 
 def _check_variable() -> None:
-    """An empty variable is none, but where that would open the server: a secret that was not filled
-    in. Raises SettingsError.
+    """Refuse an API key variable without a key, probably a secret that was not filled in. Other
+    empty variables count as not set, but this one would open the server. Raises SettingsError.
     """
     for name, value in os.environ.items():
         if name.upper() == f"{_PREFIX}API_KEYS" and not value.strip(" \t\r\n,"):
             raise SettingsError(
-                f"{name} is set and holds no key: set it to the keys, separated by commas, "
+                f"{name} is set but holds no key: set it to the keys, separated by commas, "
                 "or unset it to serve without keys"
             )
 
@@ -289,6 +315,6 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: {error}") from error
     if values.get("api_keys") == []:
         raise SettingsError(
-            f"{path}: api_keys holds no key: list the keys, or leave it out to serve without keys"
+            f"{path}: api_keys is empty: list the keys, or leave it out to serve without keys"
         )
     return values

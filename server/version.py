@@ -1,10 +1,10 @@
-"""Which release this is."""
+"""The version of the installed package."""
 
 from importlib.metadata import PackageNotFoundError, version
 
 
 def own_version() -> str:
-    """The installed version, or a remark that nothing is installed."""
+    """The installed version, or a note that the package is not installed."""
     try:
         return version("soliton")
     except PackageNotFoundError:

@@ -1,1 +1,1 @@
-"""Makes the small language model that ships with Soliton; nothing of the server imports it."""
+"""Makes the small language model that ships with Soliton; the server imports nothing of this."""

@@ -1,7 +1,7 @@
 """Makes the default model in one command: prepare, target, draft, export, evaluate, card.
 
-Owns the order of the steps and the command line. What has been prepared and trained is not done
-again, so an interrupted run goes on where it stopped; evaluate and card are always done anew.
+Owns the order of the steps and the command line. Finished preparation and training are not
+repeated, so an interrupted run continues where it stopped; evaluate and card always run again.
 """
 
 import argparse
@@ -30,7 +30,8 @@ from training.train import TrainConfig
 DRAFT_LR_SCALE = 1.25
 CPU_BATCH_TOKENS = 4096
 CUDA_BATCH_TOKENS = 32_768
-# Minutes on an accelerator; on two CPU cores three hours for the target, a quarter for the draft.
+# Takes minutes on an accelerator; on two CPU cores three hours for the target, 15 minutes for the
+# draft.
 CUDA_TOKENS = CUDA_DRAFT_TOKENS = 120_000_000
 CPU_TOKENS = 20_000_000
 CPU_DRAFT_TOKENS = 6_000_000
@@ -39,7 +40,7 @@ MEASURES = "measures.json"
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What the operator asked for."""
+    """The options of the command line."""
 
     corpora: Path
     texts: tuple[Path, ...]
@@ -136,10 +137,13 @@ def describe(settings: RunSettings) -> None:
     run_dir = settings.run_dir
     path = run_dir / MEASURES
     if not path.is_file():
-        raise ValueError(f"{path} is missing: evaluate comes before the card")
+        raise ValueError(f"{path} is missing: run `--only evaluate` before `--only card`")
     measures = load_measures(path)
     if measures.weights_sha256 != weights_sha256(settings.output):
-        raise ValueError(f"{path} is of other weights than those in {settings.output}")
+        raise ValueError(
+            f"{path} was measured on other weights than those in {settings.output}: "
+            "run `--only evaluate` again"
+        )
     facts = CardFacts(
         target=load_checkpoint(run_dir / "target" / "checkpoint.pt"),
         draft=load_checkpoint(run_dir / "draft" / "checkpoint.pt"),
@@ -164,16 +168,28 @@ def parse_settings(arguments: Sequence[str] | None) -> RunSettings:
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     here = Path(__file__).parent
     parser.add_argument("--corpora", type=Path, default=here.parents[1] / "shared" / "corpora")
-    parser.add_argument("--text", type=Path, action="append", default=[], help="own text file")
+    parser.add_argument(
+        "--text",
+        type=Path,
+        action="append",
+        default=[],
+        help="text file to train on instead of the corpora; repeatable",
+    )
     parser.add_argument("--run-dir", type=Path, default=here / "runs" / "default")
     parser.add_argument("--output", type=Path, default=here.parent / "engine" / "default_model")
     parser.add_argument("--tokens", type=token_count)
     parser.add_argument("--draft-tokens", type=token_count)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument("--threads", type=int, help="of a single process")
-    parser.add_argument("--processes", type=int, default=1, help="of one thread each, on a CPU")
-    parser.add_argument("--hardware", default="unnamed hardware", help="words for the model card")
-    parser.add_argument("--note", default="", help="more words below the card's training table")
+    parser.add_argument("--threads", type=int, help="CPU threads of a single process")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="processes of one thread each, on a CPU"
+    )
+    parser.add_argument(
+        "--hardware", default="unnamed hardware", help="hardware to name in the model card"
+    )
+    parser.add_argument(
+        "--note", default="", help="text to add below the training table of the model card"
+    )
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--only", choices=("target", "draft", "export", "evaluate", "card"))
     given = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
-"""Writes ANSWERS.md: every answer to the fixed prompts, with what it was judged by.
+"""Writes ANSWERS.md: every answer to the fixed prompts, with its verdict.
 
-Owns that file's form, and how answers are quoted. Judges nothing itself.
+Owns the layout of that file, and how answers are quoted. Judges nothing itself.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ def write_answers(measures: Measures, path: Path) -> None:
 
 
 def quoted(text: str) -> str:
-    """The text as a Markdown quotation."""
+    """The text as a Markdown block quote."""
     return "\n".join(f"> {line}".rstrip() for line in text.strip("\n").split("\n"))
 
 

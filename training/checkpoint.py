@@ -1,6 +1,6 @@
 """Saves and loads training checkpoints.
 
-Owns the file's atomicity. Knows nothing of what is inside.
+Owns how the file is replaced atomically. Knows nothing of its content.
 """
 
 import os
@@ -11,7 +11,7 @@ import torch
 
 
 def save_checkpoint(state: dict[str, Any], path: Path) -> None:
-    """Writes beside the target and renames, so an interruption never leaves half a file."""
+    """Writes a temporary file and renames it, so an interruption never leaves half a file."""
     part = path.with_name(path.name + ".part")
     torch.save(state, part)
     os.replace(part, path)

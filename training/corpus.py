@@ -22,15 +22,15 @@ ROLES = ("system", "user", "assistant")
 _SPECIAL_TOKEN = re.compile(r"<\|\w+\|>")
 
 LEARN = 1.0
-"""Loss weight of text the model is meant to write: plain text and assistant turns."""
+"""Loss weight of text that the model should write: plain text and assistant turns."""
 GLIMPSE = 0.1
-"""Loss weight of text the model is meant to read: system and user turns."""
+"""Loss weight of text that the model only reads: system and user turns."""
 
 ECHO = 2.5
-"""Loss weight of the first time an answer names what was asked for.
+"""Loss weight of the first time an answer names what the user asked for.
 
-Following a request begins with naming its subject, and that is one word among a hundred: without
-more weight it is the last thing such a small model learns. 2.55 is the most the files can hold.
+Following a request begins with naming its subject, which is one word in a hundred: without more
+weight it is the last thing that such a small model learns. The files can store at most 2.55.
 """
 
 HELD_OUT_PER_MILLE = 20
@@ -69,11 +69,11 @@ class Source:
 
     name: str
     file: str | None
-    """Without a file the corpus is generated: it is the project's own chat data."""
+    """None for the project's own chat data, which is generated."""
     share: float
     derived_from: str | None = None
     late_share_factor: float = 1.0
-    """What the share is multiplied by in the last part of a run."""
+    """Factor of the share in the last part of a run."""
     only_good_stories: bool = False
 
 
@@ -132,7 +132,7 @@ def chat_document(messages: Sequence[dict[str, str]]) -> Document:
 
 
 def _answer_segments(request: str, answer: str) -> list[Segment]:
-    """Cuts an answer so that the words it takes up from its request weigh more."""
+    """Cuts an answer so that the words it takes from its request weigh more."""
     segments = []
     done = 0
     for begin, end in echoes(request, answer):
@@ -145,7 +145,7 @@ def _answer_segments(request: str, answer: str) -> list[Segment]:
 
 
 def read_documents(path: Path) -> list[Document]:
-    """Reads `*.jsonl(.xz)` as dialogues and anything else as text parted by end-of-text lines."""
+    """Reads `*.jsonl(.xz)` as dialogues, anything else as texts separated by END_OF_TEXT."""
     if not path.is_file():
         raise CorpusError(f"corpus file {path} does not exist")
     if path.suffix == ".xz":
@@ -159,15 +159,15 @@ def read_documents(path: Path) -> list[Document]:
 
 
 def is_held_out(document: Document) -> bool:
-    """Decides by the document's own words, so that order and other documents do not matter."""
+    """Depends only on the document's words, not on its place or on other documents."""
     digest = hashlib.sha256(" ".join(_words(document.text)).encode()).digest()
     return int.from_bytes(digest[:8], "big") % 1000 < HELD_OUT_PER_MILLE
 
 
 def shingles(document: Document) -> Iterator[int]:
-    """Hashes of every run of SHINGLE_WORDS words: what two documents share if one quotes the other.
+    """Hashes of every run of SHINGLE_WORDS words: two documents share some if one quotes the other.
 
-    Python's own string hash is salted per process, which is harmless: the values never leave it.
+    Python's string hash is salted per process, which is harmless: the values never leave it.
     """
     words = _words(document.text)
     for start in range(len(words) - SHINGLE_WORDS + 1):
@@ -177,10 +177,10 @@ def shingles(document: Document) -> Iterator[int]:
 def split_documents(
     documents: Iterable[Document], parent_held_out: Sequence[Document] | None = None
 ) -> tuple[list[Document], list[Document]]:
-    """Parts documents into (train, held out).
+    """Splits documents into (train, held out).
 
-    A derived corpus is parted by its parent's choice: every document that shares a run of words
-    with a held-out parent document is held out too, so no held-out story is ever trained on.
+    A derived corpus follows its parent: every document that shares a run of words with a held-out
+    parent document is held out too, so no held-out story is ever trained on.
     """
     train: list[Document] = []
     held_out: list[Document] = []
@@ -196,7 +196,7 @@ def split_documents(
 
 
 def load_splits(corpora: Path, mix: Sequence[Source] = DEFAULT_MIX) -> list[Split]:
-    """Reads every corpus of the mix; parents must come before what is derived from them."""
+    """Reads every corpus of the mix; parents must come before the corpora derived from them."""
     splits: dict[str, Split] = {}
     for source in mix:
         parent = None
@@ -204,7 +204,7 @@ def load_splits(corpora: Path, mix: Sequence[Source] = DEFAULT_MIX) -> list[Spli
             parent = splits[source.derived_from].held_out
         train, held_out = split_documents(source_documents(corpora, source), parent)
         if source.only_good_stories:
-            # Only what is learned from is chosen: held-out losses stay those of the whole corpus.
+            # Filters only the training documents, so that held-out losses cover the whole corpus.
             train = [document for document in train if is_good_story(plain_text(document))]
         if not train:
             raise CorpusError(f"corpus {source.name} has no training documents")
@@ -222,7 +222,7 @@ def source_documents(corpora: Path, source: Source) -> list[Document]:
 
 
 def load_text_splits(files: Sequence[Path]) -> list[Split]:
-    """Reads files of one's own, each with a share by its size."""
+    """Reads the user's own text files, each with a share proportional to its size."""
     mix = []
     for file in files:
         if not file.is_file():

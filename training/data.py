@@ -1,6 +1,6 @@
 """Turns documents into token arrays and packs them into training rows.
 
-Owns the encoded files of a run and the order in which rows come. Knows nothing of models.
+Owns the encoded files of a run and the order of the rows. Knows nothing of models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,9 @@ class Batch:
 
 
 def encode_documents(documents: Sequence[Document], tokenizer: Tokenizer) -> TokenCorpus:
-    """Encodes segment by segment: weights follow segments, and special tokens part them."""
+    """Encodes each segment separately, because a segment has one weight, and special tokens
+    separate segments.
+    """
     segments = [segment for document in documents for segment in document.segments]
     encodings = tokenizer.encode_batch_fast([segment.text for segment in segments])
     lengths = [len(encoding.ids) for encoding in encodings]
@@ -69,9 +71,9 @@ def encode_documents(documents: Sequence[Document], tokenizer: Tokenizer) -> Tok
 class RowPacker:
     """Walks one corpus in a seeded order, epoch after epoch, and cuts rows out of it.
 
-    A row begins where a document begins, or goes on in a document much longer than a row. The
-    tail that does not fit is left out when it is short: a story's end without its beginning
-    teaches little, and at about one epoch there are documents to spare.
+    A row begins with a document, or continues a document much longer than a row. A short tail that
+    does not fit is left out: a story's end without its beginning teaches little, and in about one
+    epoch there are documents to spare.
     """
 
     def __init__(self, corpus: TokenCorpus, seed: int, bos_token_id: int) -> None:
@@ -94,7 +96,7 @@ class RowPacker:
         }
 
     def restore(self, state: Mapping[str, int]) -> None:
-        """Goes on where `state` was; a corpus that has changed since begins a new epoch."""
+        """Continues from `state`; a corpus that has changed since begins a new epoch."""
         self._n_rows = state["n_rows"]
         if state.get("n_documents") == self._corpus.n_documents:
             self._epoch, self._index = state["epoch"], state["index"]
@@ -108,7 +110,7 @@ class RowPacker:
         token_ids = np.empty(length, np.int64)
         weights = np.empty(length, np.float32)
         filled = 0
-        # Clients differ in whether they send a beginning-of-text token: half the rows have it.
+        # Some clients send a beginning-of-text token and some do not: half the rows have one.
         if self._n_rows % 2 == 0 and self._offset == 0:
             token_ids[0], weights[0] = self._bos_token_id, WEIGHT_SCALE
             filled = 1
@@ -145,8 +147,8 @@ class RowPacker:
 class Mixer:
     """Draws rows from several corpora so that each keeps its share of the rows so far.
 
-    "So far" begins anew whenever the shares change: a corpus whose share has grown, or that is
-    new, would otherwise be drawn alone until it had made up for all the rows before.
+    The count starts again whenever the shares change. Otherwise a new corpus, or one whose share
+    has grown, would be the only one drawn until it had made up for all earlier rows.
     """
 
     def __init__(
@@ -168,7 +170,7 @@ class Mixer:
         return {"tokens": dict(self._tokens), "shares": dict(self._shares), "packers": packers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on where `state` was; corpora it does not know begin at their beginning."""
+        """Continues from `state`; corpora that it does not have start at their beginning."""
         if state.get("shares") == self._shares:
             self._tokens = dict(state["tokens"])
         for name, packer in self._packers.items():
@@ -202,7 +204,7 @@ def _normalised(shares: Mapping[str, float]) -> dict[str, float]:
 def held_out_batch(
     corpus: TokenCorpus, tokenizer: Tokenizer, *, n_rows: int, context: int
 ) -> Batch:
-    """A fixed batch; only text the model is meant to write counts, so losses compare."""
+    """A fixed batch in which only text that the model should write counts, so losses compare."""
     bos = special_token_id(tokenizer, END_OF_TEXT)
     packer = RowPacker(corpus, 0, bos)
     rows = [packer.next_row(context + 1) for _ in range(n_rows)]

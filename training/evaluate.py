@@ -47,19 +47,19 @@ from training.writer import GREEDY, Writer, Written
 Item = TypeVar("Item")
 
 OPENING_WORDS = 12
-# Other draws than those of the answers that the card and the answers' file show.
+# Other seeds than those of the answers shown in the card and in ANSWERS.md.
 COMPLETION_SEEDS = 1_000
 STORY_SEEDS = (2_000, 3_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is read and written; the defaults are what the default model's card rests on."""
+    """How much to measure; the defaults are those of the default model's card."""
 
     max_rows: int = 96
     """Rows of each corpus's held-out text."""
     n_prompts: int = 50
-    """Of each list of fixed prompts, at most."""
+    """Most prompts of each fixed list."""
     n_openings: int = 100
     """Held-out stories whose opening is continued to look for overlap."""
     n_greedy: int = 50
@@ -129,14 +129,14 @@ def measure_formats(
 def measure_speculation(
     writer: Writer, draft: Llama, stories: Split | None, extent: Extent
 ) -> tuple[Speculation, ...]:
-    """On greedy continuations of held-out stories and on greedy answers to the chat prompts."""
+    """Measures greedy continuations of held-out stories, and greedy answers to the chat prompts."""
     texts: dict[str, tuple[list[Written], int]] = {}
     if stories is not None:
-        told = [
+        continued = [
             writer.continue_text(opening, GREEDY, extent.greedy_tokens)
             for _, opening in _numbered(openings(stories, extent.n_greedy), "greedy stories")
         ]
-        texts["stories"] = (told, extent.greedy_tokens)
+        texts["stories"] = (continued, extent.greedy_tokens)
     answers = [
         written
         for _, turns in _numbered(CHAT_PROMPTS[: extent.n_prompts], "greedy chat")
@@ -154,7 +154,7 @@ def measure_speculation(
 def measure_overlap(
     writer: Writer, splits: Sequence[Split], stories: Split | None, extent: Extent
 ) -> Overlap:
-    """Continues held-out openings and grants every story wish twice; prompts are not searched."""
+    """Continues held-out openings and answers every story request twice; prompts do not count."""
     samples: list[str] = []
     if stories is not None:
         opened = _numbered(openings(stories, extent.n_openings), "continuations")
@@ -176,13 +176,13 @@ def measure_overlap(
 
 
 def others(splits: Sequence[Split]) -> list[Split]:
-    """The corpora that somebody else wrote: repeating our own generator's lines harms nobody."""
+    """The corpora that others wrote: repeating our own generator's lines is harmless."""
     generated = {source.name for source in DEFAULT_MIX if source.file is None}
     return [split for split in splits if split.name not in generated]
 
 
 def openings(split: Split, n: int) -> list[str]:
-    """The first words of the first `n` held-out documents that go on after them."""
+    """The first words of the first `n` held-out documents that are longer than that."""
     pattern = re.compile(rf"(?:\S+\s+){{{OPENING_WORDS - 1}}}\S+(?=\s)")
     texts = (document.text.removesuffix(END_OF_TEXT) for document in split.held_out)
     found = (pattern.match(text) for text in texts)

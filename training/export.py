@@ -39,7 +39,7 @@ def export_target(checkpoint: Path, tokenizer_dir: Path, directory: Path) -> Non
 
 
 def export_weights(checkpoint: Path, tokenizer_dir: Path, directory: Path) -> None:
-    """Writes config.json and model.safetensors only, which is all a draft needs."""
+    """Writes only config.json and model.safetensors, which is all that a draft needs."""
     directory.mkdir(parents=True, exist_ok=True)
     state = load_checkpoint(checkpoint)
     config = ModelConfig(**state["model_config"])
@@ -48,7 +48,7 @@ def export_weights(checkpoint: Path, tokenizer_dir: Path, directory: Path) -> No
     weights = {name: t.to(torch.bfloat16).contiguous() for name, t in state["model"].items()}
     path = directory / "model.safetensors"
     save_file(weights, path, metadata={"format": "pt"})
-    path.chmod(0o644)  # safetensors leaves it readable by its owner alone
+    path.chmod(0o644)  # safetensors makes it readable only by its owner
 
 
 def hugging_face_config(config: ModelConfig, *, bos: int, eos: list[int]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def names(text: str, subject: str) -> bool:
 
 
 def shows_template(answer: Answer) -> bool:
-    """Whether it holds a control token or begins a line with a role, as a transcript does."""
+    """Whether it contains a control token, or a line that begins with a role as in a transcript."""
     return answer.n_control > 0 or _TEMPLATE.search(answer.text) is not None
 
 
@@ -57,7 +57,7 @@ def is_clean(conversation: Conversation) -> bool:
 
 
 def story_speculation(measures: Measures) -> Speculation | None:
-    """The draft model's on stories, at the draft length that the goal speaks of."""
+    """The draft model's figures on stories, at the draft length of the goal."""
     for speculation in measures.speculation:
         of_draft = speculation.drafter == "draft model" and speculation.text == "stories"
         if of_draft and speculation.draft_length == DRAFT_LENGTH:
@@ -66,7 +66,7 @@ def story_speculation(measures: Measures) -> Speculation | None:
 
 
 def goals(measures: Measures) -> list[Goal]:
-    """Every goal that the run could be measured by; one without held-out stories lacks some."""
+    """Every goal that applies to the run; without held-out stories some do not."""
     return [*_story_goals(measures), *_answer_goals(measures), _overlap_goal(measures)]
 
 

@@ -1,6 +1,6 @@
 """What a worker process does: train one of the two models.
 
-Owns the pairing of shapes, data and directories; it is a module of its own because processes find
+Owns the pairing of shapes, data and directories. It is a separate module because processes find
 their work by its name. Knows nothing of the command line.
 """
 

@@ -27,7 +27,7 @@ def held_out_rows(split: Split, tokenizer: Tokenizer, max_rows: int) -> Batch:
 
 @torch.no_grad()
 def loss(model: Llama, batch: Batch, tokenizer: Tokenizer) -> Loss:
-    """Mean loss over what the model is meant to write; bytes are those of the same tokens."""
+    """Mean loss over what the model should write; bytes are those of the same tokens."""
     nats = 0.0
     for begin in range(0, len(batch.token_ids), ROWS_AT_ONCE):
         rows = torch.from_numpy(batch.token_ids[begin : begin + ROWS_AT_ONCE])

@@ -1,4 +1,4 @@
-"""What an evaluation found, as plain values.
+"""The results of an evaluation, as plain values.
 
 Owns the shape of the measurements and the file that keeps them, so that the card can be written
 again without measuring again. Knows nothing of how they were taken or how they are shown.
@@ -21,7 +21,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class FormatLosses:
-    """The same weights kept in one format: how large they are, and the loss of each corpus."""
+    """The weights in one format: their size, and the loss of each corpus."""
 
     name: str
     n_bytes: int
@@ -34,11 +34,11 @@ class Answer:
 
     text: str
     n_tokens: int
-    """The stop token included."""
+    """Includes the stop token."""
     ended: bool
-    """By a stop token of its own, not by the limit."""
+    """Whether by a stop token, not by the limit."""
     n_control: int
-    """Control tokens other than the last, stop token; a server does not show them."""
+    """Control tokens other than the final stop token; a server does not show them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What speculative decoding of greedy text would have done."""
+    """The result of speculative decoding of greedy text."""
 
     drafter: str
     text: str
@@ -106,7 +106,7 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Everything that the model card says of the finished weights."""
+    """Everything that the model card says about the finished weights."""
 
     weights_sha256: dict[str, str]
     """By path in the model directory."""
@@ -114,7 +114,7 @@ class Measures:
     """The format that ships comes first."""
     draft: dict[str, Loss]
     agreement: float | None
-    """The share of held-out story tokens at which draft and target think the same most likely."""
+    """Share of held-out story tokens for which draft and target have the same most likely token."""
     speculation: tuple[Speculation, ...]
     overlap: Overlap
     completions: tuple[Completion, ...]
@@ -122,7 +122,7 @@ class Measures:
     stories: tuple[StoryAnswer, ...]
     chat_prompts: tuple[Conversation, ...]
     chat_limit: int
-    """Tokens after which an answer to a chat prompt was cut."""
+    """Token limit of an answer to a chat prompt."""
 
 
 _FILE = TypeAdapter(Measures)

@@ -25,7 +25,7 @@ CAVEATS = {
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """What the training run knows of itself; target and draft are their checkpoints."""
+    """Facts about the training run; `target` and `draft` are the checkpoints."""
 
     target: Mapping[str, Any]
     draft: Mapping[str, Any]
@@ -33,7 +33,7 @@ class CardFacts:
     files: tuple[CorpusFile, ...]
     hardware: str
     note: str = ""
-    """What else a reader should know of how the training went."""
+    """What else a reader should know about the training."""
 
 
 def write_model_card(facts: CardFacts, measures: Measures, path: Path) -> None:

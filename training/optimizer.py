@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from training.parallel import World
 
 # Found in runs of 250,000 tokens of the target; held-out stories, nats per token: AdamW at 3e-3
-# throughout 4.68; Muon at 6e-3 with embeddings at 3e-3 4.38, at 8e-3 4.33; Muon at 12e-3 was
-# behind Muon at 6e-3 by 0.1 after 120,000 tokens. A step with Muon takes about 10 % longer.
+# throughout 4.68; Muon at 6e-3 with embeddings at 3e-3 4.38, at 8e-3 4.33; Muon at 12e-3 was worse
+# than Muon at 6e-3 by 0.1 after 120,000 tokens. A step with Muon takes about 10 % longer.
 EMBEDDING_LR = 8e-3
 MATRIX_LR = 6e-3
 BETAS = (0.9, 0.95)
@@ -63,7 +63,7 @@ class Muon(torch.optim.Optimizer):
             parameter.add_(update, alpha=-lr * scale)
 
     def _orthogonalise_together(self, stack: Tensor) -> Tensor:
-        """Every process does its share of the matrices; all get all of them."""
+        """Every process updates its share of the matrices, and receives all of them."""
         if self._world.size == 1:
             return orthogonalise(stack)
         done = torch.zeros_like(stack)

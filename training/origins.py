@@ -1,4 +1,4 @@
-"""Where the corpora come from and on which terms.
+"""Where the corpora come from, and under which terms.
 
 Owns the corpora's sources, licences and checksums as the card names them. Reads no text.
 """
@@ -65,7 +65,7 @@ ORIGINS = {
 
 
 def corpus_files(corpora: Path) -> tuple[CorpusFile, ...]:
-    """Every file of the default mix; a corpus that is generated has none."""
+    """Every file of the default mix; generated corpora have none."""
     files = []
     for source in DEFAULT_MIX:
         if source.file is not None:

@@ -21,7 +21,7 @@ NO_WORD = -1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Words of a sample that stand in some text in this order, without a gap."""
+    """Words of a sample that occur in some text in this order, without a gap."""
 
     words: str
     n_words: int
@@ -33,7 +33,7 @@ def words_of(text: str) -> list[str]:
 
 
 def longest_runs(samples: Sequence[str], texts: Iterable[str]) -> list[Run]:
-    """For every sample the longest run of its words that one of the texts has."""
+    """For every sample, the longest run of its words that occurs in one of the texts."""
     sample_words = [words_of(sample) for sample in samples]
     numbers: dict[str, int] = {}
     for word in (word for words in sample_words for word in words):
@@ -53,7 +53,7 @@ def longest_runs(samples: Sequence[str], texts: Iterable[str]) -> list[Run]:
 
 
 def _laid_end_to_end(texts: Iterable[Sequence[str]], numbers: dict[str, int]) -> Words:
-    """The words' numbers, with NO_WORD behind every text."""
+    """The numbers of the words, with NO_WORD after every text."""
     parts = [
         np.array([*(numbers.get(word, NO_WORD) for word in words), NO_WORD], np.int64)
         for words in texts
@@ -81,7 +81,7 @@ def _run_lengths(mine: Words, theirs: Words, n_words: int) -> Words:
 def _longer_by_one(
     words: Words, starts: Words, runs: Words, n: int, n_words: int
 ) -> tuple[Words, Words]:
-    """The starts whose run of n goes on, and for each a number that names the run of n + 1."""
+    """The starts whose run of n continues, and for each a number that names the run of n + 1."""
     inside = starts + n < len(words)
     starts, runs = starts[inside], runs[inside]
     following = words[starts + n]
@@ -90,7 +90,7 @@ def _longer_by_one(
 
 
 def _among(common: Words, starts: Words, keys: Words) -> tuple[Words, Words]:
-    """The starts whose key is common, with its place among the common keys as a small name."""
+    """The starts whose key is common, each with the index of its key among the common ones."""
     if not len(common):
         return starts[:0], keys[:0]
     places = np.minimum(np.searchsorted(common, keys), len(common) - 1)

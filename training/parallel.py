@@ -33,7 +33,7 @@ class World:
         return slice(self.rank, None, self.size)
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        """Replaces the tensor by its sum over all processes."""
+        """Replaces the tensor with its sum over all processes."""
         if self.size > 1:
             distributed.all_reduce(tensor)
         return tensor
@@ -58,15 +58,15 @@ def _worker(
     rendezvous: Path,
     arguments: tuple[Any, ...],
 ) -> None:
-    # Every process is on this machine, whatever its host name may resolve to.
+    # All processes are on this machine, whatever its host name resolves to.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     method = f"file://{rendezvous.resolve()}"
     distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=size)
     work(World(rank, size), *arguments)
     distributed.destroy_process_group()
-    # Leave without the interpreter's own end: a thread of the process group that still asks for
-    # the interpreter lock then is unwound through C++ and aborts a process whose work is done.
+    # Exit without Python's own shutdown: a thread of the process group that waits for the
+    # interpreter lock then would be unwound through C++, which aborts a process that has finished.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

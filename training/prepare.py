@@ -15,7 +15,7 @@ from training.data import TokenCorpus, encode_documents
 from training.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 
 TOKENIZER_CHARACTERS = 3_000_000
-"""At most so much text of each corpus shapes the vocabulary, lest long novels crowd out chat."""
+"""Most text of each corpus used for the vocabulary, so that long novels do not crowd out chat."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoryRequest:
-    """A wish for a story, and the word that a story which grants it has to contain."""
+    """A request for a story, and the word that the story has to contain."""
 
     words: str
     subject: str

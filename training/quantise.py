@@ -33,7 +33,7 @@ def quantised(model: Llama, bits: int) -> Llama:
 
 
 def n_bytes(model: Llama, bits: int | None = None) -> int:
-    """What the weights take in bfloat16, or with their matrices at 8 or 4 bits."""
+    """Size of the weights in bfloat16, or with their matrices in 8 or 4 bits."""
     total = 0
     for name, parameter in model.named_parameters():
         width = 16.0
@@ -45,11 +45,11 @@ def n_bytes(model: Llama, bits: int | None = None) -> int:
 
 
 def round_weights(weight: Tensor, bits: int) -> Tensor:
-    """(out, in) weights to the nearest that the format can say; `in` is a multiple of GROUP."""
+    """Rounds (out, in) weights to the nearest values of the format; GROUP divides `in`."""
     if bits not in BITS:
         raise ValueError(f"bits must be 8 or 4, not {bits}")
     if weight.shape[-1] % GROUP:
-        raise ValueError(f"an input of {weight.shape[-1]} weights is no multiple of {GROUP}")
+        raise ValueError(f"an input of {weight.shape[-1]} weights is not a multiple of {GROUP}")
     groups = weight.reshape(-1, GROUP)
     rounded = _round_8(groups) if bits == 8 else _round_4(groups)
     return rounded.view_as(weight)

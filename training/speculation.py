@@ -18,13 +18,13 @@ DRAFT_LENGTHS = (1, 2, 4)
 LONGEST_NGRAM = 3
 
 Propose = Callable[[int, int], tuple[int, int]]
-"""(place in the text, most tokens to propose) -> (tokens proposed, how many are accepted)."""
+"""(position in the text, most tokens to propose) -> (tokens proposed, tokens accepted)."""
 
 
 def draft_speculation(
     draft: Llama, texts: Sequence[Written], *, name: str, draft_length: int, budget: int
 ) -> Speculation:
-    """`budget`: the most tokens that a text could have had."""
+    """`budget`: the most tokens that a text could have."""
     proposers = [_draft_proposer(agreements(draft, text)) for text in texts]
     return _count("draft model", name, texts, proposers, draft_length, budget)
 
@@ -38,7 +38,7 @@ def ngram_speculation(
 
 @torch.no_grad()
 def agreements(draft: Llama, text: Written) -> list[bool]:
-    """For every token of the text: is it the draft's most likely one after all before it?"""
+    """For every token of the text, whether the draft finds it most likely after all before it."""
     token_ids = torch.tensor([[*text.prompt_ids, *text.token_ids]])
     guesses = draft(token_ids[:, :-1])[0, len(text.prompt_ids) - 1 :].argmax(-1)
     same: list[bool] = (guesses == token_ids[0, len(text.prompt_ids) :]).tolist()
@@ -94,7 +94,7 @@ def _count(
     for text, propose in zip(texts, proposers, strict=True):
         place = 0
         while place < len(text.token_ids):
-            # The pass yields one token of the target's own, which the budget must have room for.
+            # The pass also yields one token of the target, for which the budget must have room.
             proposed, accepted = propose(place, min(draft_length, budget - place - 1))
             n_passes += 1
             n_proposed += proposed

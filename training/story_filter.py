@@ -6,7 +6,7 @@ Owns the rules alone; each is a function of a story's plain text. Knows nothing 
 import re
 
 MAX_REPEATED_SHARE = 0.1
-"""More repeated sentences than this is a story that goes in circles, not a refrain."""
+"""With more repeated sentences than this, a story goes in circles and has no mere refrain."""
 
 _FINE_CHARACTERS = re.compile(r"[\x20-\x7e\n\t\u00e9\u2013\u2014\u2018\u2019\u201c\u201d\u2026]*")
 _SENTENCE_END = re.compile(r"[.!?][\"')\u201d\u2019]*$")
@@ -18,7 +18,7 @@ _DARK = re.compile(
 
 
 def has_foreign_characters(text: str) -> bool:
-    """Other alphabets, and the debris of quotes that were decoded wrongly."""
+    """Other alphabets, and the remains of wrongly decoded quotes."""
     return _FINE_CHARACTERS.fullmatch(text) is None
 
 
@@ -27,7 +27,7 @@ def is_unfinished(text: str) -> bool:
 
 
 def is_dark(text: str) -> bool:
-    """Killing, dying and weapons: not what a demo should tell when asked for a story."""
+    """Killing, dying and weapons, which do not belong in a demo's stories."""
     return _DARK.search(text) is not None
 
 

@@ -51,11 +51,11 @@ class TrainConfig:
     held_out_rows: int = 16
     stop_after_steps: int | None = None
     distill_from_share: float = 0.6
-    """With a teacher: the share of tokens after which its logits are part of the loss."""
+    """With a teacher: the share of the tokens after which its logits become part of the loss."""
 
 
 class Trainer:
-    """One model on its way; `run` goes on from the last checkpoint in the directory."""
+    """The training of one model; `run` continues from the last checkpoint in the directory."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class Trainer:
 
 
 def check_total_tokens(schedule: Schedule, saved_total: int, tokens: int) -> None:
-    """Refuses a new total once a decay depends on the old one, or would already have begun."""
+    """Refuses a new total if the decay depends on the old one, or would already have begun."""
     if schedule.total_tokens == saved_total:
         return
     if tokens > Schedule(saved_total).decay_begins:
@@ -266,7 +266,7 @@ def check_total_tokens(schedule: Schedule, saved_total: int, tokens: int) -> Non
 
 
 def has_fast_bfloat16(device: str) -> bool:
-    """True where bfloat16 products are faster than float32 ones; without AVX-512 they are not."""
+    """Whether bfloat16 products are faster than float32 ones; without AVX-512 they are not."""
     if device == "cuda":
         return True
     capabilities = torch.cpu.get_capabilities()

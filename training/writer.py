@@ -1,4 +1,4 @@
-"""Lets the project's own engine write, so that samples are what a server would send.
+"""Generates text with the project's own engine, so that samples match what a server sends.
 
 Owns the dialogue with the engine. Knows nothing of what is measured on the answers.
 """
@@ -19,12 +19,12 @@ class Written:
 
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
-    """The stop token included."""
+    """Includes the stop token."""
     answer: Answer
 
 
 class Writer:
-    """One loaded model; everything it writes follows from the words, the settings and the seed."""
+    """A loaded model; what it writes depends only on the prompt, the settings and the seed."""
 
     def __init__(self, directory: Path) -> None:
         self._engine = Engine.load(directory, device="cpu")

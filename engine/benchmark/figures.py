@@ -1,6 +1,6 @@
-"""All figures of one engine in one run: what is measured when, how often, and beside what.
+"""All figures of one engine in one run: the order and number of the measurements.
 
-Owns rounds, medians and their names. What a single measurement is stands in `speed.py`.
+Owns rounds, medians and their names. `speed.py` owns the single measurement.
 """
 
 import time
@@ -26,13 +26,13 @@ _TTFT_PROMPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured. A figure is the median of its rounds."""
+    """How much to measure. A figure is the median of its rounds."""
 
     parts: frozenset[str] = frozenset(PARTS)
     rounds: int = 5
-    n_tokens: int = 256  # of a decoded stream, at least 2
-    stream_limit_s: float = 1.0  # the stream of a slow model ends then
-    part_limit_s: float = 20.0  # no further round begins then
+    n_tokens: int = 256  # tokens of a decoded stream, at least 2
+    stream_limit_s: float = 1.0  # a slow model's stream ends after this
+    part_limit_s: float = 20.0  # no further round begins after this
 
     def each_round(self) -> Iterator[int]:
         start = time.perf_counter()
@@ -43,40 +43,42 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFigures:
-    """None: not asked for, longer than the context, or no reader. Rates are tokens per second."""
+    """Rates are tokens per second. None if not asked for, longer than the context, or without a
+    reader.
+    """
 
     threads: int
     format: str
     ops: str
     n_params: int
     bytes_per_token: int
-    """Of weights that a step reads; keys and values come on top."""
+    """Weights that a step reads; keys and values come on top."""
     kv_bytes_2048: int
-    """Of keys and values that a step at this depth reads."""
+    """Keys and values that a step reads at a depth of 2048."""
     read_bandwidth_gbs: float | None = None
-    """Of main memory, before and after each round of decode."""
+    """Main memory, measured before and after each round of decode."""
     read_bandwidth_gbs_same_size: float | None = None
-    """Of as many bytes as a step reads, again and again: what caches give to such a model."""
+    """As many bytes as a step reads, again and again: includes what the caches hold of them."""
     decode_tps: float | None = None
     pass_tps: float | None = None
     """Without sampler and text."""
     bandwidth_fraction: float | None = None
-    """What decode moves, of read_bandwidth_gbs."""
+    """Weights that decode reads per second, as a fraction of read_bandwidth_gbs."""
     decode_tps_2048: float | None = None
     added_ms_2048: float | None = None
-    """What a token takes longer at this depth."""
+    """Additional time per token at this depth."""
     prefill_tps_512: float | None = None
     prefill_tps_2048: float | None = None
     ttft_cold_ms: float | None = None
-    """Of a prompt of 1024 tokens, as the next one."""
+    """Time to first token, here and below, with a prompt of 1024 tokens."""
     ttft_cached_ms: float | None = None
 
 
 def measure(engine: Engine, reader: Reader | None, plan: Plan) -> EngineFigures:
-    """Takes the figures that `plan` asks for, bandwidth only with a reader."""
+    """Measures the figures that `plan` asks for; bandwidth only with a reader."""
     config, ops = engine.config, engine.model.ops
     n_bytes = step_bytes(config, ops.format, ops.matrix_bytes)
-    # A cache of its own, so that a deep prompt stays while short streams run.
+    # A separate cache, so that a deep prompt stays cached while short streams run.
     cache = KVCache(config, ops, max_seq_len=engine.max_seq_len)
     warm_up(engine.model, cache)
     time_to_first_token(engine.generator, prompt_ids(config.vocab_size, _SHORT_PROMPT))
@@ -101,7 +103,7 @@ def measure(engine: Engine, reader: Reader | None, plan: Plan) -> EngineFigures:
 def _decode(
     engine: Engine, cache: KVCache, reader: Reader | None, plan: Plan, n_bytes: int
 ) -> dict[str, float]:
-    """Short, bare and deep streams take turns, and the memory's bandwidth stands between."""
+    """Short streams, bare passes and deep streams take turns, with bandwidth measured between."""
     length, vocab_size = engine.max_seq_len, engine.config.vocab_size
     deep_generator = StreamingGenerator(
         engine.model, PrefixCache(cache), engine.tokenizer, eos_token_ids=engine.eos_token_ids
@@ -131,11 +133,11 @@ def _decode(
             memory.append(reader.bandwidth())
     figures = {"decode_tps": median(rates), "pass_tps": median(passes)}
     if reader:
-        beside = [(before + after) / 2 for before, after in pairwise(memory)]
+        nearby = [(before + after) / 2 for before, after in pairwise(memory)]
         figures["read_bandwidth_gbs"] = median(memory) / 1e9
         figures["read_bandwidth_gbs_same_size"] = median(same_size) / 1e9
         figures["bandwidth_fraction"] = median(
-            rate * n_bytes / each for rate, each in zip(rates, beside, strict=True)
+            rate * n_bytes / each for rate, each in zip(rates, nearby, strict=True)
         )
     if has_depth:
         figures["decode_tps_2048"] = median(deep)

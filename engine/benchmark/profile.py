@@ -1,4 +1,4 @@
-"""Where a decode step spends its time, by the kind of its ops. Owns the grouping."""
+"""Where a decode step spends its time, by kind of op. Owns the grouping."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ _WARM_UP = 5
 
 @dataclass(frozen=True, slots=True)
 class OpShare:
-    """All ops of a step that have one name and one shape, together."""
+    """All ops of a step with the same name and shape, together."""
 
     name: str
     count: int
     us: float
     n_bytes: int
-    """Of weights that they read."""
+    """Weights that they read."""
 
 
 def profile_step(model: Model, *, steps: int = 50) -> list[OpShare]:
-    """The ops of a replayed decode step behind a short prompt, in their order; the medians of some
-    `steps`. Empty where the ops that compute keep no times.
+    """The ops of a decode step after a short prompt, in their order, with the median times of
+    `steps` steps. Empty if the ops record no times.
     """
     cache = KVCache(model.config, model.ops, max_seq_len=_WARM_UP + steps)
     token_ids = prompt_ids(model.config.vocab_size, _WARM_UP + steps)

@@ -1,7 +1,7 @@
 """Llama models of standard shapes with random weights, as Hugging Face directories.
 
-Owns the shapes and the files. The weights come from a fixed seed: every program that is measured
-gets the same ones. They mean nothing, but every activation stays finite.
+Owns the shapes and the files. The weights come from a fixed seed, so that every measured program
+gets the same ones. They mean nothing, but all activations stay finite.
 """
 
 import json
@@ -23,14 +23,14 @@ _SEED = 0
 _SPECIALS = ("<unk>", "<s>", "</s>")
 _BOS, _EOS = 1, 2
 _VOCAB_SIZE = 32_000
-_CHUNK = 2**22  # weights that are drawn at a time
+_CHUNK = 2**22  # weights drawn at a time
 
 Words = npt.NDArray[np.uint16]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a Llama; `name` is what it is called, not exactly what it has."""
+    """The sizes of a Llama model; `name` is only roughly its number of parameters."""
 
     name: str
     dim: int
@@ -41,7 +41,7 @@ class Shape:
     tied: bool  # the head is the embedding
 
     def config(self) -> dict[str, Any]:
-        """What stands in config.json."""
+        """The content of config.json."""
         return {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
@@ -99,7 +99,7 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def _tokenizer() -> Tokenizer:
-    """Byte-level BPE that merges letters to pieces of words until the vocabulary is full."""
+    """Byte-level BPE that merges letters into longer pieces until the vocabulary is full."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     n_merges = _VOCAB_SIZE - len(_SPECIALS) - len(alphabet)
     merges = list(islice(_merges(), n_merges))
@@ -112,8 +112,8 @@ def _tokenizer() -> Tokenizer:
 
 
 def _merges() -> Iterator[tuple[str, str]]:
-    """Pairs of letters, then threes; then the same behind a space, which byte level writes so."""
-    space, letters = "\u0120", ascii_lowercase
+    """Pairs of letters, then triples; then letters, pairs and triples after a space."""
+    space, letters = "\u0120", ascii_lowercase  # byte-level BPE writes a space as U+0120
     pairs = ["".join(each) for each in product(letters, letters)]
     threes = ["".join(each) for each in product(pairs, letters)]
     yield from product(letters, letters)
@@ -138,8 +138,8 @@ def _write_weights(file: BinaryIO, shapes: dict[str, tuple[int, ...]]) -> None:
         if len(shape) == 1:
             file.write(_bfloat16(np.ones(shape, np.float32)).tobytes())
             continue
-        # A row of such weights keeps the variance of what it is multiplied with. Drawing them from
-        # a table is much faster than computing a normal number for each.
+        # With this scale a product keeps the variance of its input. Drawing weights from a table is
+        # much faster than computing a normal number for each.
         table = _bfloat16(normal / np.float32(shape[1] ** 0.5))
         for start in range(0, shape[0] * shape[1], _CHUNK):
             n = min(_CHUNK, shape[0] * shape[1] - start)

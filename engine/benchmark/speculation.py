@@ -1,8 +1,8 @@
-"""What speculation brings: on a text that is copied, on one that cannot be drafted, on one's own.
+"""The speed-up of speculative decoding on a copied text, on a random one, and on the model's own.
 
-Owns what exactly is timed. The first two texts are given: a hook puts them in the place of what the
-model would say, so that passes, sampler and drafts cost what they cost in this model, whatever its
-weights have learnt. Plain and speculating streams take turns.
+Owns what exactly is timed. The first two texts are fixed: a hook replaces each sampled token, so
+that passes, sampler and drafts have their real costs, whatever the model has learnt. Plain and
+speculative streams take turns.
 """
 
 import time
@@ -16,7 +16,7 @@ from ..engine import Engine
 from ..sampling.settings import SamplingSettings
 from .speed import prompt_ids
 
-_EDIT_EVERY = 40  # tokens of a copied text
+_EDIT_EVERY = 40  # tokens of the copied text between two changes
 _SECONDS_PER_ROUND = 1.0
 _OPENING = "Once upon a time"
 
@@ -25,22 +25,22 @@ GREEDY = SamplingSettings(temperature=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationFigures:
-    """Rates are tokens per second; None: not measured."""
+    """Rates are tokens per second; None means not measured."""
 
     copy_plain_tps: float | None = None
     copy_tps: float | None = None
     copy_speedup: float | None = None
-    """On a text that repeats the prompt, one token in forty changed; drafts from n-grams."""
+    """On a text that repeats the prompt with one token in forty changed; n-gram drafts."""
     undraftable_speedup: float | None = None
-    """On random tokens; drafts from n-grams. Below 1 is what hopeless drafts cost."""
+    """On random tokens; n-gram drafts. Below 1 is the cost of useless drafts."""
     draft_model_tokens_per_pass: float | None = None
     draft_model_speedup: float | None = None
-    """On the model's own greedy text; n-grams, then its draft model."""
+    """On the model's own greedy text; drafts from n-grams, then from its draft model."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A stream that was timed."""
+    """A timed stream."""
 
     n_tokens: int
     n_passes: int
@@ -52,7 +52,7 @@ class _Run:
 
 
 def measure_ngrams(engine: Engine, *, rounds: int, n_tokens: int) -> dict[str, float]:
-    """Of an engine that was loaded with speculate="ngram"; streams of `n_tokens`."""
+    """For an engine loaded with speculate="ngram"; streams of `n_tokens`."""
     vocab_size = engine.config.vocab_size
     plain, copied, undraftable = [], [], []
     for number in _each_round(rounds):
@@ -75,7 +75,7 @@ def measure_ngrams(engine: Engine, *, rounds: int, n_tokens: int) -> dict[str, f
 
 
 def measure_draft_model(engine: Engine, *, rounds: int, n_tokens: int) -> dict[str, float]:
-    """Of an engine that was loaded with speculate="draft"."""
+    """For an engine loaded with speculate="draft"."""
     prompt = engine.tokenizer.encode(_OPENING)
     speedups, per_pass = [], []
     for number in _each_round(rounds):
@@ -89,7 +89,7 @@ def measure_draft_model(engine: Engine, *, rounds: int, n_tokens: int) -> dict[s
 
 
 def _each_round(rounds: int) -> Iterator[int]:
-    """`rounds`, and more for a model whose streams are short beside a machine's moods."""
+    """`rounds`, and more for a fast model, whose short streams vary more."""
     start = time.perf_counter()
     return takewhile(
         lambda number: number < rounds or time.perf_counter() - start < rounds * _SECONDS_PER_ROUND,
@@ -98,7 +98,7 @@ def _each_round(rounds: int) -> Iterator[int]:
 
 
 def _both_ways(run: Callable[[bool], _Run], number: int) -> tuple[_Run, _Run]:
-    """The stream without and with drafts, one right after the other, either first in turn."""
+    """The stream without and with drafts, one right after the other; the order alternates."""
     if number % 2:
         speculating = run(True)
         return run(False), speculating
@@ -106,7 +106,7 @@ def _both_ways(run: Callable[[bool], _Run], number: int) -> tuple[_Run, _Run]:
 
 
 def _given(engine: Engine, prompt: list[int], text: list[int], speculate: bool) -> _Run:
-    """A stream that says `text`."""
+    """A stream that generates `text`."""
     rest = iter(text)
     engine.generator.begin_stream_ex(
         prompt,
@@ -115,7 +115,7 @@ def _given(engine: Engine, prompt: list[int], text: list[int], speculate: bool) 
         ignore_eos=True,
         speculate=speculate,
         on_token=lambda sampled: next(rest),
-        isolation_key="bench",  # what is said here is not to be drafted from in the next round
+        isolation_key="bench",  # so that later rounds do not draft from this text
     )
     return _timed(engine)
 
@@ -133,7 +133,7 @@ def _own(engine: Engine, prompt: list[int], n_tokens: int, speculate: bool) -> _
 
 
 def _timed(engine: Engine) -> _Run:
-    """Of the stream that has begun, all but its first token, which pays for the beginning."""
+    """Times the stream that has begun, without its first token, which includes the start."""
     generator = engine.generator
     generator.stream_ex()
     n_first, n_passes = generator.n_completion_tokens, 0

@@ -1,4 +1,4 @@
-"""Rates of one engine: decode, prefill, time to the first token. Owns what exactly is timed."""
+"""Rates of one engine: decode, prefill, time to first token. Owns what exactly is timed."""
 
 import time
 
@@ -11,13 +11,13 @@ from ..stream.generator import StreamingGenerator
 
 
 def prompt_ids(vocab_size: int, n_tokens: int, *, seed: int = 0) -> list[int]:
-    """`n_tokens` random ids; those of another seed begin with another one."""
+    """`n_tokens` random ids. Another seed begins with another id, so no prefix is shared."""
     token_ids: list[int] = np.random.default_rng(seed).integers(0, vocab_size, n_tokens).tolist()
     return [seed % vocab_size, *token_ids[1:]]
 
 
 def warm_up(model: Model, cache: KVCache) -> None:
-    """A prompt of one chunk that nobody times, on the empty cache: the first one touches memory."""
+    """Prefills one untimed chunk and clears the cache: the first pass has to touch its memory."""
     n_tokens = min(model.chunk_size, cache.max_seq_len)
     model.prefill(prompt_ids(model.config.vocab_size, n_tokens), cache)
     model.ops.wait()
@@ -27,8 +27,8 @@ def warm_up(model: Model, cache: KVCache) -> None:
 def decode_rate(
     generator: StreamingGenerator, prompt: list[int], *, n_tokens: int, limit_s: float
 ) -> float:
-    """Tokens per second of a greedy stream: the pass, the sampler, the text. Neither prefill nor
-    the first token counts. The stream has `n_tokens`, at least 2, or ends after `limit_s`.
+    """Tokens per second of a greedy stream, with sampler and text, without prefill and the first
+    token. The stream has `n_tokens`, at least 2, or ends after `limit_s`.
     """
     _begin(generator, prompt, n_tokens=n_tokens)
     generator.stream_ex()
@@ -41,7 +41,7 @@ def decode_rate(
 
 
 def pass_rate(model: Model, cache: KVCache, *, n_tokens: int, limit_s: float) -> float:
-    """Passes of one row per second, from an empty `cache` on: nothing is sampled."""
+    """Passes of one row per second, starting with an empty `cache`. Nothing is sampled."""
     cache.clear()
     first, *others = prompt_ids(model.config.vocab_size, n_tokens)
     model.decode([first], cache)
@@ -67,7 +67,7 @@ def prefill_rate(model: Model, cache: KVCache, *, n_tokens: int) -> float:
 
 
 def time_to_first_token(generator: StreamingGenerator, prompt: list[int]) -> float:
-    """Seconds from the prompt to its first token. What the cache holds of the prompt is reused."""
+    """Seconds from the prompt to its first token. Reuses what the cache has of the prompt."""
     start = time.perf_counter()
     _begin(generator, prompt, n_tokens=1)
     generator.stream_ex()

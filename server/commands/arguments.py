@@ -1,4 +1,4 @@
-"""The options that several commands share, and how they are read back. Imports no engine."""
+"""The options that several commands share, and how to read them back. Imports no engine."""
 
 import argparse
 import math
@@ -10,16 +10,16 @@ from .terminal import CommandParser
 
 
 class _Option(NamedTuple):
-    """How a setting reads on the command line."""
+    """A sampling setting as a command-line option."""
 
-    read: Callable[[str], Any] | None  # None: the flag alone, without a value
+    read: Callable[[str], Any] | None  # None: a flag without a value
     metavar: str
     help: str
     repeats: bool = False
 
 
 def number(text: str) -> float:
-    """Like `token_ids`, `names` and `biases` a name that argparse shows with a wrong value."""
+    """A finite number. argparse shows the names of this and the next three functions in errors."""
     value = float(text)
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text} is not a finite number")
@@ -51,43 +51,47 @@ def _whole(text: str) -> _Option:
     return _Option(int, "N", text)
 
 
-# Every setting of the engine, in words; docs/sampling.md has the formulas.
+# Every sampling setting of the engine; docs/sampling.md has the formulas.
 _SAMPLING: dict[str, _Option] = {
-    "temperature": _real("0 is greedy, higher is more surprising"),
-    "temperature_last": _switch("the temperature acts after the filters"),
-    "min_temperature": _real("lowest dynamic temperature"),
-    "max_temperature": _real("above the lowest: the temperature follows the entropy"),
-    "temperature_exponent": _real("of the entropy, for a dynamic temperature"),
+    "temperature": _real("randomness; 0 is greedy"),
+    "temperature_last": _switch("apply the temperature after the filters"),
+    "min_temperature": _real("dynamic temperature: lower bound"),
+    "max_temperature": _real(
+        "dynamic temperature: upper bound; above the lower one, the temperature follows the entropy"
+    ),
+    "temperature_exponent": _real("dynamic temperature: exponent of the entropy"),
     "smoothing_factor": _real("quadratic sampling (0: off)"),
-    "top_k": _whole("draw from the N most probable tokens only (0: from all)"),
-    "top_p": _real("draw from the most probable tokens that together reach this probability"),
-    "min_p": _real("drop tokens below this fraction of the most probable one's probability"),
+    "top_k": _whole("keep only the N most probable tokens (0: all)"),
+    "top_p": _real("keep the most probable tokens that together reach this probability"),
+    "min_p": _real("drop tokens below this fraction of the largest probability"),
     "top_a": _real("drop tokens below this times the square of the largest probability"),
     "top_n_sigma": _real("drop logits this many standard deviations below the largest (0: off)"),
-    "tfs": _real("tail-free sampling: the share of the curve's bending that is kept"),
-    "typical_p": _real("draw from the tokens of most typical surprise that reach this probability"),
-    "skew": _real("above 0 towards the less probable, below 0 towards the more probable"),
-    "mirostat": _switch("mirostat 2: hold the surprise constant"),
-    "mirostat_tau": _real("mirostat: the surprise in bits"),
-    "mirostat_eta": _real("mirostat: how fast it learns"),
-    "xtc_probability": _real("how often all top choices but the least are left out"),
-    "xtc_threshold": _real("from which probability a token is a top choice"),
-    "dry_multiplier": _real("penalty of a token that would prolong a repeat (0: off)"),
+    "tfs": _real("tail-free sampling: the share of the curvature that is kept"),
+    "typical_p": _real("keep the most typical tokens that together reach this probability"),
+    "skew": _real("above 0 favours less probable tokens, below 0 more probable ones"),
+    "mirostat": _switch("mirostat 2: keep the surprise constant"),
+    "mirostat_tau": _real("mirostat: target surprise in bits"),
+    "mirostat_eta": _real("mirostat: learning rate"),
+    "xtc_probability": _real(
+        "XTC: how often all top choices except the least probable are removed"
+    ),
+    "xtc_threshold": _real("XTC: probability from which a token is a top choice"),
+    "dry_multiplier": _real("DRY: penalty for a token that would extend a repeat (0: off)"),
     "dry_base": _real("DRY: growth of the penalty per token of the repeat"),
-    "dry_allowed_length": _whole("DRY: repeats from this length on are penalized"),
-    "dry_range": _whole("DRY: newest tokens that are searched (0: all)"),
+    "dry_allowed_length": _whole("DRY: shortest repeat that is penalized"),
+    "dry_range": _whole("DRY: how many recent tokens are searched (0: all)"),
     "dry_max_ngram": _whole("DRY: longest repeat that is counted"),
     "dry_sequence_breakers": _Option(
-        str, "TEXT", "DRY: no repeat reaches across a token with this text; repeatable", True
+        str, "TEXT", "DRY: repeats do not extend across a token with this text; repeatable", True
     ),
-    "repetition_penalty": _real("above 1: tokens that were there before become less likely"),
-    "repetition_range": _whole("newest tokens that the penalties see (-1: all)"),
-    "repetition_decay": _whole("tokens before these over which the penalties fade"),
-    "frequency_penalty": _real("subtracted for every time that a token was generated"),
-    "presence_penalty": _real("subtracted once a token was generated"),
+    "repetition_penalty": _real("above 1: tokens that already occurred become less likely"),
+    "repetition_range": _whole("how many recent tokens the penalties cover (-1: all)"),
+    "repetition_decay": _whole("how many tokens before these the penalties fade over"),
+    "frequency_penalty": _real("subtracted for each time that a token was generated"),
+    "presence_penalty": _real("subtracted if a token was generated at all"),
     "logit_bias": _Option(biases, "ID=X,…", "values added to the logits of tokens"),
-    "allowed_tokens": _Option(token_ids, "ID,…", "the only tokens that may come"),
-    "banned_tokens": _Option(token_ids, "ID,…", "tokens that may not come"),
+    "allowed_tokens": _Option(token_ids, "ID,…", "the only tokens that may be generated"),
+    "banned_tokens": _Option(token_ids, "ID,…", "tokens that may not be generated"),
     "sampler_order": _Option(names, "NAME,…", "the order of the stages"),
     "seed": _whole("the same seed gives the same text"),
 }
@@ -98,31 +102,37 @@ def add_model_arguments(parser: CommandParser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     group.add_argument(
-        "--dtype", default="auto", help="auto, float32, bfloat16, float16 (default: auto)"
+        "--dtype",
+        default="auto",
+        help="number format of the weights: auto, float32, bfloat16, float16 (default: auto)",
     )
     group.add_argument(
-        "--quantize", default="none", help="none, 8bit, 4bit: the weights (default: none)"
+        "--quantize",
+        default="none",
+        help="quantization of the weights: none, 8bit, 4bit (default: none)",
     )
     group.add_argument(
         "--kv-cache",
         default="auto",
-        help="auto, float32 (on the CPU), bfloat16, 8bit: keys and values (default: auto)",
+        help="format of keys and values: auto, float32 (CPU only), bfloat16, 8bit (default: auto)",
     )
     group.add_argument("--max-seq-len", type=int, metavar="N", help="context length in tokens")
     group.add_argument("--threads", type=int, metavar="N", help="CPU threads")
     group.add_argument(
         "--panel-cache",
         metavar="DIR",
-        help="directory for the packed weights of larger models, or off "
+        help="directory that caches the packed weights of larger models, or off "
         "(default: soliton in the user's cache directory)",
     )
     group.add_argument(
         "--speculate",
         default="off",
-        help="off, ngram or draft: guess tokens ahead, which never changes a text (default: off)",
+        help="speculative decoding: off, ngram or draft; never changes the text (default: off)",
     )
     group.add_argument(
-        "--draft-model", metavar="DIR", help="draft model (default: the model's own, if any)"
+        "--draft-model",
+        metavar="DIR",
+        help="draft model (default: the one in the model's directory, if any)",
     )
 
 
@@ -138,9 +148,9 @@ def given_model(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_sampling_arguments(parser: CommandParser) -> None:
-    """One flag per sampling setting, absent unless given: then the model's own default holds."""
+    """One flag per sampling setting. A setting that is not given keeps the model's default."""
     group = parser.add_argument_group(
-        "sampling", "Not given: as the model's generation_config.json."
+        "sampling", "Defaults come from the model's generation_config.json."
     )
     for name, option in _SAMPLING.items():
         flag = f"--{name.replace('_', '-')}"
@@ -157,6 +167,6 @@ def add_sampling_arguments(parser: CommandParser) -> None:
 
 
 def given_sampling(args: argparse.Namespace) -> dict[str, Any]:
-    """The sampling settings that were on the command line, by their names."""
+    """The sampling settings on the command line, by name."""
     values = {name: getattr(args, name) for name in _SAMPLING}
     return {name: value for name, value in values.items() if value is not None}

@@ -1,7 +1,7 @@
-"""`soliton bench`: how fast a model runs here, each figure beside what the memory gives.
+"""`soliton bench`: how fast a model runs on this machine, next to its memory bandwidth.
 
-Owns the options, the order of the rows and their layout. What is measured stands in
-`engine.benchmark` and `bench_http.py`.
+Owns the options, the order of the rows and their layout. `engine.benchmark` and `bench_http.py` own
+the measurements.
 """
 
 import argparse
@@ -26,28 +26,28 @@ from .terminal import CommandError, CommandParser
 _PARTS = (*benchmark.PARTS, "http")
 _QUANTIZE = ("none", "8bit", "4bit")
 _CPU_INFO = Path("/proc/cpuinfo")
-# Label, key of the row, layout of the value.
+# Label, key of the row, format of the value.
 _LINES = (
     ("memory reads", "read_bandwidth_gbs", "{:.1f} GB/s"),
-    ("as many bytes, again and again", "read_bandwidth_gbs_same_size", "{:.1f} GB/s"),
+    ("reads of a step's size, cached", "read_bandwidth_gbs_same_size", "{:.1f} GB/s"),
     ("decode", "decode_tps", "{:,.1f} tok/s"),
-    ("  share of what memory reads", "bandwidth_fraction", "{:.0%}"),
+    ("  share of memory reads", "bandwidth_fraction", "{:.0%}"),
     ("  without sampler and text", "pass_tps", "{:,.1f} tok/s"),
     ("decode at depth 2048", "decode_tps_2048", "{:,.1f} tok/s"),
     ("  more per token", "added_ms_2048", "{:.3f} ms"),
     ("prefill of 512 tokens", "prefill_tps_512", "{:,.0f} tok/s"),
     ("prefill of 2048 tokens", "prefill_tps_2048", "{:,.0f} tok/s"),
-    ("first token of 1024, cold", "ttft_cold_ms", "{:.1f} ms"),
-    ("first token of 1024, cached", "ttft_cached_ms", "{:.1f} ms"),
-    ("a copied text, n-grams", "copy_tps", "{:,.1f} tok/s"),
+    ("first token after 1024, cold", "ttft_cold_ms", "{:.1f} ms"),
+    ("first token after 1024, cached", "ttft_cached_ms", "{:.1f} ms"),
+    ("copied text, n-gram drafts", "copy_tps", "{:,.1f} tok/s"),
     ("  times plain decoding", "copy_speedup", "{:.2f}"),
-    ("no text to draft, times plain", "undraftable_speedup", "{:.3f}"),
+    ("random text, times plain", "undraftable_speedup", "{:.3f}"),
     ("own text, draft model, times plain", "draft_model_speedup", "{:.2f}"),
     ("  tokens per pass", "draft_model_tokens_per_pass", "{:.2f}"),
     ("server ready after", "startup_s", "{:.2f} s"),
-    ("server resident", "rss_mb", "{:.0f} MB"),
+    ("server's resident memory", "rss_mb", "{:.0f} MB"),
     ("over HTTP", "http_tps", "{:,.1f} tok/s"),
-    ("  tokens that come at once", "http_tokens_per_block", "{:.1f}"),
+    ("  tokens per received block", "http_tokens_per_block", "{:.1f}"),
     ("  more per token", "http_added_us", "{:.0f} us"),
     ("over HTTP with 5 logprobs", "http_logprobs_tps", "{:,.1f} tok/s"),
     ("  more per token", "http_logprobs_added_us", "{:.0f} us"),
@@ -57,20 +57,20 @@ Row = dict[str, Any]
 
 
 def main(argv: list[str]) -> int:
-    """Print one block per model and number format, and write them all. Raises CommandError."""
+    """Print one block per model and number format; --json writes them all. Raises CommandError."""
     args = _parser().parse_args(argv)
     parts = _chosen("--only", args.only, _PARTS)
     formats = _chosen("--quantize", args.quantize, _QUANTIZE)
     shapes = _chosen("--shape", args.shape, tuple(benchmark.SHAPES)) if args.shape else []
     if shapes and args.model:
-        raise CommandError("--shape measures random weights: a MODEL cannot be given with it")
+        raise CommandError("--shape uses random weights: give either --shape or a MODEL, not both")
     for name, low in (("rounds", 1), ("tokens", 2), ("buffer_mb", 1)):
         if getattr(args, name) < low:
             flag = f"--{name.replace('_', '-')}"
             raise CommandError(f"{flag} must be at least {low}, not {getattr(args, name)}")
-    # Said now, not after minutes of work.
+    # Checked now, not after minutes of measuring.
     if args.json and not args.json.resolve().parent.is_dir():
-        raise CommandError(f"{args.json}: its directory does not exist")
+        raise CommandError(f"--json {args.json}: the directory does not exist")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as temporary:
         directory = (args.shapes_dir or Path(temporary)).resolve()
@@ -86,27 +86,31 @@ def _parser() -> CommandParser:
     parser = CommandParser(
         prog="soliton bench",
         description="Measure decode, prefill, first token and serving of a model on this machine,\n"
-        "beside its read bandwidth. The machine should be idle otherwise.",
+        "next to its read bandwidth. Nothing else should run on the machine.",
     )
     parser.add_argument("model", nargs="?", help="model directory (default: the built-in one)")
     parser.add_argument(
         "--shape",
         metavar="LIST",
-        help=f"instead of a model random weights of: {', '.join(benchmark.SHAPES)}",
+        help="random weights of these shapes instead of a model, comma-separated: "
+        f"{', '.join(benchmark.SHAPES)}",
     )
     parser.add_argument(
         "--shapes-dir",
         type=Path,
         metavar="DIR",
-        help="write them there, and use what was written before (default: a temporary directory)",
+        help="keep the random weights there and reuse them (default: a temporary directory)",
     )
     parser.add_argument(
-        "--quantize", default="none", metavar="LIST", help="of none, 8bit, 4bit (default: none)"
+        "--quantize",
+        default="none",
+        metavar="LIST",
+        help="formats to measure, comma-separated: none, 8bit, 4bit (default: none)",
     )
     parser.add_argument(
         "--kv-cache",
         default="auto",
-        help="auto, float32, bfloat16, 8bit: keys and values (default: auto)",
+        help="format of keys and values: auto, float32, bfloat16, 8bit (default: auto)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads")
@@ -114,40 +118,51 @@ def _parser() -> CommandParser:
         "--only",
         default=",".join(_PARTS),
         metavar="LIST",
-        help=f"parts to measure, of {', '.join(_PARTS)} (default: all)",
+        help=f"parts to measure, comma-separated: {', '.join(_PARTS)} (default: all)",
     )
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default: 5")
     parser.add_argument(
-        "--tokens", type=int, default=256, metavar="N", help="of a stream, at most (default: 256)"
+        "--rounds",
+        type=int,
+        default=5,
+        metavar="N",
+        help="rounds per figure, which is their median (default: 5)",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        default=256,
+        metavar="N",
+        help="most tokens of a stream (default: 256)",
     )
     parser.add_argument(
         "--buffer-mb",
         type=int,
         default=1000,
         metavar="N",
-        help="memory that is read for its bandwidth (default: 1000); far more than any cache",
+        help="MB read to measure the memory bandwidth; must be far more than the caches hold "
+        "(default: 1000)",
     )
     parser.add_argument(
-        "--speculate", action="store_true", help="measure what drafts bring, and what they cost"
+        "--speculate", action="store_true", help="also measure speculative decoding"
     )
     parser.add_argument(
-        "--profile", action="store_true", help="print what the ops of a decode step take"
+        "--profile", action="store_true", help="also print the time of each op in a decode step"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     return parser
 
 
 def _chosen(flag: str, text: str, allowed: Sequence[str]) -> list[str]:
-    """The items of a comma-separated list. Raises CommandError for one that there is not."""
+    """The items of a comma-separated list. Raises CommandError for an unknown one."""
     items = [item.strip() for item in text.split(",")]
     for item in items:
         if item not in allowed:
-            raise CommandError(f"{flag} takes a list of {', '.join(allowed)}; not {item!r}")
+            raise CommandError(f"{flag} takes a list of {', '.join(allowed)}, not {item!r}")
     return items
 
 
 def _models(model: str | None, shapes: list[str], shapes_dir: Path) -> Iterator[tuple[str, Path]]:
-    """Name and directory of each model; those of shapes are written when their turn comes."""
+    """Name and directory of each model. Models of a shape are written when their turn comes."""
     if not shapes:
         path = Path(model) if model else DEFAULT_MODEL
         yield path.resolve().name, path.resolve()
@@ -166,7 +181,9 @@ def _measure(
     parts: list[str],
     panel_cache: Path,
 ) -> Row:
-    """The server finds in `panel_cache` what the engine here has left there."""
+    """Measures one model in one format. The server reuses the packed weights that the engine of
+    this process leaves in `panel_cache`.
+    """
 
     def load(speculate: str = "off") -> Engine:
         return load_engine(
@@ -184,7 +201,7 @@ def _measure(
     engine = load()
     reader = benchmark.open_reader(engine.model.ops, args.buffer_mb * 10**6)
     if reader is None:
-        print(f"{engine.model.ops.name}: read bandwidth is measured with the native CPU ops only")
+        print(f"{engine.model.ops.name}: only the native CPU ops measure the read bandwidth")
     plan = benchmark.Plan(parts=frozenset(parts), rounds=args.rounds, n_tokens=args.tokens)
     figures = benchmark.measure(engine, reader, plan)
     del reader  # a gigabyte
@@ -234,10 +251,10 @@ def _print(row: Row) -> None:
 
 def _print_profile(ops: Sequence[benchmark.OpShare]) -> None:
     if not ops:
-        print("  no profile: ops that are not native keep no times")
+        print("  no profile: only native ops record their times")
         return
     total = sum(op.us for op in ops)
-    print(f"  the ops of a decode step take {total:.0f} us:")
+    print(f"  the ops of a decode step take {total:.0f} us in all:")
     for op in ops:
         rate = f"{op.n_bytes / op.us / 1e3:.1f} GB/s" if op.n_bytes else ""
         print(

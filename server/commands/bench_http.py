@@ -1,8 +1,8 @@
-"""What serving costs: a real `soliton serve`, read through a socket, beside the engine right here.
+"""The cost of serving: a real `soliton serve` over a socket, next to the engine in this process.
 
 Owns the server process, the request and the client. Rounds in process and over HTTP alternate, so
-that both see the same machine; the difference is the server's work per token (event, JSON, socket,
-thread hop) plus the reading of it.
+that both see the machine in the same state. The difference is the server's work per token (event,
+JSON, socket, thread hop) plus the client's reading.
 """
 
 import json
@@ -29,23 +29,24 @@ _ROOT = Path(__file__).parents[2]
 _READ_BYTES = 2**16
 _TIMEOUT_S = 120
 _MAX_STARTS = 3
-_STARTS_LIMIT_S = 10  # no further start then
+_STARTS_LIMIT_S = 10  # no further start after this
 _STREAM_S = 1.0
 _FEWEST_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpFigures:
-    """None: not measured. Added time is per token."""
+    """None means not measured. `tps` is tokens per second."""
 
     startup_s: float | None = None
     """From the start of the process to its ready line."""
     rss_mb: float | None = None
-    """Of the server's process when it is ready."""
+    """Resident memory of the server's process when it is ready."""
     http_tps: float | None = None
     http_tokens_per_block: float | None = None
-    """What the client reads at once: fast tokens share a block."""
+    """Tokens that the client reads at once: fast tokens share a block."""
     http_added_us: float | None = None
+    """Additional microseconds per token over HTTP."""
     http_logprobs_tps: float | None = None
     http_logprobs_added_us: float | None = None
 
@@ -61,10 +62,10 @@ class Server:
 
 
 def measure_http(engine: Engine, options: list[str], *, rounds: int, n_tokens: int) -> HttpFigures:
-    """Serves with the command line `options`, which must be those of `engine`, and without drafts.
-    A figure is the median of its rounds; a stream has `n_tokens`, or as many as a second holds.
+    """Measures a server with the command line `options`, which must match `engine`, without drafts.
 
-    Raises CommandError when the server does not serve.
+    A figure is the median of its rounds. A stream has at most `n_tokens`, and lasts about a second
+    at most. Raises CommandError when the server fails.
     """
     options = [*options, "--speculate", "off"]
     startups: list[float] = []
@@ -89,7 +90,7 @@ def measure_http(engine: Engine, options: list[str], *, rounds: int, n_tokens: i
 
 
 class _Comparison(NamedTuple):
-    """Streams over HTTP beside the same in process, per token."""
+    """Streams over HTTP compared with the same streams in process."""
 
     tokens_per_second: float
     tokens_per_block: float
@@ -127,7 +128,7 @@ def local_seconds_per_token(engine: Engine, n_tokens: int, *, logprobs: int | No
 
 
 class HttpStream(NamedTuple):
-    """A stream as its client saw it."""
+    """A stream as seen by its client."""
 
     seconds_per_token: float
     tokens_per_block: float
@@ -151,20 +152,20 @@ def http_stream(
     status, _, _ = answer.partition(b"\r\n")
     if not status.startswith(b"HTTP/1.1 200"):
         raise CommandError(f"the server answered {answer.decode(errors='replace')}")
-    # The server may send several events at once: those of the first block are not timed.
+    # The server may send several events at once; those of the first block are not timed.
     events = [(now, block.count(b"data: {")) for now, block in blocks if b"data: {" in block]
     n_timed = n_tokens - events[0][1] if events else 0
-    # Text that is not whole yet comes with a later token.
+    # Incomplete characters come with a later token, so there may be fewer events than tokens.
     if len(events) < 2 or n_timed < n_tokens // 2 or answer.count(b"data: {") < n_tokens // 2:
         raise CommandError(
-            f"{n_tokens} tokens came in {len(events)} block(s): too few to measure, give --tokens"
+            f"{n_tokens} tokens came in {len(events)} block(s), too few to measure: raise --tokens"
         )
     return HttpStream((events[-1][0] - events[0][0]) / n_timed, n_timed / (len(events) - 1))
 
 
 def _answer(server: Server, body: dict[str, Any]) -> Iterator[tuple[float, bytes]]:
-    """The bytes of an answer as they come, each block with its time. No HTTP library: its work
-    would count as the server's.
+    """The bytes of an answer as they arrive, each block with its time. Uses no HTTP library: its
+    work would count as the server's.
     """
     text = json.dumps(body).encode()
     head = (
@@ -179,7 +180,7 @@ def _answer(server: Server, body: dict[str, Any]) -> Iterator[tuple[float, bytes
 
 @contextmanager
 def running_server(options: list[str]) -> Iterator[Server]:
-    """`soliton serve` on a free port, in a process of its own. Raises CommandError."""
+    """`soliton serve` on a free port, in a separate process. Raises CommandError."""
     command = [sys.executable, "-m", "server", "serve", *options, "--port", "0"]
     start = time.perf_counter()
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -189,15 +190,15 @@ def running_server(options: list[str]) -> Iterator[Server]:
             startup_s = time.perf_counter() - start
             url = re.search(r"http://([\d.]+):(\d+)", ready)
             if url is None:
-                raise CommandError(f"`soliton serve` ended with {process.wait()}")
+                raise CommandError(f"`soliton serve` ended with exit code {process.wait()}")
             yield Server(url[1], int(url[2]), startup_s, _rss_mb(process.pid))
         finally:
             process.send_signal(signal.SIGTERM)
 
 
 def _rss_mb(pid: int) -> float:
-    """Resident memory of a process, in units of a million bytes."""
+    """Resident memory of a process, in megabytes (10**6 bytes)."""
     status = Path(f"/proc/{pid}/status").read_text("ascii")
     kilobytes = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert kilobytes, "Linux says how much of a process is resident"
+    assert kilobytes, "Linux reports the resident memory of a process"
     return int(kilobytes[1]) * 1024 / 1e6

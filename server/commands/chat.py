@@ -1,6 +1,6 @@
-"""`soliton chat`: talk in the terminal, with a model in this process or with a server (--url).
+"""`soliton chat`: chat in the terminal, with a model in this process or with a server (--url).
 
-Owns the prompt, the history and what Ctrl-C means; who answers is `local.py` or `remote.py`.
+Owns the prompt, the history and what Ctrl-C does. Replies come from `local.py` or `remote.py`.
 """
 
 import argparse
@@ -13,15 +13,14 @@ from typing import Any, Protocol
 from .arguments import add_model_arguments, add_sampling_arguments, given_model, given_sampling
 from .terminal import CommandError, CommandParser, printable
 
-_HELP = "/reset forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C stops a reply"
+_HELP = "/reset clears the conversation, /quit or Ctrl-D exits, Ctrl-C stops a reply"
 
 Message = dict[str, Any]
 
 
 class Chat(Protocol):
-    """Somebody who answers.
-
-    KeyboardInterrupt from a reply: the user stopped it. Closing a reply stops the work for it.
+    """A source of replies. A reply raises KeyboardInterrupt when the user stopped it. Closing it
+    stops the work for it.
     """
 
     model: str
@@ -45,9 +44,9 @@ def _parser() -> CommandParser:
         "model", nargs="?", help="model directory; with --url: the model's name there"
     )
     parser.add_argument("--url", help="chat with a server, for example http://127.0.0.1:8000")
-    parser.add_argument("--api-key", metavar="KEY", help="the server's API key")
-    parser.add_argument("--system", metavar="TEXT", help="a system message to begin with")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="length limit of one reply")
+    parser.add_argument("--api-key", metavar="KEY", help="API key for the server (with --url)")
+    parser.add_argument("--system", metavar="TEXT", help="system message of the conversation")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of one reply")
     add_sampling_arguments(parser)
     add_model_arguments(parser)
     return parser
@@ -94,9 +93,9 @@ class _Conversation:
                 self._exchange(text)
 
     def _read(self) -> str | None:
-        """One line of the user, None at the end.
+        """One line of input, None at its end.
 
-        The first Ctrl-C only warns: it may have been meant for a reply that ended just before.
+        The first Ctrl-C only warns: the user may have meant it for a reply that just ended.
         """
         for _ in range(2):
             try:
@@ -104,11 +103,11 @@ class _Conversation:
             except EOFError:
                 break
             except KeyboardInterrupt:
-                print("\n(Ctrl-C again or Ctrl-D to leave)")
+                print("\n(Ctrl-C again or Ctrl-D to exit)")
         return None
 
     def _exchange(self, text: str) -> None:
-        """One question and its answer. A stopped answer stays in the history as far as it came."""
+        """One question and its answer. Of a stopped answer, the history keeps what was shown."""
         question: Message = {"role": "user", "content": text}
         pieces: list[str] = []
         try:

@@ -1,4 +1,4 @@
-"""`soliton complete`: continue a text; with --logprobs as a table of tokens and likely others.
+"""`soliton complete`: continue a text; --logprobs prints a table of tokens and alternatives.
 
 Owns the table's layout. Knows the engine's public surface; knows no HTTP.
 """
@@ -45,13 +45,15 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--model", metavar="DIR", help="model directory (default: the built-in model)"
     )
-    parser.add_argument("--max-tokens", type=int, default=100, metavar="N", help="default: 100")
+    parser.add_argument(
+        "--max-tokens", type=int, default=100, metavar="N", help="most tokens (default: 100)"
+    )
     parser.add_argument(
         "--stop",
         action="append",
         default=[],
         metavar="TEXT",
-        help="end before this text; repeatable",
+        help="stop before this text; repeatable",
     )
     parser.add_argument(
         "--logprobs",
@@ -81,7 +83,7 @@ def _print_text(results: Iterator[StreamResult]) -> None:
 def _print_table(engine: Engine, prefill: Prefill, *, n_top: int) -> None:
     """One row per token as it is released, the stop token included.
 
-    p is the model's own probability, drawn that in the distribution the token was drawn from.
+    `p` is the model's own probability, `drawn` that in the distribution the sampler drew from.
     """
     others = "the most probable others" if n_top else ""
     print(f"{'#':>4}  {'token':<16} {'p':>7} {'drawn':>7} {'logprob':>8}   {others}".rstrip())
@@ -106,7 +108,7 @@ def _row(n: int, record: TokenRecord, tokenizer: Tokenizer) -> str:
 
 
 def _token_text(token_bytes: bytes) -> str:
-    """A token in quotes; one that is only part of a character as its bytes."""
+    """A token's text in quotes, or its bytes in hex if it is only part of a character."""
     try:
         return json.dumps(token_bytes.decode(), ensure_ascii=False)
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""`soliton inspect`: what a model directory holds and needs, without loading it.
+"""`soliton inspect`: what a model directory contains and how much memory it needs.
 
 Owns the layout of the summary. Knows the engine's public surface; knows no HTTP.
 """
@@ -17,7 +17,8 @@ def main(argv: list[str]) -> int:
     """Print the summary. Raises CommandError."""
     parser = CommandParser(
         prog="soliton inspect",
-        description="Print architecture, sizes, formats and memory of a model, without loading it.",
+        description="Print architecture, sizes, formats and memory needs of a model, without "
+        "loading it.",
     )
     parser.add_argument(
         "model",
@@ -26,12 +27,15 @@ def main(argv: list[str]) -> int:
         help="model directory (default: the built-in one)",
     )
     parser.add_argument(
-        "--context", type=int, metavar="N", help="tokens to hold (default: all the model can)"
+        "--context",
+        type=int,
+        metavar="N",
+        help="context length in tokens for the memory needs (default: the model's longest)",
     )
     parser.add_argument(
         "--kv-cache",
         default="auto",
-        help="auto, float32, bfloat16, 8bit: keys and values (default: auto)",
+        help="format of keys and values: auto, float32, bfloat16, 8bit (default: auto)",
     )
     args = parser.parse_args(argv)
     with engine_errors():
@@ -39,7 +43,9 @@ def main(argv: list[str]) -> int:
     longest = description.config.max_seq_len
     n_tokens = longest if args.context is None else args.context
     if not 1 <= n_tokens <= longest:
-        raise CommandError(f"--context must be between 1 and the model's {longest}, not {n_tokens}")
+        raise CommandError(
+            f"--context must be between 1 and {longest}, the model's context, not {n_tokens}"
+        )
     with engine_errors():
         for label, text in _lines(description, n_tokens, args.kv_cache):
             print(f"{label:<15} {text}")
@@ -50,7 +56,7 @@ def _lines(
     description: ModelDescription, n_tokens: int, kv_cache: str
 ) -> Iterator[tuple[str, str]]:
     config = description.config
-    tied = "the head is the embedding" if config.tie_embeddings else "head of its own"
+    tied = "head tied to the embedding" if config.tie_embeddings else "separate head"
     template = "yes" if description.has_chat_template else "no"
     rope = "; ".join(each.describe() for each in config.ropes)
     stored = ", ".join(f"{name} {_size(n)}" for name, n in description.stored_bytes.items())
@@ -71,13 +77,13 @@ def _lines(
     yield "context", f"up to {config.max_seq_len:,} tokens, {rope}"
     yield "chat template", template
     yield "stored as", f"{stored} in {description.n_files} safetensors file(s)"
-    yield "loaded as", f"{description.default_format} on the CPU, unless told otherwise"
+    yield "loaded as", f"{description.default_format} on the CPU by default"
     for format_ in _FORMATS:
         weights = description.weight_bytes(format_)
         kv = description.kv_bytes(n_tokens, format_, kv_cache)
         yield (
             f"{format_} needs",
-            f"{_size(weights)} of weights + {_size(kv)} for {n_tokens:,} tokens "
+            f"{_size(weights)} for weights + {_size(kv)} for {n_tokens:,} tokens "
             f"= {_size(weights + kv)}",
         )
 
@@ -98,7 +104,7 @@ def _each(of_layers: Iterable[int]) -> str:
 
 
 def _size(n_bytes: int) -> str:
-    """Decimal units, as memory and disks are sold: 16.3 MB."""
+    """In decimal units: 16.3 MB."""
     value = float(n_bytes)
     for unit in ("B", "kB", "MB"):
         if value < 1000:

@@ -18,7 +18,7 @@ from .terminal import CommandError, on_interrupt, progress_bar
 
 @contextmanager
 def engine_errors() -> Iterator[None]:
-    """Everything that the engine refuses becomes the one line of a CommandError."""
+    """Turns errors of the engine, and MemoryError, into a one-line CommandError."""
     try:
         yield
     except EngineError as error:
@@ -67,7 +67,7 @@ def load_engine(
 
 
 def sampling_settings(args: argparse.Namespace, engine: Engine) -> SamplingSettings:
-    """The model's default settings with the command line's over them. Raises CommandError."""
+    """The model's default settings, overridden by the command line. Raises CommandError."""
     with engine_errors():
         return dataclasses.replace(engine.default_settings, **given_sampling(args))
 
@@ -81,7 +81,7 @@ class LocalChat:
         if engine.template is None:
             raise CommandError(
                 f"{engine.model_id}: the model has no chat template; "
-                "`soliton complete` continues a text"
+                "use `soliton complete` to continue a text"
             )
         self._engine = engine
         self._settings = settings
@@ -89,7 +89,7 @@ class LocalChat:
         self.model = engine.model_id
 
     def reply(self, messages: list[dict[str, Any]]) -> Generator[str, None, None]:
-        """Pieces of the assistant's text; KeyboardInterrupt when Ctrl-C stopped it."""
+        """Pieces of the assistant's text. Raises KeyboardInterrupt when Ctrl-C stopped it."""
         generator, abort = self._engine.generator, AbortFlag()
         with engine_errors(), on_interrupt(abort.set):
             with progress_bar("reading", unit="tok") as bar:

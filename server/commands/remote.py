@@ -1,6 +1,6 @@
-"""A chat with a server over HTTP: one POST per reply, its Server-Sent Events read as they come.
+"""Chat with a server over HTTP: one POST per reply, its Server-Sent Events read as they come.
 
-Knows the OpenAI wire as a client does; works with any server that speaks it.
+Knows OpenAI's API as a client does; works with any server that has it.
 """
 
 import json
@@ -17,7 +17,7 @@ _TIMEOUT = httpx.Timeout(10.0, read=None)
 
 
 class RemoteChat:
-    """Replies from a server. `model` None takes the first one that the server lists."""
+    """Replies from a server. If `model` is None, it is the first one that the server lists."""
 
     def __init__(
         self, url: str, *, api_key: str | None, model: str | None, options: dict[str, Any]
@@ -27,14 +27,14 @@ class RemoteChat:
         try:
             self._client = httpx.Client(base_url=base, headers=headers, timeout=_TIMEOUT)
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise CommandError(f"--url {url!r} or the key cannot be used: {error}") from error
+            raise CommandError(f"--url {url!r} or --api-key is invalid: {error}") from error
         self._url = base
         self._options = options
         self._warned: set[str] = set()
         self.model = model or self._first_model()
 
     def reply(self, messages: list[dict[str, Any]]) -> Generator[str, None, None]:
-        """Pieces of the assistant's text. Closing the iterator hangs up: the server's work stops.
+        """Pieces of the assistant's text. Closing the iterator hangs up, so the server stops.
 
         Raises CommandError for anything that is not a reply.
         """
@@ -51,7 +51,7 @@ class RemoteChat:
             raise CommandError(f"{self._url}: {error or type(error).__name__}") from error
 
     def _warn(self, event: dict[str, Any]) -> None:
-        """Says once what the server had to say about a field, such as that it ignored it."""
+        """Prints each of the server's warnings once, such as that it ignored a field."""
         for warning in event.get("warnings", []):
             text = f"{warning.get('param')}: {warning.get('message')}"
             if text not in self._warned:
@@ -67,7 +67,7 @@ class RemoteChat:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CommandError(f"{self._url}: {error or type(error).__name__}") from error
         except (ValueError, LookupError, TypeError) as error:
-            raise CommandError(f"{self._url}/v1/models is not a list of models") from error
+            raise CommandError(f"{self._url}/v1/models did not return a list of models") from error
 
 
 def _events(stream: Iterator[bytes]) -> Iterator[dict[str, Any]]:
@@ -95,7 +95,7 @@ def _json_object(data: bytes) -> dict[str, Any]:
 
 def _delta_text(event: dict[str, Any]) -> Iterator[str]:
     if "error" in event:
-        raise CommandError(f"the server failed: {_message(event)}")
+        raise CommandError(f"the server reported an error: {_message(event)}")
     for choice in event.get("choices", []):
         content = choice.get("delta", {}).get("content")
         if content:

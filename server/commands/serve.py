@@ -1,6 +1,6 @@
-"""`soliton serve`: settings, port, model, app, in that order; then it serves until a signal.
+"""`soliton serve`: settings, port, model, app, in that order; then serves until a signal.
 
-Owns how the server starts and ends. What it serves is `server.app.create_app`.
+Owns how the server starts and ends. `server.app.create_app` owns what it serves.
 """
 
 import errno
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 30
-_FAREWELL_S = 2  # in which clients are told that the engine is lost
+_FAREWELL_S = 2  # time to send clients the error when the engine is lost
 
 
 def main(argv: list[str]) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP, then drain and end with 0; a second signal ends the
-    process at once, with 128 and its number. When the engine is lost, it ends with 70. Raises
-    CommandError.
+    """Serve until SIGINT, SIGTERM or SIGHUP, then drain and return 0. A second signal ends the
+    process at once, with exit code 128 plus its number. If the engine is lost, the process ends
+    with exit code 70. Raises CommandError.
     """
-    # Nothing that importing and loading make is garbage: looking for some costs a tenth of the
-    # start, and later, in the middle of a stream, a pause.
+    # Imports and the model create no garbage: collecting would take a tenth of the startup time,
+    # and later cause a pause in the middle of a stream.
     gc.disable()
     settings = _settings(argv)
     configure_logging(settings.log_level)
     leaving = _Leaving()
-    # The port comes before the model: one that is in use is said at once.
+    # Bind the port before loading the model, so that a port in use is reported at once.
     with signals_handled(leaving), ExitStack() as bound:
         ports = [settings.port, settings.health_port]
         socks = [
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
             timeout_keep_alive=_KEEP_ALIVE_S,
         )
         for number in numbers[1:]:
-            _logger.info("health checks have a port of their own: %d", number)
+            _logger.info("health checks are on port %d too", number)
         ready_line = _ready_line(_url(settings.host, numbers[0]), settings, model_id)
         server = _Server(config, app, settings, ready_line)
         app.state.lease.on_failed = server.fail
@@ -79,13 +79,14 @@ def main(argv: list[str]) -> int:
         server.run(socks)
         if server.has_failed:
             end_process()
-    # The app is in reference cycles: frozen, they and the engine would outlive the native module.
+    # The app is part of reference cycles. Frozen, they and the engine would outlive the native
+    # module.
     gc.unfreeze()
     return 0
 
 
 class _Server(DrainingServer):
-    """A server that says when it is ready."""
+    """A draining server that prints a line when it is ready."""
 
     def __init__(self, config: uvicorn.Config, app: "FastAPI", settings: Settings, ready: str):
         super().__init__(
@@ -99,7 +100,7 @@ class _Server(DrainingServer):
         self.has_failed = False
 
     def fail(self) -> None:
-        """The engine is lost. From any thread: clients get to know it, then the process ends."""
+        """The engine is lost: clients get an error, then the process ends. From any thread."""
         self.has_failed = self.should_exit = True
         end_process_in(_FAREWELL_S)
 
@@ -110,13 +111,13 @@ class _Server(DrainingServer):
             await self.lifespan.shutdown()
             raise CommandError(f"cannot listen: {error.strerror}") from error
         for sock in sockets or ():
-            sock.listen(BACKLOG)  # the event loop knows one number for both
+            sock.listen(BACKLOG)  # uvicorn has one number for this and ACCEPTED_AT_ONCE
         with suppress(OSError):  # a full disk
             print(self._ready_line, flush=True)
 
 
 class _Leaving:
-    """The handler of signals while the model loads: nobody is served yet."""
+    """The signal handler while the model loads."""
 
     said = False
 
@@ -125,7 +126,7 @@ class _Leaving:
         raise SystemExit(0)
 
     def check(self) -> None:
-        """Leave, should the exception have come up where Python drops it, as in a finalizer."""
+        """Exit if the exception was raised where Python drops it, as in a finalizer."""
         if self.said:
             raise SystemExit(0)
 
@@ -134,9 +135,9 @@ def _settings(argv: list[str]) -> Settings:
     """The settings, with the flags over everything else. Raises CommandError."""
     parser = CommandParser(
         prog="soliton serve",
-        description="Serve a model over HTTP. Each option is also an environment variable\n"
-        "(SOLITON_PORT) and a key of the TOML file named by --config; a flag wins over a\n"
-        "variable, a variable over the file.",
+        description="Serve a model over HTTP. Each option can also be set by an environment\n"
+        "variable (SOLITON_PORT) or in the TOML file named by --config (port). A flag\n"
+        "overrides a variable, and a variable overrides the file.",
     )
     parser.add_argument("model", nargs="?", help="model directory (default: the built-in model)")
     for name, field in Settings.model_fields.items():
@@ -151,7 +152,7 @@ def _settings(argv: list[str]) -> Settings:
             default = "" if unsaid else f" (default: {field.default})"
             parser.add_argument(flag, metavar="X", help=text + default)
     arguments, unknown = parser.parse_known_args(argv)
-    if unknown:  # the first word only: what follows may be a key behind a misspelt flag
+    if unknown:  # only the first word: the next may be a key after a misspelt flag
         parser.error(f"unrecognized argument: {unknown[0].partition('=')[0]}")
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     try:
@@ -178,14 +179,14 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         sock.close()
         if error.errno == errno.EADDRINUSE:
             raise CommandError(
-                f"port {port} of {host} is in use; choose another: --port N"
+                f"port {port} of {host} is in use; choose another one with --port N"
             ) from error
         raise CommandError(f"cannot use port {port} of {host}: {error.strerror}") from error
     return sock
 
 
 def _check_reach(settings: Settings, sock: socket.socket) -> None:
-    """What a host name stands for is known when it is bound. Raises CommandError."""
+    """Check the bound address, which a host name resolves to only now. Raises CommandError."""
     try:
         settings.check_reach(sock.getsockname()[0])
     except ValueError as error:
@@ -226,13 +227,13 @@ def _ready_line(url: str, settings: Settings, model_id: str) -> str:
     body = json.dumps({"model": model_id, "prompt": "Once upon a time", "stream": True})
     key = " -H 'authorization: Bearer …'" if settings.api_keys else ""
     return (
-        f"{model_id} is ready at {url} (Ctrl-C ends it); try: "
+        f"{model_id} is ready at {url} (stop with Ctrl-C); try: "
         f"curl -N {url}/v1/completions{key} -H 'content-type: application/json' -d '{body}'"
     )
 
 
 def _validation_message(error: ValidationError) -> str:
-    """What is wrong, option by option. No key is shown, not even that of a misspelt option."""
+    """What is wrong, option by option. Shows no API key, not even after a misspelt option."""
     parts = []
     for detail in error.errors(include_url=False, include_context=False):
         message = detail["msg"].removeprefix("Value error, ")

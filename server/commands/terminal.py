@@ -1,4 +1,4 @@
-"""How the commands talk to a terminal: one-line errors, progress, Ctrl-C, text safe to print.
+"""What the commands need for a terminal: one-line errors, progress, Ctrl-C, text safe to print.
 
 Knows no model and no HTTP.
 """
@@ -13,12 +13,12 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-# C0 and C1 controls and DEL, without tab and newline: a model's text must not drive the terminal.
+# C0 and C1 controls and DEL, without tab and newline: a model's text must not control the terminal.
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
 
 class CommandError(Exception):
-    """What the user asked for cannot be done; the message is the one line that says why."""
+    """The command cannot be done; the message is one line that says why."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -60,7 +60,7 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(label: str, *, unit: str) -> Iterator[ProgressBar]:
-    """A progress bar that goes with the block, however it ends; silent without a terminal."""
+    """A progress bar for the time of the block; hidden without a terminal."""
     bar = ProgressBar(label, unit)
     try:
         yield bar
@@ -70,9 +70,10 @@ def progress_bar(label: str, *, unit: str) -> Iterator[ProgressBar]:
 
 @contextmanager
 def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Inside the block Ctrl-C calls `act` and raises nothing.
+    """Inside the block, Ctrl-C calls `act` instead of raising KeyboardInterrupt.
 
-    An exception in the middle of a step would cost the cache; a flag stops the engine between two.
+    An exception in the middle of a step would lose the cache; a flag stops the engine between two
+    steps.
     """
 
     def handle(_signum: int, _frame: FrameType | None) -> None:

@@ -1,8 +1,7 @@
-"""API keys: who may use the server, and by which name the rest of it tells them apart.
+"""API keys: who may use the server, and how the rest of it tells callers apart.
 
-Deny by default: with keys configured every path needs one, but for the health routes. Without keys
-everything is open; then settings.py and hosts.py see to it that nobody else's machine and nobody
-else's web page reaches it.
+Deny by default: with keys configured, every path except the health routes needs one. Without keys
+everything is open; settings.py and hosts.py then keep out other machines and other web pages.
 """
 
 import hashlib
@@ -16,15 +15,15 @@ from ..errors import AuthenticationError, error_response
 
 OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
 
-# Of the digest of a key. It is never told to anyone.
+# Hex digits of a key's digest that stand for its caller. Never sent to anyone.
 _CALLER_DIGITS = 12
 
 
 class KeyGate:
     """ASGI middleware that answers 401 unless the request carries one of the keys.
 
-    `scope["state"]["caller"]` says whose request it is: "" while there are fewer than two keys, for
-    then there is nobody to tell apart; else digits that differ between keys.
+    `scope["state"]["caller"]` identifies the caller: digits that differ between keys, or "" with
+    fewer than two keys, because then there are no callers to tell apart.
     """
 
     def __init__(self, app: ASGIApp, *, api_keys: Sequence[SecretStr]) -> None:
@@ -51,14 +50,15 @@ class KeyGate:
         if not self._callers:
             return ""
         sent = _digest(_sent_key(scope))
-        # All keys are compared, each in constant time: the time tells neither which nor how much.
+        # Compares all keys, each in constant time: the time reveals neither which key matched nor
+        # how many of its bytes.
         same = [hmac.compare_digest(sent, digest) for digest, _ in self._callers]
         return self._callers[same.index(True)][1] if any(same) else None
 
 
 def _sent_key(scope: Scope) -> bytes:
-    """As it came, for a key is bytes; b"", which is no key, unless there is exactly one. With an
-    authorization header, x-api-key is passed over.
+    """The key's bytes as sent; b"", which is not a key, unless exactly one was sent. An
+    authorization header overrides x-api-key.
     """
     values = [value for name, value in scope["headers"] if name == b"authorization"]
     if not values:

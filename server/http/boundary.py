@@ -1,9 +1,8 @@
-"""The outermost layer of the app: what holds for every request, whatever its route.
+"""The outermost layer of the app: what applies to every request, whatever its route.
 
-Every answer carries an x-request-id and how long it took to begin, no body is read beyond the
-limit or unpacked, HEAD is answered as GET is, and an exception that nobody expected becomes the
-usual error envelope and one line in the log with that id. Whoever counts requests is told of each
-that has ended.
+Every response carries an x-request-id and the time until it began. No body is read beyond the
+limit or decompressed. HEAD is answered like GET. An unexpected exception becomes the usual error
+envelope and a line in the log with that id. A callback reports every request that has ended.
 """
 
 import logging
@@ -19,7 +18,7 @@ from ..errors import EncodedBodyError, error_response, is_out_of_memory
 
 _logger = logging.getLogger(__name__)
 
-# Those that an error names; it repeats nothing else of what was sent.
+# Encodings that an error may name; it repeats nothing else that a client sent.
 _ENCODINGS = frozenset({"br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"})
 
 
@@ -33,7 +32,7 @@ class Boundary:
         max_body_bytes: int,
         on_answered: Callable[[Scope, int, float], None],
     ) -> None:
-        """`on_answered` gets the scope, the status and the seconds of each request at its end."""
+        """`on_answered` receives the scope, the status and the seconds of each finished request."""
         self._app = app
         self._max_body_bytes = max_body_bytes
         self._on_answered = on_answered
@@ -43,7 +42,7 @@ class Boundary:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}  # the protocol knows, and sends no body
+            scope = {**scope, "method": "GET"}  # the protocol knows that it was HEAD: no body
         request_id = f"req_{uuid.uuid4().hex}"
         arrived = time.perf_counter()
         status = 0  # until the answer starts
@@ -62,7 +61,7 @@ class Boundary:
             await self._app(scope, self._guarded(scope, receive), send_with_id)
         except Exception as error:
             if is_out_of_memory(error):
-                _logger.warning("no memory in request %s: %s", request_id, error)
+                _logger.warning("out of memory in request %s: %s", request_id, error)
             else:
                 _logger.exception("unexpected error in request %s", request_id)
             if status:
@@ -72,8 +71,8 @@ class Boundary:
             self._on_answered(scope, status, time.perf_counter() - arrived)
 
     def _guarded(self, scope: Scope, receive: Receive) -> Receive:
-        """`receive` that refuses a body where it is read: inside of all layers, so with their
-        headers.
+        """A `receive` that refuses a body when the app reads it, so that the error response passes
+        through all layers and gets their headers.
         """
         headers = Headers(scope=scope)
         too_large = HTTPException(413, headers={"connection": "close"})
@@ -98,7 +97,7 @@ class Boundary:
 
 
 def _encoding_of(headers: Headers) -> str:
-    """What the body would have to be unpacked from; "" for nothing."""
+    """The body's content encodings; "" for none."""
     names = ",".join(headers.getlist("content-encoding")).lower().split(",")
     packed = [name for each in names if (name := each.strip()) not in ("", "identity")]
     return ", ".join(name if name in _ENCODINGS else "(unknown)" for name in packed[:4])

@@ -1,12 +1,13 @@
-"""Which connections there are, and which of them goes when there are too many.
+"""The open connections, and which of them is closed when there are too many.
 
-Owns what a connection is at, in the terms that decide this, and the limits of all and of one
-address. Knows no socket and no HTTP.
+Owns the phase of each connection, and the limits in total and per address. Knows no socket and no
+HTTP.
 
-At a limit a newcomer takes the place of another, for it may be somebody who asks while most of the
-others do not. Who has never asked anything goes first, then who has been answered, then whose body
-is on its way; of these the one that has been so for longest, and where all places are taken, of
-the address that has most of them. Who waits for an answer stays.
+At a limit, a newcomer takes the place of another connection, because most of the others may be
+idle. A connection that has never sent a request goes first, then one that has been answered, then
+one whose body is arriving. Within a phase, the connection that has been in it longest goes; at the
+total limit, it is one of the address that has most of them. A connection that waits for an answer
+stays.
 """
 
 import ipaddress
@@ -16,32 +17,32 @@ from typing import Protocol
 
 
 class Phase(IntEnum):
-    """What a connection is at, those first that go first."""
+    """What a connection is doing, in the order in which connections are displaced."""
 
     SILENT = 0
-    """No head of a request has come on it."""
+    """No request head has arrived yet."""
     KEPT = 1
-    """All that was asked has been answered, and the answer has left."""
+    """Idle: every request has been answered, and the answers have been sent."""
     ARRIVING = 2
-    """A body is on its way."""
+    """A body is arriving."""
     BUSY = 3
-    """An answer is made or sent."""
+    """A response is being made or sent."""
 
 
 class Connection(Protocol):
-    """One that can be told to go."""
+    """A connection that the table can close."""
 
     def make_room(self) -> None:
-        """End. It is no longer in the table."""
+        """Close; it is no longer in the table."""
         ...
 
     def cut(self) -> None:
-        """End at once, whatever is still sent."""
+        """Close at once, even in the middle of a response."""
         ...
 
 
 class _Peer:
-    """The connections of one address, in each phase the oldest first."""
+    """The connections of one address, by phase, oldest first."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -56,19 +57,19 @@ class ConnectionTable:
     """The connections of one listener. Used on the event loop only."""
 
     def __init__(self, *, limit: int, per_address: int, told: int) -> None:
-        """`told`: how many of those that were turned away may still be read to."""
+        """`told`: how many connections that were turned away may stay open to read why."""
         self._limit = limit
         self._per_address = per_address
         self._n_told = told
         self._peers: dict[str, _Peer] = {}
         self._places: dict[Connection, tuple[_Peer, Phase]] = {}
-        self._turned_away: dict[Connection, None] = {}
+        self._refused: dict[Connection, None] = {}
 
     def __len__(self) -> int:
         return len(self._places)
 
     def admit(self, connection: Connection, address: str) -> bool:
-        """Whether there is a place for a new connection, another's if need be."""
+        """Whether a new connection gets a place, if need be that of another."""
         address = _network_of(address)
         peer = self._peers.get(address) or _Peer(address)
         has_place = True
@@ -83,7 +84,7 @@ class ConnectionTable:
         return has_place
 
     def place(self, connection: Connection, phase: Phase) -> None:
-        """It is at `phase` now. To say so again makes it no younger."""
+        """The connection is in `phase` now. Repeating its phase does not change its age."""
         peer, before = self._places.get(connection, (None, phase))
         if peer is not None and phase is not before:
             del peer.phases[before][connection]
@@ -91,17 +92,17 @@ class ConnectionTable:
             self._places[connection] = peer, phase
 
     def turn_away(self, connection: Connection) -> None:
-        """It has been told that there is no place for it, and may read that until others come."""
+        """The connection was refused. It may stay to read that until others are refused."""
         self._leave_place(connection)
-        self._turned_away[connection] = None
-        while len(self._turned_away) > self._n_told:
-            oldest = next(iter(self._turned_away))
-            del self._turned_away[oldest]
+        self._refused[connection] = None
+        while len(self._refused) > self._n_told:
+            oldest = next(iter(self._refused))
+            del self._refused[oldest]
             oldest.cut()
 
     def leave(self, connection: Connection) -> None:
-        """It has ended."""
-        self._turned_away.pop(connection, None)
+        """The connection has ended."""
+        self._refused.pop(connection, None)
         self._leave_place(connection)
 
     def _leave_place(self, connection: Connection) -> None:
@@ -124,7 +125,7 @@ class ConnectionTable:
 
 
 def _network_of(address: str) -> str:
-    """Whose address it is: whoever has one of IPv6 has 2**64 of them."""
+    """The address, or its /64 network for IPv6: one client has 2**64 IPv6 addresses."""
     if ":" not in address:
         return address
     parsed = ipaddress.IPv6Address(address)

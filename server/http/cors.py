@@ -1,4 +1,4 @@
-"""Browsers of other origins: Starlette's CORS, with refusals in the shape of all other errors."""
+"""Starlette's CORS for browsers, with refusals in the usual error envelope."""
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from ..errors import RequestError, error_response
 
-# Says that a page from the internet may call a server in the network of its reader.
+# Allows a page from the internet to call a server in its reader's private network.
 _PRIVATE_NETWORK = "access-control-allow-private-network"
 
 
@@ -32,4 +32,4 @@ class Cors(CORSMiddleware):
     def _reason(self, request_headers: Headers) -> str:
         if not self.is_allowed_origin(request_headers["origin"]):
             return "pages of this origin may not use the server; the option allow_origins adds one"
-        return f"the method is none of {', '.join(self.allow_methods)}"
+        return f"the method must be one of {', '.join(self.allow_methods)}"

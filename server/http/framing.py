@@ -1,10 +1,9 @@
 """Where a request begins and ends in the bytes of a connection, by the letter of HTTP/1.1.
 
 Two programs that disagree about the end of a request can be made to disagree about who sent the
-next one. So nothing here is lenient: whatever has a second reading is refused, before a parser with
-habits of its own sees it. What the letter allows in two forms, a whole URL as the target and empty
-lines around a request, reaches that parser in one. Pure: knows no socket, no clock and no meaning
-of a request.
+next one. So nothing here is lenient: anything ambiguous is refused before the HTTP parser sees it.
+Where the standard allows two forms (a whole URL as the target, empty lines around a request), the
+parser gets only one of them. Pure: knows no socket, no clock and no meaning of a request.
 """
 
 import re
@@ -13,30 +12,30 @@ from collections.abc import Callable
 MAX_HEAD_BYTES = 16 * 1024
 MAX_REQUEST_LINE_BYTES = 8 * 1024
 MAX_HEADERS = 256
-# Each costs the event loop a few microseconds, however little is in it.
+# Each chunk costs the event loop a few microseconds, however small it is.
 MAX_CHUNKS = 16384
 MAX_EMPTY_LINES = 16
 _MAX_CHUNK_LINE_BYTES = 256
 
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
-# Possessive: a line that does not fit is given up in one pass.
+# Possessive, so that a line that does not match fails in one pass.
 _REQUEST_LINE = re.compile(rb"(%b++) ([\x21-\x7e]++) HTTP/1\.([01])" % _TOKEN)
 _WHOLE_URL = re.compile(rb"(?i:https?)://([0-9A-Za-z.:_\[\]-]++)((?:[/?][^#]*+)?)")
 _EMPTY_LINES = re.compile(rb"(?:\r\n)*+")
 _VALUE = rb"[\t\x20-\x7e\x80-\xff]"
 _FIELDS = re.compile(rb"(?:%b++:%b*+\r\n)*+" % (_TOKEN, _VALUE))
-# Of fields in lower case, each behind the end of a line.
+# The fields that matter here, in lower case, each after the end of a line.
 _OURS = re.compile(rb"\r\n(host|content-length|transfer-encoding|upgrade):[ \t]*+([^\r]*+)")
 _HOST = re.compile(rb"^host:[^\r]*\r\n", re.MULTILINE | re.IGNORECASE)
 _UPGRADE = re.compile(rb"^upgrade:[^\r]*\r\n", re.MULTILINE | re.IGNORECASE)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;%b*+)?" % _VALUE)
-# What no head can hold, wherever it ends: then there is nothing to wait for.
+# Bytes that no head can contain: no need to wait for the rest of it.
 _FOREIGN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?=[^\n])")
 
 
 class FramingError(Exception):
-    """A request that is refused unread; the text says which rule it broke, and nothing of it."""
+    """A request that is refused unread; the text names the broken rule and quotes nothing of it."""
 
     def __init__(self, message: str, *, status: int = 400, code: str = "invalid_http") -> None:
         super().__init__(message)
@@ -45,18 +44,18 @@ class FramingError(Exception):
 
 
 class RequestFraming:
-    """One request, from its first byte to its last, and the empty line that may be behind it."""
+    """One request, from its first byte to its last, and an optional empty line after it."""
 
     def __init__(self, head: bytes = b"") -> None:
-        """`head`: what has come of it already; nothing, or half of an empty line."""
+        """`head`: what has arrived of it already; nothing, or half of an empty line."""
         self.started = False
-        """Whether a byte of it has come; empty lines before it are none."""
+        """Whether its first byte has arrived; empty lines before it do not count."""
         self.has_head = False
         self._head = head
         self._n_empty_lines = 0
-        self._behind = b""  # of an empty line
+        self._behind = b""  # the part of an empty line that has arrived after the request
         self._n_scanned = 0
-        self._n_left = 0  # of a body whose length is known
+        self._n_left = 0  # bytes of a body whose length is known
         self._chunks: _Chunks | None = None
         self._take: Callable[[bytes], tuple[bytes, bytes]] | None = self._take_head
 
@@ -65,11 +64,11 @@ class RequestFraming:
         return self._take is None
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """The next bytes of the connection, divided: those of this request, those behind it.
+        """Divides the next bytes of the connection: those of this request, those after it.
 
-        The first part is for a parser: a head as it came, but for Upgrade, and with a path for a
-        whole URL; a body with as few chunks as there can be, and without extensions and trailers.
-        One empty line is in neither, if it comes at once behind the request. Raises FramingError.
+        The first part is for the parser. The head is as sent, except that Upgrade is removed and a
+        whole URL becomes a path. The body has as few chunks as possible, and no chunk extensions or
+        trailers. An empty line directly after the request is in neither part. Raises FramingError.
         """
         taken = b""
         while data and self._take is not None:
@@ -78,12 +77,12 @@ class RequestFraming:
         return taken, self._pass_over_end(data) if data else data
 
     def next(self) -> "RequestFraming":
-        """The request behind this one, which is complete."""
+        """The request after this one, which is complete."""
         return RequestFraming(self._behind if self._behind == b"\r" else b"")
 
     def _pass_over_end(self, data: bytes) -> bytes:
-        """Some clients write one more line end than a body has. It is neither part of the body,
-        nor a request.
+        """Drops an extra line end after the body, as some clients send it. It belongs neither to
+        the body nor to the next request.
         """
         while data and data[:1] == b"\r\n"[len(self._behind) :][:1]:
             self._behind += data[:1]
@@ -113,7 +112,7 @@ class RequestFraming:
         has_upgrade = self._check_fields(data[end_of_line : end + 2], line[3])
         self.has_head = True
         head, rest = data[: end + 4], data[end + 4 :]
-        # This server has no other protocol, and the parser would stop reading for one.
+        # This server offers no other protocol, and the parser would stop reading to switch.
         head = _UPGRADE.sub(b"", head) if has_upgrade else head
         return head if line[2].startswith(b"/") else _in_one_form(head, line), rest
 
@@ -122,13 +121,15 @@ class RequestFraming:
         assert match is not None
         self._n_empty_lines += match.end() // 2
         if self._n_empty_lines > MAX_EMPTY_LINES:
-            raise FramingError("too many empty lines come before the request")
+            raise FramingError(f"more than {MAX_EMPTY_LINES} empty lines come before the request")
         return data[match.end() :]
 
     def _check_unfinished(self, buffer: bytes) -> None:
-        """Refuse what cannot become a head any more."""
+        """Refuse what can no longer become a valid head."""
         if _FOREIGN.search(buffer, max(0, self._n_scanned - 1)):
-            raise FramingError("a line of the head holds or ends with a byte that it must not")
+            raise FramingError(
+                "a line of the head has a control character, or does not end in CRLF"
+            )
         line, end, _ = buffer.partition(b"\r\n")
         if end or len(line) > MAX_REQUEST_LINE_BYTES:
             _check_request_line(line)
@@ -136,9 +137,9 @@ class RequestFraming:
             raise _too_many_headers()
 
     def _check_fields(self, fields: bytes, version: bytes) -> bool:
-        """Find out how long the body is. Whether a field asks for another protocol."""
+        """Find out how long the body is. Returns whether a field asks for another protocol."""
         if not _FIELDS.fullmatch(fields, 2):
-            raise FramingError("a header is not of the form `name: value`, on one line")
+            raise FramingError("a header does not have the form `name: value` on one line")
         if fields.count(b"\r\n") - 1 > MAX_HEADERS:
             raise _too_many_headers()
         hosts, lengths, codings, has_upgrade = 0, [], [], False
@@ -152,7 +153,7 @@ class RequestFraming:
             else:
                 has_upgrade = True
         if hosts > 1 or (not hosts and version == b"1"):
-            raise FramingError("a request names one host")
+            raise FramingError("the request must have exactly one Host header")
         self._take = self._body_reader(version, lengths, codings)
         return has_upgrade
 
@@ -162,12 +163,12 @@ class RequestFraming:
         if codings:
             if lengths or version == b"0" or codings != [b"chunked"]:
                 raise FramingError(
-                    "transfer-encoding must be `chunked`, alone and without content-length"
+                    "transfer-encoding must be `chunked` alone, in HTTP/1.1, without content-length"
                 )
             self._chunks = _Chunks()
             return self._take_chunks
         if len(lengths) > 1 or (lengths and not _LENGTH.fullmatch(lengths[0])):
-            raise FramingError("content-length must be one number")
+            raise FramingError("content-length must be one number of at most 18 digits")
         self._n_left = int(lengths[0]) if lengths else 0
         return self._take_length if self._n_left else None
 
@@ -187,18 +188,20 @@ class RequestFraming:
 
 
 class _Chunks:
-    """A body in chunks, from its first byte to the empty line behind its trailers."""
+    """A chunked body, from its first byte to the empty line after its trailers."""
 
     def __init__(self) -> None:
         self.complete = False
-        self._rest = b""  # of a line that has not ended
-        self._n_left = 0  # of the content of a chunk
+        self._rest = b""  # the beginning of a line
+        self._n_left = 0  # bytes of the current chunk's content
         self._at_chunk_end = False
         self._n_chunks = 0
         self._n_trailer_bytes: int | None = None  # None: before the last chunk
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """(the content as one chunk, or as the end of the body; what lies behind the body)"""
+        """Returns the content as one chunk, with the end of the body if it is reached, and the
+        bytes after the body.
+        """
         data = self._rest + data
         pieces: list[bytes] = []
         start = 0
@@ -238,7 +241,7 @@ class _Chunks:
             raise _bad_chunk()
         self._n_chunks += 1
         if self._n_chunks > MAX_CHUNKS:
-            raise FramingError("the body comes in too many chunks")
+            raise FramingError(f"the body has more than {MAX_CHUNKS:,} chunks")
         self._n_left = int(match[1], 16)
         self._at_chunk_end = bool(self._n_left)
         if not self._n_left:
@@ -250,11 +253,11 @@ class _Chunks:
         if self._n_trailer_bytes > MAX_HEAD_BYTES:
             raise _too_many_headers()
         if line and not _FIELDS.fullmatch(line + b"\r\n"):
-            raise FramingError("a trailer is not of the form `name: value`, on one line")
+            raise FramingError("a trailer does not have the form `name: value` on one line")
         self.complete = not line
 
     def _check_rest(self) -> None:
-        """Refuse the beginning of a line that is too long already, or never can end."""
+        """Refuse the beginning of a line that is already too long or invalid."""
         if self._at_chunk_end:
             limit = 1
         elif self._n_trailer_bytes is None:
@@ -266,7 +269,7 @@ class _Chunks:
 
 
 def _check_request_line(line: bytes) -> re.Match[bytes]:
-    """Its method, its target, the second digit of the version."""
+    """Matches the method, the target and the second digit of the version."""
     if len(line) > MAX_REQUEST_LINE_BYTES:
         raise _long_request_line()
     match = _REQUEST_LINE.fullmatch(line)
@@ -278,7 +281,7 @@ def _check_request_line(line: bytes) -> re.Match[bytes]:
 
 
 def _in_one_form(head: bytes, line: re.Match[bytes]) -> bytes:
-    """The head with a path for a whole URL, whose host goes before that of the header."""
+    """The head with a path instead of a whole URL, whose host replaces that of the header."""
     method, target = line[1], line[2]
     if target == b"*" and method == b"OPTIONS":
         return head
@@ -293,14 +296,23 @@ def _in_one_form(head: bytes, line: re.Match[bytes]) -> bytes:
 
 
 def _bad_chunk() -> FramingError:
-    return FramingError("a chunk is not of the form `size`, content, on lines of their own")
+    return FramingError(
+        "a chunk must be its hexadecimal size and its content, each on its own line"
+    )
 
 
 def _long_request_line() -> FramingError:
-    return FramingError("the request line is too long", status=414, code="uri_too_long")
+    return FramingError(
+        f"the request line is longer than {MAX_REQUEST_LINE_BYTES:,} bytes",
+        status=414,
+        code="uri_too_long",
+    )
 
 
 def _too_many_headers() -> FramingError:
     return FramingError(
-        "the headers are too many or too long", status=431, code="headers_too_large"
+        f"the headers are too many or too long: at most {MAX_HEADERS}, with {MAX_HEAD_BYTES:,} "
+        "bytes in all",
+        status=431,
+        code="headers_too_large",
     )

@@ -1,7 +1,7 @@
-"""The listener for health checks: the same answers, and no others.
+"""The listener for health checks: it answers them as the main one does, and nothing else.
 
-A prober that has a listener of its own gets through whatever the clients do to theirs. Knows no
-socket: the protocol sends connections of that listener here.
+On its own listener a health check gets through, however busy the main one is. Knows no socket: the
+protocol sends the connections of that listener here.
 """
 
 from starlette.exceptions import HTTPException
@@ -13,7 +13,7 @@ from .path_aliases import canonical
 
 
 class HealthOnly:
-    """ASGI middleware that answers 404 for every path but those of health checks."""
+    """ASGI middleware that answers 404 for every path except those of health checks."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Hosts as text: names and addresses, as options and as a Host header write them. Resolves none."""
+"""Host names and addresses, read from options and Host headers. Resolves no name."""
 
 import ipaddress
 import re
@@ -11,20 +11,20 @@ _HEADER = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
 
 
 class Host(NamedTuple):
-    """Two ways to write one host are equal."""
+    """A host in one canonical form: two spellings of it are equal."""
 
     text: str
     address: _Address | None
-    """None: it is a name."""
+    """None for a name."""
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can mean it."""
+        """Whether it can only be this machine."""
         return self.text == "localhost" if self.address is None else self.address.is_loopback
 
 
 def host_of(option: str) -> Host:
-    """Of an option. Raises ValueError for what is neither a name nor an address."""
+    """The host in an option. Raises ValueError for what is neither a name nor an address."""
     text = option.lower()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -32,16 +32,16 @@ def host_of(option: str) -> Host:
         address: _Address = ipaddress.ip_address(text)
     except ValueError:
         if not _NAME.fullmatch(text):
-            raise ValueError(f"{option!r} is neither a name nor an address") from None
+            raise ValueError(f"{option!r} is neither a host name nor an IP address") from None
         return Host(text, None)
     if isinstance(address, ipaddress.IPv6Address):
-        # What a socket for both families calls an IPv4 address.
+        # A socket for both families reports IPv4 addresses in this form.
         address = address.ipv4_mapped or address
     return Host(str(address), address)
 
 
 def host_of_header(value: str) -> Host | None:
-    """Of a Host header, whatever the port; None for what is not exactly one."""
+    """The host in a Host header, without its port; None if it is not exactly one host."""
     match = _HEADER.fullmatch(value.lower())
     try:
         return host_of(match["host"]) if match else None

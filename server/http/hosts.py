@@ -1,9 +1,9 @@
-"""Hosts and web pages: under which name the server answers, and which page may make it work.
+"""Hosts and web pages: under which names the server answers, and which pages may use it.
 
-A page of any origin can send requests to a server on its reader's machine. Without keys two headers
-give such a page away: Host, when its own name was pointed at this server (DNS rebinding), and
-Origin. With keys neither matters, for no browser adds one by itself. Programs that are no browser
-send the right Host and no Origin; very old ones no Host at all.
+A page of any origin can send requests to a server on its reader's machine. Without keys, two
+headers give such a page away: Origin, and Host if the page's own name was pointed at this server
+(DNS rebinding). With keys neither matters, because no browser adds a key by itself. Programs other
+than browsers send the right Host and no Origin; very old ones send no Host at all.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class HostGate:
-    """ASGI middleware that answers 421 for another host and 403 for another page."""
+    """ASGI middleware that answers 421 for an unknown host and 403 for an unknown page."""
 
     def __init__(
         self,
@@ -29,14 +29,15 @@ class HostGate:
         allow_origins: Sequence[str],
         has_keys: bool,
     ) -> None:
-        """`host`: what the server is bound to. `allow_hosts` are added to it and to this machine's
-        own names; with keys and none of them, any host will do. "*" in a list is all of them.
+        """`host`: the address the server is bound to. `allow_hosts` are allowed in addition to it
+        and to this machine's own names; if it is empty and there are keys, any host is allowed.
+        "*" in a list allows all.
         """
         self._app = app
         bound = host_of(host)
         self._hosts = {bound, *(host_of(name) for name in allow_hosts if name != _ANY)}
         self._any_host = _ANY in allow_hosts or (has_keys and not allow_hosts)
-        # Nobody can point an address elsewhere; but on the loopback all others are strangers.
+        # DNS cannot point an address elsewhere. But on the loopback, other addresses are foreign.
         self._any_address = not bound.is_loopback
         self._origins = {origin.lower() for origin in allow_origins}
         self._any_origin = _ANY in allow_origins or has_keys
@@ -60,7 +61,7 @@ class HostGate:
         return None
 
     def _may_name(self, scope: Scope, host: Sequence[str]) -> bool:
-        """HTTP/1.0 knows no Host: a load balancer's health check, and no browser."""
+        """HTTP/1.0 has no Host: load balancers check health so, browsers never use it."""
         if not host:
             return scope.get("http_version") == "1.0"
         return len(host) == 1 and self._is_own(host[0])
@@ -73,7 +74,7 @@ class HostGate:
         return host.is_loopback or is_safe_address or host in self._hosts
 
     def _may_use(self, scope: Scope, origin: Sequence[str], host: Sequence[str]) -> bool:
-        """What reads only may come from any page: the browser does not show it the answer."""
+        """Any page may send a request that only reads: the browser hides the answer from it."""
         if not origin or scope.get("method") in _READING:
             return True
         own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in host}
@@ -81,5 +82,5 @@ class HostGate:
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:
-    """All headers of that name, in lower case."""
+    """The values of all headers with that name, in lower case."""
     return [value.decode("latin-1").lower() for key, value in scope["headers"] if key == name]

@@ -1,10 +1,11 @@
 """Bodies as JSON Schema reads them: a number without a fraction is an integer, as 16.0 is.
 
-Languages with one kind of number may write it so. The models of requests are strict, so the
-difference ends here, where the text is read. Text is UTF-8 without a mark in front, and no object
-has a key twice: of two values a proxy might read the other one.
+Languages with one kind of number may write it so. The request models are strict, so such numbers
+become integers here, where the text is parsed. Text is UTF-8 without a byte order mark. No object
+may repeat a key: a proxy might read the other value.
 
-A large body is counted before it is read, and read and checked beside the event loop.
+The values of a large body are counted before it is parsed, and it is parsed and checked in a
+thread.
 """
 
 import email.message
@@ -25,7 +26,7 @@ from .large_bodies import LARGE_BODY, LargeBodies
 
 
 class JsonRoute(APIRoute):
-    """A route whose body is read in that way. `request.state.n_body` has its bytes."""
+    """A route whose body is read in that way. `request.state.n_body` is its length in bytes."""
 
     @override
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -51,7 +52,7 @@ class _JsonRequest(Request):
     _value: BaseModel | None = None
 
     async def read(self, model: type[BaseModel], bodies: LargeBodies) -> None:
-        """Take the body in; a large one is an instance of `model` then.
+        """Receive the body, and parse a large one into a `model`.
 
         Raises RequestError and RequestValidationError.
         """
@@ -66,11 +67,11 @@ class _JsonRequest(Request):
 
 
 def check_size(text: bytes, *, name: str, param: str | None = None) -> None:
-    """Raise RequestError for JSON text that holds too much to be read; `name`: what it is."""
+    """Raise RequestError for JSON text with too many values to parse; `name` says what it is."""
     too_much = excess(text)
     if too_much is not None:
         raise RequestError(
-            f"{name} holds {too_much}: send less in one request",
+            f"{name} holds {too_much}; send less in one request",
             param=param,
             code="too_many_values",
         )
@@ -86,13 +87,13 @@ def _read_large(body: bytes, model: type[BaseModel]) -> BaseModel:
         raise RequestValidationError([wrong]) from None
     except RecursionError:
         raise RequestError(
-            "the body is nested too deep: at most some hundreds of lists and objects in each other",
+            "the body is nested too deeply: keep it to a few hundred levels of lists and objects",
             code="invalid_json",
         ) from None
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        # Lists stop at their first wrong item, so there are few.
+        # Few errors: validation of a list stops at its first wrong item.
         errors = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError(
             [{**wrong, "loc": ("body", *wrong["loc"])} for wrong in errors]
@@ -103,12 +104,12 @@ def _parsed(body: bytes) -> Any:
     try:
         text = str(body, "utf-8")
     except UnicodeDecodeError as error:
-        raise json.JSONDecodeError("it is not UTF-8", "", error.start) from error
+        raise json.JSONDecodeError("the text is not UTF-8", "", error.start) from error
     return json.loads(text, parse_float=_number, object_pairs_hook=_object)
 
 
 def _is_json(content_type: str) -> bool:
-    """As FastAPI decides it."""
+    """Decides as FastAPI does."""
     message = email.message.Message()
     message["content-type"] = content_type
     subtype = message.get_content_subtype()
@@ -119,7 +120,7 @@ def _is_json(content_type: str) -> bool:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise json.JSONDecodeError("an object has a key twice", "", 0)
+        raise json.JSONDecodeError("an object repeats a key", "", 0)
     return values
 
 

@@ -1,9 +1,9 @@
-"""Work in proportion to a large body: beside the event loop, and little of it at once.
+"""Work that grows with a large body: in threads, and only a few at once.
 
-Python runs one thread at a time: beside many busy ones the event loop would wait long for its turn,
-and with it all other requests. So there is one thread for the largest bodies and one for other
-large ones, and neither kind waits for the other. What such a body took of the memory goes back to
-the system when it is done with. Knows no route and no field.
+Python runs one thread at a time: with many busy threads the event loop would wait long for its
+turn, and all other requests with it. So one thread serves the largest bodies and another the other
+large ones, and neither kind waits for the other. The memory that such a body took is returned to
+the system afterwards. Knows no route and no field.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from starlette.concurrency import run_in_threadpool
 
 from ..errors import contained
 
-# From here on a body is read beside the event loop: a few milliseconds' work.
+# A body of this size takes a few milliseconds: it is parsed in a thread.
 LARGE_BODY = 32 * 1024
 HUGE_BODY = 512 * 1024
 
-# Meanwhile Python changes threads so often, instead of every 5 ms: a token and an event each need
-# its lock several times, and each time may have to wait for so long, for each thread at work.
+# Python's switch interval meanwhile, instead of 5 ms: a token and an event each need the
+# interpreter's lock several times, and each time may wait this long for every busy thread.
 _SWITCH_S = 0.0005
 
-# Of glibc's malloc.h.
+# Constants of glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _LARGE_BLOCK = 1024 * 1024
 
-# Bodies come together: the memory of all of them is given back at once.
+# Large bodies come in groups: the memory of all of them is returned at once.
 _TRIM_AFTER_S = 1.0
 
 T = TypeVar("T")
 
 
 class LargeBodies:
-    """Whose turn it is."""
+    """Runs the work for large bodies in turn, and returns their memory afterwards."""
 
     def __init__(self) -> None:
         self._large = asyncio.Semaphore(1)
@@ -48,11 +48,11 @@ class LargeBodies:
         self._collects = gc.isenabled()
         self._trimming: asyncio.Task[None] | None = None
         self.n_trimmed = 0
-        """How often memory was given back."""
+        """How often memory was returned."""
         _keep_no_large_blocks()
 
     async def work(self, call: Callable[[], T], n_bytes: int) -> T:
-        """The result of `call`, which so many bytes of a request cause, when it has its turn."""
+        """Run `call` when its turn comes. `n_bytes`: the size of the input it works on."""
         if n_bytes < LARGE_BODY:
             return await run_in_threadpool(contained, call)
         async with self._huge if n_bytes >= HUGE_BODY else self._large:
@@ -60,7 +60,7 @@ class LargeBodies:
                 return await run_in_threadpool(contained, call)
 
     def done_with(self, n_bytes: int) -> None:
-        """A body of that size is read no more; what it took is given back a little later."""
+        """A body of that size is no longer needed: its memory is returned a little later."""
         if n_bytes >= LARGE_BODY and self._trimming is None:
             self._trimming = asyncio.create_task(self._trim())
 
@@ -70,7 +70,7 @@ class LargeBodies:
             self._usual_s = sys.getswitchinterval()
             self._collects = gc.isenabled()
             sys.setswitchinterval(_SWITCH_S)
-            gc.disable()  # it would look at all that is being read, again and again, with the lock
+            gc.disable()  # it would scan the growing value again and again, with the lock held
         self._n_at_work += 1
         try:
             yield
@@ -85,15 +85,15 @@ class LargeBodies:
         await asyncio.sleep(_TRIM_AFTER_S)
         self._trimming = None
         self.n_trimmed += 1
-        # Beside the event loop: it takes milliseconds, most of them without Python's lock.
+        # In a thread: it takes milliseconds, most of them without Python's lock.
         await run_in_threadpool(_trim_memory)
 
 
 def _keep_no_large_blocks() -> None:
-    """Have large blocks taken from the system and given back one by one.
+    """Have large blocks taken from the system and returned to it one by one.
 
-    Left alone, glibc learns from the first of them to keep blocks of up to 32 MiB for later, at the
-    top of each thread's memory, which no trimming gives back.
+    By default glibc learns from the first of them to keep blocks of up to 32 MiB at the top of each
+    thread's memory, and no trimming returns those.
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -102,7 +102,7 @@ def _keep_no_large_blocks() -> None:
 
 
 def _trim_memory() -> None:
-    """Give free memory back to the system, where the C library can: glibc keeps it otherwise."""
-    gc.collect()  # an error that refused a body is in cycles with the frames that it went through
+    """Return free memory to the system, if the C library can: glibc would keep it."""
+    gc.collect()  # an error that refused a body forms cycles with the frames it passed through
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,8 +1,8 @@
-"""A transport that closes so that the last answer is read.
+"""A transport that closes in a way that lets the client read the last response.
 
-When a socket is closed while the other side still sends, TCP says so by a reset, and the reset
-overtakes the answer that was on its way. So `close` first ends only its own direction, and what
-still comes is thrown away, within a limit of bytes and of time. Knows no HTTP.
+When a socket is closed while the other side still sends, TCP sends a reset, and the reset overtakes
+the response on its way. So `close` first ends only its own direction and discards what still
+arrives, up to a limit of bytes and of time. Knows no HTTP.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ LINGER_SECONDS = 5.0
 
 
 class LingeringTransport:
-    """An asyncio transport but for `close`; whoever reads from it calls `discard` behind that."""
+    """An asyncio transport, except for `close`; its reader calls `discard` after that."""
 
     def __init__(
         self,
@@ -22,13 +22,13 @@ class LingeringTransport:
         loop: asyncio.AbstractEventLoop,
         more_comes: Callable[[], bool],
     ) -> None:
-        """`more_comes` is asked at `close`: whether the other side is still sending."""
+        """`more_comes` says at `close` whether the other side is still sending."""
         self._transport = transport
         self._loop = loop
         self._more_comes = more_comes
         self._n_discarded = 0
         self._timer: asyncio.TimerHandle | None = None
-        self.write = transport.write  # called per token: no call between
+        self.write = transport.write  # called for every token, so without another call between
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -51,7 +51,7 @@ class LingeringTransport:
         self._transport.resume_reading()
 
     def discard(self, n_bytes: int) -> None:
-        """So many bytes have come that nobody wants. Ends the connection beyond the limit."""
+        """Count `n_bytes` that arrived after `close`. Ends the connection beyond the limit."""
         self._n_discarded += n_bytes
         if self._n_discarded > LINGER_BYTES:
             self._transport.abort()

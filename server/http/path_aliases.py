@@ -1,27 +1,27 @@
-"""Other paths of routes, as clients of other servers ask for them.
+"""Other paths for the same routes, as clients of other servers request them.
 
-Owns that list, and nothing else knows of it: every other layer sees a route's one path. So an alias
-needs the key where its route does, counts as its route in the metrics, and is not in the contract.
+Owns the list of them. Every other layer sees only a route's own path, so an alias needs a key if
+its route does, counts as its route in the metrics, and is not in the contract.
 """
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _ALIASES = {
-    # A base URL without /v1.
+    # For a base URL without /v1.
     "/completions": "/v1/completions",
     "/chat/completions": "/v1/chat/completions",
     "/models": "/v1/models",
-    # What load balancers and other servers' clients ask whether the server is well.
+    # Health checks of load balancers and of other servers' clients.
     "/v1/health": "/health",
     "/ping": "/health",
-    # OPTIONS of the server as a whole: no route can have that path itself.
+    # OPTIONS for the server as a whole: no route can have that path itself.
     "*": "/*",
 }
 _MODEL, _MODEL_ALIAS = "/v1/models/", "/models/"
 
 
 class Aliases:
-    """ASGI middleware, outside of all others."""
+    """The outermost ASGI middleware."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class Aliases:
         own = canonical(path)
         if own != path:
             raw_path = scope["raw_path"]
-            if own.startswith(_MODEL):  # whose rest is as it came, in both
+            if own.startswith(_MODEL):  # the rest of the path stays as sent, in both
                 raw_path = _MODEL.encode() + raw_path.removeprefix(_MODEL_ALIAS.encode())
             else:
                 raw_path = own.encode()

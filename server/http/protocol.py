@@ -1,10 +1,10 @@
 """HTTP/1.1 on a socket: uvicorn's protocol behind a guard.
 
 The guard passes on one well-framed request at a time. It owns how long a request may take to
-arrive, tells the table of connections what this one is at, and owns what ends one: bytes behind a
-request whose response still runs, or the end of the client's direction. Both mean that nobody waits
-for the answer, and so the guard never stops reading while one is made. What it refuses itself gets
-the error envelope.
+arrive, and reports the phase of its connection to the table. It also owns what ends a connection:
+bytes after a request that is still being answered, or the end of the client's direction. Both mean
+that nobody waits for the answer, so the guard keeps reading while one is made. What the guard
+itself refuses gets the usual error envelope.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 
 
 class HttpProtocol(H11Protocol):
-    """One connection. What it shares with all others of a server is its class's."""
+    """One connection. Class variables hold what all connections of a server share."""
 
     header_timeout: ClassVar[float]
     body_timeout: ClassVar[float]
@@ -48,7 +48,7 @@ class HttpProtocol(H11Protocol):
         self._table = self.main_table
         self._framing = RequestFraming()
         self._refused = False
-        self._timed = ""  # the part of a request that must arrive in time: head, body or none
+        self._timed = ""  # the part of a request that has a time limit now: head, body or none
         self._timer: asyncio.TimerHandle | None = None
 
     @override
@@ -96,7 +96,7 @@ class HttpProtocol(H11Protocol):
                 self._framing = self._framing.next()
             request, data = self._framing.take(data)
             if data and self.conn.our_state is not h11.DONE:
-                self._say("ended a connection: bytes came behind a request that is not answered")
+                self._say("ended a connection: more bytes came before its request was answered")
                 self.transport.abort()
                 return
             if request:
@@ -110,9 +110,9 @@ class HttpProtocol(H11Protocol):
         if self._wire.lingering:
             return
         if self._more_comes():
-            self._refuse(RequestError("the request is not whole", code="invalid_http"))
+            self._refuse(RequestError("the request is incomplete", code="invalid_http"))
         elif self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()  # `close` would wait until all that is written has been read
+            self.transport.abort()  # `close` would wait until the client has read everything
 
     @override
     def pause_writing(self) -> None:
@@ -141,16 +141,16 @@ class HttpProtocol(H11Protocol):
             self.transport.abort()
 
     def end(self, error: Exception) -> None:
-        """End now: with `error` if no answer has begun."""
+        """End the connection now, with `error` if no answer has begun."""
         if not self.transport.is_closing():
             self._refuse(error)
 
     def make_room(self) -> None:
-        """Somebody else needs the place of this connection, on which nobody waits for an answer."""
+        """End this connection, which waits for no answer, because another one needs its place."""
         if self._framing.started and not self._framing.complete and not self._refused:
             self._turn_away()
-        else:  # who asks nothing is told nothing
-            self._say("ended a connection that asked nothing, for another one")
+        else:  # without a request there is nothing to answer
+            self._say("ended an idle connection to make room for another one")
             self.transport.abort()
 
     def cut(self) -> None:
@@ -161,7 +161,7 @@ class HttpProtocol(H11Protocol):
         self._refuse(UnavailableError("too many connections", code="too_many_connections"))
 
     def _place(self) -> None:
-        """Tell the table what this connection is at."""
+        """Report this connection's phase to the table."""
         if self._framing.has_head and not self._framing.complete:
             phase = Phase.ARRIVING
         elif self.cycle is None:
@@ -214,7 +214,7 @@ class HttpProtocol(H11Protocol):
         self.transport.close()
 
     def _time_request(self) -> None:
-        """See to it that the part of the request that is on its way arrives in time."""
+        """Set the time limit for the part of the request that is arriving."""
         self._place()
         if self._framing.complete:
             self._time("")
@@ -230,31 +230,34 @@ class HttpProtocol(H11Protocol):
         self._timed = part
         if part:
             seconds = self.body_timeout if part == "body" else self.header_timeout
-            self._timer = self.loop.call_later(seconds, self._late, part)
+            self._timer = self.loop.call_later(seconds, self._late, part, seconds)
 
-    def _late(self, part: str) -> None:
+    def _late(self, part: str, seconds: float) -> None:
         if self.transport.is_closing():
             return
         if not self._framing.started:
-            self.transport.close()  # nobody asks, so nobody is answered
+            self.transport.close()  # no request has begun, so none is answered
             return
         error = RequestError(
-            f"the {part} of the request did not arrive in time", code="slow_request"
+            f"the {part} of the request did not arrive within {seconds:g} s", code="slow_request"
         )
         self._refuse(error, status=408)
 
 
 class HttpLimits(Protocol):
-    """What the settings of a server say about its connections; seconds."""
+    """The settings of a server that concern its connections."""
 
     header_timeout: float
+    """Seconds."""
     body_timeout: float
+    """Seconds."""
     max_connections: int
     max_connections_per_address: int | None
+    """None: three quarters of all."""
 
 
 def http_protocol(limits: HttpLimits, *, health_port: int | None = None) -> type[HttpProtocol]:
-    """The protocol of one server; `health_port`: where it listens for health checks."""
+    """The protocol class of one server; `health_port`: the port of its health checks."""
     limit = affordable_connections(
         limits.max_connections, listens_for_health=health_port is not None
     )
@@ -265,7 +268,9 @@ def http_protocol(limits: HttpLimits, *, health_port: int | None = None) -> type
         body_timeout = limits.body_timeout
         main_table = ConnectionTable(limit=limit, per_address=per_address, told=TOLD_OF_LIMIT)
         health_table = ConnectionTable(
-            limit=HEALTH_CONNECTIONS, per_address=HEALTH_CONNECTIONS, told=TOLD_OF_LIMIT
+            limit=HEALTH_CONNECTIONS,
+            per_address=HEALTH_CONNECTIONS,
+            told=TOLD_OF_LIMIT,
         )
         seldom = SeldomLog(_logger, logging.INFO)
 

@@ -1,4 +1,4 @@
-"""Log lines that a client can cause: at most one of a kind in ten seconds."""
+"""Rate limit for log lines that clients can cause."""
 
 import logging
 import time
@@ -7,17 +7,17 @@ _SELDOM_S = 10.0
 
 
 class SeldomLog:
-    """Lines that anybody can cause as often as he likes: at most one of a kind in ten seconds, with
-    the number of those between.
-    """
+    """Logs at most one line of a kind every ten seconds, with the number of those left out."""
 
     def __init__(self, logger: logging.Logger, level: int) -> None:
         self._logger = logger
         self._level = level
-        self._said: dict[str, tuple[float, int]] = {}  # kind -> when, and how many times not since
+        self._said: dict[str, tuple[float, int]] = {}  # kind -> (last time, lines left out since)
 
     def say(self, kind: str, text: str) -> None:
-        """`kind`: one of few."""
+        """Log `text`, unless a line of this `kind` was logged within the last ten seconds. There
+        should be few kinds: all are remembered.
+        """
         now = time.monotonic()
         said_at, n_unsaid = self._said.get(kind, (-_SELDOM_S, 0))
         if now < said_at + _SELDOM_S:

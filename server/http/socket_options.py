@@ -1,9 +1,9 @@
-"""What the kernel is told about connections, and how many of them there can be.
+"""Socket options of connections, and how many connections are possible.
 
-A peer whose machine or cable is gone says nothing. Without options the kernel would go on for ever
-while nothing is sent. What is sent and not acknowledged is looked at by slow_readers.py: the
-kernel's own limit for it, TCP_USER_TIMEOUT, also ends a peer that lives and acknowledges everything
-but is slow, for it counts the time in which the receive window is shut.
+A peer whose machine or network is gone sends nothing. By default the kernel keeps such a connection
+for ever while nothing is sent on it. slow_readers.py checks data that was sent but not
+acknowledged: the kernel's own limit for that, TCP_USER_TIMEOUT, also ends a peer that is alive and
+acknowledges everything but is slow, because it counts the time while the receive window is shut.
 """
 
 import resource
@@ -14,27 +14,27 @@ import sys
 _IDLE_SECONDS = 10  # before the first probe
 _PROBE_SECONDS = 5
 _N_PROBES = 2
-# In struct tcp_info: of the packets without an acknowledgement, and of the milliseconds since one.
+# Offsets in struct tcp_info: unacknowledged packets, milliseconds since an acknowledgement.
 _TCP_INFO_BYTES = 60
 _N_UNACKNOWLEDGED = 24
 _MS_SINCE_ONE = 56
 
-# The event loop accepts so many in one go, before anybody can count them. Were it to run out of
-# descriptors meanwhile, it would go on trying, with a traceback in the log for each.
+# Connections that the event loop accepts at once, before they can be counted. If it ran out of
+# descriptors meanwhile, it would retry with a traceback in the log each time.
 ACCEPTED_AT_ONCE = 8
-# How many wait in the kernel to be accepted.
+# Connections that may wait in the kernel to be accepted.
 BACKLOG = 1024
-# Connections beyond the limit that may still read that they are; the oldest of more is cut off.
+# Connections beyond the limit that may stay to read that; of more, the oldest is cut.
 TOLD_OF_LIMIT = 8
-# Of the listener for health checks.
+# Limit of the listener for health checks.
 HEALTH_CONNECTIONS = 8
-# The process's own: model files while they load, caches, children.
+# Descriptors of the process itself: model files while they load, caches, children.
 _OWN_DESCRIPTORS = 24
 _RESERVE = _OWN_DESCRIPTORS + TOLD_OF_LIMIT + ACCEPTED_AT_ONCE
 
 
 def notice_lost_peers(sock: socket.socket) -> None:
-    """Have a connection on which nothing is sent end 20 seconds behind its peer's disappearance."""
+    """Have an idle connection end 20 seconds after its peer disappears."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         tcp = socket.IPPROTO_TCP
@@ -44,7 +44,7 @@ def notice_lost_peers(sock: socket.socket) -> None:
 
 
 def unacknowledged_seconds(sock: socket.socket) -> float:
-    """How long ago the peer acknowledged something, if not all that was sent; else 0."""
+    """Seconds since the peer last acknowledged something; 0 if nothing is outstanding."""
     if sys.platform != "linux":
         return 0.0
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
@@ -54,7 +54,7 @@ def unacknowledged_seconds(sock: socket.socket) -> float:
 
 
 def affordable_connections(wanted: int, *, listens_for_health: bool = False) -> int:
-    """At most `wanted`, as the limit of open files allows; raises the soft limit where it may."""
+    """At most `wanted`, as far as the open-file limit allows; raises the soft limit if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     reserve = _RESERVE + listens_for_health * (HEALTH_CONNECTIONS + TOLD_OF_LIMIT)
     needed = wanted + reserve

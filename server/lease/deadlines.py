@@ -1,7 +1,7 @@
 """How long a request may take: in the queue, to its first token, in all.
 
-Owns the limits, the errors that end what is late, and the timers of one request. All times are
-those of a clock that nobody sets. Knows neither queue nor engine.
+Owns the limits, the errors of late requests, and the timers of one request. All times are of the
+monotonic clock. Knows neither queue nor engine.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from ..errors import DeadlineError, QueueTimeoutError, ServerError
 
 
 class TimeLimits(NamedTuple):
-    """In seconds from when the request began to wait; None: none."""
+    """Seconds since the request began to wait; None for no limit."""
 
     queue: float | None = None
     first_token: float | None = None
@@ -23,17 +23,17 @@ NO_LIMITS = TimeLimits()
 
 
 class Deadline(NamedTuple):
-    """A moment, in seconds of time.monotonic, and what is told from then on."""
+    """A time, in seconds of time.monotonic, and the error from then on."""
 
     at: float
     error: ServerError
 
 
 class Deadlines:
-    """Those of one request. Made, watched and stopped on the event loop."""
+    """The deadlines of one request. Made, watched and stopped on the event loop."""
 
     def __init__(self, limits: TimeLimits, *, since: float | None = None) -> None:
-        """`since`: when it began to wait, in seconds of time.monotonic; None: now."""
+        """`since`: when the request began to wait, in seconds of time.monotonic; None means now."""
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time() if since is None else since
         self.queue = self._in(limits.queue, _queue_error)
@@ -43,17 +43,17 @@ class Deadlines:
 
     @property
     def first(self) -> Deadline | None:
-        """The one from which on there is no use in beginning."""
+        """The earliest deadline: after it, the request need not begin."""
         deadlines = [one for one in (self.queue, self.first_token, self.request) if one is not None]
         return min(deadlines, key=lambda deadline: deadline.at, default=None)
 
     def watch(self, deadline: Deadline | None, on_late: Callable[[ServerError], None]) -> None:
-        """Call `on_late` with the error of the deadline when its time has come."""
+        """Call `on_late` with the deadline's error at its time."""
         if deadline is not None:
             self._timers.append(self._loop.call_at(deadline.at, on_late, deadline.error))
 
     def stop(self) -> None:
-        """From now on nothing is called."""
+        """Cancel all timers."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -63,7 +63,8 @@ class Deadlines:
 
 
 def _queue_error(seconds: float) -> ServerError:
-    return QueueTimeoutError(f"the request waited {seconds:g} s for the engine, as long as it may")
+    message = f"the request waited {seconds:g} s for the engine, the limit of this server"
+    return QueueTimeoutError(message)
 
 
 def _first_token_error(seconds: float) -> ServerError:

@@ -1,6 +1,6 @@
-"""Who is next: one key after another, and within a key in order of arrival.
+"""Who is next: the keys take turns, and within a key requests keep their order of arrival.
 
-Owns the order, and nothing else: no thread, no clock, no limit. With one key it is a plain queue.
+Owns the order and nothing else: no thread, no clock, no limit. With one key it is a plain queue.
 """
 
 from collections import OrderedDict
@@ -13,12 +13,12 @@ T = TypeVar("T", bound=Hashable)
 class FairQueue(Generic[T]):
     """Items that wait, each under a key; no item twice.
 
-    Keys take turns. The key that had the last turn comes after all others, those included that
-    begin to wait only now.
+    Keys take turns. The key that had the last turn comes after all others, even those that begin to
+    wait only now.
     """
 
     def __init__(self) -> None:
-        # In order of their turns, each with its items in order of arrival; no key without items.
+        # Keys in order of their turns, each with its items in order of arrival. No empty keys.
         self._waiting: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
         self._length = 0
         self._last_key: str | None = None
@@ -31,7 +31,7 @@ class FairQueue(Generic[T]):
         self._length += 1
 
     def pop(self) -> T:
-        """Take out the next. Raises KeyError when nobody waits."""
+        """Take out the next item. Raises KeyError when the queue is empty."""
         if self._last_key is not None and self._last_key in self._waiting:
             self._waiting.move_to_end(self._last_key)
         key = self._last_key = next(iter(self._waiting), "")
@@ -40,7 +40,7 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, key: str, item: T) -> bool:
-        """Take out an item wherever it waits. Whether it did."""
+        """Take out an item wherever it waits. Returns whether it was waiting."""
         items = self._waiting.get(key)
         if items is None or item not in items:
             return False
@@ -49,8 +49,8 @@ class FairQueue(Generic[T]):
         return True
 
     def displace(self, key: str) -> T | None:
-        """Take out one that must give way to a newcomer under `key`: the newest of those under the
-        key with most. None when that key would then wait with fewer items than the newcomer's.
+        """Take out the item that must make room for a newcomer under `key`: the newest item of the
+        key with the most. None if that key would then have fewer items than the newcomer's.
         """
         most = max(self._waiting, key=lambda other: len(self._waiting[other]), default=key)
         if len(self._waiting.get(most, ())) < len(self._waiting.get(key, ())) + 2:
@@ -60,8 +60,8 @@ class FairQueue(Generic[T]):
         return item
 
     def position(self, key: str, item: T) -> int | None:
-        """How many come before it, if nobody comes or goes; None: it does not wait. Takes a time
-        that grows with the queue.
+        """How many items come before this one, if nothing changes; None if it does not wait. Takes
+        time linear in the length of the queue.
         """
         items = self._waiting.get(key, OrderedDict[T, None]())
         if item not in items:
@@ -77,7 +77,7 @@ class FairQueue(Generic[T]):
         return position
 
     def clear(self) -> list[T]:
-        """Take out all, in the order of their turns."""
+        """Take out all items, in the order of their turns."""
         return [self.pop() for _ in range(self._length)]
 
     def _forget(self, key: str) -> None:

@@ -1,9 +1,9 @@
-"""Who may use the engine: one at a time, in turn, and none after its deadline.
+"""Who may use the engine: one request at a time, in turn, and none after its deadline.
 
-The lease owns the queue and the one engine thread. A ticket is work for that thread; the thread
-takes the next ticket only after the work of the last one has returned, so nobody's cancellation can
-let two callers into the engine. Cancelling a ticket that waits removes it at once; cancelling the
-one that runs sets its abort flag, and the engine leaves at its next step.
+The lease owns the queue and the one engine thread. A ticket is work for that thread. The thread
+takes the next ticket only after the work of the last one has returned, so no cancellation can let
+two callers into the engine. Cancelling a waiting ticket removes it at once; cancelling the running
+one sets its abort flag, and the engine stops at its next step.
 
 A plain asyncio.Lock would not do: cancelling a task that awaits a thread frees the lock while the
 thread is still in native code.
@@ -28,8 +28,8 @@ _JOIN_SECONDS = 30.0
 
 
 class _WatchedFlag(AbortFlag):
-    """Each look at it is a sign of life: the engine looks before every token and every chunk of a
-    prompt, and nobody else does.
+    """Counts each check as a heartbeat: only the engine checks the flag, before every token and
+    every chunk of a prompt.
     """
 
     def __init__(self, lease: "EngineLease") -> None:
@@ -37,7 +37,7 @@ class _WatchedFlag(AbortFlag):
         self._lease = lease
 
     def is_set(self) -> bool:
-        self._lease.heartbeat += 1  # no call: this is done for every token
+        self._lease.heartbeat += 1  # inline, because it runs for every token
         return self._is_set
 
 
@@ -66,33 +66,35 @@ class Ticket:
         self.key = key
         self.deadline = deadline
         self.abort: AbortFlag = _WatchedFlag(lease)
-        # Seconds of the lease's clock, here and below.
+        # All times are seconds of the lease's clock.
         self.queued_at = queued_at
         self.admitted_at: float | None = None
-        """When it came to run."""
+        """When it began to run."""
         self.cancelled_at: float | None = None
-        """When it was first told to end."""
+        """When it was first cancelled."""
         self.freed_at: float | None = None
-        """When it had left: the queue, or the engine."""
+        """When it left the queue without running, or the engine."""
 
     def cancel(self) -> bool:
-        """Give the place up; harmless when the work is done. Whether the work will never run."""
+        """Give up the place, or abort the work; harmless when it is done. Returns whether the work
+        will never run.
+        """
         return self._lease.cancel(self)
 
     def withdraw(self) -> bool:
-        """Give the place up if it is still one in the queue. Whether it was."""
+        """Give up the place if it is still in the queue. Returns whether it was."""
         return self._lease.withdraw(self)
 
 
 class _State(enum.Enum):
     CLOSED = enum.auto()
     OPEN = enum.auto()
-    DRAINING = enum.auto()  # those in the queue are served, nobody else
-    LOST = enum.auto()  # for good
+    DRAINING = enum.auto()  # only serves what is in the queue
+    LOST = enum.auto()  # permanently
 
 
 class EngineLease:
-    """Tickets that wait in turn, and the engine thread that serves them."""
+    """The queue of tickets, and the engine thread that serves them."""
 
     def __init__(
         self,
@@ -101,19 +103,19 @@ class EngineLease:
         thread_name: str = "engine",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_queue`: how many may wait while one runs."""
+        """`max_queue`: how many tickets may wait while one runs."""
         self._max_queue = max_queue
         self._thread_name = thread_name
         self._clock = clock
-        self._changed = threading.Condition()  # guards all that follows
+        self._changed = threading.Condition()  # guards the fields below
         self._queue: FairQueue[Ticket] = FairQueue()
         self._running: Ticket | None = None
         self._state = _State.CLOSED
         self._thread: threading.Thread | None = None
         self.heartbeat = 0
-        """Grows with every ticket, and whenever its abort flag is looked at."""
+        """Grows with every ticket, and whenever its abort flag is checked."""
         self.on_failed: Callable[[], None] = lambda: None
-        """Called once when the engine is lost, after everybody has been told."""
+        """Called once when the engine is lost, after every ticket has been refused."""
 
     @property
     def ready(self) -> bool:
@@ -130,7 +132,7 @@ class EngineLease:
         return self._running is not None
 
     def position(self, ticket: Ticket) -> int | None:
-        """How many would be served before it; None: it does not wait."""
+        """How many would be served before it; None if it does not wait."""
         with self._changed:
             return self._queue.position(ticket.key, ticket)
 
@@ -144,16 +146,16 @@ class EngineLease:
         self._thread.start()
 
     def stop_admitting(self) -> None:
-        """Refuse newcomers; those who wait are served."""
+        """Refuse new tickets; those that wait are still served."""
         with self._changed:
             if self._state is _State.OPEN:
                 self._state = _State.DRAINING
 
     async def close(self, *, seconds: float = _JOIN_SECONDS) -> bool:
-        """Refuse all who wait, abort the one that runs, and wait for the engine thread to end.
+        """Refuse all waiting tickets, abort the running one, and wait for the engine thread to end.
 
-        Whether it has: then the engine is the caller's. One that is lost is nobody's. Whoever runs
-        and does not leave within `seconds` is refused too.
+        A running ticket that does not stop within `seconds` is refused too. Returns whether the
+        thread has ended: only then may the caller use the engine. False for a lost engine.
         """
         with self._changed:
             if self._state is _State.LOST:
@@ -175,8 +177,8 @@ class EngineLease:
     def fail(self, error: Exception) -> None:
         """The engine is lost, and the process should end. From any thread.
 
-        All are refused with `error`, also the one that runs, although the engine may never leave
-        its work; nobody is let in behind it. Does nothing the second time.
+        Refuses all tickets with `error`, even the running one, although the engine may never return
+        from its work; nothing runs after it. Does nothing the second time.
         """
         with self._changed:
             if self._state is _State.LOST:
@@ -202,12 +204,13 @@ class EngineLease:
         key: str = "",
         deadline: Deadline | None = None,
     ) -> Ticket:
-        """Queue `work(abort)` for the engine thread; `key` is who asks.
+        """Queue `work(abort)` for the engine thread; `key` identifies the caller.
 
-        Either `released()` is called there behind it, when the next request finds the engine free;
-        or `refuse(error)`, on any thread: when the lease closes first, when it is the ticket's turn
-        only after its deadline, when another key has the place, when the engine is lost. Neither is
-        for a ticket that was given up. Raises QueueFullError and UnavailableError.
+        Afterwards `released()` is called on that thread, once the engine is free for the next
+        request. Or `refuse(error)` is called, on any thread: if the lease closes first, if the turn
+        comes only after the deadline, if another key takes the place, or if the engine is lost.
+        Neither is called for a cancelled ticket that never ran. Raises QueueFullError and
+        UnavailableError.
         """
         ticket = Ticket(self, work, refuse, released, key, deadline, self._clock())
         with self._changed:
@@ -220,7 +223,7 @@ class EngineLease:
             self._changed.notify_all()
         if displaced is not None:
             displaced.refuse(
-                QueueFullError("the queue is full, and most who wait in it have the same key")
+                QueueFullError("the queue is full, and most requests in it have the same key")
             )
         return ticket
 
@@ -234,10 +237,13 @@ class EngineLease:
         with self._changed:
             return self._leave(ticket)
 
-    # What follows, up to the engine thread, is called with the lock held.
+    # The methods below, up to the engine thread's, are called with the lock held.
 
     def _make_room(self, key: str) -> Ticket | None:
-        """Who loses a place to a newcomer, if it takes that. Raises QueueFullError."""
+        """Makes room for a new ticket. Returns the ticket that loses its place for it, if any.
+
+        Raises QueueFullError.
+        """
         if self.n_waiting + self.busy <= self._max_queue:
             return None
         displaced = self._queue.displace(key)
@@ -245,7 +251,7 @@ class EngineLease:
             displaced.freed_at = self._clock()
             return displaced
         if self._max_queue == 0:
-            raise QueueFullError("the engine is busy, and this server lets nobody wait for it")
+            raise QueueFullError("the engine is busy, and this server has no queue")
         raise QueueFullError(f"{self._max_queue} requests wait for the engine, as many as may wait")
 
     def _leave(self, ticket: Ticket) -> bool:
@@ -269,7 +275,7 @@ class EngineLease:
             ticket.cancelled_at = self._clock()
         ticket.abort.set()
 
-    # The engine thread.
+    # The methods below run on the engine thread.
 
     def _serve(self) -> None:
         try:
@@ -279,12 +285,14 @@ class EngineLease:
                     ticket.refuse(ticket.deadline.error)
                 else:
                     self._serve_one(ticket)
-        except BaseException:  # what no work may survive: SystemExit, a dying interpreter
+        except BaseException:  # SystemExit, or an interpreter that is shutting down
             _logger.critical("the %s thread has died", self._thread_name, exc_info=True)
-            self.fail(UnavailableError("the engine has stopped"))
+            self.fail(UnavailableError("the engine has failed"))
 
     def _next(self) -> Ticket | None:
-        """Whose turn it is; not admitted if it comes too late for it. None: no more is served."""
+        """The next ticket, not admitted if its deadline has passed; None when the lease is closed
+        or lost.
+        """
         with self._changed:
             while not self._queue and self._state in (_State.OPEN, _State.DRAINING):
                 self._changed.wait()

@@ -1,8 +1,8 @@
-"""What compiles the grammars that clients send: one at a time, in turn, for who still waits.
+"""Compiles the grammars that clients send: one at a time, in turn, while their clients wait.
 
-Owns the worker and the way of a request through it. A grammar may cost seconds of a processor and
-half a gigabyte, so nobody has a second one tried meanwhile, and what nobody waits for any more
-ends. Knows no grammar, and no engine but its work.
+Owns the worker and a request's way through it. A grammar may cost seconds of a core and half a
+gigabyte, so only one is compiled at a time, and the work stops when its client has gone. Knows no
+grammar and no engine: the work is a callable.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ Work = Callable[[AbortFlag], None]
 
 
 class Trials:
-    """Requests that wait for their grammar, each under its key, and the thread that serves them."""
+    """The queue of requests that wait for their grammar, and the thread that serves them."""
 
     def __init__(self, *, max_queue: int) -> None:
-        """`max_queue`: how many may wait while one is served."""
+        """`max_queue`: how many requests may wait while one is served."""
         self._lease = EngineLease(max_queue=max_queue, thread_name="trials")
 
     @property
@@ -37,16 +37,18 @@ class Trials:
         self._lease.start()
 
     def end(self) -> None:
-        """Refuse all, those that come later too; what runs is told to end. From any thread."""
+        """Refuse all requests, later ones too, and abort the running work. From any thread."""
         self._lease.fail(UnavailableError("the server is shutting down"))
 
     async def close(self) -> None:
-        """As `end`, and the thread has ended too, unless somebody called that before."""
+        """Like `end`, and wait for the thread, unless `end` was called before."""
         await self._lease.close()
 
     async def run(self, work: Work, waiter: Waiter, deadline: Deadline | None) -> None:
-        """Have `work` done when it is its turn. Raises what it raises, what the queue raises, the
-        deadline's error, and ClientDisconnect; in these cases the work ends, or never begins.
+        """Run `work` on the thread when its turn comes.
+
+        Raises what the work raises, what the queue raises, the deadline's error, and
+        ClientDisconnect; after the last two the work is aborted, or never begins.
         """
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[None] = loop.create_future()
@@ -59,7 +61,7 @@ class Trials:
         def do(abort: AbortFlag) -> None:
             try:
                 contained(work, abort)
-            except Exception as error:  # noqa: BLE001 - it is the waiter's
+            except Exception as error:  # noqa: BLE001 - raised again in the request
                 failures.append(error)
 
         ticket = self._lease.submit(

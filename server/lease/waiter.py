@@ -1,4 +1,4 @@
-"""Whoever waits for an answer: who it is, since when, and for as long as they are there.
+"""A client that waits for an answer: who it is, since when, and whether it is still there.
 
 Owns how a hang-up ends a wait. Knows neither queue nor engine.
 """
@@ -20,10 +20,10 @@ class Waiter:
     """One request, whose body has been read to its end."""
 
     key: str
-    """Who asks; keys take turns."""
+    """Identifies the caller; keys take turns."""
     receive: Receive
     n_body: int
-    """Bytes of that body."""
+    """Length of the body in bytes."""
     since: float = field(default_factory=time.monotonic)
 
     @classmethod
@@ -32,7 +32,7 @@ class Waiter:
 
 
 async def attended(work: Awaitable[T], receive: Receive) -> T:
-    """Await `work` for as long as the client is there. Raises ClientDisconnect."""
+    """Await `work`. Raises ClientDisconnect when the client hangs up first."""
     task = asyncio.ensure_future(work)
     hang_up = asyncio.create_task(_disconnected(receive))
     try:
@@ -47,6 +47,6 @@ async def attended(work: Awaitable[T], receive: Receive) -> T:
 
 
 async def _disconnected(receive: Receive) -> None:
-    """Return when the client has hung up. Only after the body has been read to its end."""
+    """Return when the client has hung up. The body must have been read to its end."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,7 +1,7 @@
-"""Watchdog: detects a hung engine, a hung event loop, or numbers that break again and again.
+"""Watchdog: detects a hung engine, a hung event loop, or repeated NaN logits.
 
-Owns what counts as lost, and what the log gets then. Knows the lease; knows no request and no
-route. Nothing here is done per token.
+Owns what counts as lost, and what is logged then. Knows the lease; knows no request and no route.
+Nothing here runs per token.
 """
 
 import asyncio
@@ -21,16 +21,17 @@ from .lease import EngineLease
 _logger = logging.getLogger(__name__)
 
 _TICK_S = 1.0
-# What was quiet for so long, and then went on, may be so for so many times as long.
+# A silence that ended by itself allows later ones this many times as long.
 _PATIENCE = 20
-# Half of what was learnt from a silence is forgotten in so many times the seconds of the limit.
+# Half-life of what was learnt from a silence, as a multiple of the limit.
 _MEMORY = 10
+# Completions in a row that may fail with NaN or infinite logits.
 _MOST_BROKEN = 3
-_LOST = "the engine has stopped, and the server ends"
+_LOST = "the engine has failed, and the server is shutting down"
 
 
 class Silence:
-    """How long something has given no sign, and whether that is too long for it."""
+    """How long something has given no sign of life, and whether that is too long."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -38,7 +39,7 @@ class Silence:
         self._lasted = self._longest = 0.0
 
     def is_too_long(self, sign: int, passed: float, *, expected: bool = True) -> bool:
-        """After `passed` more seconds; `sign` is another number whenever there was one."""
+        """Call after `passed` more seconds. A changed `sign` is a sign of life."""
         if expected and sign == self._sign:
             self._lasted += passed
         else:
@@ -49,7 +50,7 @@ class Silence:
 
 
 class Watchdog:
-    """Watches a lease, and the event loop that it is used on, from a thread of its own."""
+    """Watches a lease and its event loop from a separate thread."""
 
     def __init__(
         self,
@@ -58,21 +59,21 @@ class Watchdog:
         hang_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`hang_seconds`: how long a busy engine, or the event loop, may give no sign."""
+        """`hang_seconds`: how long a busy engine, or the event loop, may give no sign of life."""
         self._lease = lease
         self._clock = clock
         self._tick_s = min(_TICK_S, hang_seconds / 4)
         self._engine = Silence(hang_seconds)
         self._event_loop = Silence(hang_seconds)
-        self._n_answers = 0  # of the event loop
+        self._n_answers = 0  # by the event loop
         self._n_broken = 0
         self._ended = threading.Event()
         self.on_tick: Callable[[], None] = lambda: None
-        """Called at first, and then by the thread as long as it can run at all."""
+        """Called at the beginning, and then by the thread as long as Python code can run."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """As long as the block runs. On the event loop."""
+        """Watch while the block runs. On the event loop."""
         loop = asyncio.get_running_loop()
         self._ended.clear()
         self.on_tick()
@@ -83,26 +84,26 @@ class Watchdog:
             self._ended.set()
 
     def told(self, error: Exception | None) -> None:
-        """What a completion ended with. On the engine thread, before it serves the next one."""
+        """A completion ended, with `error` if it failed. On the engine thread, before the next."""
         if isinstance(error, NumericsError):
             self._n_broken += 1
         elif error is None:
             self._n_broken = 0
         if self._n_broken >= _MOST_BROKEN:
-            _logger.critical("%d completions one after another were no numbers", self._n_broken)
+            _logger.critical("%d completions in a row had NaN or infinite logits", self._n_broken)
             self._lease.fail(UnavailableError(_LOST))
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         before = self._clock()
         while not self._ended.wait(self._tick_s):
             now = self._clock()
-            # Of the time in which the whole process stood still (Ctrl-Z, a paused container, a
-            # machine without a free core) only two ticks count.
+            # When the whole process stood still (Ctrl-Z, a paused container, a machine without a
+            # free core), only two ticks of that time count.
             passed, before = min(now - before, 2 * self._tick_s), now
             self.on_tick()
             try:
                 loop.call_soon_threadsafe(self._answer)
-            except RuntimeError:  # it has been closed
+            except RuntimeError:  # the event loop is closed
                 return
             if self._engine.is_too_long(self._lease.heartbeat, passed, expected=self._lease.busy):
                 self._lose("the engine hangs")
@@ -116,7 +117,7 @@ class Watchdog:
         self._n_answers += 1
 
     def _lose(self, reason: str) -> None:
-        _logger.critical("%s; what each thread does:\n%s", reason, _stacks())
+        _logger.critical("%s; stacks of all threads:\n%s", reason, _stacks())
         self._lease.fail(UnavailableError(_LOST))
 
 

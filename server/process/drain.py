@@ -1,8 +1,8 @@
-"""How a server ends: it drains.
+"""Graceful shutdown: the server drains.
 
-Owns what a signal does, who may still finish and for how long, and the end of those who do not.
-Knows no command line. Of the requests that have come, those that run or wait go on within the
-limit; then each of the others is told, in its stream or by a status, and the process ends.
+Owns what a signal does, which requests may still finish and for how long, and how the others end.
+Knows no command line. Requests that run or wait go on within the limit. Then the rest get an error,
+in their stream or as a status, and the process ends.
 """
 
 import asyncio
@@ -31,21 +31,22 @@ from ..lease.trials import Trials
 _logger = logging.getLogger(__name__)
 
 _TICK_S = 0.02
-# Who is told of the end is given so long to read it, and the engine to leave its step. Together
-# with the rest less than the second behind the limit in which the process has to be gone.
+# Time for clients to read the error (_READ_S), and for the engine to leave its step (_LEAVE_S).
+# With everything else they add up to less than the second after the limit by which the process
+# must have ended.
 _LEAVE_S = 0.3
 _READ_S = 0.2
 _HURRIED_S = 0.1
-# After a second signal nothing takes longer, whatever state the event loop is in.
+# A second signal ends the process within this time, whatever the event loop does.
 _HARD_END_S = 0.3
-# A whole process group gets a signal, and a wrapper in it passes on its own: that is one wish.
+# A process group may get a signal twice, once directly and once from a wrapper: they count as one.
 _ONE_SIGNAL_S = 0.5
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn's server with an ordinary end, by a signal or by `should_exit`.
+    """uvicorn's server with a graceful shutdown, by a signal or by `should_exit`.
 
-    Signals are taken on the main thread only, and those of the caller are put back.
+    Handles signals only on the main thread, and restores the caller's handlers.
     """
 
     def __init__(
@@ -57,28 +58,28 @@ class DrainingServer(uvicorn.Server):
         readers: SlowReaders,
         drain_seconds: float,
     ) -> None:
-        """`config` is of an app that has the other parts; its connections are HttpProtocol's."""
+        """The other arguments belong to the app of `config`, whose protocol is HttpProtocol."""
         super().__init__(config)
         self._lease = lease
         self._trials = trials
         self._readers = readers
         self._drain_seconds = drain_seconds
-        self._hurried = 0  # the second signal
+        self._hurried = 0  # the number of the second signal
         self._signalled_at = -math.inf
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._lease.stop_admitting()
-        self._trials.end()  # whoever is in there has not been admitted
+        self._trials.end()  # requests in there have not been admitted yet
         for server in self.servers:
             server.close()
         for sock in sockets or []:
             sock.close()
         end = time.monotonic() + self._drain_seconds
-        # Requests that were on their way are read, and refused.
+        # Requests that are already arriving are read and refused.
         await asyncio.sleep(_TICK_S)
         _logger.info(
-            "stopping: %d connections have %g s to end; a second signal ends at once",
+            "shutting down: %d connections have %g s to finish; a second signal ends at once",
             len(self.server_state.connections),
             self._drain_seconds,
         )
@@ -98,14 +99,14 @@ class DrainingServer(uvicorn.Server):
     @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit and sig == signal.SIGHUP:
-            return  # what a supervisor may send behind SIGTERM
+            return  # a supervisor may send it after SIGTERM
         now = time.monotonic()
         if now < self._signalled_at + _ONE_SIGNAL_S:
             return
         self._signalled_at = now
         if not self.should_exit:
             self.should_exit = True
-        elif self._hurried:  # and no timer has ended it
+        elif self._hurried:  # a third signal, before the timer
             os._exit(128 + sig)
         else:
             self._hurried = sig
@@ -114,27 +115,27 @@ class DrainingServer(uvicorn.Server):
             timer.start()
 
     async def _gone(self, *, until: float) -> None:
-        """Wait for the last connection to end, or for that time."""
-        state, told = self.server_state, set[HttpProtocol]()
+        """Wait until the last connection has ended, or until that time."""
+        state, closing = self.server_state, set[HttpProtocol]()
         while state.connections or state.tasks:
-            for connection in self._connections() - told:
-                connection.shutdown()  # at once if it is idle, else behind its answer
-                told.add(connection)
+            for connection in self._connections() - closing:
+                connection.shutdown()  # at once if it is idle, else after its answer
+                closing.add(connection)
             if time.monotonic() >= until or self._hurried:
                 return
             await asyncio.sleep(_TICK_S)
 
     async def _cut_off(self) -> None:
-        """Tell those who are left, and end their connections."""
+        """Send the remaining clients an error, and end their connections."""
         connections = self._connections()
         if not connections and not self._lease.busy:
             return
-        _logger.warning("cut off %d connections that did not end in time", len(connections))
+        _logger.warning("cut off %d connections that did not finish in time", len(connections))
         error = UnavailableError("the server is shutting down")
         await self._lease.close(seconds=_HURRIED_S if self._hurried else _LEAVE_S)
-        await self._told()
-        self._readers.end_all(error)  # who has left so much unread that the end is far off
-        await self._told()
+        await self._wait_for_clients()
+        self._readers.end_all(error)  # clients that would have to read much before the error
+        await self._wait_for_clients()
         for connection in self._connections():
             connection.end(error)
         await asyncio.sleep(_TICK_S)
@@ -143,20 +144,20 @@ class DrainingServer(uvicorn.Server):
         for task in list(self.server_state.tasks):
             task.cancel()
 
-    async def _told(self) -> None:
+    async def _wait_for_clients(self) -> None:
         until = time.monotonic() + (_HURRIED_S if self._hurried else _READ_S) / 2
         while self.server_state.connections and time.monotonic() < until:
             await asyncio.sleep(_TICK_S / 4)
 
     async def _close(self, *, until: float) -> None:
-        """End the app; the process with it, if the engine does not come back."""
+        """End the app, or the whole process if the engine does not return."""
         if self._hurried:
             leave(128 + self._hurried)
         try:
             async with asyncio.timeout(until - time.monotonic()):
                 await self.lifespan.shutdown()
         except TimeoutError:
-            _logger.warning("left before the engine had ended its step, or written its cache")
+            _logger.warning("exited before the engine finished its step or wrote its cache")
             leave(0)
 
     def _connections(self) -> set[HttpProtocol]:
@@ -166,8 +167,8 @@ class DrainingServer(uvicorn.Server):
 
 @contextmanager
 def signals_handled(handle: "signal._HANDLER") -> Iterator[None]:
-    """SIGINT, SIGTERM and, unless it is ignored as by nohup, SIGHUP go to `handle`. On the main
-    thread only.
+    """Handle SIGINT, SIGTERM and SIGHUP with `handle`; not SIGHUP if it is ignored, as by nohup.
+    On the main thread only.
     """
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -181,7 +182,7 @@ def signals_handled(handle: "signal._HANDLER") -> Iterator[None]:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process whatever its threads are at, without taking the interpreter apart."""
+    """End the process at once, whatever its threads do, without Python's own shutdown."""
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)

@@ -1,7 +1,7 @@
 """How the process ends when it cannot go on: soon, and with an exit code that says so.
 
-Owns that code and the two ways: by itself, or by a signal when no Python can run. Knows nothing of
-what was lost.
+Owns that code and the two ways to end: by itself, or by a signal when no Python code can run. Knows
+nothing of the cause.
 """
 
 import faulthandler
@@ -13,20 +13,22 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-# For whoever supervises the process: something broke inside, a new process may do better.
+# Tells a supervisor that something broke inside, and a new process may work.
 EXIT_CODE = 70
-# For so long all cores may compute and no Python run, in the worst of times.
+# How long all cores may compute without any Python code running, at worst.
 _CORE_SECONDS = 10.0
 
 
 def end_process() -> NoReturn:
-    """At once, with EXIT_CODE: a thread that hangs in native code would outlive the interpreter."""
+    """Exit at once with EXIT_CODE: a normal exit would wait for a thread that hangs in native
+    code.
+    """
     logging.shutdown()
     os._exit(EXIT_CODE)
 
 
 def end_process_in(seconds: float) -> None:
-    """Whatever then still runs. From any thread."""
+    """Call `end_process` after `seconds`, whatever still runs. From any thread."""
 
     def end() -> None:
         time.sleep(seconds)
@@ -36,12 +38,12 @@ def end_process_in(seconds: float) -> None:
 
 
 def guard_interpreter(seconds: float) -> Callable[[], None]:
-    """What must be called again and again: without that the process ends by SIGPROF, the stacks of
-    all threads on stderr, when it has computed for `seconds`.
+    """Returns a function that must be called again and again. When it has not been called for
+    `seconds` of CPU time, SIGPROF ends the process, with the stacks of all threads on stderr.
 
-    This is for native code that keeps the interpreter's lock for ever: no thread of Python runs
-    then, and the handler of this signal is the only one that needs none. It counts time of the
-    processor, so that a process which was stopped, and goes on, does not end for that.
+    This guards against native code that holds the interpreter's lock for ever: no Python thread
+    runs then, and faulthandler's signal handler is the only one that needs none. It counts CPU
+    time, so that a process that was stopped and continues does not end.
     """
     limit = max(seconds, _CORE_SECONDS * (os.cpu_count() or 1))
     faulthandler.register(signal.SIGPROF, chain=True)

@@ -1,7 +1,7 @@
-"""The log: one line for one record, on stderr, and nothing in it of what clients sent.
+"""The log: records on stderr, without anything that clients sent.
 
-Owns its format, what becomes of an exception's message and of control characters, and how often one
-thing is said. Knows no request: whoever logs decides what to say.
+Owns its format, and what it shows of exceptions and control characters. Knows no request: the
+caller decides what to log.
 """
 
 import logging
@@ -16,7 +16,7 @@ _ExcInfo: TypeAlias = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 )
 
-# They would drive the terminal that shows the log, or begin a line that the server never wrote.
+# They would control the terminal that shows the log, or fake a line that the server never wrote.
 _ESCAPES = {
     code: f"\\u{code:04x}"
     for code in (*range(32), *range(127, 160), 0x2028, 0x2029)
@@ -25,20 +25,20 @@ _ESCAPES = {
 
 
 def configure_logging(level: str) -> None:
-    """`level`: of the root logger. "debug" shows the messages of exceptions too."""
+    """`level`: level of the root logger. "debug" also shows the messages of exceptions."""
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(with_messages=level == "debug"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    if level == "info":  # uvicorn's four lines about starting say less than the ready line
+    if level == "info":  # the ready line says more than uvicorn's four startup lines
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 class LineFormatter(logging.Formatter):
-    """Records as text; what a record has beyond its first line is indented."""
+    """Records as text; all lines of a record after its first are indented."""
 
     def __init__(self, *, with_messages: bool) -> None:
-        """`with_messages`: whether exceptions say more than their class and their place. What they
-        say may quote a prompt.
+        """`with_messages`: whether exceptions show their message in addition to class and place. A
+        message may quote a prompt.
         """
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._with_messages = with_messages
@@ -54,15 +54,15 @@ class LineFormatter(logging.Formatter):
         return "\n".join(_places(ei[1], set()))
 
 
-def _places(error: BaseException | None, told: set[int]) -> Iterator[str]:
-    """The lines of a traceback, from the exception that came first, without any message.
+def _places(error: BaseException | None, shown: set[int]) -> Iterator[str]:
+    """The lines of a traceback without messages, the first exception first.
 
-    `told`: the ids of those that need not be told again. A group and what it holds may well be the
-    context of each other.
+    `shown`: ids of exceptions that were already shown. A group and the exceptions it holds may be
+    the context of each other.
     """
     chain = list[BaseException]()
-    while error is not None and id(error) not in told:
-        told.add(id(error))
+    while error is not None and id(error) not in shown:
+        shown.add(id(error))
         chain.append(error)
         error = error.__cause__ if error.__suppress_context__ else error.__context__
     for one in reversed(chain):
@@ -71,4 +71,4 @@ def _places(error: BaseException | None, told: set[int]) -> Iterator[str]:
         yield f"{type(one).__module__}.{type(one).__qualname__}"
         if isinstance(one, BaseExceptionGroup):
             for held in one.exceptions:
-                yield from _places(held, told)
+                yield from _places(held, shown)

@@ -1,12 +1,12 @@
-"""What one thread says and a reader on the event loop takes.
+"""A queue from the engine thread to one reader on the event loop.
 
-Owns the way from the engine thread to the event loop; knows nothing of what is said.
+Owns the way between them; knows nothing of the items.
 
-The thread never waits for the reader. What the reader has not taken is kept, so a slow one costs
-memory, up to a bound, and never the engine. The event loop is woken only when the reader waits,
-once for all that came since. A reader that keeps up rests for a millisecond after each batch:
-tokens that are faster come several at once. To wake the event loop for each of them would take the
-engine, which shares its cores, a third of the speed that such small models have.
+The thread never waits for the reader. Unread items are kept, so a slow reader costs memory, up to a
+bound, but no engine time. The event loop is woken only when the reader waits, once for all items
+since. A reader that keeps up rests for a millisecond after each batch, so that faster tokens arrive
+several at once. Waking the event loop for each of them would cost the engine, which shares its
+cores, a third of the speed of small models.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ from .idle_timeout import IdleTimeout
 
 T = TypeVar("T")
 
-# True: something has come, or the end. False: the time is over.
+# True: an item has come, or the end. False: the time is over.
 _Waiter = asyncio.Future[bool]
 
 _REST_S = 0.001
-# A reader that is behind is given so much at once: what it makes of it holds up the event loop.
+# Largest batch for a reader that is behind: its work on a batch holds up the event loop.
 _BATCH_BYTES = 8 * 1024
 
 
 class FeedFullError(Exception):
-    """More is unread than may be kept. What was said until then is."""
+    """More is unread than may be kept. The items until then are kept."""
 
 
 class Feed(Generic[T]):
-    """Items in the order in which they came, each taken once. Made on its reader's event loop."""
+    """Items in order of arrival, each taken once. Made on its reader's event loop."""
 
     def __init__(
         self, *, size_of: Callable[[T], int] = lambda _: 0, max_bytes: float = math.inf
     ) -> None:
-        """`size_of`: about how much memory an item takes; `max_bytes`: and all of the untaken."""
+        """`size_of`: about how much memory an item takes; `max_bytes`: limit for unread items."""
         self._size_of = size_of
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
@@ -53,7 +53,7 @@ class Feed(Generic[T]):
         return self._n_bytes
 
     def append(self, item: T) -> None:
-        """One more. From any thread. Raises FeedFullError."""
+        """Add an item. From any thread. Raises FeedFullError."""
         n_bytes = self._size_of(item)
         with self._lock:
             if self._ended:
@@ -69,7 +69,7 @@ class Feed(Generic[T]):
             self._overflow()
 
     def extend(self, items: Sequence[T]) -> None:
-        """More of them. From any thread. Raises FeedFullError."""
+        """Add several items. From any thread. Raises FeedFullError."""
         n_bytes = sum(map(self._size_of, items))
         with self._lock:
             if self._ended:
@@ -82,9 +82,9 @@ class Feed(Generic[T]):
             self._overflow()
 
     def end(self, items: Sequence[T] = (), *, error: Exception | None = None) -> None:
-        """The last of them, and what ended the feed if that was an error. From any thread.
+        """Add the last items and end the feed, with `error` if one ended it. From any thread.
 
-        What comes after the end is lost.
+        Items after the end are dropped.
         """
         with self._lock:
             if self._ended:
@@ -96,7 +96,7 @@ class Feed(Generic[T]):
         self._wake(waiters)
 
     def give_up(self, error: Exception) -> None:
-        """Forget what is unread: all that a reader gets from now on is `error`."""
+        """Drop what is unread and end the feed: from now on a reader gets only `error`."""
         with self._lock:
             self._items, self._n_bytes = [], 0
             self._error = error
@@ -105,13 +105,13 @@ class Feed(Generic[T]):
         self._wake(waiters)
 
     async def begun(self) -> None:
-        """Wait for the first item, and take none. Raises what ended the feed before it."""
+        """Wait for the first item without taking it. Raises an error that ended the feed first."""
         await self._until(lambda: self._ended or bool(self._items))
         if not self._items and self._error is not None:
             raise self._error
 
     async def whole(self) -> list[T]:
-        """Wait for the end, and take all items. Raises what ended the feed."""
+        """Wait for the end, and take all items. Raises the error that ended the feed."""
         await self._until(lambda: self._ended)
         if self._error is not None:
             raise self._error
@@ -119,10 +119,10 @@ class Feed(Generic[T]):
         return items
 
     async def batches(self, *, idle: float | None = None) -> AsyncIterator[Sequence[T]]:
-        """Take all items, as many at once as have come since the last time, or as is good at once.
+        """Take all items, in batches of what has come since the last one, up to a size.
 
-        After `idle` seconds without any, an empty sequence. Raises, after the last item, what ended
-        the feed, if that was an error.
+        Yields an empty sequence after `idle` seconds without items. After the last item, raises the
+        error that ended the feed, if any.
         """
         waiter: _Waiter | None = None
         with IdleTimeout(idle, lambda: _settle([waiter] if waiter else [], False)) as idle_timeout:
@@ -158,11 +158,11 @@ class Feed(Generic[T]):
         return items[:n]
 
     def _overflow(self) -> NoReturn:
-        raise FeedFullError(f"{self._n_bytes} bytes wait to be read")
+        raise FeedFullError(f"{self._n_bytes} bytes are unread")
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         while True:
-            # In one critical section: what comes in between would wake nobody.
+            # One critical section: an item that came in between would not wake this reader.
             with self._lock:
                 if holds():
                     return

@@ -1,8 +1,7 @@
 """A limit on each of many short waits, for the price of one timer.
 
-A stream waits once per token, and a timer of the event loop for each wait would be made and
-cancelled as often. Here one timer serves them all: when it fires, it looks how long the wait of
-that moment has lasted.
+A stream waits once per token, and a timer for each wait would be made and cancelled as often. Here
+one timer serves them all: when it fires, it checks how long the current wait has lasted.
 """
 
 import asyncio
@@ -12,9 +11,9 @@ from typing import Self
 
 
 class IdleTimeout:
-    """Calls `on_expiry` when a wait, from `start` to `stop`, lasts `seconds`; None: never.
+    """Calls `on_expiry` when a wait, from `start` to `stop`, lasts `seconds`; None means never.
 
-    A context manager, entered on the event loop; after its end nothing is called.
+    A context manager, entered on the event loop. After its end nothing is called.
     """
 
     def __init__(self, seconds: float | None, on_expiry: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
-"""What is asked of the engine for one choice of an answer, and what comes back, as events.
+"""The engine's job for one choice of an answer, and the events that come back.
 
-Owns the words between the engine thread and the shapes of answers: a job, its events, and what is
-counted and timed over the jobs of a request. Knows no thread and no shape of an answer.
+Owns the types between the engine thread and the shapes of answers: a job, its events, and the
+counts and times over the jobs of a request. Knows no thread and no shape of an answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,26 +22,27 @@ from engine import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionJob:
-    """What to generate for one choice of the answer, in the engine's words."""
+    """What to generate for one choice of the answer, in the engine's types."""
 
     index: int
-    """Of the choice. Jobs that share their `input_ids` object continue one prompt."""
+    """Index of the choice."""
     input_ids: Sequence[int]
+    """Jobs that share this object continue the same prompt."""
     settings: SamplingSettings
     options: StreamOptions
     """The stream adds `abort`, `on_progress` and the client's part of `isolation_key`."""
     include_stop: bool = False
-    """Whether the text ends with the stop string that ended it, instead of before it."""
+    """Whether the text includes the stop string that ended it."""
     token_by_token: bool = False
-    """Whether each token is a piece of its own, though a pass may yield several."""
+    """Whether each token is a separate step, though a pass may yield several."""
     progress: bool = False
-    """Whether the prefill is reported as it goes on."""
+    """Whether to report the progress of the prefill."""
     max_seconds: float | None = None
-    """How long it may decode."""
+    """Time limit for decoding; None for no limit."""
 
 
 class Begun(NamedTuple):
-    """A job's prompt is in the engine."""
+    """A job's prompt has been prefilled."""
 
     choice: int
     prefill: Prefill
@@ -50,32 +51,32 @@ class Begun(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """So much of the prompt is known."""
+    """How far the prefill is."""
 
     choice: int
     processed: int
-    """Tokens of the prompt, the cached ones included."""
+    """Processed tokens of the prompt, including cached ones."""
     cached: int
     began: float
-    """When the job came into the engine."""
+    """When the job began in the engine."""
     clock: float
 
 
 class Step(NamedTuple):
-    """What one pass of the model adds to a choice, or one token of it."""
+    """What one pass of the model, or one token of it, adds to a choice."""
 
     choice: int
     result: StreamResult
     clock: float
     stop_detail: str | None = None
-    """"time": the job ended because its `max_seconds` were over."""
+    """"time" if the job ended because of its `max_seconds`."""
 
 
 Event = Begun | Progress | Step
 
 
 def event_bytes(event: Event) -> int:
-    """About how much memory an event takes: that of its tokens and of the alternatives to each."""
+    """About how much memory an event takes, with its tokens and the alternatives to each."""
     records: Sequence[TokenRecord | PromptToken] = ()
     if isinstance(event, Step):
         records = event.result.tokens
@@ -88,36 +89,36 @@ def event_bytes(event: Event) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Summed over the jobs; a prompt that several of them continue counts once."""
+    """Sums over the jobs. A prompt that several jobs continue counts once."""
 
     n_prompt: int = 0
     n_cached: int = 0
     n_completion: int = 0
-    """A sampled stop token included."""
+    """Includes a sampled stop token."""
     n_drafted: int = 0
     n_accepted: int = 0
     n_predicted_accepted: int = 0
     n_predicted_rejected: int = 0
-    """Tokens of the prediction that were tried and did not come."""
+    """Tokens of the prediction that were tried and rejected."""
     n_reasoning: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Where the time went, in seconds, summed over the jobs."""
+    """Where the time went: seconds, summed over the jobs."""
 
     queued_s: float = 0.0
     prefill_s: float = 0.0
     decode_s: float = 0.0
     first_token_s: float | None = None
-    """From the queue to the first result; None: there was none."""
+    """From joining the queue to the first result; None without a result."""
 
 
 class JobEnd(NamedTuple):
-    """What became of a job that was not cut off by an error."""
+    """How a job ended that no error cut off."""
 
     eos_reason: str
-    """The engine's, or "time" when its `max_seconds` were over."""
+    """The engine's, or "time" if its `max_seconds` were over."""
     reuse: Reuse
     drafts: Mapping[str, DraftCount]
-    """By who made them."""
+    """By drafter."""

@@ -1,8 +1,8 @@
 """GET /metrics: what this server has done, in the format of Prometheus.
 
-Owns the names, labels and buckets of all metrics, in a registry of their own for each app. A
-request is counted when it has been answered and a completion when it has ended; nothing is done per
-token. Every label has few values: routes, statuses and words of this program.
+Owns the names, labels and buckets of all metrics, in one registry per app. A request is counted
+when it has been answered, and a completion when it has ended; nothing runs per token. Every label
+has few values: routes, statuses and words of this program.
 """
 
 from prometheus_client import (
@@ -22,7 +22,7 @@ from .stream import CompletionStream
 # Seconds. A token takes from a tenth of a millisecond to seconds, a long prompt minutes.
 _WAITS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 _STEPS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-# What no route took: a wrong path, a missing key.
+# For requests that no route handled: a wrong path, a missing key.
 _NO_ROUTE = "none"
 
 
@@ -69,13 +69,13 @@ class Metrics:
         busy.set_function(lambda: lease.busy)
 
     def answered(self, scope: Scope, status: int, seconds: float) -> None:
-        """A request has been answered to its last byte, or has been given up."""
+        """A request has been answered completely, or given up."""
         route = _route_of(scope)
         self._requests.labels(route, str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
 
     def ended(self, stream: CompletionStream) -> None:
-        """A stream that had the engine has ended, well or not."""
+        """A stream that was in the engine has ended, with or without an error."""
         counts, clocks = stream.counts, stream.clocks
         self._prompt.inc(counts.n_prompt)
         self._cached.inc(counts.n_cached)
@@ -95,14 +95,14 @@ class Metrics:
             self._each.observe(clocks.decode_s / counts.n_completion)
 
     def text(self) -> bytes:
-        """All of them, as Prometheus reads them."""
+        """All metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 
 def _route_of(scope: Scope) -> str:
-    """The path of the route that took the request, as it is declared."""
+    """The path of the route that handled the request, as declared."""
     route = scope.get("route")
-    if route is None and "endpoint" in scope:  # Starlette's own routes say no more
+    if route is None and "endpoint" in scope:  # Starlette's own routes set only the endpoint
         endpoint = scope["endpoint"]
         routes = scope["app"].routes
         route = next((each for each in routes if getattr(each, "endpoint", 0) is endpoint), None)

@@ -1,7 +1,7 @@
-"""One request in the engine: its jobs one after another, and what is said about them, as events.
+"""One request in the engine: runs its jobs one after another and reports them as events.
 
-Owns the way of a request through the lease, and what it counts and times on the way. Knows the
-engine's words and no shape of an answer.
+Owns a request's way through the lease, and what it counts and times on the way. Knows the engine's
+types and no shape of an answer.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class CompletionStream:
-    """A request in the queue, in the engine, then done; its events at any time, for any reader.
+    """A request in the queue, in the engine, then done. Its events can be read at any time.
 
     Made on the event loop. Raises what EngineLease.submit raises.
     """
@@ -74,12 +74,13 @@ class CompletionStream:
         on_ended: Callable[["CompletionStream"], None] = lambda _: None,
         on_told: Callable[["CompletionStream"], None] = lambda _: None,
     ) -> None:
-        """`key`: who asks; see EngineLease.submit. What is kept of prompts serves their key alone.
-        `since`: when they began to wait, for the limits; None: now.
-        `max_unread_bytes`: about how much memory events may take that nobody has read yet.
-        `on_ended` is called on the engine thread, with the counts final, before the end is told,
-        and `on_told` behind that, before the next request is let in; neither for a request that
-        never had the engine.
+        """`key`: identifies the caller; see EngineLease.submit. Cached prompts serve only their
+        own key.
+        `since`: when the request began to wait, for the limits; None means now.
+        `max_unread_bytes`: about how much memory unread events may take.
+        `on_ended` is called on the engine thread once the counts are final, before the reader gets
+        the end; then `on_told`, before the next request is admitted. Neither is called for a
+        request that was never admitted.
         """
         self.jobs = tuple(jobs)
         self.counts = TokenCounts()
@@ -87,15 +88,15 @@ class CompletionStream:
         self.clocks = Clocks()
         self.ends: tuple[JobEnd, ...] = ()
         self.error: Exception | None = None
-        """What ended the stream, if that was an error."""
+        """The error that ended the stream, if any."""
         self._key = key
         self._on_ended = on_ended
         self._on_told = on_told
         self._generator = generator
         self._feed: Feed[Event] = Feed(size_of=event_bytes, max_bytes=max_unread_bytes)
-        self._ending: Sequence[Event] = ()  # of the job that ran last, not told yet
+        self._ending: Sequence[Event] = ()  # last events of the previous job, not yet in the feed
         self._has_token = False
-        self._late: Exception | None = None  # why the engine was told to leave, if for its time
+        self._late: Exception | None = None  # the deadline's error, if one aborted the engine
         self._queued_at = time.perf_counter()
         self._deadlines = Deadlines(limits, since=since)
         self.ticket = lease.submit(
@@ -110,43 +111,43 @@ class CompletionStream:
         self._deadlines.watch(self._deadlines.request, self._cut_off)
 
     def cancel(self) -> None:
-        """Stop: leave the queue, or have the engine leave at its next step. Harmless when done."""
+        """Leave the queue, or abort the engine at its next step. Harmless when done."""
         self._deadlines.stop()
         if self.ticket.cancel():
             self._refuse(ClientDisconnect())
 
     @property
     def unread_bytes(self) -> int:
-        """About how much memory the events take that nobody has read yet."""
+        """About how much memory the unread events take."""
         return self._feed.unread_bytes
 
     def give_up(self, error: Exception) -> None:
-        """Stop, and forget what is unread: the next that a reader gets is `error`."""
+        """Cancel, and drop what is unread: a reader gets `error` next."""
         self._feed.give_up(error)
         self.cancel()
 
     def results(self, *, idle: float | None = None) -> AsyncIterator[Sequence[Event]]:
-        """Take all events, each once, as many at once as have come since the last time.
+        """Take all events, each once, in batches of what has come since the last one.
 
-        After `idle` seconds without any, an empty sequence. Raises, after the last event, what
-        ended the stream, if that was an error.
+        Yields an empty sequence after `idle` seconds without events. After the last event, raises
+        the error that ended the stream, if any.
         """
         return self._feed.batches(idle=idle)
 
     def ends_with(self, event: Event) -> bool:
-        """Whether the event is the last one, if no error has ended the stream before."""
+        """Whether the event is the last one, unless an error ends the stream first."""
         is_end = isinstance(event, Step) and event.result.eos
         return is_end and event.choice == self.jobs[-1].index
 
     async def started(self, receive: Receive) -> None:
-        """Wait for the first event, so that an error until then is still an HTTP status.
+        """Wait for the first event, so that an error before it can still be an HTTP status.
 
         Cancels the stream and raises ClientDisconnect when the client hangs up first.
         """
         await self._attended(self._feed.begun(), receive)
 
     async def collected(self, receive: Receive) -> list[Event]:
-        """All events of the whole stream. Cancels like `started`."""
+        """Wait for all events of the stream. Cancels like `started`."""
         events = await self._attended(self._feed.whole(), receive)
         self._deadlines.stop()
         return events
@@ -176,7 +177,7 @@ class CompletionStream:
         self.error = error
         self._feed.end(error=error)
 
-    # What follows runs on the engine thread.
+    # The methods below run on the engine thread.
 
     def _run(self, abort: AbortFlag) -> None:
         self.clocks = Clocks(queued_s=self._clock())
@@ -189,12 +190,12 @@ class CompletionStream:
             self.error = error
         except FeedFullError:
             self.error = UnreadLimitError(
-                "more of the answer waits to be read than the server keeps; read it as it comes, "
-                "with stream: true, or ask for less"
+                "more of the answer is unread than the server keeps; read it while it is "
+                "generated, with stream: true, or ask for less"
             )
-        except BaseException as error:  # of a library: no request's failure ends this thread
+        except BaseException as error:  # from a library: no request may end this thread
             if is_out_of_memory(error):
-                _logger.warning("no memory in a completion: %s", error)
+                _logger.warning("out of memory in a completion: %s", error)
                 self.error = MemoryError(str(error))
             else:
                 _logger.exception("the engine failed in a completion")
@@ -203,7 +204,7 @@ class CompletionStream:
             self._on_ended(self)
 
     def _tell_end(self) -> None:
-        """The engine is free for the next request: whoever reads the end may send one."""
+        """Report the end only when the engine is free: its reader may send another request."""
         self._feed.end(self._ending, error=self.error)
         self._on_told(self)
 
@@ -211,7 +212,7 @@ class CompletionStream:
         return time.perf_counter() - self._queued_at
 
     def _generate(self, position: int, abort: AbortFlag) -> Sequence[Event]:
-        """Say all of a job but its last events, which are returned."""
+        """Report all events of a job except the last ones, which are returned."""
         job = self.jobs[position]
         limit = TimeLimit(abort, job.max_seconds) if job.max_seconds is not None else None
         start = self._clock()
@@ -220,10 +221,10 @@ class CompletionStream:
         prefilled = self._clock()
         if limit is not None:
             limit.start()
-        # Sent with the first step: alone it would only put the reader to rest.
+        # Sent with the first step: alone it would only wake the reader and put it to rest.
         begun = Begun(job.index, prefill, prefilled)
         untold: list[Event] = [begun]
-        # The pieces are the reader's: here they would be kept until the job ends.
+        # Keeps only the first step: keeping more here would hold their memory until the job ends.
         first: Step | None = None
         n_shown = n_drafted = n_accepted = 0
         step: Callable[[], StreamResult] = stream.step
@@ -239,7 +240,8 @@ class CompletionStream:
             if first is None:
                 first = piece
                 if job.progress and result.eos_reason != "aborted":
-                    # The last token of the prompt came with this one, and perhaps no other was new.
+                    # The first pass processes the last token of the prompt, which may be the only
+                    # one that was not cached.
                     n_prompt, n_cached = prefill.n_prompt, prefill.n_cached
                     whole = Progress(choice, n_prompt, n_cached, start, piece.clock)
                     untold.insert(0, whole)
@@ -265,7 +267,7 @@ class CompletionStream:
             n_shown += len(result.chunk)
             piece = piece._replace(result=_with_stop_string(result, n_shown))
         elif is_aborted:
-            # Whoever hung up reads no more; all others were cut off by the server.
+            # A client that hung up does not read this; all others were cut off by the server.
             raise self._late or UnavailableError("the server is shutting down")
         return [*untold, piece]
 
@@ -323,7 +325,7 @@ def _ended_by_time(piece: Step) -> Step:
 
 
 def _with_stop_string(result: StreamResult, start: int) -> StreamResult:
-    """The last result of a text that has `start` characters before its stop string, with it."""
+    """The last result with its stop string added, which begins at character `start`."""
     string = str(result.stop_string)
     shown = [token for token in result.dropped if token.text_start < start + len(string)]
     return StreamResult(

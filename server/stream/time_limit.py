@@ -1,6 +1,6 @@
-"""A limit on the time that one completion decodes.
+"""A limit on the decoding time of one completion.
 
-Owns the clock, and shows it to the engine as an abort flag like any other.
+Owns the clock; to the engine it is an abort flag like any other.
 """
 
 import time
@@ -18,7 +18,7 @@ class TimeLimit(AbortFlag):
         self._seconds = seconds
         self._end: float | None = None
         self.is_over = False
-        """Whether the engine was shown that the time has passed."""
+        """Whether the engine was stopped because the time has passed."""
 
     def start(self) -> None:
         self._end = time.monotonic() + self._seconds

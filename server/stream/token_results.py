@@ -1,7 +1,7 @@
 """The results of a stream, one token at a time.
 
-Owns how text that was held is divided among the tokens that come out with it, so that each of them
-stands with its own text. Knows no request and no shape of an answer.
+Owns how held text is divided among the tokens that are released with it, so that each token comes
+with its own text. Knows no request and no shape of an answer.
 """
 
 from collections import deque
@@ -11,18 +11,17 @@ from engine import StreamResult, TokenRecord
 
 
 class TokenResults:
-    """Called in the place of `stream_ex`: says the same, of one token per call.
+    """Called instead of `stream_ex`: returns the same results, one token per call.
 
-    Tokens that share a character come together, with the character. Text that is out before its
-    token is, as in front of what may become a stop string, waits for the token. The last result has
-    all that is left.
+    Tokens that share a character come together, with the character. Text that is released before
+    its token (before a possible stop string) waits for the token. The last result has the rest.
     """
 
     def __init__(self, step: Callable[[], StreamResult]) -> None:
         self._step = step
-        self._results: deque[StreamResult] = deque()  # of the last call, not said yet
-        self._n_said = 0  # characters
-        self._text = ""  # behind them, of a token that is still held
+        self._results: deque[StreamResult] = deque()  # divided, not yet returned
+        self._n_said = 0  # characters returned so far
+        self._text = ""  # the text after them, of a token that is still held
 
     def __call__(self) -> StreamResult:
         if self._results:
@@ -55,8 +54,8 @@ class TokenResults:
 
 
 def _groups(tokens: Sequence[TokenRecord]) -> list[tuple[TokenRecord, ...]]:
-    """The tokens one by one, but together those that share a character; at least one group, which
-    may be empty.
+    """The tokens one by one, except that those that share a character stay together. Always at
+    least one group, which may be empty.
     """
     groups: list[tuple[TokenRecord, ...]] = []
     end = 0  # of the last group

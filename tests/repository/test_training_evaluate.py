@@ -316,7 +316,7 @@ def test_only_matrices_are_rounded_and_the_embedding_keeps_8_bits() -> None:
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="33 weights is no multiple of 32"):
+    with pytest.raises(ValueError, match="33 weights is not a multiple of 32"):
         round_weights(torch.zeros(2, 33), 8)
     with pytest.raises(ValueError, match="bits must be 8 or 4, not 3"):
         round_weights(torch.zeros(2, 32), 3)
@@ -522,4 +522,4 @@ def test_no_card_is_written_of_other_weights(
     assert "other weights" in capsys.readouterr().err
     (run_dir / "measures.json").unlink()
     assert only("card", run_dir) == 1
-    assert "evaluate comes before the card" in capsys.readouterr().err
+    assert "run `--only evaluate` before" in capsys.readouterr().err

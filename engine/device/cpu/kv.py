@@ -96,7 +96,7 @@ class CpuPositions:
     def _pairs(
         self, start: int, stop: int, memory: Bytes, *, n_copied: int
     ) -> Iterator[tuple[Bytes, Bytes]]:
-        """Per part: these positions as blocks of the cache, and all blocks of a copy in `memory`."""
+        """Per part: these positions as blocks of the cache, and all blocks of the copy."""
         if start % LANES or not 0 <= stop - start <= n_copied:
             raise ValueError(f"positions {start} to {stop} of a copy of {n_copied}")
         n_blocks, end = -(-n_copied // LANES), 0

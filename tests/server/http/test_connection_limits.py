@@ -241,12 +241,12 @@ def test_a_crowd_takes_neither_the_last_descriptor_nor_the_health_checks(tmp_pat
         try:
             assert process.stdout
             found = re.search(rb"http://127.0.0.1:(\d+)", process.stdout.readline())
-            said = re.search(r"a port of their own: (\d+)", log.read_text())
+            said = re.search(r"health checks are on port (\d+)", log.read_text())
             assert found
             assert said
             ports = int(found[1]), int(said[1])
             with crowd(ports[0], 200), crowd(ports[1], 50):
-                wait_until(lambda: "asked nothing" in log.read_text())
+                wait_until(lambda: "ended an idle connection" in log.read_text())
                 for port in ports:
                     with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
                         assert answer.status == 200

@@ -66,7 +66,7 @@ def assert_too_many(answer: Answer, words: str) -> None:
         (f"[{','.join(['0.5'] * 1_900_000)}]", "300,000 values"),
         (f"[{','.join(['[1]'] * 1_200_000)}]", "65,536 lists and objects"),
         ("[" * 4_000_000, "65,536 lists and objects"),
-        ("{" + ",".join(f'"k{i}":0' for i in range(40_000)) + "}", "32,768 names"),
+        ("{" + ",".join(f'"k{i}":0' for i in range(40_000)) + "}", "32,768 field names"),
         (f"[{','.join(['9' * 4300] * 100)}]", "128 digits"),
     ],
     ids=["floats", "lists", "brackets", "names", "digits"],

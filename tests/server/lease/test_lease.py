@@ -129,7 +129,7 @@ async def test_without_a_queue_one_may_run_and_none_wait(diary: Diary) -> None:
     lease = EngineLease(max_queue=0)
     lease.start()
     diary.submit(lease, "a", held=True)
-    with pytest.raises(QueueFullError, match="nobody wait"):
+    with pytest.raises(QueueFullError, match="has no queue"):
         diary.submit(lease, "b")
     diary.gates["a"].set()
     await lease.close()

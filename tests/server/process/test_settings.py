@@ -73,7 +73,7 @@ def test_a_variable_for_keys_without_a_key_is_an_error(
 ) -> None:
     """A secret that was not filled in must not open the server."""
     monkeypatch.setenv("SOLITON_API_KEYS", value)
-    with pytest.raises(SettingsError, match=r"SOLITON_API_KEYS is set and holds no key.*unset it"):
+    with pytest.raises(SettingsError, match=r"SOLITON_API_KEYS is set but holds no key.*unset it"):
         Settings()
     assert secrets(Settings(api_keys=(SecretStr("key"),))) == ["key"], "a flag wins"
 
