@@ -75,3 +75,10 @@ class NumericsError(EngineError):
 
 class NoTokenError(InvalidInputError):
     """Allowed and banned tokens, biases or a constraint leave no token to choose."""
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library written in Rust has panicked, for which PyO3 raises a BaseException that
+    cannot be imported. Uncaught it would end a thread or the event loop.
+    """
+    return type(error).__name__ == "PanicException"
