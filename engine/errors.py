@@ -32,7 +32,7 @@ class ModelLoadError(EngineError):
 
 
 class InvalidInputError(EngineError, ValueError):
-    """A prompt or a setting is wrong; `param` names which."""
+    """A prompt, an option or a setting is wrong; `param` is its name in the engine."""
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class ContextLengthError(InvalidInputError):
         n_prompt: int,
         max_seq_len: int,
         *,
-        param: str | None = "prompt",
+        param: str | None = "input_ids",
         at_least: bool = False,
     ) -> None:
         """`at_least`: the prompt was not counted to its end."""

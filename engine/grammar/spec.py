@@ -76,7 +76,7 @@ class Grammar:
     foreign: bool
 
 
-def grammar_of(spec: ConstraintSpec, *, param: str | None = "response_format") -> Grammar:
+def grammar_of(spec: ConstraintSpec, *, param: str | None = "constraint") -> Grammar:
     """Raises InvalidInputError for a value that does not fit the kind, and for what is too big."""
     part, foreign = _part(spec, param)
     parts = [part]

@@ -111,7 +111,7 @@ class StreamingGenerator:
         self._end_stream()
         settings, options = settings or SamplingSettings(), options or StreamOptions()
         options.check(self._model.config.vocab_size)
-        prompt = self._checked_prompt(input_ids, "prompt")
+        prompt = self._checked_prompt(input_ids, "prompt", param="input_ids")
         negative = self._checked_negative(options.negative_ids, options.cfg_scale)
         room = self._model.max_seq_len - max(len(prompt), len(negative))
         constraint = self._compiled(options.constraint)
@@ -170,12 +170,14 @@ class StreamingGenerator:
         self._end_stream()
         self._prefix.flush()
 
-    def _checked_prompt(self, input_ids: Sequence[int] | IdArray, param: str) -> list[int]:
+    def _checked_prompt(
+        self, input_ids: Sequence[int] | IdArray, name: str, *, param: str
+    ) -> list[int]:
         if isinstance(input_ids, IdArray):
             shape = tuple(input_ids.shape)
             if len(shape) != 1 and (len(shape) != 2 or shape[0] != 1):
                 raise InvalidInputError(
-                    f"the {param} must have shape (n,) or (1, n), not {shape}", param=param
+                    f"the {name} must have shape (n,) or (1, n), not {shape}", param=param
                 )
             values = input_ids.tolist()
             values = values[0] if len(shape) == 2 else values
@@ -185,11 +187,11 @@ class StreamingGenerator:
             token_ids = [index(token_id) for token_id in values]
         except TypeError as error:
             raise InvalidInputError(
-                f"the {param} must hold token ids: {error}", param=param
+                f"the {name} must hold token ids: {error}", param=param
             ) from None
         if not token_ids:
             raise InvalidInputError(
-                f"the {param} is empty: it needs at least one token", param=param
+                f"the {name} is empty: it needs at least one token", param=param
             )
         check_token_ids(param, token_ids, self._model.config.vocab_size)
         if len(token_ids) >= self._model.max_seq_len:
@@ -207,7 +209,7 @@ class StreamingGenerator:
                     f"cfg_scale {cfg_scale} needs a negative prompt", param="cfg_scale"
                 )
             return []
-        token_ids = self._checked_prompt(negative_ids, "negative_prompt")
+        token_ids = self._checked_prompt(negative_ids, "negative prompt", param="negative_ids")
         return [] if cfg_scale == 1.0 else token_ids
 
     def _compiled(self, spec: ConstraintSpec | None) -> Constraint | None:
@@ -215,7 +217,7 @@ class StreamingGenerator:
             return None
         if self._constraints is None:
             raise InvalidInputError("this generator cannot constrain", param="constraint")
-        return self._constraints.compile(spec)
+        return self._constraints.compile(spec, param="constraint")
 
     def _sampler(
         self, settings: SamplingSettings, token_ids: Sequence[int], options: StreamOptions

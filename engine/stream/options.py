@@ -94,26 +94,26 @@ class StreamOptions:
         _check_strings("stop", self.stop)
         _check_strings("banned_strings", self.banned_strings)
         if self.max_new_tokens is not None:
-            _require_at_least(0, self.max_new_tokens, "max_new_tokens", param="max_tokens")
-        _require_at_least(0, self.min_new_tokens, "min_new_tokens", param="min_tokens")
+            _require_at_least(0, self.max_new_tokens, "max_new_tokens")
+        _require_at_least(0, self.min_new_tokens, "min_new_tokens")
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise InvalidInputError(
                 f"min_new_tokens must be at most max_new_tokens, {self.max_new_tokens}, "
                 f"not {self.min_new_tokens}",
-                param="min_tokens",
+                param="min_new_tokens",
             )
         if self.max_tokens_per_call is not None:
             _require_at_least(1, self.max_tokens_per_call, "max_tokens_per_call")
         if self.stop_token_ids is not None:
             check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
         check_token_ids("prediction", self.prediction, vocab_size)
-        for name, n_top, param in (
-            ("return_top_tokens", self.return_top_tokens, "top_logprobs"),
-            ("return_prompt_tokens", self.return_prompt_tokens or 0, "prompt_logprobs"),
+        for name, n_top in (
+            ("return_top_tokens", self.return_top_tokens),
+            ("return_prompt_tokens", self.return_prompt_tokens or 0),
         ):
             if not 0 <= n_top <= vocab_size:
                 raise InvalidInputError(
-                    f"{name} must be between 0 and {vocab_size}, not {n_top}", param=param
+                    f"{name} must be between 0 and {vocab_size}, not {n_top}", param=name
                 )
 
 
@@ -126,6 +126,6 @@ def _check_strings(name: str, strings: Sequence[str]) -> None:
         raise InvalidInputError(f"{name} must not hold an empty string", param=name)
 
 
-def _require_at_least(least: int, value: int, name: str, *, param: str | None = None) -> None:
+def _require_at_least(least: int, value: int, name: str) -> None:
     if value < least:
-        raise InvalidInputError(f"{name} must be {least} or more, not {value}", param=param or name)
+        raise InvalidInputError(f"{name} must be {least} or more, not {value}", param=name)

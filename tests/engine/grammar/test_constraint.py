@@ -385,7 +385,7 @@ def test_a_keyword_that_cannot_be_enforced_is_named(tiny: ConstraintCompiler, ke
     pattern = rf"#/properties/a~1b: the keyword '{re.escape(keyword)}' is not supported"
     with pytest.raises(InvalidInputError, match=pattern) as error:
         tiny.compile(ConstraintSpec("json_schema", schema))
-    assert error.value.param == "response_format"
+    assert error.value.param == "constraint"
     with pytest.raises(InvalidInputError, match=re.escape(keyword)):
         tiny.compile(ConstraintSpec("lark", f"start: %json {json.dumps(schema)}"))
 

@@ -1,11 +1,15 @@
 """Every refusal of the wire: status, envelope, field; before the first byte, and after it."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from engine import NumericsError
+from engine import InvalidInputError, NumericsError, StreamOptions
+from server.errors import error_body
+from server.schema.chat import ChatCompletionRequest
+from server.schema.completions import CompletionRequest
 from tests.support.event_stream import parse_event_stream
 from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import Answer, LiveServer, live_server, wait_until
@@ -351,3 +355,29 @@ def test_models_are_listed_and_found_by_name() -> None:
         assert found == listed["data"][0]
         assert (found["owned_by"], found["max_model_len"]) == ("soliton", 512)
         assert server.post(COMPLETIONS, {**BASE[COMPLETIONS], "model": "org/name"}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("constraint", "response_format"),
+        ("input_ids", "prompt"),
+        ("max_new_tokens", "max_tokens"),
+        ("min_new_tokens", "min_tokens"),
+        ("negative_ids", "negative_prompt"),
+        ("return_prompt_tokens", "prompt_logprobs"),
+        ("return_top_tokens", "top_logprobs"),
+        ("stop", "stop"),
+        ("temperature", "temperature"),
+        (None, None),
+    ],
+)
+def test_an_option_of_the_engine_has_the_name_of_its_field(
+    option: str | None, name: str | None
+) -> None:
+    body = error_body(InvalidInputError("of the engine", param=option))
+    assert body["error"]["param"] == name
+    fields = {*CompletionRequest.model_fields, *ChatCompletionRequest.model_fields}
+    assert name is None or name in fields
+    options = {field.name for field in dataclasses.fields(StreamOptions)}
+    assert option in {*options, "input_ids", "temperature", None}
