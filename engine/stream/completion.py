@@ -22,11 +22,11 @@ from ..sampling.request import SampleResult
 from ..sampling.sampler import Sampler
 from ..text.token_ids import check_token_ids
 from ..text.vocabulary import Vocabulary
-from .decoding import Decoding, Origin
+from .decoding import Decoding
 from .healing import Healing
 from .held import HeldTokens, Release
 from .options import NO_LIMIT, StreamOptions
-from .result import StreamResult, TokenRecord, TopToken
+from .result import Origin, StreamResult, TokenRecord, token_record
 
 # So often is text taken back, in one completion, before it is given up.
 MAX_REWINDS = 1000
@@ -119,7 +119,8 @@ class Completion:
         is_stop = token_id in self._stop_token_ids
         shown = b"" if is_stop else self._shown(token_id)
         span = self._held.push(shown)
-        record = self._record(chosen, shown, span, _FROM_HOOK if replaced else origin)
+        origin = _FROM_HOOK if replaced else origin
+        record = token_record(chosen, shown, span, origin, self._vocabulary)
         self.n_tokens += 1
         if is_stop:
             self._stop_token = record
@@ -220,39 +221,6 @@ class Completion:
         self._blocked.setdefault(position, []).append(taken.first.token_id)
         self._n_rewinds += 1
         return "banned" if self._n_rewinds >= MAX_REWINDS else None
-
-    def _record(
-        self, sampled: SampleResult, shown: bytes, span: tuple[int, int], origin: Origin
-    ) -> TokenRecord:
-        # By position: names would take twice the time.
-        return TokenRecord(
-            sampled.token_id,
-            shown,
-            span[0],
-            span[1],
-            sampled.logprob_raw,
-            sampled.p_raw,
-            sampled.p_sampled,
-            self._top(sampled) if sampled.top_ids else (),
-            self._vocabulary.is_special(sampled.token_id),
-            sampled.rank,
-            sampled.entropy,
-            sampled.margin,
-            sampled.kept_mass,
-            origin.name,
-            origin.proposed,
-            sampled.trace,
-        )
-
-    def _top(self, sampled: SampleResult) -> tuple[TopToken, ...]:
-        tops = zip(sampled.top_ids, sampled.top_logprobs_raw, sampled.top_p_sampled, strict=True)
-        token_bytes = self._vocabulary.token_bytes
-        return tuple(
-            [
-                TopToken(id_, token_bytes(id_), logprob, math.exp(logprob), p)
-                for id_, logprob, p in tops
-            ]
-        )
 
     def _finish(self, reason: str) -> StreamResult:
         """Release what is held, or drop it behind a stop; the stream has ended."""

@@ -16,18 +16,12 @@ from ..draft.speculator import NO_DRAFT, Draft, Speculator
 from ..model.model import MAX_DECODE_ROWS
 from ..sampling.guidance import guided
 from ..sampling.logits import Logits, Row, Rows
+from .result import Origin
 from .sequence import CachedSequence
 
 MODEL = "model"
 # Of the passes without a draft, whose costs change slowly, few are timed.
 _TIMED_EVERY = 16
-
-
-class Origin(NamedTuple):
-    """Where a token came from."""
-
-    name: str
-    proposed: int | None  # by a draft, when another token was taken
 
 
 _FROM_MODEL = Origin(MODEL, None)

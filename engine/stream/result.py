@@ -6,6 +6,7 @@ What comes once per token or more often is a named tuple, made in a third of the
 dataclass.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..cache.prefix import Reuse
-from ..sampling.request import TraceStep
+from ..sampling.request import SampleResult, TraceStep
+from ..text.vocabulary import Vocabulary
+
+
+class Origin(NamedTuple):
+    """Where a token came from."""
+
+    name: str
+    proposed: int | None
+    """The token that a draft had proposed, when another one was taken."""
 
 
 class TopToken(NamedTuple):
@@ -63,6 +73,35 @@ class TokenRecord(NamedTuple):
     """What each stage of the sampler removed; empty unless return_trace."""
 
 
+def token_record(
+    sampled: SampleResult,
+    shown: bytes,
+    span: tuple[int, int],
+    origin: Origin,
+    vocabulary: Vocabulary,
+) -> TokenRecord:
+    """The record of a drawn token that adds the bytes `shown`, part of the characters `span`."""
+    # By position, in the order of the fields: keywords would take twice the time.
+    return TokenRecord(
+        sampled.token_id,
+        shown,
+        span[0],
+        span[1],
+        sampled.logprob_raw,
+        sampled.p_raw,
+        sampled.p_sampled,
+        _top(sampled, vocabulary) if sampled.top_ids else (),
+        vocabulary.is_special(sampled.token_id),
+        sampled.rank,
+        sampled.entropy,
+        sampled.margin,
+        sampled.kept_mass,
+        origin.name,
+        origin.proposed,
+        sampled.trace,
+    )
+
+
 class PromptToken(NamedTuple):
     """One token of the prompt, and what the model held of it after the tokens before it.
 
@@ -86,6 +125,36 @@ class PromptToken(NamedTuple):
     """How many tokens the model held for likelier."""
     entropy: float | None
     margin: float | None
+
+
+def prompt_token(
+    scored: SampleResult, data: bytes, span: tuple[int, int], vocabulary: Vocabulary
+) -> PromptToken:
+    """The record of a scored token of the prompt with the bytes `data`, part of the characters
+    `span`.
+    """
+    # By position, as in token_record.
+    return PromptToken(
+        scored.token_id,
+        data,
+        span[0],
+        span[1],
+        scored.logprob_raw,
+        scored.p_raw,
+        _top(scored, vocabulary) if scored.top_ids else (),
+        vocabulary.is_special(scored.token_id),
+        scored.rank,
+        scored.entropy,
+        scored.margin,
+    )
+
+
+def _top(sampled: SampleResult, vocabulary: Vocabulary) -> tuple[TopToken, ...]:
+    tops = zip(sampled.top_ids, sampled.top_logprobs_raw, sampled.top_p_sampled, strict=True)
+    token_bytes = vocabulary.token_bytes
+    return tuple(
+        [TopToken(id_, token_bytes(id_), logprob, math.exp(logprob), p) for id_, logprob, p in tops]
+    )
 
 
 @dataclass(frozen=True, slots=True)
