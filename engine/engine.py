@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from .abort import AbortFlag
 from .cache.kv import KVCache
 from .cache.prefix import PrefixCache
-from .chat.prompt import NO_VARIABLES, ChatPrompt
+from .chat.messages import Rendering
+from .chat.prompt import ChatPrompt
 from .chat.reply.format import ReplyFormat
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
@@ -125,55 +126,28 @@ class Engine:
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        template_kwargs: Mapping[str, Any] = NO_VARIABLES,
         must_fit: bool = False,
+        **rendering: Unpack[Rendering],
     ) -> list[int]:
-        """Prompt ids of what `render_chat` shows; no text that is said becomes a control token.
+        """Prompt ids of what `render_chat` shows. Text of a message never becomes a control token.
 
-        `must_fit`: raise ContextLengthError early where it has certainly too many tokens.
+        `must_fit`: raise ContextLengthError early for a prompt that certainly has too many tokens.
         """
-        return ChatPrompt.of(
-            self._chat_template(),
-            messages,
-            tools=tools,
-            documents=documents,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            template_kwargs=template_kwargs,
-        ).token_ids(self.tokenizer, max_seq_len=self.max_seq_len if must_fit else None)
+        prompt = ChatPrompt.of(self._chat_template(), messages, **rendering)
+        return prompt.token_ids(self.tokenizer, max_seq_len=self.max_seq_len if must_fit else None)
 
     def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        template_kwargs: Mapping[str, Any] = NO_VARIABLES,
+        self, messages: Sequence[Mapping[str, Any]], **rendering: Unpack[Rendering]
     ) -> str:
         """The prompt of `messages` (mappings with a role of ROLES, content, and so on) as text.
 
-        `tools`: as OpenAI writes them. `documents`: for templates that read some.
-        `continue_final_message`: the prompt ends with the text of the last message, whose turn
-        stays open. `template_kwargs`: variables for the template, such as enable_thinking.
+        Keywords: `tools`, `documents`, `add_generation_prompt`, `continue_final_message` and
+        `template_kwargs`; see Rendering.
 
-        Raises TemplateError (no template, it refuses the messages, or it goes beyond its limits)
-        and InvalidInputError, with the path of what is wrong in `param`.
+        Raises TemplateError (no template, it refuses the messages, or it exceeds its limits) and
+        InvalidInputError, with the path of what is wrong in `param`.
         """
-        return ChatPrompt.of(
-            self._chat_template(),
-            messages,
-            tools=tools,
-            documents=documents,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            template_kwargs=template_kwargs,
-        ).text()
+        return ChatPrompt.of(self._chat_template(), messages, **rendering).text()
 
     def _chat_template(self) -> ChatTemplate:
         if self.template is None:

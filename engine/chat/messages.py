@@ -8,7 +8,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypedDict
 
 from ..errors import InvalidInputError
 from .template.template import ChatTemplate
@@ -41,17 +42,41 @@ class Conversation:
         )
 
 
+class Rendering(TypedDict, total=False):
+    """What a prompt is made of in addition to its messages: the keywords of `Engine.encode_chat`
+    and `render_chat`.
+    """
+
+    tools: Sequence[Mapping[str, Any]] | None
+    """Tools, in OpenAI's format."""
+    documents: Sequence[Mapping[str, Any]] | None
+    """Documents, for templates that read them."""
+    add_generation_prompt: bool
+    """Whether the prompt begins the assistant's turn (the default)."""
+    continue_final_message: bool
+    """Whether the prompt ends with the text of the last message, whose turn stays open. Then no
+    other turn begins.
+    """
+    template_kwargs: Mapping[str, Any]
+    """Variables that the template may read, such as enable_thinking."""
+
+
 def conversation(
     template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
     *,
-    tools: Sequence[Mapping[str, Any]] | None,
-    documents: Sequence[Mapping[str, Any]] | None,
-    variables: Mapping[str, Any],
-    add_generation_prompt: bool,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    template_kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> Conversation:
-    """Raises InvalidInputError, whose `param` is the path of what is wrong."""
-    for name in variables:
+    """The keywords are those of Rendering.
+
+    Raises InvalidInputError, with the path in `param`, for an unknown role, a value that is not
+    JSON, text that is not valid Unicode, and a variable that the caller may not set.
+    """
+    for name in template_kwargs:
         if name in template.reserved:
             raise InvalidInputError(
                 f"chat_template_kwargs may not set {name!r}", param="chat_template_kwargs"
@@ -64,8 +89,8 @@ def conversation(
         messages=[_adapted(message, source, template) for message in plain],
         tools=[_plain(tool, f"tools[{i}]") for i, tool in enumerate(tools or ())],
         documents=[_plain(item, f"documents[{i}]") for i, item in enumerate(documents or ())],
-        variables=_plain(variables, "chat_template_kwargs"),
-        add_generation_prompt=add_generation_prompt,
+        variables=_plain(template_kwargs, "chat_template_kwargs"),
+        add_generation_prompt=add_generation_prompt and not continue_final_message,
     )
 
 

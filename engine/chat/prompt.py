@@ -7,16 +7,13 @@ and the tokenizer by their interfaces only.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import InvalidInputError
 from ..text.tokenizer import Tokenizer
 from .masking import Mask, unused_character
-from .messages import Conversation, conversation
+from .messages import Conversation, Rendering, conversation
 from .template.template import ChatTemplate
-
-NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +30,13 @@ class ChatPrompt:
         cls,
         template: ChatTemplate,
         messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        template_kwargs: Mapping[str, Any] = NO_VARIABLES,
+        **rendering: Unpack[Rendering],
     ) -> "ChatPrompt":
-        """`tools`: as OpenAI writes them. `documents`: for templates that read some.
-        `continue_final_message`: the prompt ends with the text of the last message, whose turn
-        stays open; no other turn is begun. `template_kwargs`: variables that the template may read,
-        such as enable_thinking.
-
-        Raises InvalidInputError, with the path in `param`, for an unknown role, what JSON has not,
-        text that is no Unicode, a variable that is not the caller's, and nothing to continue.
+        """Raises InvalidInputError, with the path in `param`, for what `conversation` refuses, and
+        if there is nothing to continue.
         """
-        said = conversation(
-            template,
-            messages,
-            tools=tools,
-            documents=documents,
-            variables=template_kwargs,
-            add_generation_prompt=add_generation_prompt and not continue_final_message,
-        )
-        if not continue_final_message:
+        said = conversation(template, messages, **rendering)
+        if not rendering.get("continue_final_message"):
             return cls(template, said)
         end = unused_character(said)
         return cls(template, replace(said, messages=_with_end(said.messages, end)), end)

@@ -50,10 +50,18 @@ def test_everything_is_there(tiny_engine: Engine, tiny_model: Path) -> None:
     assert tiny_engine.eos_token_ids == (4,)
     assert tiny_engine.created == int((tiny_model / "config.json").stat().st_mtime)
     assert tiny_engine.template is not None
+
+
+def test_a_chat_is_rendered_and_encoded(tiny_engine: Engine) -> None:
     messages = [{"role": "user", "content": "hi"}]
-    assert tiny_engine.tokenizer.decode(tiny_engine.encode_chat(messages)) == (
-        "<|user|>hi<|end|><|assistant|>"
-    )
+    assert tiny_engine.render_chat(messages) == "<|user|>hi<|end|><|assistant|>"
+    ids = tiny_engine.encode_chat(messages)
+    assert tiny_engine.tokenizer.decode(ids) == "<|user|>hi<|end|><|assistant|>"
+    opened = tiny_engine.encode_chat(messages, continue_final_message=True, must_fit=True)
+    assert tiny_engine.tokenizer.decode(opened) == "<|user|>hi"
+    misspelt: dict[str, Any] = {"tols": []}
+    with pytest.raises(TypeError, match="tols"):
+        tiny_engine.render_chat(messages, **misspelt)
 
 
 def test_generates_what_transformers_generates(tmp_path: Path) -> None:
