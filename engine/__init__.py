@@ -1,4 +1,4 @@
-"""Everything that makes sense without HTTP: load a model, stream tokens, say how likely they were.
+"""The engine, without HTTP: load a model, stream tokens with their probabilities.
 
 from engine import Engine, SamplingSettings
 

@@ -1,8 +1,8 @@
 """Engine.load: a model directory becomes something that generates.
 
 Owns the composition: config, weights, tokenizer, template, cache and generator. Knows no HTTP.
-One engine per process and device, not thread-safe by design: the caller serialises. Only what says
-so may be called beside a running stream.
+One engine per process and device. It is not thread-safe by design: the caller serialises, and only
+methods that say so may be called while a stream runs.
 """
 
 import logging
@@ -53,7 +53,7 @@ DEFAULT_MODEL = Path(__file__).parent / "default_model"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Engine:
-    """A loaded model with all that belongs to it."""
+    """A loaded model: weights, tokenizer, chat template, generator."""
 
     model_id: str
     config: ModelConfig
@@ -62,13 +62,13 @@ class Engine:
     model: Model
     generator: StreamingGenerator
     constraints: ConstraintCompiler
-    speculator: Speculator | None  # its counts of what drafts have brought
+    speculator: Speculator | None  # counts what drafts have saved
     max_seq_len: int
-    default_settings: SamplingSettings  # of generation_config.json; neutral where it is silent
+    default_settings: SamplingSettings  # from generation_config.json; neutral by default
     eos_token_ids: tuple[int, ...]
     created: int  # when config.json was written, in seconds since 1970
-    reply_format: ReplyFormat  # how the model marks reasoning and calls of tools
-    fingerprint: str  # changes with the weights, their format, the tokenizer and what computes
+    reply_format: ReplyFormat  # how the model marks reasoning and tool calls
+    fingerprint: str  # changes with the weights, their format, the tokenizer and the device
 
     @classmethod
     @fields_as_arguments(LoadOptions)
@@ -155,38 +155,40 @@ class Engine:
         return self.template
 
     def check_length(self, text: str, *, param: str) -> None:
-        """Raise ContextLengthError for a text that is certainly too long for the context; to others
-        that are, encoding them says so.
+        """Raise ContextLengthError for a text that is certainly too long for the context.
+
+        A cheap lower bound: encoding still checks the exact length.
         """
         self.tokenizer.check_length(text, self.max_seq_len, param=param)
 
     def fill_in_ids(self, prefix: str, suffix: str) -> list[int]:
-        """Prompt ids for a text between `prefix` and `suffix`, neither of which can become a
-        control token. Raises InvalidInputError when the tokenizer has no tokens for it.
+        """Prompt ids for filling in the text between `prefix` and `suffix`, neither of which can
+        become a control token. Raises InvalidInputError if the tokenizer has no tokens for this.
         """
         return fill_in_ids(self.tokenizer, prefix, suffix)
 
     def check_constraint(self, spec: ConstraintSpec, *, param: str | None) -> None:
         """Compile a constraint, so that a stream can begin with it at once.
 
-        Takes up to seconds, and may be called by any thread while the engine works. Raises
-        InvalidInputError, for `param`, that names the keyword or the position that is at fault.
+        This can take seconds. Any thread may call it while a stream runs. Raises InvalidInputError
+        for `param`, naming the keyword or the position at fault.
         """
         self.constraints.compile(spec, param=param)
 
     def constraint_work(
         self, spec: ConstraintSpec, *, param: str | None
     ) -> Callable[[AbortFlag], None] | None:
-        """What `check_constraint` would have to do that may take seconds; None: nothing.
+        """The slow part of `check_constraint`, to be run when and where the caller likes; None if
+        there is none.
 
-        For those who choose when and where. Setting the flag that it is given ends it early, with
-        an EngineError. Raises as `check_constraint` does, for what is known without that work.
+        Setting its abort flag ends it early, with an EngineError. Raises the errors of
+        `check_constraint` that are known without that work.
         """
         return self.constraints.work_for(spec, param=param)
 
 
 class _Files(NamedTuple):
-    """What the directory of a model says before its weights are read."""
+    """The files of a model directory, read and checked; only the headers of its weights."""
 
     config: ModelConfig
     default_settings: SamplingSettings
@@ -274,8 +276,8 @@ def _reply_format(
     form = ReplyFormat.of_template(template, tokenizer, eos_token_ids)
     if form.tools.is_unreadable:
         logger.warning(
-            "chat template: it writes tool calls in a way that cannot be read back. Calls that the "
-            "model writes in that way stay text; requests with tools describe another way to it."
+            "chat template: its tool calls cannot be read back. Calls in its format stay text; "
+            "with tools, the prompt describes another format to the model."
         )
     return form
 
@@ -309,7 +311,7 @@ def _model_id(path: Path) -> str:
 
 
 def _settings_of(generation: GenerationConfig) -> SamplingSettings:
-    """What the model's authors sample with; neutral where they do not say."""
+    """The sampling settings of generation_config.json; neutral if it has none."""
     try:
         return SamplingSettings(**generation.sampling)
     except InvalidInputError as error:

@@ -8,7 +8,7 @@ EngineError
  ├─ TemplateError           the chat template is missing, fails, or writes too much
  └─ NumericsError           the model produced NaN or infinite logits
 
-An abort is no error: the stream ends with `eos_reason` "aborted".
+An abort is not an error: the stream ends with `eos_reason` "aborted".
 """
 
 _MAX_CHARACTERS = 2000
@@ -19,9 +19,9 @@ class EngineError(Exception):
 
 
 class ModelLoadError(EngineError):
-    """A model directory cannot be used. The message: file, tensor or key, reason.
+    """A model directory cannot be used. The message names file, tensor or key, and the reason.
 
-    It is one line of bounded length without control characters, whatever a file had in it.
+    It is one line of bounded length without control characters, whatever the file contains.
     """
 
     def __init__(self, message: str) -> None:
@@ -50,10 +50,10 @@ class ContextLengthError(InvalidInputError):
         param: str | None = "input_ids",
         at_least: bool = False,
     ) -> None:
-        """`at_least`: the prompt was not counted to its end."""
+        """`at_least`: `n_prompt` is a lower bound."""
         n_said = f"at least {n_prompt}" if at_least else str(n_prompt)
         super().__init__(
-            # Clients look for these words: litellm has an error class of its own for them.
+            # Clients look for these words: litellm maps them to an error class.
             f"this model's maximum context length is {max_seq_len} tokens; the prompt has "
             f"{n_said}, and at least one must be left for the completion",
             param=param,
@@ -67,9 +67,9 @@ class TemplateError(EngineError):
 
 
 class NumericsError(EngineError):
-    """The model's own logits of a step hold NaN or infinity; the message says at which position.
+    """The model's own logits hold NaN or infinity; the message says at which position.
 
-    What settings make of sound logits is an InvalidInputError.
+    If only the settings spoil sound logits, that is an InvalidInputError.
     """
 
 

@@ -1,7 +1,7 @@
 """How a model is loaded: one documented field per option.
 
-Owns the options and their defaults. Knows no model directory and no device: the code that uses an
-option checks its value against them.
+Owns the options and their defaults. Knows no model and no device: the code that uses an option
+checks its value against these.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""What a caller says, made ready for a template: checked, copied, in the roles that it knows.
+"""A caller's messages, made ready for a template: checked, copied, in the roles that it knows.
 
-Owns the roles, the refusal of what is no JSON and no Unicode, and the forms of messages in which
-templates differ. Knows no token.
+Owns the roles, the refusal of values that are not JSON or not Unicode, and the forms of messages in
+which templates differ. Knows no token.
 """
 
 import json
@@ -95,7 +95,7 @@ def conversation(
 
 
 def _plain(value: Any, path: str, depth: int = 0) -> Any:
-    """A copy of JSON's types. Other objects could have methods, which a template could call."""
+    """A copy in JSON types. Other objects could have methods, which a template could call."""
     if depth > MAX_DEPTH:
         raise InvalidInputError(f"{path[:80]}… is nested too deeply", param=path.split(".")[0])
     if value is None or isinstance(value, bool):
@@ -131,14 +131,13 @@ def _text(value: Any, path: str) -> str:
 
 
 def _step(key: Any) -> str:
-    """One step of a path."""
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.40}]"
 
 
 def _check_role(message: Any, path: str) -> None:
     if not isinstance(message, dict):
         raise InvalidInputError(f"{path} must be an object", param=path)
-    # A role is no text: templates build control tokens from it.
+    # Only known roles: templates build control tokens from them.
     if message.get("role") not in ROLES:
         raise InvalidInputError(
             f"{path}.role must be one of {', '.join(ROLES)}, not {message.get('role')!r:.80}",
@@ -147,7 +146,7 @@ def _check_role(message: Any, path: str) -> None:
 
 
 def _adapted(message: dict[str, Any], source: str, template: ChatTemplate) -> dict[str, Any]:
-    """The message as templates of this kind know it."""
+    """The message in the form that this template expects."""
     adapted = {**message, "role": _role(message["role"], source)}
     if adapted.get("content") is None and not _ASKS_FOR_NONE.search(source):
         adapted["content"] = ""  # most templates would write "None"
@@ -156,7 +155,7 @@ def _adapted(message: dict[str, Any], source: str, template: ChatTemplate) -> di
         adapted |= {"reasoning_content": thought, "thinking": message.get("thinking", thought)}
     calls = message.get("tool_calls")
     if not calls:
-        adapted.pop("tool_calls", None)  # some templates ask only whether the name is there
+        adapted.pop("tool_calls", None)  # some templates only check whether the key exists
     elif isinstance(calls, list) and not template.takes_argument_text:
         adapted["tool_calls"] = [_with_object(call) for call in calls]
     return adapted
@@ -175,7 +174,7 @@ def _names(source: str, role: str) -> bool:
 
 
 def _with_object(call: Any) -> Any:
-    """A tool call with its arguments as an object, where they are the JSON of one."""
+    """A tool call with its arguments as an object, if they are the JSON of one."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
@@ -185,5 +184,5 @@ def _with_object(call: Any) -> Any:
         return call
     if not isinstance(parsed, dict):
         return call
-    parsed = _plain(parsed, "messages")  # escapes may have hidden a lone surrogate
+    parsed = _plain(parsed, "messages")  # escapes may hide a lone surrogate
     return {**call, "function": {**function, "arguments": parsed}}

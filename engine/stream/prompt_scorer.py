@@ -1,6 +1,6 @@
-"""How likely each token of a prompt was: records out of the logits that a prefill computes.
+"""How likely each token of a prompt was: records from the logits that a prefill computes.
 
-Owns the records and where the text of each token stands. Knows no model: logits come row by row.
+Owns the records and the position of each token in the text. Knows no model: logits come row by row.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ class PromptScorer:
 
     @property
     def tokens(self) -> tuple[PromptToken, ...]:
-        """As many as there have been logits for, and the first one."""
+        """The first token, and every token whose logits were taken."""
         return tuple(self._tokens)
 
     def take(self, rows: Logits) -> None:
-        """The logits (n, vocab_size) that the next `n` tokens are judged by.
+        """Score the next `n` tokens with their logits (n, vocab_size).
 
-        Raises NumericsError when they are not numbers.
+        Raises NumericsError for NaN or infinity.
         """
         for row in rows:
             position = len(self._tokens)
