@@ -1,4 +1,4 @@
-"""Engine.load: a model directory becomes something that generates.
+"""Engine: a loaded model that generates text, and how it is loaded from its directory.
 
 Owns the composition: config, weights, tokenizer, template, cache and generator. Knows no HTTP.
 One engine per process and device. It is not thread-safe by design: the caller serialises, and only
@@ -62,7 +62,7 @@ class Engine:
     model: Model
     generator: StreamingGenerator
     constraints: ConstraintCompiler
-    speculator: Speculator | None  # counts what drafts have saved
+    speculator: Speculator | None  # counts drafted and accepted tokens
     max_seq_len: int
     default_settings: SamplingSettings  # from generation_config.json; neutral by default
     eos_token_ids: tuple[int, ...]

@@ -28,7 +28,7 @@ _FROM_MODEL = Origin(MODEL, None)
 
 
 class Guide(NamedTuple):
-    """The sequence of the negative prompt, and how far away from it."""
+    """The sequence of the negative prompt, and the strength of the guidance."""
 
     sequence: CachedSequence
     scale: float

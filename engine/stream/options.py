@@ -55,7 +55,7 @@ class StreamOptions:
     are then those of the mixed logits.
     """
     cfg_scale: float = 1.0
-    """Strength of the guidance; 1: none."""
+    """Strength of the guidance. 1 means none."""
     speculate: bool = True
     """Whether tokens may be drafted. The text is the same either way."""
     prediction: Sequence[int] = ()

@@ -52,6 +52,6 @@ class CachedSequence:
         self.settle()
 
     def settle(self) -> None:
-        """Drop drafted tokens that were not appended from the cache."""
+        """Remove from the cache drafted tokens that were not appended."""
         if self._cache.length >= len(self._token_ids):
             self._cache.rollback(len(self._token_ids) - 1)

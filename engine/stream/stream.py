@@ -25,7 +25,7 @@ class Stream:
         speculator: Speculator | None,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`speculator`: its drafts, if any. `on_failure` gets the error of a failed step, after
+        """`speculator` None: without drafts. `on_failure` gets the error of a failed step, after
         which the contents of the caches are unknown.
         """
         self._completion = completion
