@@ -158,6 +158,14 @@ def test_a_wrong_conversation_is_refused(
     assert_refused(answer, 400, param=param, code=None)
 
 
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+def test_an_error_of_the_engine_names_the_field_that_was_sent(
+    server: LiveServer, path: str
+) -> None:
+    answer = server.post(path, {**BASE[path], "max_tokens": 2, "min_tokens": 3})
+    assert_refused(answer, 400, param="min_tokens", code=None)
+
+
 def test_what_the_template_refuses_is_a_bad_request(server: LiveServer) -> None:
     messages = [*USER, {"role": "assistant", "content": "x"}]
     answer = server.post(CHAT, {**BASE[CHAT], "messages": messages})
