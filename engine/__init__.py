@@ -31,6 +31,7 @@ from .errors import (
 )
 from .grammar.gbnf.syntax import is_gbnf
 from .grammar.spec import ConstraintSpec
+from .load_options import LoadOptions
 from .sampling.random_numbers import derived_seed
 from .sampling.request import SampleResult, TraceStep
 from .sampling.settings import SamplingSettings
@@ -52,6 +53,7 @@ __all__ = [
     "Engine",
     "EngineError",
     "InvalidInputError",
+    "LoadOptions",
     "ModelConfig",
     "ModelDescription",
     "ModelLoadError",

@@ -11,7 +11,7 @@ class AbortFlag:
     """Set once, from any thread; the generator looks at it before every token.
 
     A long prefill runs inside native code, which sees no Python object. So the flag is also
-    written into the word of the step that runs, which that code looks at before each op.
+    written to a word of the running step, which that code reads before each op.
     """
 
     def __init__(self) -> None:
@@ -27,10 +27,10 @@ class AbortFlag:
             self._word[0] = 1
 
     def write_to(self, word: npt.NDArray[np.int64]) -> None:
-        """From now on `word` (1,) is 1 when the flag is set. The word must be this flag's alone:
-        it may be written at any later time.
+        """From now on `word` (1,) is 1 when the flag is set. Nothing else may use the word: it may
+        be written at any later time.
         """
         self._word = word
-        # After the word is known, so that no call of `set` falls between the two.
+        # Only now, so that no call of `set` is missed.
         if self._is_set:
             word[0] = 1

@@ -1,4 +1,4 @@
-"""What a model directory holds, told without loading it.
+"""What a model directory holds, without loading the weights.
 
 Owns the summary that `inspect` prints. Reads config.json and the headers of the safetensors files.
 """
@@ -29,16 +29,16 @@ class ModelDescription:
     n_files: int  # safetensors files
     n_tokens: int  # ids that the tokenizer uses
     has_chat_template: bool
-    default_format: str  # what the CPU holds the weights in, unless told otherwise
+    default_format: str  # of the weights on the CPU, unless options say otherwise
 
     def weight_bytes(self, format_: str) -> int:
         """Bytes of the weights, loaded in `format_` (a dtype, 8bit or 4bit)."""
         return weight_bytes(self.config, format_)
 
     def kv_bytes(self, n_tokens: int, format_: str, kv_cache: str = "auto") -> int:
-        """Bytes of the KV cache beside such weights for a context of `n_tokens`.
+        """Bytes of the KV cache for a context of `n_tokens`, with weights in `format_`.
 
-        Raises ModelLoadError for a `kv_cache` that there is not.
+        Raises ModelLoadError for an unknown `kv_cache`.
         """
         return n_tokens * kv_bytes_per_token(self.config, kv_format(kv_cache, format_))
 

@@ -1,8 +1,8 @@
-"""Engine.load: a model directory becomes something that generates.
+"""Engine: a loaded model that generates text, and how it is loaded from its directory.
 
 Owns the composition: config, weights, tokenizer, template, cache and generator. Knows no HTTP.
-One engine per process and device, not thread-safe by design: the caller serialises. Only what says
-so may be called beside a running stream.
+One engine per process and device. It is not thread-safe by design: the caller serialises, and only
+methods that say so may be called while a stream runs.
 """
 
 import logging
@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from .abort import AbortFlag
 from .cache.kv import KVCache
 from .cache.prefix import PrefixCache
-from .chat.prompt import NO_VARIABLES, ChatPrompt
+from .chat.messages import Rendering
+from .chat.prompt import ChatPrompt
 from .chat.reply.format import ReplyFormat
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
@@ -27,15 +28,16 @@ from .device.formats import kv_bytes_per_token
 from .device.memory import check_weights_fit, context_length, memory_errors_as_load_errors
 from .device.open import open_ops
 from .device.ops import Ops
-from .draft.opening import draft_source, open_speculator
+from .draft.opening import DraftSource, draft_source, open_speculator
 from .draft.speculator import Speculator
 from .errors import InvalidInputError, ModelLoadError, TemplateError
 from .files import is_there
 from .fingerprint import fingerprint
 from .grammar.compiler import ConstraintCompiler
 from .grammar.spec import ConstraintSpec
+from .load_options import LoadOptions, fields_as_arguments
 from .model.model import Model
-from .model.weights import load_weights, weight_bytes
+from .model.weights import Weights, load_weights, weight_bytes
 from .sampling.settings import SamplingSettings
 from .stream.generator import StreamingGenerator
 from .text.fill_in import fill_in_ids
@@ -51,7 +53,7 @@ DEFAULT_MODEL = Path(__file__).parent / "default_model"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Engine:
-    """A loaded model with all that belongs to it."""
+    """A loaded model: weights, tokenizer, chat template, generator."""
 
     model_id: str
     config: ModelConfig
@@ -60,110 +62,51 @@ class Engine:
     model: Model
     generator: StreamingGenerator
     constraints: ConstraintCompiler
-    speculator: Speculator | None  # its counts of what drafts have brought
+    speculator: Speculator | None  # counts drafted and accepted tokens
     max_seq_len: int
-    default_settings: SamplingSettings  # of generation_config.json; neutral where it is silent
+    default_settings: SamplingSettings  # from generation_config.json; neutral by default
     eos_token_ids: tuple[int, ...]
     created: int  # when config.json was written, in seconds since 1970
-    reply_format: ReplyFormat  # how the model marks reasoning and calls of tools
-    fingerprint: str  # changes with the weights, their format, the tokenizer and what computes
+    reply_format: ReplyFormat  # how the model marks reasoning and tool calls
+    fingerprint: str  # changes with the weights, their format, the tokenizer and the device
+
+    @classmethod
+    @fields_as_arguments(LoadOptions)
+    def load(cls, path: str | Path, options: LoadOptions) -> "Engine":
+        """`load_with` with the fields of LoadOptions as arguments: `load(path, device="cpu")`."""
+        return cls.load_with(path, options)
 
     @classmethod
     @memory_errors_as_load_errors()
-    def load(
-        cls,
-        path: str | Path,
-        device: str = "auto",
-        dtype: str = "auto",
-        max_seq_len: int | None = None,
-        *,
-        quantize: str = "none",
-        kv_cache: str = "auto",
-        n_threads: int | None = None,
-        require_native: bool = False,
-        panel_cache: Path | None = None,
-        speculate: str = "off",
-        draft_model: Path | None = None,
-        prefix_bytes: int = 0,
-        prefix_directory: Path | None = None,
-        prefix_disk_bytes: int = 2**32,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> "Engine":
+    def load_with(cls, path: str | Path, options: LoadOptions) -> "Engine":
         """Loads a Hugging Face directory of the Llama family.
-
-        `device`: "auto" (CUDA where torch has it), "cpu", "cuda" or "cuda:N". `dtype`: "auto"
-        (bfloat16 on CUDA; on the CPU as stored, without loss), "float32", "bfloat16" or, on CUDA,
-        "float16". `quantize`: "none", "8bit" or "4bit". `kv_cache`: what keys and values are held
-        in: "auto" (on CUDA bfloat16; on the CPU float32, beside quantised weights bfloat16),
-        "bfloat16", "8bit" or, on the CPU, "float32"; where torch computes, which on CUDA is for
-        float32 and float16, they are as the weights. `max_seq_len` None: the model's own, at most
-        8192, what fits into memory and, with a rope scaling that depends on it, the original one.
-        `n_threads`: of the CPU, for the whole process; None: all cores. `require_native`: refuse to
-        compute with torch what native code could, were it there. `panel_cache`: a directory where
-        the packed weights of larger models are kept for the next start; None: nowhere, for a
-        library writes only where it is told to. `speculate`: "off", "ngram" (what a text repeats of
-        itself and of recent answers) or "draft" (and a draft model beside it, `draft_model` or the
-        model's own). `prefix_bytes`: what copies of keys and values of past sequences may take in
-        memory; what is put out goes to `prefix_directory`, of at most `prefix_disk_bytes` with the
-        files of other models. `on_progress` gets (bytes read, bytes in all).
 
         Raises ModelLoadError with one line that names file, tensor or key, and reason.
         """
         path = _directory(path)
-        # The cheap checks come first: a wrong tokenizer is told before gigabytes are read.
-        config = model_config(path)
-        generation = read_generation_config(path, config.vocab_size)
-        default_settings = _settings_of(generation)
-        tokenizer = Tokenizer.load(path, config.vocab_size)
-        template = ChatTemplate.load(path)
-        draft = draft_source(speculate, draft_model, path, config, tokenizer)
-        tensors = check_tensors(read_checkpoint(path), config)
-        ops = open_ops(
-            device=device,
-            dtype=dtype,
-            quantize=quantize,
-            kv_cache=kv_cache,
-            stored_dtypes=matrix_dtypes(tensors),
-            n_threads=n_threads,
-            require_native=require_native,
-        )
-        needed = weight_bytes(config, ops.format, ops.matrix_bytes)
-        models = [config, *([draft.config] if draft else [])]
-        working = sum(ops.working_bytes(each) for each in models)
-        check_weights_fit(needed, ops.available_bytes(), working=working)
-        with _panels(panel_cache, tensors, ops, needed) as panels:
-            weights = load_weights(tensors, config, ops, panels=panels, on_progress=on_progress)
-        length = context_length(
-            config,
-            max_seq_len,
-            bytes_per_token=sum(kv_bytes_per_token(each, ops.kv_format) for each in models),
-            available=ops.available_bytes(),
-            working=working,
-        )
-        digits = fingerprint(path, tensors, ops, stretched=config.stretched_to(length))
-        model = Model(weights, config, ops, max_seq_len=length)
-        cache = KVCache(config, ops, max_seq_len=length)
-        speculator = open_speculator(speculate, draft, model, cache)
-        if speculator is None:  # what it has measured has done the same
+        # The cheap checks come first: a wrong tokenizer is reported before gigabytes are read.
+        files = _read(path, options)
+        ops = _opened_ops(options, files.tensors)
+        weights = _loaded_weights(files, ops, options)
+        length = _context_length(files, ops, options.max_seq_len)
+        stretched = files.config.stretched_to(length)
+        digits = fingerprint(path, files.tensors, ops, stretched=stretched)
+        model = Model(weights, files.config, ops, max_seq_len=length)
+        cache = KVCache(files.config, ops, max_seq_len=length)
+        speculator = open_speculator(options.speculate, files.draft, model, cache)
+        if speculator is None:  # its measurements warm the model up too
             model.warm_up(cache)
-        prefix = PrefixCache(
-            cache,
-            byte_budget=prefix_bytes,
-            directory=prefix_directory,
-            disk_budget=prefix_disk_bytes,
-            fingerprint=digits,
-        )
-        eos_token_ids = generation.eos_token_ids or config.eos_token_ids or tokenizer.eos_token_ids
-        constraints = ConstraintCompiler(tokenizer, config.vocab_size, eos_token_ids)
+        tokenizer, eos_token_ids = files.tokenizer, files.eos_token_ids
+        constraints = ConstraintCompiler(tokenizer, files.config.vocab_size, eos_token_ids)
         return cls(
             model_id=_model_id(path),
-            config=config,
+            config=files.config,
             tokenizer=tokenizer,
-            template=template,
+            template=files.template,
             model=model,
             generator=StreamingGenerator(
                 model,
-                prefix,
+                _prefix_cache(cache, options, digits),
                 tokenizer,
                 eos_token_ids=eos_token_ids,
                 speculator=speculator,
@@ -172,10 +115,10 @@ class Engine:
             constraints=constraints,
             speculator=speculator,
             max_seq_len=length,
-            default_settings=default_settings,
+            default_settings=files.default_settings,
             eos_token_ids=eos_token_ids,
             created=int((path / "config.json").stat().st_mtime),
-            reply_format=_reply_format(template, tokenizer, eos_token_ids),
+            reply_format=_reply_format(files.template, tokenizer, eos_token_ids),
             fingerprint=digits,
         )
 
@@ -183,55 +126,28 @@ class Engine:
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        template_kwargs: Mapping[str, Any] = NO_VARIABLES,
         must_fit: bool = False,
+        **rendering: Unpack[Rendering],
     ) -> list[int]:
-        """Prompt ids of what `render_chat` shows; no text that is said becomes a control token.
+        """Prompt ids of what `render_chat` shows. Text of a message never becomes a control token.
 
-        `must_fit`: raise ContextLengthError early where it has certainly too many tokens.
+        `must_fit`: raise ContextLengthError early for a prompt that certainly has too many tokens.
         """
-        return ChatPrompt.of(
-            self._chat_template(),
-            messages,
-            tools=tools,
-            documents=documents,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            template_kwargs=template_kwargs,
-        ).token_ids(self.tokenizer, max_seq_len=self.max_seq_len if must_fit else None)
+        prompt = ChatPrompt.of(self._chat_template(), messages, **rendering)
+        return prompt.token_ids(self.tokenizer, max_seq_len=self.max_seq_len if must_fit else None)
 
     def render_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        template_kwargs: Mapping[str, Any] = NO_VARIABLES,
+        self, messages: Sequence[Mapping[str, Any]], **rendering: Unpack[Rendering]
     ) -> str:
         """The prompt of `messages` (mappings with a role of ROLES, content, and so on) as text.
 
-        `tools`: as OpenAI writes them. `documents`: for templates that read some.
-        `continue_final_message`: the prompt ends with the text of the last message, whose turn
-        stays open. `template_kwargs`: variables for the template, such as enable_thinking.
+        Keywords: `tools`, `documents`, `add_generation_prompt`, `continue_final_message` and
+        `template_kwargs`; see Rendering.
 
-        Raises TemplateError (no template, it refuses the messages, or it goes beyond its limits)
-        and InvalidInputError, with the path of what is wrong in `param`.
+        Raises TemplateError (no template, it refuses the messages, or it exceeds its limits) and
+        InvalidInputError, with the path of what is wrong in `param`.
         """
-        return ChatPrompt.of(
-            self._chat_template(),
-            messages,
-            tools=tools,
-            documents=documents,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            template_kwargs=template_kwargs,
-        ).text()
+        return ChatPrompt.of(self._chat_template(), messages, **rendering).text()
 
     def _chat_template(self) -> ChatTemplate:
         if self.template is None:
@@ -239,34 +155,117 @@ class Engine:
         return self.template
 
     def check_length(self, text: str, *, param: str) -> None:
-        """Raise ContextLengthError for a text that is certainly too long for the context; to others
-        that are, encoding them says so.
+        """Raise ContextLengthError for a text that is certainly too long for the context.
+
+        A cheap lower bound: encoding still checks the exact length.
         """
         self.tokenizer.check_length(text, self.max_seq_len, param=param)
 
     def fill_in_ids(self, prefix: str, suffix: str) -> list[int]:
-        """Prompt ids for a text between `prefix` and `suffix`, neither of which can become a
-        control token. Raises InvalidInputError when the tokenizer has no tokens for it.
+        """Prompt ids for filling in the text between `prefix` and `suffix`, neither of which can
+        become a control token. Raises InvalidInputError if the tokenizer has no tokens for this.
         """
         return fill_in_ids(self.tokenizer, prefix, suffix)
 
     def check_constraint(self, spec: ConstraintSpec, *, param: str | None) -> None:
         """Compile a constraint, so that a stream can begin with it at once.
 
-        Takes up to seconds, and may be called by any thread while the engine works. Raises
-        InvalidInputError, for `param`, that names the keyword or the position that is at fault.
+        This can take seconds. Any thread may call it while a stream runs. Raises InvalidInputError
+        for `param`, naming the keyword or the position at fault.
         """
         self.constraints.compile(spec, param=param)
 
     def constraint_work(
         self, spec: ConstraintSpec, *, param: str | None
     ) -> Callable[[AbortFlag], None] | None:
-        """What `check_constraint` would have to do that may take seconds; None: nothing.
+        """The slow part of `check_constraint`, to be run when and where the caller likes; None if
+        there is none.
 
-        For those who choose when and where. Setting the flag that it is given ends it early, with
-        an EngineError. Raises as `check_constraint` does, for what is known without that work.
+        Setting its abort flag ends it early, with an EngineError. Raises the errors of
+        `check_constraint` that are known without that work.
         """
         return self.constraints.work_for(spec, param=param)
+
+
+class _Files(NamedTuple):
+    """The files of a model directory, read and checked; only the headers of its weights."""
+
+    config: ModelConfig
+    default_settings: SamplingSettings
+    eos_token_ids: tuple[int, ...]
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    draft: DraftSource | None
+    tensors: Mapping[str, StoredTensor]
+
+    @property
+    def models(self) -> list[ModelConfig]:
+        """The models that share the memory: this one and its draft model."""
+        return [self.config, *([self.draft.config] if self.draft else [])]
+
+
+def _read(path: Path, options: LoadOptions) -> _Files:
+    config = model_config(path)
+    generation = read_generation_config(path, config.vocab_size)
+    default_settings = _settings_of(generation)
+    tokenizer = Tokenizer.load(path, config.vocab_size)
+    template = ChatTemplate.load(path)
+    return _Files(
+        config=config,
+        default_settings=default_settings,
+        eos_token_ids=(generation.eos_token_ids or config.eos_token_ids or tokenizer.eos_token_ids),
+        tokenizer=tokenizer,
+        template=template,
+        draft=draft_source(options.speculate, options.draft_model, path, config, tokenizer),
+        tensors=check_tensors(read_checkpoint(path), config),
+    )
+
+
+def _opened_ops(options: LoadOptions, tensors: Mapping[str, StoredTensor]) -> Ops:
+    return open_ops(
+        device=options.device,
+        dtype=options.dtype,
+        quantize=options.quantize,
+        kv_cache=options.kv_cache,
+        stored_dtypes=matrix_dtypes(tensors),
+        n_threads=options.n_threads,
+        require_native=options.require_native,
+    )
+
+
+def _loaded_weights(files: _Files, ops: Ops, options: LoadOptions) -> Weights:
+    """Raises ModelLoadError before anything is read if the weights do not fit into memory."""
+    needed = weight_bytes(files.config, ops.format, ops.matrix_bytes)
+    check_weights_fit(needed, ops.available_bytes(), working=_working_bytes(files, ops))
+    with _panels(options.panel_cache, files.tensors, ops, needed) as panels:
+        return load_weights(
+            files.tensors, files.config, ops, panels=panels, on_progress=options.on_progress
+        )
+
+
+def _context_length(files: _Files, ops: Ops, wanted: int | None) -> int:
+    """The context length, given the memory that the loaded weights leave."""
+    return context_length(
+        files.config,
+        wanted,
+        bytes_per_token=sum(kv_bytes_per_token(each, ops.kv_format) for each in files.models),
+        available=ops.available_bytes(),
+        working=_working_bytes(files, ops),
+    )
+
+
+def _working_bytes(files: _Files, ops: Ops) -> int:
+    return sum(ops.working_bytes(each) for each in files.models)
+
+
+def _prefix_cache(cache: KVCache, options: LoadOptions, digits: str) -> PrefixCache:
+    return PrefixCache(
+        cache,
+        byte_budget=options.prefix_bytes,
+        directory=options.prefix_directory,
+        disk_budget=options.prefix_disk_bytes,
+        fingerprint=digits,
+    )
 
 
 def _reply_format(
@@ -277,8 +276,8 @@ def _reply_format(
     form = ReplyFormat.of_template(template, tokenizer, eos_token_ids)
     if form.tools.is_unreadable:
         logger.warning(
-            "chat template: it writes tool calls in a way that cannot be read back. Calls that the "
-            "model writes in that way stay text; requests with tools describe another way to it."
+            "chat template: its tool calls cannot be read back. Calls in its format stay text; "
+            "with tools, the prompt describes another format to the model."
         )
     return form
 
@@ -312,7 +311,7 @@ def _model_id(path: Path) -> str:
 
 
 def _settings_of(generation: GenerationConfig) -> SamplingSettings:
-    """What the model's authors sample with; neutral where they do not say."""
+    """The sampling settings of generation_config.json; neutral if it has none."""
     try:
         return SamplingSettings(**generation.sampling)
     except InvalidInputError as error:

@@ -8,7 +8,7 @@ EngineError
  ├─ TemplateError           the chat template is missing, fails, or writes too much
  └─ NumericsError           the model produced NaN or infinite logits
 
-An abort is no error: the stream ends with `eos_reason` "aborted".
+An abort is not an error: the stream ends with `eos_reason` "aborted".
 """
 
 _MAX_CHARACTERS = 2000
@@ -19,9 +19,9 @@ class EngineError(Exception):
 
 
 class ModelLoadError(EngineError):
-    """A model directory cannot be used. The message: file, tensor or key, reason.
+    """A model directory cannot be used. The message names file, tensor or key, and the reason.
 
-    It is one line of bounded length without control characters, whatever a file had in it.
+    It is one line of bounded length without control characters, whatever the file contains.
     """
 
     def __init__(self, message: str) -> None:
@@ -32,7 +32,7 @@ class ModelLoadError(EngineError):
 
 
 class InvalidInputError(EngineError, ValueError):
-    """A prompt or a setting is wrong; `param` names which."""
+    """A prompt, an option or a setting is wrong; `param` is its name in the engine."""
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -47,13 +47,13 @@ class ContextLengthError(InvalidInputError):
         n_prompt: int,
         max_seq_len: int,
         *,
-        param: str | None = "prompt",
+        param: str | None = "input_ids",
         at_least: bool = False,
     ) -> None:
-        """`at_least`: the prompt was not counted to its end."""
+        """`at_least`: `n_prompt` is a lower bound."""
         n_said = f"at least {n_prompt}" if at_least else str(n_prompt)
         super().__init__(
-            # Clients look for these words: litellm has an error class of its own for them.
+            # Clients look for these words: litellm maps them to an error class.
             f"this model's maximum context length is {max_seq_len} tokens; the prompt has "
             f"{n_said}, and at least one must be left for the completion",
             param=param,
@@ -67,11 +67,18 @@ class TemplateError(EngineError):
 
 
 class NumericsError(EngineError):
-    """The model's own logits of a step hold NaN or infinity; the message says at which position.
+    """The model's own logits hold NaN or infinity; the message says at which position.
 
-    What settings make of sound logits is an InvalidInputError.
+    If only the settings spoil sound logits, that is an InvalidInputError.
     """
 
 
 class NoTokenError(InvalidInputError):
     """Allowed and banned tokens, biases or a constraint leave no token to choose."""
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library written in Rust has panicked, for which PyO3 raises a BaseException that
+    cannot be imported. Uncaught it would end a thread or the event loop.
+    """
+    return type(error).__name__ == "PanicException"

@@ -1,7 +1,7 @@
-"""Files that others wrote, read with suspicion: those of a model directory and of a cache.
+"""Untrusted files: those of a model directory and of a cache.
 
-Owns that only regular files are opened, that nothing hangs on one that is not, and what counts as
-missing; and JSON, with messages that name file and key. Links are followed, for the ecosystem's
+Owns that only regular files are opened, that nothing hangs on a pipe or device, and what counts as
+missing; and JSON, with messages that name file and key. Links are followed, because Hugging Face
 caches consist of them. Knows no key by name.
 """
 
@@ -16,15 +16,15 @@ from typing import Any, NoReturn, TypeGuard
 from .errors import ModelLoadError
 
 MAX_JSON_BYTES = 4 * 1024 * 1024
-"""The header of a model with the most layers that are supported takes half of it."""
+"""The header of a model with the largest supported number of layers takes half of this."""
 _MAX_JSON_VALUES = 200_000
 _MAX_SHOWN = 80  # characters
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse_json_object(data: bytes, where: str) -> dict[str, Any]:
-    """One JSON object in UTF-8, as strict readers read it: duplicate keys, NaN, lone surrogates
-    and absurd nesting raise ModelLoadError. So does what would take much more memory than its file.
+    """One JSON object in UTF-8, read strictly: duplicate keys, NaN, lone surrogates and absurd
+    nesting raise ModelLoadError. So does JSON that would take much more memory than its file.
     """
     if len(data) > MAX_JSON_BYTES:
         raise ModelLoadError(f"{where}: {len(data)} bytes; at most {MAX_JSON_BYTES} are read")
@@ -65,7 +65,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 
 class JsonObject:
-    """A JSON object of a file; every getter names file and key when the value does not fit.
+    """A JSON object of a file; the error of every getter names file and key.
 
     A getter with a default returns it for a missing key and for null.
     """
@@ -152,12 +152,12 @@ class JsonObject:
 
 
 def shown_name(name: str) -> str:
-    """A name of a file's own choice, as a message shows it."""
+    """A name from a file, bounded and printable, for a message."""
     return name if name.isprintable() and 0 < len(name) <= _MAX_SHOWN else shown(name)
 
 
 def _integer(digits: str) -> int | float:
-    """-0 is a float, as it is to readers that tell natural numbers from others."""
+    """-0 is a float, as in parsers that separate natural numbers from others."""
     return -0.0 if digits == "-0" else int(digits)
 
 
@@ -177,7 +177,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """NaN is none."""
+    """NaN is not a number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
@@ -186,15 +186,15 @@ def _kind(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value of a file's own choice, as a message shows it."""
-    # Of what is long, only the beginning is written out.
+    """A value from a file, bounded and printable, for a message."""
+    # Only the beginning of a long value is written out.
     text = repr(value[:_MAX_SHOWN] if isinstance(value, str | list) else value)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file that may be missing is there, whatever it is. A link that leads nowhere, or
-    round in a circle, is a file that was meant to be there: ModelLoadError.
+    """Whether a path exists, whatever it is. Raises ModelLoadError for a link that leads nowhere or
+    in a circle: somebody meant the file to exist.
     """
     try:
         path.stat()
@@ -213,7 +213,7 @@ def is_there(path: Path) -> bool:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Opens a regular file to read it; anything else raises ModelLoadError."""
+    """Opens a regular file for reading; anything else raises ModelLoadError."""
     try:
         stream = open_if_regular(path) if is_there(path) else None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -225,10 +225,10 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def open_if_regular(path: Path) -> BufferedReader | None:
-    """Opens a regular file to read it; None for anything else that is there. Raises OSError."""
+    """Opens a regular file for reading; None for anything else that exists. Raises OSError."""
     if not stat.S_ISREG(path.stat().st_mode):
         return None
-    # What has become a pipe since then would wait for a writer.
+    # O_NONBLOCK: if the path has become a pipe meanwhile, opening it would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -237,5 +237,4 @@ def open_if_regular(path: Path) -> BufferedReader | None:
 
 
 def size_of(stream: BufferedReader) -> int:
-    """Bytes of an open file."""
     return os.fstat(stream.fileno()).st_size

@@ -1,7 +1,7 @@
-"""Twelve digits that differ when the same request may get another answer.
+"""Twelve hex digits that change when the same request may get another answer.
 
-Owns what counts: the weights, by a sample; the small files beside them, whole; what computes, and
-in which formats. Whoever keeps keys and values for a later process keeps them under these digits.
+Owns what they depend on: a sample of the weights, the whole of the small files next to them, the
+device and its number formats. Keys and values on disk are stored under these digits.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _WHOLE = (
 def fingerprint(
     path: Path, tensors: Mapping[str, StoredTensor], ops: Ops, *, stretched: int = 0
 ) -> str:
-    """Of the model in `path` with these `tensors`, as `ops` compute it. Raises ModelLoadError.
+    """The fingerprint of the model in `path`, computed by `ops`. Raises ModelLoadError.
 
     `stretched`: the context length that its keys depend on (RopeConfig.stretched_to).
     """
@@ -41,7 +41,7 @@ def fingerprint(
 
 
 def _build() -> str:
-    """The release, and the native modules themselves: a checkout has one release for long."""
+    """The release and a digest of the native modules, because a checkout keeps its release."""
     try:
         release = version("soliton")
     except PackageNotFoundError:

@@ -134,6 +134,17 @@ _OWN_MESSAGES = {
     "out_of_memory": "not enough memory for this request right now",
 }
 
+# The engine names its own options; a client knows them by the fields of the request.
+_FIELDS = {
+    "constraint": "response_format",
+    "input_ids": "prompt",
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "negative_ids": "negative_prompt",
+    "return_prompt_tokens": "prompt_logprobs",
+    "return_top_tokens": "top_logprobs",
+}
+
 # What is said, without a MemoryError, when there is no memory for a thread or a library.
 _NO_MEMORY = ("can't start new thread", "failed to map segment", "annot allocate memory")
 
@@ -151,8 +162,7 @@ def error_body(error: Exception) -> dict[str, Any]:
     row = _row(error)
     message = _OWN_MESSAGES.get(row.code or "") or str(error)
     code = error.code if isinstance(error, ServerError) and error.code else row.code
-    param = error.param if isinstance(error, ServerError | InvalidInputError) else None
-    return _envelope(message, type_=row.type, param=param, code=code)
+    return _envelope(message, type_=row.type, param=_field(error), code=code)
 
 
 def error_response(error: Exception) -> Response:
@@ -233,6 +243,13 @@ async def handle_validation_error(_: Request, error: Exception) -> Response:
 def is_callers_own(error: Exception) -> bool:
     """Whether it is an error of the request, and nothing that an operator could mend."""
     return _row(error).status < 500
+
+
+def _field(error: Exception) -> str | None:
+    """The field at fault, if one is."""
+    if isinstance(error, InvalidInputError):
+        return _FIELDS.get(error.param or "", error.param)
+    return error.param if isinstance(error, ServerError) else None
 
 
 def _row(error: Exception) -> ErrorRow:

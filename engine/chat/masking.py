@@ -1,7 +1,7 @@
-"""Control texts that a conversation holds, or that a template would complete, kept apart.
+"""Masks for control texts that a conversation holds, or that a template would complete.
 
-Owns the masks: characters of control texts, where a caller says them, are other characters while
-the template runs, so that the rendered text shows who wrote what. Knows no template.
+Owns the masks: while the template runs, the caller's characters that control texts are made of are
+replaced by others, so that the rendered text shows who wrote what. Knows no template.
 """
 
 import re
@@ -14,7 +14,7 @@ from ..text.tokenizer import Tokenizer
 from .messages import Conversation
 
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
-# Names in the format itself: templates read them, so they stay what they are.
+# Keys of the message format: templates read them, so they are never masked.
 _STRUCTURE = frozenset({
     "arguments", "content", "description", "function", "id", "items", "name", "parameters",
     "properties", "reasoning_content", "required", "role", "text", "thinking", "title",
@@ -23,7 +23,7 @@ _STRUCTURE = frozenset({
 
 
 class Mask:
-    """Characters that nobody uses, in place of those that control texts are made of."""
+    """Unused characters in place of those that control texts are made of."""
 
     def __init__(self, tokenizer: Tokenizer, conversation: Conversation, rendered: str) -> None:
         self._pattern = tokenizer.control_pattern
@@ -44,19 +44,19 @@ class Mask:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the conversation says anything that could be a part of a control text."""
+        """Whether the conversation holds anything that could be part of a control text."""
         return bool(self._first)
 
     def shown(self, text: str) -> str:
-        """The text as it was said."""
+        """The text without the mask."""
         return text.translate(self._shown)
 
     def of_whole_texts(self, conversation: Conversation) -> Conversation:
-        """Hides control texts that stand in one string; what the template may look for stays."""
+        """Masks control texts that lie in one string; what the template may look for stays."""
         return _with_texts(conversation, self._hide_whole)
 
     def of_all_signs(self, conversation: Conversation) -> Conversation:
-        """Hides each sign, and each word, that a control text could be put together from."""
+        """Masks each sign, and each word, from which a control text could be put together."""
         return _with_texts(conversation, self._hide_signs)
 
     def _hide_whole(self, text: str) -> str:
@@ -73,13 +73,13 @@ class Mask:
 
 
 def unused_character(conversation: Conversation) -> str:
-    """A character that the conversation does not hold and no template would strip."""
+    """A character that the conversation does not hold and that no template would strip."""
     said = {character for text in _strings_of(conversation) for character in text}
     return chr(_unused(said, 1)[0])
 
 
 def _strings_of(conversation: Conversation) -> Iterator[str]:
-    """All that is said, the keys of objects too; not the roles."""
+    """All strings of the caller, including the keys of objects but not the roles."""
     for message in conversation.messages:
         yield from _strings({key: value for key, value in message.items() if key != "role"})
     yield from _strings(conversation.tools)
@@ -132,7 +132,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _inside(text: str) -> str:
-    """The words of a control text: what a template may have put its signs around."""
+    """The words of a control text, around which a template may write its signs."""
     return re.sub(r"^\W+|\W+$", "", text)
 
 

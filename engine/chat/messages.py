@@ -1,14 +1,15 @@
-"""What a caller says, made ready for a template: checked, copied, in the roles that it knows.
+"""A caller's messages, made ready for a template: checked, copied, in the roles that it knows.
 
-Owns the roles, the refusal of what is no JSON and no Unicode, and the forms of messages in which
-templates differ. Knows no token.
+Owns the roles, the refusal of values that are not JSON or not Unicode, and the forms of messages in
+which templates differ. Knows no token.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypedDict
 
 from ..errors import InvalidInputError
 from .template.template import ChatTemplate
@@ -41,17 +42,41 @@ class Conversation:
         )
 
 
+class Rendering(TypedDict, total=False):
+    """What a prompt is made of in addition to its messages: the keywords of `Engine.encode_chat`
+    and `render_chat`.
+    """
+
+    tools: Sequence[Mapping[str, Any]] | None
+    """Tools, in OpenAI's format."""
+    documents: Sequence[Mapping[str, Any]] | None
+    """Documents, for templates that read them."""
+    add_generation_prompt: bool
+    """Whether the prompt begins the assistant's turn (the default)."""
+    continue_final_message: bool
+    """Whether the prompt ends with the text of the last message, whose turn stays open. Then no
+    other turn begins.
+    """
+    template_kwargs: Mapping[str, Any]
+    """Variables that the template may read, such as enable_thinking."""
+
+
 def conversation(
     template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
     *,
-    tools: Sequence[Mapping[str, Any]] | None,
-    documents: Sequence[Mapping[str, Any]] | None,
-    variables: Mapping[str, Any],
-    add_generation_prompt: bool,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    template_kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> Conversation:
-    """Raises InvalidInputError, whose `param` is the path of what is wrong."""
-    for name in variables:
+    """The keywords are those of Rendering.
+
+    Raises InvalidInputError, with the path in `param`, for an unknown role, a value that is not
+    JSON, text that is not valid Unicode, and a variable that the caller may not set.
+    """
+    for name in template_kwargs:
         if name in template.reserved:
             raise InvalidInputError(
                 f"chat_template_kwargs may not set {name!r}", param="chat_template_kwargs"
@@ -64,13 +89,13 @@ def conversation(
         messages=[_adapted(message, source, template) for message in plain],
         tools=[_plain(tool, f"tools[{i}]") for i, tool in enumerate(tools or ())],
         documents=[_plain(item, f"documents[{i}]") for i, item in enumerate(documents or ())],
-        variables=_plain(variables, "chat_template_kwargs"),
-        add_generation_prompt=add_generation_prompt,
+        variables=_plain(template_kwargs, "chat_template_kwargs"),
+        add_generation_prompt=add_generation_prompt and not continue_final_message,
     )
 
 
 def _plain(value: Any, path: str, depth: int = 0) -> Any:
-    """A copy of JSON's types. Other objects could have methods, which a template could call."""
+    """A copy in JSON types. Other objects could have methods, which a template could call."""
     if depth > MAX_DEPTH:
         raise InvalidInputError(f"{path[:80]}… is nested too deeply", param=path.split(".")[0])
     if value is None or isinstance(value, bool):
@@ -106,14 +131,13 @@ def _text(value: Any, path: str) -> str:
 
 
 def _step(key: Any) -> str:
-    """One step of a path."""
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.40}]"
 
 
 def _check_role(message: Any, path: str) -> None:
     if not isinstance(message, dict):
         raise InvalidInputError(f"{path} must be an object", param=path)
-    # A role is no text: templates build control tokens from it.
+    # Only known roles: templates build control tokens from them.
     if message.get("role") not in ROLES:
         raise InvalidInputError(
             f"{path}.role must be one of {', '.join(ROLES)}, not {message.get('role')!r:.80}",
@@ -122,7 +146,7 @@ def _check_role(message: Any, path: str) -> None:
 
 
 def _adapted(message: dict[str, Any], source: str, template: ChatTemplate) -> dict[str, Any]:
-    """The message as templates of this kind know it."""
+    """The message in the form that this template expects."""
     adapted = {**message, "role": _role(message["role"], source)}
     if adapted.get("content") is None and not _ASKS_FOR_NONE.search(source):
         adapted["content"] = ""  # most templates would write "None"
@@ -131,7 +155,7 @@ def _adapted(message: dict[str, Any], source: str, template: ChatTemplate) -> di
         adapted |= {"reasoning_content": thought, "thinking": message.get("thinking", thought)}
     calls = message.get("tool_calls")
     if not calls:
-        adapted.pop("tool_calls", None)  # some templates ask only whether the name is there
+        adapted.pop("tool_calls", None)  # some templates only check whether the key exists
     elif isinstance(calls, list) and not template.takes_argument_text:
         adapted["tool_calls"] = [_with_object(call) for call in calls]
     return adapted
@@ -150,7 +174,7 @@ def _names(source: str, role: str) -> bool:
 
 
 def _with_object(call: Any) -> Any:
-    """A tool call with its arguments as an object, where they are the JSON of one."""
+    """A tool call with its arguments as an object, if they are the JSON of one."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
@@ -160,5 +184,5 @@ def _with_object(call: Any) -> Any:
         return call
     if not isinstance(parsed, dict):
         return call
-    parsed = _plain(parsed, "messages")  # escapes may have hidden a lone surrogate
+    parsed = _plain(parsed, "messages")  # escapes may hide a lone surrogate
     return {**call, "function": {**function, "arguments": parsed}}

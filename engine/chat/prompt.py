@@ -1,75 +1,55 @@
-"""Messages -> prompt text and ids, with everything that a message says kept text.
+"""Messages -> prompt; message text can never become a control token.
 
 Owns the rule that only the template writes control tokens: "<|end|>" in a message, a tool or a
-variable ends nothing. Owns the end of a prompt that continues a message, too. Knows the template
+variable ends nothing. Also owns where a prompt ends that continues a message. Knows the template
 and the tokenizer by their interfaces only.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import InvalidInputError
 from ..text.tokenizer import Tokenizer
 from .masking import Mask, unused_character
-from .messages import Conversation, conversation
+from .messages import Conversation, Rendering, conversation
 from .template.template import ChatTemplate
-
-NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation before a template that knows how the model reads it."""
+    """A conversation and the template that renders it."""
 
     template: ChatTemplate
     said: Conversation
     end: str | None = None
-    """The character in the last message at which the prompt ends; None: with the template."""
+    """The character in the last message at which the prompt ends; None for the whole rendering."""
 
     @classmethod
     def of(
         cls,
         template: ChatTemplate,
         messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        template_kwargs: Mapping[str, Any] = NO_VARIABLES,
+        **rendering: Unpack[Rendering],
     ) -> "ChatPrompt":
-        """`tools`: as OpenAI writes them. `documents`: for templates that read some.
-        `continue_final_message`: the prompt ends with the text of the last message, whose turn
-        stays open; no other turn is begun. `template_kwargs`: variables that the template may read,
-        such as enable_thinking.
-
-        Raises InvalidInputError, with the path in `param`, for an unknown role, what JSON has not,
-        text that is no Unicode, a variable that is not the caller's, and nothing to continue.
+        """Raises InvalidInputError, with the path in `param`, for what `conversation` refuses, and
+        if there is nothing to continue.
         """
-        said = conversation(
-            template,
-            messages,
-            tools=tools,
-            documents=documents,
-            variables=template_kwargs,
-            add_generation_prompt=add_generation_prompt and not continue_final_message,
-        )
-        if not continue_final_message:
+        said = conversation(template, messages, **rendering)
+        if not rendering.get("continue_final_message"):
             return cls(template, said)
         end = unused_character(said)
         return cls(template, replace(said, messages=_with_end(said.messages, end)), end)
 
     def text(self) -> str:
-        """The prompt as text. Raises TemplateError when the template fails, refuses the messages or
-        goes beyond its limits; InvalidInputError when it changes the text to be continued.
+        """The prompt as text. Raises TemplateError if the template fails, refuses the messages or
+        exceeds its limits; InvalidInputError if it changes the text to be continued.
         """
         text = self.said.rendered_by(self.template)
         if self.end is None:
             return text
         before, end, _ = text.rpartition(self.end)
-        # A template may strip what it writes, but the blanks before the end are inside of it.
+        # A template may strip the text, but the end character protects trailing white space.
         if not end or not before.endswith(_last_text(self.said).removesuffix(end).lstrip()):
             raise InvalidInputError(
                 "continue_final_message: the chat template leaves out or changes the text of the "
@@ -79,10 +59,10 @@ class ChatPrompt:
         return before
 
     def token_ids(self, tokenizer: Tokenizer, *, max_seq_len: int | None = None) -> list[int]:
-        """The ids of the text, none added around them.
+        """The ids of the text, with none added around them.
 
-        Raises what `text` does, and ContextLengthError for a text that is certainly too long for
-        `max_seq_len` positions.
+        Raises the errors of `text`, and ContextLengthError for a text that is certainly too long
+        for `max_seq_len` positions.
         """
         plain = self.text()
         if max_seq_len is not None:
@@ -90,8 +70,8 @@ class ChatPrompt:
         mask = Mask(tokenizer, self.said, plain)
         if not mask.is_needed:
             return tokenizer.encode(plain, add_special_tokens=False)
-        # The template's own control texts are those that stay when nothing that is said can be a
-        # part of one.
+        # The template's own control texts are those that remain when everything that the caller
+        # said is masked.
         controls = tokenizer.control_pattern
         hidden = replace(self, said=mask.of_all_signs(self.said)).text()
         own = controls.findall(hidden)
@@ -104,7 +84,7 @@ class ChatPrompt:
 
 
 def _with_end(messages: Sequence[dict[str, Any]], end: str) -> list[dict[str, Any]]:
-    """`end` behind the text of the last message."""
+    """The messages with `end` after the text of the last one."""
     *earlier, last = messages or [{}]
     content = last.get("content")
     if isinstance(content, str):

@@ -1,14 +1,14 @@
-"""Tools that a model may call, and how one that was not trained on them is told so.
+"""Tools that a model may call, and how a prompt describes them to a model without tool support.
 
-Owns the tool as the engine knows it, and what stands in a prompt for tools, calls and results where
-the template has no place for them.
+Owns the tool as the engine knows it, and the text of tools, calls and results for templates that
+have no place for them.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-# In OpenAI's interface a function without parameters takes none.
+# In OpenAI's API a function without `parameters` takes no arguments.
 NO_PARAMETERS: Mapping[str, Any] = {
     "type": "object",
     "properties": {},
@@ -21,22 +21,22 @@ class Tool(NamedTuple):
 
     name: str
     parameters: Mapping[str, Any] | None = None
-    """JSON schema of its arguments; None: it takes none."""
+    """JSON schema of its arguments; None if it takes none."""
     description: str | None = None
     param: str | None = None
-    """What an error of the schema names, as tools[2].function.parameters."""
+    """The `param` of an error in the schema, such as tools[2].function.parameters."""
 
 
 def parameters_of(tool: Tool) -> dict[str, Any]:
-    """The schema of the arguments, which are an object in any case."""
+    """The schema of the arguments, which are always an object."""
     schema = NO_PARAMETERS if tool.parameters is None else tool.parameters
-    # OpenAPI's `nullable` would allow null in their place.
+    # OpenAPI's `nullable` would allow null instead.
     known = {name: value for name, value in schema.items() if name != "nullable"}
     return known if "type" in known else {"type": "object", **known}
 
 
 def describe_tools(tools: Sequence[Tool]) -> str:
-    """A system text that names the tools and how to call them: one JSON object between tags."""
+    """A system text that lists the tools and how to call them: one JSON object between tags."""
     lines = "\n".join(json.dumps(_described(tool), ensure_ascii=False) for tool in tools)
     return (
         "You can call these functions, one JSON object per line:\n"
@@ -52,8 +52,8 @@ def describe_tools(tools: Sequence[Tool]) -> str:
 def spelled_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages in which calls and their results are text, for a template that knows neither.
 
-    A call stands where `describe_tools` has the model write it. Results become a turn of the user,
-    one for all that follow each other: such templates may want the turns to alternate.
+    A call is written as `describe_tools` asks for it. Results become a turn of the user, one for
+    all consecutive results, because such templates may want the turns to alternate.
     """
     spelled: list[dict[str, Any]] = []
     follows_result = False

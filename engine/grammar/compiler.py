@@ -60,7 +60,7 @@ class ConstraintCompiler:
         self,
         spec: ConstraintSpec,
         *,
-        param: str | None = "response_format",
+        param: str | None = "constraint",
         abort: AbortFlag | None = None,
     ) -> "Constraint":
         """Raises InvalidInputError naming the keyword or the position at fault.

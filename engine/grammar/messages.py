@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, is_panic
 from .spec import ConstraintSpec
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def contained(param: str | None, function: Callable[[], T]) -> T:
     """Calls the library; turns a panic, which is not an Exception, into an error of the request."""
     try:
         return function()
-    except (Exception, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as panic:
-        raise InvalidInputError(f"the constraint failed: {panic}", param=param) from panic
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise InvalidInputError(f"the constraint failed: {error}", param=param) from error

@@ -76,7 +76,7 @@ class Grammar:
     foreign: bool
 
 
-def grammar_of(spec: ConstraintSpec, *, param: str | None = "response_format") -> Grammar:
+def grammar_of(spec: ConstraintSpec, *, param: str | None = "constraint") -> Grammar:
     """Raises InvalidInputError if the value does not fit the kind, or is too large."""
     part, foreign = _part(spec, param)
     parts = [part]

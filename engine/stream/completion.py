@@ -1,10 +1,11 @@
 """One completion: from the logits of each position to text, records and the reason for its end.
 
 Owns the running state of a stream: the order in which a token passes the sampler, the caller's
-hook, the constraint and the text, and the way back. Knows no prompt, no prefill and no cache.
+hook, the constraint and the text, and how tokens are taken back. Knows no prompt, no prefill and no
+cache.
 
-A token is taken back in one way only: everything that has seen it goes back by one, for all count
-in tokens. A banned string is that and nothing else.
+There is one way to take a token back: everything that has seen it rolls back by one, because all of
+it counts in tokens. A banned string uses this and nothing else.
 """
 
 import math
@@ -22,13 +23,13 @@ from ..sampling.request import SampleResult
 from ..sampling.sampler import Sampler
 from ..text.token_ids import check_token_ids
 from ..text.vocabulary import Vocabulary
-from .decoding import Decoding, Origin
+from .decoding import Decoding
 from .healing import Healing
 from .held import HeldTokens, Release
 from .options import NO_LIMIT, StreamOptions
-from .result import StreamResult, TokenRecord, TopToken
+from .result import Origin, StreamResult, TokenRecord, token_record
 
-# So often is text taken back, in one completion, before it is given up.
+# Rewinds per completion before it ends with the reason "banned".
 MAX_REWINDS = 1000
 
 _FROM_HOOK = Origin("hook", None)
@@ -49,7 +50,9 @@ class Completion:
         constraint: Constraint | None,
         healing: Healing | None,
     ) -> None:
-        """`budget`: tokens that may come. `healing`: the first one replaces the prompt's last."""
+        """`budget`: the most tokens to generate. `healing`: the first of them replaces the last
+        token of the prompt.
+        """
         self._decoding = decoding
         self._sampler = sampler
         self._vocabulary = vocabulary
@@ -59,13 +62,12 @@ class Completion:
         self._constraint = constraint
         self._healing = healing
         self._held = HeldTokens(tuple(options.stop), tuple(options.banned_strings))
-        # Of the tokens that were not reported, if the caller wants them.
-        self._logits: deque[Logits] = deque()
+        self._logits: deque[Logits] = deque()  # of unreported tokens, if the caller wants them
         self._stop_token: TokenRecord | None = None
-        self._blocked: dict[int, list[int]] = {}  # by position: what led to a banned string there
+        self._blocked: dict[int, list[int]] = {}  # by position: tokens that led to a banned string
         self._n_rewinds = 0
         self._suppressed = ""
-        self._n_drafted = self._n_accepted = self._n_reported = 0  # told so far
+        self._n_drafted = self._n_accepted = self._n_reported = 0  # in earlier results
         self.n_tokens = 0
         """Tokens of the completion so far, a stop token included."""
         self.ended = False
@@ -76,13 +78,13 @@ class Completion:
         return abort is not None and abort.is_set()
 
     def abandon(self) -> None:
-        """The caller does not want the rest."""
+        """End early, because the caller does not want the rest."""
         if not self.ended:
             self.ended = True
             self._decoding.finish()
 
     def advance(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
-        """The tokens of one pass of the model, and what text has become safe.
+        """The tokens of one pass of the model, and the text that is now safe to show.
 
         `ban_tokens` are not drawn in this call.
         """
@@ -100,7 +102,7 @@ class Completion:
                 return self._result(self._held.release())
 
     def _step(self, ban_tokens: Sequence[int]) -> str | None:
-        """One token; why the completion has ended, if it has."""
+        """Generate one token. Returns why the completion has ended, or None if it goes on."""
         decoding, constraint = self._decoding, self._constraint
         forced = constraint.forced() if constraint is not None and decoding.drafts_next else ()
         logits = decoding.next_logits(self._budget - self.n_tokens, forced)
@@ -119,7 +121,8 @@ class Completion:
         is_stop = token_id in self._stop_token_ids
         shown = b"" if is_stop else self._shown(token_id)
         span = self._held.push(shown)
-        record = self._record(chosen, shown, span, _FROM_HOOK if replaced else origin)
+        origin = _FROM_HOOK if replaced else origin
+        record = token_record(chosen, shown, span, origin, self._vocabulary)
         self.n_tokens += 1
         if is_stop:
             self._stop_token = record
@@ -138,7 +141,7 @@ class Completion:
     def _sampled(
         self, logits: Row, position: int, ban_tokens: Sequence[int]
     ) -> SampleResult | None:
-        """The token drawn for `position`; None when banned strings have left nothing to draw."""
+        """The token drawn for `position`; None if banned strings have left nothing to draw."""
         blocked = self._blocked.get(position, ()) if self._blocked else ()
         banned = ban_tokens
         if blocked:
@@ -156,13 +159,13 @@ class Completion:
         except NumericsError as error:
             if self._decoding.broke_by_guidance():
                 raise InvalidInputError(
-                    f"cfg_scale makes logits at position {position} that are not numbers",
+                    f"cfg_scale turns the logits at position {position} into NaN or infinity",
                     param="cfg_scale",
                 ) from error
             raise NumericsError(f"position {position}: {error}") from error
 
     def _mask(self) -> npt.NDArray[np.int32] | None:
-        """The tokens that constraint and healing allow; None: all."""
+        """The tokens that constraint and healing allow; None allows all."""
         if self._healing is not None and self.n_tokens == 0:
             return self._healing.mask(self._constraint)
         return self._constraint.mask() if self._constraint is not None else None
@@ -170,7 +173,7 @@ class Completion:
     def _replaced(
         self, token_id: int | None, sampled: SampleResult, row: Row
     ) -> SampleResult | None:
-        """The token that the caller's hook wants instead of the sampled one, if it does."""
+        """The token that the caller's hook wants instead of the sampled one; None for no change."""
         if token_id is None or token_id == sampled.token_id:
             return None
         logits = np.asarray(row)
@@ -180,7 +183,7 @@ class Completion:
             token_id=token_id,
             logprob_raw=logprob,
             p_raw=math.exp(logprob),
-            p_sampled=1.0,  # nothing else could come
+            p_sampled=1.0,  # it was certain
             rank=int((logits > logits[token_id]).sum()),
         )
 
@@ -190,7 +193,7 @@ class Completion:
             return b""
         data = self._vocabulary.token_bytes(token_id)
         if self._healing is not None and self.n_tokens == 0:
-            return self._healing.behind(data)
+            return self._healing.added(data)
         return data
 
     def _feed(self, constraint: Constraint, token_id: int, shown: bytes) -> None:
@@ -200,8 +203,8 @@ class Completion:
             constraint.accept(token_id)
 
     def _take_back(self) -> str | None:
-        """Go back to before the token in which the banned string begins, which is not drawn there
-        again.
+        """Go back to before the token in which the banned string begins. That token is not drawn
+        there again. Returns why the completion has ended, if it has.
         """
         taken = self._held.take_back()
         n_tokens = taken.n_tokens
@@ -215,47 +218,14 @@ class Completion:
                 self._logits.pop()
         self.n_tokens -= n_tokens
         self._suppressed += taken.text
-        # Behind this position another text follows now, in which nothing is known to be bad.
+        # After this position another text follows, in which nothing is known to be bad yet.
         self._blocked = {p: ids for p, ids in self._blocked.items() if p <= position}
         self._blocked.setdefault(position, []).append(taken.first.token_id)
         self._n_rewinds += 1
         return "banned" if self._n_rewinds >= MAX_REWINDS else None
 
-    def _record(
-        self, sampled: SampleResult, shown: bytes, span: tuple[int, int], origin: Origin
-    ) -> TokenRecord:
-        # By position: names would take twice the time.
-        return TokenRecord(
-            sampled.token_id,
-            shown,
-            span[0],
-            span[1],
-            sampled.logprob_raw,
-            sampled.p_raw,
-            sampled.p_sampled,
-            self._top(sampled) if sampled.top_ids else (),
-            self._vocabulary.is_special(sampled.token_id),
-            sampled.rank,
-            sampled.entropy,
-            sampled.margin,
-            sampled.kept_mass,
-            origin.name,
-            origin.proposed,
-            sampled.trace,
-        )
-
-    def _top(self, sampled: SampleResult) -> tuple[TopToken, ...]:
-        tops = zip(sampled.top_ids, sampled.top_logprobs_raw, sampled.top_p_sampled, strict=True)
-        token_bytes = self._vocabulary.token_bytes
-        return tuple(
-            [
-                TopToken(id_, token_bytes(id_), logprob, math.exp(logprob), p)
-                for id_, logprob, p in tops
-            ]
-        )
-
     def _finish(self, reason: str) -> StreamResult:
-        """Release what is held, or drop it behind a stop; the stream has ended."""
+        """End the stream: release what is held, or drop it after a stop."""
         self.ended = True
         self._decoding.finish()
         return self._result(self._held.finish(self._stop_token), reason)

@@ -1,9 +1,9 @@
-"""Rows of logits for a sequence that grows: passes of the model over its last token and drafts.
+"""Rows of logits for a growing sequence: passes of the model over its last token and drafts.
 
-Owns the rows that a pass has verified ahead, and the draft behind them. Knows no sampler and no
+Owns the rows that a pass has verified ahead, and the draft they belong to. Knows no sampler and no
 text. Drafts are judged by sample-and-match: the sampler draws from the row as if there were no
-draft, and where it draws what was proposed, the next row is already there. So a draft can change
-how fast a text comes, and never the text.
+draft, and if it draws the proposed token, the next row is already computed. So a draft can change
+the speed of a text, but never the text.
 """
 
 import time
@@ -16,25 +16,19 @@ from ..draft.speculator import NO_DRAFT, Draft, Speculator
 from ..model.model import MAX_DECODE_ROWS
 from ..sampling.guidance import guided
 from ..sampling.logits import Logits, Row, Rows
+from .result import Origin
 from .sequence import CachedSequence
 
 MODEL = "model"
-# Of the passes without a draft, whose costs change slowly, few are timed.
+# Time one in 16 passes without a draft: their cost changes slowly.
 _TIMED_EVERY = 16
-
-
-class Origin(NamedTuple):
-    """Where a token came from."""
-
-    name: str
-    proposed: int | None  # by a draft, when another token was taken
 
 
 _FROM_MODEL = Origin(MODEL, None)
 
 
 class Guide(NamedTuple):
-    """The sequence of the negative prompt, and how far away from it."""
+    """The sequence of the negative prompt, and the strength of the guidance."""
 
     sequence: CachedSequence
     scale: float
@@ -54,8 +48,8 @@ class Decoding:
         keeps_rows: bool = True,
     ) -> None:
         """`speculator` has begun with the tokens of `sequence`; `is_shared`: later sequences may
-        be drafted from what this one becomes. `is_async`: a pass may run beside its caller;
-        `keeps_rows`: a row is looked at when its token has been drawn.
+        be drafted from this one. `is_async`: a pass may run in parallel with its caller;
+        `keeps_rows`: a row is still read after its token was drawn.
         """
         self._sequence = sequence
         self._guide = guide
@@ -65,7 +59,7 @@ class Decoding:
         self._runs_ahead = is_async and guide is None and speculator is None and not keeps_rows
         self._rows: Rows = np.empty((0, 0), dtype=np.float32)
         self._n_rows = self._next_row = 0
-        self._unguided: tuple[Logits, ...] = ()  # what the rows were mixed of, if they were
+        self._unguided: tuple[Logits, ...] = ()  # with guidance: the rows that were mixed
         self._draft: Draft = NO_DRAFT
         self._n_passes = 0
         self.n_drafted = 0
@@ -73,7 +67,7 @@ class Decoding:
 
     @property
     def length(self) -> int:
-        """Tokens of the sequence: the position of the next one."""
+        """Tokens of the sequence, which is the position of the next one."""
         return len(self._sequence)
 
     @property
@@ -89,14 +83,14 @@ class Decoding:
     def next_logits(self, n_wanted: int, forced: Sequence[int] = ()) -> Row:
         """The logits (vocab_size,) of the next position, valid until its token is accepted.
 
-        `n_wanted`: how many tokens may still come, at least 1; `forced`: those that are known.
+        `n_wanted`: how many more tokens may come, at least 1; `forced`: those already known.
         """
         if not self.has_row:
             self._forward(n_wanted, forced)
         return self._rows[self._next_row]
 
     def broke_by_guidance(self) -> bool:
-        """Whether the next position's logits are no numbers although the model's own are."""
+        """Whether the next position's logits hold NaN or infinity, but not the model's own."""
         rows = [rows[self._next_row] for rows in self._unguided]
         return bool(rows) and all(map(_is_sound, rows))
 
@@ -110,7 +104,7 @@ class Decoding:
         draft, index = self._draft, self._next_row
         self._next_row += 1
         if index == len(draft.token_ids):
-            # The last row of the pass: it leaves nothing behind.
+            # The last row of the pass: nothing is left to drop.
             if index:
                 self._judged(index, index)
             return _FROM_MODEL
@@ -125,7 +119,7 @@ class Decoding:
         return len(self._sequence)
 
     def rollback(self, mark: int) -> None:
-        """Forget the tokens behind `mark`, which is at least 1, and what was verified ahead."""
+        """Forget the tokens after `mark`, which is at least 1, and what was verified ahead."""
         n_forgotten = len(self._sequence) - mark
         self._drop_rows()
         self._sequence.truncate(mark)
@@ -135,7 +129,7 @@ class Decoding:
             self._speculator.rollback(self._speculator.mark() - n_forgotten)
 
     def finish(self) -> None:
-        """The sequence ends: what was verified ahead is forgotten."""
+        """End the sequence and forget what was verified ahead."""
         if self.has_row:
             if self._next_row:
                 self._judged(self._next_row, self._next_row)
@@ -178,12 +172,12 @@ class Decoding:
         return speculator.propose(room - 1, forced=forced) if room > 1 else NO_DRAFT
 
     def _judged(self, n_judged: int, n_accepted: int) -> None:
-        """So many tokens of the draft were compared with what was drawn."""
+        """Report that `n_judged` tokens of the draft were compared with the drawn ones."""
         if self._speculator is not None:
             self._speculator.observe(n_judged, n_accepted)
 
     def _drop_rows(self) -> None:
-        """What was proposed behind the tokens so far is not of this sequence."""
+        """Forget the rows and the draft after the tokens so far."""
         self._sequence.settle()
         if self._guide is not None:
             self._guide.sequence.settle()

@@ -1,9 +1,10 @@
 """The streaming generator: prefill once, then the tokens of one pass per call.
 
-Owns the beginning of a stream: what is checked, what is reused and what is prefilled, and that
-nothing of one stream reaches the next. Knows token ids and text; knows no HTTP, no thread and no
-socket. One stream at a time: beginning a stream ends the one before, whose keys and values stay in
-the cache for the next prompt that begins alike.
+Owns the beginning of a stream: what is checked, reused and prefilled, and that no state of one
+stream reaches the next. Knows token ids and text; knows no HTTP, no thread and no socket.
+
+One stream at a time: beginning a stream ends the previous one, whose keys and values stay in the
+cache for the next prompt that begins alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,8 +41,8 @@ from .stream import Stream
 class StreamingGenerator:
     """Generates one completion at a time; not thread-safe by design.
 
-    Between calls the cache holds every token of the sequence but the last, and what a draft may
-    still confirm. Rows of equal tokens are reused by the next stream.
+    Between calls the cache holds every token of the sequence but the last, and drafted tokens that
+    may still be accepted. The next stream reuses the rows of the tokens that it shares.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class StreamingGenerator:
         constraints: ConstraintCompiler | None = None,
     ) -> None:
         """`prefix` holds the cache of the one active sequence. `speculator`: used by every stream
-        that does not decline. `constraints` None: a stream cannot be constrained.
+        with the option `speculate`. `constraints`: None refuses every constraint.
         """
         self._model = model
         self._prefix = prefix
@@ -88,7 +89,7 @@ class StreamingGenerator:
         settings: SamplingSettings | None = None,
         **options: Any,
     ) -> Prefill:
-        """`begin` with the fields of StreamOptions as keywords; `stream_ex` goes on from there."""
+        """`begin` with the fields of StreamOptions as keywords; `stream_ex` does the steps."""
         return self.begin(input_ids, settings, StreamOptions(**options)).prefill
 
     def stream_ex(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
@@ -103,7 +104,7 @@ class StreamingGenerator:
         settings: SamplingSettings | None = None,
         options: StreamOptions | None = None,
     ) -> Stream:
-        """End the stream before, and prefill all of the prompt but its last token.
+        """End the previous stream, and prefill all of the prompt but its last token.
 
         `input_ids`: n ids, or an array (n,) or (1, n), 1 <= n < max_seq_len. Raises
         InvalidInputError (and its subclass ContextLengthError) before any work.
@@ -111,7 +112,7 @@ class StreamingGenerator:
         self._end_stream()
         settings, options = settings or SamplingSettings(), options or StreamOptions()
         options.check(self._model.config.vocab_size)
-        prompt = self._checked_prompt(input_ids, "prompt")
+        prompt = self._checked_prompt(input_ids, "prompt", param="input_ids")
         negative = self._checked_negative(options.negative_ids, options.cfg_scale)
         room = self._model.max_seq_len - max(len(prompt), len(negative))
         constraint = self._compiled(options.constraint)
@@ -166,16 +167,18 @@ class StreamingGenerator:
         return self._stream
 
     def close(self) -> None:
-        """End the running stream, and write what was computed to where the next process looks."""
+        """End the running stream, and write its keys and values to disk for the next process."""
         self._end_stream()
         self._prefix.flush()
 
-    def _checked_prompt(self, input_ids: Sequence[int] | IdArray, param: str) -> list[int]:
+    def _checked_prompt(
+        self, input_ids: Sequence[int] | IdArray, name: str, *, param: str
+    ) -> list[int]:
         if isinstance(input_ids, IdArray):
             shape = tuple(input_ids.shape)
             if len(shape) != 1 and (len(shape) != 2 or shape[0] != 1):
                 raise InvalidInputError(
-                    f"the {param} must have shape (n,) or (1, n), not {shape}", param=param
+                    f"the {name} must have shape (n,) or (1, n), not {shape}", param=param
                 )
             values = input_ids.tolist()
             values = values[0] if len(shape) == 2 else values
@@ -185,11 +188,11 @@ class StreamingGenerator:
             token_ids = [index(token_id) for token_id in values]
         except TypeError as error:
             raise InvalidInputError(
-                f"the {param} must hold token ids: {error}", param=param
+                f"the {name} must hold token ids: {error}", param=param
             ) from None
         if not token_ids:
             raise InvalidInputError(
-                f"the {param} is empty: it needs at least one token", param=param
+                f"the {name} is empty: it needs at least one token", param=param
             )
         check_token_ids(param, token_ids, self._model.config.vocab_size)
         if len(token_ids) >= self._model.max_seq_len:
@@ -199,7 +202,7 @@ class StreamingGenerator:
     def _checked_negative(
         self, negative_ids: Sequence[int] | IdArray | None, cfg_scale: float
     ) -> list[int]:
-        """The negative prompt; empty when there is no guidance."""
+        """The negative prompt; empty without guidance."""
         check_scale(cfg_scale)
         if negative_ids is None:
             if cfg_scale != 1.0:
@@ -207,15 +210,15 @@ class StreamingGenerator:
                     f"cfg_scale {cfg_scale} needs a negative prompt", param="cfg_scale"
                 )
             return []
-        token_ids = self._checked_prompt(negative_ids, "negative_prompt")
+        token_ids = self._checked_prompt(negative_ids, "negative prompt", param="negative_ids")
         return [] if cfg_scale == 1.0 else token_ids
 
     def _compiled(self, spec: ConstraintSpec | None) -> Constraint | None:
         if spec is None:
             return None
         if self._constraints is None:
-            raise InvalidInputError("this generator cannot constrain", param="constraint")
-        return self._constraints.compile(spec)
+            raise InvalidInputError("this generator has no constraints", param="constraint")
+        return self._constraints.compile(spec, param="constraint")
 
     def _sampler(
         self, settings: SamplingSettings, token_ids: Sequence[int], options: StreamOptions
@@ -234,11 +237,12 @@ class StreamingGenerator:
         given = options.stop_token_ids
         stops = self._eos_token_ids if given is None else frozenset(given)
         if options.constraint is not None:
-            return stops | self._eos_token_ids  # the only way to say that the text is complete
+            # Under a constraint they are the only way to say that the text is complete.
+            return stops | self._eos_token_ids
         return stops - self._eos_token_ids if options.ignore_eos else stops
 
     def _healing(self, prompt: Sequence[int]) -> Healing | None:
-        """How to heal the last token of the prompt; None when it cannot be a part of another."""
+        """How to heal the last token of the prompt; None if it cannot be part of another token."""
         if len(prompt) < 2 or self._vocabulary.is_control(prompt[-1]):
             return None
         prefix = self._vocabulary.token_bytes(prompt[-1])
@@ -257,7 +261,7 @@ class StreamingGenerator:
             if scorer is None:
                 reuse = prefix.prepare(wanted, isolation_key=options.isolation_key)
             else:
-                # Keys and values that are known do not tell the logits.
+                # Cached keys and values do not give the logits of their positions.
                 prefix.prepare((), isolation_key=options.isolation_key)
                 reuse = Reuse(0, len(wanted), "none", None, "the prompt's probabilities are wanted")
             self._model.prefill(
@@ -294,7 +298,7 @@ class StreamingGenerator:
             self._stream = None
 
     def _forget_all(self, error: BaseException) -> None:
-        """What the failed step left in the caches is not known; nothing may be reused from it."""
+        """After a failed step the contents of the caches are unknown and must not be reused."""
         for prefix in (self._prefix, self._negative):
             if prefix is None:
                 continue

@@ -1,7 +1,7 @@
-"""Tokens that wait for their text to become safe, in step with the text itself.
+"""Tokens that wait until their text is safe to show.
 
-Owns the rule which token is released with which text, and which tokens a banned string takes back.
-Knows records and text; knows no model and no sampler.
+Owns which token is released with which text, and which tokens a banned string takes back. Knows
+records and text; knows no model and no sampler.
 """
 
 from collections import deque
@@ -36,9 +36,9 @@ class HeldTokens:
     def __init__(self, stop: Sequence[str], banned: Sequence[str]) -> None:
         self._text = TextStream(stop, banned)
         self._held: deque[TokenRecord] = deque()
-        self._n_out = 0  # tokens that are not held any more
-        self._floor = 0  # tokens in front of the place that was last gone back to
-        # Of the text before each held token, where banned strings are looked for at all.
+        self._n_out = 0  # tokens that have been released
+        self._floor = 0  # tokens before the last rewind point
+        # Marks of the text before each held token; None without banned strings.
         self._marks: deque[TextMark] | None = deque() if banned else None
 
     @property
@@ -48,24 +48,23 @@ class HeldTokens:
 
     @property
     def has_ban(self) -> bool:
-        """Whether the text holds a banned string: then `take_back` is due."""
+        """Whether the text holds a banned string; the caller must then call `take_back`."""
         return self._text.ban_match is not None
 
     def push(self, data: bytes) -> tuple[int, int]:
-        """Add the bytes of the next token to the text; the characters that they are part of.
-
-        `hold` follows.
+        """Add the bytes of the next token to the text; returns the span of characters that they are
+        part of. Call `hold` with its record next.
         """
         if self._marks is not None:
             self._marks.append(self._text.mark())
         return self._text.push(data)
 
     def hold(self, record: TokenRecord) -> None:
-        """The token whose bytes were pushed last."""
+        """Hold the token whose bytes were pushed last."""
         self._held.append(record)
 
     def take_back(self) -> TakenBack:
-        """Forget all from the token on in which the banned string begins."""
+        """Forget the token in which the banned string begins, and all tokens after it."""
         assert self._text.ban_match is not None
         assert self._marks is not None
         index = self._taken_from(self._text.ban_match.start)
@@ -78,11 +77,11 @@ class HeldTokens:
         return TakenBack(self._text.rollback(mark), first, n_tokens)
 
     def release(self) -> Release:
-        """The text that is safe now, with the tokens whose text is out whole."""
+        """The text that is safe now, with the tokens whose whole text is released."""
         return Release(self._text.release(self._kept_from()), self._released())
 
     def finish(self, stop_token: TokenRecord | None) -> Release:
-        """All that is left: shown, or dropped behind a stop."""
+        """All that is left: to show, or to drop after a stop."""
         text, dropped_text = self._text.finish()
         # A stop string may complete only now: an incomplete character becomes U+FFFD at the end.
         match = self._text.stop_match
@@ -91,10 +90,10 @@ class HeldTokens:
         return Release(text, tokens, dropped, dropped_text, match.string if match else None)
 
     def _kept_from(self) -> int | None:
-        """The character from which on text is held because it may be taken back; None: no text is.
+        """The first character that is held because it may be taken back; None if no text is.
 
-        Where a banned string may have begun its token may go, not only the half behind that, and a
-        stop string that had begun in front of the token then goes on.
+        If a banned string may have begun, its whole token may be taken back, not only the part
+        after that; a stop string that had begun before the token then continues.
         """
         if self._marks is None or (start := self._text.ban_start) is None:
             return None
@@ -102,12 +101,12 @@ class HeldTokens:
         return self._marks[index].stop_start if index < len(self._held) else None
 
     def _taken_from(self, character: int) -> int:
-        """The index of the held token that goes first when a banned string begins at `character`;
-        behind them all when that is a token to come.
+        """The index of the first held token to take back when a banned string begins at
+        `character`; the number of held tokens if that token is still to come.
 
-        It is none in front of the place that was last gone back to. A beginning there was given up
-        for a later one and comes back when that is taken back: whether it is out by then depends on
-        where calls ended, and the text must not.
+        Never before the last rewind point. A beginning there was given up for a later one, and is
+        found again when that one is taken back. Whether it has been released by then depends on
+        where calls ended, and the text must not depend on that.
         """
         floor = self._floor - self._n_out
         for i, record in enumerate(self._held):
@@ -116,9 +115,9 @@ class HeldTokens:
         return len(self._held)
 
     def _released(self, *, cut: int | None = None) -> tuple[TokenRecord, ...]:
-        """Remove from the held tokens, in order, those whose text has been released whole.
+        """Remove from the held tokens, in order, those whose whole text has been released.
 
-        With `cut`, the character where a stop string begins, the token that it divides comes too.
+        With `cut`, the character where a stop string begins, also the token that it divides.
         """
         held, n_released = self._held, self._text.n_released
         released = []

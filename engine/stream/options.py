@@ -1,6 +1,7 @@
-"""What a caller asks of one stream beside its prompt and its sampling settings.
+"""The options of one stream: all but its prompt and its sampling settings.
 
-Owns the options, their defaults and their allowed values. Knows no model but its vocabulary's size.
+Owns the options, their defaults and their allowed values. Of the model it knows only the size of
+the vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +14,13 @@ from ..grammar.spec import ConstraintSpec
 from ..sampling.request import SampleResult
 from ..text.token_ids import check_token_ids
 
-# A call may return this many tokens at most when nothing smaller is asked for.
+# The value of max_tokens_per_call without a limit.
 NO_LIMIT = 2**31 - 1
 
 
 @runtime_checkable
 class IdArray(Protocol):
-    """An array of token ids: numpy's, or a tensor of torch."""
+    """An array of token ids: a numpy array or a torch tensor."""
 
     @property
     def shape(self) -> Sequence[int]: ...
@@ -32,88 +33,88 @@ class StreamOptions:
     """What to generate, what to report and what to reuse. The defaults stream plain text."""
 
     max_new_tokens: int | None = None
-    """Tokens to generate at most; None: up to the end of the context."""
+    """The most tokens to generate. None means up to the end of the context."""
     min_new_tokens: int = 0
-    """Before this many tokens no stop token is drawn."""
+    """No stop token is drawn before this many tokens."""
     stop: Sequence[str] = ()
-    """Strings that end the text, which then ends before them."""
+    """Strings that end the text; it ends before the string."""
     stop_token_ids: Sequence[int] | None = None
-    """Tokens that end the text; None: the model's own."""
+    """Tokens that end the text. None means the model's own."""
     ignore_eos: bool = False
     """Whether the model's own stop tokens are ignored."""
     banned_strings: Sequence[str] = ()
-    """Strings that never show, in any case of letters: the text is taken back to before them and
-    goes on in another way.
+    """Strings that never show, in upper or lower case: the text goes back to before them and
+    continues differently.
     """
     token_healing: bool = False
     """Whether the last token of the prompt may become a longer one that begins with its bytes."""
     constraint: ConstraintSpec | None = None
-    """What the text must be: a JSON schema, a regex, a grammar."""
+    """A JSON schema, regex or grammar that the text must match."""
     negative_ids: Sequence[int] | IdArray | None = None
-    """A prompt to lead away from (guidance); needs `cfg_scale`. The raw probabilities are then
-    those of the mix.
+    """The negative prompt, to lead away from (guidance); needs `cfg_scale`. The raw probabilities
+    are then those of the mixed logits.
     """
     cfg_scale: float = 1.0
-    """Strength of the guidance; 1: none."""
+    """Strength of the guidance. 1 means none."""
     speculate: bool = True
     """Whether tokens may be drafted. The text is the same either way."""
     prediction: Sequence[int] = ()
-    """Ids of the text that is likely to come, for drafts."""
+    """Token ids of the expected text, for drafts."""
     isolation_key: str = ""
-    """Kept keys and values are shared among equal keys alone, and drafts come from texts without
-    a key.
+    """Cached keys and values are shared only between streams with equal keys; drafts only come from
+    texts without a key.
     """
     max_tokens_per_call: int | None = None
-    """Tokens that one step returns at most; None: all that a pass of the model yields."""
+    """The most tokens that one step returns. None means all tokens of a pass."""
     return_probabilities: bool = False
     """Whether results carry the probabilities of their tokens as arrays."""
     return_top_tokens: int = 0
     """Alternatives to report with each token."""
     return_prompt_tokens: int | None = None
-    """Alternatives to report with each token of the prompt, in `Prefill.prompt_tokens`; None: the
-    prompt is not reported. These are the model's own numbers for the prompt as it was given,
-    whatever guidance, constraint and healing do after it; what was cached is computed again.
+    """Alternatives to report with each token of the prompt, in `Prefill.prompt_tokens`. None means
+    that the prompt is not reported. These are the model's own numbers for the prompt as given,
+    whatever guidance, constraint and healing do after it; cached positions are computed again.
     """
     return_logits: bool = False
     """Whether results carry the logits of their tokens."""
     return_trace: bool = False
-    """Whether tokens carry what each stage of the sampler removed."""
+    """Whether tokens report what each stage of the sampler removed."""
     decode_special_tokens: bool = False
     """Whether special tokens show in the text."""
     on_token: Callable[[SampleResult], int | None] | None = None
     """Sees each token drawn and may return another id to take its place."""
     abort: AbortFlag | None = None
-    """Looked at in the prefill and before every token."""
+    """Checked during the prefill and before every token."""
     on_progress: Callable[[int, int], None] | None = None
-    """Called with (done, total) after each chunk of the prefill; `total` counts the tokens of the
-    prompt that were not cached.
+    """Called with (done, total) after each chunk of the prefill; `total` is the number of prompt
+    tokens that were not cached.
     """
 
     def check(self, vocab_size: int) -> None:
-        """Raises InvalidInputError with the name, the allowed values and the one that is not."""
+        """Raises InvalidInputError with the option, its allowed values and the wrong one."""
         _check_strings("stop", self.stop)
         _check_strings("banned_strings", self.banned_strings)
         if self.max_new_tokens is not None:
-            _require_at_least(0, self.max_new_tokens, "max_new_tokens", param="max_tokens")
-        _require_at_least(0, self.min_new_tokens, "min_new_tokens", param="min_tokens")
+            _require_at_least(0, self.max_new_tokens, "max_new_tokens")
+        _require_at_least(0, self.min_new_tokens, "min_new_tokens")
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise InvalidInputError(
                 f"min_new_tokens must be at most max_new_tokens, {self.max_new_tokens}, "
                 f"not {self.min_new_tokens}",
-                param="min_tokens",
+                param="min_new_tokens",
             )
         if self.max_tokens_per_call is not None:
             _require_at_least(1, self.max_tokens_per_call, "max_tokens_per_call")
         if self.stop_token_ids is not None:
             check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
         check_token_ids("prediction", self.prediction, vocab_size)
-        for name, n_top, param in (
-            ("return_top_tokens", self.return_top_tokens, "top_logprobs"),
-            ("return_prompt_tokens", self.return_prompt_tokens or 0, "prompt_logprobs"),
+        for name, n_top in (
+            ("return_top_tokens", self.return_top_tokens),
+            ("return_prompt_tokens", self.return_prompt_tokens or 0),
         ):
             if not 0 <= n_top <= vocab_size:
                 raise InvalidInputError(
-                    f"{name} must be between 0 and {vocab_size}, not {n_top}", param=param
+                    f"{name} must be between 0 and {vocab_size}, not {n_top}", param=name
                 )
 
 
@@ -126,6 +127,6 @@ def _check_strings(name: str, strings: Sequence[str]) -> None:
         raise InvalidInputError(f"{name} must not hold an empty string", param=name)
 
 
-def _require_at_least(least: int, value: int, name: str, *, param: str | None = None) -> None:
+def _require_at_least(least: int, value: int, name: str) -> None:
     if value < least:
-        raise InvalidInputError(f"{name} must be {least} or more, not {value}", param=param or name)
+        raise InvalidInputError(f"{name} must be {least} or more, not {value}", param=name)

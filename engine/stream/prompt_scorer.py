@@ -1,18 +1,17 @@
-"""How likely each token of a prompt was: records out of the logits that a prefill computes.
+"""How likely each token of a prompt was: records from the logits that a prefill computes.
 
-Owns the records and where the text of each token stands. Knows no model: logits come row by row.
+Owns the records and the position of each token in the text. Knows no model: logits come row by row.
 """
 
-import math
 from collections.abc import Sequence
 
 from ..errors import NumericsError
 from ..sampling.logits import Logits
 from ..sampling.op import score
-from ..sampling.request import SampleRequest, SampleResult
+from ..sampling.request import SampleRequest
 from ..text.text_stream import TextStream
 from ..text.vocabulary import Vocabulary
-from .result import PromptToken, TopToken
+from .result import PromptToken, prompt_token
 
 
 class PromptScorer:
@@ -28,13 +27,13 @@ class PromptScorer:
 
     @property
     def tokens(self) -> tuple[PromptToken, ...]:
-        """As many as there have been logits for, and the first one."""
+        """The first token, and every token whose logits were taken."""
         return tuple(self._tokens)
 
     def take(self, rows: Logits) -> None:
-        """The logits (n, vocab_size) that the next `n` tokens are judged by.
+        """Score the next `n` tokens with their logits (n, vocab_size).
 
-        Raises NumericsError when they are not numbers.
+        Raises NumericsError for NaN or infinity.
         """
         for row in rows:
             position = len(self._tokens)
@@ -42,41 +41,28 @@ class PromptScorer:
                 scored = score(row, self._token_ids[position], self._request)
             except NumericsError as error:
                 raise NumericsError(f"position {position}: {error}") from error
-            self._tokens.append(self._token(scored))
+            data, span = self._placed(scored.token_id)
+            self._tokens.append(prompt_token(scored, data, span, self._vocabulary))
 
     def _first(self, token_id: int) -> PromptToken:
-        data, start, end = self._placed(token_id)
-        is_special = self._vocabulary.is_special(token_id)
-        return PromptToken(token_id, data, start, end, None, None, (), is_special, None, None, None)
-
-    def _token(self, scored: SampleResult) -> PromptToken:
-        data, start, end = self._placed(scored.token_id)
-        # By position: names would take twice the time.
+        data, (start, end) = self._placed(token_id)
         return PromptToken(
-            scored.token_id,
-            data,
-            start,
-            end,
-            scored.logprob_raw,
-            scored.p_raw,
-            self._top(scored) if scored.top_ids else (),
-            self._vocabulary.is_special(scored.token_id),
-            scored.rank,
-            scored.entropy,
-            scored.margin,
+            token_id=token_id,
+            token_bytes=data,
+            text_start=start,
+            text_end=end,
+            logprob=None,
+            p_raw=None,
+            top=(),
+            is_special=self._vocabulary.is_special(token_id),
+            rank=None,
+            entropy=None,
+            margin=None,
         )
 
-    def _placed(self, token_id: int) -> tuple[bytes, int, int]:
+    def _placed(self, token_id: int) -> tuple[bytes, tuple[int, int]]:
         """The bytes of the next token, and the characters that they are part of."""
         data = self._vocabulary.token_bytes(token_id)
-        start, end = self._text.push(data)
+        span = self._text.push(data)
         self._text.release()  # the text itself is not wanted
-        return data, start, end
-
-    def _top(self, scored: SampleResult) -> tuple[TopToken, ...]:
-        token_bytes = self._vocabulary.token_bytes
-        tops = []
-        for token_id, logprob in zip(scored.top_ids, scored.top_logprobs_raw, strict=True):
-            p = math.exp(logprob)
-            tops.append(TopToken(token_id, token_bytes(token_id), logprob, p, p))
-        return tuple(tops)
+        return data, span

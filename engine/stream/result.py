@@ -1,11 +1,12 @@
-"""What a stream says: one record per token, one result per call of stream_ex.
+"""What a stream returns: one record per token, one result per call of stream_ex.
 
-Owns the shape of the answers and nothing else. Probabilities come in two kinds, always both: raw is
+Owns the shape of the results and nothing else. Probabilities come in two kinds, always both: raw is
 the softmax of the model's untouched logits; sampled is the distribution the token was drawn from.
-What comes once per token or more often is a named tuple, made in a third of the time of a frozen
-dataclass.
+What is made once per token or more often is a named tuple, because a frozen dataclass takes three
+times as long.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..cache.prefix import Reuse
-from ..sampling.request import TraceStep
+from ..sampling.request import SampleResult, TraceStep
+from ..text.vocabulary import Vocabulary
+
+
+class Origin(NamedTuple):
+    """Where a token came from."""
+
+    name: str
+    proposed: int | None
+    """The token that a draft had proposed, when another one was taken."""
 
 
 class TopToken(NamedTuple):
@@ -46,32 +56,61 @@ class TokenRecord(NamedTuple):
     """As many alternatives as were asked for, most likely first; it may include this token."""
     is_special: bool
     rank: int
-    """How many tokens the model held for likelier; 0 is its first choice."""
+    """How many tokens the model ranked higher; 0 is its first choice."""
     entropy: float
     """Of the raw distribution, in nats."""
     margin: float
-    """Raw probability of the model's first choice less that of its second."""
+    """Raw probability of the model's first choice minus that of its second."""
     kept_mass: float
-    """What the softmax of the adjusted logits gives to the tokens that the filters kept."""
+    """The share of the softmax of the adjusted logits that the filters kept."""
     origin: str
-    """Who named the token first: "model"; or, when a draft came true, "ngram", "draft_model",
-    "prediction" or "constraint". The model's distribution has chosen it in any case, but for
-    "hook": a token that the caller put there."""
+    """Where the token came from: "model"; for an accepted draft "ngram", "draft_model",
+    "prediction" or "constraint"; or "hook" for a token that the caller chose. Except for "hook",
+    the token was drawn from the model's distribution in any case."""
     proposed: int | None
-    """The token that a draft had proposed here, when the model's choice was another one."""
+    """The token that a draft proposed here, if another one was drawn."""
     trace: tuple[TraceStep, ...]
     """What each stage of the sampler removed; empty unless return_trace."""
 
 
-class PromptToken(NamedTuple):
-    """One token of the prompt, and what the model held of it after the tokens before it.
+def token_record(
+    sampled: SampleResult,
+    shown: bytes,
+    span: tuple[int, int],
+    origin: Origin,
+    vocabulary: Vocabulary,
+) -> TokenRecord:
+    """The record of a drawn token that adds the bytes `shown`, part of the characters `span`."""
+    # By position, in the order of the fields: keywords would take twice the time.
+    return TokenRecord(
+        sampled.token_id,
+        shown,
+        span[0],
+        span[1],
+        sampled.logprob_raw,
+        sampled.p_raw,
+        sampled.p_sampled,
+        _top(sampled, vocabulary) if sampled.top_ids else (),
+        vocabulary.is_special(sampled.token_id),
+        sampled.rank,
+        sampled.entropy,
+        sampled.margin,
+        sampled.kept_mass,
+        origin.name,
+        origin.proposed,
+        sampled.trace,
+    )
 
-    The first one has none before it: its numbers are None.
+
+class PromptToken(NamedTuple):
+    """One token of the prompt, and how likely the model thought it after the tokens before it.
+
+    The first token has none before it, so its numbers are None.
     """
 
     token_id: int
     token_bytes: bytes
-    """Of a special token its name, so that the bytes of all tokens are the decoded prompt."""
+    """For a special token its name, so that the bytes of all tokens are the decoded prompt."""
     text_start: int
     text_end: int
     """The characters of the decoded prompt that its bytes are part of: [text_start, text_end)."""
@@ -83,9 +122,39 @@ class PromptToken(NamedTuple):
     was drawn here, so their sampled probability is the raw one."""
     is_special: bool
     rank: int | None
-    """How many tokens the model held for likelier."""
+    """How many tokens the model ranked higher."""
     entropy: float | None
     margin: float | None
+
+
+def prompt_token(
+    scored: SampleResult, data: bytes, span: tuple[int, int], vocabulary: Vocabulary
+) -> PromptToken:
+    """The record of a scored token of the prompt with the bytes `data`, part of the characters
+    `span`.
+    """
+    # By position, as in token_record.
+    return PromptToken(
+        scored.token_id,
+        data,
+        span[0],
+        span[1],
+        scored.logprob_raw,
+        scored.p_raw,
+        _top(scored, vocabulary) if scored.top_ids else (),
+        vocabulary.is_special(scored.token_id),
+        scored.rank,
+        scored.entropy,
+        scored.margin,
+    )
+
+
+def _top(sampled: SampleResult, vocabulary: Vocabulary) -> tuple[TopToken, ...]:
+    tops = zip(sampled.top_ids, sampled.top_logprobs_raw, sampled.top_p_sampled, strict=True)
+    token_bytes = vocabulary.token_bytes
+    return tuple(
+        [TopToken(id_, token_bytes(id_), logprob, math.exp(logprob), p) for id_, logprob, p in tops]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +167,13 @@ class Prefill:
     aborted: bool
     seed: int
     reuse: Reuse
-    """Where they came from, and why there were no more."""
+    """Where the cached tokens came from, and why there were no more."""
     prompt_tokens: tuple[PromptToken, ...] = ()
-    """One per token of the prompt, with `return_prompt_tokens`; fewer when it was aborted."""
+    """One per token of the prompt, with `return_prompt_tokens`; fewer after an abort."""
 
 
-# eq=False: comparison is a mapping's, by items. init=False: that of a frozen dataclass sets field
-# after field, in several times the time.
+# eq=False: compared by items, as a mapping. init=False: the constructor of a frozen dataclass sets
+# field after field, which takes several times as long.
 @dataclass(frozen=True, eq=False, init=False)
 class StreamResult(Mapping[str, Any]):
     """What one call of stream_ex adds; reads as attributes or, as in ExLlamaV2, as a mapping.
@@ -114,35 +183,33 @@ class StreamResult(Mapping[str, Any]):
     """
 
     chunk: str = ""
-    """Text that is safe to show; may be empty while text is held."""
+    """Text that is safe to show; may be empty while text is held back."""
     eos: bool = False
     eos_reason: str | None = None
     """Once `eos` is true: stop_token, stop_string, length, constraint (its text is complete),
-    banned (no way on was found without a banned string) or aborted."""
+    banned (no continuation without a banned string was found) or aborted."""
     stop_string: str | None = None
     stop_token_id: int | None = None
     tokens: tuple[TokenRecord, ...] = ()
-    """The tokens released by this call. A token that a stop string cuts in two is the last."""
+    """The tokens released by this call. A token that a stop string cuts in two is the last one."""
     dropped: tuple[TokenRecord, ...] = ()
-    """The stop token, or the tokens wholly inside or behind a stop string."""
+    """The stop token, or the tokens that lie wholly inside or after a stop string."""
     dropped_text: str = ""
     probs: tuple[float, ...] | None = None
     """Sampled probability per token of `tokens`; None unless return_probabilities."""
     logits: npt.NDArray[np.float32] | None = None
     """Untouched logits of `tokens` and `dropped`, float32 (n, vocab_size), if return_logits."""
     suppressed: str = ""
-    """Text that was generated and taken back in this call, because it held a banned string."""
+    """Text that this call generated and took back, because it held a banned string."""
     healed: int | None = None
-    """The last token of the prompt, when the first of `tokens` or `dropped` stands in its place."""
+    """The last token of the prompt, if the first of `tokens` or `dropped` replaces it."""
     n_drafted: int = 0
-    """Tokens that were proposed to the model in this call."""
+    """Tokens that drafts proposed in this call."""
     n_accepted: int = 0
-    """Those of them that it chose as well."""
+    """How many of them were accepted."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
-        """`fields`: those of the above that are not as by default; the result keeps the dictionary
-        itself.
-        """
+        """`fields`: those that differ from their defaults. The result keeps the dictionary."""
         object.__setattr__(self, "__dict__", fields)
 
     @property
@@ -151,7 +218,7 @@ class StreamResult(Mapping[str, Any]):
 
     @property
     def top_tokens(self) -> tuple[tuple[int, ...], ...]:
-        """Per token of `tokens` the ids of its alternatives, most likely (raw) first."""
+        """For each of `tokens` the ids of its alternatives, most likely (raw) first."""
         return tuple(tuple(top.token_id for top in token.top) for token in self.tokens)
 
     @property

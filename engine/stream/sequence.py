@@ -36,11 +36,11 @@ class CachedSequence:
         return self._model.decode([self._token_ids[-1], *draft], self._cache)
 
     def expect_next(self) -> None:
-        """The pass after the last one will be that of the token drawn from it, most likely."""
+        """Announce that the next pass will most likely be that of the token drawn from this one."""
         self._model.expect_next(self._cache)
 
     def wait(self) -> None:
-        """Until the last pass has run."""
+        """Block until the last pass has run."""
         self._model.ops.wait()
 
     def append(self, token_id: int) -> None:
@@ -52,6 +52,6 @@ class CachedSequence:
         self.settle()
 
     def settle(self) -> None:
-        """Forget drafts that were not appended."""
+        """Remove from the cache drafted tokens that were not appended."""
         if self._cache.length >= len(self._token_ids):
             self._cache.rollback(len(self._token_ids) - 1)

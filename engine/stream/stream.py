@@ -25,15 +25,15 @@ class Stream:
         speculator: Speculator | None,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`speculator`: who drafts for it, if anybody. `on_failure` is told what a step raised,
-        which leaves the caches in an unknown state.
+        """`speculator` None: without drafts. `on_failure` gets the error of a failed step, after
+        which the contents of the caches are unknown.
         """
         self._completion = completion
         self._vocab_size = vocab_size
         self._speculator = speculator
         self._on_failure = on_failure
         self.prefill = prefill
-        """What the prompt had reused, its seed and, if wanted, the prompt's own probabilities."""
+        """How much of the prompt was cached, the seed and, if asked for, the prompt's tokens."""
 
     @property
     def n_completion_tokens(self) -> int:
@@ -46,10 +46,10 @@ class Stream:
         return dict(self._speculator.stats.by_origin.items()) if self._speculator else {}
 
     def step(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
-        """Generate the tokens of one pass and return what has become safe to show.
+        """Generate the tokens of one pass and return what is now safe to show.
 
         `ban_tokens` are not drawn in this call. Raises InvalidInputError after the end,
-        NumericsError when the model's logits are not numbers, and what a hook raises; the stream
+        NumericsError if the model's logits hold NaN or infinity, and what a hook raises; the stream
         has then ended.
         """
         completion = self._completion
@@ -59,7 +59,7 @@ class Stream:
             check_token_ids("ban_tokens", ban_tokens, self._vocab_size)
         try:
             return completion.advance(ban_tokens)
-        except InvalidInputError:  # of the settings, before anything was done to the caches
+        except InvalidInputError:  # settings at fault; the caches are untouched
             completion.abandon()
             raise
         except BaseException as error:
@@ -68,5 +68,5 @@ class Stream:
             raise
 
     def end(self) -> None:
-        """The caller does not want the rest."""
+        """End early, because the caller does not want the rest."""
         self._completion.abandon()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tokenizers
 
-from ..errors import ContextLengthError, InvalidInputError, ModelLoadError
+from ..errors import ContextLengthError, InvalidInputError, ModelLoadError, is_panic
 from ..files import JsonObject, is_there, read_file
 from .token_bound import TokenBound, token_bound
 from .token_bytes import Spelling, spelling_of
@@ -240,7 +240,7 @@ class Tokenizer:
             else:
                 token_ids = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
         except BaseException as error:
-            if not _is_panic(error):
+            if not is_panic(error):
                 raise
             # For example, its pattern takes too many steps for this text.
             raise InvalidInputError(
@@ -349,16 +349,11 @@ def _opened(file: Path) -> tokenizers.Tokenizer:
         backend.no_padding()
         backend.encode("a", add_special_tokens=True)
     except BaseException as error:
-        if not isinstance(error, Exception) and not _is_panic(error):
+        if not isinstance(error, Exception) and not is_panic(error):
             raise
         reason = " ".join(str(error)[:_MAX_REASON].split())
         raise ModelLoadError(f"{file}: damaged: {reason}") from error
     return backend
-
-
-def _is_panic(error: BaseException) -> bool:
-    """Whether the library panicked. The class is not an Exception and cannot be imported."""
-    return type(error).__name__ == "PanicException"
 
 
 def _decoder(backend: tokenizers.Tokenizer) -> Mapping[str, object] | None:

@@ -3,7 +3,6 @@
 import argparse
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from .terminal import CommandParser
@@ -134,17 +133,6 @@ def add_model_arguments(parser: CommandParser) -> None:
         metavar="DIR",
         help="draft model (default: the one in the model's directory, if any)",
     )
-
-
-def given_model(args: argparse.Namespace) -> dict[str, Any]:
-    """What `add_model_arguments` added, by the names of `load_engine`."""
-    from ..settings import default_panel_cache, panel_cache_directory  # not for a remote chat
-
-    copied = ("device", "dtype", "quantize", "kv_cache", "max_seq_len", "threads", "speculate")
-    given, wanted = {name: getattr(args, name) for name in copied}, args.panel_cache
-    cache = default_panel_cache() if wanted is None else panel_cache_directory(wanted)
-    draft_model = None if args.draft_model is None else Path(args.draft_model).expanduser()
-    return {**given, "panel_cache": cache, "draft_model": draft_model}
 
 
 def add_sampling_arguments(parser: CommandParser) -> None:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from engine import DEFAULT_MODEL, OWN_DRAFT, Engine, benchmark
+from engine import DEFAULT_MODEL, OWN_DRAFT, Engine, LoadOptions, benchmark
 
 from .bench_http import HttpFigures, measure_http
 from .local import load_engine
@@ -186,17 +186,15 @@ def _measure(
     """
 
     def load(speculate: str = "off") -> Engine:
-        return load_engine(
-            path,
+        options = LoadOptions(
             device=args.device,
-            dtype="auto",
             quantize=quantize,
             kv_cache=args.kv_cache,
-            max_seq_len=None,
-            threads=args.threads,
+            n_threads=args.threads,
             panel_cache=panel_cache,
             speculate=speculate,
         )
+        return load_engine(path, options)
 
     engine = load()
     reader = benchmark.open_reader(engine.model.ops, args.buffer_mb * 10**6)

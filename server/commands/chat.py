@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Any, Protocol
 
-from .arguments import add_model_arguments, add_sampling_arguments, given_model, given_sampling
+from .arguments import add_model_arguments, add_sampling_arguments, given_sampling
 from .terminal import CommandError, CommandParser, printable
 
 _HELP = "/reset clears the conversation, /quit or Ctrl-D exits, Ctrl-C stops a reply"
@@ -53,9 +53,9 @@ def _parser() -> CommandParser:
 
 
 def _local(args: argparse.Namespace) -> Chat:
-    from .local import LocalChat, load_engine, sampling_settings
+    from .local import LocalChat, load_engine, load_options, sampling_settings
 
-    engine = load_engine(args.model, **given_model(args))
+    engine = load_engine(args.model, load_options(args))
     return LocalChat(engine, sampling_settings(args, engine), max_tokens=args.max_tokens)
 
 

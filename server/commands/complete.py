@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from engine import Engine, Prefill, StreamResult, Tokenizer, TokenRecord
 
-from .arguments import add_model_arguments, add_sampling_arguments, given_model
-from .local import engine_errors, load_engine, sampling_settings
+from .arguments import add_model_arguments, add_sampling_arguments
+from .local import engine_errors, load_engine, load_options, sampling_settings
 from .terminal import CommandError, CommandParser, printable, progress_bar
 
 _MAX_LOGPROBS = 20
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.logprobs is not None and not 0 <= args.logprobs <= _MAX_LOGPROBS:
         raise CommandError(f"--logprobs must be between 0 and {_MAX_LOGPROBS}, not {args.logprobs}")
-    engine = load_engine(args.model, **given_model(args))
+    engine = load_engine(args.model, load_options(args))
     settings = sampling_settings(args, engine)
     with engine_errors():
         with progress_bar("reading", unit="tok") as bar:

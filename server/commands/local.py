@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from engine import DEFAULT_MODEL, AbortFlag, Engine, EngineError, SamplingSettings
+from engine import DEFAULT_MODEL, AbortFlag, Engine, EngineError, LoadOptions, SamplingSettings
 
+from ..settings import default_panel_cache, panel_cache_directory
 from .arguments import given_sampling
 from .terminal import CommandError, on_interrupt, progress_bar
 
@@ -27,43 +28,28 @@ def engine_errors() -> Iterator[None]:
         raise CommandError(f"not enough memory: {error}") from error
 
 
-def load_engine(
-    model: Path | str | None,
-    *,
-    device: str,
-    dtype: str,
-    quantize: str,
-    kv_cache: str,
-    max_seq_len: int | None,
-    threads: int | None,
-    panel_cache: Path | None,
-    require_native: bool = False,
-    speculate: str = "off",
-    draft_model: Path | None = None,
-    prefix_bytes: int = 0,
-    prefix_directory: Path | None = None,
-    prefix_disk_bytes: int = 2**32,
-) -> Engine:
+def load_options(args: argparse.Namespace) -> LoadOptions:
+    """What the command line says, of the options that `add_model_arguments` added."""
+    wanted = args.panel_cache
+    draft_model = None if args.draft_model is None else Path(args.draft_model).expanduser()
+    return LoadOptions(
+        device=args.device,
+        dtype=args.dtype,
+        max_seq_len=args.max_seq_len,
+        quantize=args.quantize,
+        kv_cache=args.kv_cache,
+        n_threads=args.threads,
+        panel_cache=default_panel_cache() if wanted is None else panel_cache_directory(wanted),
+        speculate=args.speculate,
+        draft_model=draft_model,
+    )
+
+
+def load_engine(model: Path | str | None, options: LoadOptions) -> Engine:
     """The engine of a model directory (None: the built-in one). Raises CommandError."""
     path = DEFAULT_MODEL if model is None else Path(model)
     with engine_errors(), progress_bar("loading", unit="B") as bar:
-        return Engine.load(
-            path,
-            device=device,
-            dtype=dtype,
-            max_seq_len=max_seq_len,
-            quantize=quantize,
-            kv_cache=kv_cache,
-            n_threads=threads,
-            require_native=require_native,
-            panel_cache=panel_cache,
-            speculate=speculate,
-            draft_model=draft_model,
-            prefix_bytes=prefix_bytes,
-            prefix_directory=prefix_directory,
-            prefix_disk_bytes=prefix_disk_bytes,
-            on_progress=bar,
-        )
+        return Engine.load_with(path, dataclasses.replace(options, on_progress=bar))
 
 
 def sampling_settings(args: argparse.Namespace, engine: Engine) -> SamplingSettings:

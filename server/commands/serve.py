@@ -195,17 +195,18 @@ def _check_reach(settings: Settings, sock: socket.socket) -> None:
 
 def _load(settings: Settings) -> "tuple[FastAPI, str]":
     """The app over the loaded model, and the model's name. Raises CommandError."""
+    from engine import LoadOptions
+
     from ..app import create_app
     from .local import load_engine
 
-    engine = load_engine(
-        settings.model,
+    options = LoadOptions(
         device=settings.device,
         dtype=settings.dtype,
+        max_seq_len=settings.max_seq_len,
         quantize=settings.quantize,
         kv_cache=settings.kv_cache,
-        max_seq_len=settings.max_seq_len,
-        threads=settings.threads,
+        n_threads=settings.threads,
         require_native=settings.require_native,
         panel_cache=settings.panel_cache,
         speculate=settings.speculate,
@@ -214,6 +215,7 @@ def _load(settings: Settings) -> "tuple[FastAPI, str]":
         prefix_directory=settings.prefix_cache_dir,
         prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,
     )
+    engine = load_engine(settings.model, options)
     return create_app(settings, engine), (*settings.served_model_name, engine.model_id)[0]
 
 

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {
     "engine": (
         "errors abort native", "files", "text checkpoint", "grammar sampling", "device", "cache",
-        "model", "draft", "stream", "chat", "description fingerprint", "engine", "__init__",
-        "benchmark",
+        "model", "draft", "stream", "chat", "description fingerprint load_options", "engine",
+        "__init__", "benchmark",
     ),
     "server": (
         "errors version", "schema http", "settings lease", "stream", "request answer", "service",

@@ -1,7 +1,7 @@
-"""How a chat template writes tool calls, read off a rendering of calls that are known.
+"""How a chat template writes tool calls, read off a rendering of known calls.
 
-Owns the calls that are tried and what of the rendered text is the model's reply. Knows no
-tokenizer and no stream: `reply_format` makes markers of what is found here.
+Owns the calls that are tried, and which part of the rendered text is the model's reply. Knows no
+tokenizer and no stream: `format` turns what is found here into markers.
 """
 
 import json
@@ -19,8 +19,8 @@ _ARGUMENTS = ({"zqkey": "zqvalue"}, {"zqother": "zqthing"})
 _IDS = ("zqcalla01", "zqcallb02")  # nine characters, as templates of Mistral's models want it
 _CONTENT = "zqcontent"
 _MAX_REPLY = 16 * 1024
-"""Characters; what is longer for these calls is not looked into."""
-_EMPTY = ("", None)  # some templates fail on the one, some on the other
+"""Characters; a longer rendering of these calls is not examined."""
+_EMPTY = ("", None)  # some templates fail on one, some on the other
 _WRITTEN = tuple(
     re.compile(rf'\{{\s*"{key}"\s*:\s*"{value}"\s*\}}')
     for arguments in _ARGUMENTS
@@ -39,22 +39,22 @@ class CallShape(NamedTuple):
     opening: str
     closing: str
     between: str | None = None
-    """None: the template writes one call per reply."""
+    """None if the template writes one call per reply."""
     middle: str = ""
     arguments_key: str = "arguments"
     text_prefix: str = ""
-    """What a reply that is text begins with."""
+    """What a text reply begins with."""
 
 
 class Probe(NamedTuple):
-    """What the renderings show."""
+    """What the renderings of a template show."""
 
     shows_tools: bool
-    """Whether a prompt holds the tools."""
+    """Whether a prompt describes the tools."""
     reply: str | None = None
-    """A reply with one call; None: the template writes none."""
+    """A reply with one call; None if the template writes no calls."""
     shape: CallShape | None = None
-    """None: it cannot be read back."""
+    """None if the calls cannot be read back."""
 
 
 def probe(template: ChatTemplate, ends: Sequence[str] = ()) -> Probe:
@@ -74,7 +74,7 @@ def probe(template: ChatTemplate, ends: Sequence[str] = ()) -> Probe:
 
 
 def _without_prefix(shape: CallShape, prefix: str) -> CallShape:
-    """`prefix`: what stands in front of a text, and of calls perhaps, as an empty thought."""
+    """`prefix`: what precedes a text, and perhaps calls, such as empty reasoning."""
     if not shape.opening.startswith(prefix):
         return shape._replace(text_prefix=prefix)
     return shape._replace(opening=shape.opening[len(prefix) :])
@@ -99,7 +99,7 @@ def _rendered(
 def _reply(
     template: ChatTemplate, n_calls: int, ends: Sequence[str], content: str | None
 ) -> str | None:
-    """What the model wrote in a turn with `n_calls`, or with text alone."""
+    """The model's part of a turn with `n_calls`, or with text alone."""
     prompt = _rendered(template, [])
     takes_text = template.takes_argument_text
     for as_text in (takes_text, not takes_text):
@@ -122,7 +122,7 @@ def _call(i: int, *, as_text: bool) -> dict[str, Any]:
 
 
 def _own_part(whole: str, prompt: str, said: str, ends: Sequence[str]) -> str:
-    """`whole` without what the prompt holds, and without the end of the turn."""
+    """`whole` without the prompt and without the end of the turn."""
     before, _, after = said.partition(_CONTENT)
     start = len(prompt) if prompt and whole.startswith(prompt) else _n_common(whole, before)
     reply = whole[start:]
@@ -140,7 +140,7 @@ def _n_common(one: str, other: str) -> int:
 
 
 def _json_shape(first: str, second: str | None) -> CallShape | None:
-    """Of calls that are objects with a name."""
+    """The shape of calls that are objects with a name."""
     found = _object(first, 0)
     if found is None:
         return None
@@ -153,7 +153,7 @@ def _json_shape(first: str, second: str | None) -> CallShape | None:
 
 
 def _object(reply: str, i: int) -> tuple[int, int, str] | None:
-    """Where the object of a call stands, and the key of its arguments."""
+    """Start and end of the object of a call, and the key of its arguments."""
     for match in re.finditer(r"\{", reply):
         try:
             value, end = json.JSONDecoder().raw_decode(reply, match.start())
@@ -168,7 +168,7 @@ def _object(reply: str, i: int) -> tuple[int, int, str] | None:
 
 
 def _named_shape(first: str, second: str | None) -> CallShape | None:
-    """Of calls that are a name and, somewhere behind it, an object."""
+    """The shape of calls that are a name and, somewhere after it, an object."""
     found = _name_and_object(first, 0)
     if found is None:
         return None
@@ -183,12 +183,12 @@ def _named_shape(first: str, second: str | None) -> CallShape | None:
         return None
     written = (first[:start], first[end:], between or "", middle)
     if any(id_ in text for id_ in _IDS for text in written):
-        return None  # the model would have to write the same one
+        return None  # the format holds the id, which the model cannot know
     return CallShape("named", first[:start], first[end:], between, middle)
 
 
 def _name_and_object(reply: str, i: int) -> tuple[int, str, int] | None:
-    """Where the name begins, what is between it and the object, and where that ends."""
+    """Where the name begins, the text between it and the object, and where the object ends."""
     start = reply.find(_NAMES[i])
     name_end = start + len(_NAMES[i])
     match = _WRITTEN[i].search(reply, max(0, name_end))

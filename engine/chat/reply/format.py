@@ -1,8 +1,8 @@
-"""How a model marks what is not content in its replies: reasoning and calls of tools.
+"""How a model marks reasoning and tool calls in its replies.
 
-Owns the known formats and how a model's one is found: in the text of its chat template and in its
-added tokens, never in its name. A template that writes calls is asked by a rendering; only one that
-writes none is searched for known texts. Knows no stream and no grammar.
+Owns the known formats and how the format of a model is found: from its chat template and its added
+tokens, never from its name. A template that writes calls is rendered with some; one that writes
+none is searched for known texts. Knows no stream and no grammar.
 """
 
 import re
@@ -28,7 +28,7 @@ _REASONING_TAGS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
 )
-# What a template says when its model calls in this style, the telling ones first.
+# Texts of templates whose models call in this style, the most specific first.
 _STYLES: tuple[tuple[str, CallStyle], ...] = (
     ("<function=", "qwen3-coder"),
     ("[TOOL_CALLS]", "mistral"),
@@ -36,9 +36,9 @@ _STYLES: tuple[tuple[str, CallStyle], ...] = (
     ('{"name": function name, "parameters"', "llama3"),
     ("<tool_call>", "hermes"),
 )
-# Tags like those of a known style around calls of another one.
+# Texts of unknown styles that share the tags of a known one.
 _OTHER_STYLES = ("<arg_key>",)
-# Styles that no shape tells, by what stands in a call.
+# Styles that cannot be read from the shape of a call, by a text in the call.
 _STYLES_OF_CALLS: tuple[tuple[str, CallStyle], ...] = (
     ("<parameter=", "qwen3-coder"),
     ("[TOOL_CALLS]", "mistral"),
@@ -47,21 +47,21 @@ _MAY_BE_TOKENS = re.compile(r"<[^<>\s]{1,60}>|\[[A-Z_/]{1,60}\]")
 
 
 class ReplyTokenizer(Vocabulary, Protocol):
-    """What this asks of a tokenizer."""
+    """The methods of a tokenizer that are used here."""
 
     def added_token_id(self, text: str) -> int | None: ...
 
 
 class Marker(NamedTuple):
-    """A text that is no content."""
+    """A text that is not content."""
 
     text: str
     token_id: int | None = None
-    """Of the token that is the whole marker; None: it is written in several."""
+    """The token that is the whole marker; None if it takes several tokens."""
     is_special: bool = False
-    """Then its text is shown only where special tokens are, and it is known by its token."""
+    """If so, its text shows only where special tokens do, and it is recognised by its id."""
     is_control: bool = False
-    """Then only a grammar that names the token allows it."""
+    """If so, only a grammar that names the token allows it."""
 
 
 class ReasoningFormat(NamedTuple):
@@ -70,15 +70,15 @@ class ReasoningFormat(NamedTuple):
 
 
 Written = tuple[Marker, ...]
-"""A text, divided where it holds tokens that are whole markers."""
+"""A text, divided at tokens that are whole markers."""
 
 
 class AroundCalls(NamedTuple):
-    """What a template writes around the parts of calls, as CallShape names them."""
+    """The texts that a template writes around the parts of calls; see CallShape."""
 
     opening: Written
     rest_of_opening: Written
-    """What stands behind the opening that tells a call, as the bracket of a list."""
+    """What follows the opening that marks a call, such as the bracket of a list."""
     middle: Written
     between: Written | None
     closing: Written
@@ -89,9 +89,9 @@ class ToolFormat(NamedTuple):
     """How calls are written.
 
     hermes       <tool_call>{"name": ..., "arguments": {...}}</tool_call>
-    llama3       {"name": ..., "parameters": {...}}, perhaps with <|python_tag|> in front
+    llama3       {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>
     mistral      [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]name[ARGS]{...}
-    named        name and arguments with texts around them that the template has shown
+    named        name and arguments with the texts around them that the template writes
     qwen3-coder  <tool_call><function=name><parameter=key>value</parameter></function></tool_call>
     """
 
@@ -99,13 +99,13 @@ class ToolFormat(NamedTuple):
     open: Marker
     close: Marker | None = None
     inner: tuple[Marker, ...] = ()
-    """Of one call of Mistral: [CALL_ID] and [ARGS]."""
+    """The tags within one Mistral call: [CALL_ID] and [ARGS]."""
     is_list: bool = False
     """Whether Mistral's calls are a JSON list."""
     in_template: bool = True
-    """Whether the template tells the model about tools; if not, `describe_tools` must."""
+    """Whether the template describes tools to the model; if not, `describe_tools` must."""
     around: AroundCalls | None = None
-    """Of a format that was read off the template; None: one of those above as it is."""
+    """For a format that was read off the template; None for one of those above."""
     arguments_key: str = "arguments"
     is_unreadable: bool = False
     """Whether the template writes calls, but in a way that cannot be read back."""
@@ -113,7 +113,7 @@ class ToolFormat(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplyFormat:
-    """How one model writes."""
+    """How one model marks reasoning and tool calls."""
 
     reasoning: ReasoningFormat | None
     tools: ToolFormat
@@ -121,7 +121,7 @@ class ReplyFormat:
 
     @classmethod
     def of(cls, template_source: str | None, tokenizer: ReplyTokenizer) -> "ReplyFormat":
-        """`template_source`: of the chat template; None: the model has none."""
+        """`template_source`: of the chat template; None if the model has none."""
         source = template_source or ""
         return cls(_reasoning(source, tokenizer), _tools(source, tokenizer), tokenizer)
 
@@ -129,7 +129,7 @@ class ReplyFormat:
     def of_template(
         cls, template: ChatTemplate, tokenizer: ReplyTokenizer, eos_token_ids: Sequence[int] = ()
     ) -> "ReplyFormat":
-        """As the template writes calls, which renderings tell."""
+        """The format in which the template writes calls, found by rendering some."""
         ends = [
             tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in eos_token_ids
         ]
@@ -141,15 +141,15 @@ class ReplyFormat:
         return cls(_reasoning(template.source, tokenizer), tools, tokenizer)
 
     def needs_reader(self, *, reads_tools: bool) -> bool:
-        """Whether a reply can hold anything but content; if not, it needs no ReplyReader."""
+        """Whether a reply can hold anything but content. If not, it needs no ReplyReader."""
         return reads_tools or self.reasoning is not None
 
     def opens_in_reasoning(self, prompt_ids: Sequence[int]) -> bool:
         """Whether the reply to this prompt begins within the reasoning.
 
-        So it is when the turn that the prompt leaves open holds an opening tag without its end. A
-        turn begins behind the last control token; without any, only a prompt that ends with the tag
-        counts, for the tag may stand in what a user says.
+        It does if the turn that the prompt leaves open holds an opening tag without its end. A turn
+        begins after the last control token. Without any, the prompt must end with the tag, because
+        the text of a user may hold one.
         """
         if self.reasoning is None:
             return False
@@ -163,7 +163,7 @@ class ReplyFormat:
     def _open_turn(
         self, prompt_ids: Sequence[int], tags: tuple[int | None, ...]
     ) -> tuple[str, bool]:
-        """The text behind the last control token that is no tag, and whether there is one."""
+        """The text after the last control token that is not a tag, and whether there is one."""
         start = len(prompt_ids)
         while start and not self._divides(prompt_ids[start - 1], tags):
             start -= 1
@@ -211,7 +211,7 @@ def _known(style: CallStyle | None, source: str, tokenizer: ReplyTokenizer) -> T
 
 
 def _shown_tools(source: str, reply: str, shown: Probe, tokenizer: ReplyTokenizer) -> ToolFormat:
-    """The format of a template that has written the call in `reply`."""
+    """The format of a template that wrote the call in `reply`."""
     found = next((style for text, style in _STYLES_OF_CALLS if text in reply), None)
     if not shown.shows_tools:
         return _known(None, source, tokenizer)
@@ -226,14 +226,14 @@ def _shown_tools(source: str, reply: str, shown: Probe, tokenizer: ReplyTokenize
 
 
 def _without_thought(shape: CallShape) -> CallShape:
-    """Without the empty reasoning that some templates write in front of calls."""
+    """Without the empty reasoning that some templates write before calls."""
     ends = [shape.opening.rfind(close) + len(close) for _, close in _REASONING_TAGS
             if close in shape.opening]  # fmt: skip
     return shape._replace(opening=shape.opening[max(ends, default=0) :])
 
 
 def _json_format(shape: CallShape, tokenizer: ReplyTokenizer) -> ToolFormat | None:
-    """Calls that are objects: behind a tag, or bare as Llama's are."""
+    """Calls that are objects: after a tag, or bare like Llama's."""
     opening = shape.opening.strip(SPACE + "[")
     closing = shape.closing.strip(SPACE + "]")
     is_list = "[" in shape.opening[len(shape.opening.rstrip(SPACE + "[")) :]
@@ -258,7 +258,7 @@ def _named_format(shape: CallShape, tokenizer: ReplyTokenizer) -> ToolFormat | N
     around = _around(shape, shape.opening.strip(SPACE), tokenizer)
     begins = around.opening or around.between
     if not begins or not (around.opening or shape.text_prefix.strip()):
-        return None  # then any text that begins with a name would be a call
+        return None  # any text that begins with a name would be a call
     return ToolFormat("named", begins[0], around=around)
 
 
@@ -275,7 +275,7 @@ def _around(shape: CallShape, opening: str, tokenizer: ReplyTokenizer) -> Around
 
 
 def _written(text: str, tokenizer: ReplyTokenizer) -> Written:
-    """Only control tokens are markers of their own: all others may stand in a text."""
+    """Only special and control tokens become markers: all others may occur in a text."""
     parts: list[Marker] = []
     plain = 0
     for match in _MAY_BE_TOKENS.finditer(text):

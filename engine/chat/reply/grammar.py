@@ -1,6 +1,6 @@
-"""Grammars of replies: forced calls of tools, and what may come only after the reasoning.
+"""Grammars of replies: forced tool calls, and constraints that begin after the reasoning.
 
-Owns the Lark text of every format that a ReplyReader reads. Knows no tokens but those that a format
+Owns the Lark text of every format that a ReplyReader reads. Knows only the tokens that a format
 names, and compiles nothing.
 """
 
@@ -27,13 +27,13 @@ def tool_constraint(
     parallel: bool,
     in_reasoning: bool,
 ) -> ConstraintSpec:
-    """Replies in which every call is of one of `tools`, with arguments of its schema.
+    """Replies in which every call is of one of `tools`, with arguments that match its schema.
 
-    `required`: nothing but calls; else text may stand in front of them, or alone. `parallel`: any
-    number of calls, else one at most. In either case the reply may reason first. A model of style
-    qwen3-coder is made to write its arguments as JSON between the same tags, for values in plain
-    text can be held to no schema. Raises InvalidInputError, with the `param` of the tool, for a
-    schema with keywords that cannot be enforced.
+    `required`: only calls; otherwise there may be text before them, or text alone. `parallel`: any
+    number of calls; otherwise at most one. In either case the reply may reason first. A model of
+    style qwen3-coder must write its arguments as JSON between the same tags, because no schema can
+    be enforced on values in plain text. Raises InvalidInputError, with the `param` of the tool, for
+    a schema with keywords that cannot be enforced.
     """
     for tool in tools:
         enforceable(parameters_of(tool), param=tool.param)
@@ -47,9 +47,9 @@ def tool_constraint(
 def after_reasoning(
     spec: ConstraintSpec, form: ReplyFormat, *, in_reasoning: bool
 ) -> ConstraintSpec:
-    """The same for what comes behind the reasoning, which is free.
+    """The same constraint for the text after the reasoning, which is free.
 
-    `in_reasoning`: the prompt has opened it; if not, the reply may open it or not.
+    `in_reasoning`: whether the prompt has opened the reasoning; if not, the reply may open it.
     """
     if form.reasoning is None:
         return spec
@@ -60,13 +60,13 @@ def after_reasoning(
 
 
 def calls_or_json(calls: ConstraintSpec, text: ConstraintSpec, *, param: str) -> ConstraintSpec:
-    """Replies that are `calls`, a constraint of required calls, or else the JSON of `text`.
+    """Replies that are `calls`, a constraint of required calls, or the JSON of `text`.
 
-    Raises InvalidInputError with `param` for a text of another kind.
+    Raises InvalidInputError with `param` if `text` is another kind of constraint.
     """
     if text.kind not in ("json_object", "json_schema"):
         raise InvalidInputError(
-            f"{param} cannot stand beside tools that may be called: only JSON can", param=param
+            f"{param} cannot be combined with tools: only JSON constraints can", param=param
         )
     schema = text.value if text.kind == "json_schema" else {"type": "object"}
     rules = str(calls.value).removeprefix("start:")
@@ -79,7 +79,7 @@ def calls_or_json(calls: ConstraintSpec, text: ConstraintSpec, *, param: str) ->
 
 
 def arguments_of(tool: Tool) -> ConstraintSpec:
-    """What the arguments of its calls must be: a tool alone tells whether it is at fault."""
+    """The constraint on the arguments of one tool, to find out whether its schema is at fault."""
     return ConstraintSpec("json_schema", parameters_of(tool))
 
 
@@ -96,7 +96,7 @@ def _tagged(
 
 def _bare(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool) -> list[str]:
     calls = "call (/[;,] ?/ call)*" if parallel else "call"
-    # A text that begins like a call would be none.
+    # A text must not begin like a call.
     start = calls if required else rf"{calls} | /(?:[^{{\s](?s:.*))?/"
     return [f"start: {start}", *_objects(tools, form.arguments_key)]
 
@@ -121,7 +121,7 @@ def _mistral(
 
 
 def _shown(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool) -> list[str]:
-    """As the template has written calls."""
+    """Calls in the format of the template."""
     around = form.around
     assert around is not None
     if form.style == "named":
@@ -154,7 +154,7 @@ _FORMS: dict[str, Callable[..., list[str]]] = {
 
 
 def _start(first: str, further: str, form: ToolFormat, required: bool, parallel: bool) -> str:
-    """`first`: what comes behind the first opening tag; `further`: a whole call after it."""
+    """`first`: what follows the first opening tag; `further`: a whole call after that."""
     calls = f"{first} ({further})*" if parallel else first
     opening = _named(form.open)
     if required:
@@ -171,7 +171,7 @@ def _objects(tools: Sequence[Tool], key: str, *, before: str = "", after: str = 
     lines = [_choice(tools)]
     for i, tool in enumerate(tools):
         name = json.dumps(tool.name, ensure_ascii=False)
-        # In the pieces that JSON has: a longer one would win over a JSON that may stand here.
+        # In the lexemes of JSON: a longer one would win over JSON that is allowed here.
         pieces = (before + "{", '"name"', ": ", name, ", ", f'"{key}"', ": ")
         head = " ".join(map(_text, pieces))
         lines.append(f"call_{i}: {head} arguments_{i} {_text('}' + after)}")
@@ -200,7 +200,7 @@ def _written(markers: Written) -> str:
 
 
 def _until(rule: str, marker: Marker) -> str:
-    """A rule for any text up to the marker and with it."""
+    """A rule for any text up to and including the marker."""
     if _is_named(marker):
         return f"{rule}: {_ANY} {_named(marker)}"
     return f"{rule}[suffix={_text(marker.text)}]: {_ANY}"
@@ -211,5 +211,5 @@ def _text(text: str) -> str:
 
 
 def _regex(text: str) -> str:
-    """Matches the text."""
+    """A pattern that matches the text."""
     return "".join(c if c.isalnum() or c in "_<>" else f"\\{c}" for c in text)

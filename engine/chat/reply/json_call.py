@@ -1,7 +1,7 @@
 """One tool call written as JSON, read character by character.
 
-Owns where in the JSON a character stands: linear in its length, nothing is parsed twice. Knows no
-tags around the call but the one that may cut it short, and not which tools exist.
+Owns the place of a character in the JSON. Linear in its length: nothing is parsed twice. Of the
+tags around the call it knows only the one that may cut it short. Knows no tools.
 """
 
 import json
@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 SPACE = " \t\r\n"
 _ARGUMENTS = ("arguments", "parameters")
-# What may stand in front of the name; other JSON is no call.
+# Keys that may come before the name; other JSON is not a call.
 _EARLY_KEYS = ("id", "name", "type", *_ARGUMENTS)
 
 _Place = Literal["start", "key", "colon", "value", "after_value"]
@@ -24,23 +24,23 @@ class CallReader(Protocol):
     """Whether the call ended with the last character."""
 
     def step(self, character: str) -> str | None:
-        """What the next character adds to the text of the arguments; None when it is no part of the
-        call, and then it is not taken.
+        """What the next character adds to the text of the arguments. None if it is not part of the
+        call; then it is not consumed.
         """
 
     def finish(self) -> str:
-        """What the end of the text leaves of the arguments."""
+        """The rest of the arguments when the text ends here."""
 
 
 class JsonCall:
-    """`{"name": "f", "arguments": {...}}`; the keys in any order, further ones passed over.
+    """`{"name": "f", "arguments": {...}}`; the keys in any order, further ones ignored.
 
-    Arguments given as a JSON string are what the string holds. A call without any has "{}".
+    Arguments in a JSON string are the content of the string. A call without arguments has "{}".
     """
 
     def __init__(self, close: str | None = None, *, may_begin_list: bool = False) -> None:
-        """`close`: a tag, beginning with "<", that ends the call even where brackets are open.
-        `may_begin_list`: whether the bracket of a list may stand in front.
+        """`close`: a tag, beginning with "<", that ends the call even if brackets are open.
+        `may_begin_list`: whether the bracket of a list may come first.
         """
         self.begins_list = False
         self._may_begin_list = may_begin_list
@@ -49,10 +49,10 @@ class JsonCall:
         self._place: _Place = "start"
         self._key = ""
         self._value: JsonValue | None = None
-        self._literal: list[str] = []  # of a key, a name or arguments that are a string
+        self._literal: list[str] = []  # a key, a name, or arguments in a string
         self._has_arguments = False
         self._close = close
-        self._n_close = 0  # characters of it that were read
+        self._n_close = 0  # characters of `close` that were read
 
     def step(self, character: str) -> str | None:
         if self._n_close or (character == "<" and self._may_close()):
@@ -111,7 +111,7 @@ class JsonCall:
         return self._step_value(self._value, character)
 
     def _step_value(self, value: "JsonValue", character: str) -> str | None:
-        if not value.step(character):  # a number ended in front of it
+        if not value.step(character):  # a number ended before it
             self._value = None
             self._place = "after_value"
             return self.step(character)
@@ -148,19 +148,19 @@ class JsonCall:
 
 
 class JsonValue:
-    """Where a JSON value ends."""
+    """Finds the end of a JSON value."""
 
     def __init__(self) -> None:
         self.has_begun = False
         self.is_string = False
         self.is_over = False
-        """Whether the last character ended it; a number is only ended by what follows."""
+        """Whether the last character ended it; a number ends only with the character after it."""
         self.in_string = False
         self._is_escaped = False
         self._depth = 0
 
     def step(self, character: str) -> bool:
-        """Whether the character is part of the value; if not, it is not taken."""
+        """Whether the character is part of the value; if not, it is not consumed."""
         if self.in_string:
             self._step_string(character)
         elif character == '"':
@@ -189,7 +189,7 @@ class JsonValue:
 
 
 def _string(literal: str) -> str:
-    """What a JSON string holds; its own text when it is malformed."""
+    """The content of a JSON string; its raw text if it is malformed."""
     try:
         value = json.loads(literal, strict=False)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The tags that a reply may hold at a place, and how they stand in the text that is searched.
+"""The tags that a reply may hold at each place, and their spelling in the searched text.
 
-Owns their spelling and what each of them means where. A tag that is a special token has no text in
-the stream: it is spelled as one lone surrogate, which no decoded text can hold.
+Owns the spelling and the meaning of each tag. A tag that is a special token has no text in the
+stream: it is spelled as one lone surrogate, which no decoded text can hold.
 """
 
 import re
@@ -13,13 +13,13 @@ from .format import SPACE, Marker, ReplyFormat, Written
 from .xml_call import FUNCTION
 
 Place = Literal["reasoning", "start", "content", "between", "listed"]
-"""Where a text stands: within the reasoning; before any content; in it; behind a call; behind one
-in a list.
+"""Where a text is: within the reasoning; before any content; in it; after a call; after a call of a
+list.
 """
 Meaning = Literal[
     "open_reasoning", "close_reasoning", "open_call", "begin_call", "close_call", "open_text"
 ]
-"""A tag that opens a call stands in front of it, one that begins it is a part of it."""
+"""A tag that opens a call comes before it; a tag that begins a call is part of it."""
 
 BARE = "{"  # begins a call without a tag
 _FIRST_SURROGATE = 0xD800
@@ -27,12 +27,12 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class PlaceMarkers:
-    """Those of one place."""
+    """The tags of one place."""
 
     def __init__(self, meanings: Mapping[str, Meaning]) -> None:
-        """`meanings` by the tags as they are spelled."""
+        """`meanings`: by the spelling of the tag."""
         self.meanings = meanings
-        self.holds_space = bool(meanings)  # that in front of a tag belongs to it
+        self.holds_space = bool(meanings)  # white space before a tag belongs to it
         self._matcher = StringMatcher(list(meanings))
         firsts = "".join(re.escape(first) for first in sorted({text[0] for text in meanings}))
         # Empty, or without a first character and not ending in white space.
@@ -40,11 +40,11 @@ class PlaceMarkers:
 
     @property
     def n_partial(self) -> int:
-        """How many of the last characters may be the beginning of a tag."""
+        """How many of the last characters may begin a tag."""
         return self._matcher.n_partial
 
     def step(self, character: str) -> str | None:
-        """Take a character; the tag that it completes, as it is spelled."""
+        """Take a character; returns the spelling of the tag that it completes."""
         return self._matcher.step(character)
 
     def restart(self, text: str) -> None:
@@ -54,21 +54,21 @@ class PlaceMarkers:
             self._matcher.step(character)
 
     def is_plain(self, text: str) -> bool:
-        """Whether the text holds no beginning of a tag, nor white space in front of one."""
+        """Whether the text holds no beginning of a tag, nor white space before one."""
         return self._plain.fullmatch(text) is not None
 
 
 class ReplyMarkers:
-    """Those of one reply."""
+    """The tags of one reply."""
 
     def __init__(self, form: ReplyFormat, *, tool_names: Iterable[str], in_text: bool) -> None:
-        """`tool_names`: of the tools that may be called; none: no call is looked for. `in_text`:
-        special tokens are shown.
+        """`tool_names`: the tools that may be called; without any, calls are not looked for.
+        `in_text`: whether special tokens show in the text.
         """
         names = list(tool_names)
         reads_tools = bool(names)
         self.spelled: dict[int, str] = {}
-        """By token id, of the tags that are special tokens."""
+        """The spelling of tags that are special tokens, by token id."""
         self._in_text = in_text
         reasoning, tools = form.reasoning, form.tools
         opened = self._meant("open_reasoning", reasoning.open if reasoning else None)
@@ -77,14 +77,14 @@ class ReplyMarkers:
         calls = self._meant("open_call", tools.open if reads_tools and not is_named else None)
         ends = self._meant("close_call", tools.close if reads_tools else None)
         self.inner = [self._spelling(marker) for marker in tools.inner if reads_tools]
-        """Of the tags within a call."""
+        """The spelling of the tags within a call."""
         bare: dict[str, Meaning] = {BARE: "begin_call"} if reads_tools else {}
         if reads_tools and tools.style == "qwen3-coder":
             calls[FUNCTION] = "begin_call"
         first = bare if tools.style == "llama3" else {}
         next_ = bare if tools.style in ("llama3", "mistral") else {}
         self.middle = ""
-        """What stands between the name and the arguments of a named call."""
+        """The text between the name and the arguments of a named call."""
         if reads_tools and is_named and tools.around is not None:
             around = tools.around
             self.middle = self._spelled_text(around.middle)
@@ -97,7 +97,7 @@ class ReplyMarkers:
                 first[self._spelled_text(around.text_prefix)] = "open_text"
                 calls = further
             next_ = further
-        # A special token is not written by chance, so it ends a reasoning that was not closed.
+        # A special token is never accidental, so it ends reasoning that was not closed.
         certain = {text: meaning for text, meaning in calls.items() if is_spelled(text)}
         self._at: dict[Place, PlaceMarkers] = {
             "reasoning": PlaceMarkers(closed | certain),
@@ -128,10 +128,10 @@ class ReplyMarkers:
 
 
 def is_spelled(text: str) -> bool:
-    """Whether this is a special token as it is spelled here."""
+    """Whether this is the spelling of a special token."""
     return _SURROGATES.match(text) is not None
 
 
 def without_spelled(text: str) -> str:
-    """The text as the model wrote it."""
+    """The text without the spellings of special tokens."""
     return _SURROGATES.sub("", text)

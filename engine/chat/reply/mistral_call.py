@@ -1,6 +1,6 @@
-"""One tool call as Mistral's models write it behind [TOOL_CALLS].
+"""One tool call as Mistral's models write it after [TOOL_CALLS].
 
-Owns the two ways: an object in a list, and a name with its arguments behind it.
+Owns the two forms: an object in a list, and a name followed by its arguments.
 """
 
 from .json_call import SPACE, JsonCall, JsonValue
@@ -9,12 +9,12 @@ _MAX_NAME = 256
 
 
 class MistralCall:
-    """`[{"name": ..., "arguments": ...}`, or `name[ARGS]{...}` with `[CALL_ID]...` in between
-    perhaps, or without both.
+    """`[{"name": ..., "arguments": ...}`, or `name[ARGS]{...}`, perhaps with `[CALL_ID]...` in
+    between or without either tag.
     """
 
     def __init__(self, call_id: str, arguments: str) -> None:
-        """How the two markers are spelled."""
+        """The spellings of [CALL_ID] and [ARGS]."""
         self.name: str | None = None
         self.is_over = False
         self._call_id = call_id

@@ -1,7 +1,7 @@
-"""One tool call written as a name and a JSON object behind it.
+"""One tool call written as a name followed by a JSON object.
 
-Owns where the name ends. Knows the text between the two, which the chat template has shown, and
-nothing of what stands around the call.
+Owns where the name ends. Knows the text between the two, which was read off the chat template, but
+not the texts around the call.
 """
 
 from .json_call import SPACE, JsonValue
@@ -13,7 +13,7 @@ class NamedCall:
     """`name middle {...}`; white space around each of them is free."""
 
     def __init__(self, middle: str) -> None:
-        """`middle`: not empty; where it is only white space, its first character ends the name."""
+        """`middle`: not empty; if it is only white space, its first character ends the name."""
         self.name: str | None = None
         self.is_over = False
         self._middle = middle.strip(SPACE) or middle[0]

@@ -1,8 +1,8 @@
-"""A reply as it grows: content, reasoning and tool calls, told apart.
+"""Separates a growing reply into content, reasoning and tool calls.
 
 Owns what is a tag and what only looks like one. Knows no server: ids of calls, finish reasons and
-the shape of the wire are not its business. Each character is looked at once, so the result depends
-on the text alone, never on how tokens or results cut it.
+the format of answers are not its business. It reads each character once, so the result depends on
+the text alone, never on how tokens or results cut it.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,13 @@ from .named_call import NamedCall
 from .tokens import CONTENT, REASONING, Channel, ReplyDelta, ReplyTokens
 from .xml_call import XmlCall
 
-# So much white space waits for what follows it, and so much text for the name of a tool.
+# How much white space is held until the text after it is known, and how much text until the name of
+# a tool is known.
 _MAX_SPACE = 256
 _MAX_UNNAMED = 16 * 1024
-# Of a reply that might have gone on.
+# Reasons for the end of a reply that might have continued.
 _CUTS = ("length", "aborted")
-# What may stand between two calls, or behind one that closes more than it has opened.
+# Characters that may come between two calls, or after one that closes more than it opened.
 _BETWEEN_CALLS = {
     "hermes": "]}",
     "llama3": ";,",
@@ -33,18 +34,17 @@ _BETWEEN_CALLS = {
 
 
 class ReplyReader:
-    """Tells what each StreamResult of one reply adds to what.
+    """Returns what each StreamResult of one reply adds to its content, reasoning and calls.
 
-    Reasoning: what stands between its tags; they open before any content or behind a call, and are
-    text elsewhere. White space around the tags of reasoning and calls belongs to the tags.
+    Reasoning is the text between its tags. They open before any content or after a call; elsewhere
+    they are text. White space around the tags of reasoning and calls belongs to the tags.
 
-    Calls: of the given tools only. A call of another name is text, and so is one whose name never
-    came; but where the reply was cut, which is no end, half a tagged call is not shown. Llama's
-    bare JSON is a call only where the reply begins with it. Arguments come as the model writes
-    them, valid or not.
+    Calls must name one of the given tools. A call of another name, or one whose name never comes,
+    is text; but if the reply was cut off, half a tagged call is not shown. Llama's bare JSON is a
+    call only at the beginning of the reply. Arguments come as the model writes them, valid or not.
 
-    Until it is known what a text is, it is held with its tokens; what turns out to be no tag is
-    content. Tags that are special tokens are known by the ids of the records.
+    Text is held with its tokens until it is known what it is; what turns out not to be a tag is
+    content. Tags that are special tokens are recognised by the ids of the records.
     """
 
     def __init__(
@@ -55,37 +55,38 @@ class ReplyReader:
         tools: Sequence[Tool] = (),
         decode_special_tokens: bool = False,
     ) -> None:
-        """`in_reasoning`: the prompt has opened it. `tools`: which may be called; without any, no
-        call is looked for. `decode_special_tokens`: as the stream has it; every tag is text then.
+        """`in_reasoning`: whether the prompt has opened the reasoning. `tools`: the tools that may
+        be called; without any, calls are not looked for. `decode_special_tokens`: as in the options
+        of the stream; if so, every tag is text.
         """
         self._form = form.tools
         self._tools = {tool.name: tool for tool in tools}
         self._known = ReplyMarkers(form, tool_names=self._tools, in_text=decode_special_tokens)
         self._tokens = ReplyTokens()
         self._n_read = 0  # characters of the completion
-        self._n_spelled = 0  # tags among them that have no text there
-        self._channel = REASONING if in_reasoning else CONTENT  # of text that is no tag
+        self._n_spelled = 0  # tags so far that have no text in the completion
+        self._channel = REASONING if in_reasoning else CONTENT  # of text that is not a tag
         self._has_content = False
         self._is_behind_call = False
-        self._is_in_list = False  # of calls between one pair of tags
+        self._is_in_list = False  # a list of calls between one pair of tags
         self._markers = self._known.at(self._place)
         self._held = ""  # white space, then what may become a tag
-        self._skipped = SPACE if in_reasoning else ""  # behind a tag, until other text comes
+        self._skipped = SPACE if in_reasoning else ""  # after a tag, until other text comes
         self._tag_channel = self._channel
         self._call: CallReader | None = None
         self._is_named = False
-        self._is_tagged = False  # something says that it is one
-        self._unnamed = ""  # the text of a call whose name is not known
+        self._is_tagged = False  # whether a tag, or a call before it, marks it as a call
+        self._unnamed = ""  # the text of a call whose name is not known yet
         self._early = ""  # its arguments so far
         self.n_calls = 0
-        """Calls that have begun."""
+        """Number of calls that have begun."""
         self.call_complete = False
-        """Whether the last of them was closed; the end of the reply may have cut it."""
+        """Whether the last call was closed; the end of the reply may have cut it off."""
 
     def read(self, result: StreamResult) -> list[ReplyDelta]:
-        """What the result adds, in order; all that is held when it is the last one.
+        """What the result adds, in order; with the last result also all that is held.
 
-        Every record of `result.tokens` comes out once, in order, those of a tag in the channel that
+        Every record of `result.tokens` comes out once, in order; those of a tag in the channel that
         it opens or closes.
         """
         whole = self._whole(result)
@@ -98,7 +99,7 @@ class ReplyReader:
         return self._tokens.take()
 
     def _whole(self, result: StreamResult) -> ReplyDelta | None:
-        """The result as one delta, where no character can be part of a tag, as in most results."""
+        """The result as one delta if no character can be part of a tag, as in most results."""
         chunk, records = result.chunk, result.tokens
         if self._held or self._skipped or self._call is not None or result.eos:
             return None
@@ -115,7 +116,7 @@ class ReplyReader:
         return ReplyDelta(self._channel.kind, chunk, 0, records)
 
     def _spelled(self, chunk: str, records: Sequence[TokenRecord]) -> str:
-        """The text with the special tags in it; their tokens wait for it."""
+        """The text with the spellings of special tags. Its tokens wait until it is decided."""
         pieces, done = [], 0
         for record in records:
             spelling = self._known.spelled.get(record.token_id)
@@ -165,8 +166,8 @@ class ReplyReader:
             self._take_tag(tag)
 
     def _release(self, n_kept: int) -> None:
-        """Let go of what is held, but for the last `n_kept` characters and white space in front of
-        them that may belong to a tag.
+        """Release what is held, except for the last `n_kept` characters and white space before them
+        that may belong to a tag.
         """
         free = self._held[: len(self._held) - n_kept]
         if self._skipped:
@@ -178,7 +179,7 @@ class ReplyReader:
             self._show(free)
 
     def _skip(self, text: str) -> str:
-        """The text without what belongs to the tag in front of it."""
+        """The text without what belongs to the tag before it."""
         rest = text.lstrip(self._skipped)
         self._hide(len(text) - len(rest), self._tag_channel)
         if rest:
@@ -186,7 +187,7 @@ class ReplyReader:
         return rest
 
     def _hide(self, n: int, channel: Channel) -> None:
-        """The first `n` characters that are held belong to a tag of `channel`."""
+        """Drop the first `n` held characters, which belong to a tag of `channel`."""
         self._tokens.decide(n, channel)
         self._held = self._held[n:]
 
@@ -201,14 +202,14 @@ class ReplyReader:
             self._move()
 
     def _move(self) -> None:
-        """Look for the tags of the place that the text has come to."""
+        """Look for the tags of the current place from now on."""
         self._markers = self._known.at(self._place)
         self._markers.restart(self._held)
 
     # Tags
 
     def _take_tag(self, tag: str) -> None:
-        """What is held is the tag, with white space in front of it."""
+        """Act on a tag. The held text is the tag, with white space before it."""
         match self._markers.meanings[tag]:
             case "open_reasoning":
                 self._enter(REASONING)
@@ -232,7 +233,7 @@ class ReplyReader:
                 self._move()
 
     def _enter(self, channel: Channel) -> None:
-        """A tag of the reasoning, which is held, leads to `channel`."""
+        """Enter `channel` by a tag of the reasoning, which is the held text."""
         self._hide(len(self._held), REASONING)
         self._channel, self._tag_channel = channel, REASONING
         self._skipped = SPACE
@@ -260,7 +261,7 @@ class ReplyReader:
         )
 
     def _step_unnamed(self, call: CallReader, character: str, text: str | None) -> None:
-        """One more character, which was `text` to a call whose name was not known."""
+        """Handle a character, from which a call with no name yet has read `text`."""
         if text is None:
             self._give_up()
             self._step(character)
@@ -310,7 +311,7 @@ class ReplyReader:
         self._skipped = SPACE + _BETWEEN_CALLS[self._form.style] + "," * self._is_in_list
 
     def _give_up(self) -> None:
-        """What looked like a call is text."""
+        """Treat what looked like a call as text."""
         self._call = None
         self._channel = CONTENT
         text, self._unnamed = self._unnamed, ""
@@ -318,7 +319,6 @@ class ReplyReader:
         self._move()
 
     def _finish(self, *, was_cut: bool) -> None:
-        """The reply ends here."""
         if self._call is not None and self._is_named:
             self._tokens.decide(0, self._tag_channel, self._call.finish())
         elif self._call is not None and was_cut and self._is_tagged:

@@ -1,7 +1,6 @@
 """Which part of a reply each token belongs to.
 
-Owns the pairing of characters that have been decided on, in order, with the records of the tokens
-they came from. Knows no tags.
+Owns the pairing of decided characters, in order, with the records of their tokens. Knows no tags.
 """
 
 from collections import deque
@@ -13,7 +12,7 @@ ReplyKind = Literal["content", "reasoning", "tool_name", "tool_arguments"]
 
 
 class ReplyDelta(NamedTuple):
-    """What a reply grows by."""
+    """What a result adds to a reply."""
 
     kind: ReplyKind
     text: str
@@ -35,7 +34,7 @@ REASONING = Channel("reasoning")
 
 
 class _Waiting:
-    """A token that is not out yet."""
+    """A token that has not come out yet."""
 
     __slots__ = ("channel", "end", "is_visible", "record", "start")
 
@@ -50,9 +49,9 @@ class _Waiting:
 class ReplyTokens:
     """The parts of a reply as they are decided, with their tokens.
 
-    A token comes out once, with the last of its characters, in the channel of the last of them that
-    is visible; one of which nothing is visible in that of its tag. A token without characters goes
-    with the character behind it.
+    A token comes out once, with its last character, in the channel of its last visible character;
+    a token with no visible character in the channel of its tag. A token without characters comes
+    out with the character after it.
     """
 
     def __init__(self) -> None:
@@ -66,14 +65,14 @@ class ReplyTokens:
         self._deltas: list[ReplyDelta] = []
 
     def push(self, record: TokenRecord, start: int, end: int) -> None:
-        """A token whose last character is still to be decided: [start, end) of the text."""
-        # Where a stop string was possible, some of its characters may have gone before.
+        """Add a token with the characters [start, end), the last of which is not decided yet."""
+        # If a stop string was possible, some of its characters may have been decided before.
         known = self._visible_channel if start < self._visible_end else None
         self._waiting.append(_Waiting(record, start, end, known))
 
     def decide(self, n: int, channel: Channel, text: str = "") -> None:
-        """The next `n` characters are `text` of `channel`, or hidden there; without characters, the
-        text is added to it.
+        """The next `n` characters are `text` of `channel`, or hidden in it. With `n` 0 the text is
+        only added to the channel.
         """
         end = self._position + n
         self._say(channel, text)
@@ -93,8 +92,8 @@ class ReplyTokens:
             self._let_go(channel)
 
     def skip(self, n: int, channel: Channel) -> bool:
-        """The next `n` characters are text of `channel` that comes out elsewhere, with its tokens;
-        False: it may not, because others wait.
+        """The next `n` characters are text of `channel` that the caller returns with its tokens.
+        False if it may not, because other tokens wait.
         """
         if self._waiting:
             return False
@@ -103,7 +102,7 @@ class ReplyTokens:
         return True
 
     def finish(self, channel: Channel) -> None:
-        """Let go of every token; those of which nothing was decided are of `channel`."""
+        """Release every token; those with nothing decided go to `channel`."""
         while self._waiting:
             self._let_go(channel)
 

@@ -31,8 +31,8 @@ class XmlCall:
     """`<function=f><parameter=k>value</parameter>...</function>`, or the JSON of a JsonCall, or
     `<function=f>{...}</function>`.
 
-    The arguments are told as a JSON object. A value is text where its schema allows nothing else or
-    says nothing, and then it comes as it is written; otherwise it is JSON if it can be read so.
+    The arguments are returned as a JSON object. A value is text if its schema allows nothing else
+    or does not say; then it streams as it is written. Otherwise it is JSON if it can be parsed.
     """
 
     def __init__(self, tools: Mapping[str, Tool], close: str | None) -> None:
@@ -42,7 +42,7 @@ class XmlCall:
         self._close = close
         self._json: JsonCall | None = None
         self._object: JsonValue | None = None  # in place of the parameters
-        self._tag = ""  # as far as it was read
+        self._tag = ""  # what was read of it
         self._properties: Mapping[str, Any] = {}
         self._value: _Value | None = None
         self._n_values = 0
@@ -163,7 +163,7 @@ class _Value:
 
 
 def _types(schema: object) -> set[str]:
-    """The JSON types that a schema allows; empty: it does not say. A missing one says text."""
+    """The JSON types that a schema allows; empty if it does not say. No schema means text."""
     if schema is None:
         return {"string"}
     if not isinstance(schema, Mapping):
@@ -179,5 +179,5 @@ def _types(schema: object) -> set[str]:
 
 
 def _escaped(text: str) -> str:
-    """As it stands within the quotes of a JSON string."""
+    """The text as it is written within the quotes of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]

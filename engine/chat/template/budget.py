@@ -1,10 +1,10 @@
-"""What one rendering of a template may use: steps, bytes and, as the last net, processor time.
+"""What one rendering of a template may use: steps, bytes and, as a last resort, CPU time.
 
-Owns the counters and how large a value is. Knows no filter and no method. Steps and bytes are
-counted from the template and its arguments alone, so a rendering is accepted or refused alike on
-every machine. Every value that a template makes is bounded when it is made, with all that it holds
-counted as often as it is held; so whatever walks a value later, as comparing or writing it does,
-can be counted before it is done.
+Owns the counters and the measure of a value's size. Knows no filter and no method. Steps and bytes
+depend on the template and its arguments alone, so every machine accepts or refuses the same
+renderings. Every value that a template makes is bounded when it is made; what it holds counts each
+time that it is held. So a later walk over a value, such as comparing or writing it, can be counted
+before it is done.
 """
 
 import time
@@ -13,29 +13,29 @@ from typing import Any
 from jinja2.runtime import Context
 
 MAX_STEPS = 2_000_000
-"""Of operations; what is looked at in one piece counts by its length."""
+"""Operations; an operation on a whole text counts by its length."""
 MAX_SECONDS = 30.0
-"""Of processor time of the thread. No rendering that was tried comes near it within its steps."""
+"""CPU time of the thread. No rendering that was tried comes near it within its steps."""
 MAX_BYTES = 256 * 1024 * 1024
-"""Of all values that one rendering makes, even if it forgets them at once."""
+"""All values that one rendering makes, even if it drops them at once."""
 MAX_LENGTH = 16 * 1024 * 1024
-"""Of one value: its characters, and LENGTH_OF_ITEM for each thing that it holds."""
+"""One value: its characters, and LENGTH_OF_ITEM for each item that it holds."""
 LENGTH_OF_ITEM = 32
 MAX_BITS = 16_384
-"""Of numbers that are multiplied or divided."""
+"""Size of numbers that are multiplied or divided."""
 
-# What one step pays for, in units, so that small pieces of work can be added up.
-_UNITS = 1024  # per step; one for each character that is found, compared or copied
-_UNITS_PER_CHANGED = 32  # for each character that is changed or written anew
-_UNITS_PER_VISIT = 128  # for each thing that a walk visits
-_STEPS_PER_LOOK = 4096  # at the clock
+# Steps are counted in units, so that small pieces of work can be added up.
+_UNITS = 1024  # per step; one unit per character that is found, compared or copied
+_UNITS_PER_CHANGED = 32  # per character that is changed or written anew
+_UNITS_PER_VISIT = 128  # per item that a walk visits
+_STEPS_PER_LOOK = 4096  # between looks at the clock
 _BYTES_OF_VALUE = 64
 _BYTES_OF_OBJECT = 256
 _BYTES_PER_ITEM = 16
 _BYTES_PER_ENTRY = 128
-# The most that a character, or a thing that is held, takes when a value is written as text.
+# The most that a character, or an item, takes when a value is written as text.
 _BYTES_PER_WRITTEN = 12
-_LONGEST_FOUND = 100  # longer texts are found in a time that does not grow with them
+_LONGEST_FOUND = 100  # the time to find longer texts does not grow with their length
 _NONE: dict[str, str] = {}
 _LISTS: tuple[type, ...] = (
     list, tuple, set, frozenset, type(_NONE.keys()), type(_NONE.values()), type(_NONE.items()),
@@ -45,11 +45,11 @@ _NUMBERS = (int, float, type(None))
 
 
 class TemplateLimitError(Exception):
-    """A rendering would go beyond one of its limits; the message says which."""
+    """A rendering would exceed one of its limits; the message says which."""
 
 
 class Budget:
-    """The rest of what one rendering may use."""
+    """What one rendering may still use."""
 
     def __init__(self) -> None:
         self._bytes_left = MAX_BYTES
@@ -59,16 +59,14 @@ class Budget:
 
     @property
     def n_steps(self) -> int:
-        """Taken so far."""
         return MAX_STEPS - self._units_left // _UNITS
 
     @property
     def n_bytes(self) -> int:
-        """Made so far."""
         return MAX_BYTES - self._bytes_left
 
     def step(self, n_bytes: int = 0) -> None:
-        """Counts one thing done, which takes `n_bytes` of memory."""
+        """Counts one operation, which takes `n_bytes` of memory."""
         self._units_left -= _UNITS
         if self._units_left < self._next_look:
             self._look()
@@ -77,15 +75,15 @@ class Budget:
             raise TemplateLimitError(f"made more than {MAX_BYTES} bytes of values")
 
     def look_at(self, n: int) -> None:
-        """Counts `n` characters that are found, compared or copied in one piece."""
+        """Counts `n` characters that are found, compared or copied."""
         self._spend(n)
 
     def change(self, n: int) -> None:
-        """Counts `n` characters of which each is changed or written anew."""
+        """Counts `n` characters that are each changed or written anew."""
         self._spend(n * _UNITS_PER_CHANGED)
 
     def visit(self, n: int) -> None:
-        """Counts `n` things that are walked over."""
+        """Counts `n` items that are walked over."""
         self._spend(n * _UNITS_PER_VISIT)
 
     def find(self, part: str, text: str) -> None:
@@ -93,15 +91,15 @@ class Budget:
         self._spend(len(text) * (1 + min(len(part), _LONGEST_FOUND) // 16))
 
     def write(self, value: Any) -> None:
-        """Counts what writing a value as text, or as JSON, takes in between; texts are told by
-        their length.
+        """Counts the intermediate memory and work of writing a value as text or JSON; a text counts
+        by its length.
         """
         length = len(value) + LENGTH_OF_ITEM if isinstance(value, str) else self.length_of(value)
         self.change(length)
         self.step(_BYTES_PER_WRITTEN * length)
 
     def compare(self, left: Any, right: Any) -> None:
-        """Counts comparing two values, which goes no further than the smaller one."""
+        """Counts comparing two values, which reads no more than the size of the smaller one."""
         if isinstance(left, str):
             if isinstance(right, str):
                 self._spend(min(len(left), len(right)))
@@ -121,7 +119,7 @@ class Budget:
             self.visit(len(values))  # type: ignore[arg-type]
 
     def made(self, value: Any) -> Any:
-        """Counts a step that made `value`; returns it."""
+        """Counts a step that made `value`, and returns the value."""
         if isinstance(value, str):
             n = len(value)
             if n > MAX_LENGTH:
@@ -138,11 +136,11 @@ class Budget:
         return value
 
     def made_parts(self, parts: list[str] | tuple[str, ...]) -> None:
-        """Counts the texts of a list that was made with them, but not the list."""
+        """Counts the texts of a new list, but not the list."""
         self.step(_BYTES_OF_VALUE * len(parts) + sum(map(bytes_of, parts)))
 
     def length_of(self, value: Any) -> int:
-        """What MAX_LENGTH bounds, or a little more than MAX_LENGTH where it is more than that.
+        """The length that MAX_LENGTH bounds; for longer values a little more than MAX_LENGTH.
 
         Counts the walk, not the characters.
         """
@@ -157,7 +155,7 @@ class Budget:
         self.check_bytes(n)
 
     def check_bytes(self, n: int) -> None:
-        """Refuses what will take `n` bytes."""
+        """Refuses an operation that will take `n` bytes, if fewer are left."""
         if n > self._bytes_left:
             raise TemplateLimitError(f"made more than {MAX_BYTES} bytes of values")
 
@@ -175,7 +173,7 @@ class Budget:
 
 
 class BudgetContext(Context):
-    """The variables of one rendering, and what is left of its budget."""
+    """The variables of one rendering, and its budget."""
 
     budget: Budget
 
@@ -193,7 +191,7 @@ def bytes_of(text: str) -> int:
 
 
 def length_of(value: Any) -> tuple[int, int]:
-    """The length of a value, and how many things were visited to tell it."""
+    """The length of a value, and the number of items visited to measure it."""
     length = n_visited = 0
     waiting: list[Any] = [(value,)]
     while waiting and length <= MAX_LENGTH:

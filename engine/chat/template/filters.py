@@ -1,7 +1,7 @@
 """The filters and tests of templates, each within the budget of its rendering.
 
-Owns which of jinja2's filters there are, and what is checked before one of them makes something
-long. Filters that nothing but a web page needs, and the random one, are left out.
+Owns which of jinja2's filters exist, and what is checked before one of them makes something long.
+Filters that only a web page needs, and the random one, are left out.
 """
 
 import json
@@ -19,7 +19,7 @@ from .budget import MAX_BITS, Budget, BudgetContext, TemplateLimitError, bytes_o
 from .strings import check_method, check_percent
 
 MAX_INDENT = 64
-"""Of JSON."""
+"""Indentation of JSON."""
 MAX_PATH = 256
 """Characters of an attribute's name, which may be a path."""
 
@@ -31,14 +31,14 @@ _READ_ALL = frozenset({
     "batch", "dictsort", "groupby", "join", "list", "map", "max", "min", "reject", "rejectattr",
     "reverse", "select", "selectattr", "slice", "sort", "sum", "unique",
 })  # fmt: skip
-# Which argument, counted behind the value, is the name of an attribute.
+# Which argument, counted after the value, is the name of an attribute.
 _ATTRIBUTE_ARGUMENT = {
     "groupby": 0, "join": 1, "map": 0, "max": 1, "min": 1, "rejectattr": 0, "selectattr": 0,
     "sort": 2, "sum": 0, "unique": 1,
 }  # fmt: skip
-# Those that compare what they read with each other, mostly in copies without case.
+# These compare their items with each other, mostly in copies without case.
 _SORTED = frozenset({"dictsort", "groupby", "max", "min", "sort", "unique"})
-# They look at no more of a text than they copy.
+# These read no more of a text than they copy.
 _QUICK = frozenset({
     "attr", "count", "d", "default", "first", "items", "last", "length", "reverse", "safe",
     "string", "trim", "truncate",
@@ -52,17 +52,17 @@ _MAX_COUNT = 100_000
 _MAX_DIGITS = 4_300
 
 Function = Any
-"""What jinja2 calls with arguments that templates choose."""
+"""jinja2 calls it with arguments that templates choose."""
 
 
 def filters() -> dict[str, Function]:
-    """What `Environment.filters` becomes."""
+    """The value of `Environment.filters`."""
     found = {name: _bounded(name, f) for name, f in FILTERS.items() if name not in _LEFT_OUT}
     return {**found, "tojson": _to_json}
 
 
 def tests() -> dict[str, Function]:
-    """What `Environment.tests` becomes."""
+    """The value of `Environment.tests`."""
     return {name: _counted(name, function) for name, function in TESTS.items()}
 
 
@@ -95,7 +95,7 @@ def _bounded(name: str, function: Function) -> Function:
 
 
 def _each_counted(budget: Budget, items: Iterator[Any]) -> Iterator[Any]:
-    """What a filter finds one by one, so that whoever reads it pays for it."""
+    """The items of a lazy filter, counted one by one as they are read."""
     for item in items:
         if isinstance(item, list | tuple):
             budget.made(item)
@@ -122,7 +122,7 @@ def _counted(name: str, function: Function) -> Function:
 
 
 def _taken_first(function: Function) -> Callable[[BudgetContext], tuple[Any, ...]]:
-    """What jinja2 gives to `function` in front of the value."""
+    """The arguments that jinja2 passes to `function` before the value."""
     wanted = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
     match wanted:
         case "context":
@@ -138,7 +138,7 @@ def _taken_first(function: Function) -> Callable[[BudgetContext], tuple[Any, ...
 def _counted_items(
     budget: Budget, name: str, value: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    """`value`, whose items the filter will read: as a list where they can be read only once."""
+    """Counts the items that the filter will read. Returns `value`, an iterator as a list."""
     index = _ATTRIBUTE_ARGUMENT.get(name, len(args))
     attribute = kwargs.get("attribute", args[index] if index < len(args) else None)
     if isinstance(attribute, str) and len(attribute) > MAX_PATH:
@@ -161,13 +161,13 @@ def _counted_items(
 
 
 def _check(budget: Budget, name: str, value: Any, arguments: list[Any]) -> None:
-    """Refuses what would be too long. Wrong arguments are the filter's matter."""
+    """Refuses a result that would be too long. Wrong arguments are left to the filter."""
     match name, value, arguments:
         case "center", str(), _:
             check_method(budget, value, name, arguments, {})
         case "replace", _, _:
             check_method(budget, str(value), name, arguments, {})
-        case "title", str(), _:  # which splits, and changes each part twice
+        case "title", str(), _:  # it splits the text, and changes each part twice
             budget.step(2 * _BYTES_PER_PART * len(value))
         case "wordcount", str(), _:
             budget.step(_BYTES_PER_PART * (len(value) // 2))
@@ -209,7 +209,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> Any:
-    # jinja2's own filter escapes HTML; a prompt is no HTML.
+    # jinja2's own filter escapes HTML, but a prompt is not HTML.
     budget = context.budget
     if (len(indent) if isinstance(indent, str) else indent or 0) > MAX_INDENT:
         raise TemplateLimitError(f"JSON indented by more than {MAX_INDENT}")

@@ -1,7 +1,7 @@
-"""Where templates run: jinja2's sandbox, with each thing that a template does counted.
+"""Where templates run: jinja2's sandbox, with every operation of a template counted.
 
-Owns the environment, and the marks that compiled templates carry so that no loop, macro or value
-escapes the budget. Knows no message and no file.
+Owns the environment, and the marks in compiled templates that let no loop, macro or value escape
+the budget. Knows no message and no file.
 """
 
 import datetime
@@ -45,13 +45,13 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 _BYTES_PER_ARGUMENT = 16
 _MAX_TIME_PATTERN = 256
 
-# Filters that only `_Marks` writes: no template can name them, for their names hold a space.
+# Filters that only `_Marks` inserts: no template can name them, because their names hold a space.
 _STEP, _PASS, _CONCAT, _SLICE, _MADE = "a step", "a pass", "a concat", "a slice", "a made"
 _COMPARE, _INDEX = "a compare", "an index"
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """What the ecosystem's templates expect, and nothing of this program."""
+    """The environment that Hugging Face templates expect. It shows nothing of this program."""
 
     context_class = BudgetContext
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
@@ -79,13 +79,13 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self._functions = tuple(self.globals.values())
 
     def compiled(self, tree: nodes.Template) -> jinja2.Template:
-        """The template of a syntax tree, which gets its marks by this."""
+        """The compiled template of a syntax tree, after its marks are inserted."""
         _Marks().visit(tree)
         tree.set_environment(self)
         return jinja2.Template.from_code(self, self.compile(tree), self.make_globals(None))
 
     def call_binop(self, context: Context, sign: str, left: Any, right: Any) -> Any:
-        """An operator, having checked how large its result will be."""
+        """The result of an operator, after a check of how large it will be."""
         budget = _budget(context)
         if sign == "+":
             if isinstance(left, str) and isinstance(right, str):
@@ -95,7 +95,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return budget.made(self.binop_table[sign](left, right))
 
     def wrap_str_format(self, value: Any) -> Any:
-        """Methods of strings that format are called with a budget, by `call`."""
+        """Wraps the formatting methods of strings, which `call` then calls with a budget."""
         text = getattr(value, "__self__", None)
         name = getattr(value, "__name__", None)
         if not isinstance(text, str) or name not in ("format", "format_map"):
@@ -103,10 +103,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return StringFormat(self, str(text), is_map=name == "format_map")
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """A call by a template: of what is listed here, and of nothing else."""
+        """Calls what a template calls, if it is listed here."""
         budget = _budget(__context)
         budget.step(_BYTES_PER_ARGUMENT * (len(args) + len(kwargs)))
-        for private in ("_loop_vars", "_block_vars"):  # for functions that read the context
+        for private in ("_loop_vars", "_block_vars"):  # only for functions that read the context
             kwargs.pop(private, None)
         if isinstance(__obj, StringFormat):
             return __obj.apply(budget, args, kwargs)
@@ -127,7 +127,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class TemplateNamespace(Namespace):
-    """Variables that outlive a loop. Written out it shows nothing of what it holds."""
+    """Variables that outlive a loop. Its text form does not show their values."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, attributes = args[0], dict(*args[1:], **kwargs)
@@ -149,7 +149,9 @@ def _check_attribute(name: object) -> None:
 
 
 class _Marks(NodeTransformer):
-    """Puts a step into each body that may run often, and around what makes values silently."""
+    """Inserts a step into each body that may run often, and marks expressions that make values
+    without a call.
+    """
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
@@ -210,7 +212,7 @@ def _marked(node: nodes.Expr, name: str, *args: nodes.Expr) -> nodes.Filter:
 
 
 def _stepping(node: Any) -> nodes.Node:
-    """A step at the beginning of a body, which costs as much as the body's own text."""
+    """Inserts a step at the beginning of a body, with the bytes of the body's own text."""
     written = sum(
         len(text.data) for part in node.body for text in part.find_all(nodes.TemplateData)
     )
@@ -227,14 +229,14 @@ def _is_constant(node: nodes.Node) -> bool:
 
 
 def _is_quick(operand: nodes.Operand) -> bool:
-    """Whether comparing anything with it takes no longer than reading it."""
+    """Whether a comparison with it takes no longer than reading it."""
     if operand.op in ("in", "notin"):
         return isinstance(operand.expr, nodes.List | nodes.Tuple) and _is_constant(operand.expr)
     return isinstance(operand.expr, nodes.Const)
 
 
 def _count_method(budget: Budget, owner: Any, name: str, args: tuple[Any, ...]) -> None:
-    """Methods of what is no string, which compare what they are given with what there is."""
+    """Counts methods that compare their arguments with the items of a value; not of strings."""
     if name in ("count", "index"):
         budget.contain(args[0] if args else None, owner)
     elif name in ("get", "changed"):
@@ -306,14 +308,14 @@ def _slice(context: BudgetContext, value: Any, start: Any, stop: Any, step: Any)
 @pass_context
 def _index(context: BudgetContext, key: Any) -> Any:
     context.budget.step()
-    if isinstance(key, tuple):  # its hash is not kept
+    if isinstance(key, tuple):  # its hash is computed each time
         context.budget.look_at(context.budget.length_of(key))
     return key
 
 
 @pass_context
 def _compare(context: BudgetContext, left: Any, *operands: Any) -> Any:
-    """A chain of comparisons: an operator, a value, and so on."""
+    """A chain of comparisons; `operands` are an operator, a value, and so on."""
     result: Any = True
     for i in range(0, len(operands), 2):
         name, right = operands[i], operands[i + 1]
@@ -330,7 +332,7 @@ def _compare(context: BudgetContext, left: Any, *operands: Any) -> Any:
 
 
 class _GenerationBlock(Extension):
-    """{% generation %} marks the assistant's text for training; here it is just its content."""
+    """{% generation %} marks the assistant's text for training; here it is only its content."""
 
     tags = {"generation"}  # noqa: RUF012 - the shape that jinja2 declares
 

@@ -1,6 +1,6 @@
-"""Texts that templates make out of texts: methods of strings, `%` and `format`.
+"""Texts that templates make from texts: methods of strings, `%` and `format`.
 
-Owns which methods of strings a template may call and how long their results become, which is
+Owns which methods of strings a template may call, and how long their results will be, which is
 checked before they are made. Knows the budget; knows no template.
 """
 
@@ -15,7 +15,7 @@ from jinja2.sandbox import SandboxedFormatter
 from .budget import Budget, TemplateLimitError
 
 MAX_WIDTH = 9_999
-"""Of a field in a format string."""
+"""Width of a field in a format string."""
 
 _METHODS = frozenset({
     "capitalize", "casefold", "center", "count", "endswith", "expandtabs", "find", "index",
@@ -24,7 +24,7 @@ _METHODS = frozenset({
     "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit",
     "rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title", "upper", "zfill",
 })  # fmt: skip
-# They look at a text and copy it; the others change or tell each character.
+# These search or copy a text; all others change or test each character.
 _FIND = frozenset({"count", "find", "index", "partition", "rfind", "rindex", "rpartition"})
 _COPY = frozenset({
     "center", "isascii", "ljust", "lstrip", "removeprefix", "removesuffix", "rjust", "rsplit",
@@ -73,7 +73,7 @@ def call_method(
     if name not in _METHODS:
         raise SecurityError(f"a template may not call the method {name!r} of a string")
     if name == "join" and len(args) == 1:
-        args = (list(args[0]),)  # what can be read only once
+        args = (list(args[0]),)  # an iterator can be read only once
     check_method(budget, text, name, args, kwargs)
     _count(budget, text, name, args)
     made = getattr(text, name)(*args, **kwargs)
@@ -83,7 +83,7 @@ def call_method(
 
 
 def _count(budget: Budget, text: str, name: str, args: Sequence[Any]) -> None:
-    """What a method looks at; what it makes is counted when it is there."""
+    """Counts what a method reads; what it makes is counted afterwards."""
     if name in ("startswith", "endswith"):
         for part in args[0] if args and isinstance(args[0], tuple) else args[:1]:
             budget.look_at(len(part) if isinstance(part, str) else 1)
@@ -104,7 +104,7 @@ def _count(budget: Budget, text: str, name: str, args: Sequence[Any]) -> None:
 def check_method(
     budget: Budget, text: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Refuses a method whose result would be too long. Wrong arguments are the method's matter."""
+    """Refuses a method whose result would be too long. Wrong arguments are left to the method."""
     match name, [*args, *kwargs.values()]:
         case "center" | "ljust" | "rjust" | "zfill", [int(width), *_]:
             budget.check_length(width)
@@ -123,7 +123,7 @@ def check_method(
 
 
 def check_percent(budget: Budget, text: str, values: Any) -> None:
-    """Refuses `text % values` with fields that are too wide, or that cannot be read here."""
+    """Refuses `text % values` with fields that are too wide or not understood here."""
     length, n_fields, position = len(text), 0, 0
     while (position := text.find("%", position)) >= 0:
         field = _PERCENT.match(text, position)
@@ -148,7 +148,7 @@ def _written_values(values: Any) -> Iterable[Any]:
 
 
 def _width(number: str | None, values: Any) -> int:
-    if number == "*":  # the next of the values
+    if number == "*":  # the width is one of the values
         numbers = values if isinstance(values, tuple) else (values,)
         width = max((abs(value) for value in numbers if isinstance(value, int)), default=0)
     else:

@@ -1,7 +1,7 @@
 """The model's own chat template: messages -> the text that the model was trained on.
 
-Owns where templates are found, what they are given and how much they may write. Knows no token
-ids: `prompt.py` encodes what is rendered.
+Owns where templates are found, which values they get and how much they may write. Knows no token
+ids: `prompt.py` encodes the rendered text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,17 +24,18 @@ TEMPLATE_FILE = "chat_template.jinja"
 TOOL_TEMPLATE_FILE = "additional_chat_templates/tool_use.jinja"
 MAX_TEMPLATE_BYTES = 256 * 1024
 MAX_TEMPLATE_TOKENS = 20_000
-"""Of its language; a start compiles them in less than two seconds."""
+"""Tokens of the template language; this many compile in less than two seconds."""
 MAX_RENDERED_CHARS = 8 * 1024 * 1024
 OWN_VARIABLES = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
-# No variables, but options with which other programs render: no request may think it has set one.
+# Not variables but rendering options of other programs: a request that sets one is refused, because
+# it would have no effect.
 OPTIONS = frozenset(("chat_template", "continue_final_message", "tokenize"))
 
 _MAX_REASON = 500
 
 
 class ChatTemplate:
-    """A compiled template. Sandboxed: it sees the messages and nothing of this program."""
+    """A compiled template in a sandbox: it sees the messages and nothing of this program."""
 
     def __init__(
         self,
@@ -44,8 +45,8 @@ class ChatTemplate:
         where: str,
         tool_source: str | None = None,
     ) -> None:
-        """`special_tokens`: bos_token, eos_token and so on, which templates name. `tool_source`:
-        another template, for requests with tools.
+        """`special_tokens`: bos_token, eos_token and so on, by name. `tool_source`: another
+        template, for requests with tools.
 
         Raises ModelLoadError, beginning with `where`, for a syntax error.
         """
@@ -62,7 +63,7 @@ class ChatTemplate:
     def load(cls, path: Path) -> "ChatTemplate | None":
         """chat_template.jinja of `path`, else the one in tokenizer_config.json, else None.
 
-        With it, or named "tool_use" beside it, may come another one for requests with tools.
+        Requests with tools may have another one: TOOL_TEMPLATE_FILE, or the one named "tool_use".
         """
         special = special_tokens(path)
         if is_there(path / TEMPLATE_FILE):
@@ -86,7 +87,7 @@ class ChatTemplate:
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """Names that the template reads: messages, tools and so on, and the model's own."""
+        """Names that the template reads: messages, tools and so on, and its own variables."""
         names: set[str] = set()
         for source in {self.source, self.tool_source}:
             names |= meta.find_undeclared_variables(self._environment.parse(source))
@@ -94,7 +95,7 @@ class ChatTemplate:
 
     @cached_property
     def takes_argument_text(self) -> bool:
-        """Whether the arguments of tool calls are written as they are, when they are text.
+        """Whether the template writes the arguments of tool calls unchanged if they are text.
 
         Other templates write objects as JSON, and would put a text in quotes.
         """
@@ -102,7 +103,7 @@ class ChatTemplate:
         call = {"id": "callcall1", "function": {"name": "probe", "arguments": arguments}}
         schema = {"type": "object", "properties": {}}
         tool = {"name": "probe", "description": "probe", "parameters": schema}
-        for content in (None, ""):  # some templates fail on the one, some on the other
+        for content in (None, ""):  # some templates fail on one, some on the other
             messages: list[dict[str, Any]] = [
                 {"role": "user", "content": "probe"},
                 {"role": "assistant", "content": content, "tool_calls": [call]},
@@ -116,9 +117,9 @@ class ChatTemplate:
         return False
 
     def default_system(self, variables: Mapping[str, Any] = MappingProxyType({})) -> str:
-        """The system text of conversations that bring none; empty where there is none.
+        """The template's own system text, for conversations without one; empty if it has none.
 
-        It is what stands in the place where a system text of the caller would.
+        It is found in the place of the caller's system text.
         """
         question = {"role": "user", "content": "probe of a question"}
         text = "probe of a system text"
@@ -136,7 +137,7 @@ class ChatTemplate:
 
     @property
     def reserved(self) -> frozenset[str]:
-        """Names that nobody but the server and the model give a value to."""
+        """Names that a caller may not set."""
         return (
             OWN_VARIABLES | OPTIONS | self.special_tokens.keys() | self._environment.globals.keys()
         )
@@ -150,9 +151,9 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        """The prompt text, of values that JSON has. `variables`: others that the template may read.
+        """The prompt text, from JSON values. `variables`: further ones that the template may read.
 
-        Raises TemplateError when the template fails, refuses the messages, or goes beyond what a
+        Raises TemplateError if the template fails, refuses the messages, or exceeds what a
         rendering may use.
         """
         template = self._tool_template if tools else self._template
@@ -211,7 +212,7 @@ def _read(file: Path) -> str:
 
 
 def _sources(config: JsonObject) -> dict[str, str]:
-    """By name; one without a name is "default"."""
+    """Templates by name; one without a name is "default"."""
     value = config.values.get("chat_template")
     if value is None:
         return {}

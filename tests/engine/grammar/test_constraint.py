@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from engine import Engine, InvalidInputError
 from engine.grammar.compiler import ConstraintCompiler
 from engine.grammar.constraint import Constraint
+from engine.grammar.messages import contained
 from engine.grammar.spec import ConstraintSpec
 from tests.support.scripted_model import run, text_of
 from tests.support.vocabularies import NAMES, Vocabulary, ids_in, joined, vocabulary
@@ -383,7 +385,7 @@ def test_a_keyword_that_cannot_be_enforced_is_named(tiny: ConstraintCompiler, ke
     pattern = rf"#/properties/a~1b: the keyword '{re.escape(keyword)}' is not supported"
     with pytest.raises(InvalidInputError, match=pattern) as error:
         tiny.compile(ConstraintSpec("json_schema", schema))
-    assert error.value.param == "response_format"
+    assert error.value.param == "constraint"
     with pytest.raises(InvalidInputError, match=re.escape(keyword)):
         tiny.compile(ConstraintSpec("lark", f"start: %json {json.dumps(schema)}"))
 
@@ -424,6 +426,24 @@ def test_what_does_not_compile_says_why(
         tiny.compile(spec, param="regex")
     assert error.value.param == "regex"
     assert "\n" not in str(error.value)
+
+
+def test_a_panic_of_a_library_is_an_error_of_the_constraint() -> None:
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    endless = tokenizers.Regex("(a+)+b")
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Split(endless, "isolated")
+    with pytest.raises(InvalidInputError, match=r"the constraint failed: .*limit") as error:
+        contained("regex", lambda: backend.encode("a" * 64))
+    assert error.value.param == "regex"
+
+
+@pytest.mark.parametrize("class_", [KeyboardInterrupt, SystemExit, ValueError])
+def test_what_is_not_a_panic_passes(class_: type[BaseException]) -> None:
+    def fail() -> None:
+        raise class_
+
+    with pytest.raises(class_):
+        contained("regex", fail)
 
 
 def test_syntax_inside_of_literals_is_text(tiny: ConstraintCompiler) -> None:

@@ -6,6 +6,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import engine.device.memory
 from engine import (
     Engine,
     InvalidInputError,
+    LoadOptions,
     ModelLoadError,
     SamplingSettings,
     TemplateError,
@@ -48,10 +50,18 @@ def test_everything_is_there(tiny_engine: Engine, tiny_model: Path) -> None:
     assert tiny_engine.eos_token_ids == (4,)
     assert tiny_engine.created == int((tiny_model / "config.json").stat().st_mtime)
     assert tiny_engine.template is not None
+
+
+def test_a_chat_is_rendered_and_encoded(tiny_engine: Engine) -> None:
     messages = [{"role": "user", "content": "hi"}]
-    assert tiny_engine.tokenizer.decode(tiny_engine.encode_chat(messages)) == (
-        "<|user|>hi<|end|><|assistant|>"
-    )
+    assert tiny_engine.render_chat(messages) == "<|user|>hi<|end|><|assistant|>"
+    ids = tiny_engine.encode_chat(messages)
+    assert tiny_engine.tokenizer.decode(ids) == "<|user|>hi<|end|><|assistant|>"
+    opened = tiny_engine.encode_chat(messages, continue_final_message=True, must_fit=True)
+    assert tiny_engine.tokenizer.decode(opened) == "<|user|>hi"
+    misspelt: dict[str, Any] = {"tols": []}
+    with pytest.raises(TypeError, match="tols"):
+        tiny_engine.render_chat(messages, **misspelt)
 
 
 def test_generates_what_transformers_generates(tmp_path: Path) -> None:
@@ -293,6 +303,34 @@ def test_damaged_directories_are_one_line(model: Path, damage: str) -> None:
 def test_wrong_options(tiny_model: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelLoadError, match=message.replace("(", r"\(")):
         Engine.load(tiny_model, **{"device": "cpu", **options})
+
+
+@pytest.mark.parametrize("name", ["prefix_bytes", "prefix_disk_bytes"])
+def test_numbers_of_bytes_are_not_negative(name: str) -> None:
+    fields: dict[str, Any] = {name: -1}
+    with pytest.raises(ModelLoadError, match=f"{name}: must be 0 or more, not -1"):
+        LoadOptions(**fields)
+
+
+def test_the_fields_of_the_options_are_arguments_of_load(tiny_model: Path) -> None:
+    whole = Engine.load_with(tiny_model, LoadOptions(device="cpu", max_seq_len=64, dtype="float32"))
+    load: Any = Engine.load  # for type checkers `path` has no name
+    for loaded in (
+        Engine.load(tiny_model, "cpu", "float32", 64),
+        load(path=tiny_model, device="cpu", dtype="float32", max_seq_len=64),
+    ):
+        assert loaded.max_seq_len == whole.max_seq_len == 64
+        assert loaded.fingerprint == whole.fingerprint
+    assert whole.fingerprint != Engine.load(tiny_model, "cpu", quantize="8bit").fingerprint
+
+
+def test_load_knows_its_arguments(tiny_model: Path) -> None:
+    misspelt: dict[str, Any] = {"devcie": "cpu"}
+    with pytest.raises(TypeError, match="devcie"):
+        Engine.load(tiny_model, **misspelt)
+    path = signature(Engine.load_with).parameters["path"]
+    fields = signature(LoadOptions).parameters
+    assert dict(signature(Engine.load).parameters) == {"path": path, **fields}
 
 
 def test_paths_that_are_no_directory(tmp_path: Path) -> None:

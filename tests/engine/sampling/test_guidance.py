@@ -93,11 +93,11 @@ def test_what_does_not_fit_is_refused(tiny_engine: Engine) -> None:
         guided_ids(tiny_engine, 101.0)
     with pytest.raises(InvalidInputError, match=r"cfg_scale 2\.0 needs a negative prompt"):
         guided_ids(tiny_engine, 2.0, negative_ids=None)
-    with pytest.raises(InvalidInputError, match="negative_prompt is empty"):
+    with pytest.raises(InvalidInputError, match="negative prompt is empty"):
         guided_ids(tiny_engine, 2.0, negative_ids=[])
     with pytest.raises(ContextLengthError) as caught:
         guided_ids(tiny_engine, 2.0, negative_ids=[1] * 256)
-    assert caught.value.param == "negative_prompt"
+    assert caught.value.param == "negative_ids"
     # The longer of the two prompts leaves the room.
     engine = tiny_engine
     engine.generator.begin_stream_ex(

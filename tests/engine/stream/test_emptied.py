@@ -107,7 +107,7 @@ def test_guidance_that_leaves_no_numbers_is_the_requests_own_error() -> None:
         )
         with (
             np.errstate(all="ignore"),
-            pytest.raises(InvalidInputError, match="not numbers") as error,
+            pytest.raises(InvalidInputError, match="into NaN or infinity") as error,
         ):
             run(generator)
         assert error.value.param == "cfg_scale"

@@ -327,7 +327,7 @@ def test_how_many_alternatives_there_may_be(n_top: int) -> None:
     generator = ScriptedModel([END]).generator()
     with pytest.raises(InvalidInputError, match="return_prompt_tokens must be") as error:
         prompt_tokens(generator, [1, 2], n_top)
-    assert error.value.param == "prompt_logprobs"
+    assert error.value.param == "return_prompt_tokens"
     assert len(prompt_tokens(generator, [1, 2], 258)[1].top) == 258
     with pytest.raises(ContextLengthError):
         prompt_tokens(generator, [1] * 400)

@@ -103,7 +103,7 @@ def test_a_hook_must_heal_as_well() -> None:
     results = healed(generator, on_token=lambda sampled: swap.get(sampled.token_id))
     assert text_of(results) == "x"
     swap[HELLO] = YOU
-    with pytest.raises(InvalidInputError, match="begins with b'he'"):
+    with pytest.raises(InvalidInputError, match="must begin with b'he'"):
         healed(generator, on_token=lambda sampled: swap.get(sampled.token_id))
     assert text_of(healed(generator)) == "llo", "the next stream is whole"
 

@@ -1,11 +1,15 @@
 """Every refusal of the wire: status, envelope, field; before the first byte, and after it."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from engine import NumericsError
+from engine import InvalidInputError, NumericsError, StreamOptions
+from server.errors import error_body
+from server.schema.chat import ChatCompletionRequest
+from server.schema.completions import CompletionRequest
 from tests.support.event_stream import parse_event_stream
 from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import Answer, LiveServer, live_server, wait_until
@@ -152,6 +156,14 @@ def test_a_wrong_conversation_is_refused(
 ) -> None:
     answer = server.post(CHAT, {**BASE[CHAT], **fields})
     assert_refused(answer, 400, param=param, code=None)
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+def test_an_error_of_the_engine_names_the_field_that_was_sent(
+    server: LiveServer, path: str
+) -> None:
+    answer = server.post(path, {**BASE[path], "max_tokens": 2, "min_tokens": 3})
+    assert_refused(answer, 400, param="min_tokens", code=None)
 
 
 def test_what_the_template_refuses_is_a_bad_request(server: LiveServer) -> None:
@@ -351,3 +363,29 @@ def test_models_are_listed_and_found_by_name() -> None:
         assert found == listed["data"][0]
         assert (found["owned_by"], found["max_model_len"]) == ("soliton", 512)
         assert server.post(COMPLETIONS, {**BASE[COMPLETIONS], "model": "org/name"}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("constraint", "response_format"),
+        ("input_ids", "prompt"),
+        ("max_new_tokens", "max_tokens"),
+        ("min_new_tokens", "min_tokens"),
+        ("negative_ids", "negative_prompt"),
+        ("return_prompt_tokens", "prompt_logprobs"),
+        ("return_top_tokens", "top_logprobs"),
+        ("stop", "stop"),
+        ("temperature", "temperature"),
+        (None, None),
+    ],
+)
+def test_an_option_of_the_engine_has_the_name_of_its_field(
+    option: str | None, name: str | None
+) -> None:
+    body = error_body(InvalidInputError("of the engine", param=option))
+    assert body["error"]["param"] == name
+    fields = {*CompletionRequest.model_fields, *ChatCompletionRequest.model_fields}
+    assert name is None or name in fields
+    options = {field.name for field in dataclasses.fields(StreamOptions)}
+    assert option in {*options, "input_ids", "temperature", None}
