@@ -1,5 +1,5 @@
-"""The native kernels, as csrc/bind.cpp exposes them: addresses in as integers, nothing is checked.
-Use `ops.Ops`.
+"""The native kernels, as csrc/bind.cpp and the bind_*.cpp next to it expose them. Addresses go in as
+integers and nothing is checked. Use `engine.device.ops.Ops`.
 """
 
 from collections.abc import Sequence
