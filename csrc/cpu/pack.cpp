@@ -6,10 +6,10 @@ namespace soliton::SOLITON_ISA {
 namespace {
 
 constexpr float kLargestFloat16 = 65504.0f;
-// Of the range of a block of 4-bit codes: what may be cut off at either end.
+// Shares of a row's range that may be cut off at either end, for 4-bit codes.
 constexpr float kCuts[] = {0.0f, 0.03f, 0.06f};
 
-// A number of each row of a panel: loops over these become vector code.
+// One number for each row of a panel. Loops over them become vector code.
 struct alignas(64) Lanes {
     float at[kPanelRows];
 };
@@ -27,7 +27,7 @@ float to_float(float value) {
     return value;
 }
 
-// Stored 16-bit types, told apart by what reads them.
+// The stored 16-bit types, as two types for overloading.
 struct Float16 {
     uint16_t bits;
 };
@@ -36,8 +36,8 @@ struct Bfloat16 {
 };
 
 float to_float(Float16 half) {
-    // Exponent and fraction moved into place; the product mends the bias of the exponent, for
-    // subnormal numbers too. The largest exponent means infinity or NaN: NaN serves for both.
+    // Moves exponent and fraction into place. The product corrects the exponent's bias, also for
+    // subnormal numbers. The largest exponent means infinity or NaN; both become NaN.
     const uint32_t magnitude = static_cast<uint32_t>(half.bits & 0x7fff) << 13;
     const float value = from_bits(magnitude) * 0x1p112f;
     const float finite_or_nan = magnitude >= 0x7c00u << 13 ? __builtin_nanf("") : value;
@@ -48,7 +48,7 @@ float to_float(Bfloat16 half) {
     return from_bits(static_cast<uint32_t>(half.bits) << 16);
 }
 
-// The nearest float16, ties to even; the largest finite one for what is larger.
+// The nearest float16, ties to even; larger values become the largest finite float16.
 uint16_t to_float16(float value) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, value);
     const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
@@ -57,7 +57,7 @@ uint16_t to_float16(float value) {
         return sign | 0x7bff;
     }
     if (magnitude < 0x1p-14f) {
-        // Subnormal: added to 1/2, whose last place is that of the result, it is rounded.
+        // Subnormal: adding 1/2 rounds it, because the last place of 1/2 is that of the result.
         return sign | static_cast<uint16_t>(__builtin_bit_cast(uint32_t, magnitude + 0.5f));
     }
     const uint32_t rebiased = (bits & 0x7fffffff) - (112u << 23);
@@ -69,14 +69,15 @@ uint16_t to_bfloat16(float value) {
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// To the nearest integer, ties to even, within bounds.
+// The nearest integer, ties to even, clamped to [low, high].
 int32_t to_code(float value, float low, float high) {
     const float above = value < low ? low : value;
     const float inside = above > high ? high : above;
     return __builtin_bit_cast(int32_t, inside + 0x1.8p23f) - 0x4b400000;
 }
 
-// Columns begin.. of 16 rows, zeros where there are none. Whether all are finite.
+// Loads a block of columns of 16 rows, with zeros beyond the matrix. Returns whether all are
+// finite.
 template <typename T>
 bool load_block(const PackArgs& args, int64_t first_row, int64_t begin, Block& block) {
     const int64_t left = args.n_in - begin;
@@ -130,7 +131,7 @@ void write_bf16(const Block& block, uint8_t* out) {
     __builtin_memcpy(out, pairs, sizeof pairs);
 }
 
-// Scales or minima as they are stored: `wide` becomes what these stand for.
+// Scales or minima as they are stored. to_float16 sets `wide` to the stored values.
 struct Halves {
     uint16_t at[kPanelRows];
 };
@@ -144,7 +145,7 @@ Halves to_float16(Lanes& wide) {
     return halves;
 }
 
-// What weights are divided by: all codes are zero where the scale is.
+// The divisors of the weights: infinity for scale 0, so that all codes are zero.
 Lanes divisors(const Lanes& scale) {
     Lanes result;
 #pragma omp simd
@@ -182,13 +183,13 @@ void write_q8(const Block& block, uint8_t* out) {
     __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
 }
 
-// Codes 0..15 of a row stand for scale * code + minimum.
+// A row's weights are scale * code + minimum, with codes 0..15.
 struct Line {
     Lanes scale;
     Lanes minimum;
 };
 
-// What differences from the minimum are multiplied by: all codes are zero where the scale is.
+// The factors for differences from the minimum: 0 for scale 0, so that all codes are zero.
 Lanes inverse(const Lanes& scale) {
     Lanes result;
 #pragma omp simd
@@ -209,8 +210,8 @@ void round_to_float16(Lanes& wide) {
     to_float16(wide);
 }
 
-// The line with the least squared error for the codes that weights have by `line`; that line where
-// these codes are all the same.
+// The least-squares line for the codes that `line` gives the weights; `line` itself if these codes
+// are all the same.
 Line fitted(const Block& block, const Line& line) {
     const Lanes per_step = inverse(line.scale);
     Lanes codes = {};
@@ -242,7 +243,7 @@ Line fitted(const Block& block, const Line& line) {
     return result;
 }
 
-// Of the nearest codes, the sum of squares in each row.
+// Each row's squared error with the nearest codes.
 Lanes squared_error(const Block& block, const Line& line) {
     const Lanes per_step = inverse(line.scale);
     Lanes sum = {};
@@ -270,7 +271,8 @@ void find_range(const Block& block, Lanes& low, Lanes& high) {
     }
 }
 
-// From `low_cut` of the range above its low end to `high_cut` of it below its high end.
+// The line over the range, shortened by the share `low_cut` at its low end and `high_cut` at its
+// high end.
 Line line_over(const Lanes& low, const Lanes& high, float low_cut, float high_cut) {
     Line line;
 #pragma omp simd
@@ -282,9 +284,9 @@ Line line_over(const Lanes& low, const Lanes& high, float low_cut, float high_cu
     return line;
 }
 
-// The line over the whole range leaves no weight out, but most weights lie in its middle: there,
-// smaller steps lower the error by more than what the weights at the ends add. How far to go
-// differs from block to block, so several lines are tried, each moved to where its codes fit best.
+// The line over the whole range covers every weight, but most weights lie in its middle. There,
+// smaller steps reduce the error by more than clipping the weights at the ends adds. The best range
+// differs from block to block, so this tries several, each with its line fitted to its codes.
 Line best_line(const Block& block) {
     Lanes low;
     Lanes high;
