@@ -55,8 +55,8 @@ Visible visible_keys(const AttentionArgs& args, int64_t position, int64_t block)
     const int64_t first = block * kKeyBlock;
     const int64_t oldest = args.window ? position - args.window + 1 : 0;
     const int64_t begin = oldest > first ? oldest - first : 0;
-    const int64_t behind = position + 1 - first;
-    const int64_t end = behind < kKeyBlock ? behind : kKeyBlock;
+    const int64_t n_past = position + 1 - first;
+    const int64_t end = n_past < kKeyBlock ? n_past : kKeyBlock;
     return begin < end ? Visible{begin, end} : Visible{0, 0};
 }
 
@@ -92,11 +92,11 @@ void softmax(float* scores, int64_t begin, int64_t end, Visible visible, const f
 
 // The part of a block that a tile sees, in whole lanes of keys.
 struct Span {
-    int64_t begin;   // of the block, a multiple of 16
-    int64_t end;     // of the last query
-    int64_t behind;  // the next multiple of 16
+    int64_t begin;       // of the block, a multiple of 16
+    int64_t end;         // of the last query
+    int64_t padded_end;  // the next multiple of 16
 
-    int64_t size() const { return behind - begin; }
+    int64_t size() const { return padded_end - begin; }
 };
 
 template <KvType kKv>
@@ -146,7 +146,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
         return;  // the outputs of an empty record are not read
     }
     span.begin = span.begin / kLanes * kLanes;
-    span.behind = padded(span.end);
+    span.padded_end = padded(span.end);
 
     const int64_t first = block * kKeyBlock + span.begin;
     const int64_t head = tile.kv_head * positions * head_dim;
@@ -173,7 +173,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
         key_scales = args.k_scales + begin;
         // A copy, because unwritten scales may hold anything, and 0 (their probability) times NaN
         // is NaN.
-        fill(work.value_scales, span.end, span.behind, 0.0f);
+        fill(work.value_scales, span.end, span.padded_end, 0.0f);
         __builtin_memcpy(work.value_scales + span.begin, args.v_scales + begin + span.begin,
                          (span.end - span.begin) * sizeof(float));
         value_scales = work.value_scales;
@@ -181,10 +181,10 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     for (int64_t i = 0; i < tile.count; ++i) {
         float* scores = work.scores + i * kTileStride;
         if (visible[i].end) {
-            softmax(scores, span.begin, span.behind, visible[i], key_scales, value_scales,
+            softmax(scores, span.begin, span.padded_end, visible[i], key_scales, value_scales,
                     records + i * record_size + head_dim);
         } else {
-            fill(scores, span.begin, span.behind, 0.0f);
+            fill(scores, span.begin, span.padded_end, 0.0f);
         }
     }
 

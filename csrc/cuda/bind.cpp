@@ -15,7 +15,7 @@ namespace {
 
 nb::dict properties(int device) {
     cudaDeviceProp found;
-    check(cudaGetDeviceProperties(&found, device), "the properties of the device");
+    check(cudaGetDeviceProperties(&found, device), "reading the properties of the device");
     nb::dict result;
     result["name"] = found.name;
     result["major"] = found.major;

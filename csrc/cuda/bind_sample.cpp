@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -45,9 +46,15 @@ void set(OwnedSampler& self, bool greedy, double temperature,
          double presence_penalty, int64_t repetition_range, std::vector<int32_t> bias_ids,
          std::vector<float> bias_deltas) {
     const Exclusive use = self.use();
-    if (filters.size() > kMostFilters || n_top < 0 || n_top > kMostTop ||
-        bias_ids.size() != bias_deltas.size()) {
-        throw nb::value_error("more than the sampler of the device can do");
+    if (filters.size() > kMostFilters || n_top < 0 || n_top > kMostTop) {
+        const std::string message = "the device's sampler takes at most " +
+                                    std::to_string(kMostFilters) + " filters, got " +
+                                    std::to_string(filters.size()) + ", and n_top from 0 to " +
+                                    std::to_string(kMostTop) + ", got " + std::to_string(n_top);
+        throw nb::value_error(message.c_str());
+    }
+    if (bias_ids.size() != bias_deltas.size()) {
+        throw nb::value_error("bias_ids and bias_deltas: expected the same size");
     }
     DeviceSettings settings = {
         .greedy = greedy,
@@ -65,7 +72,7 @@ void set(OwnedSampler& self, bool greedy, double temperature,
     for (const auto& [kind, is_tempered, parameter] : filters) {
         const double rate = is_tempered ? settings.rate : 1.0;
         if (kind == FilterKind::kMinP && !(std::log(parameter) > kLowestExponent)) {
-            continue;  // it keeps all
+            continue;  // it keeps all tokens
         }
         settings.filters.push_back({kind, is_tempered, for_kernel(kind, parameter, rate)});
     }
