@@ -1,5 +1,5 @@
-"""The native kernels, as csrc/bind.cpp and the bind_*.cpp next to it expose them. Addresses go in as
-integers and nothing is checked. Use `engine.device.ops.Ops`.
+"""The native kernels, as csrc/bind.cpp and the bind_*.cpp next to it expose them. Addresses go in
+as integers and nothing is checked. Use `engine.device.ops.Ops`.
 """
 
 from collections.abc import Sequence
@@ -7,29 +7,29 @@ from enum import Enum
 from typing import Any
 
 LAYOUT_VERSION: int
-"""Changes with what panels hold for the same weights."""
+"""Increases whenever panels of the same weights have other bytes."""
 
 def isa() -> str:
-    """The instruction set whose kernels run."""
+    """The instruction set whose kernels are in use."""
 
 def supported_isas() -> list[str]:
-    """Those that both this build and this processor have, best first."""
+    """The instruction sets that both this build and this processor support, best first."""
 
 def select_isa(isa: str, /) -> bool:
-    """For tests and benchmarks: use another one from now on. False if it is not supported."""
+    """For tests and benchmarks: uses another one from now on. False if it is not supported."""
 
 def address(array: object, /) -> int:
-    """Where the memory of an array of numpy begins, whatever its strides."""
+    """The address of a numpy array's first element; the array may have any strides."""
 
 def uniform(seed: int, position: int, *, purpose: int = 0, attempt: int = 0) -> float:
-    """What `random_numbers.uniform` says; `seed` and `position` of 64 bits, the others of 32."""
+    """The same as `random_numbers.uniform`. `seed` and `position` have 64 bits, the others 32."""
 
 class Sampler:
-    """What all tokens of a request have in common, and memory for them; one call at a time."""
+    """The sampler of one request, with its settings and memory; one call at a time."""
 
     def __init__(self, vocab_size: int, request: object, /) -> None:
-        """`request`: a `sample.SampleRequest`, whose arrays are copied; those of `sample` are not
-        looked at.
+        """`request` is a `sampling.request.SampleRequest`. Its settings are copied; the fields that
+        differ from token to token are arguments of `sample`.
         """
 
     def sample(
@@ -43,19 +43,20 @@ class Sampler:
         banned_ids: object,
         mirostat_mu: float,
     ) -> tuple[Any, ...] | None:
-        """The fields of a `sample.SampleResult`, its trace as (code, n_removed, removed_argmax).
+        """The fields of a `sampling.request.SampleResult`, with its trace as
+        (code, n_removed, removed_argmax).
 
-        None for an array of another type, size or layout than that says, and where the reference
-        raises. The GIL is released.
+        None if an array has the wrong type, size or layout, and where the reference raises.
+        Releases the GIL.
         """
 
     def score(self, logits: object, token_id: int) -> tuple[Any, ...] | None:
-        """The fields of a `sample.SampleResult` for a token that was not drawn. None as above."""
+        """The fields of a `SampleResult` for a token that was not drawn. None as above."""
 
 def set_threads(count: int, processors: Sequence[int] = ()) -> None:
-    """Tapes run on so many threads from their next run on, the caller's included.
+    """From the next run on, tapes use `count` threads, including the caller.
 
-    `processors` (count - 1,) or empty: where each of the others is to keep to.
+    `processors` (count - 1,) pins each of the other threads to a processor; empty pins none.
     """
 
 def threads() -> int: ...
@@ -81,13 +82,13 @@ def pack(
     begin_panel: int,
     end_panel: int,
 ) -> tuple[int, int]:
-    """Weights into panels, on all threads. `rows`: int64 addresses of the rows of weights, 16 per
-    panel, 0 for a row of zeros. Returns row and column of the first weight that is not finite; row
-    -1: all are.
+    """Packs weights into panels, on all threads. `rows` is the address of an int64 array: the
+    addresses of the rows of weights, 16 per panel, 0 for a row of zeros. Returns row and column of
+    the first weight that is not finite; row -1 means that all are finite.
     """
 
 def checksum(bytes: int, n_bytes: int) -> int:
-    """64 bits over memory, on all threads: other memory, another number."""
+    """A 64-bit checksum of memory, on all threads: detects changes, is not cryptographic."""
 
 class Epilogue(Enum):
     NONE = ...
@@ -102,7 +103,7 @@ def linear_scratch_bytes(n_in: int, max_rows: int) -> int: ...
 def attention_scratch_floats(n_heads: int, head_dim: int, max_seq_len: int) -> int: ...
 
 class Tape:
-    """Recorded ops; the arguments stand in csrc/ops.h. Not to be appended to while it runs."""
+    """Recorded ops; csrc/ops.h describes the arguments. Do not append while it runs."""
 
     def __init__(self) -> None: ...
     def embed(self, *, panels: int, n_out: int, n_in: int, layout: Layout, out: int) -> None: ...
@@ -160,22 +161,22 @@ class Tape:
         out: int,
     ) -> None: ...
     def read(self, *, words: int, n_words: int, piece_words: int, sums: int) -> None:
-        """For benchmarks: `n_words` of uint64. `sums`: one for each piece of them."""
+        """For benchmarks: reads `n_words` uint64. `sums` has one for each piece of them."""
 
     def run(self, state: int) -> bool:
-        """All ops. False when the state's abort word was set before the last of their work began.
+        """Runs all ops. False if the state's abort word was set before the last work began.
 
-        Raises RuntimeError when another tape runs in this process.
+        Raises RuntimeError if another thread of this process is running native ops.
         """
 
     def profile(self, state: int) -> list[int]:
-        """Runs; the nanoseconds of each op."""
+        """Runs all ops; returns the nanoseconds of each."""
 
     def names(self) -> list[str]: ...
     def __len__(self) -> int: ...
 
 class NgramIndex:
-    """What `ngram_ref.NgramIndex` says."""
+    """The same as `draft.ngram_reference.NgramIndex`."""
 
     def __init__(self, recent_bytes: int) -> None: ...
     def begin(self, tokens: Sequence[int], /) -> None: ...

@@ -1,8 +1,9 @@
-"""The CUDA kernels, as csrc/cuda/bind.cpp exposes them: addresses of device memory in as integers,
-nothing is checked.
+"""The CUDA kernels, as csrc/cuda/bind.cpp and the bind_*.cpp next to it expose them. Addresses of
+device memory go in as integers and nothing is checked.
 
-What CUDA refuses is a RuntimeError that names the op. Launches are asynchronous, so what a kernel
-does wrong shows in a later call. The GIL is released while launching.
+An error that CUDA reports becomes a RuntimeError that names the op. Launches are asynchronous, so a
+later call may report what a kernel does wrong. Ops release the GIL while they launch;
+of the sampler only `wait` and `result` do.
 """
 
 from collections.abc import Sequence
@@ -10,22 +11,22 @@ from enum import Enum
 from typing import Any
 
 MAX_ROWS: int
-"""Of a pass."""
+"""The most rows of a pass."""
 MAX_HEAD_DIM: int
-"""That attention takes."""
+"""The largest head_dim that attention takes."""
 
 state_bytes: int
-"""Of a StepState in device memory (csrc/cuda/ops.h): int64 pos, n_rows, 6 reserved, MAX_ROWS token
-ids.
+"""The size of a StepState in device memory (csrc/cuda/ops.h): int64 pos, n_rows, 6 reserved,
+MAX_ROWS token ids.
 """
 
 def properties(device: int) -> dict[str, Any]:
     """`name`, and as integers `major`, `minor`, `n_multiprocessors`, `memory_bytes`, `l2_bytes`,
-    `max_shared_bytes` of a block. RuntimeError where there is no such device, or no driver.
+    `max_shared_bytes` of a block. RuntimeError if there is no such device, or no driver.
     """
 
 class Layout(Enum):
-    """How a matrix lies in device memory, see csrc/cuda/layout.h."""
+    """How a matrix lies in device memory: see csrc/cuda/layout.h."""
 
     BF16 = 0
     Q8 = 1
@@ -40,7 +41,7 @@ class KvType(Enum):
     INT8 = 1
 
 def attention_scratch_bytes(n_heads: int, head_dim: int, max_seq_len: int) -> int:
-    """The size of `scratch` of `Tape.attention`; zeros before the first pass."""
+    """The size of `scratch` of `Tape.attention`, which must be zeros before the first pass."""
 
 def rope(
     *,
@@ -65,7 +66,7 @@ def rope(
     queries: int,
     stream: int,
 ) -> None:
-    """What stands before attention of a prompt's chunk: K and V into the caches, queries out, see
+    """Prepares attention of a prompt's chunk: K and V into the caches, queries out. See
     csrc/cuda/attention.h.
     """
 
@@ -81,7 +82,7 @@ def unpack_kv(
     out: int,
     stream: int,
 ) -> None:
-    """8-bit keys or values as bfloat16, see csrc/cuda/attention.h."""
+    """Converts 8-bit keys or values to bfloat16: see csrc/cuda/attention.h."""
 
 def unpack(
     *,
@@ -95,8 +96,8 @@ def unpack(
     out: int,
     stream: int,
 ) -> None:
-    """Rows of a quantised matrix into `out` bfloat16 (end - begin, n_in), rounded. `gated`: the
-    matrix has gate and up, each from a panel of its own on.
+    """Rows of a quantised matrix into `out` bfloat16 (end - begin, n_in), rounded. `gated` means
+    that the matrix has gate and up rows, each starting with a new panel.
     """
 
 def add_norm(
@@ -119,7 +120,7 @@ def silu_gate(*, gate_up: int, n_rows: int, width: int, out: int, stream: int) -
     """`out` (n_rows, width) = silu(gate) * up of gate_up (n_rows, 2 * width), all bfloat16."""
 
 class Tape:
-    """Ops in the order in which they are launched, see csrc/cuda/ops.h."""
+    """Recorded ops, launched in their order: see csrc/cuda/ops.h."""
 
     def __init__(self) -> None: ...
     def embed(self, *, weights: int, n_out: int, n_in: int, layout: Layout, out: int) -> None: ...
@@ -175,31 +176,30 @@ class Tape:
         out: int,
     ) -> None: ...
     def run(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
-        """One launch after the other. `state`: address of a StepState, whose n_rows is `n_rows` and
-        whose pos + n_rows is at most `max_length`. `stream`: torch's `cuda_stream`.
+        """Launches the ops one after the other. `state` is the address of a StepState whose n_rows
+        is `n_rows` and whose pos + n_rows is at most `max_length`; `stream` is torch's
+        `cuda_stream`.
         """
 
     def replay(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
-        """The same as one launch of a graph, which the first call with the same state, n_rows and
-        max_length makes; that call runs op by op.
+        """The same in a single launch of a graph. The first call with the same state, n_rows and
+        max_length launches op by op and builds the graph.
         """
 
     def profile(self, state: int, n_rows: int, max_length: int, stream: int) -> list[int]:
-        """Runs the ops twice; the nanoseconds on the device of each, in order. Waits for them."""
+        """Runs the ops twice and waits; the nanoseconds on the device of each, in order."""
 
-    def names(self) -> list[str]:
-        """Of the ops, in order."""
-
+    def names(self) -> list[str]: ...
     def __len__(self) -> int: ...
 
 LARGEST_VOCABULARY: int
-"""That a Sampler can have."""
+"""The largest vocabulary of a Sampler."""
 
 report_bytes: int
-"""Of a sampler's report, in memory of the host that the device can write."""
+"""The size of a sampler's report, in host memory that the device can write."""
 
 def sampler_bytes(vocab_size: int, max_context: int) -> int:
-    """Of a sampler's memory on the device."""
+    """The size of a sampler's memory on the device."""
 
 class Filter(Enum):
     TOP_K = 0
@@ -207,12 +207,12 @@ class Filter(Enum):
     MIN_P = 2
 
 class Sampler:
-    """Draws tokens from rows of the device, see csrc/cuda/device_sampler.h; for one thread at a
-    time, and one stream.
+    """Draws tokens from rows on the device, for one thread at a time and one stream: see
+    csrc/cuda/device_sampler.h.
     """
 
     def __init__(self, vocab_size: int, max_context: int, memory: int, report: int) -> None:
-        """`memory` (sampler_bytes,) on the device, `report` (report_bytes,) of the host."""
+        """`memory` (sampler_bytes,) on the device, `report` (report_bytes,) on the host."""
 
     def set(
         self,
@@ -229,7 +229,7 @@ class Sampler:
         bias_ids: Sequence[int],
         bias_deltas: Sequence[float],
     ) -> None:
-        """What is the same for all tokens of a request. `filters`: kind, whether it stands behind
+        """Sets what all tokens of a request have in common. `filters`: kind, whether it comes after
         the temperature, parameter.
         """
 
@@ -243,17 +243,17 @@ class Sampler:
         state: int,
         stream: int,
     ) -> bool:
-        """Launches. False, with nothing launched, for arrays that are not of int32, ids that are no
-        tokens, and more of them than there is room for.
+        """Launches the sampler. False, without a launch, if an array is not int32, an id is not in
+        the vocabulary, or there are more ids than memory has room for.
         """
 
     def copy_logits(self, logits: int, host: int, stream: int) -> None:
-        """Starts to copy a row to the host."""
+        """Starts copying a row to the host."""
 
     def wait(self) -> None:
-        """For what was begun last."""
+        """Waits for the last `begin` or `copy_logits`."""
 
     def result(self) -> tuple[Any, ...] | None:
-        """The same, then the fields of a `sample.SampleResult`; None when nothing can be drawn from
-        the row, which then stands at the beginning of the sampler's memory.
+        """Waits, then returns the fields of a `sampling.request.SampleResult`. None if nothing can
+        be drawn from the row; a copy of it is then at the beginning of the sampler's memory.
         """
