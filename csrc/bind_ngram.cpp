@@ -1,10 +1,10 @@
-#include "bind_ngram.h"
-
+// The n-gram index for engine.native._cpu, which engine/draft/ngram.py drafts with.
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <vector>
 
+#include "bind.h"
 #include "ngram_index.h"
 
 namespace nb = nanobind;
@@ -12,9 +12,10 @@ namespace nb = nanobind;
 namespace soliton::bindings {
 namespace {
 
-// Not by nanobind's own conversion to a vector: where memory ends, that one ends the process.
+// nanobind's own conversion to a vector would end the process when memory is short.
 std::vector<int32_t> ids_of(nb::handle tokens) {
-    const nb::object sequence = nb::steal(PySequence_Fast(tokens.ptr(), "token ids are wanted"));
+    const nb::object sequence =
+        nb::steal(PySequence_Fast(tokens.ptr(), "tokens: expected a sequence of token ids"));
     if (!sequence.is_valid()) {
         throw nb::python_error();
     }
@@ -27,7 +28,7 @@ std::vector<int32_t> ids_of(nb::handle tokens) {
             throw nb::python_error();
         }
         if (id < INT32_MIN || id > INT32_MAX) {
-            throw nb::type_error("a token id of more than 32 bits");
+            throw nb::type_error("tokens: a token id does not fit in 32 bits");
         }
         ids[i] = static_cast<int32_t>(id);
     }
@@ -44,7 +45,7 @@ nb::tuple find(const NgramIndex& index, int n) {
 
 void bind_ngram_index(nb::module_& module) {
     using namespace nb::literals;
-    // Every call is short, so all of them keep the interpreter's lock.
+    // Every call is short, so none releases the GIL.
     nb::class_<NgramIndex>(module, "NgramIndex")
         .def(nb::init<int64_t>(), "recent_bytes"_a)
         .def("begin", [](NgramIndex& index, nb::handle tokens) { index.begin(ids_of(tokens)); })

@@ -1,4 +1,4 @@
-// What only one thread may do at a time.
+// A claim that only one thread can hold at a time.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,8 @@
 
 namespace soliton {
 
-// Holds `is_taken` for as long as it lives. Throws std::runtime_error, at once, when another does.
+// Holds `is_taken` while it lives. The constructor throws std::runtime_error at once if it is
+// already taken.
 class Exclusive {
   public:
     Exclusive(std::atomic<bool>& is_taken, const char* refusal) : is_taken_(is_taken) {

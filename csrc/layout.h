@@ -2,8 +2,8 @@
 // described here, and kernels read it.
 //
 // W (n_out, n_in) is cut into panels of 16 rows, and a panel into blocks of 32 columns; blocks
-// follow each other, then panels. So a vector holds one thing of 16 rows, and one row of x serves
-// them all. Rows and columns that the matrix has not are zeros. A block is, for rows 0..15:
+// follow each other, then panels. So a vector holds the same element of 16 rows, and one row of x
+// serves them all. Rows and columns beyond the matrix are zeros. A block is, for rows 0..15:
 //
 //   kF32   for each column the 16 floats
 //   kBf16  for each pair of columns the 16 pairs of bfloat16
@@ -23,14 +23,14 @@
 
 namespace soliton {
 
-// Panels are kept on disk. Whoever changes what they hold for the same weights, by how they lie or
-// by how they are packed, makes this one more, and those on disk are packed anew.
+// Panels are cached on disk. Increase this number whenever the same weights give other bytes,
+// because the layout or the packing changed; cached panels are then packed again.
 inline constexpr int64_t kLayoutVersion = 1;
 
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kBlockColumns = 32;
 
-// always_inline: files of every instruction set use these, and must not share a copy.
+// always_inline: the files of all instruction sets use these, and must not share one compiled copy.
 [[gnu::always_inline]] constexpr inline int64_t block_bytes(Layout layout) {
     switch (layout) {
         case Layout::kF32:

@@ -12,16 +12,17 @@
 namespace soliton {
 namespace {
 
-// Work is taken in pieces so small that the threads end together, and the last one too.
+// Pieces small enough that all threads finish at nearly the same time.
 constexpr int64_t kPiecesPerThread = 16;
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-// Each step maps the old state one to one for a given word, and words one to one for a given state.
+// One to one in the state for a given word, and in the word for a given state.
 uint64_t mixed(uint64_t state, uint64_t word) {
     return std::rotl(state ^ word, 29) * 0x9e3779b97f4a7c15u;
 }
 
-// Eight sums at once, for a product takes longer than it takes to begin the next one.
+// Eight independent sums, because a multiplication's latency is longer than the interval at which
+// new ones can start.
 uint64_t checksum(const std::byte* bytes, int64_t n_bytes) {
     constexpr int kSums = 8;
     uint64_t sums[kSums] = {1, 2, 3, 4, 5, 6, 7, 8};

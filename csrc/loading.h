@@ -1,4 +1,4 @@
-// What is done with weights once, while a model loads, by all threads of the pool. Knows no file.
+// What all threads of the pool do with weights once, while a model loads. Knows no file.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace soliton {
 
-// Packs the panels of `args`; which weight it says is bad does not depend on the threads. Throws
-// what run_on_all_threads throws.
+// Packs the panels of `args`. The bad weight that it returns does not depend on the number of
+// threads. Throws what run_on_all_threads throws.
 WeightIndex pack_on_all_threads(const PackArgs& args);
 
-// 64 bits that tell apart what bytes were from what they have become: any change within one word
-// of 8 bytes gives another number, other changes do but for one in 2^64. No secret: whoever wants
-// to can make bytes for a number. The same for every number of threads.
+// A 64-bit checksum that detects changed bytes: every change within one word of 8 bytes changes the
+// number, and any other change does but for one in 2^64. Not cryptographic: bytes for a given
+// number are easy to construct. The same for any number of threads.
 uint64_t checksum_on_all_threads(const std::byte* bytes, int64_t n_bytes);
 
 }  // namespace soliton

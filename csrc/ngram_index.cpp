@@ -142,8 +142,8 @@ int NgramIndex::match_length(const TokenHistory& history, int32_t position) cons
     return static_cast<int>(length);
 }
 
-// Token by token what most of the matches go on with, of equally many the newest; those that went
-// on with another token count no longer.
+// Token by token, what most matches continue with; a tie goes to the newest match. Matches that
+// continued otherwise no longer count.
 std::vector<int32_t> NgramIndex::follow(Matches& matches, int n) const {
     struct Vote {
         int32_t token;
@@ -188,8 +188,8 @@ std::vector<int32_t> NgramIndex::follow(Matches& matches, int n) const {
     return draft;
 }
 
-// What follows match i and then as many tokens as the draft has. Behind the end of the running
-// sequence stands the draft itself.
+// The token that follows match i and std::ssize(draft) more tokens. The running sequence continues
+// with the draft itself.
 std::optional<int32_t> NgramIndex::next_token(const Matches& matches, int i,
                                               std::span<const int32_t> draft) const {
     const TokenHistory& history = *matches.history;
@@ -207,7 +207,7 @@ void NgramIndex::keep(int64_t n_prompt) {
     if (output.empty() || max_recent_ < static_cast<int64_t>(kSmallestTable)) {
         return;
     }
-    // Of an output that would take more than half of the room, the end.
+    // An output that would take more than half of the room keeps only its end.
     const auto kept = output.last(std::min<size_t>(output.size(), max_recent_ / 2 - 1));
     make_room(std::ssize(kept) + 1);
     recent_.append(kSeparator);
@@ -216,8 +216,8 @@ void NgramIndex::keep(int64_t n_prompt) {
     }
 }
 
-// Drops outputs, the oldest first, until half of the room is free, unless n_tokens fit as it is:
-// what remains is linked anew, which shall not happen often.
+// If n_tokens do not fit, drops the oldest outputs until half of the room is free. The remaining
+// ones must be linked again, so this should be rare.
 void NgramIndex::make_room(int64_t n_tokens) {
     if (recent_.size() + n_tokens <= max_recent_) {
         return;

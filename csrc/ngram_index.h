@@ -1,7 +1,8 @@
 // Finds where the last tokens of a sequence occurred before, and drafts what followed there.
 //
 // Owns the tokens of the running sequence and the recent outputs of earlier ones. Knows no model
-// and no Python. The same in Python, for machines without this: engine/draft/ngram_reference.py.
+// and no Python. engine/draft/ngram_reference.py does the same in Python, for machines without
+// native code.
 #pragma once
 
 #include <array>
@@ -12,23 +13,24 @@
 
 namespace soliton {
 
-// Tokens, and from every position a chain to the earlier ones with the same last tokens, newest
-// first. Taking tokens off the end undoes exactly what appending them did.
+// Tokens, and for every position a chain of the earlier positions with the same last tokens, newest
+// first. Removing tokens from the end undoes exactly what appending them did.
 class TokenHistory {
   public:
-    // How many equal tokens a chain is made of: the long ones lead to the longest matches at once,
-    // the short ones find what else there is.
+    // How many equal tokens link a chain. Long ones lead to the longest matches at once; short ones
+    // find the rest.
     static constexpr std::array<int, 2> kOrders = {8, 3};
 
     int64_t size() const { return std::ssize(tokens_); }
     int32_t operator[](int64_t position) const { return tokens_[position]; }
     std::span<const int32_t> tokens() const { return tokens_; }
-    int64_t bytes() const;  // of memory
+    int64_t bytes() const;  // of memory in use
 
     void append(int32_t token);
     void truncate(int64_t size);
 
-    // The newest position whose last kOrders[order] tokens may be those of `suffix`; -1: none.
+    // The newest position whose last kOrders[order] tokens may equal those of `suffix` (their
+    // hashes do); -1 if none.
     int32_t newest(int order, std::span<const int32_t> suffix) const;
     int32_t previous(int order, int32_t position) const { return previous_[order][position]; }
 
@@ -45,24 +47,24 @@ class NgramIndex {
   public:
     static constexpr int kMaxCandidates = 64;  // occurrences that are compared, newest first
     static constexpr int kMaxMatch = 32;       // longer matches count as this long
-    static constexpr int kMaxVisits = 4096;    // of a chain, among them other tokens with one hash
-    // A draft ends where the share of the occurrences that went this way falls below it.
+    static constexpr int kMaxVisits = 4096;    // of a chain, including hash collisions
+    // A draft ends when less than this share of the occurrences continued this way.
     static constexpr double kMinShare = 0.4;
-    static constexpr int64_t kBytesPerToken = 40;  // at most, with its links and hash tables
+    static constexpr int64_t kBytesPerToken = 40;  // at most, including links and hash tables
 
     struct Found {
-        int match_length = 0;  // 0: nothing, and no draft
+        int match_length = 0;  // 0: no match, so no draft
         std::vector<int32_t> draft;
     };
 
-    // `recent_bytes`: what the recent outputs may take.
+    // `recent_bytes` limits the memory of the recent outputs.
     explicit NgramIndex(int64_t recent_bytes) : max_recent_(recent_bytes / kBytesPerToken) {}
 
     int64_t size() const { return own_.size(); }
     int64_t recent_size() const { return recent_.size(); }
     int64_t recent_bytes() const { return recent_.bytes(); }
 
-    // Forgets the running sequence; this is the next.
+    // Replaces the running sequence.
     void begin(std::span<const int32_t> tokens);
     void append(int32_t token) { own_.append(token); }
     void rollback(int64_t size) { own_.truncate(size); }
@@ -90,7 +92,7 @@ class NgramIndex {
     void make_room(int64_t n_tokens);
 
     TokenHistory own_;
-    TokenHistory recent_;  // outputs, each behind a kSeparator
+    TokenHistory recent_;  // outputs, each preceded by a kSeparator
     int64_t max_recent_;
 };
 

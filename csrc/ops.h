@@ -1,8 +1,8 @@
 // Every native op: its arguments as plain data, with shapes. Owns no code; knows no torch and no
 // Python.
 //
-// The caller has checked dtypes, shapes and contiguity; kernels trust what stands here. V
-// vocabulary, rows tokens.
+// The caller has checked dtypes, shapes and contiguity; kernels trust these structs. In the shapes,
+// V is the vocabulary size and `rows` the number of tokens in the pass.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ namespace soliton {
 struct Worker;  // pool.h
 
 // What differs from one pass to the next, as one array of int64. engine/device/step.py writes it;
-// abort may be written by another thread while ops run.
+// another thread may write abort while ops run.
 struct StepState {
     int64_t pos;     // of row 0
     int64_t n_rows;  // the rows that the ops work on
-    int64_t abort;   // not 0: end before the next op
+    int64_t abort;   // not 0: skip the chunks that have not begun
     int64_t reserved[5];
     __extension__ int64_t token_ids[];  // (n_rows,)
 };
@@ -49,7 +49,7 @@ enum class Epilogue : int32_t {
 // x = residual_in + branch, kept in residual_out; out = W rms_norm(x) + bias, then the epilogue.
 struct NormLinearArgs {
     const float* residual_in;  // (rows, n_in)
-    const float* branch;       // (rows, n_in) or null: nothing is added
+    const float* branch;       // (rows, n_in) or null: add nothing
     float* residual_out;       // (rows, n_in), may be residual_in only when branch is null
     const float* norm;         // (n_in,)
     float eps;
@@ -71,7 +71,7 @@ struct LinearArgs {
 
 enum class KvType : int32_t { kF32, kBf16, kInt8 };
 
-// Norm per head and RoPE of q and k, K and V into the caches at pos and up, then causal attention.
+// Norm per head and RoPE of q and k, K and V into the caches from pos on, then causal attention.
 struct AttentionArgs {
     const float* qkv;  // (rows, (n_heads + 2 n_kv_heads) head_dim)
     void* k_cache;     // n_kv_heads * padded(max_seq_len) * padded(head_dim) of kv, cpu/attention.h
@@ -89,7 +89,7 @@ struct AttentionArgs {
     const float* cos;  // (max_seq_len, rotary_half)
     const float* sin;  // the same
     int64_t rotary_half;
-    int64_t window;  // keys that a query sees, itself included; 0: all
+    int64_t window;  // keys that a query sees, including its own; 0: all
     float scale;
     float* scratch;  // shared by all threads, attention_scratch_floats()
     float* out;      // (rows, n_heads head_dim)
@@ -99,8 +99,8 @@ struct AttentionArgs {
 struct ReadArgs {
     const uint64_t* words;  // (n_words,)
     int64_t n_words;
-    int64_t piece_words;  // that a thread reads at a time
-    uint64_t* sums;       // (pieces,), so that no reading can be left out
+    int64_t piece_words;  // read by one thread at a time
+    uint64_t* sums;       // (pieces,), so that the compiler cannot drop a read
 };
 
 void embed(const EmbedArgs& args, const StepState& state, Worker& worker);
@@ -112,7 +112,7 @@ void read_memory(const ReadArgs& args, const StepState& state, Worker& worker);
 // How large the scratch of NormLinearArgs and LinearArgs must be for up to max_rows rows.
 int64_t linear_scratch_bytes(int64_t n_in, int64_t max_rows);
 
-// How large Worker::scratch must be for them.
+// How large Worker::scratch must be for these two ops.
 int64_t linear_worker_bytes(int64_t n_in);
 
 // How large AttentionArgs::scratch must be.
@@ -120,8 +120,8 @@ int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_
 
 // ---- Ops that are called directly. ----
 
-// The codes of engine/sampling/op.py's Stage: adjustments of the logits, which only a trace names,
-// then stages with their parameters.
+// The codes of engine/sampling/request.py's Stage: adjustments of the logits, which only a trace
+// names, then stages with their parameters.
 enum class SampleStage : int32_t {
     kPenalties = 1,
     kBias = 2,
@@ -145,15 +145,15 @@ enum class SampleStage : int32_t {
 
 inline constexpr int kStageParameters = 3;
 
-// What all tokens of a request have in common. The twin in engine/sampling/reference/adjustments.py
-// and engine/sampling/reference/stages.py says what the numbers mean. Sets of tokens are bits in
-// int32 words, (V / 32, rounded up), the lowest bit first.
+// What all tokens of a request have in common. The references
+// engine/sampling/reference/adjustments.py and stages.py say what the numbers mean. A set of tokens
+// is a bit mask in int32 words, (V / 32, rounded up), lowest bit first.
 struct SampleSettings {
     int64_t vocab_size;
     bool greedy;
     bool want_trace;
     int64_t n_top;
-    int64_t n_prompt;  // of the context; the rest is the completion
+    int64_t n_prompt;  // tokens of the context; the rest is the completion
 
     double repetition_penalty;  // 1 = off
     double frequency_penalty;   // 0 = off
@@ -177,15 +177,15 @@ struct SampleSettings {
     double skew;
 };
 
-// One token's.
+// What differs from one token to the next.
 struct SampleArgs {
-    const float* logits;     // (V,), left as they are
+    const float* logits;     // (V,), not modified
     float* work;             // (V,), receives the adjusted logits when there is an adjustment
     double u;                // uniform in [0, 1)
     double u_xtc;            // the same
     const int32_t* context;  // (n_context,)
     int64_t n_context;
-    const int32_t* mask;        // a set, or null: all tokens are allowed
+    const int32_t* mask;        // a set, or null: all allowed
     const int32_t* banned_ids;  // (n_banned,)
     int64_t n_banned;
     double mirostat_mu;

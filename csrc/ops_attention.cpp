@@ -1,10 +1,10 @@
-// Who computes which part of attention, and in which order the parts are put together. Compiled for
-// the baseline; the arithmetic is in cpu/attention.cpp.
+// Which thread computes which part of attention, and the order in which the parts are merged.
+// Compiled for the baseline; the arithmetic is in cpu/attention.cpp.
 //
-// Every row is the same sum in the same order, however many rows and threads there are: its keys in
-// blocks at fixed positions, the blocks merged one after the other, ascending. Few rows split the
-// work by kv heads where these are shared out evenly, and else by blocks, so that all threads share
-// the keys of a long context; many rows split it by rows.
+// Every row is the same sum in the same order, whatever the number of rows and threads: its keys
+// are cut into blocks at fixed positions, and the blocks are merged one by one, ascending. With few
+// rows the work is split by kv heads if they divide evenly among the threads, and otherwise by
+// blocks, so that all threads share the keys of a long context. With many rows it is split by rows.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -16,10 +16,10 @@
 namespace soliton {
 namespace {
 
-// Up to so many rows, the work is split by heads or blocks.
+// Up to this many rows, the work is split by heads or blocks.
 constexpr int64_t kFewRows = 16;
-// Records of blocks that are kept for one head before they are merged: with one row those of 128k
-// positions, with 16 rows of 8k; a longer context takes several rounds.
+// Records of blocks that are kept for one head before they are merged. They cover 128k positions
+// with one row and 8k with 16 rows; a longer context takes several rounds.
 constexpr int64_t kRecordsPerHead = 512;
 
 int64_t record_size(int64_t head_dim) {
@@ -39,12 +39,12 @@ class Attention {
           queries_(rows_ * (args.n_heads / args.n_kv_heads)),
           record_size_(record_size(args.head_dim)) {}
 
-    // Whether threads that take whole heads are done together, or nothing smaller is there to take.
+    // Whether threads that take whole heads finish together, or there is only one block to split.
     bool heads_are_even() const {
         return args_.n_kv_heads % worker_.count == 0 || first_block(0) == block_of(rows_ - 1);
     }
 
-    // A chunk writes and reads its own head alone, so one region is enough.
+    // A chunk writes and reads only its own head, so one region is enough.
     void by_heads() {
         worker_.share(args_.n_kv_heads, [&](int64_t head) {
             kernels_.store_keys_values(args_, pos_, head, 0, rows_);
@@ -61,7 +61,7 @@ class Attention {
         const int64_t heads = args_.n_kv_heads;
         for (int64_t round = begin; round < end; round += per_round) {
             const int64_t n_blocks = std::min(per_round, end - round);
-            // A thread takes neighbouring blocks, which memory gives faster.
+            // A thread takes neighbouring blocks, because sequential memory is read faster.
             worker_.share(n_blocks * heads, [&](int64_t item) {
                 attend_item(item / n_blocks, round, item % n_blocks);
             });
@@ -89,8 +89,8 @@ class Attention {
     }
 
   private:
-    // One block for all rows, its new keys and values first. Nobody else touches them in
-    // this region.
+    // One block for all rows. Its new keys and values are stored first; no other chunk of this
+    // region touches them.
     void attend_item(int64_t kv_head, int64_t round, int64_t index) {
         const int64_t block = round + index;
         const int64_t begin_row = std::max<int64_t>(block * kKeyBlock - pos_, 0);
@@ -105,7 +105,7 @@ class Attention {
         }
     }
 
-    // The blocks of a round for one query of one kv head.
+    // Merges the blocks of a round for one query of one kv head.
     void merge_item(int64_t item, int64_t n_blocks, bool is_first, bool is_last) {
         const int64_t kv_head = item / queries_;
         const int64_t query = item % queries_;
@@ -151,7 +151,7 @@ class Attention {
 
     int64_t block_of(int64_t row) const { return (pos_ + row) / kKeyBlock; }
 
-    // The first block that the row sees anything of.
+    // The first block with a key that the row sees.
     int64_t first_block(int64_t row) const {
         return args_.window ? std::max<int64_t>(pos_ + row - args_.window + 1, 0) / kKeyBlock : 0;
     }
@@ -159,8 +159,8 @@ class Attention {
     // The scratch holds the merged records (kv head, query), then those of the round (block, kv
     // head, query).
     float* record(int64_t index, int64_t kv_head, int64_t query) const {
-        const int64_t behind_merged = (index + 1) * args_.n_kv_heads + kv_head;
-        return args_.scratch + (behind_merged * queries_ + query) * record_size_;
+        const int64_t after_merged = (index + 1) * args_.n_kv_heads + kv_head;
+        return args_.scratch + (after_merged * queries_ + query) * record_size_;
     }
 
     void clear(float* merged) const {

@@ -18,10 +18,10 @@ float from_bfloat16(uint16_t bits) {
     return value;
 }
 
-// Finite values only: scales and minima are nothing else.
+// Finite values only, which scales and minima always are.
 float from_float16(uint16_t bits) {
-    // Exponent and fraction moved into place; the product mends the bias of the exponent, for
-    // subnormal numbers too.
+    // Moves exponent and fraction into place. The product corrects the exponent's bias, also for
+    // subnormal numbers.
     const uint32_t wide = static_cast<uint32_t>(bits & 0x7fff) << 13;
     float value;
     std::memcpy(&value, &wide, sizeof value);
@@ -29,7 +29,7 @@ float from_float16(uint16_t bits) {
     return bits & 0x8000 ? -value : value;
 }
 
-// Numbers in a panel have no alignment of their own.
+// Numbers in a panel are not aligned.
 template <typename T>
 T read(const uint8_t* at) {
     T value;
@@ -37,7 +37,7 @@ T read(const uint8_t* at) {
     return value;
 }
 
-// One block of one row of a panel: out (kBlockColumns,). layout.h says how it lies.
+// One row of a block of a panel: out (kBlockColumns,). layout.h describes the block.
 void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
     for (int64_t k = 0; k < kBlockColumns; ++k) {
         switch (layout) {
@@ -69,7 +69,8 @@ void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
     }
 }
 
-// Columns begin.. before end of a row of the table; at most a block, begin a multiple of it.
+// Columns [begin, end) of a row of the table: at most a block, and begin is a multiple of
+// kBlockColumns.
 void read_columns(const Matrix& table, int64_t row, int64_t begin, int64_t end, float* out) {
     const uint8_t* block = static_cast<const uint8_t*>(table.panels) +
                            row / kPanelRows * panel_bytes(table.layout, table.n_in) +

@@ -1,9 +1,9 @@
-// Who multiplies which rows by which panels, and what is done to the rows before. Compiled for the
-// baseline; the arithmetic is in cpu/linear.cpp, cpu/rms_norm.cpp and cpu/quantize_row.cpp.
+// Which thread multiplies which rows by which panels, and how the rows are prepared. Compiled for
+// the baseline; the arithmetic is in cpu/linear.cpp, cpu/rms_norm.cpp and cpu/quantize_row.cpp.
 //
-// Few rows: every thread prepares all of them for itself, which takes less time than to wait for
-// another that prepares its share. Many rows: in a region of their own. The results are the same,
-// since a row's depends on that row alone.
+// Every thread prepares few rows for itself, which is faster than waiting for the shares of others.
+// Many rows are prepared in a separate region. The results are the same, because a prepared row
+// depends on that row alone.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,10 +16,11 @@ namespace soliton {
 namespace {
 
 constexpr int64_t kFewRows = 16;
-// So many chunks per thread, so that one that is held up, or slower, leaves the rest to others.
+// Several chunks per thread, so that the others take over the rest of one that is delayed or
+// slower.
 constexpr int64_t kChunksPerThread = 8;
 
-// From one prepared row to the next.
+// The distance from one prepared row to the next.
 int64_t row_bytes(const Matrix& matrix) {
     return is_quantized(matrix.layout) ? code_row_bytes(matrix.n_in) : float_row_bytes(matrix.n_in);
 }
@@ -28,12 +29,12 @@ int64_t largest_row_bytes(int64_t n_in) {
     return std::max(code_row_bytes(n_in), float_row_bytes(n_in));
 }
 
-// Worker::scratch: one row of floats, then the prepared rows while they are few.
+// Worker::scratch holds one row of floats, then the prepared rows if they are few.
 std::byte* own_rows(const Matrix& matrix, const Worker& worker) {
     return worker.scratch + float_row_bytes(matrix.n_in);
 }
 
-// The product of rows that lie ready, in args.x; `before_chunk(i)` is called before each chunk.
+// The product of the prepared rows in args.x. Calls `before_chunk(i)` before each chunk.
 template <typename BeforeChunk>
 void multiply(const MultiplyArgs& args, Worker& worker, BeforeChunk before_chunk) {
     const int64_t parts = args.epilogue == Epilogue::kSiluGate ? 2 : 1;
@@ -48,8 +49,8 @@ void multiply(const MultiplyArgs& args, Worker& worker, BeforeChunk before_chunk
     });
 }
 
-// The product of rows that `prepare(row, target, is_first)` writes. Of the calls for a row, at
-// least one has is_first, and no two of these at the same time.
+// The product of rows that `prepare(row, target, is_first)` writes. At least one of the calls for a
+// row has is_first, and two calls with is_first never overlap.
 template <typename Prepare>
 void multiply_prepared(MultiplyArgs args, std::byte* shared, Worker& worker, Prepare prepare) {
     args.row_bytes = row_bytes(args.matrix);

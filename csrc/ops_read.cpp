@@ -1,4 +1,5 @@
-// Memory read from end to end by all threads: what an op that only loads its weights would take.
+// All threads read memory from end to end: the time that an op would take if it only loaded its
+// weights.
 #include "cpu/kernels.h"
 #include "ops.h"
 #include "pool.h"

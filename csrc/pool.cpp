@@ -1,15 +1,10 @@
 #include "pool.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <chrono>
-#include <climits>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -20,102 +15,36 @@
 #include <utility>
 #include <vector>
 
+#include "bell.h"
 #include "exclusive.h"
 
 namespace soliton {
 
-// What the threads that take part in a run share, and keep alive while they do.
+// What the threads in a run share. Each keeps it alive while it takes part.
 struct Run {
     std::shared_ptr<const Work> work;
     const int64_t* abort;
     size_t scratch_bytes;
-    // Where the pool stands when it begins.
+    // The pool's counters when the run begins.
     uint64_t first_region;
     uint64_t first_goal;
-    std::atomic<bool> left_out = false;  // chunks, because of an abort
+    std::atomic<bool> left_out = false;  // chunks were skipped because of an abort
 };
 
 namespace {
 
-// Two lines: processors fetch pairs.
+// Two cache lines, because processors fetch them in pairs.
 constexpr size_t kApart = 128;
 
-// A thread that waits looks for so long before it lets others have its core whenever they want it,
-// and then for so long before it sleeps. A chunk takes microseconds, the pause between two tokens
-// of a stream tens to hundreds of them; to sleep and be woken costs tens.
-constexpr int64_t kLookNs = 20'000;
-constexpr int64_t kYieldNs = 100'000;
-constexpr int kLooksPerClock = 32;
-
-int64_t now_ns() {
-    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("isb" ::: "memory");
-#endif
-}
-
-// Where threads sleep until somebody rings.
-class Bell {
-  public:
-    // After what they wait for has come.
-    void ring() {
-        if (sleepers_.load() != 0 && sleepers_.exchange(0) != 0) {
-            syscall(SYS_futex, &sleepers_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-        }
-    }
-
-    template <typename Reached>
-    void wait_until(Reached reached) {
-        if (look(reached)) {
-            return;
-        }
-        for (;;) {
-            // In this order: who makes it come, and rings, sees that somebody sleeps.
-            sleepers_.store(1);
-            if (reached()) {
-                return;
-            }
-            // Returns at once if somebody has rung since; may also return for no reason.
-            syscall(SYS_futex, &sleepers_, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
-        }
-    }
-
-  private:
-    template <typename Reached>
-    static bool look(Reached reached) {
-        const int64_t begin = now_ns();
-        for (int64_t passed = 0; passed < kLookNs + kYieldNs; passed = now_ns() - begin) {
-            if (passed >= kLookNs) {
-                sched_yield();
-            }
-            for (int i = 0; i < kLooksPerClock; ++i) {
-                if (reached()) {
-                    return true;
-                }
-                relax();
-            }
-        }
-        return false;
-    }
-
-    std::atomic<uint32_t> sleepers_ = 0;
-};
-static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
-
-// The chunks of one thread in the present region: how many were taken, by it or by others. The
-// region stands in the same word, so that nobody can take a chunk of one that is over.
+// The chunks of one thread in the current region: how many are taken, by it or by others. The same
+// word holds the region's number, so that no thread can take a chunk of a region that is over.
 class alignas(kApart) Share {
   public:
-    // The next chunk of `n`, counted from 0; -1 when there is none.
+    // The next of `n` chunks, counted from 0; -1 when all are taken.
     int64_t take(uint64_t region, int64_t n) {
         uint64_t word = word_.load(std::memory_order_relaxed);
         for (;;) {
-            // A region that nobody has taken a chunk of still has the word of one before.
+            // Until the first chunk of a region is taken, the word belongs to an earlier region.
             const uint64_t taken = word >> kBits == region ? word & kMask : 0;
             if (word >> kBits > region || taken >= static_cast<uint64_t>(n)) {
                 return -1;
@@ -135,8 +64,8 @@ class alignas(kApart) Share {
     std::atomic<uint64_t> word_ = 0;
 };
 
-// While it lives, this thread takes no signal, and threads that it starts never do: signals are for
-// Python's main thread.
+// Blocks signals in this thread while the object lives, and for good in threads started meanwhile:
+// signals are for Python's main thread.
 class BlockedSignals {
   public:
     BlockedSignals() {
@@ -152,7 +81,7 @@ class BlockedSignals {
     sigset_t before_;
 };
 
-// Memory on cache lines of its own.
+// Memory that shares no cache line with anything else.
 class Scratch {
   public:
     std::byte* at_least(size_t n_bytes) {
@@ -223,7 +152,7 @@ class Pool {
         return !run->left_out.load(std::memory_order_relaxed);
     }
 
-    // Chunks of all regions so far that are done.
+    // Whether `goal` chunks are done, counted over all regions so far.
     bool is_done(uint64_t goal) const { return done_.load(std::memory_order_acquire) >= goal; }
 
     void add_done(int64_t n, uint64_t goal) {
@@ -258,7 +187,7 @@ class Pool {
             try {
                 self.scratch = scratch.at_least(run->scratch_bytes);
             } catch (const std::bad_alloc&) {
-                continue;  // the others do without this thread
+                continue;  // the others run without this thread
             }
             self.region_ = run->first_region;
             self.goal_ = run->first_goal;
@@ -271,7 +200,7 @@ class Pool {
         run.work->take_part(worker);
     }
 
-    // The run that threads which wait shall take part in; null: they shall end.
+    // Wakes the waiting threads to take part in the run; null ends them.
     void publish(std::shared_ptr<Run> run) {
         {
             const std::lock_guard lock(run_mutex_);
@@ -293,13 +222,13 @@ class Pool {
         }
     }
 
-    // For those who look at the process from outside.
+    // The name that ps, top and debuggers show.
     static void name(std::thread& thread, int index) {
         const std::string name = "soliton-" + std::to_string(index);
         pthread_setname_np(thread.native_handle(), name.c_str());
     }
 
-    // Where that is not allowed, the thread runs unpinned.
+    // If the system does not allow it, the thread runs unpinned.
     static void pin(std::thread& thread, int processor) {
         cpu_set_t set;
         CPU_ZERO(&set);
@@ -356,13 +285,13 @@ namespace {
 
 std::mutex size_mutex;
 Size size;
-// Whether a run is under way. Who sets it has the pool.
+// Whether a run is in progress. The thread that sets it owns the pool.
 std::atomic<bool> is_taken = false;
-// Never deleted at exit: its threads sleep, and end with the process.
+// Not deleted at exit: its threads sleep and end with the process.
 Pool* pool = nullptr;
 
-// The threads of the parent are not in the child, so its pool is of no use there; nor can it be
-// deleted, for that would wait for them.
+// The parent's threads do not exist in the child, so its pool is useless there. It cannot be
+// deleted either, because that would join them.
 void forget_after_fork() {
     pool = nullptr;
     is_taken = false;

@@ -1,13 +1,13 @@
-// The threads that ops run on: the caller and others that help it. Owns starting, waking and
-// parking them, and how they divide work. Knows no op and no Python.
+// The threads that ops run on: the caller and its helpers. Owns starting, waking and parking them,
+// and how they divide work. Knows no op and no Python.
 //
-// All threads go through the same regions of chunks, each taking chunks that nobody has taken, and
-// a region ends when its chunks are done: not when all threads have come. So a thread that the
-// machine does not let run delays nobody, unless it was stopped within a chunk; it finds done what
-// it missed, and goes on to where the others are.
+// All threads go through the same regions of chunks, and each takes chunks that are still free. A
+// region ends when its chunks are done, not when all threads have arrived. So a thread that the
+// operating system does not schedule delays the others only if it was stopped within a chunk. When
+// it runs again, it skips what was done meanwhile and joins the others.
 //
-// One pool per process, since a machine has its cores once. It begins with the first run, and anew
-// in a process that was forked.
+// One pool per process, because all ops share the machine's cores. The first run creates it; a
+// forked process creates a new one.
 #pragma once
 
 #include <cstddef>
@@ -22,26 +22,28 @@ namespace soliton {
 class Pool;
 struct Run;
 
-// A thread cannot be started: for those who ask, memory has ended.
+// A thread cannot be started. Callers treat this as running out of memory.
 class NoThreads final : public std::bad_alloc {
   public:
-    const char* what() const noexcept override { return "the system gives no more threads"; }
+    const char* what() const noexcept override {
+        return "cannot start another thread: the system's limit on threads or memory is reached";
+    }
 };
 
 // One thread's view of a run.
 class Worker {
   public:
-    int index;           // 0: the thread that called
+    int index;           // 0 is the calling thread
     int count;           // threads of the pool
-    std::byte* scratch;  // this thread's alone, on a cache line of its own
+    std::byte* scratch;  // for this thread only; shares no cache line with others
 
-    // Calls body(i) once for each chunk i = 0..n - 1, in any order, each on one of the threads, and
-    // returns when all have returned: what they wrote can be read then. After an abort the chunks
-    // that are left are not called.
+    // Calls body(i) once for each chunk i = 0..n - 1, in any order, on any thread. Returns when all
+    // calls have returned; what they wrote can then be read. After an abort the remaining chunks
+    // are skipped.
     //
-    // All threads of a run must come to the same regions with the same n, below kMostChunks. A
-    // thread may be late, so it touches what others write only within chunks. Neighbouring chunks
-    // go to the same thread, in each run the same ones, unless another has nothing left to do.
+    // All threads of a run must reach the same regions with the same n, below kMostChunks. A thread
+    // may be late, so only chunks may touch what other threads write. Neighbouring chunks go to the
+    // same thread, and to the same one in each run, unless another thread has run out of work.
     template <typename Body>
     void share(int64_t n, Body&& body) {
         int64_t n_taken = 0;
@@ -67,10 +69,10 @@ class Worker {
 
     Pool* pool_ = nullptr;
     Run* run_ = nullptr;
-    uint64_t region_ = 0;  // how many there were in the life of the pool, the present one included
-    uint64_t goal_ = 0;    // chunks of all of them
-    int64_t n_ = 0;        // chunks of the present one
-    int helped_ = 0;       // whose share chunks are taken of: so many threads after this one
+    uint64_t region_ = 0;  // regions since the pool began, including this one
+    uint64_t goal_ = 0;    // chunks in all of them
+    int64_t n_ = 0;        // chunks in this region
+    int helped_ = 0;       // takes chunks from the share of thread index + helped_
 };
 
 // What the threads of a pool call.
@@ -78,21 +80,21 @@ class Work {
   public:
     virtual ~Work() = default;
 
-    // A late thread calls this even after the run has ended: what is read outside of chunks must be
-    // this object's own.
+    // A late thread calls this even after the run has ended, so code outside of chunks may read
+    // only what this object owns.
     virtual void take_part(Worker& worker) const = 0;
 };
 
-// From the next run on, the pool has so many threads, the caller included. Thread i keeps to
-// processors[i - 1], where the machine allows that; without processors (empty) it may run on any.
+// From the next run on, the pool has `count` threads, including the caller. Thread i is pinned to
+// processors[i - 1] if the system allows it; an empty list pins none.
 void set_threads(int count, std::vector<int> processors);
 
 int threads();
 
-// Calls the work on all threads and returns when its last region is done. False if chunks were left
-// out, because `*abort` was not 0. `scratch_bytes` is what Worker::scratch has at least. Throws
-// std::runtime_error, before anything ran, when a run is under way in another thread, and
-// std::bad_alloc when there is no memory, or no thread. A chunk must not throw.
+// Calls the work on all threads and returns when its last region is done. Returns false if chunks
+// were skipped because `*abort` was not 0. Worker::scratch has at least `scratch_bytes`. Throws
+// std::runtime_error, before anything has run, if another thread is in a run, and std::bad_alloc if
+// memory or threads run out. A chunk must not throw.
 bool run_on_all_threads(std::shared_ptr<const Work> work, const int64_t* abort,
                         size_t scratch_bytes);
 
@@ -105,7 +107,7 @@ class Chunks final : public Work {
 
   private:
     const int64_t n_;
-    const Body body_;  // refers to the caller's memory: called in chunks alone
+    const Body body_;  // refers to the caller's memory, so it is called only within chunks
 };
 
 // Calls body(i) once for each chunk i = 0..n - 1, on all threads. Throws as run_on_all_threads
@@ -116,7 +118,7 @@ void chunks_on_all_threads(int64_t n, Body body) {
     run_on_all_threads(std::make_shared<Chunks<Body>>(n, body), &no_abort, 0);
 }
 
-// The same; false, with nothing called, where that throws.
+// The same, but returns false, without having called anything, where that throws.
 template <typename Body>
 bool try_chunks_on_all_threads(int64_t n, Body body) {
     try {

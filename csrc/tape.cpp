@@ -14,8 +14,8 @@ int64_t now_ns() {
 
 }  // namespace
 
-// One run of the steps. It has its own copy of the state, which a late thread may read when the
-// caller has long begun the next pass.
+// One run of the steps. It has its own copy of the state, because a late thread may read it when
+// the caller is already in the next pass.
 class Tape::Pass : public Work {
   public:
     Pass(std::shared_ptr<const std::vector<Step>> steps, const StepState& state, int64_t* begins)
@@ -43,7 +43,7 @@ class Tape::Pass : public Work {
 
 void Tape::append(const Step& step, size_t scratch_bytes) {
     if (steps_.use_count() > 1) {
-        // A late thread of a pass may still read the steps.
+        // A late thread may still be reading the steps.
         steps_ = std::make_shared<std::vector<Step>>(*steps_);
     }
     steps_->push_back(step);
@@ -53,7 +53,7 @@ void Tape::append(const Step& step, size_t scratch_bytes) {
 bool Tape::run(const StepState& state, int64_t* ns) const {
     const auto pass = std::make_shared<Pass>(steps_, state, ns);
     const bool is_whole = run_on_all_threads(pass, &state.abort, scratch_bytes_);
-    if (ns != nullptr) {  // each op took until the next began, the last one until now
+    if (ns != nullptr) {  // an op ends when the next begins, the last one now
         int64_t end = now_ns();
         for (size_t i = size(); i-- > 0;) {
             const int64_t begin = ns[i];

@@ -1,6 +1,6 @@
-// Ops recorded once, in order, and run as often as wanted on the pool. Owns the copies of their
-// arguments. Knows no particular op and no Python; whoever appends an op keeps alive what its
-// arguments point to.
+// Ops recorded once, in order, and run any number of times on the pool. Owns copies of their
+// arguments. Knows no particular op and no Python. The caller who appends an op keeps alive what
+// its arguments point to.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace soliton {
 
 class Tape {
   public:
-    // `op` is a function (const Args&, const StepState&, Worker&) that works in the regions of
-    // Worker::share alone; `scratch_bytes` is what it needs of Worker::scratch.
+    // `op` is a function (const Args&, const StepState&, Worker&) that does all its work in
+    // Worker::share; `scratch_bytes` is the Worker::scratch that it needs.
     template <auto op, typename Args>
     void append(const char* name, const Args& args, size_t scratch_bytes = 0) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= kMaxArgsBytes);
@@ -35,9 +35,9 @@ class Tape {
 
     const char* name(size_t i) const { return (*steps_)[i].name; }
 
-    // All ops, one after the other. Returns false if state.abort was not 0 before the last chunk of
-    // work began; what the ops wrote is then of no use. `ns` (size(),), unless null, receives the
-    // nanoseconds that each took.
+    // Runs all ops, one after the other. Returns false if state.abort became non-zero before the
+    // last chunk of work began; what the ops wrote is then useless. `ns` (size(),), unless null,
+    // receives the nanoseconds that each op took.
     bool run(const StepState& state, int64_t* ns = nullptr) const;
 
   private:
@@ -53,7 +53,7 @@ class Tape {
 
     void append(const Step& step, size_t scratch_bytes);
 
-    // Shared with threads that come late to a pass.
+    // Shared with threads that are late for a pass.
     std::shared_ptr<std::vector<Step>> steps_ = std::make_shared<std::vector<Step>>();
     size_t scratch_bytes_ = 0;
 };

@@ -1,20 +1,20 @@
 // Attention over one block of keys, and the merge of blocks. Compiled once per instruction set (see
-// kernels.h), with the same result in all of them; ops_attention.cpp says who does which block,
-// attention_rows.cpp does what stands before.
+// kernels.h), with the same result in all of them. ops_attention.cpp divides the blocks among the
+// threads; attention_rows.cpp prepares queries, keys and values.
 //
-// Scores and values are one product of small matrices: scores are queries times keys, outputs are
-// probabilities times values, and both caches lie in panels (attention.h) that make the lanes of a
-// vector 16 keys or 16 dimensions. So each stored number is unpacked once for several queries and
-// every sum is one chain in ascending order, whatever the tile. Beside int8 keys and values the
-// other factor is rounded to 15 bits, and sums are integers.
+// Both steps are the same product of small matrices: scores are queries times keys, outputs are
+// probabilities times values. Both caches lie in panels (attention.h), in which the lanes of a
+// vector are 16 keys or 16 dimensions. So each stored number is unpacked once for several queries,
+// and every sum is one chain in ascending order, in every tile. With int8 keys and values the other
+// factor is rounded to 15 bits, and sums are integers.
 #include "attention_product.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// 2^x for -126 <= x <= 0 to about one unit in the last place, about 0 below, NaN of NaN.
+// 2^x for -126 <= x <= 0, to about one unit in the last place; about 0 for smaller x; NaN for NaN.
 SOLITON_INLINE Floats exp2_or_zero(Floats x) {
-    // x = n + r with |r| <= 1/2. Of n = -127, power_of_two makes 0.
+    // x = n + r with |r| <= 1/2. For n = -127, power_of_two gives 0.
     x = larger(broadcast(-127.0f), x);
     const Ints n = round(x);
     const Floats r = multiply_add(to_floats(n), broadcast(-1.0f), x);
@@ -34,7 +34,7 @@ SOLITON_INLINE float first_lane(Floats a) {
     return lanes[0];
 }
 
-// Of what is not NaN.
+// No lane may be NaN.
 SOLITON_INLINE float largest(Floats a) {
     float lanes[kLanes];
     store(lanes, a);
@@ -45,7 +45,7 @@ SOLITON_INLINE float largest(Floats a) {
     return result;
 }
 
-// Which keys of a block a query sees: from begin, before end.
+// The keys of a block that a query sees: [begin, end).
 struct Visible {
     int64_t begin;
     int64_t end;
@@ -55,13 +55,14 @@ Visible visible_keys(const AttentionArgs& args, int64_t position, int64_t block)
     const int64_t first = block * kKeyBlock;
     const int64_t oldest = args.window ? position - args.window + 1 : 0;
     const int64_t begin = oldest > first ? oldest - first : 0;
-    const int64_t behind = position + 1 - first;
-    const int64_t end = behind < kKeyBlock ? behind : kKeyBlock;
+    const int64_t n_past = position + 1 - first;
+    const int64_t end = n_past < kKeyBlock ? n_past : kKeyBlock;
     return begin < end ? Visible{begin, end} : Visible{0, 0};
 }
 
-// Scores of columns begin..end become probabilities without their normalisation, 0 for what the
-// query does not see; what was largest and what they sum to goes into the record's tail.
+// Turns the scores of columns [begin, end) into probabilities that are not yet normalised, 0 for
+// keys that the query does not see. Writes the largest score and the sum of the probabilities to
+// the record's tail.
 void softmax(float* scores, int64_t begin, int64_t end, Visible visible, const float* key_scales,
              const float* value_scales, float* tail) {
     if (key_scales) {
@@ -89,13 +90,13 @@ void softmax(float* scores, int64_t begin, int64_t end, Visible visible, const f
     tail[1] = sum(sums);
 }
 
-// The part of a block that a tile sees, at whole lanes of keys.
+// The part of a block that a tile sees, in whole lanes of keys.
 struct Span {
-    int64_t begin;   // of the block, a multiple of 16
-    int64_t end;     // the last query's
-    int64_t behind;  // the next multiple of 16
+    int64_t begin;       // of the block, a multiple of 16
+    int64_t end;         // of the last query
+    int64_t padded_end;  // the next multiple of 16
 
-    int64_t size() const { return behind - begin; }
+    int64_t size() const { return padded_end - begin; }
 };
 
 template <KvType kKv>
@@ -142,10 +143,10 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
         tail[1] = 0.0f;
     }
     if (span.begin >= span.end) {
-        return;  // outputs of a record that says so are not looked at
+        return;  // the outputs of an empty record are not read
     }
     span.begin = span.begin / kLanes * kLanes;
-    span.behind = padded(span.end);
+    span.padded_end = padded(span.end);
 
     const int64_t first = block * kKeyBlock + span.begin;
     const int64_t head = tile.kv_head * positions * head_dim;
@@ -170,8 +171,9 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     if constexpr (kKv == KvType::kInt8) {
         const int64_t begin = tile.kv_head * positions + block * kKeyBlock;
         key_scales = args.k_scales + begin;
-        // A copy, because what nobody has written may be anything, and it meets probability 0.
-        fill(work.value_scales, span.end, span.behind, 0.0f);
+        // A copy, because unwritten scales may hold anything, and 0 (their probability) times NaN
+        // is NaN.
+        fill(work.value_scales, span.end, span.padded_end, 0.0f);
         __builtin_memcpy(work.value_scales + span.begin, args.v_scales + begin + span.begin,
                          (span.end - span.begin) * sizeof(float));
         value_scales = work.value_scales;
@@ -179,14 +181,14 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     for (int64_t i = 0; i < tile.count; ++i) {
         float* scores = work.scores + i * kTileStride;
         if (visible[i].end) {
-            softmax(scores, span.begin, span.behind, visible[i], key_scales, value_scales,
+            softmax(scores, span.begin, span.padded_end, visible[i], key_scales, value_scales,
                     records + i * record_size + head_dim);
         } else {
-            fill(scores, span.begin, span.behind, 0.0f);
+            fill(scores, span.begin, span.padded_end, 0.0f);
         }
     }
 
-    // A key that a query does not see has probability 0 and leaves its sums as they are.
+    // A key that a query does not see has probability 0 and does not change the sums.
     multiply<kKv>({
         .factor = probabilities_of<kKv>(work, tile.count, span),
         .rows = tile.count,

@@ -1,5 +1,5 @@
-// What the kernels of attention and those who call them agree on: the layout of the caches, tiles,
-// blocks, records and per-thread memory. Owns no code that is shared between instruction sets.
+// What attention's kernels and their callers share: the layout of the caches, tiles, blocks,
+// records and per-thread memory. Owns no code that is shared between instruction sets.
 #pragma once
 
 #include <cstdint>
@@ -8,31 +8,31 @@
 
 namespace soliton {
 
-// Keys and values lie in panels of 16 lanes of 32 bits, so that no product adds across lanes and
-// none turns a matrix. A lane of a panel of keys is a key and holds its dimensions, one group of
-// them per row of lanes; a lane of a panel of values is a dimension and holds its positions. A
-// group is what fits into 32 bits: 1 float, 2 bfloat16, or 4 codes in the order 0, 2, 1, 3.
+// Keys and values lie in panels of 16 lanes of 32 bits, so that no product adds across lanes or
+// transposes a matrix. A lane of a panel of keys is a key and holds its dimensions, one group per
+// row of lanes; a lane of a panel of values is a dimension and holds its positions. A group is what
+// fits into 32 bits: 1 float, 2 bfloat16, or 4 codes in the order 0, 2, 1, 3.
 //
 // Keys of a kv head: (padded positions / 16, padded head_dim / group, 16, group), values:
 // (padded head_dim / 16, padded positions / group, 16, group). Padding is never read into a result.
 inline constexpr int64_t kKvLanes = 16;
-// A head_dim or a number of positions as the caches hold it.
+// A head_dim or a number of positions, rounded up as the caches store it.
 [[gnu::always_inline]] constexpr inline int64_t padded(int64_t n) {
     return (n + kKvLanes - 1) / kKvLanes * kKvLanes;
 }
 
-// Keys whose scores share one maximum and one sum: positions kKeyBlock * i and up. Part of the
-// result's definition, so it depends on nothing.
+// Keys whose scores share one maximum and one sum: positions from kKeyBlock * i on. It determines
+// the result's bits, so it is the same everywhere.
 inline constexpr int64_t kKeyBlock = 256;
-// The most queries that go through a block together.
+// The largest number of queries that go through a block together.
 inline constexpr int64_t kQueryTile = 64;
 inline constexpr int64_t kMaxHeadDim = 256;
-// Rows of queries and of scores are this far apart.
+// The distance between rows of queries, and between rows of scores.
 inline constexpr int64_t kTileStride = 256;
 static_assert(kTileStride >= kKeyBlock && kTileStride >= kMaxHeadDim);
 
-// Some queries of one kv head. Query i of a kv head is that of row i / group and of the head i %
-// group among those that share the keys, group = n_heads / n_kv_heads.
+// Some queries of one kv head. With group = n_heads / n_kv_heads, query i of a kv head belongs to
+// row i / group, and to head i % group of those that share the keys.
 struct QueryTile {
     int64_t kv_head;
     int64_t first;
@@ -40,16 +40,16 @@ struct QueryTile {
     int64_t pos;    // position of row 0
 };
 
-// What one block or several say about a query, as floats: outputs (padded head_dim,), then the
-// largest score and the sum of the probabilities, both the outputs and the sum relative to the
-// largest score. With nothing seen: zeros, and -infinity as the largest.
+// The partial result of one or more blocks for a query, as floats: outputs (padded head_dim,), then
+// the largest score and the sum of the probabilities. Outputs and sum are relative to the largest
+// score. If the query sees no key: zeros, and -infinity as the largest score.
 inline constexpr int64_t kRecordTail = 16;  // keeps records on cache lines
 
-// One thread's memory.
+// The memory of one thread.
 struct AttentionWork {
     alignas(64) float queries[kQueryTile * kTileStride];  // normed, rotated and scaled
     float scores[kQueryTile * kTileStride];               // then probabilities
-    // The same as codes of 15 bits, each row with its scale, where the cache holds int8.
+    // For an int8 cache: the same as 15-bit codes, with a scale per row.
     int16_t query_codes[kQueryTile * kTileStride];
     int16_t probability_codes[kQueryTile * kTileStride];
     float query_scales[kQueryTile];

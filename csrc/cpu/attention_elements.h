@@ -1,5 +1,5 @@
-// What attention multiplies, one element at a time: how many of them a lane of the caches holds,
-// and the codes that stand beside int8 keys and values.
+// The elements that attention multiplies: how many a lane of the caches holds, and the codes that
+// are multiplied with int8 keys and values.
 #pragma once
 
 #include "isa/lanes.h"
@@ -12,7 +12,7 @@ static_assert(kLanes == kKvLanes);
 
 constexpr float kInfinity = __builtin_inff();
 constexpr float kLargestCode = 32767.0f;  // of queries and probabilities
-// Below it kLargestCode / largest could overflow, and no sum of other numbers would notice.
+// Below this, kLargestCode / largest could overflow; values this small do not affect any other sum.
 constexpr float kSmallest = 0x1p-100f;
 constexpr int64_t kLaneBytes = 4;
 
@@ -30,7 +30,8 @@ void fill(float* values, int64_t begin, int64_t end, float value) {
     }
 }
 
-// values (padded n,) as codes, and their scale; one that is no number where there is such a value.
+// Writes values (padded n,) as codes and returns their scale, which is NaN if a value is NaN or
+// infinite.
 float to_codes(const float* values, int64_t n, int16_t* codes) {
     Ints bits = broadcast(0);
     for (int64_t i = 0; i < n; i += kLanes) {

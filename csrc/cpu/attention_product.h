@@ -1,5 +1,5 @@
-// A factor times panels of the caches, the one product of attention: queries times keys, and
-// probabilities times values. Every sum is one chain in ascending order, whatever the tile.
+// A factor times panels of the caches, which both products of attention are: queries times keys,
+// and probabilities times values. Every sum is one chain in ascending order, in every tile.
 #pragma once
 
 #include "attention_elements.h"
@@ -86,7 +86,7 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     }
 }
 
-// The factor's codes from n up to the next multiple of 4 are 0.
+// The factor's codes from n to the next multiple of 4 must be 0.
 template <int kRows, int kPanels>
 void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t panel) {
     const int16_t* factor = product.factor.rows + row * kTileStride;
@@ -140,7 +140,8 @@ SOLITON_INLINE void multiply_tile(const Product<kKv>& product, int64_t row, int6
     }
 }
 
-// All panels for rows begin.. before end. Panels outside, so that each comes from far once.
+// All panels for rows [begin, end). The outer loop is over panels, so that each is fetched from
+// memory once.
 template <KvType kKv, int kRows, int kPanels>
 void multiply_rows(const Product<kKv>& product, int64_t begin, int64_t end) {
     int64_t panel = 0;
@@ -160,7 +161,8 @@ void multiply_rows(const Product<kKv>& product, int64_t begin, int64_t end) {
 
 template <KvType kKv>
 void multiply(const Product<kKv>& product) {
-    // At least 8 sums at once, or they wait for each other; no more than there are registers for.
+    // With fewer than 8 sums at once they would wait for each other; more than this need too many
+    // registers.
 #if defined(SOLITON_LANES_AVX512)
     constexpr int kRows = 8;
     constexpr int kPanels = 2;

@@ -1,13 +1,13 @@
-// Rows of queries, keys and values on their way to attention: the norm and rotation of a head, keys
-// and values as the caches store them, queries as a tile multiplies them. Compiled once per
-// instruction set (see kernels.h), with the same result in all of them.
+// Prepares rows for attention: norm and rotation of a head, keys and values in the form that the
+// caches store, queries in the form that a tile multiplies. Compiled once per instruction set (see
+// kernels.h), with the same result in all of them.
 #include "attention_elements.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// Round to nearest, ties to even. The carry could turn a NaN into infinity, so a NaN is cut
-// instead, kept quiet.
+// Rounds to nearest, ties to even. The carry could turn a NaN into infinity, so a NaN is truncated
+// instead and stays quiet.
 SOLITON_INLINE uint16_t to_bfloat16(float value) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, value);
     const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -15,9 +15,9 @@ SOLITON_INLINE uint16_t to_bfloat16(float value) {
     return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-// Codes -127..127 and their scale; a row with a NaN or an infinity gets a scale that is none.
+// Writes codes -127..127 and returns their scale, which is NaN for a row with a NaN or an infinity.
 float to_int8(const float* values, int64_t n, int8_t* codes) {
-    // Among floats without a sign the order is that of their bits, and NaN is the largest.
+    // Without their sign, floats have the same order as their bits, and NaN is the largest.
     uint32_t largest_bits = 0;
 #pragma omp simd reduction(max : largest_bits)
     for (int64_t i = 0; i < n; ++i) {
@@ -29,20 +29,21 @@ float to_int8(const float* values, int64_t n, int8_t* codes) {
     const float inverse = usable ? 127.0f / largest : 0.0f;
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
-        // Adding 1.5 * 2^23 rounds to nearest even and leaves the integer in the low bits.
+        // Adding 1.5 * 2^23 rounds to nearest, ties to even, and leaves the integer in the low
+        // bits.
         const float scaled = usable ? values[i] * inverse : 0.0f;
         codes[i] = static_cast<int8_t>(__builtin_bit_cast(int32_t, scaled + 0x1.8p23f));
     }
     return largest < kInfinity ? (usable ? largest / 127.0f : 0.0f) : largest - largest;
 }
 
-// Where element i of its group stands.
+// The place of element i within its group.
 template <KvType kKv>
 SOLITON_INLINE int64_t place_in_group(int64_t i) {
     return kKv == KvType::kInt8 ? (i & 1) << 1 | i >> 1 : i;
 }
 
-// The elements of one key, and of one value, to their places of a kv head's cache.
+// Copies the elements of one key, or of one value, to their places in a kv head's cache.
 template <KvType kKv, typename T>
 void place_key(const T* key, int64_t head_dim, int64_t pos, T* cache) {
     constexpr int64_t kGroup = kPerLane<kKv>;
@@ -94,13 +95,13 @@ void store_position(const AttentionArgs& args, const float* key, const float* va
     }
 }
 
-// x of up to 16 columns from k on, then zeros.
+// Up to 16 columns of x from k on, then zeros.
 SOLITON_INLINE Floats load_columns(const float* x, int64_t k, int64_t n) {
     return n - k >= kLanes ? load(x + k) : load_first(x + k, n - k);
 }
 
 // The optional norm, then the rotation of the first 2 * rotary_half dimensions (NEOX halves) for
-// one position. A column is always added in lane i % 16.
+// one position. Column i is always added in lane i % 16.
 void norm_and_rotate(const AttentionArgs& args, const float* x, const float* norm, int64_t position,
                      float* out) {
     const int64_t head_dim = args.head_dim;

@@ -7,7 +7,7 @@
 #include <sys/auxv.h>
 #endif
 
-// One table per instruction set, of the functions that its copy of the kernel files defines.
+// One table per instruction set, with the functions that its copy of the kernel files defines.
 #define SOLITON_DECLARE_KERNELS(name)                                                           \
     namespace name {                                                                            \
     WeightIndex pack(const PackArgs&);                                                          \
@@ -70,7 +70,7 @@ struct Supported {
         }
 #endif
 #ifdef SOLITON_ARM64
-        // Whatever -march=armv8.2-a+dotprod lets a compiler use.
+        // Everything that -march=armv8.2-a+dotprod lets a compiler use.
         constexpr unsigned long kDotprod =
             HWCAP_ASIMDDP | HWCAP_ASIMDRDM | HWCAP_ATOMICS | HWCAP_CRC32;
         if ((getauxval(AT_HWCAP) & kDotprod) == kDotprod) {

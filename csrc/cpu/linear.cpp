@@ -1,14 +1,14 @@
-// Rows of x times panels of weights: one pass over the weights, however many rows there are.
-// Compiled once per instruction set (see kernels.h); ops_linear.cpp says who multiplies what.
+// Rows of x times panels of weights, in one pass over the weights for any number of rows. Compiled
+// once per instruction set (see kernels.h); ops_linear.cpp divides the work among threads.
 //
-// An output is one chain of fused multiply-adds, ascending: over blocks where the matrix is
-// quantised (inside a block integers are added, exactly), over even and over odd columns, added at
-// the end, where it is not. So it depends neither on which rows share a tile nor on the instruction
-// set.
+// An output is a chain of fused multiply-adds in ascending order. For a quantised matrix the chain
+// is over blocks, inside of which integers are added exactly. For floats there are two chains, over
+// even and over odd columns, added at the end. So an output depends neither on which rows share a
+// tile nor on the instruction set.
 //
-// The weights of a chunk of blocks stay in the first-level cache while many rows pass by, and the
-// rows' part of it in the second while several panels do; sums are kept in memory from one chunk to
-// the next.
+// The weights of a chunk of blocks stay in the first-level cache for many rows, and that part of
+// the rows stays in the second-level cache for several panels. Sums are kept in memory from one
+// chunk to the next.
 #include "tiles.h"
 
 namespace soliton::SOLITON_ISA {
@@ -17,7 +17,7 @@ namespace {
 // Rows whose sums are kept at once, so that rows of x are fetched once for all of them.
 constexpr int64_t kRowsAtOnce = 128;
 
-// e^x for x from -87 to 88; infinity from 89 on, and below -87 what it is there.
+// e^x for x from -87 to 88; infinity from 89 on; e^-87 below -87.
 SOLITON_INLINE Floats exponential(Floats x) {
     x = smaller(larger(x, broadcast(-87.0f)), broadcast(89.0f));
     // x = n ln 2 + r, and e^r by its Taylor series, |r| <= ln 2 / 2.
@@ -41,7 +41,7 @@ SOLITON_INLINE Floats silu(Floats x) {
     return divide(x, add(broadcast(1.0f), e));
 }
 
-// One output of each of a panel's first n rows.
+// The outputs of a panel's first n rows.
 template <Layout kLayout>
 SOLITON_INLINE Floats finish(const float* sums, const float* bias, int64_t n) {
     Floats y = load(sums);
@@ -59,7 +59,7 @@ struct Group {
     int64_t n_units;
 };
 
-// sums (panels of the group, rows of the group, kSums, kLanes) = their products.
+// Writes the products of the group to sums (its panels, its rows, kSums, kLanes).
 template <Layout kLayout>
 void multiply_group(const MultiplyArgs& args, const Group& group, int64_t n_parts, float* sums) {
     const int64_t panel_sums = group.n_rows * kSums<kLayout> * kLanes;
@@ -79,7 +79,7 @@ void multiply_group(const MultiplyArgs& args, const Group& group, int64_t n_part
     while (chunk.end < n_blocks) {
         const int64_t left = n_blocks - chunk.end;
         chunk.begin = chunk.end;
-        // A single row passes by once, with its sums in registers.
+        // A single row needs no chunks: its sums stay in registers.
         const int64_t n =
             group.n_rows == 1 || left < kChunkBlocks<kLayout> ? left : kChunkBlocks<kLayout>;
         chunk.end += n;
@@ -112,9 +112,9 @@ template <Layout kLayout>
 void multiply_units(const MultiplyArgs& args) {
     constexpr int64_t kPanelSums = kRowsAtOnce * kSums<kLayout> * kLanes;
     const int64_t n_parts = args.epilogue == Epilogue::kSiluGate ? 2 : 1;
-    const int64_t width = args.matrix.n_out / n_parts;  // of a row of out
-    // With few rows the weights take the time. Codes then come from several panels side by side,
-    // floats from one panel after the other.
+    const int64_t width = args.matrix.n_out / n_parts;  // outputs in a row
+    // With few rows, reading the weights takes most of the time. Codes are then read from several
+    // panels side by side, floats from one panel after the other.
     const bool side_by_side = is_quantized(kLayout) || args.n_rows > kFewRows;
     const int64_t units_at_once = side_by_side ? kPanelsAtOnce / n_parts : 1;
     alignas(64) float sums[kPanelsAtOnce * kPanelSums];

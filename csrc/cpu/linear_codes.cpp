@@ -1,5 +1,5 @@
-// Products of rows of codes with panels of codes of 8 and of 4 bits. Compiled once per instruction
-// set (see kernels.h); linear.cpp says which rows and panels.
+// Products of rows of codes with panels of 8-bit and 4-bit codes. Compiled once per instruction set
+// (see kernels.h); linear.cpp chooses the rows and panels.
 #include "isa/codes.h"
 #if defined(SOLITON_LANES_AVX2)
 #include "isa/wide_codes_avx2.h"
@@ -11,7 +11,7 @@ namespace {
 template <Layout kLayout>
 constexpr int64_t kCodeBytes = kBlockColumns * kPanelRows / (kLayout == Layout::kQ8 ? 1 : 2);
 
-// What a tile reads of x from a row on: codes or words.
+// What a tile reads of x, from a row on: codes or words.
 template <Layout kLayout>
 SOLITON_INLINE Rows values_of(const Chunk& chunk, int64_t row) {
     const int64_t at = kReadsWords<kLayout> ? words_at(chunk.n_in) + chunk.begin * kBlockWordBytes
@@ -35,8 +35,8 @@ struct Panels {
     int64_t sums_pitch;
 };
 
-// sums of every row and panel += its codes times a chunk of blocks. `scales`: the CodeBlocks of the
-// codes. The sums stay in memory: there are not enough registers.
+// Adds each row's codes times a chunk of blocks to the sums of every row and panel. `scales` are
+// the CodeBlocks of the codes. The sums stay in memory, because there are not enough registers.
 template <Layout kLayout, int kRows, bool kPrefetch>
 [[gnu::noinline]] void add_tile(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
     constexpr int64_t kBytes = block_bytes(kLayout);
@@ -76,8 +76,8 @@ template <Layout kLayout, int kRows, bool kPrefetch>
     }
 }
 
-// The same for one row, whose sums stay in registers. Panels side by side are several streams of
-// memory, which the processor fetches further ahead than one.
+// The same for one row, whose sums stay in registers. Panels side by side are several memory
+// streams, and the processor prefetches those further ahead than a single one.
 template <Layout kLayout, int kPanels>
 [[gnu::noinline]] void add_streams(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
     const Codes<kLayout, 1> codes = {x};
@@ -155,7 +155,7 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
     each_tile<kMostRows<kLayout>>(n_rows, [&]<int kRows>(int64_t row) {
         const Rows values = values_of<kLayout>(chunk, row);
         const Rows scales = scales_of(chunk, row);
-        if (row == 0) {  // the others find the weights in the cache
+        if (row == 0) {  // for the others the weights are in the cache
             add_tile<kLayout, kRows, true>(panels_of(row), values, scales, n_blocks);
         } else {
             add_tile<kLayout, kRows, false>(panels_of(row), values, scales, n_blocks);

@@ -1,12 +1,12 @@
 // Products of rows of floats with panels of floats or of bfloat16. Compiled once per instruction
-// set (see kernels.h); linear.cpp says which rows and panels.
+// set (see kernels.h); linear.cpp chooses the rows and panels.
 #include "tiles.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// Rows of a tile: they share what was loaded of the weights, and their sums stay in registers.
-// Enough sums to hide the time an instruction takes, no more than registers.
+// Rows of a tile share the loaded weights, and their sums stay in registers. There are enough sums
+// to hide an instruction's latency, and no more than there are registers.
 #if defined(SOLITON_LANES_AVX512)
 constexpr int kMostRows = 12;
 #elif defined(SOLITON_LANES_AVX2) || defined(SOLITON_LANES_NEON)
@@ -25,7 +25,7 @@ SOLITON_INLINE Floats load_column(const uint8_t* weights, int64_t k, bool odd) {
     }
 }
 
-// Adds the even columns, or the odd ones, or both in one go.
+// Adds the even columns, the odd columns, or both in one loop.
 template <Layout kLayout, int kRows, bool kPrefetch, bool kEven, bool kOdd>
 SOLITON_INLINE void add_columns(const uint8_t* weights, Rows x, int64_t n_columns, float* sums) {
     constexpr int64_t kPairLines = 2 * block_bytes(kLayout) / kBlockColumns / kLineBytes;
@@ -72,11 +72,11 @@ SOLITON_INLINE void add_columns(const uint8_t* weights, Rows x, int64_t n_column
     }
 }
 
-// Not inlined, so that every tile has the registers for itself.
+// Not inlined, so that every tile has all the registers.
 template <Layout kLayout, int kRows, bool kPrefetch>
 [[gnu::noinline]] void add_tile(const uint8_t* weights, Rows x, int64_t n_columns, float* sums) {
 #if defined(SOLITON_LANES_AVX2) || defined(SOLITON_LANES_NEON)
-    constexpr bool kInOneGo = kRows <= 3;  // an eighth of all registers for each of even and odd
+    constexpr bool kInOneGo = kRows <= 3;  // a sum takes an eighth of the registers
 #else
     constexpr bool kInOneGo = true;
 #endif
@@ -101,7 +101,7 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
         each_tile<kMostRows>(n_rows, [&]<int kRows>(int64_t row) {
             const Rows x = {chunk.x + row * chunk.row_bytes + begin * 4, chunk.row_bytes};
             float* tile_sums = sums + i * panel_sums + row * kSums<kLayout> * kLanes;
-            if (row == 0) {  // the others find the weights in the cache
+            if (row == 0) {  // for the others the weights are in the cache
                 add_tile<kLayout, kRows, true>(weights, x, n_columns, tile_sums);
             } else {
                 add_tile<kLayout, kRows, false>(weights, x, n_columns, tile_sums);

@@ -1,82 +1,14 @@
 // Weights as a checkpoint stores them, row by row, into the panels that layout.h describes.
 // Compiled once per instruction set (see kernels.h), with the same result in all of them.
 #include "kernels.h"
+#include "pack_line.h"
+#include "pack_numbers.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
 
-constexpr float kLargestFloat16 = 65504.0f;
-// Of the range of a block of 4-bit codes: what may be cut off at either end.
-constexpr float kCuts[] = {0.0f, 0.03f, 0.06f};
-
-// A number of each row of a panel: loops over these become vector code.
-struct alignas(64) Lanes {
-    float at[kPanelRows];
-};
-
-// One block of a panel, column by column.
-struct Block {
-    Lanes columns[kBlockColumns];
-};
-
-float from_bits(uint32_t bits) {
-    return __builtin_bit_cast(float, bits);
-}
-
-float to_float(float value) {
-    return value;
-}
-
-// Stored 16-bit types, told apart by what reads them.
-struct Float16 {
-    uint16_t bits;
-};
-struct Bfloat16 {
-    uint16_t bits;
-};
-
-float to_float(Float16 half) {
-    // Exponent and fraction moved into place; the product mends the bias of the exponent, for
-    // subnormal numbers too. The largest exponent means infinity or NaN: NaN serves for both.
-    const uint32_t magnitude = static_cast<uint32_t>(half.bits & 0x7fff) << 13;
-    const float value = from_bits(magnitude) * 0x1p112f;
-    const float finite_or_nan = magnitude >= 0x7c00u << 13 ? __builtin_nanf("") : value;
-    return half.bits & 0x8000 ? -finite_or_nan : finite_or_nan;
-}
-
-float to_float(Bfloat16 half) {
-    return from_bits(static_cast<uint32_t>(half.bits) << 16);
-}
-
-// The nearest float16, ties to even; the largest finite one for what is larger.
-uint16_t to_float16(float value) {
-    const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-    const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
-    const float magnitude = __builtin_fabsf(value);
-    if (magnitude >= kLargestFloat16) {
-        return sign | 0x7bff;
-    }
-    if (magnitude < 0x1p-14f) {
-        // Subnormal: added to 1/2, whose last place is that of the result, it is rounded.
-        return sign | static_cast<uint16_t>(__builtin_bit_cast(uint32_t, magnitude + 0.5f));
-    }
-    const uint32_t rebiased = (bits & 0x7fffffff) - (112u << 23);
-    return sign | static_cast<uint16_t>((rebiased + 0xfff + (rebiased >> 13 & 1)) >> 13);
-}
-
-uint16_t to_bfloat16(float value) {
-    const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-// To the nearest integer, ties to even, within bounds.
-int32_t to_code(float value, float low, float high) {
-    const float above = value < low ? low : value;
-    const float inside = above > high ? high : above;
-    return __builtin_bit_cast(int32_t, inside + 0x1.8p23f) - 0x4b400000;
-}
-
-// Columns begin.. of 16 rows, zeros where there are none. Whether all are finite.
+// Loads a block of columns of 16 rows, with zeros beyond the matrix. Returns whether all are
+// finite.
 template <typename T>
 bool load_block(const PackArgs& args, int64_t first_row, int64_t begin, Block& block) {
     const int64_t left = args.n_in - begin;
@@ -130,21 +62,7 @@ void write_bf16(const Block& block, uint8_t* out) {
     __builtin_memcpy(out, pairs, sizeof pairs);
 }
 
-// Scales or minima as they are stored: `wide` becomes what these stand for.
-struct Halves {
-    uint16_t at[kPanelRows];
-};
-
-Halves to_float16(Lanes& wide) {
-    Halves halves;
-    for (int64_t row = 0; row < kPanelRows; ++row) {
-        halves.at[row] = to_float16(wide.at[row]);
-        wide.at[row] = to_float(Float16{halves.at[row]});
-    }
-    return halves;
-}
-
-// What weights are divided by: all codes are zero where the scale is.
+// The divisors of the weights: infinity for scale 0, so that all codes are zero.
 Lanes divisors(const Lanes& scale) {
     Lanes result;
 #pragma omp simd
@@ -180,135 +98,6 @@ void write_q8(const Block& block, uint8_t* out) {
     }
     __builtin_memcpy(out, groups, sizeof groups);
     __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
-}
-
-// Codes 0..15 of a row stand for scale * code + minimum.
-struct Line {
-    Lanes scale;
-    Lanes minimum;
-};
-
-// What differences from the minimum are multiplied by: all codes are zero where the scale is.
-Lanes inverse(const Lanes& scale) {
-    Lanes result;
-#pragma omp simd
-    for (int64_t row = 0; row < kPanelRows; ++row) {
-        const float quotient = 1.0f / scale.at[row];
-        result.at[row] = scale.at[row] > 0.0f ? quotient : 0.0f;
-    }
-    return result;
-}
-
-float nearest_code(float value) {
-    const float above = value < 0.0f ? 0.0f : value;
-    const float inside = above > 15.0f ? 15.0f : above;
-    return inside + 0x1.8p23f - 0x1.8p23f;
-}
-
-void round_to_float16(Lanes& wide) {
-    to_float16(wide);
-}
-
-// The line with the least squared error for the codes that weights have by `line`; that line where
-// these codes are all the same.
-Line fitted(const Block& block, const Line& line) {
-    const Lanes per_step = inverse(line.scale);
-    Lanes codes = {};
-    Lanes squares = {};
-    Lanes values = {};
-    Lanes products = {};
-    for (const Lanes& column : block.columns) {
-#pragma omp simd
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const float value = column.at[row] - line.minimum.at[row];
-            const float code = nearest_code(value * per_step.at[row]);
-            codes.at[row] += code;
-            squares.at[row] += code * code;
-            values.at[row] += value;
-            products.at[row] += code * value;
-        }
-    }
-    Line result;
-#pragma omp simd
-    for (int64_t row = 0; row < kPanelRows; ++row) {
-        constexpr float n = kBlockColumns;
-        const float spread = n * squares.at[row] - codes.at[row] * codes.at[row];
-        const float slope = (n * products.at[row] - codes.at[row] * values.at[row]) / spread;
-        const float offset = (values.at[row] - slope * codes.at[row]) / n;
-        const float minimum = line.minimum.at[row] + offset;
-        result.scale.at[row] = spread > 0.0f ? slope : line.scale.at[row];
-        result.minimum.at[row] = spread > 0.0f ? minimum : line.minimum.at[row];
-    }
-    return result;
-}
-
-// Of the nearest codes, the sum of squares in each row.
-Lanes squared_error(const Block& block, const Line& line) {
-    const Lanes per_step = inverse(line.scale);
-    Lanes sum = {};
-    for (const Lanes& column : block.columns) {
-#pragma omp simd
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const float minimum = line.minimum.at[row];
-            const float code = nearest_code((column.at[row] - minimum) * per_step.at[row]);
-            const float error = line.scale.at[row] * code + minimum - column.at[row];
-            sum.at[row] += error * error;
-        }
-    }
-    return sum;
-}
-
-void find_range(const Block& block, Lanes& low, Lanes& high) {
-    low = high = block.columns[0];
-    for (const Lanes& column : block.columns) {
-#pragma omp simd
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const float value = column.at[row];
-            low.at[row] = value < low.at[row] ? value : low.at[row];
-            high.at[row] = value > high.at[row] ? value : high.at[row];
-        }
-    }
-}
-
-// From `low_cut` of the range above its low end to `high_cut` of it below its high end.
-Line line_over(const Lanes& low, const Lanes& high, float low_cut, float high_cut) {
-    Line line;
-#pragma omp simd
-    for (int64_t row = 0; row < kPanelRows; ++row) {
-        const float span = high.at[row] - low.at[row];
-        line.minimum.at[row] = low.at[row] + span * low_cut;
-        line.scale.at[row] = (span - span * low_cut - span * high_cut) / 15.0f;
-    }
-    return line;
-}
-
-// The line over the whole range leaves no weight out, but most weights lie in its middle: there,
-// smaller steps lower the error by more than what the weights at the ends add. How far to go
-// differs from block to block, so several lines are tried, each moved to where its codes fit best.
-Line best_line(const Block& block) {
-    Lanes low;
-    Lanes high;
-    find_range(block, low, high);
-    Line best = line_over(low, high, 0.0f, 0.0f);
-    round_to_float16(best.scale);
-    round_to_float16(best.minimum);
-    Lanes least = squared_error(block, best);
-    for (const float low_cut : kCuts) {
-        for (const float high_cut : kCuts) {
-            Line line = fitted(block, line_over(low, high, low_cut, high_cut));
-            round_to_float16(line.scale);
-            round_to_float16(line.minimum);
-            const Lanes error = squared_error(block, line);
-#pragma omp simd
-            for (int64_t row = 0; row < kPanelRows; ++row) {
-                const bool better = error.at[row] < least.at[row];
-                least.at[row] = better ? error.at[row] : least.at[row];
-                best.scale.at[row] = better ? line.scale.at[row] : best.scale.at[row];
-                best.minimum.at[row] = better ? line.minimum.at[row] : best.minimum.at[row];
-            }
-        }
-    }
-    return best;
 }
 
 void write_q4(const Block& block, uint8_t* out) {

@@ -1,5 +1,5 @@
-// A row of x as codes of 8 bits with a scale per block, for matrices that are quantised. Compiled
-// once per instruction set (see kernels.h), with the same result in all of them.
+// Quantises a row of x to 8-bit codes with a scale per block, for quantised matrices. Compiled once
+// per instruction set (see kernels.h), with the same result in all of them.
 #include "isa/lanes.h"
 #include "kernels.h"
 
@@ -7,7 +7,7 @@ namespace soliton::SOLITON_ISA {
 namespace {
 
 constexpr int32_t kInfinityBits = 0x7f800000;
-// Below it 127 / largest could overflow, and no sum of other numbers would notice the block.
+// Below this, 127 / largest could overflow; values this small do not affect any other sum.
 constexpr float kSmallest = 0x1p-100f;
 
 #if defined(SOLITON_LANES_AVX2)
@@ -22,7 +22,7 @@ void store_words(const int8_t*, std::byte*) {}
 #endif
 
 CodeBlock quantize_block(Floats first, Floats second, int8_t* codes) {
-    // Compared as integers, magnitudes keep their order, and NaN is larger than all.
+    // Compared as integers, magnitudes keep their order, and NaN is the largest.
     const int32_t bits = largest(larger(magnitude_bits(first), magnitude_bits(second)));
     const float magnitude = __builtin_bit_cast(float, bits);
     if (bits >= kInfinityBits || magnitude < kSmallest) {

@@ -6,7 +6,7 @@
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// x of up to 16 columns from k on, then zeros.
+// The sum of up to 16 columns from k on, then zeros.
 SOLITON_INLINE Floats load_sum(const float* residual, const float* branch, int64_t k, int64_t n) {
     if (n == kLanes) {
         return branch == nullptr ? load(residual + k) : add(load(residual + k), load(branch + k));
@@ -23,7 +23,7 @@ SOLITON_INLINE int64_t columns_from(int64_t k, int64_t dim) {
 
 void norm_row(const float* residual, const float* branch, const float* weight, float eps,
               int64_t dim, float* total, float* out) {
-    // Four chains, or each addition would wait for the one before.
+    // Four chains; in a single one, each addition would wait for the one before.
     constexpr int kChains = 4;
     Floats squares[kChains] = {broadcast(0.0f), broadcast(0.0f), broadcast(0.0f), broadcast(0.0f)};
     for (int64_t k = 0; k < dim; k += kChains * kLanes) {

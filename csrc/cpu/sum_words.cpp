@@ -1,4 +1,4 @@
-// The sum of an array, as fast as memory gives it. Compiled once per instruction set (see
+// The sum of an array, as fast as memory delivers it. Compiled once per instruction set (see
 // kernels.h), with the same result in all of them: integers add up in any order.
 #include "kernels.h"
 
@@ -16,7 +16,7 @@ constexpr int64_t kVectorBytes = 16;
 using Vector [[gnu::vector_size(kVectorBytes), gnu::aligned(8), gnu::may_alias]] = uint64_t;
 constexpr int64_t kLanes = kVectorBytes / 8;
 
-// More chains than an addition takes cycles, so that only the loads are waited for.
+// More chains than an addition's latency in cycles, so that only loads limit the speed.
 constexpr int64_t kChains = 8;
 
 }  // namespace

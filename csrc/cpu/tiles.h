@@ -9,7 +9,7 @@
 
 namespace soliton::SOLITON_ISA {
 
-// Blocks begin.. before end of neighbouring panels, and rows of x from `x` on.
+// Blocks [begin, end) of neighbouring panels, and rows of x from `x` on.
 struct Chunk {
     const uint8_t* panel;
     int64_t n_panels;
@@ -20,26 +20,28 @@ struct Chunk {
     int64_t end;
 };
 
-// sums (n_rows, kSums, kLanes) of each panel, panel_sums apart, += rows of x times a chunk. In
-// linear_floats.cpp or linear_codes.cpp.
+// Adds rows of x times a chunk to the sums (n_rows, kSums, kLanes) of each panel, which are
+// panel_sums apart. Defined in linear_floats.cpp and linear_codes.cpp.
 template <Layout kLayout>
 void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_sums);
 
 namespace {
 
-// Sums that one output has: of even and of odd columns where it is a sum of floats.
+// Sums per output: for floats one of the even and one of the odd columns.
 template <Layout kLayout>
 constexpr int64_t kSums = is_quantized(kLayout) ? 1 : 2;
 
-// Columns of weights that stay in the first-level cache, and of as many rows of x in the second.
+// This many blocks of weights stay in the first-level cache, and those of the rows of x in the
+// second.
 template <Layout kLayout>
 constexpr int64_t kChunkBlocks = kLayout == Layout::kF32 ? 8 : 16;
 
 // Panels whose sums are kept at once.
 constexpr int64_t kPanelsAtOnce = 4;
-// So few rows that the weights take the time.
+// Up to this many rows, reading the weights takes most of the time.
 constexpr int64_t kFewRows = 16;
-// Weights are read once and in order. The processor foresees that, but stops at every page.
+// Weights are read once and in order. The hardware prefetcher follows that, but stops at every
+// page.
 constexpr int64_t kPrefetchBytes = 2048;
 constexpr int64_t kLineBytes = 64;
 
@@ -55,8 +57,8 @@ SOLITON_INLINE void prefetch(const uint8_t* weights, int64_t n_lines) {
     }
 }
 
-// Calls `function` with each number from 0 up. Written out for the compiler, which leaves sums in
-// memory where a loop over them is not unrolled early.
+// Calls `function` with each number below kRows. A recursion, because the compiler keeps sums in
+// memory if a loop over them is not unrolled early.
 template <int kRows, typename Function>
 SOLITON_INLINE void each_row(const Function& function) {
     if constexpr (kRows > 0) {
@@ -75,8 +77,8 @@ SOLITON_INLINE void with_count(int64_t n, Function function) {
     }
 }
 
-// Calls `function` with each tile's first row, its rows as the template argument: as few tiles as
-// possible, all of nearly the same size.
+// Calls `function` with each tile's first row, and with its number of rows as the template
+// argument. Makes as few tiles as possible, all of nearly the same size.
 template <int kMost, typename Function>
 SOLITON_INLINE void each_tile(int64_t n_rows, Function function) {
     for (int64_t row = 0; row < n_rows;) {

@@ -1,18 +1,19 @@
-// Attention of a decode step, in one launch: the new rows' keys and values into the caches, scores,
-// online softmax and values over tiles of positions, and the splits put together.
+// Attention of a decode step, in one launch: stores the new rows' keys and values in the caches,
+// computes scores, online softmax and values over tiles of positions, and merges the splits.
 //
-// A block is one kv head, one split of the positions (attention.h), and up to 16 of the head's
-// queries: those of the group's heads in every row, which share each key and value read. Its warps
-// go through their own positions alone, with copies some steps ahead, and meet at the end; the last
-// block of a head puts the splits together.
+// A block handles one kv head, one split of the positions (attention.h), and up to 16 of the head's
+// queries: those of the group's heads in every row, which share each key and value that is read.
+// Each warp goes through its own positions independently, with copies some steps ahead, and they
+// meet at the end. The last block of a head merges the splits.
 //
-// The new rows' keys and values are read from the caches by nobody in this launch: a block whose
-// tiles contain such positions makes them out of qkv, and the one with the first queries writes
-// them. So no block waits for another.
+// No block of this launch reads the new rows' keys and values from the caches. A block whose tiles
+// contain such positions computes them from qkv, and the block with the first queries writes them.
+// So no block waits for another.
 //
-// Sums are as good as float32: keys and values are what they are, as bfloat16 or, of int8, float16;
-// queries and probabilities are two of these, high and low, in neighbouring columns of a product.
-// A row's sum never depends on other rows: what it must not see counts as zero, exactly.
+// Sums are as accurate as in float32: keys and values are exact, as bfloat16 or, for int8, as
+// float16. Queries and probabilities are split into two such numbers, high and low, in neighbouring
+// columns of a product. A row's sum never depends on other rows: positions that it must not see
+// contribute exactly zero.
 #include "attention.h"
 #include "attention_copies.cuh"
 #include "attention_shape.cuh"
@@ -24,7 +25,8 @@ namespace {
 
 constexpr float kLog2E = 1.44269504f;
 constexpr float kInfinity = INFINITY;
-// Beside int8, probabilities are float16: so far up, their low parts are still normal numbers.
+// With int8 values, probabilities are float16; scaled up by this, their low parts are still normal
+// numbers.
 template <KvType kKv>
 constexpr float kRaised = kKv == KvType::kInt8 ? 16384.0f : 1.0f;
 
@@ -32,7 +34,7 @@ int64_t n_tiles_of(int64_t length, int64_t tile) {
     return (length + tile - 1) / tile;
 }
 
-// Before the records, one for each group of queries: as many as there are with one query in each.
+// Counters before the records: one for each group of queries, enough for groups of a single query.
 __host__ __device__ constexpr int64_t n_counters(int64_t n_heads) {
     return n_heads * kMaxRows;
 }
@@ -70,14 +72,14 @@ class Block {
         const int stride = tiles_.n_splits * S::kTile;
         const int end = pos_ + n_rows_;
         const int n_steps = begin < end ? (end - 1 - begin) / stride + 1 : 0;
-        // The caches up to pos were written in earlier passes.
+        // Earlier passes have written the caches up to pos.
         KvCopies<S> copies(args_, shared_ + warp_ * S::kStages * S::kStageBytes, kv_head_, begin,
                            stride, n_steps, pos_, lane_);
         for (int i = 0; i < S::kStages - 1; ++i) {
             copies.start();
         }
         wait_for_previous_launch();
-        // Not earlier: so what runs after this launch has begun may rely on earlier passes as well.
+        // Not earlier, so that the next launch too can rely on earlier passes.
         allow_next_launch();
         load_queries();
         load_fresh_rows();
@@ -96,7 +98,7 @@ class Block {
   private:
     using Rows = typename S::Rows;
 
-    // ---- What the pass itself brings. ----
+    // ---- The pass's own queries, keys and values. ----
 
     __device__ const float* head_of(int row, int head) const {
         const int64_t n_all = args_.n_heads + 2 * args_.n_kv_heads;
@@ -105,7 +107,7 @@ class Block {
 
     __device__ float* factors() const { return reinterpret_cast<float*>(shared_ + S::kFactorsAt); }
 
-    // High and low parts of the queries, in columns 2q and 2q + 1. Scores are in powers of 2.
+    // Stores high and low parts of the queries in columns 2q and 2q + 1. Scores are exponents of 2.
     __device__ void load_queries() {
         for (int q = warp_; q < S::kQueries; q += S::kWarps) {
             float row[kRowElements<S::kWidth>] = {};
@@ -132,7 +134,8 @@ class Block {
         }
     }
 
-    // float16 has few exponents: moves the largest element to 256 and up. Returns the way back.
+    // float16 has a small exponent range, so this scales the row until its largest element is at
+    // least 256. Returns the factor that undoes it.
     __device__ float make_parts_normal(float (&row)[kRowElements<S::kWidth>]) {
         if constexpr (S::kHasScales) {
             float largest = 0x1p-100f;
@@ -162,7 +165,7 @@ class Block {
         return shared_ + S::kFreshAt + row * S::kFreshBytes;
     }
 
-    // Keys and values of the rows whose positions are in this block's tiles.
+    // Computes keys and values of the new rows whose positions are in this block's tiles.
     __device__ void load_fresh_rows() {
         for (int i = warp_; i < 2 * n_rows_; i += S::kWarps) {
             const int row = i / 2;
@@ -204,7 +207,7 @@ class Block {
         }
     }
 
-    // Into a step's copy: what of its positions is new, and scales of nothing behind that.
+    // Puts the new rows into a step's copy, and scales of zero after the last row.
     __device__ void put_fresh_rows(uint8_t* rows, int begin) {
         for (int i = max(pos_ - begin, 0); i < kStepPositions; ++i) {
             const int row = begin + i - pos_;
@@ -225,14 +228,14 @@ class Block {
         __syncwarp();
     }
 
-    // Of keys (0) or values (1) of a step.
+    // The scales of a step's keys (0) or values (1).
     static __device__ float* scales_of(uint8_t* rows, int which) {
         return reinterpret_cast<float*>(rows + S::kScalesAt + which * S::kScaleBytes);
     }
 
     // ---- One step: 16 positions. ----
 
-    // Lane l of a warp has positions l / 4 and l / 4 + 8 of query l % 4 of each column.
+    // Lane l of a warp has positions l / 4 and l / 4 + 8 for query l % 4 of each column.
     __device__ void step(uint8_t* rows, int begin) {
         if (begin + kStepPositions > pos_) {
             put_fresh_rows(rows, begin);
@@ -260,7 +263,8 @@ class Block {
         }
     }
 
-    // Probabilities, up to the softmax's sum, as the other operand of the values.
+    // Probabilities, not yet divided by the softmax's sum, as the operand that is multiplied with
+    // the values.
     __device__ void softmax(uint32_t (&probabilities)[S::kColumns][2],
                             const float (&scores)[S::kColumns][4], uint8_t* rows, int begin) {
         float key_scales[2] = {1.0f, 1.0f};
@@ -316,8 +320,8 @@ class Block {
         }
     }
 
-    // The largest exponent of what is summed so far, with the value's scale in it; what was summed
-    // is brought down to it. Where nothing is larger than before, nothing changes.
+    // Raises the largest exponent so far, which includes the value's scale, and scales the sums
+    // down to it. If nothing is larger than before, nothing changes.
     __device__ void raise_top(int n, float largest) {
         if (!__any_sync(kAllLanes, largest > tops_[n])) {
             return;
@@ -354,9 +358,9 @@ class Block {
         }
     }
 
-    // ---- Parts put together. ----
+    // ---- Merging warps and splits. ----
 
-    // The warps of this block, into its record.
+    // Merges the warps of this block into its record.
     __device__ void put_warps_together() {
         auto* parts = reinterpret_cast<float*>(shared_);
         float* tops = parts + S::kTopsAt;
@@ -410,7 +414,7 @@ class Block {
         return top;
     }
 
-    // 0 of a part that saw nothing.
+    // 0 for a part that saw no position.
     static __device__ float weight_of(float part_top, float top) {
         return part_top == -kInfinity ? 0.0f : exp2f(part_top - top);
     }
@@ -421,7 +425,7 @@ class Block {
         return records + (block * S::kQueries + q) * S::kRecordFloats;
     }
 
-    // Counts blocks of these queries; the last sets the counter back.
+    // Counts the blocks of these queries; the last one resets the counter.
     __device__ bool is_last_of_head() {
         __shared__ bool is_last;
         __threadfence();
@@ -438,8 +442,8 @@ class Block {
         return is_last;
     }
 
-    // The records of all splits, in their order. A warp takes a query, a lane 4 elements of every
-    // 128.
+    // Merges the records of all splits, in their order. A warp takes a query, a lane 4 elements of
+    // every 128.
     __device__ void put_splits_together() {
         const int n_active = tiles_.n_active();
         for (int q = warp_; q < n_queries_; q += S::kWarps) {
@@ -498,8 +502,8 @@ class Block {
     const int n_queries_;
     Tiles tiles_;
 
-    // A warp's online softmax: the largest exponent, the lane's own part of the sum, and sums of
-    // values by element and part of a query.
+    // A warp's online softmax: the largest exponent, the lane's part of the sum, and sums of values
+    // by element and by high or low part of a query.
     float tops_[S::kColumns];
     float sums_[S::kColumns] = {};
     float out_[S::kBands][S::kColumns][4] = {};

@@ -1,4 +1,4 @@
-// Keys and values on their way from the caches into shared memory: a warp's own, some steps ahead.
+// Copies keys and values from the caches into shared memory, for one warp and some steps ahead.
 // Owns where the copies are. Knows no query.
 #pragma once
 
@@ -9,8 +9,8 @@ namespace soliton::cuda {
 template <typename S>
 class KvCopies {
   public:
-    // Steps from position `begin` on, `stride` positions apart; the caches hold what is before
-    // `end`. `stages`: kStages * kStageBytes of the warp.
+    // Steps start at position `begin` and are `stride` positions apart. The caches hold the
+    // positions before `end`. `stages` has kStages * kStageBytes for this warp.
     __device__ KvCopies(const AttentionArgs& args, uint8_t* stages, int kv_head, int begin,
                         int stride, int n_steps, int end, int lane)
         : stages_(stages),
@@ -32,8 +32,8 @@ class KvCopies {
         clear_padding();
     }
 
-    // Begins the next step's copy. Positions from `end` on are left zeros: there, the caches may
-    // hold anything.
+    // Begins the next step's copy. Positions from `end` on become zeros, because the caches may
+    // hold anything there.
     __device__ void start() {
         if (left_ > 0) {
             if (begin_ + kStepPositions <= end_) {
@@ -52,8 +52,8 @@ class KvCopies {
         commit_copies();
     }
 
-    // Keys, values and scales of the next step, when they are there; begins the copy that takes the
-    // place of those before, which all lanes are done with.
+    // Waits for keys, values and scales of the next step and returns them. Begins the copy that
+    // overwrites the previous step, which all lanes must have finished.
     __device__ uint8_t* next() {
         wait_for_copies<S::kStages - 2>();
         __syncwarp();
@@ -63,7 +63,7 @@ class KvCopies {
         return rows;
     }
 
-    // 16 bytes of keys or values, row by row.
+    // A chunk of 16 bytes of keys or values, counted row by row.
     static __device__ uint4* chunk_at(uint8_t* rows, int chunk) {
         return reinterpret_cast<uint4*>(rows + chunk / S::kRowChunks * S::Rows::kStride) +
                chunk % S::kRowChunks;
@@ -94,7 +94,7 @@ class KvCopies {
         }
     }
 
-    // What of the rows no copy writes.
+    // Zeros the part of the rows that no copy writes.
     __device__ void clear_padding() {
         if (n_chunks_ == S::kRowChunks) {
             return;
@@ -111,7 +111,7 @@ class KvCopies {
 
     uint8_t* const stages_;
     uint8_t* to_;     // the next copy
-    uint8_t* ready_;  // the next to be worked on
+    uint8_t* ready_;  // the next step to be computed
     const uint8_t* keys_;
     const uint8_t* values_;
     const float* scales_ = nullptr;

@@ -1,5 +1,5 @@
-// Sizes of the attention kernel: what a block has in shared memory, and which tiles of positions
-// are whose. Owns no memory and no arithmetic.
+// Sizes of the attention kernel: a block's shared memory, and which split owns which tiles of
+// positions. Owns no memory and no arithmetic.
 #pragma once
 
 #include "attention.h"
@@ -9,20 +9,20 @@
 
 namespace soliton::cuda {
 
-// The tiles that a pass sees any position of.
+// The tiles with a position that the pass sees.
 struct Tiles {
     int first;
     int last;
     int n_splits;
 
-    // The first of a split, behind `last` if it has none.
+    // The first tile of a split; after `last` if it has none.
     __device__ int begin(int split) const {
         return first + (split - first % n_splits + n_splits) % n_splits;
     }
 
     __device__ int n_active() const { return min(n_splits, last - first + 1); }
 
-    // The i-th in ascending order of the splits that have tiles.
+    // The i-th of the splits that have tiles, in ascending order.
     __device__ int active(int i) const {
         const int begin = first % n_splits;
         const int n_wrapped = max(begin + n_active() - n_splits, 0);
@@ -30,7 +30,7 @@ struct Tiles {
     }
 };
 
-// For a format, a width of heads, and 4 queries for each column.
+// For a cache format, a head width, and 4 queries per column.
 template <KvType kFormat, int kHeadWidth, int kQueryColumns>
 struct AttentionShape {
     using Rows = KvRows<kFormat, kHeadWidth>;
@@ -39,14 +39,15 @@ struct AttentionShape {
     static constexpr int kWarps = attention_warps(kWidth);
     static constexpr int kThreads = kWarps * kWarp;
     static constexpr int kTile = tile_positions(kWidth);
-    static constexpr int kColumns = kQueryColumns;  // of 8 in a product: 4 queries in 2 parts
+    static constexpr int kColumns =
+        kQueryColumns;  // each 8 wide in a product: 4 queries in 2 parts
     static constexpr int kQueries = 4 * kColumns;
     static constexpr int kBands = kWidth / 16;
     static constexpr bool kHasScales = kKv == KvType::kInt8;
     static constexpr int kElement = kElementBytes<kKv>;
     static constexpr int kRowChunks = kWidth * kElement / 16;  // of 16 bytes
 
-    // A step of a warp: 16 keys, 16 values, and of kInt8 their scales.
+    // A step of a warp: 16 keys, 16 values, and for kInt8 their scales.
     static constexpr int kValuesAt = kStepPositions * Rows::kStride;
     static constexpr int kScalesAt = 2 * kValuesAt;
     static constexpr int kScaleBytes = kHasScales ? kStepPositions * 4 : 0;
@@ -56,9 +57,9 @@ struct AttentionShape {
     static constexpr int kQueryBytes = 2 * kQueries * Rows::kQueryStride;
     static constexpr int kOtherBytes = kQueryBytes + kQueries * 4 + kMaxRows * kFreshBytes;
 
-    // Every GPU of interest gives a block 99 KiB; a large one has room for two of these. Steps that
-    // are under way, 4 or 8 KiB for each of their warps, are several times what the latency of
-    // memory takes.
+    // Every supported GPU gives a block 99 KiB; a large one has room for two such blocks. The steps
+    // in flight, 4 or 8 KiB for each warp, are several times what is needed to hide the memory's
+    // latency.
     static constexpr int kMaxStages = 6;
     static constexpr int kRoom = (99 * 1024 - 512 - kOtherBytes) / (kWarps * kStageBytes);
     static constexpr int kStages = kRoom < kMaxStages ? kRoom : kMaxStages;
@@ -68,13 +69,13 @@ struct AttentionShape {
     static constexpr int kFactorsAt = kQueriesAt + kQueryBytes;
     static constexpr int kFreshAt = kFactorsAt + kQueries * 4;
 
-    // At the end, over the stages: of each warp the sums of values, then its tops and sums.
+    // At the end, in place of the stages: each warp's sums of values, then its tops and sums.
     static constexpr int kPartFloats = kQueries * kWidth;
     static constexpr int kTopsAt = kWarps * kPartFloats;
     static constexpr int kSumsAt = kTopsAt + kWarps * kQueries;
     static_assert((kSumsAt + kWarps * kQueries) * 4 <= kQueriesAt);
 
-    // In device memory, a split's of one query: the sums of values, then top and sum.
+    // A split's record of one query in device memory: the sums of values, then top and sum.
     static constexpr int kRecordFloats = kWidth + 4;
 
     static size_t shared_bytes(int n_rows) { return kFreshAt + n_rows * kFreshBytes; }

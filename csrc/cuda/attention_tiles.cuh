@@ -1,9 +1,9 @@
-// Keys and values of one step, 16 positions, out of shared memory into operands of tensor cores.
-// Owns how rows lie there, per format. Knows nothing of softmax.
+// Loads keys and values of one step, 16 positions, from shared memory into operands of tensor
+// cores. Owns the layout of rows there, per format. Knows no softmax.
 //
-// Both are the A operand: keys as (positions, elements), values as (elements, positions). Which
-// element a lane takes for which place is free, as long as the other operand, or who reads the
-// result, has the same order; it is chosen so that lanes read whole words from different banks.
+// Both are the A operand: keys as (positions, elements), values as (elements, positions). The order
+// of elements is free, as long as the other operand, or the code that reads the result, uses the
+// same one. It is chosen so that lanes read whole words from different banks.
 #pragma once
 
 #include "attention.h"
@@ -12,10 +12,11 @@
 
 namespace soliton::cuda {
 
-// For all i, of 32 elements of keys: operands of two products. The other operand's are the 16 bytes
-// at kQueryChunk(i) of a column.
+// load_keys gives the operands of two products, for elements 32i to 32i + 31 of the keys. The other
+// operand is the 16 bytes at query_chunk(i) of a column.
 //
-// For all i, of 64 elements of values: operands of four products, bands of 16 elements each.
+// load_values gives the operands of four products, for elements 64i to 64i + 63 of the values, in
+// bands of 16.
 template <KvType kKv, int kWidth>
 struct KvRows;
 
@@ -48,7 +49,8 @@ struct KvRows<KvType::kBf16, kWidth> {
         }
     }
 
-    // Of row `lane / 4` of a band's result; that of the row 8 below.
+    // The element in row `lane / 4` of a band's result. That of the row 8 below is kNextElement
+    // further.
     static __device__ __forceinline__ int element(int band, int lane) {
         return band * 16 + lane / 4;
     }
@@ -59,7 +61,7 @@ struct KvRows<KvType::kBf16, kWidth> {
         multiply_bf16(d, a, b);
     }
 
-    // A number as two of 16 bits, the higher part in the lower half.
+    // A number as two 16-bit numbers, with the high part in the lower half.
     static __device__ __forceinline__ uint32_t split(float value) {
         const uint32_t high = bf16_bits(value);
         return high | bf16_bits(value - __uint_as_float(high << 16)) << 16;
@@ -87,7 +89,8 @@ struct KvRows<KvType::kInt8, kWidth> {
 
     static __device__ __forceinline__ void load_values(uint32_t (&a)[4][4], const uint8_t* rows,
                                                        int i, int lane) {
-        // Half of the lanes read the later position first, so that all read from other banks.
+        // Half of the lanes read the later position first, so that all lanes read from different
+        // banks.
         const int t = lane % 4;
         const uint8_t* from = rows + 2 * t * kStride + i * 64 + lane / 4 * 8;
         const int first = t / 2 * kStride;
@@ -126,7 +129,8 @@ struct KvRows<KvType::kInt8, kWidth> {
     }
 
   private:
-    // Two of the four codes of a word as float16, exactly: 1024 + byte is a pattern, less 1152.
+    // Two of the four codes of a word as float16, exactly: builds the bits of 1024 + byte, then
+    // subtracts 1152.
     template <int kFirst, int kSecond>
     static __device__ __forceinline__ uint32_t pair(uint32_t word) {
         constexpr uint32_t kSelector = 0x4040 | kSecond << 8 | kFirst;

@@ -1,17 +1,21 @@
-#include "bind_sample.h"
-
+// The sampler of engine.native._cuda: turns a request's settings into what the kernels take, and
+// their report into the fields of a SampleResult. engine/device/cuda/sampler.py calls it.
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "../exclusive.h"
+#include "bind.h"
 #include "device_sampler.h"
 
 namespace nb = nanobind;
@@ -19,43 +23,9 @@ namespace nb = nanobind;
 namespace soliton::cuda::bindings {
 namespace {
 
-template <typename T>
-T* at(uintptr_t address) {
-    return reinterpret_cast<T*>(address);
-}
-
-cudaStream_t stream_at(uintptr_t address) {
-    return reinterpret_cast<cudaStream_t>(address);
-}
-
-// What an array of int32 of numpy holds, while this lives.
-class Ids {
-  public:
-    explicit Ids(nb::handle array) {
-        if (PyObject_GetBuffer(array.ptr(), &view_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
-            PyErr_Clear();
-            view_.obj = nullptr;
-        }
-    }
-    ~Ids() { PyBuffer_Release(&view_); }
-    Ids(const Ids&) = delete;
-    Ids& operator=(const Ids&) = delete;
-
-    bool is_right() const {
-        return view_.obj != nullptr && view_.ndim == 1 && view_.format[0] == 'i' &&
-               view_.format[1] == '\0';
-    }
-    std::span<const int32_t> items() const {
-        return {static_cast<const int32_t*>(view_.buf), static_cast<size_t>(view_.shape[0])};
-    }
-
-  private:
-    Py_buffer view_ = {};
-};
-
-// With the claim of the thread that uses it.
-struct OneThreadsSampler {
-    OneThreadsSampler(int64_t vocab_size, int64_t max_context, uintptr_t memory, uintptr_t report)
+// A sampler together with its result and the claim of the thread that uses it.
+struct OwnedSampler {
+    OwnedSampler(int64_t vocab_size, int64_t max_context, uintptr_t memory, uintptr_t report)
         : sampler(vocab_size, max_context, at<void>(memory), at<SampleReport>(report)) {}
 
     Exclusive use() { return {is_used, "the sampler is in use in another thread"}; }
@@ -65,20 +35,26 @@ struct OneThreadsSampler {
     std::atomic<bool> is_used = false;
 };
 
-// The parameter of a filter as its settings have it, as the kernels take it.
+// The parameter that a kernel takes: for min-p a difference of logits instead of a share.
 double for_kernel(FilterKind kind, double parameter, double rate) {
     return kind == FilterKind::kMinP ? std::log(parameter) / rate : parameter;
 }
 
-void set(OneThreadsSampler& self, bool greedy, double temperature,
+void set(OwnedSampler& self, bool greedy, double temperature,
          const std::vector<std::tuple<FilterKind, bool, double>>& filters, int32_t n_top,
          int64_t n_prompt, double repetition_penalty, double frequency_penalty,
          double presence_penalty, int64_t repetition_range, std::vector<int32_t> bias_ids,
          std::vector<float> bias_deltas) {
     const Exclusive use = self.use();
-    if (filters.size() > kMostFilters || n_top < 0 || n_top > kMostTop ||
-        bias_ids.size() != bias_deltas.size()) {
-        throw nb::value_error("more than the sampler of the device can do");
+    if (filters.size() > kMostFilters || n_top < 0 || n_top > kMostTop) {
+        const std::string message = "the device's sampler takes at most " +
+                                    std::to_string(kMostFilters) + " filters, got " +
+                                    std::to_string(filters.size()) + ", and n_top from 0 to " +
+                                    std::to_string(kMostTop) + ", got " + std::to_string(n_top);
+        throw nb::value_error(message.c_str());
+    }
+    if (bias_ids.size() != bias_deltas.size()) {
+        throw nb::value_error("bias_ids and bias_deltas: expected the same size");
     }
     DeviceSettings settings = {
         .greedy = greedy,
@@ -96,53 +72,49 @@ void set(OneThreadsSampler& self, bool greedy, double temperature,
     for (const auto& [kind, is_tempered, parameter] : filters) {
         const double rate = is_tempered ? settings.rate : 1.0;
         if (kind == FilterKind::kMinP && !(std::log(parameter) > kLowestExponent)) {
-            continue;  // it keeps all
+            continue;  // it keeps all tokens
         }
         settings.filters.push_back({kind, is_tempered, for_kernel(kind, parameter, rate)});
     }
     self.sampler.set(std::move(settings));
 }
 
-bool begin(OneThreadsSampler& self, uintptr_t logits, double u, nb::handle context, nb::handle mask,
+bool begin(OwnedSampler& self, uintptr_t logits, double u, nb::handle context, nb::handle mask,
            nb::handle banned_ids, uintptr_t state, uintptr_t stream) {
     const Exclusive use = self.use();
-    const Ids context_view(context);
-    const Ids banned_view(banned_ids);
-    if (!context_view.is_right() || !banned_view.is_right()) {
+    const BufferView context_view(context, 'i');
+    const BufferView banned_view(banned_ids, 'i');
+    std::optional<BufferView> mask_view;
+    if (!mask.is_none()) {
+        mask_view.emplace(mask, 'i');
+    }
+    if (!context_view.is_vector() || !banned_view.is_vector() ||
+        (mask_view && !mask_view->is_vector((self.sampler.vocab_size() + 31) / 32))) {
         return false;
     }
-    DeviceArgs args = {
+    const DeviceArgs args = {
         .logits = at<const float>(logits),
         .u = u,
-        .context = context_view.items(),
-        .mask = {},
-        .banned_ids = banned_view.items(),
+        .context = context_view.items<const int32_t>(),
+        .mask = mask_view ? mask_view->items<const int32_t>() : std::span<const int32_t>(),
+        .banned_ids = banned_view.items<const int32_t>(),
         .state = at<StepState>(state),
     };
-    if (mask.is_none()) {
-        return self.sampler.begin(args, stream_at(stream));
-    }
-    const Ids mask_view(mask);
-    if (!mask_view.is_right() ||
-        std::ssize(mask_view.items()) != (self.sampler.vocab_size() + 31) / 32) {
-        return false;
-    }
-    args.mask = mask_view.items();
     return self.sampler.begin(args, stream_at(stream));
 }
 
-void copy_logits(OneThreadsSampler& self, uintptr_t logits, uintptr_t host, uintptr_t stream) {
+void copy_logits(OwnedSampler& self, uintptr_t logits, uintptr_t host, uintptr_t stream) {
     const Exclusive use = self.use();
     self.sampler.copy_logits(at<const float>(logits), at<float>(host), stream_at(stream));
 }
 
-void wait(OneThreadsSampler& self) {
+void wait(OwnedSampler& self) {
     const Exclusive use = self.use();
     const nb::gil_scoped_release unlocked;
     self.sampler.wait();
 }
 
-// Of one number of each of the most likely.
+// The tuple of number(token) for the most likely tokens.
 template <typename Number>
 nb::tuple tuple_of(const std::vector<DeviceResult::Top>& top, Number number) {
     nb::object tuple = nb::steal(PyTuple_New(std::ssize(top)));
@@ -155,8 +127,8 @@ nb::tuple tuple_of(const std::vector<DeviceResult::Top>& top, Number number) {
     return nb::borrow<nb::tuple>(tuple);
 }
 
-// The fields of engine/sampling/op.py's SampleResult.
-nb::object result(OneThreadsSampler& self) {
+// The fields of engine/sampling/request.py's SampleResult.
+nb::object result(OwnedSampler& self) {
     const Exclusive use = self.use();
     DeviceResult& out = self.result;
     bool is_drawn = false;
@@ -186,7 +158,7 @@ void bind_sampler(nb::module_& module) {
         .value("TOP_K", FilterKind::kTopK)
         .value("TOP_P", FilterKind::kTopP)
         .value("MIN_P", FilterKind::kMinP);
-    nb::class_<OneThreadsSampler>(module, "Sampler")
+    nb::class_<OwnedSampler>(module, "Sampler")
         .def(nb::init<int64_t, int64_t, uintptr_t, uintptr_t>(), "vocab_size"_a, "max_context"_a,
              "memory"_a, "report"_a)
         .def("set", &set, nb::kw_only(), "greedy"_a, "temperature"_a, "filters"_a, "n_top"_a,

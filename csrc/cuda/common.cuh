@@ -1,6 +1,6 @@
-// What kernels use of the hardware beyond CUDA C++: warps as one, tensor cores, copies that run on
-// their own, launches that overlap. Owns every intrinsic and every line of PTX; tests run the
-// kernels on a CPU with other definitions of the same names (tests/native/cuda_emulator).
+// What kernels use beyond CUDA C++: warp operations, tensor cores, asynchronous copies, overlapping
+// launches. Owns every intrinsic and every line of PTX. Tests run the kernels on a CPU with other
+// definitions of the same names (tests/native/cuda_emulator).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -23,23 +23,23 @@ __device__ __forceinline__ T* shared_memory() {
     return reinterpret_cast<T*>(shared_words);
 }
 
-// Until the launch before this one has ended, its results are not there; what does not depend on
-// them, such as weights, may be read before.
+// Waits until the previous launch has ended; its results cannot be read before. Data that does not
+// depend on them, such as weights, can.
 __device__ __forceinline__ void wait_for_previous_launch() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// From here on, the next launch may begin as far as its own wait.
+// From here on, the next launch may begin and run up to its own wait.
 __device__ __forceinline__ void allow_next_launch() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// 16 bytes into shared memory, past the registers and L1; zeros unless `valid`. Done when
-// wait_for_copies says so.
+// Copies 16 bytes into shared memory, bypassing registers and L1; zeros unless `valid`. Complete
+// after wait_for_copies.
 __device__ __forceinline__ void copy_async(void* shared, const void* global, bool valid = true) {
     const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     const int n_bytes = valid ? 16 : 0;
@@ -52,7 +52,8 @@ __device__ __forceinline__ void commit_copies() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Until all but the newest kPending groups that this thread committed are there, for this thread.
+// Waits until all but the newest kPending groups that this thread committed are complete, for this
+// thread.
 template <int kPending>
 __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -72,7 +73,7 @@ __device__ __forceinline__ void multiply_bf16(float (&d)[4], const uint32_t (&a)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The same of float16.
+// The same for float16.
 __device__ __forceinline__ void multiply_f16(float (&d)[4], const uint32_t (&a)[4],
                                              const uint32_t (&b)[2]) {
     asm volatile(
@@ -82,8 +83,8 @@ __device__ __forceinline__ void multiply_f16(float (&d)[4], const uint32_t (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Four 8x8 tiles of 16-bit values out of shared memory, transposed: lane l gives the address of row
-// l % 8 of tile l / 8, and gets of tile i rows {2t, 2t + 1} of column g.
+// Loads four 8x8 tiles of 16-bit values from shared memory, transposed. Lane l passes the address
+// of row l % 8 of tile l / 8, and receives rows {2t, 2t + 1} of column g of tile i.
 __device__ __forceinline__ void load_transposed(uint32_t (&tiles)[4], const void* row) {
     const auto from = static_cast<unsigned>(__cvta_generic_to_shared(row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -92,8 +93,8 @@ __device__ __forceinline__ void load_transposed(uint32_t (&tiles)[4], const void
                  : "memory");
 }
 
-// An 8x8 tile of 16-bit values, transposed: a lane has columns {2t, 2t + 1} of row g, before and
-// after.
+// Transposes an 8x8 tile of 16-bit values: before and after, a lane has columns {2t, 2t + 1} of row
+// g.
 __device__ __forceinline__ uint32_t transpose_tile(uint32_t pair) {
     uint32_t result;
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
@@ -108,12 +109,12 @@ __device__ __forceinline__ uint32_t and_or(uint32_t a) {
     return result;
 }
 
-// Four bytes out of the eight of `low` and `high`, by the nibbles of the selector.
+// Four of the eight bytes of `low` and `high`, chosen by the nibbles of the selector.
 __device__ __forceinline__ uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
     return __byte_perm(low, high, selector);
 }
 
-// 16 bytes that nobody writes while the kernel runs, past L1.
+// Loads 16 bytes that nothing writes while the kernel runs, bypassing L1.
 __device__ __forceinline__ uint4 load_once(const void* address) {
     uint4 value;
     asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -122,13 +123,13 @@ __device__ __forceinline__ uint4 load_once(const void* address) {
     return value;
 }
 
-// A launch that may begin while the one before it ends; the kernel calls
-// wait_for_previous_launch before it reads what that one writes.
+// A launch that may begin before the previous one has ended. The kernel must call
+// wait_for_previous_launch before it reads what the previous one writes.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
                    cudaStream_t stream, const Arguments&... arguments) {
-    // The same for all kernels: a multiprocessor that divides its memory otherwise for the next
-    // one must have ended this one first.
+    // The same for all kernels: to change its division between shared memory and cache, a
+    // multiprocessor must first finish the running kernel, so launches would not overlap.
     const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                    cudaFuncAttributePreferredSharedMemoryCarveout,
                                                    cudaSharedmemCarveoutMaxShared);
@@ -152,7 +153,7 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t 
 #include "emulated_common.h"
 #endif
 
-// ---- Made of the above, the same everywhere. ----
+// ---- Built from the above, on GPUs and in the emulator. ----
 
 __device__ __forceinline__ float sum_of_warp(float value) {
 #pragma unroll

@@ -1,4 +1,4 @@
-// What a device has, as far as launches are sized by it.
+// The properties of a device that determine the size of launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,12 +9,13 @@ namespace soliton::cuda {
 
 struct Device {
     int n_multiprocessors;
-    size_t max_shared_bytes;             // of a block that asks for it (cudaFuncSetAttribute)
-    size_t multiprocessor_shared_bytes;  // for all its blocks and what the system keeps of each
+    size_t max_shared_bytes;             // for a block that requests it (cudaFuncSetAttribute)
+    size_t multiprocessor_shared_bytes;  // for all its blocks, including what the system reserves
+                                         // in each
     size_t l2_bytes;
 };
 
-// The current one, asked once. Launchers call this every time.
+// The current device, queried once. Launchers call this every time.
 cudaError_t current_device(const Device** device);
 
 }  // namespace soliton::cuda

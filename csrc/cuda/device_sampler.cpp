@@ -39,10 +39,10 @@ void Copied<T>::update(std::span<const T> items, cudaStream_t stream) {
     const std::span<const T> added = news(items);
     if (!added.empty()) {
         const size_t n_kept = items.size() - added.size();
-        // From memory that is not pinned: the call returns when it has been read.
+        // The source is not pinned, so the call returns only when it has been read.
         check(cudaMemcpyAsync(device_ + n_kept, added.data(), added.size_bytes(),
                               cudaMemcpyHostToDevice, stream),
-              "a list of the sampler");
+              "copying a list of the sampler");
         host_.resize(n_kept);
         host_.insert(host_.end(), added.begin(), added.end());
     }
@@ -61,7 +61,7 @@ DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t max_context, void* memo
     place(banned_ids_, vocab_size);
     place(bias_ids_, vocab_size);
     place(bias_deltas_, vocab_size);
-    check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "the sampler's event");
+    check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "creating the sampler's event");
 }
 
 DeviceSampler::~DeviceSampler() {
@@ -105,19 +105,19 @@ bool DeviceSampler::begin(const DeviceArgs& args, cudaStream_t stream) {
         .state = args.state,
     };
     std::copy(settings_.filters.begin(), settings_.filters.end(), sampling.filters);
-    check(sample(sampling, stream), "the sampler");
-    check(cudaEventRecord(done_, stream), "the sampler's event");
+    check(sample(sampling, stream), "launching the sampler");
+    check(cudaEventRecord(done_, stream), "recording the sampler's event");
     return true;
 }
 
 void DeviceSampler::copy_logits(const float* logits, float* host, cudaStream_t stream) {
     const auto n_bytes = static_cast<size_t>(vocab_size_) * sizeof(float);
-    check(cudaMemcpyAsync(host, logits, n_bytes, cudaMemcpyDeviceToHost, stream), "logits");
-    check(cudaEventRecord(done_, stream), "the sampler's event");
+    check(cudaMemcpyAsync(host, logits, n_bytes, cudaMemcpyDeviceToHost, stream), "copying logits");
+    check(cudaEventRecord(done_, stream), "recording the sampler's event");
 }
 
 void DeviceSampler::wait() {
-    check(cudaEventSynchronize(done_), "the sampler");
+    check(cudaEventSynchronize(done_), "waiting for the sampler");
 }
 
 bool DeviceSampler::read(DeviceResult& result) const {
@@ -147,7 +147,7 @@ bool DeviceSampler::read(DeviceResult& result) const {
     return true;
 }
 
-// With which probability the token was, or could have been, drawn.
+// The probability with which the token was, or could have been, drawn.
 double DeviceSampler::p_sampled(const SampledToken& token) const {
     if (settings_.greedy) {
         return token.id == report_->token.id ? 1.0 : 0.0;
@@ -160,7 +160,7 @@ double DeviceSampler::p_sampled(const SampledToken& token) const {
     return std::min(std::exp(exponent) / as_real(report_->kept_mass), 1.0);
 }
 
-// Of a list that the device has, the ids are known to be right.
+// Checks only the new ids: those that the device already has were checked before.
 bool DeviceSampler::update_lists(const DeviceArgs& args, std::span<const int32_t> seen,
                                  cudaStream_t stream) {
     const std::span<const int32_t> bias_ids = settings_.bias_ids;

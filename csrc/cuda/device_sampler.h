@@ -1,6 +1,5 @@
-// The sampler of one device with the memory that it works in: what the requests' lists are, and
-// which of them the device has already. Owns the copies to the device and the wait for a report.
-// Knows no Python.
+// The sampler of one device and its memory: the lists of a request, and how much of them the device
+// already has. Owns the copies to the device and the wait for a report. Knows no Python.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace soliton::cuda {
 
-// A list that the device has a copy of. Only what is new is copied.
+// A list with a copy on the device. Only new items are copied.
 template <typename T>
 class Copied {
   public:
@@ -22,7 +21,7 @@ class Copied {
 
     const T* device() const { return device_; }
 
-    // What of `items` the device has not; all of it if it does not fit.
+    // The items from the first one on that the device does not have yet.
     std::span<const T> news(std::span<const T> items) const;
 
     bool fits(std::span<const T> items) const { return std::ssize(items) <= capacity_; }
@@ -35,7 +34,7 @@ class Copied {
     std::vector<T> host_;
 };
 
-// What is the same for every token of a request.
+// What all tokens of a request have in common.
 struct DeviceSettings {
     bool greedy = false;
     double rate = 1.0;            // 1 / temperature
@@ -50,7 +49,7 @@ struct DeviceSettings {
     std::vector<float> bias_deltas;
 };
 
-// The fields of engine/sampling/op.py's SampleResult.
+// The fields of engine/sampling/request.py's SampleResult.
 struct DeviceResult {
     struct Top {
         int32_t id;
@@ -69,20 +68,20 @@ struct DeviceResult {
     double kept_mass;
 };
 
-// What differs from one token to the next; the same as in engine/sampling/op.py.
+// What differs from one token to the next, as in engine/sampling/request.py's SampleRequest.
 struct DeviceArgs {
-    const float* logits;  // (V,), of the device
+    const float* logits;  // (V,), on the device
     double u;
     std::span<const int32_t> context;
-    std::span<const int32_t> mask;  // empty: all is allowed
+    std::span<const int32_t> mask;  // empty: all allowed
     std::span<const int32_t> banned_ids;
-    StepState* state;  // of the device, or null
+    StepState* state;  // on the device, or null
 };
 
-// One thread at a time, on one stream. What CUDA refuses is thrown as a CudaError.
+// For one thread at a time and one stream. Throws a CudaError for every error that CUDA reports.
 class DeviceSampler {
   public:
-    // `memory`: device_sampler_bytes(); `report`: memory of the host that the device can write.
+    // `memory` has device_sampler_bytes(); `report` is host memory that the device can write.
     DeviceSampler(int64_t vocab_size, int64_t max_context, void* memory, SampleReport* report);
     ~DeviceSampler();
     DeviceSampler(const DeviceSampler&) = delete;
@@ -92,18 +91,18 @@ class DeviceSampler {
 
     void set(DeviceSettings settings) { settings_ = std::move(settings); }
 
-    // Launches, and does not wait. False, with nothing launched, for ids outside the vocabulary and
-    // for lists that do not fit.
+    // Launches without waiting. Returns false, and launches nothing, for ids outside the vocabulary
+    // and for lists that do not fit.
     bool begin(const DeviceArgs& args, cudaStream_t stream);
 
     // Copies V floats to the host; does not wait.
     void copy_logits(const float* logits, float* host, cudaStream_t stream);
 
-    // Until what was begun last is there.
+    // Waits for the last `begin` or `copy_logits`.
     void wait();
 
-    // After that, of a `begin`. False when nothing could be drawn from the logits, which then stand
-    // at the beginning of the memory.
+    // The result of the last `begin`, after `wait`. Returns false if nothing could be drawn from
+    // the logits; a copy of them is then at the beginning of the memory.
     bool read(DeviceResult& result) const;
 
   private:

@@ -1,4 +1,4 @@
-// Rows of the embedding table as float32, out of rows or out of panels (layout.h).
+// Rows of the embedding table as float32, from rows or panels (layout.h).
 #include "common.cuh"
 #include "layout.h"
 #include "ops.h"
@@ -7,9 +7,9 @@ namespace soliton::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kColumns = 8;  // of a thread: 16 bytes of bfloat16, a lane's half of a block
+constexpr int kColumns = 8;  // per thread: 16 bytes of bfloat16, or a lane's half of a block
 
-// The 8 values of a row from `column` on, a multiple of 8.
+// The 8 values of a row from `column` on, which is a multiple of 8.
 template <Layout layout>
 __device__ void read(const Matrix& table, int64_t row, int64_t column, float (&values)[kColumns]) {
     if constexpr (layout == Layout::kBf16) {
@@ -59,11 +59,11 @@ __device__ void read(const Matrix& table, int64_t row, int64_t column, float (&v
     }
 }
 
-// A block of threads for kThreads * kColumns columns of a row.
+// A block of threads takes kThreads * kColumns columns of a row.
 template <Layout layout>
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args, const StepState* state) {
     wait_for_previous_launch();
-    // Not earlier: so what follows in this pass may rely on the pass before as a whole.
+    // Not earlier, so that every later launch of this pass can rely on the whole previous pass.
     allow_next_launch();
     const int64_t dim = args.table.n_in;
     const int64_t column = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kColumns;

@@ -1,6 +1,6 @@
-// One row of a head, as a warp holds it: norm and rotation, and how it is stored as a key or value.
+// One row of a head, held by a warp: norm, rotation, and storing it as a key or value.
 //
-// Lane l holds elements 64 i + 2 l and the next one, for every i.
+// Lane l holds elements 64 i + 2 l and 64 i + 2 l + 1, for every i.
 #pragma once
 
 #include "attention.h"
@@ -30,7 +30,7 @@ __device__ __forceinline__ Rotation rotation_at(const AttentionArgs& args, int64
             static_cast<int>(args.head_dim)};
 }
 
-// Zeros behind head_dim.
+// Loads zeros beyond head_dim.
 template <int kWidth>
 __device__ __forceinline__ void load_row(float (&row)[kRowElements<kWidth>], const float* x,
                                          int head_dim, int lane) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ void load_row(float (&row)[kRowElements<kWidth>], con
     }
 }
 
-// The query or key of `x`, with `norm` (head_dim,) where there is one.
+// The query or key from `x`, with the norm `norm` (head_dim,) unless that is null.
 template <int kWidth>
 __device__ __forceinline__ void rotated_row(float (&row)[kRowElements<kWidth>], const float* x,
                                             const float* norm, const Rotation& rotation, int lane) {
@@ -79,7 +79,7 @@ __device__ __forceinline__ uint32_t bf16_bits(float value) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 
-// As a cache stores it: neighbouring elements together, and the scale of kInt8.
+// A row as a cache stores it: pairs of neighbouring elements, and for kInt8 the scale.
 template <int kWidth>
 struct StoredRow {
     uint32_t pairs[kRowElements<kWidth> / 2];
@@ -89,8 +89,8 @@ struct StoredRow {
 template <KvType kKv>
 inline constexpr int kElementBytes = kKv == KvType::kBf16 ? 2 : 1;
 
-// Codes are stored + 128, and the largest element is 127 times the scale, which is NaN if an
-// element is.
+// Codes are stored as code + 128. The scale is the largest element / 127, or NaN if an element is
+// NaN.
 template <KvType kKv, int kWidth>
 __device__ __forceinline__ StoredRow<kWidth> stored_row(const float (&row)[kRowElements<kWidth>]) {
     constexpr int kElements = kRowElements<kWidth>;
@@ -121,7 +121,7 @@ __device__ __forceinline__ StoredRow<kWidth> stored_row(const float (&row)[kRowE
     return stored;
 }
 
-// The first n_elements of a row, an even number.
+// Writes the first n_elements of a row; n_elements must be even.
 template <KvType kKv, int kWidth>
 __device__ __forceinline__ void write_row(uint8_t* to, const StoredRow<kWidth>& stored,
                                           int n_elements, int lane) {

@@ -1,22 +1,23 @@
 // How the weights of a matrix lie in device memory. Owns the numbers; engine/device/cuda/weights.py
-// writes what is described here, and kernels read it.
+// writes this layout, and kernels read it.
 //
-//   kBf16  row by row, a row being padded_columns(n_in) bfloat16, zeros behind n_in.
-//   kQ8    kQ4: in panels of 16 rows, a panel in blocks of 64 columns; blocks follow each other,
-//          then panels. Rows and columns that the matrix has not are zeros. So a block is what a
-//          warp multiplies at a time, and a lane's part lies together.
+//   kBf16  row by row; a row has padded_columns(n_in) bfloat16, zeros after n_in.
+//   kQ8    and kQ4: in panels of 16 rows, and a panel in blocks of 64 columns; blocks follow each
+//          other, then panels. Rows and columns beyond the matrix are zeros. So a warp multiplies
+//          one block at a time, and a lane's part of it is contiguous.
 //
-// In a block, lane l of a warp owns the rows l / 4 and l / 4 + 8, and of each the columns
-// 16 (l % 4) + 0..15. A block is
+// In a block, lane l of a warp owns columns 16 (l % 4) + 0..15 of rows l / 4 and l / 4 + 8.
+//
+// A block is
 //
 //   kQ8    for each half of these columns (8 of them), for each lane, 16 bytes: the 8 codes + 128
 //          of its first row, then of its second, as uint8; then 16 scales as float16, by row.
 //          weight = scale * code, codes -127..127
 //   kQ4    for each lane 16 bytes: 8 of its first row, then of its second; byte i has the code of
-//          column i in its low half and that of column i + 8 in its high one, codes 0..15; then 16
+//          column i in its low half and that of column i + 8 in its high half, codes 0..15; then 16
 //          pairs of scale and minimum as float16, by row. weight = scale * code + minimum
 //
-// Scales and codes are those of a group of 64 weights of a row.
+// A scale, and a minimum, belong to a group of 64 weights of a row.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ __host__ __device__ constexpr int64_t blocks_for(int64_t n_in) {
     return (n_in + kBlockColumns - 1) / kBlockColumns;
 }
 
-// Of a row of kBf16.
+// The columns of a kBf16 row as stored.
 __host__ __device__ constexpr int64_t padded_columns(int64_t n_in) {
     return blocks_for(n_in) * kBlockColumns;
 }

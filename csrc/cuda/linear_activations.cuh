@@ -1,15 +1,14 @@
-// The rows that a matrix is multiplied by, made ready in shared memory: residual and branch added,
-// times the norm's weight, split in two 16-bit parts as the tensor cores take them. Owns the form
-// of x in shared memory. Each block does it for itself, section by section; a row's numbers depend
-// on this row alone.
+// Prepares the rows that a matrix is multiplied by in shared memory: adds residual and branch,
+// multiplies by the norm's weight, and splits into two 16-bit parts for the tensor cores. Owns the
+// layout of x in shared memory. Each block does this for itself, section by section. A row's
+// numbers depend on this row alone.
 //
-// Of the 16-bit parts, `high` is the nearest to the number and `low` the nearest to what is left. A
-// group of 64 columns that is multiplied by codes is scaled by a power of two before, so that
-// neither part of float16 over- or underflows; bfloat16 needs none.
+// `high` is the 16-bit number nearest to the value, and `low` the nearest to the remainder. A group
+// of 64 columns that is multiplied by codes is first scaled by a power of two, so that neither
+// float16 part overflows or underflows; bfloat16 needs no scaling.
 //
-// A half of a block of 64 columns is, for each row, 8 columns for each t = lane % 4: the high
-// parts, 16 bytes for each t, then the low ones. These are columns 16t + 8 half and up of the
-// block.
+// A half of a block of 64 columns holds, for each row, 8 columns for each t = lane % 4, from column
+// 16t + 8 half of the block on: first the high parts, 16 bytes for each t, then the low parts.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +19,11 @@
 
 namespace soliton::cuda {
 
-inline constexpr int kPartBytes = 4 * 16;  // of a half block and one row, its high or low parts
+inline constexpr int kPartBytes = 4 * 16;  // the high or the low parts of one row of a half block
 inline constexpr int kHalfBytes = 2 * kPartBytes;
 
-// Of one row of a group of 64 columns: their sum, and what products must be multiplied by.
+// For one row of a group of 64 columns: their sum, and the factor that undoes the scaling in a
+// product.
 struct alignas(8) Group {
     float sum;
     float unscale;
@@ -33,7 +33,7 @@ struct Octet {
     float values[kOctet];
 };
 
-// x[first .. first + 7] of a row of n values, zeros behind its end.
+// x[first .. first + 7] of a row of n values; zeros beyond its end.
 __device__ __forceinline__ Octet load_octet(const float* row, int first, int n) {
     Octet octet = {};
     if (n % 4 == 0) {  // then all rows are aligned
@@ -90,8 +90,8 @@ __device__ __forceinline__ uint32_t pair_bits(__half first, __half second) {
     return __half_as_ushort(first) | uint32_t{__half_as_ushort(second)} << 16;
 }
 
-// kBf16 as bfloat16, otherwise as float16; which pairs of columns kQ4 wants follows from the order
-// of its codes.
+// kBf16 uses bfloat16, the others float16. For kQ4 the pairs of columns follow the order of its
+// codes.
 template <Layout kLayout>
 __device__ __forceinline__ SplitOctet split(const Octet& octet) {
     SplitOctet result;
@@ -117,8 +117,8 @@ __device__ __forceinline__ SplitOctet split(const Octet& octet) {
     return result;
 }
 
-// Scales the octets of the eight lanes that have a group, by a power of two that takes the largest
-// of their numbers to 2^14 and above; a group of tiny ones, to less.
+// Scales the octets of the eight lanes of a group by a power of two, so that the largest number is
+// at least 2^14; a group of tiny numbers stays smaller.
 __device__ __forceinline__ Group scale_group(Octet& octet) {
     float largest = 0;
     float sum = 0;
@@ -142,7 +142,7 @@ __device__ __forceinline__ Group scale_group(Octet& octet) {
     return {sum, __uint_as_float(static_cast<uint32_t>(kBias - 14 + exponent) << 23)};
 }
 
-// One row of a section, of which each thread has an octet.
+// One row of a section; each thread has an octet of it.
 struct Item {
     int section;
     int row;
@@ -171,7 +171,8 @@ struct Sources {
     }
 };
 
-// Makes an item of the pass that begins with section `begin` ready. All threads of the block.
+// Prepares an item of the pass that begins with section `begin`. All threads of the block must call
+// it.
 template <Layout kLayout>
 __device__ __forceinline__ void prepare(const LinearParams& params, int begin, Item item,
                                         const Sources& sources, std::byte* shared) {
@@ -184,7 +185,7 @@ __device__ __forceinline__ void prepare(const LinearParams& params, int begin, I
             x.values[j] += sources.branch.values[j];
         }
     }
-    // Each section is kept by one block.
+    // One block writes each section to x_out.
     const int keeper = min(item.section, static_cast<int>(gridDim.x) - 1);
     if (params.x_out != nullptr && keeper == static_cast<int>(blockIdx.x)) {
         store_octet(x, params.x_out + static_cast<int64_t>(item.row) * params.n_in,
@@ -220,12 +221,12 @@ __device__ __forceinline__ void prepare(const LinearParams& params, int begin, I
                                                   parts.low[3]};
 }
 
-// Sections [begin, end) of all rows into shared memory; sums of squares are added to those of the
-// sections before. All threads of the block.
+// Prepares sections [begin, end) of all rows, and adds their squares to the sums of the sections
+// before. All threads of the block must call it.
 template <Layout kLayout>
 __device__ __forceinline__ void prepare_sections(const LinearParams& params, int begin, int end,
                                                  std::byte* shared) {
-    constexpr int kBatch = 2;  // so many items are read at a time
+    constexpr int kBatch = 2;  // items that are read at a time
     Item items[kBatch];
     Item next = {begin, 0};
     while (next.section < end) {
@@ -247,8 +248,8 @@ __device__ __forceinline__ void prepare_sections(const LinearParams& params, int
     }
 }
 
-// 1 / sqrt(mean of the squares + eps) of each row, once all sections have been prepared and the
-// block's threads have met; there for all when they have met again.
+// Computes 1 / sqrt(mean of the squares + eps) of each row. Needs a barrier before, with all
+// sections prepared, and another one before the results are read.
 __device__ __forceinline__ void invert_norms(const LinearParams& params, std::byte* shared) {
     const int row = static_cast<int>(threadIdx.x);
     if (row >= params.n_rows) {

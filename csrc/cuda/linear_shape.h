@@ -1,10 +1,11 @@
-// How a product of a matrix and few rows is divided: constants of the order of its sums, which
-// every bit of the results depends on, and what fits into the shared memory of a block. No kernels.
+// How a product of a matrix with few rows is divided: the constants that fix the order of its sums,
+// and so every bit of the results, and the use of a block's shared memory. No kernels.
 //
-// The columns of a matrix are cut into sections of 2048. In a section a warp has every eighth step,
-// which is one block of 64 columns (kBf16) or two, in ascending order; the sums of the eight warps
-// are added in their order, then the sections in theirs. How many sections of x lie in shared
-// memory at a time, how many rows there are and how many thread blocks changes nothing of it.
+// The columns of a matrix are cut into sections of 2048. In a section a warp takes every eighth
+// step, in ascending order; a step is one block of 64 columns (kBf16) or two. The sums of the eight
+// warps are added in their order, then the sections in theirs. None of this depends on how many
+// sections of x are in shared memory at a time, on the number of rows, or on the number of thread
+// blocks.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +20,12 @@ inline constexpr int kLinearWarps = 8;
 inline constexpr int kLinearThreads = 32 * kLinearWarps;
 inline constexpr int kSectionBlocks = 32;
 inline constexpr int kSectionColumns = kSectionBlocks * kBlockColumns;
-// Of x: columns that one thread prepares at a time.
+// Columns of x that one thread prepares at a time.
 inline constexpr int kOctet = 8;
 static_assert(kSectionColumns == kOctet * kLinearThreads);
 
-// Blocks that a warp multiplies at a time, and how many such steps are on their way from memory:
-// about 64 KB in a thread block, more than it takes to hide the memory's latency.
+// Blocks that a warp multiplies at a time, and the number of such steps in flight from memory:
+// about 64 KB for a thread block, more than it takes to hide the memory's latency.
 __host__ __device__ constexpr int step_blocks(Layout layout) {
     return layout == Layout::kBf16 ? 1 : 2;
 }
@@ -34,7 +35,7 @@ __host__ __device__ constexpr int step_bytes(Layout layout) {
 __host__ __device__ constexpr int stream_stages(Layout layout) {
     return layout == Layout::kQ4 ? 7 : 4;
 }
-// The same where shared memory is short, which it is on devices whose memory is slower too.
+// The same for devices with little shared memory, whose device memory is slower too.
 __host__ __device__ constexpr int few_stages(Layout layout) {
     return layout == Layout::kQ4 ? 4 : 2;
 }
@@ -43,11 +44,12 @@ __host__ __device__ constexpr int sections_for(int64_t n_in) {
     return static_cast<int>((n_in + kSectionColumns - 1) / kSectionColumns);
 }
 
-// Where things lie in the shared memory of a block, in bytes. x: the 16-bit parts of the rows of a
-// pass; groups: of kQ8 and kQ4, what x was multiplied by and its sums; partials: a warp's sums, for
-// two panels; sums: of the passes so far; squares: of each row by warp; inverses: of their roots.
+// The layout of a block's shared memory, as byte offsets. x: the 16-bit parts of the rows of a
+// pass; groups: for kQ8 and kQ4, the Group of each row and block; partials: the warps' sums, for
+// two panels; sums: of the passes so far; squares: of each row, by warp; inverses: 1 / the root of
+// their mean.
 struct SharedPlan {
-    int stages;  // of each warp's stream of weights
+    int stages;  // in each warp's stream of weights
     int sections_per_pass;
     int n_passes;
     int x;
@@ -59,7 +61,7 @@ struct SharedPlan {
     int n_bytes;
 };
 
-// `block_panels`: the most panels that one block has.
+// `block_panels` is the largest number of panels of a block.
 constexpr SharedPlan plan_shared(Layout layout, int stages, int n_rows, int n_sections,
                                  int sections_per_pass, int block_panels) {
     SharedPlan plan = {};
@@ -78,7 +80,8 @@ constexpr SharedPlan plan_shared(Layout layout, int stages, int n_rows, int n_se
     return plan;
 }
 
-// The plan with the fewest passes in `limit` bytes; n_bytes is more than that where there is none.
+// The plan with the fewest passes that fits into `limit` bytes. If none fits, n_bytes exceeds the
+// limit.
 constexpr SharedPlan fewest_passes(Layout layout, int stages, int n_rows, int n_sections,
                                    int block_panels, int limit) {
     SharedPlan plan = {};
@@ -91,9 +94,9 @@ constexpr SharedPlan fewest_passes(Layout layout, int stages, int n_rows, int n_
     return plan;
 }
 
-// The plan for a device: in `half` of a multiprocessor's shared memory if that is enough, otherwise
-// in the `most` that a block may have, if need be with fewer stages. n_bytes is more than `most`
-// where so many rows are too many.
+// The plan for a device: within `half` of a multiprocessor's shared memory if that is enough,
+// otherwise within the `most` that a block may have, if necessary with fewer stages. If there are
+// too many rows, n_bytes exceeds `most`.
 constexpr SharedPlan plan_for_device(Layout layout, int n_rows, int n_sections, int block_panels,
                                      int half, int most) {
     SharedPlan plan =

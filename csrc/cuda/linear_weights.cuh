@@ -1,7 +1,6 @@
-// The weights of a warp, on their way from device memory: a ring of steps in shared memory that
-// only this warp touches, filled far ahead of where they are multiplied, from one panel to the next
-// without a pause. Owns the order in which a warp sees its weights, and what of a step a lane
-// needs.
+// Streams a warp's weights from device memory into a ring of steps in shared memory that only this
+// warp uses. The ring is filled far ahead of the multiplication, across panels without a pause.
+// Owns the order in which a warp sees its weights, and the part of a step that a lane needs.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +11,8 @@
 
 namespace soliton::cuda {
 
-// The panels of a thread block: those of the units blockIdx.x, + gridDim.x, ...; a unit is one
-// panel, or one of gate and the same of up.
+// The panels of a thread block: those of the units blockIdx.x, blockIdx.x + gridDim.x, ... A unit
+// is one panel, or a panel of gate and the matching one of up.
 __device__ __forceinline__ int block_panels(const LinearParams& params) {
     const int n_units = static_cast<int>(panels_for(params.part_rows));
     const int grid = static_cast<int>(gridDim.x);
@@ -22,7 +21,7 @@ __device__ __forceinline__ int block_panels(const LinearParams& params) {
 }
 
 struct Panel {
-    int part;       // 1: of up
+    int part;       // 1 for up
     int first_row;  // in its part
 };
 
@@ -49,7 +48,7 @@ class WeightStream {
         }
     }
 
-    // The next step, for all lanes. It stays until issue().
+    // The next step, for all lanes; valid until issue().
     __device__ __forceinline__ const std::byte* take() {
         if (params_.shared.stages == stream_stages(kLayout)) {
             wait_for_copies<stream_stages(kLayout) - 1>();
@@ -60,7 +59,8 @@ class WeightStream {
         return ring_ + slot_;
     }
 
-    // Begins to copy one more step over the one that was taken last; all lanes have read it.
+    // Begins to copy one more step over the one that was taken last, which all lanes must have
+    // read.
     __device__ __forceinline__ void issue() {
         if (left_ > 0) {
             copy(ring_ + slot_, step_ * kRound + static_cast<int>(threadIdx.x) / kWarp * kBlocks);
@@ -77,7 +77,7 @@ class WeightStream {
     static constexpr int kStepBytes = step_bytes(kLayout);
     static constexpr int kRound = kLinearWarps * kBlocks;  // blocks of all warps together
     static constexpr bool kIsRows = kLayout == Layout::kBf16;
-    // Rows are copied in lines of 128 bytes, eight lanes to each; panels as they lie.
+    // Rows are copied in lines of 128 bytes, with eight lanes each; panels are contiguous.
     static constexpr int kRowLanes = 8;
     static constexpr int kCopyRows = kWarp / kRowLanes;
     static constexpr int kPointers = kIsRows ? static_cast<int>(kPanelRows) / kCopyRows : 1;
@@ -106,14 +106,14 @@ class WeightStream {
         }
     }
 
-    // `from_`: where this lane's part of the panel's first block is.
+    // Sets `from_` to this lane's part of the panel's first block.
     __device__ __forceinline__ void go_to_panel() {
         const Panel panel = panel_at(params_, panel_);
         if constexpr (kIsRows) {
             const int64_t pitch = 2 * padded_columns(params_.n_in);
 #pragma unroll
             for (int i = 0; i < kPointers; ++i) {
-                // Beyond the last row it is that row again, whose results nobody takes.
+                // Beyond the last row, repeats that row; the results are ignored.
                 const int row = min(panel.first_row + lane() / kRowLanes + kCopyRows * i,
                                     params_.part_rows - 1);
                 from_[i] = params_.weights + (panel.part * params_.part_rows + row) * pitch +
@@ -128,8 +128,8 @@ class WeightStream {
 
     __device__ __forceinline__ void copy(std::byte* to, int block) const {
         if constexpr (kIsRows) {
-            // Of every other row the pairs of 16 bytes swap places, so that lanes that read two
-            // rows at a time find them in different banks.
+            // In every other row the pairs of 16 bytes are swapped, so that lanes that read two
+            // rows at a time read from different banks.
             const int row = lane() / kRowLanes;
             std::byte* own = to + row * 128 + (lane() % kRowLanes ^ (row & 1)) * 16;
 #pragma unroll
@@ -152,9 +152,9 @@ class WeightStream {
 
     const LinearParams& params_;
     std::byte* ring_;
-    int slot_ = 0;  // bytes: of the step that is taken next and then copied over
-    // What is copied next: where it is, how many steps are left from there on, and the step of the
-    // panel in which the pass ends.
+    int slot_ = 0;  // bytes: the step that is taken next and then overwritten
+    // What is copied next: its address, the steps that are left from there on, and the panel's step
+    // at which the pass ends.
     const std::byte* from_[kPointers];
     int n_panels_;
     int pass_ = 0;
@@ -164,13 +164,13 @@ class WeightStream {
     int left_;
 };
 
-// What a lane multiplies of a step, in registers.
+// The part of a step that a lane multiplies, in registers.
 template <Layout kLayout>
 struct LaneWeights;
 
 template <>
 struct LaneWeights<Layout::kBf16> {
-    uint4 octets[2][2];  // columns 16t.. and 16t + 8.. of the block, of rows g and g + 8
+    uint4 octets[2][2];  // from columns 16t and 16t + 8 of the block on, rows g and g + 8
 
     __device__ __forceinline__ LaneWeights(const std::byte* step, int lane) {
         const int g = lane / 4;
@@ -184,7 +184,7 @@ struct LaneWeights<Layout::kBf16> {
     }
 };
 
-// Of two blocks: codes, and per row g and g + 8 the scale, or scale and minimum, as float16.
+// For two blocks: codes, and for rows g and g + 8 the scale, or scale and minimum.
 template <>
 struct LaneWeights<Layout::kQ8> {
     uint4 codes[2][2];

@@ -1,11 +1,11 @@
 // Every op on a CUDA device: its arguments as plain data, with shapes. Owns no code.
 //
-// The caller has checked shapes and alignment; kernels trust what stands here. All pointers are
-// memory of the device, aligned to 16 bytes. V vocabulary, rows tokens of a pass, 1 to kMaxRows.
-// Activations are float32.
+// The caller has checked shapes and alignment; kernels trust these structs. All pointers are to
+// device memory, aligned to 16 bytes. In the shapes, V is the vocabulary size and `rows` the number
+// of tokens in the pass, 1 to kMaxRows. Activations are float32.
 //
-// What a row becomes does not depend on how many rows a pass has: every sum runs in an order that
-// the shapes alone decide. So a text is the same with and without drafts.
+// A row's result does not depend on the number of rows in the pass: the shapes alone decide the
+// order of every sum. So the text is the same with and without drafts.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@ namespace soliton::cuda {
 inline constexpr int kMaxRows = 16;
 
 // What differs from one pass to the next, in device memory, as one array of int64. The host or the
-// sampler writes it between passes; it has the form of ../ops.h's StepState.
+// sampler writes it between passes; it has the same layout as StepState in ../ops.h.
 struct StepState {
     int64_t pos;     // of row 0
     int64_t n_rows;  // the rows that the ops work on
@@ -25,8 +25,8 @@ struct StepState {
     int64_t token_ids[kMaxRows];  // (n_rows,)
 };
 
-// What a launch needs to know that no kernel can read in time: how many rows there are, and a bound
-// on the positions that attention reads, pos + n_rows <= max_length. A graph is made for each.
+// What the host must know before a launch: the number of rows, and a bound on the positions that
+// attention reads, pos + n_rows <= max_length. Each combination has its own graph.
 struct Pass {
     const StepState* state;
     int n_rows;
@@ -59,7 +59,7 @@ enum class Epilogue : int32_t {
 // x = residual_in + branch, kept in residual_out; out = W rms_norm(x) + bias, then the epilogue.
 struct NormLinearArgs {
     const float* residual_in;  // (rows, n_in)
-    const float* branch;       // (rows, n_in) or null: nothing is added
+    const float* branch;       // (rows, n_in) or null: add nothing
     float* residual_out;       // (rows, n_in), may be residual_in only when branch is null
     const float* norm;         // (n_in,)
     float eps;
@@ -79,7 +79,7 @@ struct LinearArgs {
 
 enum class KvType : int32_t { kBf16, kInt8 };
 
-// Norm per head and RoPE of q and k, K and V into the caches at pos and up, then causal attention.
+// Norm per head and RoPE of q and k, K and V into the caches from pos on, then causal attention.
 struct AttentionArgs {
     const float* qkv;  // (rows, (n_heads + 2 n_kv_heads) head_dim)
     void* k_cache;     // (n_kv_heads, max_seq_len, padded_head_dim) of kv: attention.h
@@ -97,7 +97,7 @@ struct AttentionArgs {
     const float* cos;  // (max_seq_len, rotary_half), or fewer positions
     const float* sin;  // the same
     int64_t rotary_half;
-    int64_t window;  // keys that a query sees, itself included; 0: all
+    int64_t window;  // keys that a query sees, including its own; 0: all
     float scale;
     void* scratch;  // attention_scratch_bytes(), zeros before the first pass
     float* out;     // (rows, n_heads head_dim)

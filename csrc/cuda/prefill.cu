@@ -1,5 +1,5 @@
-// What lies between two matrix products of a pass of many rows, each in one go over the memory: sum
-// and norm of the residual stream, and the gate of the feed-forward. Sums are float32.
+// The work between two matrix products of a pass of many rows, each in a single pass over memory:
+// sum and norm of the residual stream, and the gate of the feed-forward. Sums are float32.
 #include <cstdint>
 
 #include "common.cuh"
@@ -15,8 +15,8 @@ struct Quad {
     float values[4];
 };
 
-// Four of n values, from `first` on, of which at least one is there; zeros behind the end. Rows of
-// n % 4 == 0 values are aligned.
+// Four of n values from `first` on, where first < n; zeros beyond the end. Rows with n % 4 == 0 are
+// aligned.
 __device__ __forceinline__ Quad load_quad(const float* row, int64_t first, int64_t n) {
     if (n % 4 == 0) {
         const float4 four = *reinterpret_cast<const float4*>(row + first);
@@ -86,7 +86,8 @@ __device__ __forceinline__ void store_quad(const Quad& quad, __nv_bfloat16* row,
     }
 }
 
-// A block for each row. A thread keeps what it has of the row, so long as that is little.
+// A block for each row. A thread keeps up to kKept quads of the row in registers and reads the rest
+// again.
 constexpr int kKept = 4;
 
 __global__ void __launch_bounds__(kThreads) add_norm_rows(const AddNormArgs args) {

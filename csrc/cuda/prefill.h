@@ -1,5 +1,5 @@
-// What a pass of many rows needs beside matrix products and attention, which are a library's: rows
-// of quantised matrices as bfloat16, and what lies between two products in one go over the memory.
+// Ops for a pass of many rows, whose matrix products and attention come from a library: rows of
+// quantised matrices as bfloat16, and the work between two products in a single pass over memory.
 // Owns no code.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace soliton::cuda {
 // Rows [begin, end) of a quantised matrix as bfloat16, rounded to nearest.
 struct UnpackArgs {
     Matrix matrix;
-    bool gated;  // packed as gate and up, each from a panel of its own on
+    bool gated;  // packed as gate and up, each starting with a new panel
     int64_t begin;
     int64_t end;
     void* out;  // bfloat16 (end - begin, n_in)
@@ -23,7 +23,7 @@ struct UnpackArgs {
 // residual_out = residual_in + branch; out = rms_norm(residual_out).
 struct AddNormArgs {
     const float* residual_in;  // (n_rows, dim)
-    const float* branch;       // (n_rows, dim) or null: nothing is added
+    const float* branch;       // (n_rows, dim) or null: add nothing
     float* residual_out;       // (n_rows, dim), may be residual_in
     const float* norm;         // (dim,)
     float eps;

@@ -1,6 +1,6 @@
-// What a chunk of a prompt needs beside products of matrices: norm and rotation of its queries and
-// keys, keys and values into the caches, and int8 caches as bfloat16 again. A warp takes a row of a
-// head. Decode steps do the first in attention.cu.
+// What attention of a prompt's chunk needs: norm and rotation of its queries and keys, storing keys
+// and values in the caches, and converting int8 caches to bfloat16. A warp takes a row of a head.
+// For decode steps, attention.cu does the norm, rotation and storing.
 #include <algorithm>
 
 #include "attention.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr int kRowsPerBlock = 8;
 constexpr int kThreads = kRowsPerBlock * kWarp;
 
-// Heads of queries, then keys, then values, in every row of the chunk.
+// In every row of the chunk: heads of queries, then of keys, then of values.
 template <KvType kKv, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     rope_kernel(const AttentionArgs args, int64_t pos, int64_t n_rows, __nv_bfloat16* queries) {
@@ -64,7 +64,7 @@ cudaError_t rope_of_width(const AttentionArgs& args, int64_t pos, int64_t n_rows
     return launch(kernel, grid, dim3(kThreads), 0, stream, args, pos, n_rows, queries);
 }
 
-// A thread turns 16 codes, which have one scale, into two times 16 bytes.
+// A thread converts 16 codes, which share one scale, to two times 16 bytes.
 __global__ void __launch_bounds__(kThreads) unpack_kv_kernel(const UnpackKvArgs args) {
     wait_for_previous_launch();
     const int64_t padded = padded_head_dim(args.head_dim);

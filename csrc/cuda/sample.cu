@@ -1,7 +1,7 @@
-// The sampler's launches in their order, and where in the scratch their work lies.
+// The sampler's launches in their order, and the layout of their work in the scratch.
 //
-// First what bounds the logits, then a histogram of them, then the choice: each needs of the whole
-// row what the one before found.
+// First the bounds of the logits, then a histogram of them, then the choice: each needs the result
+// of the one before for the whole row.
 #include <algorithm>
 #include <cstddef>
 
@@ -15,7 +15,7 @@ int64_t chunks_of(int64_t vocab_size) {
     return (vocab_size + kChunk - 1) / kChunk;
 }
 
-// Parts of a block of memory, one after the other.
+// Hands out parts of a block of memory, one after the other.
 class Parts {
   public:
     explicit Parts(void* begin) : begin_(static_cast<std::byte*>(begin)) {}

@@ -1,5 +1,5 @@
-// What the threads of a block of the sampler find out together. Every thread must call, and gets
-// the result; sums run in one order.
+// Results that the threads of a block of the sampler compute together. Every thread must call these
+// and receives the result; sums have a fixed order.
 #pragma once
 
 #include "sample_row.cuh"
@@ -8,8 +8,8 @@ namespace soliton::cuda {
 
 inline constexpr int kSampleWarps = kSampleThreads / kWarp;
 
-// Of the block's chunk of a row the logits of this thread, -inf where there are none. Early:
-// whoever needs them later does not wait for them.
+// This thread's logits of the block's chunk of a row; -inf beyond the row's end. Loaded early, so
+// that later code does not wait for them.
 struct OwnLogits {
     float of[kTokensPerThread];
     int64_t first_id;
@@ -58,7 +58,7 @@ __device__ inline Bounds bounds_of_block(const Bounds& mine) {
     };
 }
 
-// The sum of the values of all threads up to this one, itself included.
+// The sum of the values of all threads up to and including this one.
 __device__ inline Word running_sum(Word value) {
     __shared__ Word of_warps[kSampleWarps];
     const int lane = static_cast<int>(threadIdx.x) % kWarp;

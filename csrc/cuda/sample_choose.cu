@@ -1,5 +1,5 @@
-// The sampler's third launch: collects the tokens that can matter, by bucket; the block that ends
-// last runs the filters on them, draws, and reports.
+// The sampler's third launch: collects the tokens that can matter, by bucket. The last block to
+// finish runs the filters on them, draws, and reports.
 #include "sample_select.cuh"
 
 namespace soliton::cuda {
@@ -26,7 +26,8 @@ __device__ Prefix everything(const Sampling& sampling, const Selector& row) {
             .last = ~Word{0}};
 }
 
-// For a filter by distance from the largest logit: the smallest that it keeps. False for others.
+// For a filter by distance from the largest logit: sets `logit` to the smallest one that it keeps.
+// Returns false for other filters.
 __device__ bool bounds_logits(const Filter& filter, const Row& row, float& logit) {
     if (filter.kind != FilterKind::kMinP) {
         return false;
@@ -39,7 +40,7 @@ __device__ bool bounds_logits(const Filter& filter, const Row& row, float& logit
     return true;
 }
 
-// What another filter asks of a prefix; 0: it keeps all.
+// Where the prefix of another filter ends; a goal of 0 keeps all.
 __device__ Goal goal_of(const Filter& filter, const Prefix& given) {
     if (filter.kind == FilterKind::kTopK) {
         const Word most = given.sums.of[kCount];
@@ -53,7 +54,7 @@ __device__ Goal goal_of(const Filter& filter, const Prefix& given) {
     return {column, filter.parameter < 1.0 ? min(max(wanted, Word{1}), mass) : Word{0}};
 }
 
-// The first token at which the mass exceeds the share u; just equal is not enough.
+// The first token at which the cumulated mass exceeds the share u; equal is not enough.
 __device__ Goal draw_from(const Sampling& sampling, const Prefix& given) {
     if (sampling.args.greedy) {
         return {kCount, 1};
@@ -64,7 +65,7 @@ __device__ Goal draw_from(const Sampling& sampling, const Prefix& given) {
     return {column, min(passed + 1, mass)};
 }
 
-// The buckets whose members are needed: from..to, and all up to top.
+// The buckets whose members are needed: `from` to `to`, and all up to `top`.
 struct Needed {
     int from;
     int to;
@@ -75,7 +76,7 @@ struct Needed {
     }
 };
 
-// A prefix only gets shorter, so what the first filter that removes any leaves is all.
+// Prefixes only get shorter, so the members up to the end of the first prefix are enough.
 __device__ Needed needed_of(const Sampling& sampling, const Selector& row) {
     const Prefix all = everything(sampling, row);
 #pragma unroll 1
@@ -92,13 +93,13 @@ __device__ Needed needed_of(const Sampling& sampling, const Selector& row) {
     return {bucket, bucket, -1};
 }
 
-// So many of the most likely are looked for: two at least, for the margin.
+// How many of the most likely tokens to find: at least two, for the margin.
 __device__ Goal top_of(const Sampling& sampling, const Selector& row) {
     return {kCount, min(static_cast<Word>(max(sampling.args.n_top, 2)), row.total(kCount))};
 }
 
-// The keys of the chunk's tokens in needed buckets, to the places of their buckets. One atomic
-// operation of a block and bucket on memory of all: many tokens may be in one.
+// Writes the keys of the chunk's tokens in needed buckets to the places of their buckets. A block
+// does one global atomic operation per bucket, because many of its tokens may be in the same one.
 __device__ void collect(Choosing& shared, const OwnLogits& own, const Selector& row,
                         const Needed& needed) {
     for (int b = threadIdx.x; b < kBuckets; b += kSampleThreads) {
@@ -135,7 +136,7 @@ __device__ void collect(Choosing& shared, const OwnLogits& own, const Selector& 
     }
 }
 
-// The most likely, in order.
+// Finds the most likely tokens, in order.
 __device__ void find_top(Choosing& shared, const Sampling& sampling, const Selector& row) {
     const Goal goal = top_of(sampling, row);
     const Word last = row.reach(goal).last;
@@ -165,7 +166,8 @@ __device__ void find_top(Choosing& shared, const Sampling& sampling, const Selec
     __syncthreads();
 }
 
-// How many come before a token in the descending order, whatever has been collected.
+// The number of tokens before this one in descending order, which does not depend on what was
+// collected.
 __device__ int64_t rank_of(const Sampling& sampling, Word key) {
     int n_before = 0;
 #pragma unroll 1
@@ -177,11 +179,11 @@ __device__ int64_t rank_of(const Sampling& sampling, Word key) {
 
 struct Drawn {
     Prefix kept;
-    bool is_filtered;  // a filter removed any
+    bool is_filtered;  // a filter removed at least one token
     Prefix token;      // up to it
 };
 
-// The filters, each on what the one before left, then the draw.
+// Runs the filters, each on what the previous one left, then draws.
 __device__ Drawn draw(const Sampling& sampling, const Selector& row) {
     Drawn drawn = {everything(sampling, row), false, {}};
 #pragma unroll 1
@@ -242,7 +244,7 @@ __device__ void report(const Choosing& shared, const Sampling& sampling, const S
     const auto i = static_cast<int>(threadIdx.x);
     const int n_top = min(sampling.args.n_top, static_cast<int>(shared.n_top));
     const auto id = static_cast<uint32_t>(drawn.token.last);
-    // One thread for each of the most likely, and the next for the token.
+    // One thread for each of the most likely tokens, and the next one for the drawn token.
     if (i <= n_top) {
         (i < n_top ? out.top[i] : out.token) =
             token_of(sampling, drawn.kept, i < n_top ? static_cast<uint32_t>(shared.top[i]) : id);
@@ -269,7 +271,7 @@ __device__ void report(const Choosing& shared, const Sampling& sampling, const S
     }
 }
 
-// Whether this block is the last one of the grid to come here.
+// Whether this block is the last one of the grid to get here.
 __device__ bool is_last_block(Choosing& shared, const Sampling& sampling) {
     __threadfence();
     __syncthreads();
@@ -282,7 +284,7 @@ __device__ bool is_last_block(Choosing& shared, const Sampling& sampling) {
     return shared.is_last_block;
 }
 
-// The logits, out of the way of what is launched next.
+// Copies the logits, because the next launch may overwrite them.
 __device__ void put_aside(const Sampling& sampling) {
     const int64_t begin = int64_t{blockIdx.x} * kChunk;
     const int64_t end = min(begin + kChunk, sampling.args.vocab_size);

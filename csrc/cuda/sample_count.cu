@@ -1,10 +1,11 @@
-// The sampler's second launch: how many tokens, and which mass, at which distance from the best.
+// The sampler's second launch: counts tokens and masses by distance from the best token.
 #include "sample_block.cuh"
 
 namespace soliton::cuda {
 namespace {
 
-// Of the masses, so that sums over a chunk fit into the 32 bits that shared memory adds up fast.
+// Masses are split at this bit, so that sums over a chunk fit into 32 bits, which shared memory
+// adds fast.
 constexpr int kLowBits = 20;
 
 struct Counts {
@@ -33,7 +34,7 @@ __device__ Row describe(const Sampling& sampling, int row) {
         bounds.is_bad |= other.is_bad;
     }
     bounds = bounds_of_block(bounds);
-    // A high temperature spreads what may be drawn over more logits.
+    // A high temperature makes more distant logits likely.
     const double reach = sampling.is_tempered && row == kDrawnRow && sampling.args.rate < 1.0
                              ? kSpread / sampling.args.rate
                              : kSpread;
@@ -61,14 +62,14 @@ __global__ void __launch_bounds__(kSampleThreads)
     wait_for_previous_launch();
     allow_next_launch();
     const OwnLogits own(sampling.logits_of(row_index), args.vocab_size);
-    const Row row = describe(sampling, row_index);  // hence the zeros are there
+    const Row row = describe(sampling, row_index);  // after this, the zeros are visible
     if (chunk == 0 && threadIdx.x == 0) {
         sampling.work.rows[row_index] = row;
     }
     if (row.is_bad != 0) {
         return;
     }
-    // The filters count what has a mass in the softmax that the first of them sees.
+    // The filters count the tokens that have a mass in the softmax of the first filter.
     const bool is_first_tempered = args.n_filters > 0 ? args.filters[0].is_tempered : is_tempered;
     const double first_rate = is_first_tempered ? args.rate : 1.0;
     double moment = 0.0;
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(kSampleThreads)
         n_candidates += distance * first_rate > kLowestExponent ? 1 : 0;
     }
     moment = sum_block(moment);
-    n_candidates = sum_block(n_candidates);  // hence the counts are there
+    n_candidates = sum_block(n_candidates);  // after this, the counts are visible
     Totals& totals = *sampling.work.totals;
     if (threadIdx.x == 0) {
         if (is_raw) {

@@ -1,5 +1,5 @@
-// The sampler's first launch: adjusts the logits and finds what bounds them. Nothing else can be
-// said of a row before its largest logit is known.
+// The sampler's first launch: adjusts the logits and finds their bounds. Everything else needs the
+// row's largest logit.
 #include "sample_block.cuh"
 
 namespace soliton::cuda {
@@ -13,7 +13,7 @@ __device__ Bounds with(const Bounds& bounds, float logit) {
     };
 }
 
-// l / factor or l * factor, less what the completion costs; in doubles, rounded once.
+// l / factor or l * factor, minus the penalties of the completion; in doubles, rounded once.
 __device__ float penalized(const Adjustments& adjustments, float logit, int n_in_completion) {
     const double wide = logit;
     const double scaled = wide > 0.0 ? wide / adjustments.factor : wide * adjustments.factor;
@@ -21,7 +21,7 @@ __device__ float penalized(const Adjustments& adjustments, float logit, int n_in
     return static_cast<float>(scaled - (presence + adjustments.frequency * n_in_completion));
 }
 
-// The logits of the tokens from `begin` on that were seen.
+// Penalizes the chunk's logits, from token `begin` on, whose tokens were seen.
 __device__ void penalize(const Adjustments& adjustments, int64_t begin, float* logits) {
     __shared__ int n_seen[kChunk];
     __shared__ int n_in_completion[kChunk];
@@ -49,7 +49,7 @@ __device__ void penalize(const Adjustments& adjustments, int64_t begin, float* l
     __syncthreads();
 }
 
-// Calls change(place, index) for each id of a list that is a token of this block.
+// Calls change(place, index) for each id of a list that is in this block's chunk.
 template <typename Change>
 __device__ void for_ids(const int32_t* ids, int64_t n_ids, int64_t begin, Change change) {
     for (int64_t i = threadIdx.x; i < n_ids; i += kSampleThreads) {
@@ -61,7 +61,7 @@ __device__ void for_ids(const int32_t* ids, int64_t n_ids, int64_t begin, Change
     __syncthreads();
 }
 
-// A chunk of n logits. Returns whether one is no number before any is forbidden.
+// Adjusts a chunk of n logits. Returns whether one is NaN or +inf before the mask and the bans.
 __device__ bool adjust(const Adjustments& adjustments, int64_t begin, int n, float* logits) {
     if (adjustments.n_seen > 0) {
         penalize(adjustments, begin, logits);
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kSampleThreads)
     const auto n = static_cast<int>(min(int64_t{kChunk}, sampling.args.vocab_size - begin));
     wait_for_previous_launch();
     allow_next_launch();
-    // The counts of the next launch.
+    // Clears the counts of the next launch.
     auto* words = reinterpret_cast<uint32_t*>(work.totals);
     constexpr int kWords = sizeof(Totals) / sizeof(uint32_t);
     for (int i = chunk * kSampleThreads + threadIdx.x; i < kWords;

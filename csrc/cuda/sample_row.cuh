@@ -1,7 +1,7 @@
-// What the sampler's launches hand to each other, and how they see a token: its place in the
+// What the sampler's launches pass to each other, and how they represent a token: its place in the
 // descending order, its bucket, its mass.
 //
-// There are one or two rows: the one that is drawn from, and, if that was adjusted, the raw one.
+// There are one or two rows: the one that the draw uses and, if that was adjusted, the raw one.
 #pragma once
 
 #include <cfloat>
@@ -12,21 +12,21 @@
 
 namespace soliton::cuda {
 
-// 64 bits as atomicAdd wants them.
+// The 64-bit type of atomicAdd.
 using Word = unsigned long long;
 
 inline constexpr int kSampleThreads = 512;
 
-// A block reads so many logits.
+// A block reads kChunk logits.
 inline constexpr int kTokensPerThread = 4;
 inline constexpr int kChunk = kSampleThreads * kTokensPerThread;
 
 inline constexpr int kDrawnRow = 0;
-inline constexpr int kRawRow = 1;  // if it is another one
+inline constexpr int kRawRow = 1;  // if it differs
 inline constexpr int kMostRows = 2;
 
-// Of a set of tokens: how many, and their masses in units of 2^-kMassBits of the most likely
-// token's, by the softmax without and with temperature.
+// The columns of the sums over a set of tokens: how many, and their masses in the softmax without
+// and with temperature, in units of 2^-kMassBits of the most likely token's mass.
 inline constexpr int kCount = 0;
 inline constexpr int kPlain = 1;
 inline constexpr int kTempered = 2;
@@ -35,48 +35,48 @@ inline constexpr int kColumns = 3;
 struct Sums {
     Word of[kColumns];
 
-    // Of a column that is not known when this is compiled: so that all stay in registers.
+    // For a column that is unknown at compile time; keeps all sums in registers.
     __device__ Word at(int column) const {
         return column == kCount ? of[kCount] : column == kPlain ? of[kPlain] : of[kTempered];
     }
 };
 
-// Tokens sorted roughly, by distance from the largest logit. Nearly all that is ever drawn lies
-// within kSpread nats; what is farther away shares the last bucket.
+// Tokens roughly sorted by distance from the largest logit. Nearly every token that is ever drawn
+// lies within kSpread nats; those farther away share the last bucket.
 inline constexpr int kBuckets = 1024;
 inline constexpr float kSpread = 32.0f;
 
 inline constexpr double kLog2E = 1.4426950408889634;
 
-// Of the logits of a chunk.
+// The bounds of a chunk's logits.
 struct Bounds {
     float largest;
-    float smallest;  // that is finite
+    float smallest;  // of the finite logits
     int32_t is_bad;  // one is NaN or +inf
 };
 
 struct Row {
     float largest;
     float scale;     // buckets per logit
-    int32_t is_bad;  // nothing can be drawn from it
+    int32_t is_bad;  // nothing can be drawn from the row
 };
 
 struct Histogram {
     Word sums[kColumns][kBuckets];
-    uint32_t taken[kBuckets];  // of the places of the bucket's members
+    uint32_t taken[kBuckets];  // places of the bucket's members that are taken
 };
 
-// What begins as zeros.
+// Starts as zeros.
 struct Totals {
     Histogram histograms[kMostRows];
-    uint32_t n_candidates;  // of the row that is drawn from
+    uint32_t n_candidates;  // of the row that the draw uses
     uint32_t n_done;        // blocks
 };
 
 struct SampleWork {
     float* adjusted;  // (V,)
     Bounds* bounds;   // (kMostRows, n_chunks)
-    double* moments;  // (n_chunks,): of the raw row the sums of mass * (logit - largest)
+    double* moments;  // (n_chunks,): sums of mass * (logit - largest) of the raw row
     Row* rows;        // (kMostRows,)
     Totals* totals;
     Word* members;  // (kMostRows, V): keys by bucket
@@ -95,14 +95,14 @@ struct Sampling {
     }
 };
 
-// The launches; each runs n_chunks blocks, two of them for each row.
+// The launches. Each runs n_chunks blocks; the last two run them for each row.
 cudaError_t read_rows(const Sampling& sampling, cudaStream_t stream);
 cudaError_t count_rows(const Sampling& sampling, cudaStream_t stream);
 cudaError_t choose(const Sampling& sampling, cudaStream_t stream);
 
-// A number for each token that ascends where the logit descends, and with the id among equals.
+// A number for each token that ascends as the logit descends, and with the id among equal logits.
 __device__ inline Word key_of(float logit, uint32_t id) {
-    const uint32_t bits = __float_as_uint(logit + 0.0f);  // of two zeros one
+    const uint32_t bits = __float_as_uint(logit + 0.0f);  // -0 becomes +0
     const uint32_t descending = bits & 0x80000000u ? bits : ~bits & 0x7fffffffu;
     return Word{descending} << 32 | id;
 }
@@ -112,7 +112,7 @@ __device__ inline float logit_of(Word key) {
     return __uint_as_float(descending & 0x80000000u ? descending : ~descending & 0x7fffffffu);
 }
 
-// Larger logits never lie in a later bucket.
+// A larger logit is never in a later bucket.
 __device__ inline int bucket_of(const Row& row, float logit) {
     const float bucket = (row.largest - logit) * row.scale;
     return static_cast<int>(fminf(fmaxf(bucket, 0.0f), static_cast<float>(kBuckets - 1)));
@@ -122,9 +122,9 @@ __device__ inline double distance_of(const Row& row, float logit) {
     return static_cast<double>(logit) - static_cast<double>(row.largest);
 }
 
-// exp(exponent), rounded; 0 from 2^-(kMassBits + 2) down.
+// exp(exponent), rounded; 0 at and below 2^-(kMassBits + 2).
 __device__ inline Word mass_of(double exponent) {
-    constexpr int kDigits = 30;  // of what is left of an integral power of 2
+    constexpr int kDigits = 30;  // of the fraction, after an integral power of 2
     const double binary = exponent * kLog2E;
     if (!(binary > -(kMassBits + 2))) {
         return 0;

@@ -1,26 +1,27 @@
-// How far in descending order to this count or this mass? The one question of the sampler's
-// filters, of its draw and of the most likely tokens, answered by one block: by the sums of the
-// buckets, then among the members of one bucket. All threads of the block call together.
+// Which prefix of the descending order has this count or this mass? The sampler's filters, its draw
+// and the search for the most likely tokens all ask this. One block answers it: from the sums of
+// the buckets, then among the members of one bucket. All threads of the block call together.
 //
-// The members of a bucket come in any order; what is answered does not depend on it. Loops are not
-// unrolled: the code runs once per token, so it costs as much to fetch as to run.
+// The members of a bucket are in any order; the answer does not depend on it. Loops are not
+// unrolled, because the code runs once per token, and fetching it costs as much as running it.
 #pragma once
 
 #include "sample_block.cuh"
 
 namespace soliton::cuda {
 
-// So few members are compared with each other; more are divided into kFiner parts first.
+// Up to this many members are compared with each other; more are first divided into kFiner parts.
 inline constexpr int kFew = 256;
 inline constexpr int kFiner = 256;
 
-// The first tokens of the descending order: all whose key is at most `last`.
+// The first tokens of the descending order: those whose key is at most `last`.
 struct Prefix {
     Sums sums;
     Word last;
 };
 
-// Where a prefix ends: when the sum of a column reaches this, at least 1 and at most that of all.
+// A prefix ends when the sum of a column reaches this value, which is at least 1 and at most the
+// sum over all tokens.
 struct Goal {
     int column;
     Word value;
@@ -28,10 +29,10 @@ struct Goal {
 
 // In shared memory.
 struct Selection {
-    Word to[kColumns][kBuckets];  // the sums of the buckets up to this one, itself included
+    Word to[kColumns][kBuckets];  // the sums of the buckets up to and including this one
     int bucket;
 
-    // Members that are looked at more closely.
+    // The members among which the goal is.
     Word least;  // key
     Word most;
     int count;
@@ -46,7 +47,7 @@ struct Selection {
     __device__ Word total(int column) const { return to[column][kBuckets - 1]; }
 };
 
-// A row, seen by a block.
+// A row, as one block works on it.
 class Selector {
   public:
     __device__ Selector(Selection& shared, const Sampling& sampling, int row_index)
@@ -54,7 +55,7 @@ class Selector {
         scan(row_index);
     }
 
-    // Another row, or the same.
+    // Switches to this row, unless it is the current one.
     __device__ void look_at(int row_index) {
         if (row_index != row_index_) {
             scan(row_index);
@@ -68,8 +69,8 @@ class Selector {
         return shared_.before_bucket(column, b);
     }
 
-    // The keys of the tokens by bucket, as far as they have been collected. They are read past L1:
-    // other blocks write them while this one runs.
+    // The collected keys of the tokens, by bucket. Read them bypassing L1, because other blocks
+    // write them while this one runs.
     __device__ Word* members() const {
         return sampling_.work.members + row_index_ * sampling_.args.vocab_size;
     }
@@ -88,7 +89,8 @@ class Selector {
         return bucket;
     }
 
-    // The shortest prefix that reaches the goal. The members of its last bucket must be there.
+    // The shortest prefix that reaches the goal. The members of its last bucket must have been
+    // collected.
     __device__ Prefix reach(const Goal& goal) const {
         const int bucket = bucket_at(goal);
         const auto begin = static_cast<int64_t>(before_bucket(kCount, bucket));
@@ -107,8 +109,8 @@ class Selector {
         return walk(goal, keys, n, least, most, before);
     }
 
-    // The prefix of the tokens whose key is at most this; the logit is that of the key. The members
-    // of its bucket must be there.
+    // The prefix of the tokens whose key is at most `last`; `logit` is the key's logit. The members
+    // of its bucket must have been collected.
     __device__ Prefix up_to(Word last, float logit) const {
         const int bucket = bucket_of(row_, logit);
         const auto begin = static_cast<int64_t>(before_bucket(kCount, bucket));
@@ -128,7 +130,7 @@ class Selector {
         return prefix;
     }
 
-    // How many places of each bucket's members have been given away.
+    // How many places of each bucket's members are taken.
     __device__ uint32_t* places_taken() const {
         return sampling_.work.totals->histograms[row_index_].taken;
     }
@@ -164,8 +166,9 @@ class Selector {
         }
     }
 
-    // Of the n keys, the `count` from `least` to `most`, which hold the goal, are divided evenly.
-    // Those of the part that holds it remain, those of the parts before it are added to `before`.
+    // Divides the range from `least` to `most`, in which `count` of the n keys are, into equal
+    // parts. The keys of the part that holds the goal remain; those of the parts before it are
+    // added to `before`.
     __device__ void narrow(const Goal& goal, const Word* keys, int64_t n, Word& least, Word& most,
                            Sums& before, int64_t& count) const {
         Word smallest = ~Word{0};
@@ -180,7 +183,7 @@ class Selector {
         }
         smallest = combine_block(smallest, [](Word a, Word b) { return min(a, b); });
         largest = combine_block(largest, [](Word a, Word b) { return max(a, b); });
-        // All keys differ, so each time at least the smallest and the largest are parted.
+        // All keys differ, so each time at least the smallest and the largest are separated.
         constexpr int kFinerBits = 8;
         static_assert(kFiner == 1 << kFinerBits);
         const int bits = 64 - __clzll(static_cast<long long>(largest - smallest));
@@ -225,8 +228,8 @@ class Selector {
         __syncthreads();
     }
 
-    // Of the n keys those from `least` to `most`, at most kFew, are added to `before` in their
-    // order until the goal is reached: each knows how many, and which masses, come before it.
+    // Adds the keys from `least` to `most`, at most kFew of the n, to `before` in their order until
+    // the goal is reached. Each key knows the count and the masses that come before it.
     __device__ Prefix walk(const Goal& goal, const Word* keys, int64_t n, Word least, Word most,
                            const Sums& before) const {
         if (threadIdx.x == 0) {

@@ -7,7 +7,9 @@ namespace {
 
 class Stream {
   public:
-    Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
+    Stream() {
+        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+    }
     ~Stream() { cudaStreamDestroy(stream_); }
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
@@ -20,7 +22,7 @@ class Stream {
 
 class Event {
   public:
-    Event() { check(cudaEventCreate(&event_), "an event"); }
+    Event() { check(cudaEventCreate(&event_), "creating an event"); }
     ~Event() { cudaEventDestroy(event_); }
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;
@@ -49,7 +51,7 @@ void Tape::replay(const Pass& pass) {
     const Key key = {pass.state, pass.n_rows, pass.max_length};
     const auto graph = graphs_.find(key);
     if (graph != graphs_.end()) {
-        check(cudaGraphLaunch(graph->second.get(), pass.stream), "a graph of all ops");
+        check(cudaGraphLaunch(graph->second.get(), pass.stream), "launching the graph of all ops");
         return;
     }
     run(pass);
@@ -57,11 +59,12 @@ void Tape::replay(const Pass& pass) {
 }
 
 Tape::Graph Tape::capture(Pass pass) const {
-    // On a stream of its own: the default stream cannot be captured.
+    // On a new stream, because the default stream cannot be captured.
     const Stream stream;
     pass.stream = stream.get();
-    check(cudaStreamBeginCapture(pass.stream, cudaStreamCaptureModeThreadLocal), "a capture");
-    const char* failed = "the end of a capture";
+    check(cudaStreamBeginCapture(pass.stream, cudaStreamCaptureModeThreadLocal),
+          "beginning a graph capture");
+    const char* failed = "ending the graph capture";
     cudaError_t error = cudaSuccess;
     for (const Step& step : steps_) {
         error = step.launch(step.args, pass);
@@ -77,7 +80,7 @@ Tape::Graph Tape::capture(Pass pass) const {
     }
     cudaGraphExec_t executable = nullptr;
     if (error == cudaSuccess) {
-        failed = "a graph of all ops";
+        failed = "creating the graph of all ops";
         error = cudaGraphInstantiate(&executable, graph, 0);
     }
     if (graph != nullptr) {
@@ -89,14 +92,14 @@ Tape::Graph Tape::capture(Pass pass) const {
 
 void Tape::profile(const Pass& pass, int64_t* ns) const {
     const std::vector<Event> ends(size() + 1);
-    // While the device is busy with this, the launches to be timed are queued.
+    // Keeps the device busy while the launches to be timed are queued.
     run(pass);
-    check(cudaEventRecord(ends[0].get(), pass.stream), "an event");
+    check(cudaEventRecord(ends[0].get(), pass.stream), "recording an event");
     for (size_t i = 0; i < size(); ++i) {
         check(steps_[i].launch(steps_[i].args, pass), name(i));
-        check(cudaEventRecord(ends[i + 1].get(), pass.stream), "an event");
+        check(cudaEventRecord(ends[i + 1].get(), pass.stream), "recording an event");
     }
-    check(cudaEventSynchronize(ends[size()].get()), "all ops");
+    check(cudaEventSynchronize(ends[size()].get()), "running all ops");
     for (size_t i = 0; i < size(); ++i) {
         float ms = 0;
         check(cudaEventElapsedTime(&ms, ends[i].get(), ends[i + 1].get()), name(i));

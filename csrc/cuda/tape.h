@@ -1,6 +1,6 @@
-// Ops recorded once, in order, and launched as often as wanted: one by one, or as a graph. Owns the
-// copies of their arguments and the graphs. Knows no particular op and no Python; whoever appends
-// an op keeps alive what its arguments point to.
+// Ops recorded once, in order, and launched any number of times: one by one, or as a graph. Owns
+// copies of their arguments, and the graphs. Knows no particular op and no Python. The caller who
+// appends an op keeps alive what its arguments point to.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,14 +20,14 @@
 
 namespace soliton::cuda {
 
-// What CUDA said, and of what.
+// An error that CUDA reported, and the operation that it belongs to.
 class CudaError : public std::runtime_error {
   public:
     CudaError(const std::string& what, cudaError_t error)
         : std::runtime_error(what + ": " + cudaGetErrorString(error)) {}
 };
 
-// Throws a CudaError unless the error is none.
+// Throws a CudaError unless `error` is cudaSuccess.
 void check(cudaError_t error, const char* what);
 
 class Tape {
@@ -55,18 +55,18 @@ class Tape {
 
     const char* name(size_t i) const { return steps_[i].name; }
 
-    // All of these return when the launches are under way, or throw a CudaError that names the op.
-    // What a kernel does wrong shows in a later call, as ever with CUDA.
+    // All of these return when the ops have been launched, or throw a CudaError that names the op.
+    // As always with CUDA, a later call reports what a kernel does wrong.
 
-    // The ops, one launch after the other.
+    // Launches the ops one after the other.
     void run(const Pass& pass) const;
 
-    // The same as one launch of a graph, except for the first time with such a pass: that runs the
-    // ops one by one, which also loads their kernels, and makes the graph.
+    // The same in a single launch of a graph. The first call with such a pass launches the ops one
+    // by one, which also loads their kernels, and builds the graph.
     void replay(const Pass& pass);
 
-    // The ops twice, one by one; `ns` (size(),) receives the nanoseconds on the device that each
-    // took the second time. Waits until they have.
+    // Runs the ops twice, one by one, and waits for them. `ns` (size(),) receives the nanoseconds
+    // on the device that each took the second time.
     void profile(const Pass& pass, int64_t* ns) const;
 
   private:
@@ -82,7 +82,7 @@ class Tape {
         void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
     };
     using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph>;
-    // What a graph has of its pass: all but the stream.
+    // The part of a pass that a graph depends on: all but the stream.
     using Key = std::tuple<const StepState*, int, int64_t>;
 
     Graph capture(Pass pass) const;

@@ -1,5 +1,5 @@
-// Rows of a quantised matrix as bfloat16, for the products of many rows. A warp takes a block of 16
-// rows and 64 columns at a time (layout.h); it is bound by what it writes.
+// Converts rows of a quantised matrix to bfloat16, for products of many rows. A warp takes a block
+// of 16 rows and 64 columns at a time (layout.h). Writing the output limits the speed.
 #include <cstddef>
 #include <cstdint>
 
@@ -17,7 +17,7 @@ struct UnpackParams {
     __nv_bfloat16* out;
     int64_t begin;
     int64_t end;
-    int64_t part_rows;  // after which the next part begins with a panel of its own
+    int64_t part_rows;  // the next part begins with a new panel
     int64_t first_panel;
     int64_t n_panels;
     int n_in;
@@ -25,10 +25,10 @@ struct UnpackParams {
 };
 
 struct Share {
-    float values[16];  // of one row, columns 16t and up of a block
+    float values[16];  // of one row, columns 16t to 16t + 15 of a block
 };
 
-// The share that a lane has of row g + 8 half.
+// A lane's share of row g + 8 half.
 template <Layout kLayout>
 __device__ __forceinline__ Share unpack_lane(const std::byte* block, int lane, int half) {
     const int row = lane / 4 + 8 * half;

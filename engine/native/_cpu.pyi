@@ -1,5 +1,5 @@
-"""The native kernels, as csrc/bind.cpp exposes them: addresses are integers, nothing is checked.
-Use `ops.Ops`.
+"""The native kernels, as csrc/bind.cpp and the bind_*.cpp next to it expose them. Addresses go in
+as integers and nothing is checked. Use `engine.device.ops.Ops`.
 """
 
 from collections.abc import Sequence
@@ -7,28 +7,30 @@ from enum import Enum
 from typing import Any
 
 LAYOUT_VERSION: int
-"""Changes whenever the same weights give other panels."""
+"""Increases whenever panels of the same weights have other bytes."""
 
 def isa() -> str:
-    """The instruction set of the kernels in use."""
+    """The instruction set whose kernels are in use."""
 
 def supported_isas() -> list[str]:
-    """The instruction sets that both this build and this processor have, best first."""
+    """The instruction sets that both this build and this processor support, best first."""
 
 def select_isa(isa: str, /) -> bool:
-    """For tests and benchmarks: switch to another one. False if it is not supported."""
+    """For tests and benchmarks: uses another one from now on. False if it is not supported."""
 
 def address(array: object, /) -> int:
-    """The address of a numpy array's memory, whatever its strides."""
+    """The address of a numpy array's first element; the array may have any strides."""
 
 def uniform(seed: int, position: int, *, purpose: int = 0, attempt: int = 0) -> float:
-    """As `random_numbers.uniform`; `seed` and `position` have 64 bits, the others 32."""
+    """The same as `random_numbers.uniform`. `seed` and `position` have 64 bits, the others 32."""
 
 class Sampler:
-    """What all tokens of a request have in common, and scratch memory; one call at a time."""
+    """The sampler of one request, with its settings and memory; one call at a time."""
 
     def __init__(self, vocab_size: int, request: object, /) -> None:
-        """`request`: a `SampleRequest`. Its arrays are copied, except those that `sample` takes."""
+        """`request` is a `sampling.request.SampleRequest`. Its settings are copied; the fields that
+        differ from token to token are arguments of `sample`.
+        """
 
     def sample(
         self,
@@ -41,9 +43,10 @@ class Sampler:
         banned_ids: object,
         mirostat_mu: float,
     ) -> tuple[Any, ...] | None:
-        """The fields of a `SampleResult`, its trace as (code, n_removed, removed_argmax).
+        """The fields of a `sampling.request.SampleResult`, with its trace as
+        (code, n_removed, removed_argmax).
 
-        None for an array of the wrong type, size or layout, and if the reference would raise.
+        None if an array has the wrong type, size or layout, and where the reference raises.
         Releases the GIL.
         """
 
@@ -51,9 +54,9 @@ class Sampler:
         """The fields of a `SampleResult` for a token that was not drawn. None as above."""
 
 def set_threads(count: int, processors: Sequence[int] = ()) -> None:
-    """Tapes use this many threads from their next run on, the caller's included.
+    """From the next run on, tapes use `count` threads, including the caller.
 
-    `processors` (count - 1,) or empty: the processor of each of the other threads.
+    `processors` (count - 1,) pins each of the other threads to a processor; empty pins none.
     """
 
 def threads() -> int: ...
@@ -79,13 +82,13 @@ def pack(
     begin_panel: int,
     end_panel: int,
 ) -> tuple[int, int]:
-    """Packs weights into panels, on all threads. `rows`: int64 addresses of the rows of weights, 16
-    per panel, 0 for a row of zeros. Returns row and column of the first weight that is not finite;
-    row -1 if all are finite.
+    """Packs weights into panels, on all threads. `rows` is the address of an int64 array: the
+    addresses of the rows of weights, 16 per panel, 0 for a row of zeros. Returns row and column of
+    the first weight that is not finite; row -1 means that all are finite.
     """
 
 def checksum(bytes: int, n_bytes: int) -> int:
-    """A 64-bit checksum of memory, on all threads."""
+    """A 64-bit checksum of memory, on all threads: detects changes, is not cryptographic."""
 
 class Epilogue(Enum):
     NONE = ...
@@ -100,7 +103,7 @@ def linear_scratch_bytes(n_in: int, max_rows: int) -> int: ...
 def attention_scratch_floats(n_heads: int, head_dim: int, max_seq_len: int) -> int: ...
 
 class Tape:
-    """Recorded ops; csrc/ops.h has the arguments. Must not be extended while it runs."""
+    """Recorded ops; csrc/ops.h describes the arguments. Do not append while it runs."""
 
     def __init__(self) -> None: ...
     def embed(self, *, panels: int, n_out: int, n_in: int, layout: Layout, out: int) -> None: ...
@@ -158,22 +161,22 @@ class Tape:
         out: int,
     ) -> None: ...
     def read(self, *, words: int, n_words: int, piece_words: int, sums: int) -> None:
-        """For benchmarks: reads `n_words` uint64. `sums`: one per piece of them."""
+        """For benchmarks: reads `n_words` uint64. `sums` has one for each piece of them."""
 
     def run(self, state: int) -> bool:
-        """Runs all ops. False if the state's abort word was set before their last work began.
+        """Runs all ops. False if the state's abort word was set before the last work began.
 
-        Raises RuntimeError if another tape runs in this process.
+        Raises RuntimeError if another thread of this process is running native ops.
         """
 
     def profile(self, state: int) -> list[int]:
-        """Runs all ops. Returns the nanoseconds of each."""
+        """Runs all ops; returns the nanoseconds of each."""
 
     def names(self) -> list[str]: ...
     def __len__(self) -> int: ...
 
 class NgramIndex:
-    """As `ngram_reference.NgramIndex`."""
+    """The same as `draft.ngram_reference.NgramIndex`."""
 
     def __init__(self, recent_bytes: int) -> None: ...
     def begin(self, tokens: Sequence[int], /) -> None: ...

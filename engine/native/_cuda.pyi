@@ -1,8 +1,9 @@
-"""The CUDA kernels, as csrc/cuda/bind.cpp exposes them: addresses of device memory are integers,
-nothing is checked.
+"""The CUDA kernels, as csrc/cuda/bind.cpp and the bind_*.cpp next to it expose them. Addresses of
+device memory go in as integers and nothing is checked.
 
-An error of CUDA raises a RuntimeError that names the op. Launches are asynchronous, so a kernel's
-error shows in a later call. Launching releases the GIL.
+An error that CUDA reports becomes a RuntimeError that names the op. Launches are asynchronous, so a
+later call may report what a kernel does wrong. Ops release the GIL while they launch;
+of the sampler only `wait` and `result` do.
 """
 
 from collections.abc import Sequence
@@ -21,11 +22,11 @@ MAX_ROWS token ids.
 
 def properties(device: int) -> dict[str, Any]:
     """`name`, and as integers `major`, `minor`, `n_multiprocessors`, `memory_bytes`, `l2_bytes`,
-    `max_shared_bytes` of a block. Raises RuntimeError if there is no such device, or no driver.
+    `max_shared_bytes` of a block. RuntimeError if there is no such device, or no driver.
     """
 
 class Layout(Enum):
-    """The layout of a matrix in device memory, see csrc/cuda/layout.h."""
+    """How a matrix lies in device memory: see csrc/cuda/layout.h."""
 
     BF16 = 0
     Q8 = 1
@@ -40,7 +41,7 @@ class KvType(Enum):
     INT8 = 1
 
 def attention_scratch_bytes(n_heads: int, head_dim: int, max_seq_len: int) -> int:
-    """The size of `Tape.attention`'s `scratch`, which must be zeros before the first pass."""
+    """The size of `scratch` of `Tape.attention`, which must be zeros before the first pass."""
 
 def rope(
     *,
@@ -65,8 +66,8 @@ def rope(
     queries: int,
     stream: int,
 ) -> None:
-    """The step before attention of a prompt's chunk: writes K and V to the caches and the queries
-    to `queries`, see csrc/cuda/attention.h.
+    """Prepares attention of a prompt's chunk: K and V into the caches, queries out. See
+    csrc/cuda/attention.h.
     """
 
 def unpack_kv(
@@ -81,7 +82,7 @@ def unpack_kv(
     out: int,
     stream: int,
 ) -> None:
-    """Converts 8-bit keys or values to bfloat16, see csrc/cuda/attention.h."""
+    """Converts 8-bit keys or values to bfloat16: see csrc/cuda/attention.h."""
 
 def unpack(
     *,
@@ -95,8 +96,8 @@ def unpack(
     out: int,
     stream: int,
 ) -> None:
-    """Converts rows of a quantised matrix to `out` bfloat16 (end - begin, n_in), rounded. `gated`:
-    the matrix has gate and up, each of which begins with a new panel.
+    """Rows of a quantised matrix into `out` bfloat16 (end - begin, n_in), rounded. `gated` means
+    that the matrix has gate and up rows, each starting with a new panel.
     """
 
 def add_norm(
@@ -119,7 +120,7 @@ def silu_gate(*, gate_up: int, n_rows: int, width: int, out: int, stream: int) -
     """`out` (n_rows, width) = silu(gate) * up of gate_up (n_rows, 2 * width), all bfloat16."""
 
 class Tape:
-    """Ops in the order of their launches, see csrc/cuda/ops.h."""
+    """Recorded ops, launched in their order: see csrc/cuda/ops.h."""
 
     def __init__(self) -> None: ...
     def embed(self, *, weights: int, n_out: int, n_in: int, layout: Layout, out: int) -> None: ...
@@ -175,21 +176,20 @@ class Tape:
         out: int,
     ) -> None: ...
     def run(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
-        """Launches one op after the other. `state`: the address of a StepState, whose n_rows is
-        `n_rows` and whose pos + n_rows is at most `max_length`. `stream`: torch's `cuda_stream`.
+        """Launches the ops one after the other. `state` is the address of a StepState whose n_rows
+        is `n_rows` and whose pos + n_rows is at most `max_length`; `stream` is torch's
+        `cuda_stream`.
         """
 
     def replay(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
-        """The same as one launch of a graph. The first call with the same state, n_rows and
-        max_length runs op by op and makes the graph.
+        """The same in a single launch of a graph. The first call with the same state, n_rows and
+        max_length launches op by op and builds the graph.
         """
 
     def profile(self, state: int, n_rows: int, max_length: int, stream: int) -> list[int]:
-        """Runs the ops twice and waits. Returns the nanoseconds of each on the device, in order."""
+        """Runs the ops twice and waits; the nanoseconds on the device of each, in order."""
 
-    def names(self) -> list[str]:
-        """The names of the ops, in order."""
-
+    def names(self) -> list[str]: ...
     def __len__(self) -> int: ...
 
 LARGEST_VOCABULARY: int
@@ -207,8 +207,8 @@ class Filter(Enum):
     MIN_P = 2
 
 class Sampler:
-    """Draws tokens from rows on the device, see csrc/cuda/device_sampler.h; for one thread at a
-    time, and one stream.
+    """Draws tokens from rows on the device, for one thread at a time and one stream: see
+    csrc/cuda/device_sampler.h.
     """
 
     def __init__(self, vocab_size: int, max_context: int, memory: int, report: int) -> None:
@@ -229,7 +229,7 @@ class Sampler:
         bias_ids: Sequence[int],
         bias_deltas: Sequence[float],
     ) -> None:
-        """Sets what is the same for all tokens of a request. `filters`: kind, whether it runs after
+        """Sets what all tokens of a request have in common. `filters`: kind, whether it comes after
         the temperature, parameter.
         """
 
@@ -243,17 +243,17 @@ class Sampler:
         state: int,
         stream: int,
     ) -> bool:
-        """Launches the draw. Launches nothing and returns False for arrays that are not int32, ids
-        that are not tokens, and more ids than there is room for.
+        """Launches the sampler. False, without a launch, if an array is not int32, an id is not in
+        the vocabulary, or there are more ids than memory has room for.
         """
 
     def copy_logits(self, logits: int, host: int, stream: int) -> None:
         """Starts copying a row to the host."""
 
     def wait(self) -> None:
-        """Waits for the draw or copy that was begun last."""
+        """Waits for the last `begin` or `copy_logits`."""
 
     def result(self) -> tuple[Any, ...] | None:
-        """Waits, then returns the fields of a `SampleResult`. None if nothing can be drawn from the
-        row, which is then at the beginning of the sampler's memory.
+        """Waits, then returns the fields of a `sampling.request.SampleResult`. None if nothing can
+        be drawn from the row; a copy of it is then at the beginning of the sampler's memory.
         """

@@ -1,6 +1,6 @@
-// Every CUDA kernel in every layout, without Python: for compute-sanitizer on a GPU, and for the
-// emulator. Each array is an allocation of its own, of exactly the bytes that it needs, so that
-// whatever is touched beside it is found. Results are not looked at, other tests do that.
+// Runs every CUDA kernel in every layout, without Python: for compute-sanitizer on a GPU, and for
+// the emulator. Each array is a separate allocation of exactly the bytes that it needs, so that
+// every access outside of it is found. Other tests check the results.
 //
 //   cuda_driver [short]     short: fewer rows, positions and pairs of layouts, for slow tools
 #include <cuda_runtime.h>
@@ -22,14 +22,14 @@ namespace {
 
 using namespace soliton::cuda;
 
-// Not multiples of what kernels divide by: 16 rows, 64 columns, 16 positions.
+// Not multiples of the sizes that kernels divide by: 16 rows, 64 columns, 16 positions.
 constexpr int64_t kVocabulary = 1000;
 constexpr int64_t kDim = 328;
 constexpr int64_t kHidden = 200;
 constexpr int64_t kHeads = 6;
 constexpr int64_t kKvHeads = 2;
 
-// Device memory that lives until the end of a scope.
+// Device memory for the time of a scope.
 class Memory {
   public:
     Memory() = default;
@@ -49,8 +49,8 @@ class Memory {
         return address;
     }
 
-    // Bytes of which every second one is 0x2c to 0x2f: as float32, float16 and bfloat16 they are
-    // small positive numbers, and as codes they differ.
+    // Every second byte is 0x2c to 0x2f: as float32, float16 and bfloat16 these are small positive
+    // numbers, and as codes they differ.
     void* bytes(int64_t n_bytes) {
         std::vector<uint8_t> values(static_cast<size_t>(n_bytes));
         for (size_t i = 0; i < values.size(); ++i) {
@@ -126,7 +126,7 @@ AttentionArgs attention_args(Memory& memory, const Shape& shape, float* qkv, flo
     };
 }
 
-// A decoder of one layer, as it is recorded.
+// A decoder of one layer, recorded on a tape.
 void record(Tape& tape, Memory& memory, const Shape& shape, int64_t n_rows) {
     const int64_t heads_dim = kHeads * shape.head_dim;
     const int64_t qkv_dim = (kHeads + 2 * kKvHeads) * shape.head_dim;
@@ -164,7 +164,7 @@ void record(Tape& tape, Memory& memory, const Shape& shape, int64_t n_rows) {
                                  Epilogue::kNone));
 }
 
-// Passes of so many rows: launch by launch, then as a graph, which is made first.
+// Passes of `n_rows` rows: op by op, then as a graph, whose first call builds it.
 void decode(const Shape& shape, const std::vector<int>& row_counts,
             const std::vector<int64_t>& positions) {
     for (const int n_rows : row_counts) {
@@ -193,7 +193,7 @@ void decode(const Shape& shape, const std::vector<int>& row_counts,
     }
 }
 
-// What a prompt takes beside products and attention of a library.
+// The ops of a prompt, without the library's products and attention.
 void prefill(const Shape& shape) {
     Memory memory;
     const int64_t n_rows = 21, pos = 5;
@@ -237,7 +237,7 @@ void prefill(const Shape& shape) {
     wait();
 }
 
-// Every adjustment and filter at once, none, and the most likely token.
+// The sampler with every adjustment and filter at once, with none, and greedy.
 void draw() {
     Memory memory;
     SampleReport* report = nullptr;

@@ -1,6 +1,6 @@
-// Runs the ops on made-up numbers, on the instruction set that the first argument names, and writes
-// what they gave; without an argument, which instruction sets there are. It is the same everywhere:
-// test_instruction_sets.py builds it for two processors and compares.
+// Runs the ops on generated numbers, with the instruction set that the first argument names, and
+// prints the results. Without an argument, lists the instruction sets. test_instruction_sets.py
+// builds it for two processors and compares their output.
 //
 // A line is "name bits <hash>", or "name near <tolerance> <numbers>" where instruction sets may
 // round differently; the tolerance is relative to the largest of the numbers.
@@ -25,7 +25,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// From -1 to 1, made without rounding.
+// From -1 to 1, computed without rounding.
 class Random {
   public:
     explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
@@ -50,7 +50,7 @@ class Random {
     uint64_t state_;
 };
 
-// ---- What is written. ----
+// ---- Output. ----
 
 class Hash {
   public:
@@ -60,7 +60,7 @@ class Hash {
         }
     }
 
-    // Of NaN there are many, and processors prefer different ones.
+    // Processors produce different bit patterns of NaN.
     void add(const std::vector<float>& values) {
         for (const float value : values) {
             const float seen = std::isnan(value) ? kNan : value;
@@ -85,7 +85,7 @@ void write_near(const std::string& name, double tolerance, const std::vector<T>&
     std::printf("\n");
 }
 
-// ---- What the ops need. ----
+// ---- Inputs of the ops. ----
 
 template <auto op, typename Args>
 void run(const Args& args, int64_t n_rows, int64_t pos, int64_t scratch_bytes) {
@@ -101,7 +101,8 @@ void run(const Args& args, int64_t n_rows, int64_t pos, int64_t scratch_bytes) {
 const char* const kLayoutNames[] = {"f32", "bf16", "q8", "q4"};
 constexpr Layout kLayouts[] = {Layout::kF32, Layout::kBf16, Layout::kQ8, Layout::kQ4};
 
-// A matrix in panels; rows of very different size, one of zeros, one too large for float16 scales.
+// A matrix in panels, with rows of very different magnitude, one of zeros, and one too large for
+// float16 scales.
 struct Panels {
     std::vector<uint8_t> bytes;
     Matrix matrix;
@@ -123,7 +124,7 @@ struct Panels {
             addresses[panel * kPanelRows + row % width % kPanelRows] =
                 reinterpret_cast<int64_t>(rows.data() + row * n_in);
         }
-        // Kernels fetch ahead but read nothing behind the end, so no padding.
+        // No padding: kernels prefetch but read nothing after the end.
         bytes.resize(n_panels * panel_bytes(layout, n_in));
         cpu_kernels().pack(
             {addresses.data(), SourceType::kF32, n_in, layout, bytes.data(), 0, n_panels});
@@ -131,7 +132,7 @@ struct Panels {
     }
 };
 
-// Rows of x; among many rows one with an infinity, one with a NaN, one of zeros.
+// Rows of x. If they are many, one has an infinity, one a NaN, and one is zeros.
 std::vector<float> activations(int64_t n_rows, int64_t n_in) {
     std::vector<float> x = Random(static_cast<uint64_t>(n_in)).many(n_rows * n_in, 9.0f);
     if (n_rows >= 12) {
@@ -185,7 +186,7 @@ void quantize_all() {
         for (const float size : {1.0f, 1e-3f, 1e30f, 1e-38f, 127.0f, 0.0f, kInfinity, kNan}) {
             std::vector<float> x = Random(static_cast<uint64_t>(n_in)).many(n_in);
             for (int64_t k = 0; k < n_in; ++k) {
-                // With 127 as the largest, many lie half way between two codes.
+                // With 127 as the largest, many values lie half way between two codes.
                 x[k] = size == 127.0f ? std::floor(x[k] * 256.0f) / 2.0f : x[k] * size;
             }
             x[0] = size;
@@ -264,8 +265,8 @@ void multiply_all() {
 
 // ---- Attention. ----
 
-// A prompt, then some rows that see it. Norm and rotation only with a cache of float32, and codes
-// for int8 only of whole numbers: what is rounded differently before would become another code.
+// A prompt, then some rows that see it. Norm and rotation are used only with a float32 cache, and
+// int8 codes come only from integers: a rounding difference before the code could change it.
 void attend(KvType kv, int64_t head_dim, int64_t pos, int64_t n_rows, int64_t window,
             const std::string& name) {
     constexpr int64_t kHeads = 4;
@@ -284,7 +285,7 @@ void attend(KvType kv, int64_t head_dim, int64_t pos, int64_t n_rows, int64_t wi
     const int64_t half = exact ? 0 : head_dim / 4;
     const std::vector<float> cos = random.many(max_seq_len * half);
     const std::vector<float> sin = random.many(max_seq_len * half);
-    // Four bytes for each element are enough for all types, and rounded up for every layout.
+    // Four bytes per element are enough for all types; rounded up for every layout.
     const int64_t n_positions = (max_seq_len + 31) / 32 * 32;
     const int64_t n_elements = kKvHeads * n_positions * ((head_dim + 31) / 32 * 32);
     std::vector<float> k_cache(n_elements);
@@ -351,7 +352,7 @@ void attend_all() {
 
 // ---- The sampler. ----
 
-// Everything at once, or only what nearly all requests have.
+// All settings at once, or only those of nearly all requests.
 SampleSettings sample_settings(int64_t vocab_size, bool everything,
                                const std::vector<int32_t>& stages,
                                const std::vector<double>& parameters) {

@@ -1,5 +1,6 @@
 // Drives csrc/pool.cpp and csrc/tape.cpp without Python: one scenario per run, named by the first
-// argument. Exits with 0 when what it asserts holds. test_pool.py builds it and says what for.
+// argument. Exits with 0 if its assertions hold. test_pool.py builds it and describes the
+// scenarios.
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ namespace {
 constexpr int kMostThreads = 64;
 constexpr int64_t kCells = 100;
 
-// Plain, not atomic: only the regions order them.
+// Not atomic: only the regions order the accesses.
 struct Cells {
     int64_t of_chunk[kCells][16];
 };
@@ -48,7 +49,7 @@ struct Counting {
     int64_t n_regions;
 };
 
-// In every region each chunk counts in its own cell what it finds in its neighbours'.
+// In every region, each chunk adds to its own cell what it finds in its neighbours' cells.
 void count(const Counting& args, const StepState&, Worker& worker) {
     for (int64_t i = 0; i < args.n_regions; ++i) {
         const int64_t n = i % 2 ? kCells : kCells / 2;
@@ -69,7 +70,7 @@ void nothing(const Nothing&, const StepState&, Worker& worker) {
 struct Turning {
     int64_t ns;
 };
-// Loops of about one nanosecond each, whose length no clock decides.
+// Work of about one nanosecond per iteration, without reading a clock.
 void turn(const Turning& args, const StepState&, Worker& worker) {
     const int64_t n_chunks = 8 * worker.count;
     worker.share(n_chunks, [&](int64_t) {
@@ -126,7 +127,7 @@ void block(const Blocking& args, const StepState&, Worker& worker) {
     });
 }
 
-// All threads but the caller's stop here, outside of any chunk, until they may go on.
+// All threads but the caller's stop here, outside of any chunk, until they are released.
 struct Stopping {
     std::atomic<int>* n_here;
     std::atomic<bool>* may_go_on;
@@ -172,7 +173,7 @@ std::set<std::string> thread_names() {
     return names;
 }
 
-// regions N: the chunks of a region see what those of the one before wrote.
+// regions N: the chunks of a region see what the chunks of the previous one wrote.
 void regions(int64_t n) {
     count_to(n, 1);
     count_to(10, 20);
@@ -229,8 +230,8 @@ void scratch() {
     }
 }
 
-// The caller's thread does all the work of this run and of others while the helpers stand still
-// within it; when they go on, they disturb nothing, though the tape is gone.
+// The caller's thread does all the work of this run and of later ones while the helpers are stopped
+// within it. When they continue, they disturb nothing, although the tape no longer exists.
 void late() {
     std::atomic<int> n_here = 0;
     std::atomic<bool> may_go_on = false;
@@ -290,8 +291,8 @@ void exit_status_is_zero(pid_t child) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-// Forked from between runs, and from beside a run in another thread. A child leaves at once: it has
-// lost the pool of its parent, which a search for leaks at its end would find.
+// Forks between runs, and during a run in another thread. A child exits at once with _exit: it has
+// lost its parent's pool, which a leak check at exit would report.
 void forks() {
     count_to(10, 2);
     pid_t child = fork();
@@ -335,8 +336,8 @@ void times() {
     CHECK(std::strcmp(tape.name(1), "block") == 0);
 }
 
-// speed SECONDS NS: prints how long a tape of 100 ops takes, each with so many nanoseconds of work
-// that all threads share.
+// speed SECONDS NS: prints how long a tape of 100 ops takes; in each, all threads share NS
+// nanoseconds of work.
 void speed(int64_t seconds, int64_t ns) {
     Tape tape;
     for (int i = 0; i < 100; ++i) {

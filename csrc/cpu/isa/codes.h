@@ -1,8 +1,8 @@
-// Products of codes, as the instruction set does them.
+// Products of codes, for each instruction set.
 //
-// Codes<kLayout, kRows> of the instruction set knows a block of kRows rows of x: multiply(block, b,
-// dots) adds to dots the products of its codes, or words where kReadsWords, with the block of a
-// panel. With kHasExcess those are 128 too large, and dots begin with what makes up for it.
+// Each instruction set defines Codes<kLayout, kRows> for kRows rows of x: multiply(block, b, dots)
+// adds the products of their codes (words with kReadsWords) with block b of a panel to dots. With
+// kHasExcess the weights' codes are 128 too large, so the caller starts dots with the correction.
 #pragma once
 
 #include "../tiles.h"
@@ -10,7 +10,7 @@
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// Four codes of x, or two words, for the 16 rows of a group.
+// Four codes of x, or two words, which are multiplied with all 16 rows of a group.
 SOLITON_INLINE int32_t four_codes(const std::byte* at) {
     int32_t codes;
     __builtin_memcpy(&codes, at, sizeof codes);

@@ -6,21 +6,21 @@
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// Rows of a tile, by layout.
+// The largest number of rows of a tile, by layout.
 template <Layout>
 constexpr int kMostRows = 6;
-// Whether the words of x are read, not its codes.
+// Whether the words of x are read instead of its codes.
 template <Layout kLayout>
 constexpr bool kReadsWords = kLayout == Layout::kQ8;
-// Whether codes of kQ8 are multiplied as they lie, 128 too large.
+// Whether codes of kQ8 are multiplied as stored, 128 too large.
 constexpr bool kHasExcess = true;
 
 SOLITON_INLINE __m256i load_bytes(const void* at) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(at));
 }
 
-// Sums are done here. Left to itself, the compiler begins so many products before the first sum
-// that they do not fit the registers.
+// Forces the compiler to compute the sums here. Otherwise it starts so many products before the
+// first sum that they do not fit the registers.
 SOLITON_INLINE void settle(__m256i& sums) {
     asm volatile("" : "+x"(sums));
 }
@@ -28,8 +28,8 @@ SOLITON_INLINE void settle(__m256i& sums) {
 template <Layout kLayout, int kRows>
 struct Codes;
 
-// Products of bytes would not fit the 16 bits in which they are added in pairs. So bytes become
-// words: those in even places and those in odd ones.
+// The instruction for products of bytes adds pairs in 16 bits, in which these would overflow. So
+// bytes become words, those at even places and those at odd places.
 template <int kRows>
 struct Codes<Layout::kQ8, kRows> {
     Rows x;
@@ -67,7 +67,7 @@ struct Codes<Layout::kQ8, kRows> {
     }
 };
 
-// Halves of bytes times bytes: even all of a block, 16 products, fit 16 bits (16 * 15 * 127).
+// Half-bytes times bytes: even the sum of all 16 products of a block fits 16 bits (16 * 15 * 127).
 template <int kRows>
 struct Codes<Layout::kQ4, kRows> {
     Rows x;

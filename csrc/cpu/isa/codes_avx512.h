@@ -6,13 +6,13 @@
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// Rows of a tile, by layout.
+// The largest number of rows of a tile, by layout.
 template <Layout>
 constexpr int kMostRows = 12;
-// Whether the words of x are read, not its codes.
+// Whether the words of x are read instead of its codes.
 template <Layout>
 constexpr bool kReadsWords = false;
-// Whether codes of kQ8 are multiplied as they lie, 128 too large.
+// Whether codes of kQ8 are multiplied as stored, 128 too large.
 constexpr bool kHasExcess = true;
 
 template <Layout kLayout, int kRows>

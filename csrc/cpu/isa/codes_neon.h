@@ -6,7 +6,7 @@
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// Rows of a tile, by layout.
+// The largest number of rows of a tile, by layout.
 #if defined(__ARM_FEATURE_DOTPROD)
 template <Layout>
 constexpr int kMostRows = 4;
@@ -14,20 +14,20 @@ constexpr int kMostRows = 4;
 template <Layout>
 constexpr int kMostRows = 2;
 #endif
-// Whether the words of x are read, not its codes.
+// Whether the words of x are read instead of its codes.
 template <Layout>
 constexpr bool kReadsWords = false;
-// Whether codes of kQ8 are multiplied as they lie, 128 too large.
+// Whether codes of kQ8 are multiplied as stored, 128 too large.
 constexpr bool kHasExcess = false;
 
-// 16 times 4 codes of weights, with their sign.
+// 16 times 4 signed codes of weights.
 using CodeGroup = Quarters<int8x16_t>;
 
 // Group j of a block.
 template <Layout kLayout>
 SOLITON_INLINE CodeGroup load_group(const uint8_t* block, int64_t j, bool odd) {
     if constexpr (kLayout == Layout::kQ8) {
-        // With its highest bit turned, code + 128 is the code.
+        // Flipping the highest bit of code + 128 gives the code.
         return each_quarter(
             [](uint8x16_t a) { return vreinterpretq_s8_u8(veorq_u8(a, vdupq_n_u8(0x80))); },
             load_line(block + j * kLineBytes));
@@ -62,7 +62,8 @@ struct Codes {
                     dots[row], weights);
             }
         };
-        // Unrolled, loads would come before products, and need more registers than there are.
+        // If unrolled, the compiler would move all loads before the products and run out of
+        // registers.
 #pragma GCC unroll 1
         for (int64_t j = 0; j < kBlockColumns / 4; j += 2) {
             add_group(j, false);
@@ -73,8 +74,8 @@ struct Codes {
 
 #else
 
-// For the first two lanes of each quarter, or for the last two: what they are the sums of, four
-// words for a lane or, as Ints, two numbers.
+// For the first or the last two lanes of each quarter: the parts that their sums consist of, four
+// words per lane or, as Ints, two numbers.
 using Words = Quarters<int16x8_t>;
 
 template <bool kLast>
@@ -92,8 +93,8 @@ SOLITON_INLINE Ints add_neighbours(Words words, Ints pairs) {
                         words, pairs);
 }
 
-// Products of bytes are added as words, as many as fit: 2 of kQ8 (2 * 127 * 127), and of kQ4 the 8
-// of a block that belong together (8 * 15 * 127).
+// Products of bytes are added as words, as many as fit: 2 for kQ8 (2 * 127 * 127), and for kQ4 the
+// 8 of a block that belong together (8 * 15 * 127).
 template <Layout kLayout, int kRows>
 struct Codes {
     static constexpr int64_t kGroups = kLayout == Layout::kQ8 ? 2 : 8;

@@ -1,19 +1,20 @@
-// Sixteen numbers at a time, as many as a panel has rows: in one vector register, in two, or in as
-// many as the compiler takes for the baseline. Owns what the kernels of matrices need of an
-// instruction set; every function gives the same bits in all of them. What a function does stands
-// in lanes_avx512.h.
+// Sixteen numbers at a time, as many as a panel has rows: in one vector register, in two or four,
+// or in as many as the compiler chooses for the baseline. Owns what the kernels need from an
+// instruction set; every function gives the same bits in all of them. lanes_avx512.h says what each
+// function does.
 //
-// Everything is in the namespace of the instruction set and in an unnamed one: no copy is shared.
+// Everything is in the namespace of the instruction set and in an unnamed one, so no copy is
+// shared.
 #pragma once
 
 #include <cstdint>
 
-// The second is set by hand, to run this code with an emulation of the intrinsics.
+// SOLITON_EMULATED_AVX512 is set by hand, to run this code with emulated intrinsics.
 #if defined(__AVX512VNNI__) || defined(SOLITON_EMULATED_AVX512)
 #define SOLITON_LANES_AVX512
 #elif defined(__AVX2__)
 #define SOLITON_LANES_AVX2
-#elif defined(SOLITON_NEON)  // __ARM_NEON holds for the baseline of arm64 too
+#elif defined(SOLITON_NEON)  // __ARM_NEON is also defined for the baseline of arm64
 #define SOLITON_LANES_NEON
 #include <arm_neon.h>
 #endif
@@ -52,7 +53,7 @@ constexpr int kLanes = 16;
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// The lanes added in a fixed order: halves onto each other.
+// Adds the lanes in a fixed order: one half onto the other, again and again.
 SOLITON_INLINE float sum(Floats a) {
     float parts[kLanes];
     store(parts, a);
@@ -64,7 +65,7 @@ SOLITON_INLINE float sum(Floats a) {
     return parts[0];
 }
 
-// The same of doubles.
+// The same for doubles.
 SOLITON_INLINE double sum(const Doubles& a) {
     double parts[kLanes];
     store(parts, a);

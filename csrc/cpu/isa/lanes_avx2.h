@@ -126,7 +126,7 @@ SOLITON_INLINE Ints odd_bytes(Ints a) {
 SOLITON_INLINE Ints multiply_add_words(Ints a, Ints b, Ints c) {
     Ints result = {_mm256_add_epi32(c.low, _mm256_madd_epi16(a.low, b.low)),
                    _mm256_add_epi32(c.high, _mm256_madd_epi16(a.high, b.high))};
-    // Or gcc adds up products before it adds them to c, for which there are not enough registers.
+    // Otherwise gcc adds up products before it adds them to c, and runs out of registers.
     __asm__("" : "+x"(result.low), "+x"(result.high));
     return result;
 }

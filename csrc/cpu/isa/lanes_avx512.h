@@ -31,7 +31,7 @@ SOLITON_INLINE Floats add(Floats a, Floats b) {
 SOLITON_INLINE Floats subtract(Floats a, Floats b) {
     return {_mm512_sub_ps(a.all, b.all)};
 }
-// a * 2^n for results that are normal; n stands in the low bits of `shifted`.
+// a * 2^n for normal results; n is in the low bits of `shifted`.
 SOLITON_INLINE Floats times_power_of_two(Floats a, Floats shifted) {
     const __m512i power = _mm512_slli_epi32(_mm512_castps_si512(shifted.all), 23);
     return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.all), power))};
@@ -46,7 +46,7 @@ SOLITON_INLINE Floats divide(Floats a, Floats b) {
 SOLITON_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
     return {_mm512_fmadd_ps(a.all, b.all, c.all)};
 }
-// b where either is NaN.
+// b if either is NaN.
 SOLITON_INLINE Floats smaller(Floats a, Floats b) {
     return {_mm512_min_ps(a.all, b.all)};
 }
@@ -62,14 +62,14 @@ SOLITON_INLINE Ints add(Ints a, Ints b) {
 SOLITON_INLINE Floats to_floats(Ints a) {
     return {_mm512_cvtepi32_ps(a.all)};
 }
-// To the nearest, ties to even; the values fit.
+// To the nearest integer, ties to even; the values must fit.
 SOLITON_INLINE Ints round(Floats a) {
     return {_mm512_cvtps_epi32(a.all)};
 }
 SOLITON_INLINE Ints magnitude_bits(Floats a) {
     return {_mm512_and_si512(_mm512_castps_si512(a.all), _mm512_set1_epi32(0x7fffffff))};
 }
-// 2^n for n from -126 to 127, infinity for 128.
+// 2^n for n from -126 to 127; infinity for 128.
 SOLITON_INLINE Floats power_of_two(Ints n) {
     const __m512i biased = _mm512_add_epi32(n.all, _mm512_set1_epi32(127));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
@@ -97,7 +97,7 @@ SOLITON_INLINE int32_t largest(Ints a) {
 SOLITON_INLINE Ints load_ints(const void* at) {
     return {_mm512_loadu_si512(at)};
 }
-// Of the four bytes of a lane the first and third, or the second and fourth, as signed words.
+// The first and third of the four bytes of a lane, or the second and fourth, as signed words.
 SOLITON_INLINE Ints even_bytes(Ints a) {
     return {_mm512_srai_epi16(_mm512_slli_epi16(a.all, 8), 8)};
 }
@@ -112,16 +112,16 @@ SOLITON_INLINE Ints multiply_add_words(Ints a, Ints b, Ints c) {
 SOLITON_INLINE void store_words(int16_t* at, Ints a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(a.all));
 }
-// A bit for each lane where a >= b, the first the lowest.
+// A bit for each lane, set if a >= b; the first lane has the lowest bit.
 SOLITON_INLINE uint32_t at_least_bits(Floats a, Floats b) {
     return _mm512_cmp_ps_mask(a.all, b.all, _CMP_GE_OQ);
 }
-// Of lanes without NaN.
+// No lane may be NaN.
 SOLITON_INLINE float largest_lane(Floats a) {
     return _mm512_reduce_max_ps(a.all);
 }
 
-// Sums of floats that many are added to.
+// Sums of many floats.
 struct Doubles {
     __m512d low;
     __m512d high;

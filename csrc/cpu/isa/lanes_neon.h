@@ -61,8 +61,8 @@ SOLITON_INLINE Floats multiply(Floats a, Floats b) {
 SOLITON_INLINE Floats divide(Floats a, Floats b) {
     return each_quarter([](float32x4_t a, float32x4_t b) { return vdivq_f32(a, b); }, a, b);
 }
-// Not vfmaq_f32: gcc takes it for a function that reads memory (the way of rounding) and stores all
-// sums of a loop before each.
+// Not vfmaq_f32: gcc believes that it reads memory (the rounding mode), and stores all sums of a
+// loop before each call.
 SOLITON_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
     return each_quarter(
         [](float32x4_t a, float32x4_t b, float32x4_t c) {
@@ -71,7 +71,7 @@ SOLITON_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
         },
         a, b, c);
 }
-// Not vminq_f32 and vmaxq_f32, which give a NaN for one.
+// Not vminq_f32 and vmaxq_f32, which return NaN if either is NaN.
 SOLITON_INLINE Floats smaller(Floats a, Floats b) {
     return each_quarter(
         [](float32x4_t a, float32x4_t b) { return vbslq_f32(vcltq_f32(a, b), a, b); }, a, b);
@@ -100,7 +100,6 @@ SOLITON_INLINE Floats power_of_two(Ints n) {
         [](int32x4_t biased) { return vreinterpretq_f32_s32(vshlq_n_s32(biased, 23)); },
         add(n, broadcast(127)));
 }
-// 64 bytes.
 SOLITON_INLINE Quarters<uint8x16_t> load_line(const uint8_t* at) {
     return {vld1q_u8(at), vld1q_u8(at + 16), vld1q_u8(at + 32), vld1q_u8(at + 48)};
 }

@@ -1,4 +1,4 @@
-// The vectors of lanes.h: arrays, for the compiler.
+// The vectors of lanes.h: arrays, which the compiler vectorises.
 #pragma once
 
 #include "lanes.h"
@@ -74,7 +74,7 @@ SOLITON_INLINE Floats to_floats(const Ints& a) {
     return each_lane<Floats>([&](int i) { return static_cast<float>(a.at[i]); });
 }
 SOLITON_INLINE Ints round(const Floats& a) {
-    // Adding 1.5 * 2^23 rounds as wanted and leaves the integer in the low bits.
+    // Adding 1.5 * 2^23 rounds to nearest, ties to even, and leaves the integer in the low bits.
     return each_lane<Ints>(
         [&](int i) { return __builtin_bit_cast(int32_t, a.at[i] + 0x1.8p23f) - 0x4b400000; });
 }
@@ -89,8 +89,8 @@ SOLITON_INLINE Floats power_of_two(const Ints& n) {
 SOLITON_INLINE Floats load_float16(const uint8_t* at) {
     uint16_t halves[kLanes];
     __builtin_memcpy(halves, at, sizeof halves);
-    // Exponent and fraction moved into place; the product mends the bias of the exponent, for
-    // subnormal numbers too. Finite values only: scales and minima are nothing else.
+    // Moves exponent and fraction into place. The product corrects the exponent's bias, also for
+    // subnormal numbers. Finite values only, which scales and minima always are.
     return each_lane<Floats>([&](int i) {
         const uint32_t magnitude = static_cast<uint32_t>(halves[i] & 0x7fff) << 13;
         const float value = __builtin_bit_cast(float, magnitude) * 0x1p112f;

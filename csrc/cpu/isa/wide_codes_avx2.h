@@ -1,4 +1,5 @@
-// Codes unpacked once for many rows, in AVX2: their blocks, and the products of rows with these.
+// Codes unpacked once for many rows, in AVX2: the unpacked blocks, and the products of rows with
+// them.
 #pragma once
 
 #include "codes_avx2.h"
@@ -10,8 +11,8 @@ SOLITON_INLINE void store_bytes(void* at, __m256i bytes) {
     _mm256_store_si256(static_cast<__m256i*>(at), bytes);
 }
 
-// A block of a panel as its products are quickest: for kQ8 pairs of words (codes of even places,
-// then of odd ones), for kQ4 a byte per code.
+// A block of a panel in the form whose products are fastest: for kQ8 pairs of words (codes at even
+// places, then at odd places), for kQ4 a byte per code.
 template <Layout kLayout>
 struct WideBlock {
     static constexpr int64_t kGroups = kLayout == Layout::kQ8 ? 16 : 8;
@@ -20,7 +21,7 @@ struct WideBlock {
     float minima[kPanelRows];  // of kQ4
 };
 
-// Twelve sums, two vectors of weights, one of x and one of products are all sixteen registers.
+// Twelve sums, two vectors of weights, one of x and one of products use all sixteen registers.
 constexpr int kWideRows = 6;
 
 template <Layout kLayout>
@@ -50,7 +51,7 @@ SOLITON_INLINE void unpack(const uint8_t* block, WideBlock<kLayout>& wide) {
     }
 }
 
-// The products of a block and one of some rows of x, from `x` on.
+// The products of a block with the same block of some rows of x, from `x` on.
 template <Layout kLayout, int kRows>
 SOLITON_INLINE void multiply_wide(const WideBlock<kLayout>& block, Rows x, Ints (&dots)[kRows]) {
     __m256i low_sums[kRows];

@@ -11,8 +11,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What DRY takes from a logit at most; engine/sampling/reference/adjustments.py has the same
-// number.
+// The largest DRY penalty; engine/sampling/reference/adjustments.py has the same number.
 constexpr double kLargestDryPenalty = 1e30;
 
 bool penalizes(const SampleSettings& settings) {
@@ -21,7 +20,7 @@ bool penalizes(const SampleSettings& settings) {
 }
 
 bool are_ids(const int32_t* ids, int64_t n, int64_t vocab_size) {
-    // Negative ones are large as unsigned numbers.
+    // As unsigned numbers, negative ids are large.
     const auto end = static_cast<uint32_t>(vocab_size);
     uint32_t bad = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -117,7 +116,7 @@ void Adjuster::dry(const SampleArgs& args) {
     const auto breaks = [&](int32_t id) {
         return settings_.dry_breakers != nullptr && is_in(settings_.dry_breakers, id);
     };
-    // How much of the end can be repeated at all: what has no breaker.
+    // The length of the end that has no breaker; only that can be a repeat.
     int64_t longest = 0;
     while (longest < std::min(n, settings_.dry_max_ngram) && !breaks(context[n - 1 - longest])) {
         ++longest;
@@ -170,7 +169,7 @@ void Adjuster::ban(const SampleArgs& args) {
     for (int64_t i = 0; i < args.n_banned; ++i) {
         const int32_t id = args.banned_ids[i];
         if (args.mask != nullptr && !is_in(args.mask, id)) {
-            continue;  // it is gone
+            continue;  // the mask has removed it
         }
         write(args, id, -kInfinity);
     }

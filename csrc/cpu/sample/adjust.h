@@ -1,5 +1,5 @@
-// What is done to the logits before they become probabilities: penalties, bias, DRY, bans. Owns
-// walking over the context. engine/sampling/reference/adjustments.py has the formulas.
+// Adjusts the logits before they become probabilities: penalties, bias, DRY, bans. Owns walking
+// over the context. engine/sampling/reference/adjustments.py has the formulas.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +22,25 @@ class Adjuster {
   public:
     explicit Adjuster(const SampleSettings& settings) : settings_(settings) {}
 
-    // Changes args.work, but for the mask, which stands between DRY and the bans; bans may come
-    // first. All ids must be valid. False when a logit becomes +inf or NaN.
+    // Changes args.work, except for the mask, whose place is between DRY and the bans; applying it
+    // after the bans gives the same. All ids must be valid. Returns false if a logit becomes +inf
+    // or NaN.
     bool adjust(const SampleArgs& args, int64_t argmax);
 
-    // Whose logits may have changed.
+    // The tokens whose logits may have changed.
     const std::vector<int32_t>& changed() const { return changed_; }
 
-    // Empty unless wanted.
+    // Empty unless the settings want a trace.
     const std::vector<SampleTraceStep>& trace() const { return trace_; }
 
   private:
     // What the context says about one of its tokens.
     struct Seen {
         int32_t id;
-        bool in_completion;  // its newest occurrence that counts
-        double weight;       // of that one
+        bool in_completion;  // of its newest occurrence that counts
+        double weight;       // of that occurrence
         double count;        // the sum of the weights of those in the completion
-        int64_t length;      // of the longest match before it
+        int64_t length;      // of the longest match that ends before it
     };
 
     void penalize(const SampleArgs& args);
@@ -53,7 +54,7 @@ class Adjuster {
     void begin(SampleStage stage);
 
     const SampleSettings& settings_;
-    std::vector<int32_t> slots_;  // (V,), places in seen_ plus 1; 0 = not there
+    std::vector<int32_t> slots_;  // (V,), index in seen_ plus 1; 0 = not in it
     std::vector<Seen> seen_;
     std::vector<int32_t> changed_;
     std::vector<SampleTraceStep> trace_;

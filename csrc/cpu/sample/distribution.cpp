@@ -13,22 +13,22 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowestFinite = std::numeric_limits<float>::lowest();
 constexpr int32_t kLastId = std::numeric_limits<int32_t>::max();
 
-// More tokens than this are divided by a histogram before they are sorted.
+// More tokens than this go through a histogram before a part of them is sorted.
 constexpr int64_t kSortAtMost = 256;
 
-// More than these are sorted digit by digit.
+// More candidates than this are sorted digit by digit.
 constexpr int64_t kCompareAtMost = 1024;
 
-// Nearly all that is ever drawn lies within so many nats of the best token; the rest shares a
-// bucket.
+// Nearly every token that is ever drawn lies within this many nats of the best one; the others
+// share a bucket.
 constexpr double kSpread = 32.0;
 
-// Bounds on logits are lowered by so many nats, against the rounding of what they are made of.
+// Bounds on logits are lowered by this many nats, against rounding errors in their inputs.
 constexpr double kSlack = 1e-6;
 
-// Unsigned numbers in the order of the floats, the largest first.
+// An unsigned number that ascends as the float descends.
 uint32_t descending_key(float value) {
-    const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);  // of two zeros one
+    const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);  // -0 becomes +0
     return bits & 0x80000000u ? bits : ~bits & 0x7fffffffu;
 }
 
@@ -91,7 +91,7 @@ Prefix Distribution::reach(const Goal& goal) {
 }
 
 Prefix Distribution::above(double exponent, double mass) {
-    // Only near the bound does the mass have to be looked at.
+    // The mass needs checking only near the bound.
     const float hardly = bound_below(softmax_, exponent);
     keep([&](const Candidate& token) { return token.logit >= hardly; });
     const double surely =
@@ -125,7 +125,8 @@ double Distribution::mass(const Prefix& prefix, const Softmax& softmax) {
     return mass_of_all(kept_.data(), std::ssize(kept_), softmax);
 }
 
-// The logits of the tokens for which this is true. Without a branch: it could not be predicted.
+// Keeps the logits of the tokens for which holds(token) is true. Branch-free, because the branch
+// would be unpredictable.
 template <typename Holds>
 void Distribution::keep(Holds holds) {
     kept_.resize(static_cast<size_t>(tokens_->count));
@@ -137,8 +138,8 @@ void Distribution::keep(Holds holds) {
     kept_.resize(static_cast<size_t>(count));
 }
 
-// Adds the buckets before the goal to the prefix and returns the bucket that holds it: the last one
-// with any token, should the rounding of the sums leave the goal just behind that.
+// Adds the buckets before the goal to the prefix and returns the bucket that holds the goal. If
+// rounding of the sums puts the goal just after the last bucket with a token, returns that bucket.
 int Distribution::advance(const Histogram& histogram, const Goal& goal, Prefix& prefix) const {
     int held = -1;
     for (int b = 0; b < kBuckets; ++b) {
@@ -171,7 +172,7 @@ Prefix Distribution::walk(const std::vector<Candidate>& members, const Goal& goa
     return prefix;
 }
 
-// The same for members that are all equal.
+// The same for members with equal logits.
 Prefix Distribution::take_equals(const Goal& goal, const Prefix& prefix) const {
     const double mass = mass_of(softmax_, members_[0].logit);
     const double most = std::min<double>(std::ssize(members_), goal.max_count - prefix.count);
@@ -180,7 +181,7 @@ Prefix Distribution::take_equals(const Goal& goal, const Prefix& prefix) const {
     return {prefix.count + taken, prefix.mass + taken * mass, members_[taken - 1]};
 }
 
-// The tokens of one bucket become the members, ids ascending.
+// Makes the tokens of one bucket the members, ids ascending.
 void Distribution::collect(int bucket) {
     places_.resize(static_cast<size_t>(histogram_.count[bucket]));
     cpu_kernels().collect_bucket(tokens_->logits.data(), tokens_->count, softmax_, scale_, bucket,
@@ -191,8 +192,8 @@ void Distribution::collect(int bucket) {
     }
 }
 
-// Divides the members into finer buckets, adds those before the goal to the prefix and leaves the
-// members of the one that holds it. False: all are equal, hence in order.
+// Divides the members into finer buckets, adds the buckets before the goal to the prefix, and keeps
+// the members of the bucket that holds it. Returns false if all members are equal, hence in order.
 bool Distribution::narrow(const Goal& goal, Prefix& prefix) {
     const auto [least, most] =
         std::minmax_element(members_.begin(), members_.end(),
@@ -202,7 +203,8 @@ bool Distribution::narrow(const Goal& goal, Prefix& prefix) {
     if (spread == 0.0) {
         return false;
     }
-    // The largest goes into the first bucket and the least into the last, so this shrinks.
+    // The largest goes into the first bucket and the least into the last, so the members become
+    // fewer.
     const auto bucket_of = [largest, spread](const Candidate& member) {
         return static_cast<int>((largest - member.logit) / spread * (kBuckets - 1));
     };
@@ -221,7 +223,7 @@ void sort_descending(std::vector<Candidate>& candidates) {
         std::sort(candidates.begin(), candidates.end(), before);
         return;
     }
-    // By digits, the least first; each pass keeps the order of what is equal.
+    // Radix sort, least significant digit first; each pass is stable.
     constexpr int kDigitBits = 11;
     std::vector<Candidate> other(candidates.size());
     for (int shift = 0; shift < 32; shift += kDigitBits) {

@@ -1,6 +1,6 @@
-// Tokens and the mass that a softmax gives them. Owns the one question of all filters that keep the
-// most likely and of the draw: how far in descending order to this count or this mass? Answers it
-// without sorting more than the bucket of a histogram in which the answer lies.
+// Tokens and the mass that a softmax gives them. Owns the question that the draw and all filters
+// for the most likely tokens ask: which prefix of the descending order has this count or this mass?
+// Answers it by sorting no more than the one bucket of a histogram that holds the answer.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace soliton {
 
-// In nats: the logarithm of the mass.
+// The logarithm of the mass, in nats.
 inline double exponent_of(const Softmax& softmax, float logit) {
     const double distance = static_cast<double>(logit) - softmax.largest;
     return distance * (softmax.linear + softmax.quadratic * distance);
@@ -23,10 +23,10 @@ inline double mass_of(const Softmax& softmax, float logit) {
     return std::exp(exponent_of(softmax, logit));
 }
 
-// The distance from the largest logit, at most 0, with this exponent.
+// The difference to the largest logit, at most 0, that has this exponent.
 double distance_of(const Softmax& softmax, double exponent);
 
-// A logit that is below those with this exponent, and not by much.
+// A logit slightly below those with this exponent.
 float bound_below(const Softmax& softmax, double exponent);
 
 // The first `count` tokens of the descending order.
@@ -50,18 +50,19 @@ struct Goal {
 
 class Distribution {
   public:
-    // At least one token, each with a mass; they must stay as they are.
+    // Takes at least one token, each with a mass. The tokens must not change while they are used.
     void assign(const Tokens& tokens, const Softmax& softmax);
 
     int64_t count() const { return tokens_->count; }
 
-    // Of all tokens, added one by one; only when there are few, else NaN.
+    // The mass of all tokens, added one by one; NaN unless the tokens are few.
     double exact_mass() const;
 
     // The shortest prefix that reaches the goal, whose max_count is at least 1.
     Prefix reach(const Goal& goal);
 
-    // The prefix of the tokens whose exponent is at least this, at most 0, or whose mass is.
+    // The prefix of the tokens whose exponent is at least `exponent` (at most 0), or whose mass is
+    // at least `mass`.
     Prefix above(double exponent, double mass);
 
     // The tokens of a prefix in descending order.
@@ -81,16 +82,16 @@ class Distribution {
 
     const Tokens* tokens_ = nullptr;
     Softmax softmax_ = {};
-    bool is_sorted_ = false;         // there are few
-    std::vector<Candidate> sorted_;  // then
-    Histogram histogram_;            // otherwise
+    bool is_sorted_ = false;         // true if the tokens are few
+    std::vector<Candidate> sorted_;  // if is_sorted_
+    Histogram histogram_;            // if not is_sorted_
     float scale_ = 0.0f;             // of its buckets
     std::vector<int32_t> places_;
     std::vector<Candidate> members_;
     std::vector<float> kept_;
 };
 
-// In descending order; ids ascending before.
+// Sorts into descending order; the ids must be ascending.
 void sort_descending(std::vector<Candidate>& candidates);
 
 }  // namespace soliton

@@ -1,5 +1,5 @@
-// The sampler's loops over a whole vocabulary. Compiled once per instruction set (see kernels.h);
-// sample.cpp says what they are for.
+// The sampler's loops over a whole vocabulary. Compiled once per instruction set (see
+// ../kernels.h); sample.cpp uses them.
 #include "../isa/lanes.h"
 #include "../kernels.h"
 
@@ -10,8 +10,8 @@ constexpr float kInfinity = __builtin_inff();
 
 constexpr double kLog2E = 0x1.71547652b82fep0;
 
-// Masses to 8e-11 of their value; what is below 1e-300 becomes about that. Written without branches
-// or calls, so that the loops around it become vector code.
+// Masses with a relative error of at most 8e-11; one below 1e-300 becomes about that. Without
+// branches or calls, so that the loops around it become vector code.
 struct Mass {
     double largest;
     double linear;
@@ -20,7 +20,7 @@ struct Mass {
     explicit Mass(Softmax softmax)
         : largest(softmax.largest), linear(softmax.linear), quadratic(softmax.quadratic) {}
 
-    // In nats. The distance is bounded because 0 times an infinite one is no number.
+    // In nats. The distance is bounded, because 0 times infinity is NaN.
     [[gnu::always_inline]] double exponent_of(float logit) const {
         double distance = static_cast<double>(logit) - largest;
         distance = distance > -1e100 ? distance : -1e100;
@@ -30,15 +30,16 @@ struct Mass {
     [[gnu::always_inline]] double of(float logit) const {
         double digits = exponent_of(logit) * kLog2E;
         digits = digits > -1000.0 ? digits : -1000.0;
-        // 2^digits = 2^n 2^f with |f| <= 1/2. Adding 1.5 * 2^52 rounds to an integer, which is left
-        // in the low bits; 1023 makes it the exponent field of 2^n.
+        // 2^digits = 2^n 2^f with |f| <= 1/2. Adding 1.5 * 2^52 rounds to an integer and leaves it
+        // in the low bits; adding 1023 makes it the exponent field of 2^n.
         constexpr double kShift = 0x1.8p52 + 1023.0;
         const double shifted = digits + kShift;
         const double f = digits - (shifted - kShift);
         const double power =
             __builtin_bit_cast(double, __builtin_bit_cast(uint64_t, shifted) << 52);
-        // A polynomial, minimax in the relative error but for its 1 at 0: no probability shall
-        // exceed 1. Summed in two halves, so that fewer operations wait for each other.
+        // A polynomial, minimax in the relative error, except that it is exactly 1 at 0, so that no
+        // probability exceeds 1. Summed in two halves, so that fewer operations wait for each
+        // other.
         const double f2 = f * f;
         double even = 0x1.446a1fdd8a57ap-13;
         double odd = 0x1.fe1786b561980p-17;
@@ -70,7 +71,8 @@ SOLITON_INLINE float block_maximum(const float* block) {
     return largest_lane(lane_maxima(block));
 }
 
-// 2^(scale * logit - reference) to 1.7e-7 of its value; what is below 2^-125 becomes about that.
+// 2^(scale * logit - reference) with a relative error of at most 1.7e-7; values below 2^-125 become
+// about that.
 class TileMass {
   public:
     SOLITON_INLINE TileMass(float scale, float shift, float lowest)
@@ -82,7 +84,7 @@ class TileMass {
 #pragma GCC unroll 1
         for (int i = 0; i < kSampleBlock; i += kLanes) {
             const Floats logit = larger(lowest_, load(block + i));
-            // scale * logit = n + f with |f| <= 1/2; the product is rounded with n taken off.
+            // scale * logit = n + f with |f| <= 1/2; the product minus n is rounded once.
             const Floats shifted = multiply_add(logit, scale_, shift_);
             const Floats f = multiply_add(logit, scale_, subtract(shift_, shifted));
             Floats p = broadcast(0x1.5bb9b6p-10f);  // minimax for the relative error, 1 at 0
@@ -101,11 +103,11 @@ class TileMass {
 
   private:
     Floats scale_;
-    Floats shift_;  // less the reference
+    Floats shift_;  // minus the reference
     Floats lowest_;
 };
 
-// The order of the operands makes a NaN (0 * inf) the last bucket.
+// The order of the operands puts NaN (0 * inf) into the last bucket.
 [[gnu::always_inline]] inline int32_t bucket_of(float logit, float largest, float scale) {
     const float distance = (largest - logit) * scale;
     return static_cast<int32_t>(distance < kBuckets - 1 ? distance : kBuckets - 1);
@@ -117,7 +119,7 @@ class TileMass {
 
 }  // namespace
 
-// Two ways through a tile: the second finds it in the nearest cache.
+// Two passes over a tile; in the second it is in the first-level cache.
 void sum_tile(const float* logits, int64_t n, float scale, float* maxima, TileSums& sums) {
     float padded[kSampleBlock];
     const auto block_at = [&](int64_t begin) {
@@ -137,14 +139,14 @@ void sum_tile(const float* logits, int64_t n, float scale, float* maxima, TileSu
         largest = largest < maximum ? maximum : largest;
     }
     sums.largest = largest;
-    // Adding 1.5 * 2^23 rounds to an integer, which is left in the low bits.
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
     constexpr float kShift = 0x1.8p23f;
     const float shifted = largest * scale + kShift;
     const float reference = largest > -kInfinity ? shifted - kShift : 0.0f;
     sums.reference = reference;
     const TileMass mass(scale, kShift - reference,
                         static_cast<float>((static_cast<double>(reference) - 125.0) / scale));
-    // Floats for a block, doubles from there on.
+    // Sums are floats within a block and doubles beyond.
     Floats masses[kSampleTile / kSampleBlock];
     Floats moments[kSampleTile / kSampleBlock];
     int n_blocks = 0;
@@ -258,8 +260,8 @@ int64_t collect(const float* logits, int64_t n, const float* maxima, float bound
 
 void fill_histogram(const float* logits, int64_t n, Softmax softmax, float scale,
                     Histogram& histogram) {
-    // Neighbours often fall into the same bucket; two histograms in turn keep their additions from
-    // waiting for each other.
+    // Neighbours often fall into the same bucket. Two alternating histograms keep their additions
+    // from waiting for each other.
     double mass_sums[2][kBuckets];
     int32_t counts[2][kBuckets];
     for (int b = 0; b < kBuckets; ++b) {

@@ -17,12 +17,12 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowestFinite = std::numeric_limits<float>::lowest();
 constexpr double kLn2 = 0.693147180559945309417;
 
-// From here on other threads help: adding up takes a microsecond per 4096 logits, and telling them
-// one or two.
+// Rows of this size and larger are shared among threads: adding up takes a microsecond per 4096
+// logits, and waking the threads one or two.
 constexpr int64_t kSharedFrom = int64_t{1} << 16;
 constexpr int64_t kTilesPerChunk = 4;
 
-// What sum_tile can take.
+// The limits of the kernel sum_tile.
 constexpr double kLargestScale = 0x1p20;
 constexpr double kLargestProduct = 0x1p21;
 
@@ -30,12 +30,12 @@ int64_t in_units(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit;
 }
 
-// scale: makes nats binary digits. The float that it is for a tile.
+// The scale, which converts nats to bits, as a tile uses it: rounded to float.
 double rounded(double scale) {
     return scale <= kLargestScale ? static_cast<double>(static_cast<float>(scale)) : scale;
 }
 
-// For what the kernel cannot take: masses relative to the largest, in doubles.
+// For values beyond the kernel's limits: masses relative to the largest, in doubles.
 void sum_slowly(const float* logits, int64_t n, double scale, TileSums& sums) {
     sums.mass = 0.0;
     sums.moment = 0.0;
@@ -51,7 +51,7 @@ void sum_slowly(const float* logits, int64_t n, double scale, TileSums& sums) {
 }
 
 void sum_tile(const float* logits, int64_t n, double scale, float* maxima, TileSums& sums) {
-    // The maxima and the largest are right with any scale.
+    // The maxima and the largest are correct for any scale.
     const bool fits = scale <= kLargestScale;
     cpu_kernels().sum_tile(logits, n, fits ? static_cast<float>(scale) : 1.0f, maxima, sums);
     const double product = sums.largest > -kInfinity ? scale * sums.largest : 0.0;
@@ -64,7 +64,7 @@ double scale_of(double inverse_temperature) {
     return inverse_temperature / kLn2;
 }
 
-// The tiles of n logits as one, relative to `largest`.
+// Combines tiles, relative to `largest`.
 Mass add_up(const TileSums* tiles, size_t n_tiles, double scale, float largest) {
     const double used = rounded(scale);
     Mass sum = {};
@@ -77,12 +77,14 @@ Mass add_up(const TileSums* tiles, size_t n_tiles, double scale, float largest) 
         sum.total += weight * tile.mass;
         sum.moment += weight * (tile.moment - tile.mass * static_cast<double>(largest));
     }
-    // What rounding the scale did to the masses: to the first order, the second is below 1e-13.
+    // Corrects the masses for the rounding of the scale, to first order; the second order is below
+    // 1e-13.
     sum.total += (scale - used) * kLn2 * sum.moment;
     return sum;
 }
 
-// Of a whole row: the largest itself has a mass of 1, and no probability shall exceed that.
+// The same for a whole row. The largest token has mass 1, so the total is at least 1, and no
+// probability exceeds 1.
 Mass add_up_row(const std::vector<TileSums>& tiles, double scale, float largest) {
     const Mass sum = add_up(tiles.data(), tiles.size(), scale, largest);
     return {std::max(sum.total, 1.0), std::min(sum.moment, 0.0)};
@@ -153,7 +155,8 @@ double Row::total(const Softmax& softmax) {
 float Row::bound_of(int64_t count) {
     const std::vector<float>* maxima = &maxima_;
     if (2 * count > std::ssize(maxima_)) {
-        // Any groups do: so many that most of the largest have one of their own.
+        // Any grouping gives a bound; with this many groups, most of the largest logits are alone
+        // in theirs.
         group_maxima_.resize(maxima_.size() * kSampleGroups);
         cpu_kernels().group_maxima(logits_, size_, group_maxima_.data());
         maxima = &group_maxima_;

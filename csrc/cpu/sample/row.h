@@ -1,5 +1,5 @@
 // A row of logits with the largest of every block and the sums of every tile. Owns adding them up,
-// on all threads where the vocabulary is large. Knows no settings and no stage.
+// on all threads if the vocabulary is large. Knows no settings and no stage.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline bool before(const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-// What a softmax without temperature has of n logits: masses relative to the largest.
+// The mass of n logits in a softmax without temperature, relative to the largest.
 struct Mass {
     double total;
     double moment;  // the sum of mass * (logit - largest)
@@ -36,20 +36,21 @@ struct Tokens {
 
 class Row {
   public:
-    // Reads the logits, and copies them unless `copy` is null. They must outlive what follows.
+    // Reads the logits, and copies them unless `copy` is null. The logits must stay valid while
+    // this row is used.
     void read(const float* logits, int64_t size, float* copy);
 
-    // The same logits as another row's, at another place.
+    // Takes the sums of another row for a copy of its logits.
     void take_over(const float* logits, const Row& other);
 
-    // The logit has changed, so `refresh` shall add up its tile again.
+    // Marks the logit as changed, so that `refresh` adds up its tile again.
     void touch(int64_t id) { stale_[id / kSampleTile] = 1; }
 
-    // After changes to `logits`, which are those of this row. What the mask does not allow becomes
-    // -inf; null: all is allowed.
+    // Call this after changes to `logits`, which must be this row's. Sets the tokens that the mask
+    // does not allow to -inf; a null mask allows all.
     void refresh(float* logits, const int32_t* mask);
 
-    // Neither NaN nor +inf, and one finite at least.
+    // Whether no logit is NaN or +inf, and at least one is finite.
     bool can_be_sampled() const;
 
     const float* logits() const { return logits_; }
@@ -59,10 +60,10 @@ class Row {
 
     // Of the softmax without temperature.
     Mass mass() const { return mass_; }
-    // Of another one.
+    // The total mass of another softmax.
     double total(const Softmax& softmax);
 
-    // A bound that at least `count` finite logits reach, if there are so many, and few more.
+    // A bound that at least `count` finite logits reach (all, if there are fewer), and few more.
     float bound_of(int64_t count);
 
     void at_least(float bound, Tokens& tokens) const;
@@ -70,11 +71,12 @@ class Row {
     // The n tokens with the largest finite logits, in descending order.
     void largest(int64_t n, Tokens& tokens, std::vector<Candidate>& best);
 
-    // How many come before this token in the descending order.
+    // The number of tokens before this one in descending order.
     int64_t rank(int64_t id) const;
 
   private:
-    // Calls prepare(begin, n) for every tile, in any order, and adds it up if that is true.
+    // Calls prepare(begin, n) for every tile, in any order, and adds the tile up if that returns
+    // true.
     template <typename Prepare>
     void sum_tiles(double scale, std::vector<TileSums>& tiles, Prepare prepare);
 
@@ -90,7 +92,7 @@ class Row {
     std::vector<char> stale_;
 };
 
-// The sum of the masses of n logits, the largest of a softmax among them.
+// The sum of the masses of n logits, among them the softmax's largest.
 double mass_of_all(const float* logits, int64_t n, const Softmax& softmax);
 
 }  // namespace soliton

@@ -1,9 +1,10 @@
-// The order of the sampler's steps. Leading temperatures become part of the softmax; the filters
-// after them that keep the most likely are prefixes of the descending order, which Distribution
-// finds without sorting; what comes then, if anything, works on the sorted list of what is left.
+// The order of the sampler's steps. Leading temperatures become part of the softmax. The filters
+// after them that keep the most likely tokens are prefixes of the descending order, which
+// Distribution finds without sorting. The remaining stages, if any, work on the sorted list of what
+// is left.
 //
-// Few tokens are looked at one by one: the filters and the draw give a logit below which none can
-// be kept or drawn, and the largest logit of each block tells which blocks have any above it.
+// Few tokens are read one by one: the filters and the draw give a logit below which no token can be
+// kept or drawn, and the largest logit of each block shows which blocks have one above it.
 #include "sample.h"
 
 #include <algorithm>
@@ -21,16 +22,16 @@ constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr int32_t kLastId = std::numeric_limits<int32_t>::max();
 
-// Sums of masses are right to this share. What is less beside exact numbers is left out.
+// The relative error of sums of masses. A smaller share may be left out.
 constexpr double kResolution = 2e-7;
 
-// Of so few tokens all are looked at one by one.
+// Up to this size, every token is read.
 constexpr int64_t kSmallRow = 256;
 
-// So that a distance of 0 stays 0, whatever it is multiplied by.
+// Finite, so that a distance of 0 stays 0 when multiplied by it.
 constexpr double kSteepest = 1e300;
 
-// Puts a stage into the softmax, if that can be.
+// Makes a stage part of the softmax, if that is possible.
 bool fold(SampleStage stage, double parameter, Softmax& softmax) {
     if (stage == SampleStage::kTemperature) {
         const double divisor = std::max(parameter, 1.0 / kSteepest);
@@ -46,12 +47,12 @@ bool fold(SampleStage stage, double parameter, Softmax& softmax) {
     return false;
 }
 
-// Its result depends on the mass of what it is given, not on counts or on ratios.
+// Whether the stage's result depends on the total mass of its input, not only on counts or ratios.
 bool depends_on_mass(SampleStage stage) {
     return stage == SampleStage::kTopP || stage == SampleStage::kTopA;
 }
 
-// Keeps a prefix, whatever the candidates.
+// Whether the stage always keeps a prefix.
 bool keeps_prefix(SampleStage stage) {
     return depends_on_mass(stage) || stage == SampleStage::kTopK || stage == SampleStage::kMinP;
 }
@@ -107,7 +108,7 @@ bool Sampler::score(const float* logits, int64_t token_id, SampleOutput& out) {
     return true;
 }
 
-// The logits, and the most likely of them; false if nothing can be drawn from them.
+// Reads the logits and finds the most likely tokens; false if nothing can be drawn.
 bool Sampler::read(const float* logits, float* copy, SampleOutput& out) {
     raw_.read(logits, settings_.vocab_size, copy);
     if (!raw_.can_be_sampled()) {
@@ -168,12 +169,12 @@ void Sampler::draw(const SampleArgs& args, SampleOutput& out) {
     }
 }
 
-// The stages from begin to before end, on all tokens; `is_all`: then comes the draw. Makes the
-// distribution, whose tokens are all that have a mass if `is_complete`.
+// Runs the stages [begin, end) on all tokens; with `is_all`, the draw follows. Builds the
+// distribution, which holds every token with a mass if `is_complete`.
 Prefix Sampler::filter(const SampleArgs& args, const Softmax& softmax, int64_t begin, int64_t end,
                        bool is_all, bool& is_complete, SampleOutput& out) {
-    // What a filter will remove need not be looked at, unless it is to be counted, or there are so
-    // few that exact numbers are worth more.
+    // Tokens that a filter will remove need not be read, unless a trace counts them or the row is
+    // so small that exact numbers are worth more.
     const bool is_pruned = !settings_.want_trace && row_->size() > kSmallRow;
     double exponent = kLowestExponent;
     double sigma = 0.0;
@@ -185,11 +186,11 @@ Prefix Sampler::filter(const SampleArgs& args, const Softmax& softmax, int64_t b
         if (is_pruned && std::exp(lowest) < kResolution) {
             const bool is_last = begin + 1 == end;
             const bool needs_total = is_last ? is_all : depends_on_mass(stage(begin + 1));
-            // Unless it is needed, that of the most likely token will do.
+            // If the total is not needed, the mass of the most likely token is a sufficient bound.
             const double known = needs_total ? row_->total(softmax) : 1.0;
             const double most_removed = std::exp(lowest) * static_cast<double>(row_->size());
             if (most_removed < kResolution * known) {
-                ++begin;  // nothing that is to be seen
+                ++begin;  // it removes nothing noticeable
                 total = needs_total ? known : kUnknown;
             }
         }
@@ -222,13 +223,14 @@ Prefix Sampler::filter(const SampleArgs& args, const Softmax& softmax, int64_t b
     return kept;
 }
 
-// Tokens with a smaller exponent are neither kept nor drawn. total: the mass of all, if the first
-// stage, or the draw, depends on it.
+// Tokens with a smaller exponent are neither kept nor drawn. `total` is the mass of all tokens, if
+// the first stage or the draw depends on it.
 double Sampler::exponent_needed(const SampleArgs& args, int64_t begin, int64_t end, bool draws,
                                 double total) const {
     double exponent = kLowestExponent;
     if (draws || (begin < end && stage(begin) == SampleStage::kTopP)) {
-        // All tokens of less than this together leave out half of what may be left out.
+        // All tokens with less than this share have together at most half of the mass that may be
+        // left out.
         const double left_out = (1.0 - (draws ? args.u : parameters(begin)[0])) * total;
         const double share = 0.5 * left_out / static_cast<double>(row_->size());
         exponent = share > 0.0 ? std::max(exponent, std::log(share)) : exponent;
@@ -252,8 +254,8 @@ float Sampler::bound_needed(int64_t begin, int64_t end) {
     return bound;
 }
 
-// Whether no stage from begin to this one needs the mass of tokens that this one will remove. The
-// first knows the mass of all.
+// Whether no stage from `begin` to `i` needs the mass of tokens that stage `i` will remove. The
+// first stage knows the mass of all tokens.
 bool Sampler::is_free(int64_t begin, int64_t i) const {
     for (int64_t before = begin + 1; before <= i; ++before) {
         if (depends_on_mass(stage(before))) {
@@ -265,7 +267,7 @@ bool Sampler::is_free(int64_t begin, int64_t i) const {
 
 void Sampler::trace_filter(const Softmax& softmax, int64_t i, bool is_first, const Prefix& given,
                            const Prefix& kept, double sigma, SampleOutput& out) {
-    // Top-n-sigma looks at logits, so those without mass count too.
+    // Top-n-sigma works on logits, so tokens without mass count too.
     const bool is_sigma = stage(i) == SampleStage::kTopNSigma;
     const double from = is_sigma ? -kUnbounded : kLowestExponent;
     const double lowest = -parameters(i)[0] * sigma;
@@ -298,7 +300,7 @@ Prefix Sampler::filtered(const Prefix& kept, SampleStage stage, double parameter
             mass = parameter;
             exponent = std::log(mass);
             break;
-        default:  // Masses that are equal after rounding may be on both sides of this one.
+        default:  // tokens on both sides of this bound may have equal masses after rounding
             exponent = -parameter * sigma;
             mass = kUnbounded;
             break;
@@ -307,10 +309,10 @@ Prefix Sampler::filtered(const Prefix& kept, SampleStage stage, double parameter
     return likely.count <= kept.count ? likely : kept;
 }
 
-// A token by its share of the mass of those that are kept.
+// Draws a token by its share of the kept tokens' mass.
 void Sampler::draw_from_prefix(const SampleArgs& args, const Softmax& softmax, const Prefix& kept,
                                bool is_filtered, SampleOutput& out) {
-    // The first token at which the mass exceeds u: just equal is not enough.
+    // The first token at which the cumulated mass exceeds u; equal is not enough.
     const double drawn = std::nextafter(args.u * kept.mass, kept.mass + 1.0);
     const Candidate token = distribution_.reach({drawn, kept.count}).last;
     out.token_id = token.id;
@@ -329,7 +331,7 @@ void Sampler::draw_from_prefix(const SampleArgs& args, const Softmax& softmax, c
     }
 }
 
-// Runs the stages from `begin` on.
+// Runs the stages from `begin` on, then draws.
 void Sampler::draw_from_list(const SampleArgs& args, int64_t begin, bool is_filtered,
                              SampleOutput& out) {
     for (int64_t i = begin; i < settings_.n_stages; ++i) {
@@ -350,7 +352,7 @@ void Sampler::draw_from_list(const SampleArgs& args, int64_t begin, bool is_filt
     }
 }
 
-// What the softmax of all logits that are drawn from has of this mass.
+// This mass as a share of the softmax of all logits that the draw uses.
 double Sampler::share_of(double mass) const {
     return std::min(mass / row_->mass().total, 1.0);
 }

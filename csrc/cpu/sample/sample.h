@@ -1,5 +1,5 @@
 // The sampler of one request: logits in, one token with its probabilities out. Owns the order of
-// the steps and what is reported. Knows no Python.
+// the steps and the reported numbers. Knows no Python.
 #pragma once
 
 #include <cstdint>
@@ -36,20 +36,20 @@ struct SampleOutput {
 // Keeps its memory from one token to the next; one call at a time.
 class Sampler {
   public:
-    // What the settings point to must outlive the sampler.
+    // The arrays that the settings point to must outlive the sampler.
     explicit Sampler(const SampleSettings& settings) : settings_(settings), adjuster_(settings_) {}
     Sampler(const Sampler&) = delete;
     Sampler& operator=(const Sampler&) = delete;
 
     const SampleSettings& settings() const { return settings_; }
 
-    // False where engine/sampling/reference/op.py would raise: logits before or after the
-    // adjustments that nothing can be drawn from, or an id outside the vocabulary.
+    // Returns false where engine/sampling/reference/op.py would raise: for logits that nothing can
+    // be drawn from, before or after the adjustments, or an id outside the vocabulary.
     bool sample(const SampleArgs& args, SampleOutput& out);
 
-    // What the logits (V,) say of a token that was not drawn from them: the same numbers as if it
-    // had been, and the raw probabilities for sampled ones. False for logits that nothing can be
-    // drawn from, and an id outside the vocabulary.
+    // Reports a token that was not drawn from the logits (V,): the same numbers as if it had been,
+    // with the raw probabilities as sampled ones. Returns false for logits that nothing can be
+    // drawn from, or an id outside the vocabulary.
     bool score(const float* logits, int64_t token_id, SampleOutput& out);
 
   private:
@@ -84,7 +84,7 @@ class Sampler {
     Row adjusted_;
     Row* row_ = nullptr;  // the one that is drawn from
     Tokens tokens_;
-    std::vector<Candidate> top_;  // by raw logit, two at least where there are two
+    std::vector<Candidate> top_;  // by raw logit; at least two, if two exist
     Distribution distribution_;
     std::vector<Candidate> sorted_;
     Candidates candidates_;

@@ -16,7 +16,7 @@ constexpr double kLowestTemperature = 1e-300;
 
 constexpr double kLn2 = 0.693147180559945309417;
 
-// They look at logits or at temperatures, so candidates that have no mass yet count.
+// Whether the stage works on logits or temperatures, so that candidates without mass still count.
 bool is_before_softmax(SampleStage stage) {
     return stage == SampleStage::kSmoothing || stage == SampleStage::kTemperature ||
            stage == SampleStage::kTopNSigma;
@@ -92,7 +92,7 @@ int64_t Candidates::run(SampleStage stage, const double* parameters, const Sampl
         default:
             break;
     }
-    // Relative to the first that is left.
+    // Relative to the first remaining candidate.
     if (const double nats = items_[0].nats; nats != 0.0) {
         for (Item& item : items_) {
             item.nats -= nats;
@@ -185,7 +185,7 @@ void Candidates::scale(double temperature) {
     has_masses_ = false;
 }
 
-// p descends.
+// The items are in descending order of p.
 int64_t Candidates::n_at_least(double p) const {
     const auto end = std::find_if(items_.begin() + 1, items_.end(),
                                   [p](const Item& item) { return !(item.p >= p); });
@@ -247,8 +247,8 @@ void Candidates::tail_free(double z) {
     }
 }
 
-// Surprise ascends, so the nearest to the entropy are around one place, and then on both sides of
-// it in their order.
+// The items are in ascending order of surprise, so those nearest to the entropy surround one place,
+// and their distance grows on both sides of it.
 void Candidates::typical(double mass) {
     const int64_t n = std::ssize(items_);
     const double expected = entropy();
@@ -267,14 +267,14 @@ void Candidates::typical(double mass) {
         return cumulative >= mass * total;
     };
     bool is_done = false;
-    int64_t left = middle - items_.begin();  // before which none is kept
+    int64_t left = middle - items_.begin();  // none before this is kept
     int64_t right = left;
     while (!is_done && (left > 0 || right < n)) {
         if (left == 0 || (right < n && distance(right) < distance(left - 1))) {
             is_done = keep(right++);
             continue;
         }
-        // Among equals the first comes first.
+        // Among equals, the first item comes first.
         const int64_t end = left;
         do {
             --left;
@@ -314,7 +314,7 @@ void Candidates::exclude_top(double threshold, const int32_t* is_protected) {
                (is_protected == nullptr || !is_in(is_protected, item.token.id));
     };
     const auto n_above = std::count_if(items_.begin(), items_.end(), counts);
-    int64_t n_left = n_above - 1;  // to be removed
+    int64_t n_left = n_above - 1;  // still to be removed
     std::erase_if(items_, [&](const Item& item) { return counts(item) && n_left-- > 0; });
 }
 

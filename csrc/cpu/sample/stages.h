@@ -1,5 +1,6 @@
-// The sampler's stages over a sorted list of candidates, in any order: for what a prefix of the
-// descending order cannot say. engine/sampling/reference/stages.py has the formulas.
+// The sampler's stages over a sorted list of candidates, in any order. They serve requests that a
+// prefix of the descending order cannot express. engine/sampling/reference/stages.py has the
+// formulas.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +19,30 @@ struct Draw {
 
 class Candidates {
   public:
-    // At least one, in descending order, with the exponents that the softmax gives them.
+    // Takes at least one candidate, in descending order, with the exponents that the softmax gives
+    // them.
     void assign(const std::vector<Candidate>& sorted, const Softmax& softmax);
 
-    // `parameters` (kStageParameters,). Returns how many candidates the stage removed; with a trace
-    // wanted, `removed_argmax` tells whether this id was among them.
+    // `parameters` (kStageParameters,). Returns how many candidates the stage removed. If the
+    // settings want a trace, `removed_argmax` says whether the id `argmax` was among them.
     int64_t run(SampleStage stage, const double* parameters, const SampleSettings& settings,
                 const SampleArgs& args, int64_t argmax, bool& removed_argmax);
 
-    // After the last stage.
+    // Call this after the last stage.
     Draw draw(double u, double skew);
 
-    // After the draw: the probability with which this one could have been drawn; 0 if it was
+    // After the draw: the probability with which this candidate could have been drawn; 0 if it was
     // removed.
     double p_of(const Candidate& candidate) const;
 
-    // What another softmax gives to the candidates.
+    // The candidates' mass in another softmax.
     double mass(const Softmax& softmax) const;
 
   private:
     struct Item {
         double nats;  // relative to the first
-        double mass;  // its exponential
-        double p;     // as of the last `weigh`; after `draw` that of the draw
+        double mass;  // exp(nats)
+        double p;     // from the last `weigh`; after `draw`, the probability of the draw
         Candidate token;
     };
 

@@ -20,11 +20,12 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kSharedPages = (kMaxSharedBytes + kPage - 1) / kPage;
-constexpr size_t kFrontBytes = 1024;  // checked before the beginning of dynamic shared memory
-constexpr int kPoison = 0xff;         // NaN, of whatever size of float
+constexpr size_t kFrontBytes = 1024;  // before dynamic shared memory, checked for writes
+constexpr int kPoison = 0xff;         // NaN in every float format
 constexpr int kFront = 0xa5;
 
-// So that the module has thread_local storage, and the running thread its part of it.
+// Ensures that the module has thread_local storage, and that the running thread has allocated its
+// part.
 thread_local volatile char marker;
 
 std::byte* map_pages(size_t n_bytes) {
@@ -167,7 +168,7 @@ void Block::fiber_main() {
     Block& block = *running_block;
     block.grid_.kernel();
     block.end_of_thread();
-    std::abort();  // nobody goes on with a thread that has ended
+    std::abort();  // a thread that has ended is never resumed
 }
 
 void Block::make_ready(unsigned thread) {
@@ -175,8 +176,8 @@ void Block::make_ready(unsigned thread) {
     ready_[thread / kLanes] |= 1u << thread % kLanes;
 }
 
-// Mostly the warp that went on last, so that warps drift apart. Returns the number of threads when
-// none is ready.
+// Mostly chooses the warp that ran last, so that warps drift apart. Returns the number of threads
+// if none is ready.
 unsigned Block::choose() {
     const auto n_warps = static_cast<unsigned>(ready_.size());
     if (ready_[warp_] == 0 || random_.below(8) == 0) {
@@ -231,7 +232,7 @@ Block::Progress Block::run() {
             return Progress::kWaitsForPreviousGrid;
         }
     }
-    failure_ = "block " + triple(index_) + ": nobody can go on: " + who_waits();
+    failure_ = "block " + triple(index_) + ": no thread can continue: " + who_waits();
     return Progress::kFailed;
 }
 
@@ -347,7 +348,7 @@ void Block::settle_if_all_are_there(unsigned warp, const Fiber& asks) {
     }
 }
 
-// Others of its warp may have waited for nobody but the thread that has ended.
+// Lanes of its warp may have been waiting only for the thread that has ended.
 void Block::settle_without(unsigned ended_thread) {
     const unsigned warp = ended_thread / kLanes;
     for (unsigned lane = 0; lane < kLanes; ++lane) {
@@ -405,7 +406,7 @@ void Block::fail(const std::string& what) {
     failure_ =
         "block " + triple(index_) + ", thread " + triple(fibers_[running_].index) + ": " + what;
     give_way();
-    std::abort();  // a block that has failed does not go on
+    std::abort();  // a block that has failed is never resumed
 }
 
 std::string Block::who_waits() const {

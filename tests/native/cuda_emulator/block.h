@@ -1,4 +1,4 @@
-// One block of a grid, while it runs: its fibers, who waits for what, its shared memory.
+// One block of a grid while it runs: its fibers, what each waits for, and its shared memory.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class Random {
     uint64_t state_;
 };
 
-// Stacks for the fibers of a block and its dynamic shared memory, with pages around that nobody may
-// touch. Kept from block to block.
+// Stacks for the fibers of a block and its dynamic shared memory, surrounded by guard pages. Reused
+// from block to block.
 class Workspace {
   public:
     Workspace();
@@ -38,7 +38,7 @@ class Workspace {
 
     std::byte* stack(unsigned thread) const;
     std::byte* shared_end() const;
-    // What lies at an address that must not be touched, null if it is not of this workspace.
+    // A description of the guard page at this address; null if it is not one of this workspace.
     const char* forbidden(const void* address) const;
 
     static constexpr size_t kStackBytes = 128 * 1024;
@@ -48,8 +48,8 @@ class Workspace {
     std::byte* shared_;
 };
 
-// `static thread_local` variables of this module, in the running OS thread: what kernels declared
-// __shared__.
+// The module's `static thread_local` variables in the running OS thread, which are the kernels'
+// __shared__ variables.
 struct Statics {
     std::byte* begin;
     size_t n_bytes;
@@ -63,18 +63,18 @@ class Block {
     Block(const Grid& grid, uint3 index, Workspace& workspace, Statics statics, uint64_t seed,
           bool is_previous_done);
 
-    // Until the end, or until nothing goes on before the previous grid has ended.
+    // Runs until the end, or until no thread can continue before the previous grid has ended.
     Progress run();
     void previous_is_done();
 
-    // Shared memory that is declared static has one place for all blocks.
+    // Saves static shared memory, which has one place for all blocks.
     void put_statics_aside();
     void take_statics_back();
 
     bool has_waited_for_previous() const { return has_waited_; }
     const std::string& failure() const { return failure_; }
 
-    // What the running thread asks for.
+    // Requests of the running thread.
     void meet(Meeting meeting, unsigned mask, void* mine, void (*settle)(void* const (&)[32]),
               const Where& where);
     void barrier(const Where& where);
@@ -111,7 +111,7 @@ class Block {
         void (*settle)(void* const (&)[32]);
         Where where;
         std::vector<Copy> copies;
-        int n_groups = 0;  // that were committed
+        int n_groups = 0;  // committed groups
     };
 
     static void fiber_main();
@@ -135,7 +135,7 @@ class Block {
     std::byte* shared_;
     std::vector<Fiber> fibers_;
     std::vector<uint32_t> ready_;  // lanes of each warp
-    unsigned warp_ = 0;            // that went on last
+    unsigned warp_ = 0;            // the one that ran last
     unsigned running_ = 0;
     unsigned n_at_barrier_ = 0;
     unsigned n_ended_ = 0;

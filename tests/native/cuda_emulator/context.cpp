@@ -5,7 +5,7 @@
 
 #if defined(__x86_64__)
 
-// By hand: swapcontext asks the kernel for the signal mask at every switch.
+// In assembly, because swapcontext makes a system call for the signal mask at every switch.
 extern "C" __attribute__((visibility("hidden"))) void soliton_emulator_switch(void** from,
                                                                               void* to);
 
@@ -36,7 +36,7 @@ soliton_emulator_switch:
 namespace soliton::emulator {
 
 void prepare(Context& context, std::byte* stack, size_t n_bytes, void (*entry)()) {
-    // Six registers, where to return to, and a word that aligns the stack as a call would.
+    // Six registers, the return address, and a word that aligns the stack as a call would.
     constexpr size_t kWords = 8;
     auto* words = reinterpret_cast<uintptr_t*>(stack + n_bytes) - kWords;
     std::memset(words, 0, kWords * sizeof *words);

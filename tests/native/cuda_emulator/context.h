@@ -1,4 +1,4 @@
-// A place to go on with: registers and a stack. Knows nothing of kernels.
+// A point of execution to resume: registers and a stack. Knows no kernels.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ struct Context {
 #endif
 };
 
-// Such that the first switch to it calls `entry`, which must never return.
+// Prepares a context whose first switch calls `entry`, which must never return.
 void prepare(Context& context, std::byte* stack, size_t n_bytes, void (*entry)());
 
-// Keeps the place of the caller in `from` and goes on at `to`.
+// Saves the caller's point of execution in `from` and resumes `to`.
 void switch_context(Context& from, Context& to);
 
 }  // namespace soliton::emulator

@@ -1,4 +1,4 @@
-// Stands in for CUDA's header of this name: what kernels use of __nv_bfloat16.
+// Replaces CUDA's header of this name: the part of __nv_bfloat16 that kernels use.
 #pragma once
 
 #include "cuda_runtime.h"

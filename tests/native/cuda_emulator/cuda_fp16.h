@@ -1,4 +1,4 @@
-// Stands in for CUDA's header of this name: what kernels use of __half.
+// Replaces CUDA's header of this name: the part of __half that kernels use.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -87,7 +87,8 @@ inline float __high2float(__half2 a) {
     return a.y;
 }
 
-// A sum, product or both of float16 is exact in double, or as good as: rounded once.
+// A float16 sum, product or both is exact in double, or close enough that the result is rounded
+// once.
 inline __half __hadd(__half a, __half b) {
     return __double2half(double{float(a)} + float(b));
 }

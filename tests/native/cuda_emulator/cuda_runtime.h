@@ -1,12 +1,12 @@
-// Stands in for CUDA's header of this name where kernels run on a CPU: the words of the language,
-// its built-in variables and functions as far as kernels use them, and the runtime's functions.
-// Devices, streams and events are make-believe; a launch has run when it returns.
+// Replaces CUDA's header of this name to run kernels on a CPU: the keywords, built-in variables and
+// functions that kernels use, and the runtime's functions. Devices, streams and events are
+// simulated; a launch has finished when it returns.
 //
 // A file of kernels is compiled with
 //   g++ -std=c++20 -x c++ -DSOLITON_CUDA_EMULATED -I tests/native/cuda_emulator -I csrc/cuda
 //       -fsanitize=alignment,bounds -fsanitize-undefined-trap-on-error
-// and linked with this directory's block.cpp, context.cpp, emulator.cpp and runtime.cpp. In front
-// of a __shared__ variable stands alignas, behind the word __align__.
+// and linked with this directory's block.cpp, context.cpp, emulator.cpp and runtime.cpp. Write
+// alignas before __shared__, or __align__ after it.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
-// The emulator finds these, and only these, in the module's storage of the running OS thread.
+// The emulator finds exactly these variables in the module's thread_local storage.
 #define __shared__ static thread_local
 
 // ---- Types of several components. ----
@@ -72,7 +72,7 @@ struct dim3 {
     constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-// Of the running thread; set whenever another one goes on.
+// Of the running thread; set at every switch.
 extern uint3 threadIdx;
 extern uint3 blockIdx;
 extern dim3 blockDim;
@@ -97,7 +97,7 @@ template <typename T>
 struct Shuffled {
     T value;
     T result;
-    unsigned from;  // the lane whose value is wanted
+    unsigned from;  // the lane whose value to read
 };
 
 template <typename T>
@@ -113,7 +113,7 @@ T shuffle(unsigned mask, T value, unsigned from, const Where& where) {
                 }
                 auto* asked = static_cast<Shuffled<T>*>(lane);
                 const auto* given = static_cast<const Shuffled<T>*>(lanes[asked->from]);
-                if (given == nullptr) {  // what a lane outside of the mask gives is undefined
+                if (given == nullptr) {  // the value of a lane outside of the mask is undefined
                     std::memset(static_cast<void*>(&asked->result), 0xff, sizeof asked->result);
                 } else {
                     asked->result = given->value;
@@ -523,7 +523,7 @@ enum cudaMemcpyKind {
     cudaMemcpyDefault = 4,
 };
 
-// Memory ends where touching more is an error, and is full of NaN.
+// The memory is filled with NaN, and an access after its end is an error.
 cudaError_t cudaMalloc(void** address, size_t n_bytes);
 cudaError_t cudaFree(void* address);
 cudaError_t cudaMallocHost(void** address, size_t n_bytes);
@@ -595,7 +595,7 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
 
 namespace soliton::emulator {
 
-// On the stream: at once, or when the graph runs that the stream is captured into.
+// Runs the grid at once or, if the stream is being captured, when its graph runs.
 cudaError_t enqueue(const void* kernel, Grid grid, cudaStream_t stream);
 
 }  // namespace soliton::emulator

@@ -1,5 +1,5 @@
-// The names of csrc/cuda/common.cuh that are PTX there, as plain C++. Included by it, inside of its
-// namespace.
+// The functions that are PTX in csrc/cuda/common.cuh, as plain C++. common.cuh includes this file
+// inside its namespace.
 
 template <typename T>
 T* shared_memory() {

@@ -1,4 +1,5 @@
-// Floats of 16 bits, by their bits: rounded to nearest even, as the hardware does.
+// Conversions to and from 16-bit floats, as bits: rounded to nearest, ties to even, like the
+// hardware.
 #pragma once
 
 #include <bit>
@@ -39,7 +40,7 @@ inline uint16_t double_to_half(double value) {
     }
     const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
     const double size = std::fabs(value);
-    if (size >= 65520.0) {  // half way from the largest one to the next there would be
+    if (size >= 65520.0) {  // half way from the largest to what would be the next one
         return sign | 0x7c00;
     }
     if (size < 0x1p-14) {  // subnormal, or rounded up to the smallest normal one

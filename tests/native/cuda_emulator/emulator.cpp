@@ -37,7 +37,7 @@ std::string place_of(const void* instruction) {
 
 void on_fault(int signal, siginfo_t* info, [[maybe_unused]] void* context) {
     Block* block = Block::running_block;
-    if (block == nullptr) {  // no kernel's fault: again, and this time as ever
+    if (block == nullptr) {  // not a kernel's fault: repeat it with the default action
         ::signal(signal, SIG_DFL);
         return;
     }
@@ -62,7 +62,7 @@ void on_fault(int signal, siginfo_t* info, [[maybe_unused]] void* context) {
     block->fail(what + place_of(instruction));
 }
 
-// While it lives, faults end the kernel and not the process.
+// While this object lives, faults end the kernel instead of the process.
 class Faults {
   public:
     Faults() : stack_(kSignalStackBytes) {
@@ -102,14 +102,13 @@ uint3 index_of(uint64_t block, const Extent& grid) {
             static_cast<unsigned>(block / grid.x / grid.y)};
 }
 
-// Of the grid that runs and of the first block of the next one.
+// One for the running grid, one for the first block of the next grid.
 Workspace& workspace(int i) {
     static Workspace workspaces[2];
     return workspaces[i];
 }
 
-// A block of the grid that runs next, as far as it went before the one before, and the workspace of
-// that grid.
+// A block of the next grid, which has run up to its wait, and the workspace of that grid.
 struct Ahead {
     std::unique_ptr<Block> block;
     uint64_t index = 0;
@@ -117,7 +116,7 @@ struct Ahead {
 };
 Ahead ahead;
 
-// What other code of the module keeps per OS thread comes back when the grid has ended.
+// Restores thread_local variables of the module's other code when the grid has ended.
 class StaticsKept {
   public:
     explicit StaticsKept(Statics statics)
@@ -164,7 +163,8 @@ std::string run(const Grid& grid, const Grid* next) {
     const uint64_t n_blocks = grid.grid.count();
     std::vector<uint64_t> order(n_blocks);
     std::iota(order.begin(), order.end(), uint64_t{0});
-    // A block that has begun keeps its shared memory, so it goes on before others use it.
+    // A block that has begun keeps its shared memory, so it continues before others use that
+    // memory.
     const uint64_t n_begun = begun != nullptr ? 1 : 0;
     if (begun != nullptr) {
         std::swap(order[0], order[begun_index]);

@@ -1,7 +1,7 @@
-// A grid of a kernel on a CPU: what a thread of the grid asks of the machinery, and what a launch
-// does. Blocks run one after the other; each thread of a block is a fiber that gives way only where
-// threads meet. Which block, warp and lane goes on is shuffled by SOLITON_CUDA_EMULATOR_SEED, so
-// that whatever depends on an order nobody promised differs from seed to seed.
+// Runs a kernel's grid on a CPU: what a thread of the grid can request, and what a launch does.
+// Blocks run one after the other. Each thread of a block is a fiber that yields only where threads
+// meet. SOLITON_CUDA_EMULATOR_SEED shuffles which block, warp and lane continues, so that results
+// that depend on an unspecified order differ from seed to seed.
 #pragma once
 
 #include <cstddef>
@@ -25,20 +25,21 @@ struct Grid {
     size_t shared_bytes;
     Where launched_at;
     std::function<void()> kernel;
-    bool may_overlap;  // launched as one that begins while the launch before it ends
+    bool may_overlap;  // may begin before the previous launch has ended
 };
 
-// Runs the grid to its end. Returns what went wrong, empty when nothing did. When `next` is given,
-// one of its blocks goes as far as the wait for this grid before this grid begins, as it may on a
-// GPU; the next call must then run `next`.
+// Runs the grid to its end. Returns the error, or an empty string. If `next` is given, one of its
+// blocks runs up to its wait for this grid before this grid begins, as can happen on a GPU. The
+// next call must then run `next`.
 std::string run(const Grid& grid, const Grid* next = nullptr);
 
 // ---- For the threads of a grid. ----
 
 enum class Meeting { kShuffle, kVote, kSyncWarp, kMultiply, kLoadTransposed, kTranspose };
 
-// Waits for the lanes of `mask` that have not ended, all in the same meeting at the same place.
-// Then `settle` is called once with `mine` of each lane, null for those that do not take part.
+// Waits until the lanes of `mask` that have not ended are all in the same meeting at the same
+// place. Then `settle` is called once with `mine` of each lane; null for lanes that do not take
+// part.
 void meet(Meeting meeting, unsigned mask, void* mine, void (*settle)(void* const (&lanes)[32]),
           const Where& where);
 
@@ -47,8 +48,8 @@ void barrier(const Where& where);
 
 void wait_for_previous_grid();
 
-// The copies of cp.async: they happen when they are waited for, and until then the destination
-// holds NaN.
+// The copies of cp.async. They happen when they are waited for; until then the destination holds
+// NaN.
 void copy_async(void* shared, const void* global, bool valid, const Where& where);
 void commit_copies();
 void wait_for_copies(int n_pending);
@@ -58,7 +59,7 @@ std::byte* shared_memory();
 // Ends the grid with an error unless the address is a multiple of 16.
 void expect_aligned(const void* address, const Where& where);
 
-// And unless 16 bytes from there lie in the block's shared memory.
+// The same, and also unless the 16 bytes from there are in the block's shared memory.
 void expect_shared(const void* address, const Where& where);
 
 // Of the running thread.

@@ -1,6 +1,6 @@
-// Small kernels, right ones and ones with a mistake that the emulator must show: what
-// tests/engine/device/test_cuda_emulator.py runs. Prints a line per kernel: its name, and the sum of what it
-// wrote or the error.
+// Small kernels, correct ones and ones with a mistake that the emulator must report, for
+// tests/engine/device/test_cuda_emulator.py. Prints a line per kernel: its name, and the sum of its
+// output or the error.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -106,11 +106,11 @@ __global__ void sums(float* out) {
                        static_cast<float>(__all_sync(kAllLanes, threadIdx.x < 32));
 }
 
-// (16, 16) A with A[i][j] = i - 2 j, (16, 8) B with B[i][j] = i j + 1: in float16, B by way of
+// (16, 16) A with A[i][j] = i - 2 j, (16, 8) B with B[i][j] = i j + 1: in float16, with B loaded by
 // load_transposed.
 __global__ void product(float* out) {
     wait_for_previous_launch();
-    __shared__ __align__(16) __half columns[4][8][8];  // of B, in tiles; two of them unused
+    __shared__ __align__(16) __half columns[4][8][8];  // tiles of B, two of them unused
     const int lane = static_cast<int>(threadIdx.x);
     for (int i = lane; i < 256; i += kWarp) {
         const int tile = i / 64;
@@ -139,7 +139,7 @@ __global__ void product(float* out) {
     }
 }
 
-// The last block adds what all blocks have counted.
+// The last block adds up the counts of all blocks.
 __global__ void last_block(float* out, unsigned* counter) {
     wait_for_previous_launch();
     __shared__ bool is_last;
@@ -158,7 +158,7 @@ __global__ void last_block(float* out, unsigned* counter) {
     }
 }
 
-// What is written depends on which warp comes first, and every order is allowed.
+// The output depends on which warp comes first; every order is allowed.
 __global__ void who_is_first(float* out) {
     wait_for_previous_launch();
     __shared__ unsigned n;

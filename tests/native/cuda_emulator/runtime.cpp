@@ -1,4 +1,4 @@
-// The functions of CUDA's runtime, for one device that is not there.
+// The functions of CUDA's runtime, for one simulated device.
 #include <sys/mman.h>
 
 #include <chrono>
@@ -38,11 +38,11 @@ namespace {
 constexpr int kStaticSharedLimit = 48 * 1024;
 constexpr size_t kPage = 4096;
 
-std::mutex mutex;  // of all that follows, and one grid runs at a time
+std::mutex mutex;  // guards everything below; one grid runs at a time
 cudaError_t last_error = cudaSuccess;
 std::string failure_text;
 std::map<const void*, size_t> shared_limits;
-std::map<void*, std::pair<void*, size_t>> allocations;  // to their pages
+std::map<void*, std::pair<void*, size_t>> allocations;  // address -> its pages
 
 cudaError_t noted(cudaError_t error) {
     if (error != cudaSuccess) {
@@ -262,7 +262,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t n_bytes, cudaMemcpyKin
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n_bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     if (stream != nullptr && stream->captured_into != nullptr) {
-        return noted(cudaErrorNotSupported);  // graphs of launches are enough so far
+        return noted(cudaErrorNotSupported);  // only launches are supported in graphs
     }
     return cudaMemcpy(to, from, n_bytes, kind);
 }

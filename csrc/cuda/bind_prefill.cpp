@@ -1,25 +1,16 @@
-// Attention of a prompt's chunk, for Python: what torch does not do.
-#include "bind_attention.h"
-
+// Ops for a chunk of the prompt for engine.native._cuda: what torch does not do.
+// engine/device/cuda/prefill.py and attention.py call them.
 #include <cstdint>
-#include <type_traits>
 
 #include "attention.h"
+#include "bind.h"
+#include "prefill.h"
 #include "tape.h"
 
 namespace nb = nanobind;
 
 namespace soliton::cuda::bindings {
 namespace {
-
-template <typename T>
-T* at(uintptr_t address) {
-    return reinterpret_cast<T*>(address);
-}
-
-cudaStream_t stream_at(uintptr_t stream) {
-    return at<std::remove_pointer_t<cudaStream_t>>(stream);
-}
 
 void run_rope(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, uintptr_t k_scales,
               uintptr_t v_scales, KvType kv, int64_t n_heads, int64_t n_kv_heads, int64_t head_dim,
@@ -67,12 +58,49 @@ void run_unpack_kv(uintptr_t codes, uintptr_t scales, int64_t n_kv_heads, int64_
     check(unpack_kv(args, stream_at(stream)), "unpack_kv");
 }
 
+void run_unpack(uintptr_t weights, int64_t n_out, int64_t n_in, Layout layout, bool gated,
+                int64_t begin, int64_t end, uintptr_t out, uintptr_t stream) {
+    const UnpackArgs args = {
+        .matrix = {at<const void>(weights), n_out, n_in, layout},
+        .gated = gated,
+        .begin = begin,
+        .end = end,
+        .out = at<void>(out),
+    };
+    check(unpack(args, stream_at(stream)), "unpack");
+}
+
+void run_add_norm(uintptr_t residual_in, uintptr_t branch, uintptr_t residual_out, uintptr_t norm,
+                  float eps, int64_t n_rows, int64_t dim, uintptr_t out, uintptr_t stream) {
+    const AddNormArgs args = {
+        .residual_in = at<const float>(residual_in),
+        .branch = at<const float>(branch),
+        .residual_out = at<float>(residual_out),
+        .norm = at<const float>(norm),
+        .eps = eps,
+        .n_rows = n_rows,
+        .dim = dim,
+        .out = at<void>(out),
+    };
+    check(add_norm(args, stream_at(stream)), "add_norm");
+}
+
+void run_silu_gate(uintptr_t gate_up, int64_t n_rows, int64_t width, uintptr_t out,
+                   uintptr_t stream) {
+    const SiluGateArgs args = {
+        .gate_up = at<const void>(gate_up),
+        .n_rows = n_rows,
+        .width = width,
+        .out = at<void>(out),
+    };
+    check(silu_gate(args, stream_at(stream)), "silu_gate");
+}
+
 }  // namespace
 
-void bind_attention(nb::module_& module) {
+void bind_prefill(nb::module_& module) {
     using namespace nb::literals;
     const nb::call_guard<nb::gil_scoped_release> unlocked;
-    module.attr("MAX_HEAD_DIM") = kMaxHeadDim;
     module.def("rope", &run_rope, unlocked, nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
                "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
                "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,
@@ -80,6 +108,12 @@ void bind_attention(nb::module_& module) {
     module.def("unpack_kv", &run_unpack_kv, unlocked, nb::kw_only(), "codes"_a, "scales"_a,
                "n_kv_heads"_a, "head_dim"_a, "max_seq_len"_a, "begin"_a, "end"_a, "out"_a,
                "stream"_a);
+    module.def("unpack", &run_unpack, unlocked, nb::kw_only(), "weights"_a, "n_out"_a, "n_in"_a,
+               "layout"_a, "gated"_a, "begin"_a, "end"_a, "out"_a, "stream"_a);
+    module.def("add_norm", &run_add_norm, unlocked, nb::kw_only(), "residual_in"_a, "branch"_a,
+               "residual_out"_a, "norm"_a, "eps"_a, "n_rows"_a, "dim"_a, "out"_a, "stream"_a);
+    module.def("silu_gate", &run_silu_gate, unlocked, nb::kw_only(), "gate_up"_a, "n_rows"_a,
+               "width"_a, "out"_a, "stream"_a);
 }
 
 }  // namespace soliton::cuda::bindings

@@ -1,0 +1,62 @@
+// Packing of weights and checksums for engine.native._cpu, which engine/device/cpu/ calls while a
+// model loads.
+#include <nanobind/stl/tuple.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+#include "bind.h"
+#include "bind_memory.h"
+#include "cpu/linear.h"
+#include "layout.h"
+#include "loading.h"
+
+namespace nb = nanobind;
+
+namespace soliton::bindings {
+namespace {
+
+// The row and column of the first weight that is not finite; row -1 means that all are finite.
+std::tuple<int64_t, int64_t> pack(uintptr_t rows, SourceType source, int64_t n_in, Layout layout,
+                                  uintptr_t panels, int64_t begin_panel, int64_t end_panel) {
+    const PackArgs args = {
+        .rows = at<const int64_t>(rows),
+        .source = source,
+        .n_in = n_in,
+        .layout = layout,
+        .panels = at<void>(panels),
+        .begin_panel = begin_panel,
+        .end_panel = end_panel,
+    };
+    const nb::gil_scoped_release unlocked;
+    const WeightIndex bad = pack_on_all_threads(args);
+    return {bad.row, bad.column};
+}
+
+uint64_t checksum(uintptr_t bytes, int64_t n_bytes) {
+    const nb::gil_scoped_release unlocked;
+    return checksum_on_all_threads(at<const std::byte>(bytes), n_bytes);
+}
+
+}  // namespace
+
+void bind_loading(nb::module_& module) {
+    using namespace nb::literals;
+    module.attr("LAYOUT_VERSION") = kLayoutVersion;
+
+    nb::enum_<Layout>(module, "Layout")
+        .value("F32", Layout::kF32)
+        .value("BF16", Layout::kBf16)
+        .value("Q8", Layout::kQ8)
+        .value("Q4", Layout::kQ4);
+    nb::enum_<SourceType>(module, "SourceType")
+        .value("F32", SourceType::kF32)
+        .value("F16", SourceType::kF16)
+        .value("BF16", SourceType::kBf16);
+    module.def("pack", &pack, nb::kw_only(), "rows"_a, "source"_a, "n_in"_a, "layout"_a, "panels"_a,
+               "begin_panel"_a, "end_panel"_a);
+    module.def("checksum", &checksum, "bytes"_a, "n_bytes"_a);
+}
+
+}  // namespace soliton::bindings

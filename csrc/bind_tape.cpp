@@ -1,0 +1,165 @@
+// The decoder's ops for engine.native._cpu: a tape, and for each op a method that appends it.
+// engine/device/cpu/program.py calls them.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bind.h"
+#include "bind_memory.h"
+#include "cpu/attention.h"
+#include "ops.h"
+#include "tape.h"
+
+namespace nb = nanobind;
+
+namespace soliton::bindings {
+namespace {
+
+Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout) {
+    return {at<const void>(panels), n_out, n_in, layout};
+}
+
+void append_embed(Tape& tape, uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout,
+                  uintptr_t out) {
+    tape.append<&embed>("embed", EmbedArgs{
+                                     .table = matrix_at(panels, n_out, n_in, layout),
+                                     .out = at<float>(out),
+                                 });
+}
+
+void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uintptr_t residual_out,
+                        uintptr_t norm, float eps, uintptr_t panels, int64_t n_out, int64_t n_in,
+                        Layout layout, uintptr_t bias, uintptr_t out, Epilogue epilogue,
+                        uintptr_t scratch) {
+    tape.append<&norm_linear>("norm_linear",
+                              NormLinearArgs{
+                                  .residual_in = at<const float>(residual_in),
+                                  .branch = at<const float>(branch),
+                                  .residual_out = at<float>(residual_out),
+                                  .norm = at<const float>(norm),
+                                  .eps = eps,
+                                  .matrix = matrix_at(panels, n_out, n_in, layout),
+                                  .bias = at<const float>(bias),
+                                  .out = at<float>(out),
+                                  .epilogue = epilogue,
+                                  .scratch = at<void>(scratch),
+                              },
+                              static_cast<size_t>(linear_worker_bytes(n_in)));
+}
+
+void append_linear(Tape& tape, uintptr_t x, uintptr_t panels, int64_t n_out, int64_t n_in,
+                   Layout layout, uintptr_t bias, uintptr_t out, uintptr_t scratch) {
+    tape.append<&linear>("linear",
+                         LinearArgs{
+                             .x = at<const float>(x),
+                             .matrix = matrix_at(panels, n_out, n_in, layout),
+                             .bias = at<const float>(bias),
+                             .out = at<float>(out),
+                             .scratch = at<void>(scratch),
+                         },
+                         static_cast<size_t>(linear_worker_bytes(n_in)));
+}
+
+void append_attention(Tape& tape, uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache,
+                      uintptr_t k_scales, uintptr_t v_scales, KvType kv, int64_t n_heads,
+                      int64_t n_kv_heads, int64_t head_dim, int64_t max_seq_len, uintptr_t q_norm,
+                      uintptr_t k_norm, float eps, uintptr_t cos, uintptr_t sin,
+                      int64_t rotary_half, int64_t window, float scale, uintptr_t scratch,
+                      uintptr_t out) {
+    tape.append<&attention>("attention",
+                            AttentionArgs{
+                                .qkv = at<const float>(qkv),
+                                .k_cache = at<void>(k_cache),
+                                .v_cache = at<void>(v_cache),
+                                .k_scales = at<float>(k_scales),
+                                .v_scales = at<float>(v_scales),
+                                .kv = kv,
+                                .n_heads = n_heads,
+                                .n_kv_heads = n_kv_heads,
+                                .head_dim = head_dim,
+                                .max_seq_len = max_seq_len,
+                                .q_norm = at<const float>(q_norm),
+                                .k_norm = at<const float>(k_norm),
+                                .eps = eps,
+                                .cos = at<const float>(cos),
+                                .sin = at<const float>(sin),
+                                .rotary_half = rotary_half,
+                                .window = window,
+                                .scale = scale,
+                                .scratch = at<float>(scratch),
+                                .out = at<float>(out),
+                            },
+                            sizeof(AttentionWork));
+}
+
+void append_read(Tape& tape, uintptr_t words, int64_t n_words, int64_t piece_words,
+                 uintptr_t sums) {
+    tape.append<&read_memory>("read", ReadArgs{
+                                          .words = at<const uint64_t>(words),
+                                          .n_words = n_words,
+                                          .piece_words = piece_words,
+                                          .sums = at<uint64_t>(sums),
+                                      });
+}
+
+bool run_tape(const Tape& tape, uintptr_t state) {
+    const nb::gil_scoped_release unlocked;
+    return tape.run(*at<const StepState>(state));
+}
+
+std::vector<int64_t> profile_tape(const Tape& tape, uintptr_t state) {
+    std::vector<int64_t> ns(tape.size());
+    const nb::gil_scoped_release unlocked;
+    tape.run(*at<const StepState>(state), ns.data());
+    return ns;
+}
+
+std::vector<std::string> tape_names(const Tape& tape) {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < tape.size(); ++i) {
+        names.emplace_back(tape.name(i));
+    }
+    return names;
+}
+
+}  // namespace
+
+void bind_tape(nb::module_& module) {
+    using namespace nb::literals;
+    nb::enum_<Epilogue>(module, "Epilogue")
+        .value("NONE", Epilogue::kNone)
+        .value("SILU_GATE", Epilogue::kSiluGate);
+    nb::enum_<KvType>(module, "KvType")
+        .value("F32", KvType::kF32)
+        .value("BF16", KvType::kBf16)
+        .value("INT8", KvType::kInt8);
+    module.def("linear_scratch_bytes", &linear_scratch_bytes, "n_in"_a, "max_rows"_a);
+    module.def("attention_scratch_floats", &attention_scratch_floats, "n_heads"_a, "head_dim"_a,
+               "max_seq_len"_a);
+
+    // Ops take keywords only, because addresses are easy to mix up.
+    nb::class_<Tape>(module, "Tape")
+        .def(nb::init<>())
+        .def("embed", &append_embed, nb::kw_only(), "panels"_a, "n_out"_a, "n_in"_a, "layout"_a,
+             "out"_a)
+        .def("norm_linear", &append_norm_linear, nb::kw_only(), "residual_in"_a, "branch"_a,
+             "residual_out"_a, "norm"_a, "eps"_a, "panels"_a, "n_out"_a, "n_in"_a, "layout"_a,
+             "bias"_a, "out"_a, "epilogue"_a, "scratch"_a)
+        .def("linear", &append_linear, nb::kw_only(), "x"_a, "panels"_a, "n_out"_a, "n_in"_a,
+             "layout"_a, "bias"_a, "out"_a, "scratch"_a)
+        .def("attention", &append_attention, nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
+             "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
+             "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,
+             "window"_a, "scale"_a, "scratch"_a, "out"_a)
+        .def("read", &append_read, nb::kw_only(), "words"_a, "n_words"_a, "piece_words"_a, "sums"_a)
+        .def("run", &run_tape, "state"_a)
+        .def("profile", &profile_tape, "state"_a)
+        .def("names", &tape_names)
+        .def("__len__", &Tape::size);
+}
+
+}  // namespace soliton::bindings

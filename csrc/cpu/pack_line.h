@@ -1,0 +1,146 @@
+// The line scale * code + minimum for a block of 4-bit codes: finds, for each row, one with a small
+// squared error. Knows no bytes.
+//
+// Everything is in an unnamed namespace: no copy is shared between instruction sets.
+#pragma once
+
+#include "pack_numbers.h"
+
+namespace soliton::SOLITON_ISA {
+namespace {
+
+// Shares of a row's range that may be cut off at either end, for 4-bit codes.
+constexpr float kCuts[] = {0.0f, 0.03f, 0.06f};
+
+// A row's weights are scale * code + minimum, with codes 0..15.
+struct Line {
+    Lanes scale;
+    Lanes minimum;
+};
+
+// The factors for differences from the minimum: 0 for scale 0, so that all codes are zero.
+Lanes inverse(const Lanes& scale) {
+    Lanes result;
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        const float quotient = 1.0f / scale.at[row];
+        result.at[row] = scale.at[row] > 0.0f ? quotient : 0.0f;
+    }
+    return result;
+}
+
+float nearest_code(float value) {
+    const float above = value < 0.0f ? 0.0f : value;
+    const float inside = above > 15.0f ? 15.0f : above;
+    return inside + 0x1.8p23f - 0x1.8p23f;
+}
+
+void round_to_float16(Lanes& wide) {
+    to_float16(wide);
+}
+
+// The least-squares line for the codes that `line` gives the weights; `line` itself if these codes
+// are all the same.
+Line fitted(const Block& block, const Line& line) {
+    const Lanes per_step = inverse(line.scale);
+    Lanes codes = {};
+    Lanes squares = {};
+    Lanes values = {};
+    Lanes products = {};
+    for (const Lanes& column : block.columns) {
+#pragma omp simd
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            const float value = column.at[row] - line.minimum.at[row];
+            const float code = nearest_code(value * per_step.at[row]);
+            codes.at[row] += code;
+            squares.at[row] += code * code;
+            values.at[row] += value;
+            products.at[row] += code * value;
+        }
+    }
+    Line result;
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        constexpr float n = kBlockColumns;
+        const float spread = n * squares.at[row] - codes.at[row] * codes.at[row];
+        const float slope = (n * products.at[row] - codes.at[row] * values.at[row]) / spread;
+        const float offset = (values.at[row] - slope * codes.at[row]) / n;
+        const float minimum = line.minimum.at[row] + offset;
+        result.scale.at[row] = spread > 0.0f ? slope : line.scale.at[row];
+        result.minimum.at[row] = spread > 0.0f ? minimum : line.minimum.at[row];
+    }
+    return result;
+}
+
+// Each row's squared error with the nearest codes.
+Lanes squared_error(const Block& block, const Line& line) {
+    const Lanes per_step = inverse(line.scale);
+    Lanes sum = {};
+    for (const Lanes& column : block.columns) {
+#pragma omp simd
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            const float minimum = line.minimum.at[row];
+            const float code = nearest_code((column.at[row] - minimum) * per_step.at[row]);
+            const float error = line.scale.at[row] * code + minimum - column.at[row];
+            sum.at[row] += error * error;
+        }
+    }
+    return sum;
+}
+
+void find_range(const Block& block, Lanes& low, Lanes& high) {
+    low = high = block.columns[0];
+    for (const Lanes& column : block.columns) {
+#pragma omp simd
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            const float value = column.at[row];
+            low.at[row] = value < low.at[row] ? value : low.at[row];
+            high.at[row] = value > high.at[row] ? value : high.at[row];
+        }
+    }
+}
+
+// The line over the range, shortened by the share `low_cut` at its low end and `high_cut` at its
+// high end.
+Line line_over(const Lanes& low, const Lanes& high, float low_cut, float high_cut) {
+    Line line;
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        const float span = high.at[row] - low.at[row];
+        line.minimum.at[row] = low.at[row] + span * low_cut;
+        line.scale.at[row] = (span - span * low_cut - span * high_cut) / 15.0f;
+    }
+    return line;
+}
+
+// The line over the whole range covers every weight, but most weights lie in its middle. There,
+// smaller steps reduce the error by more than clipping the weights at the ends adds. The best range
+// differs from block to block, so this tries several, each with its line fitted to its codes.
+Line best_line(const Block& block) {
+    Lanes low;
+    Lanes high;
+    find_range(block, low, high);
+    Line best = line_over(low, high, 0.0f, 0.0f);
+    round_to_float16(best.scale);
+    round_to_float16(best.minimum);
+    Lanes least = squared_error(block, best);
+    for (const float low_cut : kCuts) {
+        for (const float high_cut : kCuts) {
+            Line line = fitted(block, line_over(low, high, low_cut, high_cut));
+            round_to_float16(line.scale);
+            round_to_float16(line.minimum);
+            const Lanes error = squared_error(block, line);
+#pragma omp simd
+            for (int64_t row = 0; row < kPanelRows; ++row) {
+                const bool better = error.at[row] < least.at[row];
+                least.at[row] = better ? error.at[row] : least.at[row];
+                best.scale.at[row] = better ? line.scale.at[row] : best.scale.at[row];
+                best.minimum.at[row] = better ? line.minimum.at[row] : best.minimum.at[row];
+            }
+        }
+    }
+    return best;
+}
+
+}  // namespace
+}  // namespace soliton::SOLITON_ISA

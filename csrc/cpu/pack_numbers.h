@@ -1,0 +1,96 @@
+// The numbers that packing works on: one for each row of a panel, as floats, and their conversions
+// from and to the stored types. Knows no layout.
+//
+// Everything is in an unnamed namespace: no copy is shared between instruction sets.
+#pragma once
+
+#include "kernels.h"
+
+namespace soliton::SOLITON_ISA {
+namespace {
+
+constexpr float kLargestFloat16 = 65504.0f;
+
+// One number for each row of a panel. Loops over them become vector code.
+struct alignas(64) Lanes {
+    float at[kPanelRows];
+};
+
+// One block of a panel, column by column.
+struct Block {
+    Lanes columns[kBlockColumns];
+};
+
+float from_bits(uint32_t bits) {
+    return __builtin_bit_cast(float, bits);
+}
+
+float to_float(float value) {
+    return value;
+}
+
+// The stored 16-bit types, as two types for overloading.
+struct Float16 {
+    uint16_t bits;
+};
+struct Bfloat16 {
+    uint16_t bits;
+};
+
+float to_float(Float16 half) {
+    // Moves exponent and fraction into place. The product corrects the exponent's bias, also for
+    // subnormal numbers. The largest exponent means infinity or NaN; both become NaN.
+    const uint32_t magnitude = static_cast<uint32_t>(half.bits & 0x7fff) << 13;
+    const float value = from_bits(magnitude) * 0x1p112f;
+    const float finite_or_nan = magnitude >= 0x7c00u << 13 ? __builtin_nanf("") : value;
+    return half.bits & 0x8000 ? -finite_or_nan : finite_or_nan;
+}
+
+float to_float(Bfloat16 half) {
+    return from_bits(static_cast<uint32_t>(half.bits) << 16);
+}
+
+// The nearest float16, ties to even; larger values become the largest finite float16.
+uint16_t to_float16(float value) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+    const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+    const float magnitude = __builtin_fabsf(value);
+    if (magnitude >= kLargestFloat16) {
+        return sign | 0x7bff;
+    }
+    if (magnitude < 0x1p-14f) {
+        // Subnormal: adding 1/2 rounds it, because the last place of 1/2 is that of the result.
+        return sign | static_cast<uint16_t>(__builtin_bit_cast(uint32_t, magnitude + 0.5f));
+    }
+    const uint32_t rebiased = (bits & 0x7fffffff) - (112u << 23);
+    return sign | static_cast<uint16_t>((rebiased + 0xfff + (rebiased >> 13 & 1)) >> 13);
+}
+
+uint16_t to_bfloat16(float value) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// The nearest integer, ties to even, clamped to [low, high].
+int32_t to_code(float value, float low, float high) {
+    const float above = value < low ? low : value;
+    const float inside = above > high ? high : above;
+    return __builtin_bit_cast(int32_t, inside + 0x1.8p23f) - 0x4b400000;
+}
+
+// Scales or minima as they are stored. to_float16 sets `wide` to the stored values.
+struct Halves {
+    uint16_t at[kPanelRows];
+};
+
+Halves to_float16(Lanes& wide) {
+    Halves halves;
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        halves.at[row] = to_float16(wide.at[row]);
+        wide.at[row] = to_float(Float16{halves.at[row]});
+    }
+    return halves;
+}
+
+}  // namespace
+}  // namespace soliton::SOLITON_ISA
