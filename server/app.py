@@ -30,9 +30,11 @@ from .http.hosts import HostGate
 from .http.large_bodies import LargeBodies
 from .http.path_aliases import Aliases
 from .http.slow_readers import SlowReaders
+from .lease.deadlines import TimeLimits
 from .lease.lease import EngineLease
 from .lease.trials import Trials
 from .lease.watchdog import Watchdog
+from .request.constraint_check import ConstraintCheck
 from .service import Service
 from .settings import Settings
 from .stream.metrics import Metrics
@@ -71,11 +73,15 @@ def create_app(
     )
     watchdog = Watchdog(lease, hang_seconds=settings.hang_seconds)
     large_bodies = LargeBodies()
+    limits = TimeLimits(
+        settings.queue_timeout, settings.first_token_timeout, settings.request_timeout
+    )
     service = Service(
         settings,
         engine,
         lease,
-        trials,
+        limits,
+        ConstraintCheck(engine, large_bodies, trials, limits),
         metrics,
         slow_readers,
         watchdog,

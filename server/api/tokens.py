@@ -19,7 +19,7 @@ from ..chat.prompt import prompt_ids
 from ..chat.tools import tool_use
 from ..errors import RequestError
 from ..http.json_body import JsonRoute
-from ..request.text import check_text
+from ..request.text import LONG_TEXT, check_text
 from ..request.unknown_fields import Warnings, check_unknown_fields
 from ..schema.chat import ChatCompletionRequest, chat_parts
 from ..schema.errors import error_responses
@@ -153,9 +153,10 @@ async def _text_ids(
 ) -> list[int]:
     check_text(text, param=param)
     tokenizer = service.engine.tokenizer
-    return await service.encoded(
+    return await service.large_bodies.run(
         lambda: tokenizer.encode(text, add_special_tokens=add_special, parse_special=parse_special),
         len(text),
+        inline_below=LONG_TEXT,
     )
 
 
@@ -222,7 +223,7 @@ async def _warnings(
         nested = chat_parts(chat) if chat is not None else ()
         return check_unknown_fields(body, nested, strict=bool(body.strict))
 
-    warnings = await service.beside(check, n_body)
+    warnings = await service.large_bodies.run(check, n_body)
     return {"warnings": warnings} if warnings else {}
 
 
@@ -239,5 +240,7 @@ async def _answer(
 ) -> Response:
     """The answer that `work` makes of so many tokens."""
     n_characters = _CHARACTERS_PER_TOKEN * len(token_ids)
-    body = await service.encoded(lambda: encode_long_json(work()), n_characters)
+    body = await service.large_bodies.run(
+        lambda: encode_long_json(work()), n_characters, inline_below=LONG_TEXT
+    )
     return Response(body, media_type="application/json")

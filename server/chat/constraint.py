@@ -36,10 +36,10 @@ async def reply_constraint(
     Raises RequestError and InvalidInputError, naming the field, and what Trials.run raises.
     """
     form = service.engine.reply_format
-    asked = await service.beside(lambda: requested_constraint(body), schema_length(body))
+    asked = await service.large_bodies.run(lambda: requested_constraint(body), schema_length(body))
     is_choice = asked is not None and not tools.required
     if tools.required or (tools.callable and (is_choice or tools.strict or not tools.parallel)):
-        calls = await service.beside(
+        calls = await service.large_bodies.run(
             lambda: tool_constraint(
                 form,
                 tools.callable,
@@ -50,14 +50,14 @@ async def reply_constraint(
             waiter.n_body,
         )
         if asked is not None and is_choice:
-            await service.check_constraint(asked.spec, waiter, param=asked.param)
+            await service.constraints.check(asked.spec, waiter, param=asked.param)
             calls = calls_or_json(calls, asked.spec, param=asked.param)
         await _check_tools(service, calls, tools.callable, waiter)
         return calls
     if asked is None:
         return None
     text = after_reasoning(asked.spec, form, in_reasoning=in_reasoning)
-    await service.check_constraint(text, waiter, param=asked.param)
+    await service.constraints.check(text, waiter, param=asked.param)
     return text
 
 
@@ -66,8 +66,8 @@ async def _check_tools(
 ) -> None:
     """Compile a constraint of `tool_constraint`; if it cannot be, name the tool at fault."""
     try:
-        await service.check_constraint(calls, waiter, param="tools")
+        await service.constraints.check(calls, waiter, param="tools")
     except InvalidInputError:
         for tool in tools:
-            await service.check_constraint(arguments_of(tool), waiter, param=tool.param)
+            await service.constraints.check(arguments_of(tool), waiter, param=tool.param)
         raise

@@ -13,7 +13,7 @@ from engine import Engine, describe_tools, spelled_calls
 
 from ..errors import RequestError
 from ..request.aliases import Given, given, settings_by_name
-from ..request.options import check_cut_length, generation_options, truncated
+from ..request.options import Options, check_cut_length, prompt_room, truncated
 from ..request.text import LONG_TEXT, check_text
 from ..request.unknown_fields import Warnings, warning
 from ..schema.chat import ChatCompletionRequest
@@ -38,9 +38,14 @@ _SYSTEM_ROLES = ("system", "developer")
 
 
 async def prompt_ids(
-    service: Service, body: ChatCompletionRequest, tools: ToolUse, *, n_body: int
+    service: Service,
+    body: ChatCompletionRequest,
+    tools: ToolUse,
+    options: Options | None = None,
+    *,
+    n_body: int,
 ) -> list[int]:
-    """The rendered conversation, of a request of `n_body` bytes.
+    """The rendered conversation, of a request of `n_body` bytes; of its end what `options` keep.
 
     Raises RequestError, InvalidInputError and TemplateError."""
     engine = service.engine
@@ -50,7 +55,8 @@ async def prompt_ids(
     goes_on = bool(body.continue_final_message)
 
     n_characters = _n_characters(body, tools, n_body)
-    check_cut_length(body, n_characters, max_seq_len=engine.max_seq_len, param="messages")
+    if options is not None:
+        check_cut_length(options, n_characters, max_seq_len=engine.max_seq_len, param="messages")
 
     def encode() -> list[int]:
         conversation = template_messages(body.messages)
@@ -61,11 +67,14 @@ async def prompt_ids(
             add_generation_prompt=not goes_on and body.add_generation_prompt is not False,
             continue_final_message=goes_on,
             template_kwargs=kwargs,
-            must_fit=body.truncate_prompt_tokens is None,
+            must_fit=options is None or options.truncate_prompt_tokens is None,
         )
 
-    input_ids = await service.encoded(encode, n_characters)
-    return input_ids if body.truncate_prompt_tokens is None else _end_of(input_ids, engine, body)
+    input_ids = await service.large_bodies.run(encode, n_characters, inline_below=LONG_TEXT)
+    if options is None:
+        return input_ids
+    room = prompt_room(options, max_seq_len=engine.max_seq_len, default_max_tokens=1)
+    return list(truncated(input_ids, options, room=room))
 
 
 def _described(
@@ -122,12 +131,6 @@ def _n_characters(body: ChatCompletionRequest, tools: ToolUse, n_body: int) -> i
         for call in message.tool_calls or ():
             n_characters += _PART_LENGTH + len(call.function.arguments)
     return n_characters + _PART_LENGTH * len(body.chat_template_kwargs or ())
-
-
-def _end_of(input_ids: list[int], engine: Engine, body: ChatCompletionRequest) -> list[int]:
-    options = generation_options(body, vocab_size=engine.config.vocab_size)
-    room = engine.max_seq_len - max(1, options.max_tokens or 1)
-    return list(truncated(input_ids, options, room=max(1, room)))
 
 
 def template_kwargs(body: ChatCompletionRequest) -> dict[str, Any]:

@@ -45,6 +45,14 @@ class _Tokenizer(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool, parse_special: bool) -> list[int]: ...
 
 
+def effect_warnings(body: GenerationRequest, job: CompletionJob, tokenizer: _Tokenizer) -> Warnings:
+    """A warning for each such field of the body that `job` was made of; with `strict` an error."""
+    return [
+        *no_effect_warnings(body, job.settings, strict=bool(body.strict)),
+        *short_choice_warnings(body, job, tokenizer),
+    ]
+
+
 def no_effect_warnings(
     body: GenerationRequest, settings: SamplingSettings, *, strict: bool
 ) -> Warnings:

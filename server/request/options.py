@@ -80,6 +80,18 @@ def adds_special_tokens(body: PromptFields) -> bool:
     return "add_special_tokens" not in said or bool(said["add_special_tokens"].value)
 
 
+def check_stream_options(body: GenerationRequest) -> None:
+    """Raise RequestError for options of a stream without a stream."""
+    if body.stream_options is not None and not body.stream:
+        raise RequestError("stream_options needs stream: true", param="stream_options")
+
+
+def prompt_room(options: Options, *, max_seq_len: int, default_max_tokens: int) -> int:
+    """How many tokens of a prompt fit in front of what is to be generated; at least 1."""
+    n = default_max_tokens if options.max_tokens is None else options.max_tokens
+    return max(1, max_seq_len - max(1, n))
+
+
 def truncated(input_ids: Sequence[int], options: Options, *, room: int) -> Sequence[int]:
     """The end of the prompt that is used. `room`: how many tokens of it fit at most."""
     limit = options.truncate_prompt_tokens
@@ -89,12 +101,10 @@ def truncated(input_ids: Sequence[int], options: Options, *, room: int) -> Seque
     return input_ids[max(0, len(input_ids) - n_kept) :]
 
 
-def check_cut_length(
-    body: GenerationRequest, n_characters: int, *, max_seq_len: int, param: str
-) -> None:
+def check_cut_length(options: Options, n_characters: int, *, max_seq_len: int, param: str) -> None:
     """Raise RequestError where only the end of the prompt is used, of far more text than fits."""
     most = max(MAX_CUT_CHARACTERS, _CUT_CHARACTERS_PER_TOKEN * max_seq_len)
-    if body.truncate_prompt_tokens is not None and n_characters > most:
+    if options.truncate_prompt_tokens is not None and n_characters > most:
         raise RequestError(
             f"{param} has about {n_characters:,} characters; with truncate_prompt_tokens there may "
             f"be {most:,}: leave out the beginning",

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from engine import ReplyDelta, StreamResult, TokenRecord
+from engine import ReplyDelta, StreamResult, Tokenizer, TokenRecord
 
 from ...answer.choices import sampled
-from ...answer.finish_reason import FINISH_REASONS
+from ...answer.finish_reason import FINISH_REASONS, stop_reason
 from ...answer.logprobs import TokenNames, chat_entries
 from ...answer.metadata import Include, ending_fields, opening_fields, with_metadata
-from ...service import Service
 from ...stream.jobs import Begun, CompletionJob, Step
 
 _ALPHANUMERIC = string.ascii_letters + string.digits
@@ -53,7 +52,8 @@ class PlainReader:
 class ReplyShape:
     """What the request wants to see of a reply, and in which form."""
 
-    service: Service
+    tokenizer: Tokenizer
+    eos_token_ids: Sequence[int]
     names: TokenNames
     logprobs: bool
     token_ids: bool
@@ -68,13 +68,13 @@ class ReplyShape:
 
     def opening(self, begun: Begun, job: CompletionJob) -> dict[str, Any]:
         """Keys of a choice that say how it began."""
-        return opening_fields(begun, job, self.service.engine.tokenizer, self.include)
+        return opening_fields(begun, job, self.tokenizer, self.include)
 
     def ending(self, piece: Step, reader: Reader) -> dict[str, Any]:
         """Keys of a choice that say why it ended with `piece`."""
         return {
             "finish_reason": self._finish_reason(str(piece.result.eos_reason), reader),
-            "stop_reason": self.service.stop_reason(piece.result),
+            "stop_reason": stop_reason(piece.result, self.eos_token_ids),
             **ending_fields(piece, self.include),
         }
 

@@ -1,14 +1,16 @@
 """POST /v1/chat/completions: a conversation in, the next reply out, whole or as it comes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine import ReplyReader
+from engine import Engine, ReplyFormat, ReplyReader
 
 from ...answer.choices import check_choices, spread
+from ...answer.head import answer_head
 from ...answer.logprobs import TokenNames
 from ...answer.metadata import Include
 from ...chat.constraint import reply_constraint
@@ -18,8 +20,10 @@ from ...chat.tools import ToolUse, tool_use
 from ...errors import RequestError
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
-from ...request.options import requested_logprobs
-from ...request.text import check_text
+from ...request.job import completion_jobs
+from ...request.no_effect import effect_warnings
+from ...request.options import check_stream_options, generation_options, requested_logprobs
+from ...request.text import LONG_TEXT, check_text, negative_ids
 from ...request.unknown_fields import check_unknown_fields
 from ...schema.chat import ChatCompletion, ChatCompletionRequest, chat_parts
 from ...schema.errors import GENERATION_ERRORS
@@ -34,6 +38,7 @@ _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"  # objects of the wi
 def chat_routes(service: Service) -> APIRouter:
     """The route, over one engine."""
     router = APIRouter(tags=["generation"], route_class=JsonRoute)
+    engine, bodies = service.engine, service.large_bodies
 
     @router.post(
         "/v1/chat/completions",
@@ -45,45 +50,58 @@ def chat_routes(service: Service) -> APIRouter:
     )
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
         waiter, n_body = Waiter.of(request), request.state.n_body
-        warnings = await service.beside(
+        warnings = await bodies.run(
             lambda: check_unknown_fields(
                 body, [*body.parts(), *chat_parts(body)], strict=bool(body.strict)
             ),
             n_body,
         )
-        service.check_request(body)
+        service.check_model(body.model or None)
+        check_stream_options(body)
         _check_top_logprobs(body)
         n_top = requested_logprobs(body, body.top_logprobs, param="top_logprobs")
         n = 1 if body.n is None else body.n
         check_choices(n, 1, param="n")
         tools = tool_use(body)
-        shape = _shape(service, body, tools, has_logprobs=bool(body.logprobs or n_top))
-        input_ids = await prompt_ids(service, body, tools, n_body=n_body)
-        in_reasoning = service.engine.reply_format.opens_in_reasoning(input_ids)
+        shape = _shape(engine, body, tools, has_logprobs=bool(body.logprobs or n_top))
+        options = generation_options(body, vocab_size=engine.config.vocab_size)
+        input_ids = await prompt_ids(service, body, tools, options, n_body=n_body)
+        in_reasoning = engine.reply_format.opens_in_reasoning(input_ids)
         constraint = await reply_constraint(service, body, tools, waiter, in_reasoning=in_reasoning)
-        (job,) = service.jobs(
-            body,
-            [input_ids],
-            prompt_param="messages",
-            default_max_tokens=None,
-            n_top=n_top or 0,
+        stream = replace(
+            options.stream,
             constraint=constraint,
             prediction=await _prediction_ids(service, body),
-            negative_ids=await service.negative_ids(body),
-            trace="trace" in shape.include,
+            negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
+            return_top_tokens=n_top or 0,
+            return_trace="trace" in shape.include,
+        )
+        (job,) = completion_jobs(
+            engine,
+            body,
+            options,
+            [input_ids],
+            stream=stream,
+            prompt_param="messages",
+            default_max_tokens=None,
             token_by_token=bool(body.stream) and not shape.is_text_alone,
             progress=bool(body.stream) and "progress" in shape.include,
         )
-        warnings += service.effect_warnings(body, job)
-        warnings += unused_variables(body, service.engine)
-        jobs = await service.beside(lambda: spread([job], n), n * n_body)
+        warnings += effect_warnings(body, job, engine.tokenizer)
+        warnings += unused_variables(body, engine)
+        jobs = await bodies.run(lambda: spread([job], n), n * n_body)
         answer = ChatAnswer(
-            head=service.head(body, "chatcmpl", _CHUNK if body.stream else _WHOLE),
+            head=answer_head(
+                id_prefix="chatcmpl",
+                object_=_CHUNK if body.stream else _WHOLE,
+                model=body.model or service.model_id,
+                fingerprint=engine.fingerprint,
+            ),
             warnings={"warnings": warnings} if warnings else {},
             prompt={"prompt_token_ids": input_ids} if shape.token_ids else {},
             jobs=jobs,
             new_reader=_readers(
-                service,
+                engine.reply_format,
                 tools,
                 in_reasoning=in_reasoning,
                 decode_special_tokens=job.options.decode_special_tokens,
@@ -98,12 +116,13 @@ def chat_routes(service: Service) -> APIRouter:
 
 
 def _shape(
-    service: Service, body: ChatCompletionRequest, tools: ToolUse, *, has_logprobs: bool
+    engine: Engine, body: ChatCompletionRequest, tools: ToolUse, *, has_logprobs: bool
 ) -> ReplyShape:
     include = Include.of(body.includes)
     return ReplyShape(
-        service=service,
-        names=TokenNames(service.engine.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+        tokenizer=engine.tokenizer,
+        eos_token_ids=engine.eos_token_ids,
+        names=TokenNames(engine.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
         logprobs=has_logprobs or include.wants_tokens,
         token_ids=bool(body.return_token_ids),
         legacy_call=tools.legacy,
@@ -131,14 +150,13 @@ async def _prediction_ids(service: Service, body: ChatCompletionRequest) -> list
         check_text(text, param="prediction.content")
         return tokenizer.encode(text, add_special_tokens=False, parse_special=False)
 
-    return await service.encoded(encode, content_length(content))
+    return await service.large_bodies.run(encode, content_length(content), inline_below=LONG_TEXT)
 
 
 def _readers(
-    service: Service, tools: ToolUse, *, in_reasoning: bool, decode_special_tokens: bool
+    form: ReplyFormat, tools: ToolUse, *, in_reasoning: bool, decode_special_tokens: bool
 ) -> Callable[[], Reader]:
     """Makes what reads one reply."""
-    form = service.engine.reply_format
     if not form.needs_reader(reads_tools=bool(tools.callable)):
         return PlainReader
     return lambda: ReplyReader(

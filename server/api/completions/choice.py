@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from engine import PromptToken, StreamResult
+from engine import PromptToken, StreamResult, Tokenizer
 
 from ...answer.choices import sampled
-from ...answer.finish_reason import FINISH_REASONS
+from ...answer.finish_reason import FINISH_REASONS, stop_reason
 from ...answer.logprobs import Token, TokenNames, legacy_logprobs, prompt_logprobs
 from ...answer.metadata import Include, ending_fields, opening_fields, token_lists
-from ...service import Service
 from ...stream.jobs import Begun, CompletionJob, Step
 from .prompts import Prompt
 
@@ -32,7 +31,8 @@ class Opening(NamedTuple):
 class ChoiceShape:
     """Which of its parts a request wants to see."""
 
-    service: Service
+    tokenizer: Tokenizer
+    eos_token_ids: Sequence[int]
     names: TokenNames
     echo: bool
     logprobs: int | None
@@ -75,12 +75,10 @@ class ChoiceShape:
             "finish_reason": FINISH_REASONS[str(last.eos_reason)] if last.eos else None,
         }
         if last.eos:
-            choice["stop_reason"] = self.service.stop_reason(last)
+            choice["stop_reason"] = stop_reason(last, self.eos_token_ids)
             choice |= ending_fields(pieces[-1], self.include)
         if opening is not None:
-            choice |= opening_fields(
-                opening.begun, opening.job, self.service.engine.tokenizer, self.include
-            )
+            choice |= opening_fields(opening.begun, opening.job, self.tokenizer, self.include)
         if opening is not None and self.prompt_logprobs is not None:
             choice["prompt_logprobs"] = prompt_logprobs(
                 opening.prompt_tokens, self.names, n_top=self.prompt_logprobs

@@ -12,8 +12,14 @@ from typing import cast
 from engine import Engine, Tokenizer
 
 from ...errors import RequestError
-from ...request.options import adds_special_tokens, check_cut_length, generation_options, truncated
-from ...request.text import check_text
+from ...request.options import (
+    Options,
+    adds_special_tokens,
+    check_cut_length,
+    prompt_room,
+    truncated,
+)
+from ...request.text import LONG_TEXT, check_text
 from ...schema.completions import CompletionRequest
 from ...service import Service
 
@@ -60,6 +66,7 @@ def listed_prompts(body: CompletionRequest) -> list[str | list[int] | None]:
 async def read_prompts(
     service: Service,
     body: CompletionRequest,
+    options: Options,
     prompts: Sequence[str | list[int] | None],
     *,
     default_max_tokens: int,
@@ -70,12 +77,12 @@ async def read_prompts(
     if suffix and len(texts) < len(prompts):
         raise RequestError("suffix needs a prompt that is text", param="suffix")
     engine, adds = service.engine, adds_special_tokens(body)
-    options = generation_options(body, vocab_size=engine.config.vocab_size)
-    n_generated = default_max_tokens if options.max_tokens is None else options.max_tokens
-    room = max(1, engine.max_seq_len - max(1, n_generated))
+    room = prompt_room(
+        options, max_seq_len=engine.max_seq_len, default_max_tokens=default_max_tokens
+    )
 
     n_characters = sum(map(len, texts)) + len(suffix) * len(texts)
-    check_cut_length(body, n_characters, max_seq_len=engine.max_seq_len, param="prompt")
+    check_cut_length(options, n_characters, max_seq_len=engine.max_seq_len, param="prompt")
 
     def read() -> list[Prompt]:
         for text in texts:
@@ -88,7 +95,7 @@ async def read_prompts(
         read = [_prompt(engine, prompt, suffix, adds_special=adds) for prompt in prompts]
         return [_cut(prompt, truncated(prompt.input_ids, options, room=room)) for prompt in read]
 
-    return await service.encoded(read, n_characters)
+    return await service.large_bodies.run(read, n_characters, inline_below=LONG_TEXT)
 
 
 def _prompt(
