@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from engine import Engine, ReplyFormat, ReplyReader
 
 from ...answer.choices import check_choices, spread
+from ...answer.chunks import ChoicesAnswer
 from ...answer.head import answer_head
 from ...answer.logprobs import TokenNames
 from ...answer.metadata import Include
@@ -29,7 +31,7 @@ from ...schema.chat import ChatCompletion, ChatCompletionRequest, chat_parts
 from ...schema.errors import GENERATION_ERRORS
 from ...service import Service
 from ..respond import respond
-from .answer import ChatAnswer
+from .answer import ChatChoices
 from .reply import PlainReader, Reader, ReplyShape
 
 _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"  # objects of the wire
@@ -90,23 +92,25 @@ def chat_routes(service: Service) -> APIRouter:
         warnings += effect_warnings(body, job, engine.tokenizer)
         warnings += unused_variables(body, engine)
         jobs = await bodies.run(lambda: spread([job], n), n * n_body)
-        answer = ChatAnswer(
+        new_reader = _readers(
+            engine.reply_format,
+            tools,
+            in_reasoning=in_reasoning,
+            decode_special_tokens=job.options.decode_special_tokens,
+        )
+        once: dict[str, Any] = {"prompt_token_ids": input_ids} if shape.token_ids else {}
+        answer = ChoicesAnswer(
             head=answer_head(
                 id_prefix="chatcmpl",
                 object_=_CHUNK if body.stream else _WHOLE,
                 model=body.model or service.model_id,
                 fingerprint=engine.fingerprint,
             ),
-            warnings={"warnings": warnings} if warnings else {},
-            prompt={"prompt_token_ids": input_ids} if shape.token_ids else {},
+            once={**once, "warnings": warnings} if warnings else once,
             jobs=jobs,
-            new_reader=_readers(
-                engine.reply_format,
-                tools,
-                in_reasoning=in_reasoning,
-                decode_special_tokens=job.options.decode_special_tokens,
-            ),
-            shape=shape,
+            n=n,
+            choices=ChatChoices(jobs, new_reader, shape),
+            include=shape.include,
             include_usage=body.include_usage,
             continuous_usage=body.continuous_usage,
         )

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from engine import ConstraintSpec, Engine
 
 from ...answer.choices import check_choices, spread
+from ...answer.chunks import ChoicesAnswer
 from ...answer.head import answer_head
 from ...answer.logprobs import TokenNames
 from ...answer.metadata import Include
@@ -29,7 +30,7 @@ from ...schema.errors import GENERATION_ERRORS
 from ...service import Service
 from ...stream.jobs import CompletionJob
 from ..respond import respond
-from .answer import CompletionAnswer
+from .answer import CompletionChoices
 from .choice import ChoiceShape
 from .prompts import listed_prompts, read_prompts
 
@@ -89,18 +90,18 @@ def completion_routes(service: Service) -> APIRouter:
         n_choices = len(prompts) * n_candidates
         jobs = await bodies.run(make_jobs, n_choices * waiter.n_body)
         warnings += effect_warnings(body, jobs[0], engine.tokenizer)
-        answer = CompletionAnswer(
+        answer = ChoicesAnswer(
             head=answer_head(
                 id_prefix="cmpl",
                 object_="text_completion",
                 model=body.model or service.model_id,
                 fingerprint=engine.fingerprint,
             ),
-            warnings={"warnings": warnings} if warnings else {},
-            prompts=prompts,
+            once={"warnings": warnings} if warnings else {},
             jobs=jobs,
             n=n,
-            shape=shape,
+            choices=CompletionChoices(prompts, jobs, n, shape),
+            include=shape.include,
             include_usage=body.include_usage,
             continuous_usage=body.continuous_usage,
         )
