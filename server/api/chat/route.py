@@ -16,9 +16,8 @@ from ...answer.head import answer_head
 from ...answer.logprobs import TokenNames
 from ...answer.metadata import Include
 from ...chat.constraint import reply_constraint
-from ...chat.conversation import parts_text
-from ...chat.prompt import content_length, prompt_ids, unused_variables
-from ...chat.tools import ToolUse, tool_use
+from ...chat.prompt import prompt_ids
+from ...chat.tools import ToolUse
 from ...errors import RequestError
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
@@ -27,12 +26,15 @@ from ...request.no_effect import effect_warnings
 from ...request.options import check_stream_options, generation_options, requested_logprobs
 from ...request.text import LONG_TEXT, check_text, negative_ids
 from ...request.unknown_fields import check_unknown_fields
-from ...schema.chat import ChatCompletion, ChatCompletionRequest, chat_parts
+from ...schema.chat import ChatCompletion, ChatCompletionRequest
 from ...schema.errors import GENERATION_ERRORS
 from ...service import Service
 from ..respond import respond
 from .answer import ChatChoices
+from .messages import parts_text
 from .reply import PlainReader, Reader, ReplyShape
+from .turn import chat_turn, content_length
+from .variables import unused_variables
 
 _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"  # objects of the wire
 
@@ -53,9 +55,7 @@ def chat_routes(service: Service) -> APIRouter:
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
         waiter, n_body = Waiter.of(request), request.state.n_body
         warnings = await bodies.run(
-            lambda: check_unknown_fields(
-                body, [*body.parts(), *chat_parts(body)], strict=bool(body.strict)
-            ),
+            lambda: check_unknown_fields(body, body.parts(), strict=bool(body.strict)),
             n_body,
         )
         service.check_model(body.model or None)
@@ -64,12 +64,12 @@ def chat_routes(service: Service) -> APIRouter:
         n_top = requested_logprobs(body, body.top_logprobs, param="top_logprobs")
         n = 1 if body.n is None else body.n
         check_choices(n, 1, param="n")
-        tools = tool_use(body)
-        shape = _shape(engine, body, tools, has_logprobs=bool(body.logprobs or n_top))
+        shape = _shape(engine, body, has_logprobs=bool(body.logprobs or n_top))
         options = generation_options(body, vocab_size=engine.config.vocab_size)
-        input_ids = await prompt_ids(service, body, tools, options, n_body=n_body)
+        turn = await chat_turn(bodies, body, n_body=n_body)
+        input_ids = await prompt_ids(service, turn, options)
         in_reasoning = engine.reply_format.opens_in_reasoning(input_ids)
-        constraint = await reply_constraint(service, body, tools, waiter, in_reasoning=in_reasoning)
+        constraint = await reply_constraint(service, turn, waiter, in_reasoning=in_reasoning)
         stream = replace(
             options.stream,
             constraint=constraint,
@@ -90,11 +90,11 @@ def chat_routes(service: Service) -> APIRouter:
             progress=bool(body.stream) and "progress" in shape.include,
         )
         warnings += effect_warnings(body, job, engine.tokenizer)
-        warnings += unused_variables(body, engine)
+        warnings += unused_variables(body, engine.template)
         jobs = await bodies.run(lambda: spread([job], n), n * n_body)
         new_reader = _readers(
             engine.reply_format,
-            tools,
+            turn.tools,
             in_reasoning=in_reasoning,
             decode_special_tokens=job.options.decode_special_tokens,
         )
@@ -119,9 +119,7 @@ def chat_routes(service: Service) -> APIRouter:
     return router
 
 
-def _shape(
-    engine: Engine, body: ChatCompletionRequest, tools: ToolUse, *, has_logprobs: bool
-) -> ReplyShape:
+def _shape(engine: Engine, body: ChatCompletionRequest, *, has_logprobs: bool) -> ReplyShape:
     include = Include.of(body.includes)
     return ReplyShape(
         tokenizer=engine.tokenizer,
@@ -129,7 +127,7 @@ def _shape(
         names=TokenNames(engine.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
         logprobs=has_logprobs or include.wants_tokens,
         token_ids=bool(body.return_token_ids),
-        legacy_call=tools.legacy,
+        legacy_call=body.has_functions,
         include=include,
     )
 

@@ -1,4 +1,4 @@
-"""The messages of the wire, as the chat template takes them.
+"""The messages of OpenAI's chat wire, as the engine takes them.
 
 Owns what a message must have, by its role, and that the older names of tool calls mean the same as
 the newer ones. Knows no template and no tokens.
@@ -7,10 +7,10 @@ the newer ones. Knows no template and no tokens.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..errors import RequestError
-from ..request.text import check_text
-from ..schema.messages import ContentPart, Message
-from ..schema.tools import CalledFunction
+from ...errors import RequestError
+from ...request.text import check_text
+from ...schema.messages import ContentPart, Message
+from ...schema.tools import CalledFunction
 
 # What only an assistant's message may have.
 _ASSISTANT_FIELDS = ("tool_calls", "function_call", "refusal", "reasoning_content", "reasoning")
