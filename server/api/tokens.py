@@ -1,8 +1,8 @@
 """Text <-> token ids over HTTP: /tokenize, /detokenize, /tokenizer_info, /apply-template, and
 TabbyAPI's /v1/token/encode and /v1/token/decode.
 
-Owns what these routes accept and answer. They ask the tokenizer and the template alone and never
-wait for the engine; long work runs beside the event loop, as in the generation routes.
+Owns what these routes accept and answer. They use the tokenizer and the template alone and never
+wait for the engine; long work runs in a thread, as in the generation routes.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ from ..service import Service
 from .chat.turn import template_turn
 
 _ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421)
-# So many token ids are as much work as so many characters.
+# A token id is as much work as this many characters.
 _CHARACTERS_PER_TOKEN = 4
 
 
@@ -124,12 +124,14 @@ async def _tokenized(service: Service, body: TokenizeRequest, *, n_body: int) ->
     """The ids of the one thing that the request names."""
     given = [name for name in ("prompt", "content", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
-        raise RequestError("one of prompt, content and messages is needed", param="prompt")
+        raise RequestError("send exactly one of prompt, content and messages", param="prompt")
     add_special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
     if body.messages is not None:
         if add_special:
             raise RequestError(
-                "a chat template writes its own special tokens", param="add_special_tokens"
+                "add_special_tokens cannot be true with messages: the chat template writes its own "
+                "special tokens",
+                param="add_special_tokens",
             )
         return await _chat_ids(service, body.messages, body, n_body=n_body)
     text = body.content if body.prompt is None else body.prompt
@@ -203,7 +205,7 @@ def _tokenizer_info(engine: Engine) -> TokenizerInfo:
 async def _warnings(service: Service, body: TokenRequest, *, n_body: int) -> dict[str, Any]:
     """The fields that had no effect, of the body and of what a chat's prompt is made of.
 
-    Raises for another model than this one, and with `strict` for such a field.
+    Raises ModelNotFoundError, and with `strict` RequestError for such a field.
     """
     service.check_model(body.model or None)
 
@@ -225,7 +227,7 @@ def _check_token_ids(engine: Engine, token_ids: Sequence[int]) -> None:
 async def _answer(
     service: Service, work: Callable[[], dict[str, Any]], token_ids: Sequence[int]
 ) -> Response:
-    """The answer that `work` makes of so many tokens."""
+    """The answer that `work` makes of the tokens."""
     n_characters = _CHARACTERS_PER_TOKEN * len(token_ids)
     body = await service.large_bodies.run(
         lambda: encode_long_json(work()), n_characters, inline_below=LONG_TEXT

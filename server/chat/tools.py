@@ -76,7 +76,9 @@ def tool_use(
 def _chosen(offered: Sequence[OfferedTool], choice: ToolChoice) -> Sequence[OfferedTool]:
     if choice.names is None:
         if choice.required and not offered:
-            raise RequestError("a call is required, and there are no tools", param=choice.param)
+            raise RequestError(
+                f"{choice.param} requires a call, but the request has no tools", param=choice.param
+            )
         return offered
     known = {tool.name for tool, _, _ in offered}
     if not known.issuperset(choice.names):

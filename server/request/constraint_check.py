@@ -1,7 +1,7 @@
 """Compiles the constraint of a request before the request is queued, so that a bad one is a 4xx.
 
-Owns which part of the work runs where: reading next to the event loop when there is much to read,
-compiling a new grammar in turn, for as long as its client waits. Knows no field of a request.
+Owns where the work is done: in a thread, and a new grammar in turn, for as long as its client
+waits. Knows no field of a request.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class ConstraintCheck:
     limits: TimeLimits
 
     async def check(self, spec: ConstraintSpec, waiter: Waiter, *, param: str | None) -> None:
-        """Compile `spec`; the engine then has it at hand.
+        """Compile `spec`; the engine keeps the result.
 
         Raises InvalidInputError for `param`, and what Trials.run raises.
         """

@@ -30,8 +30,8 @@ def completion_jobs(
 ) -> list[CompletionJob]:
     """One job for each prompt, with the settings of the body.
 
-    `stream`: that of `options`, with what the route adds to it. `default_max_tokens`: may be cut
-    short by the context; None means up to its end. What the request itself asks for must fit.
+    `stream`: `options.stream`, with what the route adds. `default_max_tokens`: cut short by the
+    context if need be; None means up to its end. What the request itself asks for must fit.
     Raises InvalidInputError and ContextLengthError.
     """
     vocab_size = engine.config.vocab_size
@@ -76,7 +76,7 @@ def completion_jobs(
 
 def _check_prompt(input_ids: Sequence[int], vocab_size: int, *, param: str) -> None:
     if not input_ids:
-        raise InvalidInputError("the prompt is empty: it needs a token", param=param)
+        raise InvalidInputError("the prompt is empty: it needs at least one token", param=param)
     check_token_ids(input_ids, vocab_size, param=param)
 
 

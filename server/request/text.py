@@ -5,12 +5,12 @@ from engine import Engine
 from ..errors import RequestError
 from ..http.large_bodies import LargeBodies
 
-# From here on, text is encoded beside the event loop: about a millisecond's work.
+# Text of this many characters is encoded in a thread: about a millisecond's work.
 LONG_TEXT = 8192
 
 
 def check_text(text: str, *, param: str) -> None:
-    """Raise for half of a surrogate pair, which JSON's escapes can spell and no encoding can."""
+    """Raise RequestError for a lone surrogate, which JSON can spell and UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: a conversation in, the next reply out, whole or as it comes."""
+"""POST /v1/chat/completions: a conversation in, the next reply out, whole or streamed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -138,7 +138,7 @@ def _check_top_logprobs(body: ChatCompletionRequest) -> None:
 
 
 async def _prediction_ids(service: Service, body: ChatCompletionRequest) -> list[int]:
-    """The ids of the text that the reply will probably repeat."""
+    """Token ids of the text that the reply will probably repeat."""
     if body.prediction is None:
         return []
     content = body.prediction.content
@@ -158,7 +158,7 @@ async def _prediction_ids(service: Service, body: ChatCompletionRequest) -> list
 def _readers(
     form: ReplyFormat, tools: ToolUse, *, in_reasoning: bool, decode_special_tokens: bool
 ) -> Callable[[], Reader]:
-    """Makes what reads one reply."""
+    """Makes a reader for one reply."""
     if not form.needs_reader(reads_tools=bool(tools.callable)):
         return PlainReader
     return lambda: ReplyReader(

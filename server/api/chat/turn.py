@@ -1,6 +1,6 @@
-"""From OpenAI's chat wire to a ChatTurn: of a chat request, or of one that is only rendered.
+"""From OpenAI's chat wire to a ChatTurn, for the chat route and for routes that only render.
 
-Owns how a prompt ends, and about how much work a conversation is. Long ones are read in a thread.
+Owns how a prompt ends, and the estimate of how much work it is: long ones are read in a thread.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _Fields = ChatCompletionRequest | TemplateFields
 async def chat_turn(
     large_bodies: LargeBodies, body: ChatCompletionRequest, *, n_body: int
 ) -> ChatTurn:
-    """What a chat request of `n_body` bytes asks for. Raises RequestError, naming the field."""
+    """The turn of a chat request of `n_body` bytes. Raises RequestError, naming the field."""
     tools = chat_tools(body)
     n_characters = _n_characters(body, body.messages, tools, n_body)
 
@@ -49,7 +49,7 @@ async def chat_turn(
 async def template_turn(
     large_bodies: LargeBodies, fields: TemplateFields, messages: Sequence[Message], *, n_body: int
 ) -> ChatTurn:
-    """The same of messages that are only rendered."""
+    """The turn of messages that are only rendered. Raises like `chat_turn`."""
     tools = shown_tools(fields.tools)
     n_characters = _n_characters(fields, messages, tools, n_body)
 
@@ -61,7 +61,7 @@ async def template_turn(
 
 
 def content_length(content: str | Sequence[ContentPart] | None) -> int:
-    """About how many characters of work it is."""
+    """About how much work it is, in characters."""
     if content is None or isinstance(content, str):
         return len(content or "")
     return sum(_PART_LENGTH + len(part.text or "") for part in content)
@@ -95,8 +95,8 @@ def _check_end(fields: _Fields, messages: Sequence[Message]) -> None:
         return
     if fields.add_generation_prompt:
         raise RequestError(
-            "continue_final_message goes on with the last message; add_generation_prompt begins "
-            "another one",
+            "continue_final_message continues the last message, add_generation_prompt begins a new "
+            "one: send one of them",
             param="add_generation_prompt",
         )
     if messages[-1].role != "assistant":
@@ -107,7 +107,7 @@ def _check_end(fields: _Fields, messages: Sequence[Message]) -> None:
 
 
 def _n_characters(fields: _Fields, messages: Sequence[Message], tools: ToolUse, n_body: int) -> int:
-    """How much there is to render; with tools or documents as much as the whole body, and long."""
+    """About how much there is to render; with tools or documents the whole body, and long."""
     if tools.shown or fields.documents:
         return max(LONG_TEXT, n_body)
     n_characters = 0

@@ -21,21 +21,22 @@ _VARIABLES = {
     if setting == "chat_template_kwargs"
 }
 MAX_UNUSED = 64
-"""Variables without effect that an answer warns of; more are refused, as unknown fields are."""
+"""So many unused variables are answered with warnings; more are refused, like unknown fields."""
 
-# Templates differ in what they call it.
+# Templates use either name.
 _THINKING = ("enable_thinking", "thinking")
 
 
 def template_variables(body: ChatCompletionRequest) -> dict[str, Any]:
-    """The variables that the request sets. Raises RequestError where it sets one in two ways."""
+    """The variables that the request sets. Raises RequestError if it sets one in two ways."""
     variables, param = _variables(body)
     kwargs = dict(variables)
     thinking = body.enable_thinking
     if body.reasoning_effort == "none":
         if thinking:
             raise RequestError(
-                "reasoning_effort none turns thinking off, enable_thinking on",
+                "reasoning_effort: none turns thinking off, enable_thinking: true turns it on: "
+                "send one of them",
                 param="enable_thinking",
             )
         thinking = False
@@ -49,7 +50,7 @@ def template_variables(body: ChatCompletionRequest) -> dict[str, Any]:
             continue
         if name in kwargs and kwargs[name] != value:
             raise RequestError(
-                f"{param}.{name} says another thing than the field of the request",
+                f"{param}.{name} and the request's own field differ: send one of them",
                 param=f"{param}.{name}",
             )
         kwargs[name] = value
@@ -59,7 +60,7 @@ def template_variables(body: ChatCompletionRequest) -> dict[str, Any]:
 def unused_variables(body: ChatCompletionRequest, template: ChatTemplate | None) -> Warnings:
     """Warnings for variables that the model's template does not use.
 
-    None for a value that asks for what is so anyway. Raises RequestError instead where the request
+    No warning for a value that is the default anyway. Raises RequestError instead if the request
     is strict.
     """
     asked: dict[str, tuple[str, ...]] = {}
@@ -89,6 +90,6 @@ def unused_variables(body: ChatCompletionRequest, template: ChatTemplate | None)
 
 
 def _variables(body: ChatCompletionRequest) -> Given:
-    """The variables that the request names itself, and the field in which it does."""
+    """The variables that the request names itself, and the field that holds them."""
     said = given(body, _VARIABLES, {"chat_template_kwargs": lambda value, _: value or None})
     return said.get("chat_template_kwargs", Given({}, "chat_template_kwargs"))

@@ -1,7 +1,7 @@
-"""One choice of /v1/completions as an object of the wire: the whole of it, or its next piece.
+"""One choice of /v1/completions as JSON: the whole of it, or its next piece.
 
-Owns which keys a choice has, and that pieces joined are the whole: both are written here, in the
-same way. Knows no stream.
+Owns which keys a choice has, and that the pieces, joined, are the whole: one function writes both.
+Knows no stream.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ class Opening(NamedTuple):
     job: CompletionJob
     begun: Begun
     prompt_tokens: Sequence[PromptToken]
-    """Said by the first choice of a prompt, for all of them."""
+    """Reported with the first choice of a prompt, for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceShape:
-    """Which of its parts a request wants to see."""
+    """Which parts of a choice a request wants to see."""
 
     tokenizer: Tokenizer
     eos_token_ids: Sequence[int]
@@ -48,12 +48,12 @@ class ChoiceShape:
 
     @property
     def prompt_top(self) -> int | None:
-        """So many alternatives of each token of the prompt are needed; None: not even itself."""
+        """Alternatives needed per token of the prompt; None: the prompt is not reported."""
         wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
         return max((n_top for n_top in wanted if n_top is not None), default=None)
 
     def says_something(self, result: StreamResult) -> bool:
-        """Whether a piece is worth a chunk: text may be held, and a hidden token has none."""
+        """Whether a piece needs a chunk: text may be held, and a hidden token has none."""
         if result.chunk or result.eos:
             return True
         return bool(result.tokens) and not self.is_text_alone
@@ -65,7 +65,7 @@ class ChoiceShape:
         pieces: Sequence[Step],
         opening: Opening | None = None,
     ) -> dict[str, Any]:
-        """What `pieces`, one after another, make of a choice. `opening`: it begins with them."""
+        """The choice that `pieces` make, one after another. `opening`: if it begins with them."""
         last = pieces[-1].result
         text = last.chunk if len(pieces) == 1 else "".join([p.result.chunk for p in pieces])
         choice: dict[str, Any] = {
@@ -97,8 +97,8 @@ class ChoiceShape:
         if self.logprobs is None:
             return None
         tokens: list[Token] = [record for piece in pieces for record in sampled(piece.result)]
-        behind = len(prompt.text)
-        offsets = [behind + record.text_start for record in tokens]
+        n_before = len(prompt.text)
+        offsets = [n_before + record.text_start for record in tokens]
         if opening is not None and self.echo:
             tokens[:0] = opening.prompt_tokens
             hidden = prompt.n_hidden

@@ -26,25 +26,23 @@ from ...service import Service
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt."""
-
     input_ids: Sequence[int]
     given: str | None
-    """As the request has it; None when it has token ids, or when only the end of it is used."""
+    """The text of the request; None if it has token ids, or if only the end is used."""
     tokenizer: Tokenizer
 
     @cached_property
     def text(self) -> str:
-        """As an answer repeats it."""
+        """The prompt as an answer repeats it."""
         return self._decoded if self.given is None else self.given
 
     @cached_property
     def n_hidden(self) -> int:
-        """Characters of the decoded tokens in front of the text: a token that the tokenizer puts
+        """Characters of the decoded tokens before the text: of a token that the tokenizer puts
         before every text, or the space of its first word.
         """
-        behind = len(self._decoded) - len(self.text)
-        return behind if self._decoded.endswith(self.text) else 0
+        n_hidden = len(self._decoded) - len(self.text)
+        return n_hidden if self._decoded.endswith(self.text) else 0
 
     @cached_property
     def _decoded(self) -> str:
@@ -52,7 +50,7 @@ class Prompt:
 
 
 def listed_prompts(body: CompletionRequest) -> list[str | list[int] | None]:
-    """What the body has as prompts: texts, token ids, or None for the beginning of a text."""
+    """The prompts of the body: texts, token ids, or None for the beginning of a text."""
     prompt = body.prompt
     if prompt is None or isinstance(prompt, str):
         return [prompt]
@@ -103,7 +101,7 @@ def _prompt(
 ) -> Prompt:
     tokenizer = engine.tokenizer
     if prompt is None:
-        # What a text begins with; where that is nothing, what the one before it ends with.
+        # What every text begins with; if that is nothing, what the text before it ends with.
         return Prompt(tokenizer.encode("") or engine.eos_token_ids[:1], "", tokenizer)
     if not isinstance(prompt, str):
         return Prompt(prompt, None, tokenizer)

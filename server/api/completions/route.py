@@ -1,4 +1,4 @@
-"""POST /v1/completions: texts in, their continuations out, whole or as they come.
+"""POST /v1/completions: texts in, their continuations out, whole or streamed.
 
 Owns what a body asks for; knows no shape of an answer.
 """
@@ -86,7 +86,7 @@ def completion_routes(service: Service) -> APIRouter:
             )
             return spread(of_prompts, n_candidates)
 
-        # The settings of every choice are checked again, with its seed.
+        # Work grows with the choices: the settings of each are checked again, with its seed.
         n_choices = len(prompts) * n_candidates
         jobs = await bodies.run(make_jobs, n_choices * waiter.n_body)
         warnings += effect_warnings(body, jobs[0], engine.tokenizer)
@@ -117,9 +117,12 @@ def _choices(body: CompletionRequest) -> tuple[int, int]:
     if body.best_of is None:
         return n, n
     if body.best_of < n:
-        raise RequestError(f"best_of must be n, {n}, or more, not {body.best_of}", param="best_of")
+        raise RequestError(f"best_of must be at least n, {n}, not {body.best_of}", param="best_of")
     if body.stream and body.best_of > n:
-        raise RequestError("best_of cannot be streamed: the best is known last", param="best_of")
+        raise RequestError(
+            "best_of greater than n cannot be streamed: the best choices are known only at the end",
+            param="best_of",
+        )
     return n, body.best_of
 
 
