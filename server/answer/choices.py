@@ -73,7 +73,7 @@ def spread(jobs: Iterable[CompletionJob], n: int) -> list[CompletionJob]:
     ]
 
 
-def told(events: Iterable[Event]) -> dict[int, ChoiceEvents]:
+def by_choice(events: Iterable[Event]) -> dict[int, ChoiceEvents]:
     """The events, by choice."""
     choices: dict[int, ChoiceEvents] = {}
     for event in events:

@@ -105,7 +105,7 @@ class _Chunks:
         self._has_chunk = False  # whether the running choice has one already
         # Encodes text of the running choice, once a chunk has shown what is around it.
         self._encode_text: Callable[[str], bytes] | None = None
-        # The same for the text of a whole step, which nobody else has to look at.
+        # The same for a whole step, if `add` need not look at it.
         self._encode_step: Callable[[str], bytes] | None = None
 
     def frames(self, events: Sequence[Event]) -> bytes:

@@ -2,7 +2,7 @@
 
 Owns the names that may be asked for, and the keys and values that each of them adds. Where they
 stand is what official clients bear: per token inside the logprobs, never in a delta, which clients
-add up; per choice beside the delta; per request at the top of a chunk. Knows no shape of an answer
+add up; per choice next to the delta; per request at the top of a chunk. Knows no shape of an answer
 beyond that.
 """
 

@@ -40,9 +40,9 @@ class ToolUse:
     """The tools of a turn."""
 
     shown: tuple[Tool, ...] = ()
-    """What the model is told of."""
+    """The tools that the prompt describes."""
     callable: tuple[Tool, ...] = ()
-    """Those of them that it may call."""
+    """Those that the model may call."""
     required: bool = False
     parallel: bool = True
     """Whether there may be several calls."""

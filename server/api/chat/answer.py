@@ -7,7 +7,7 @@ the replies by what they add, not by what they are made of.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...answer.choices import told
+from ...answer.choices import by_choice
 from ...stream.jobs import Begun, CompletionJob, Event, Step
 from .chunks import ReplyChunks
 from .message import WholeReply
@@ -35,7 +35,7 @@ class ChatChoices:
 
     def whole(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         choices = []
-        for index, one in sorted(told(events).items()):
+        for index, one in sorted(by_choice(events).items()):
             reply = WholeReply(self._new_reader(), self._shape)
             choices.append(reply.choice(one, self._jobs[index]))
             self.n_reasoning += reply.n_reasoning

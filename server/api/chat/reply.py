@@ -1,4 +1,4 @@
-"""What is said about one reply beside its text: logprobs, ids, how it began and why it ended.
+"""What an answer says about a reply besides its text: logprobs, ids, how it began and ended.
 
 Owns what chunks and whole answers have in common, so that both say the same. Knows no model's way
 to mark reasoning and calls: the engine's reader finds them.
@@ -29,7 +29,7 @@ _CHANNELS = {
 
 
 class Reader(Protocol):
-    """Tells content, reasoning and tool calls apart, result by result."""
+    """Separates content, reasoning and tool calls, result by result."""
 
     @property
     def n_calls(self) -> int: ...
@@ -90,7 +90,7 @@ class ReplyShape:
         return with_metadata(chat_entries(records, self.names), records, clock, self.include)
 
     def _finish_reason(self, eos_reason: str, reader: Reader) -> str:
-        """A call that the limit, or a stop string, has cut is none to be made."""
+        """A call that was cut off, by the limit or a stop string, is not to be made."""
         reason = FINISH_REASONS[eos_reason]
         if reason == "stop" and reader.n_calls and reader.call_complete:
             return "function_call" if self.legacy_call else "tool_calls"
@@ -103,5 +103,5 @@ def channel(part: ReplyDelta) -> str:
 
 
 def new_call_id() -> str:
-    # Nine letters and digits: templates of Mistral's models take no other.
+    # Nine letters and digits: templates of Mistral's models accept nothing else.
     return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(9))

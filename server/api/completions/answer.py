@@ -6,7 +6,7 @@ from typing import Any
 
 from engine import PromptToken, StreamResult
 
-from ...answer.choices import best, told
+from ...answer.choices import best, by_choice
 from ...stream.jobs import Begun, CompletionJob, Event, Step
 from .choice import ChoiceShape, Opening
 from .prompts import Prompt
@@ -42,7 +42,7 @@ class CompletionChoices:
 
     def whole(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         choices: list[dict[str, Any]] = []
-        candidates = [candidate for _, candidate in sorted(told(events).items())]
+        candidates = [candidate for _, candidate in sorted(by_choice(events).items())]
         n_candidates = len(self._jobs) // len(self._prompts)
         for prompt, start in zip(self._prompts, count(step=n_candidates)):
             of_prompt = candidates[start : start + n_candidates]
