@@ -14,7 +14,7 @@ from .chat.reply.grammar import after_reasoning, arguments_of, calls_or_json, to
 from .chat.reply.reader import ReplyReader
 from .chat.reply.tokens import ReplyDelta
 from .chat.template.template import ChatTemplate
-from .chat.tools import Tool, describe_tools, spelled_calls
+from .chat.tools import Tool, describe_tools, spelled_calls, template_tools
 from .checkpoint.config import ModelConfig
 from .description import ModelDescription, describe
 from .draft.opening import OWN_DRAFT
@@ -85,5 +85,6 @@ __all__ = [
     "describe_tools",
     "is_gbnf",
     "spelled_calls",
+    "template_tools",
     "tool_constraint",
 ]

@@ -1,6 +1,6 @@
 """create_app: the routes over one engine, with the layers that every request passes.
 
-Owns what is put together, and in which order; no rule of its own.
+Owns what is put together, and in which order; it adds no rules.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -30,15 +30,17 @@ from .http.hosts import HostGate
 from .http.large_bodies import LargeBodies
 from .http.path_aliases import Aliases
 from .http.slow_readers import SlowReaders
+from .lease.deadlines import TimeLimits
 from .lease.lease import EngineLease
 from .lease.trials import Trials
 from .lease.watchdog import Watchdog
+from .request.constraint_check import ConstraintCheck
 from .service import Service
 from .settings import Settings
 from .stream.metrics import Metrics
 from .stream.stream import CompletionStream
 
-# Of the wire, not of the program: it changes when a client would notice.
+# The version of the wire, not of the program: it changes when a client would notice.
 API_VERSION = "1.0.0"
 
 _DESCRIPTION = (
@@ -47,7 +49,7 @@ _DESCRIPTION = (
     "also as the last event of a stream that fails, which then has no `[DONE]`."
 )
 
-# What a script of another origin may read, beside the body.
+# What a script of another origin may read in addition to the body.
 _EXPOSED_HEADERS = (
     "openai-processing-ms", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry",
 )  # fmt: skip
@@ -61,7 +63,7 @@ def create_app(
 ) -> FastAPI:
     """The server as an ASGI app. Its lifespan owns the engine thread.
 
-    `on_queued` is told, on the event loop, of every stream that has been queued.
+    `on_queued` is called on the event loop with every stream that has been queued.
     """
     lease = EngineLease(max_queue=settings.max_queue)
     trials = Trials(max_queue=settings.max_queue)
@@ -71,11 +73,15 @@ def create_app(
     )
     watchdog = Watchdog(lease, hang_seconds=settings.hang_seconds)
     large_bodies = LargeBodies()
+    limits = TimeLimits(
+        settings.queue_timeout, settings.first_token_timeout, settings.request_timeout
+    )
     service = Service(
         settings,
         engine,
         lease,
-        trials,
+        limits,
+        ConstraintCheck(engine, large_bodies, trials, limits),
         metrics,
         slow_readers,
         watchdog,
@@ -88,7 +94,7 @@ def create_app(
         lease.start()
         trials.start()
         with watchdog.watching():
-            yield {"slow_readers": slow_readers}  # connections find it there
+            yield {"slow_readers": slow_readers}  # where connections find it
             await trials.close()
             if await lease.close():
                 await run_in_threadpool(engine.generator.close)
@@ -122,7 +128,7 @@ def create_app(
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
             expose_headers=_EXPOSED_HEADERS,
-            # Whoever lists an origin wants it answered from wherever its pages are loaded.
+            # An origin that is listed is served wherever its pages are loaded from.
             allow_private_network=True,
         )
     app.add_middleware(

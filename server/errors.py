@@ -55,7 +55,7 @@ class MisdirectedError(ServerError):
 
 
 class QueueFullError(ServerError):
-    """As many requests wait for the engine as may wait."""
+    """The queue for the engine is full."""
 
 
 class QueueTimeoutError(ServerError):
@@ -63,7 +63,7 @@ class QueueTimeoutError(ServerError):
 
 
 class DeadlineError(ServerError):
-    """The engine was given up on: the first token, or the last one, came too late."""
+    """A time limit passed before the first token, or before the last one."""
 
 
 class UnavailableError(ServerError):
@@ -71,7 +71,7 @@ class UnavailableError(ServerError):
 
 
 class UnreadLimitError(ServerError):
-    """More of an answer is unread than may be kept."""
+    """More of an answer is unread than the server keeps."""
 
 
 class EngineFailedError(ServerError):
@@ -79,12 +79,10 @@ class EngineFailedError(ServerError):
 
 
 class EncodedBodyError(HTTPException):
-    """The body is compressed. Of this class, as the framework lets no other one out of its reading
-    of a body.
-    """
+    """The body is compressed. The framework lets only HTTPExceptions out while it reads a body."""
 
     def __init__(self, encoding: str) -> None:
-        detail = f"the body must not be compressed: content-encoding {encoding} is not read here"
+        detail = f"the body must not be compressed: content-encoding {encoding} is not supported"
         # By this header a client knows what it may send instead (RFC 9110, 15.5.16).
         super().__init__(415, detail, {"accept-encoding": "identity"})
 
@@ -98,8 +96,8 @@ class ErrorRow:
     code: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     retry_s: float | None = None
-    """After how long a client may try again; what it is told is up to half as long again, so that
-    those who were refused together do not come back together.
+    """Seconds after which a client may try again. The header says up to half as long again, so that
+    clients that were refused together do not come back together.
     """
 
 
@@ -128,7 +126,7 @@ ERROR_TABLE: dict[type[Exception], ErrorRow] = {
     Exception: ErrorRow(500, "server_error", "internal_error"),
 }
 
-# By code: what the exception itself says is for the log.
+# By code: the exception's own message is for the log.
 _OWN_MESSAGES = {
     "internal_error": "internal error",
     "out_of_memory": "not enough memory for this request right now",
@@ -145,13 +143,13 @@ _FIELDS = {
     "return_top_tokens": "top_logprobs",
 }
 
-# What is said, without a MemoryError, when there is no memory for a thread or a library.
+# Messages of other errors when there is no memory for a thread or a library.
 _NO_MEMORY = ("can't start new thread", "failed to map segment", "annot allocate memory")
 
 _HTTP_ROWS: dict[int, tuple[str, str]] = {
     400: ("invalid_json", "the body is not valid JSON"),
-    404: ("not_found", "there is no such route"),
-    405: ("method_not_allowed", "this route does not take that method"),
+    404: ("not_found", "no such route"),
+    405: ("method_not_allowed", "this route does not support that method"),
     413: ("body_too_large", "the request body is larger than this server takes"),
     415: ("unsupported_media_type", "the body must be JSON, sent as content-type application/json"),
 }
@@ -173,7 +171,7 @@ def error_response(error: Exception) -> Response:
 
 
 def http_error_response(error: HTTPException) -> Response:
-    """The answer for what the web framework itself refuses: no route, wrong method, too large."""
+    """The answer for what the web framework refuses: no route, wrong method, too large."""
     fallback = (f"http_{error.status_code}", "the request could not be read")
     code, message = _HTTP_ROWS.get(error.status_code, fallback)
     if isinstance(error, EncodedBodyError):
@@ -203,8 +201,8 @@ def validation_error_response(error: RequestValidationError) -> Response:
 def contained(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of a call, whose failure is always an Exception, the end of one request.
 
-    A library in Rust that panics raises what is none; on the event loop, or for whoever waits
-    there, that would end more than the request.
+    A Rust library that panics raises a BaseException; on the event loop that would end more than
+    the request.
     """
     try:
         return call(*args, **kwargs)
@@ -216,7 +214,7 @@ def contained(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it means that there is no memory at the moment, whatever its class."""
+    """Whether the error means that memory is short right now, whatever its class."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, RuntimeError | ImportError):
@@ -241,7 +239,7 @@ async def handle_validation_error(_: Request, error: Exception) -> Response:
 
 
 def is_callers_own(error: Exception) -> bool:
-    """Whether it is an error of the request, and nothing that an operator could mend."""
+    """Whether the request is at fault, and not something that an operator could mend."""
     return _row(error).status < 500
 
 
@@ -260,7 +258,7 @@ def _row(error: Exception) -> ErrorRow:
 
 def _retry_headers(seconds: float) -> dict[str, str]:
     milliseconds = round(1000 * seconds * random.uniform(1.0, 1.5))
-    # Whole seconds are all that the standard header can say: no earlier than the other.
+    # The standard header takes whole seconds only: rounded up.
     return {"retry-after": str(-(-milliseconds // 1000)), "retry-after-ms": str(milliseconds)}
 
 

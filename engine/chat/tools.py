@@ -35,9 +35,15 @@ def parameters_of(tool: Tool) -> dict[str, Any]:
     return known if "type" in known else {"type": "object", **known}
 
 
+def template_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """The tools as chat templates take them. What a tool does not say is left to the template."""
+    return [{"type": "function", "function": _described(tool, tool.parameters)} for tool in tools]
+
+
 def describe_tools(tools: Sequence[Tool]) -> str:
     """A system text that lists the tools and how to call them: one JSON object between tags."""
-    lines = "\n".join(json.dumps(_described(tool), ensure_ascii=False) for tool in tools)
+    described = [_described(tool, parameters_of(tool)) for tool in tools]
+    lines = "\n".join(json.dumps(function, ensure_ascii=False) for function in described)
     return (
         "You can call these functions, one JSON object per line:\n"
         f"{lines}\n\n"
@@ -87,6 +93,6 @@ def _spelled_result(message: Mapping[str, Any]) -> str:
     return f"<tool_response>\n{message['content']}\n</tool_response>"
 
 
-def _described(tool: Tool) -> dict[str, Any]:
-    about = {} if tool.description is None else {"description": tool.description}
-    return {"name": tool.name, **about, "parameters": parameters_of(tool)}
+def _described(tool: Tool, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    about = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    return {name: value for name, value in about.items() if value is not None}

@@ -1,7 +1,6 @@
 """Several choices of one request: one job after another, each with its own random numbers.
 
-Owns how many there may be, what their seeds are, and which of them are best. Knows no shape of an
-answer.
+Owns how many there may be, their seeds, and which are best. Knows no shape of an answer.
 """
 
 import dataclasses
@@ -15,15 +14,15 @@ from ..errors import RequestError
 from ..stream.jobs import Begun, CompletionJob, Event, Step
 
 MAX_CHOICES = 128
-"""Completions that one request may have generated, over all its prompts."""
+"""Completions that one request may ask for, over all its prompts."""
 
 MAX_TOKENS = 2**19
-"""Tokens that an answer of several choices may come to: it is kept in memory until it is read."""
+"""Tokens that the choices of one answer may have: it is kept in memory until it is read."""
 
 
 @dataclass(slots=True)
 class ChoiceEvents:
-    """All that a stream has said about one choice."""
+    """All events of one choice."""
 
     begun: Begun
     pieces: list[Step] = field(default_factory=list)
@@ -44,9 +43,8 @@ def check_choices(n: int, n_prompts: int, *, param: str) -> None:
 def spread(jobs: Iterable[CompletionJob], n: int) -> list[CompletionJob]:
     """`n` jobs for each of `jobs`, one prompt after another, the choices numbered through.
 
-    The first has the seed of the request and what it asks about the prompt; the others say nothing
-    new about the prompt, whose keys and values they find in the cache. Raises RequestError when the
-    answer could become too long.
+    The first has the seed of the request and reports the prompt; the others find the prompt in the
+    cache and report nothing of it. Raises RequestError if the answer could become too long.
     """
     jobs = tuple(jobs)
     n_tokens = n * sum(
@@ -56,7 +54,7 @@ def spread(jobs: Iterable[CompletionJob], n: int) -> list[CompletionJob]:
     )
     if n * len(jobs) > 1 and n_tokens > MAX_TOKENS:
         raise RequestError(
-            f"the {n * len(jobs)} choices may come to {n_tokens} tokens; the limit is {MAX_TOKENS} "
+            f"the {n * len(jobs)} choices may reach {n_tokens} tokens; the limit is {MAX_TOKENS} "
             "per request: ask for fewer choices, or set max_tokens",
             param="n",
         )
@@ -75,8 +73,8 @@ def spread(jobs: Iterable[CompletionJob], n: int) -> list[CompletionJob]:
     ]
 
 
-def told(events: Iterable[Event]) -> dict[int, ChoiceEvents]:
-    """What was said, by choice."""
+def by_choice(events: Iterable[Event]) -> dict[int, ChoiceEvents]:
+    """The events, by choice."""
     choices: dict[int, ChoiceEvents] = {}
     for event in events:
         if isinstance(event, Begun):
@@ -92,7 +90,7 @@ def best(candidates: Sequence[ChoiceEvents], n: int) -> list[ChoiceEvents]:
 
 
 def sampled(result: StreamResult) -> tuple[TokenRecord, ...]:
-    """Every token that was generated, also those that ended the text and are no part of it."""
+    """Every generated token, also those that ended the text and are not part of it."""
     return (*result.tokens, *result.dropped) if result.dropped else result.tokens
 
 

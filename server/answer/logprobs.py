@@ -38,7 +38,7 @@ class Token(Protocol):
 
 
 class TokenNames:
-    """What tokens are called in one answer. One that adds nothing to the text still has a name."""
+    """Names of tokens in one answer. A token that adds nothing to the text still has a name."""
 
     def __init__(self, tokenizer: _Tokenizer, *, as_ids: bool = False) -> None:
         self._tokenizer = tokenizer
@@ -51,8 +51,8 @@ class TokenNames:
         return self._bytes(token).decode("utf-8", errors="replace")
 
     def distinct(self, token: Token | TopToken) -> str:
-        r"""As `of`, but bytes:\xe2\x99 for a piece of a character, as OpenAI has it: as the keys of
-        an object names must differ.
+        r"""As `of`, but bytes:\xe2\x99 for a piece of a character, as OpenAI has it: names that
+        are keys of an object must differ.
         """
         name = self._names.get(token.token_bytes)
         return self._distinct(token) if name is None else name

@@ -2,7 +2,7 @@
 
 Owns the names that may be asked for, and the keys and values that each of them adds. Where they
 stand is what official clients bear: per token inside the logprobs, never in a delta, which clients
-add up; per choice beside the delta; per request at the top of a chunk. Knows no shape of an answer
+add up; per choice next to the delta; per request at the top of a chunk. Knows no shape of an answer
 beyond that.
 """
 
@@ -23,7 +23,7 @@ _N_QUOTED = 8
 
 
 class Record(Protocol):
-    """A token of the prompt or of the completion. One of the prompt has not all that it may say."""
+    """A token of the prompt or of the completion. One of the prompt lacks some of the fields."""
 
     @property
     def token_id(self) -> int: ...
@@ -97,13 +97,13 @@ class Include:
 
     @classmethod
     def of(cls, names: Sequence[str] | None) -> "Include":
-        """Of the request's `include`. Raises RequestError for a name that there is not."""
+        """Of the request's `include`. Raises RequestError for an unknown name."""
         known = set()
         for index, name in enumerate(names or ()):
             short = name.removeprefix(_TOKEN_PREFIX)
             if short not in (TOKEN_NAMES if short != name else (*TOKEN_NAMES, *REQUEST_NAMES)):
                 raise RequestError(
-                    f"include[{index}] is none of {', '.join((*TOKEN_NAMES, *REQUEST_NAMES))}",
+                    f"include[{index}] must be one of {', '.join((*TOKEN_NAMES, *REQUEST_NAMES))}",
                     param="include",
                 )
             known.add(short)
@@ -114,7 +114,7 @@ class Include:
 
     @property
     def wants_tokens(self) -> bool:
-        """Whether each token needs an entry, though no logprobs may have been asked for."""
+        """Whether each token needs an entry, even if no logprobs were asked for."""
         return bool(self.of_tokens) or "time" in self.names
 
 
@@ -218,7 +218,7 @@ def closing_fields(stream: CompletionStream, include: Include) -> dict[str, Any]
 def progress_fields(progress: Progress, job: CompletionJob) -> dict[str, Any]:
     """Keys of a chunk without choices that is sent while the prompt is computed.
 
-    The remaining time is reckoned at the pace so far.
+    The remaining time is estimated from the pace so far.
     """
     n_prompt = len(job.input_ids)
     n_left, n_computed = n_prompt - progress.processed, progress.processed - progress.cached
@@ -248,7 +248,7 @@ def _time(clock: float | None) -> float | None:
 def _cache(reuse: Reuse, job: CompletionJob, tokenizer: _Tokenizer) -> dict[str, Any]:
     """What was reused and why not more; around a difference, both texts.
 
-    What is known may be somebody else's text, unless the request names whom it shares with.
+    The cached text may be another client's, so it shows only if the request has a cache salt.
     """
     at = reuse.mismatch_at
     got = None if at is None else tokenizer.decode(job.input_ids[at : at + _N_QUOTED])

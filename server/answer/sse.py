@@ -27,7 +27,7 @@ DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 _ITEMS_AT_ONCE = 4096
 
-# What is encoded is made here: it holds no circle.
+# Values are made by this server: they hold no cycle.
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
@@ -37,7 +37,7 @@ def encode_json(value: dict[str, Any]) -> bytes:
 
 
 def encode_long_json(value: dict[str, Any]) -> bytes:
-    """As encode_json, for lists as long as they come: one call keeps Python's lock to its end."""
+    """As encode_json, for long lists: in pieces, because one call holds the GIL to its end."""
     fields = (f"{_encode(name)}:{_in_pieces(item)}" for name, item in value.items())
     return f"{{{','.join(fields)}}}".encode("ascii")
 
@@ -68,9 +68,9 @@ def choice_encoder(head: dict[str, Any], tail: dict[str, Any]) -> Callable[[dict
 def text_encoder(
     encode: Callable[[dict[str, Any]], bytes], choice_of: Callable[[str], dict[str, Any]]
 ) -> Callable[[str], bytes]:
-    """Encodes as `encode(choice_of(text))`, for a choice that only its text tells from others.
+    """Encodes as `encode(choice_of(text))`, for choices that differ in their text alone.
 
-    A string is encoded in a tenth of the time of the choice around it.
+    Encoding the string takes a tenth of the time of encoding the choice.
     """
     mark = uuid.uuid4().hex
     before, after = encode(choice_of(mark)).split(b'"%s"' % mark.encode())
@@ -81,8 +81,8 @@ class EventStream(EventSourceResponse):
     """Sends the events of a stream until it ends or the client hangs up, or is dropped for not
     reading.
 
-    `encode` makes bytes of each batch of events, in order; none when there is nothing to say yet.
-    `closing` makes those behind the last batch. After `ping_interval` seconds of silence a comment
+    `encode` makes bytes of each batch of events, in order; b"" when there is nothing to say yet.
+    `closing` makes those after the last batch. After `ping_interval` seconds of silence a comment
     is sent; an error becomes an error event, and then the body ends without `closing`. The stream
     is cancelled, however the response ends.
     """
@@ -113,8 +113,8 @@ class EventStream(EventSourceResponse):
 
     @override
     async def _stream_response(self, send: Send) -> None:
-        # The base class frames each piece anew, and opens a cancel scope for it. How long a client
-        # may leave one unread is the connection's to watch.
+        # The base class frames each piece anew, and opens a cancel scope for it. The connection
+        # itself watches how long a client leaves one unread.
         start = {"status": self.status_code, "headers": self.raw_headers}
         await send({"type": "http.response.start", **start})
         async for piece in self.body_iterator:

@@ -6,7 +6,7 @@ from ..stream.jobs import Clocks, TokenCounts
 
 
 def usage(counts: TokenCounts) -> dict[str, Any]:
-    """The counts so far; those of the answer once its stream has ended."""
+    """The counts so far; final once the stream has ended."""
     return {
         "prompt_tokens": counts.n_prompt,
         "completion_tokens": counts.n_completion,
@@ -41,7 +41,7 @@ def timings(counts: TokenCounts, clocks: Clocks) -> dict[str, Any]:
 
 
 def milliseconds(seconds: float) -> float:
-    """To the microsecond: what is behind that is noise, and bytes on the wire."""
+    """To the microsecond: more digits are noise, and bytes on the wire."""
     return round(1000.0 * seconds, 3)
 
 

@@ -22,7 +22,7 @@ def add_documents(app: FastAPI) -> None:
     app.add_route("/docs", _read_page, include_in_schema=False)
 
 
-# No coroutines, hence beside the event loop: the first of them takes most of a second.
+# Not coroutines, so they run in a thread: the first call takes most of a second.
 def _read_contract(request: Request) -> Response:
     return JSONResponse(request.app.openapi())
 

@@ -9,7 +9,7 @@ from ..stream.metrics import Metrics
 
 
 def metric_routes(metrics: Metrics) -> APIRouter:
-    """The route over one app's metrics; behind the API key, as it tells what others do."""
+    """The route over one app's metrics. It needs the API key, as it shows what other clients do."""
     router = APIRouter(tags=["system"])
 
     @router.get(

@@ -1,5 +1,5 @@
-"""The jobs of one request, answered whole or as they come: what both generation routes do once the
-jobs are known.
+"""Answers the jobs of one request, whole or streamed: what the generation routes do once the jobs
+are known.
 
 Owns the order of queue, first result and status line. Knows no shape of an answer.
 """
@@ -18,7 +18,7 @@ from ..service import Service
 from ..stream.jobs import CompletionJob, Event
 from ..stream.stream import CompletionStream
 
-# From here on, a whole answer is written beside the event loop: each token may have many entries.
+# An answer of this many tokens is written in a thread: each token may have many entries.
 _MANY_TOKENS = 512
 
 
@@ -26,15 +26,15 @@ class Answer(Protocol):
     """The shape of one request's answer, as JSON and as events."""
 
     def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
-        """Of a stream that has ended, with all that it said."""
+        """The answer of a stream that has ended, from all its events."""
         ...
 
     def encoder(self) -> Callable[[Sequence[Event]], bytes]:
-        """Makes the frames of one batch after the other; b"" when there is nothing to say."""
+        """Makes the frames of each batch in order; b"" when there is nothing to say."""
         ...
 
     def closing(self, stream: CompletionStream) -> bytes:
-        """The frames behind those of the last batch."""
+        """The frames after those of the last batch."""
         ...
 
 
@@ -58,7 +58,7 @@ async def respond(
     try:
         encode = contained(answer.encoder)
     except BaseException:
-        stream.cancel()  # nobody else would: it is no answer yet
+        stream.cancel()  # nothing else would: there is no response yet
         raise
     return EventStream(
         stream,

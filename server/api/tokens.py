@@ -1,8 +1,8 @@
 """Text <-> token ids over HTTP: /tokenize, /detokenize, /tokenizer_info, /apply-template, and
 TabbyAPI's /v1/token/encode and /v1/token/decode.
 
-Owns what these routes accept and answer. They ask the tokenizer and the template alone and never
-wait for the engine; long work runs beside the event loop, as in the generation routes.
+Owns what these routes accept and answer. They use the tokenizer and the template alone and never
+wait for the engine; long work runs in a thread, as in the generation routes.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,10 @@ from engine import Engine
 
 from ..answer.sse import encode_long_json
 from ..chat.prompt import prompt_ids
-from ..chat.tools import tool_use
 from ..errors import RequestError
 from ..http.json_body import JsonRoute
-from ..request.text import check_text
+from ..request.text import LONG_TEXT, check_text
 from ..request.unknown_fields import Warnings, check_unknown_fields
-from ..schema.chat import ChatCompletionRequest, chat_parts
 from ..schema.errors import error_responses
 from ..schema.messages import Message
 from ..schema.tokens import (
@@ -40,9 +38,10 @@ from ..schema.tokens import (
     Tokens,
 )
 from ..service import Service
+from .chat.turn import template_turn
 
 _ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421)
-# So many token ids are as much work as so many characters.
+# A token id is as much work as this many characters.
 _CHARACTERS_PER_TOKEN = 4
 
 
@@ -54,10 +53,9 @@ def token_routes(service: Service) -> APIRouter:
     @router.post("/tokenize", response_model=Tokens, responses=_ERRORS)
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         """The token ids of a text, or of messages as the model would see them."""
-        chat = None if body.messages is None else _chat_request(body.messages, body)
         n_body = request.state.n_body
-        warnings = await _warnings(service, body, chat, n_body=n_body)
-        token_ids = await _tokenized(service, body, chat, n_body=n_body)
+        warnings = await _warnings(service, body, n_body=n_body)
+        token_ids = await _tokenized(service, body, n_body=n_body)
         return await _answer(
             service, lambda: {**_tokens(engine, body, token_ids), **warnings}, token_ids
         )
@@ -82,10 +80,9 @@ def token_routes(service: Service) -> APIRouter:
     @router.post("/apply-template", response_model=RenderedPrompt, responses=_ERRORS)
     async def apply_template(body: TemplateRequest, request: Request) -> Response:
         """The prompt that /v1/chat/completions would make of the messages; nothing is generated."""
-        chat = _chat_request(body.messages, body)
         n_body = request.state.n_body
-        warnings = await _warnings(service, body, chat, n_body=n_body)
-        token_ids = await _chat_ids(service, chat, n_body=n_body)
+        warnings = await _warnings(service, body, n_body=n_body)
+        token_ids = await _chat_ids(service, body.messages, body, n_body=n_body)
         return await _answer(
             service, lambda: {"prompt": engine.tokenizer.decode(token_ids), **warnings}, token_ids
         )
@@ -94,16 +91,15 @@ def token_routes(service: Service) -> APIRouter:
     async def token_encode(body: TokenEncodeRequest, request: Request) -> Response:
         """TabbyAPI's /tokenize; of messages the text without the beginning of a reply."""
         n_body = request.state.n_body
+        warnings = await _warnings(service, body, n_body=n_body)
         if isinstance(body.text, str):
-            warnings = await _warnings(service, body, n_body=n_body)
             token_ids = await _text_ids(
                 service, body.text, param="text", add_special=body.add_bos_token is not False,
                 parse_special=body.encode_special_tokens is not False,
             )  # fmt: skip
         else:
-            chat = _chat_request(body.text, TemplateFields(add_generation_prompt=False))
-            warnings = await _warnings(service, body, chat, n_body=n_body)
-            token_ids = await _chat_ids(service, chat, n_body=n_body)
+            fields = TemplateFields(add_generation_prompt=False)
+            token_ids = await _chat_ids(service, body.text, fields, n_body=n_body)
         return await _answer(
             service, lambda: {"tokens": token_ids, "length": len(token_ids), **warnings}, token_ids
         )
@@ -124,20 +120,20 @@ def token_routes(service: Service) -> APIRouter:
     return router
 
 
-async def _tokenized(
-    service: Service, body: TokenizeRequest, chat: ChatCompletionRequest | None, *, n_body: int
-) -> list[int]:
+async def _tokenized(service: Service, body: TokenizeRequest, *, n_body: int) -> list[int]:
     """The ids of the one thing that the request names."""
     given = [name for name in ("prompt", "content", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
-        raise RequestError("one of prompt, content and messages is needed", param="prompt")
+        raise RequestError("send exactly one of prompt, content and messages", param="prompt")
     add_special = body.add_special if body.add_special_tokens is None else body.add_special_tokens
-    if chat is not None:
+    if body.messages is not None:
         if add_special:
             raise RequestError(
-                "a chat template writes its own special tokens", param="add_special_tokens"
+                "add_special_tokens cannot be true with messages: the chat template writes its own "
+                "special tokens",
+                param="add_special_tokens",
             )
-        return await _chat_ids(service, chat, n_body=n_body)
+        return await _chat_ids(service, body.messages, body, n_body=n_body)
     text = body.content if body.prompt is None else body.prompt
     assert text is not None, "one is given"
     if add_special is None:
@@ -153,21 +149,18 @@ async def _text_ids(
 ) -> list[int]:
     check_text(text, param=param)
     tokenizer = service.engine.tokenizer
-    return await service.encoded(
+    return await service.large_bodies.run(
         lambda: tokenizer.encode(text, add_special_tokens=add_special, parse_special=parse_special),
         len(text),
+        inline_below=LONG_TEXT,
     )
 
 
-def _chat_request(messages: Sequence[Message], fields: TemplateFields) -> ChatCompletionRequest:
-    """A request of the chat route with this prompt, of parts that are validated already."""
-    names = TemplateFields.model_fields.keys() - TokenRequest.model_fields.keys()
-    given = {name: getattr(fields, name) for name in names}
-    return ChatCompletionRequest.model_construct(model="", messages=list(messages), **given)
-
-
-async def _chat_ids(service: Service, chat: ChatCompletionRequest, *, n_body: int) -> list[int]:
-    return await prompt_ids(service, chat, tool_use(chat), n_body=n_body)
+async def _chat_ids(
+    service: Service, messages: Sequence[Message], fields: TemplateFields, *, n_body: int
+) -> list[int]:
+    turn = await template_turn(service.large_bodies, fields, messages, n_body=n_body)
+    return await prompt_ids(service, turn)
 
 
 def _tokens(engine: Engine, body: TokenizeRequest, token_ids: list[int]) -> dict[str, Any]:
@@ -209,20 +202,17 @@ def _tokenizer_info(engine: Engine) -> TokenizerInfo:
     )
 
 
-async def _warnings(
-    service: Service, body: TokenRequest, chat: ChatCompletionRequest | None = None, *, n_body: int
-) -> dict[str, Any]:
+async def _warnings(service: Service, body: TokenRequest, *, n_body: int) -> dict[str, Any]:
     """The fields that had no effect, of the body and of what a chat's prompt is made of.
 
-    Raises for another model than this one, and with `strict` for such a field.
+    Raises ModelNotFoundError, and with `strict` RequestError for such a field.
     """
     service.check_model(body.model or None)
 
     def check() -> Warnings:
-        nested = chat_parts(chat) if chat is not None else ()
-        return check_unknown_fields(body, nested, strict=bool(body.strict))
+        return check_unknown_fields(body, body.parts(), strict=bool(body.strict))
 
-    warnings = await service.beside(check, n_body)
+    warnings = await service.large_bodies.run(check, n_body)
     return {"warnings": warnings} if warnings else {}
 
 
@@ -237,7 +227,9 @@ def _check_token_ids(engine: Engine, token_ids: Sequence[int]) -> None:
 async def _answer(
     service: Service, work: Callable[[], dict[str, Any]], token_ids: Sequence[int]
 ) -> Response:
-    """The answer that `work` makes of so many tokens."""
+    """The answer that `work` makes of the tokens."""
     n_characters = _CHARACTERS_PER_TOKEN * len(token_ids)
-    body = await service.encoded(lambda: encode_long_json(work()), n_characters)
+    body = await service.large_bodies.run(
+        lambda: encode_long_json(work()), n_characters, inline_below=LONG_TEXT
+    )
     return Response(body, media_type="application/json")

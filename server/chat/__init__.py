@@ -1,5 +1,5 @@
-"""Translates a conversation from the wire into the engine's terms.
+"""One turn of a conversation, in the engine's terms, whatever the wire.
 
-Owns messages (`conversation`), the prompt (`prompt`), tools (`tools`) and the constraint on the
-reply (`constraint`). Knows no route.
+Owns the turn that a request asks for (`turn`), its prompt (`prompt`), its tools (`tools`) and the
+constraint on the reply (`constraint`). Knows no schema: each API makes a turn of its own wire.
 """

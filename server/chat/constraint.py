@@ -4,12 +4,9 @@ Owns how the two stand together, and that a constraint begins where the reasonin
 grammar.
 """
 
-from collections.abc import Sequence
-
 from engine import (
     ConstraintSpec,
     InvalidInputError,
-    Tool,
     after_reasoning,
     arguments_of,
     calls_or_json,
@@ -17,29 +14,24 @@ from engine import (
 )
 
 from ..lease.waiter import Waiter
-from ..request.constraint import requested_constraint, schema_length
-from ..schema.chat import ChatCompletionRequest
+from ..request.constraint_check import ConstraintCheck
 from ..service import Service
 from .tools import ToolUse
+from .turn import ChatTurn
 
 
 async def reply_constraint(
-    service: Service,
-    body: ChatCompletionRequest,
-    tools: ToolUse,
-    waiter: Waiter,
-    *,
-    in_reasoning: bool,
+    service: Service, turn: ChatTurn, waiter: Waiter, *, in_reasoning: bool
 ) -> ConstraintSpec | None:
-    """Compiled, so that a bad one is told before the queue; None: the reply is free.
+    """Compiled, so that a bad one is refused before the queue; None means the reply is free.
 
     Raises RequestError and InvalidInputError, naming the field, and what Trials.run raises.
     """
-    form = service.engine.reply_format
-    asked = await service.beside(lambda: requested_constraint(body), schema_length(body))
+    form, check = service.engine.reply_format, service.constraints
+    asked, tools = turn.wanted, turn.tools
     is_choice = asked is not None and not tools.required
     if tools.required or (tools.callable and (is_choice or tools.strict or not tools.parallel)):
-        calls = await service.beside(
+        calls = await service.large_bodies.run(
             lambda: tool_constraint(
                 form,
                 tools.callable,
@@ -50,24 +42,24 @@ async def reply_constraint(
             waiter.n_body,
         )
         if asked is not None and is_choice:
-            await service.check_constraint(asked.spec, waiter, param=asked.param)
+            await check.check(asked.spec, waiter, param=asked.param)
             calls = calls_or_json(calls, asked.spec, param=asked.param)
-        await _check_tools(service, calls, tools.callable, waiter)
+        await _check_tools(check, calls, tools, waiter)
         return calls
     if asked is None:
         return None
     text = after_reasoning(asked.spec, form, in_reasoning=in_reasoning)
-    await service.check_constraint(text, waiter, param=asked.param)
+    await check.check(text, waiter, param=asked.param)
     return text
 
 
 async def _check_tools(
-    service: Service, calls: ConstraintSpec, tools: Sequence[Tool], waiter: Waiter
+    check: ConstraintCheck, calls: ConstraintSpec, tools: ToolUse, waiter: Waiter
 ) -> None:
     """Compile a constraint of `tool_constraint`; if it cannot be, name the tool at fault."""
     try:
-        await service.check_constraint(calls, waiter, param="tools")
+        await check.check(calls, waiter, param=tools.param)
     except InvalidInputError:
-        for tool in tools:
-            await service.check_constraint(arguments_of(tool), waiter, param=tool.param)
+        for tool in tools.callable:
+            await check.check(arguments_of(tool), waiter, param=tool.param)
         raise

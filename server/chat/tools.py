@@ -1,144 +1,96 @@
-"""What a request says about tools, in one form: what is shown, what may be called, what must be.
+"""The tools of a turn: what the model is shown, what it may call, what it must.
 
-Owns that `functions` and `function_call` are the older names of `tools` and `tool_choice`. Knows no
+Owns that names are unique, and that whatever is chosen is among the tools. Knows no wire, and no
 format that a model writes its calls in.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from engine import Tool
 
 from ..errors import RequestError
-from ..schema.chat import ChatCompletionRequest
-from ..schema.tools import AllowedToolsChoice, Function, FunctionName, NamedTool
 
-_Named = tuple[str, Function]  # a function, and where the request has it
+
+class OfferedTool(NamedTuple):
+    """A tool of a request."""
+
+    tool: Tool
+    path: str
+    """Where the request has it, such as tools[2].function."""
+    strict: bool
+    """Whether the arguments of a call must follow the schema in every case."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Which of the tools may be called."""
+
+    param: str
+    """The field that says it."""
+    required: bool = False
+    """Whether the reply must be a call."""
+    names: tuple[str, ...] | None = None
+    """None: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The tools of a request."""
+    """The tools of a turn."""
 
     shown: tuple[Tool, ...] = ()
-    """What the model is told of."""
+    """The tools that the prompt describes."""
     callable: tuple[Tool, ...] = ()
-    """Those of them that it may call."""
+    """Those that the model may call."""
     required: bool = False
     parallel: bool = True
+    """Whether there may be several calls."""
     strict: bool = False
     """Whether the arguments of one that may be called must follow its schema in every case."""
-    legacy: bool = False
-    """Whether a call is answered as `function_call`."""
-
-    @property
-    def template_tools(self) -> list[dict[str, Any]]:
-        """What is shown, as chat templates take it."""
-        return [{"type": "function", "function": _described(tool)} for tool in self.shown]
+    param: str = "tools"
+    """The field that has them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """What `tool_choice` says; `param` is the field that says it."""
+def tool_use(
+    offered: Sequence[OfferedTool], choice: ToolChoice | None, *, parallel: bool = True, param: str
+) -> ToolUse:
+    """`choice`: None means that no tool is shown or called.
 
-    param: str
-    required: bool = False
-    names: tuple[str, ...] | None = None
-    """None: all."""
-    parallel: bool = True
-    """Whether there may be several calls where the request does not say."""
-
-
-def tool_use(body: ChatCompletionRequest) -> ToolUse:
-    """Raises RequestError for a name that is given twice, or that is not among the tools."""
-    legacy = bool(body.functions) or body.function_call is not None
-    if legacy and (body.tools or body.tool_choice is not None):
-        raise RequestError(
-            "functions and function_call are older forms of tools and tool_choice: send one kind",
-            param="functions" if body.functions else "function_call",
-        )
-    choice = _legacy_choice(body) if legacy else _choice(body)
-    functions = list(_functions(body))
-    _check_unique(functions)
+    Raises RequestError for a name that is given twice, or that is not among the tools.
+    """
+    _check_unique(offered)
     if choice is None:
-        return ToolUse(legacy=legacy)
-    chosen = _chosen(functions, choice)
-    asked = body.parallel_tool_calls
+        return ToolUse(param=param)
+    chosen = _chosen(offered, choice)
     return ToolUse(
-        shown=tuple(_tool(path, function) for path, function in functions),
-        callable=tuple(_tool(path, function) for path, function in chosen),
+        shown=tuple(tool for tool, _, _ in offered),
+        callable=tuple(tool for tool, _, _ in chosen),
         required=choice.required,
-        parallel=not legacy and (choice.parallel if asked is None else asked),
-        strict=any(function.strict for _, function in chosen),
-        legacy=legacy,
+        parallel=parallel,
+        strict=any(strict for _, _, strict in chosen),
+        param=param,
     )
 
 
-def _functions(body: ChatCompletionRequest) -> Iterator[_Named]:
-    for i, function in enumerate(body.functions or ()):
-        yield f"functions[{i}]", function
-    for i, tool in enumerate(body.tools or ()):
-        yield f"tools[{i}].function", tool.function
-
-
-def _choice(body: ChatCompletionRequest) -> _Choice | None:
-    """None: no tool may be called."""
-    wire = body.tool_choice
-    if wire == "none":
-        return None
-    if wire is None or isinstance(wire, str):
-        return _Choice("tool_choice", required=wire == "required")
-    if isinstance(wire, NamedTool):
-        # Clients that name a tool read one call.
-        return _Choice("tool_choice", True, names=(wire.function.name,), parallel=False)
-    assert isinstance(wire, AllowedToolsChoice)
-    allowed = wire.allowed_tools
-    return _Choice(
-        "tool_choice.allowed_tools.tools",
-        required=allowed.mode == "required",
-        names=tuple(tool.function.name for tool in allowed.tools),
-    )
-
-
-def _legacy_choice(body: ChatCompletionRequest) -> _Choice | None:
-    wire = body.function_call
-    if wire == "none":
-        return None
-    if isinstance(wire, FunctionName):
-        return _Choice("function_call", required=True, names=(wire.name,))
-    return _Choice("function_call")
-
-
-def _chosen(functions: Sequence[_Named], choice: _Choice) -> Sequence[_Named]:
+def _chosen(offered: Sequence[OfferedTool], choice: ToolChoice) -> Sequence[OfferedTool]:
     if choice.names is None:
-        if choice.required and not functions:
-            raise RequestError("a call is required, and there are no tools", param=choice.param)
-        return functions
-    known = {function.name for _, function in functions}
+        if choice.required and not offered:
+            raise RequestError(
+                f"{choice.param} requires a call, but the request has no tools", param=choice.param
+            )
+        return offered
+    known = {tool.name for tool, _, _ in offered}
     if not known.issuperset(choice.names):
         raise RequestError(
             f"{choice.param} names a function that is not among the tools", param=choice.param
         )
-    return [named for named in functions if named[1].name in choice.names]
+    return [one for one in offered if one.tool.name in choice.names]
 
 
-def _check_unique(functions: Sequence[_Named]) -> None:
+def _check_unique(offered: Sequence[OfferedTool]) -> None:
     seen: set[str] = set()
-    for path, function in functions:
-        if function.name in seen:
+    for tool, path, _ in offered:
+        if tool.name in seen:
             raise RequestError("two tools have the same name", param=f"{path}.name")
-        seen.add(function.name)
-
-
-def _tool(path: str, function: Function) -> Tool:
-    return Tool(function.name, function.parameters, function.description, f"{path}.parameters")
-
-
-def _described(tool: Tool) -> dict[str, Any]:
-    about = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-    }
-    return {name: value for name, value in about.items() if value is not None}
+        seen.add(tool.name)

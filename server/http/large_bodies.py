@@ -51,6 +51,13 @@ class LargeBodies:
         """How often memory was returned."""
         _keep_no_large_blocks()
 
+    async def run(self, call: Callable[[], T], size: int, *, inline_below: int = LARGE_BODY) -> T:
+        """The result of `call`: computed at once when there is little to do, else as by `work`.
+
+        `size`: of what is read, in the unit of `inline_below`: bytes or characters.
+        """
+        return contained(call) if size < inline_below else await self.work(call, size)
+
     async def work(self, call: Callable[[], T], n_bytes: int) -> T:
         """Run `call` when its turn comes. `n_bytes`: the size of the input it works on."""
         if n_bytes < LARGE_BODY:

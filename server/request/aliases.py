@@ -18,7 +18,7 @@ class Given(NamedTuple):
 
 
 def settings_by_name(model: type[BaseModel]) -> dict[str, str]:
-    """Every field of `model` -> the field whose other name it is, or itself."""
+    """Field of `model` -> the setting that it is a name of, which may be itself."""
     settings = {}
     for name, field in model.model_fields.items():
         extra = field.json_schema_extra
@@ -34,7 +34,7 @@ def given(
     *,
     without: Set[str] = frozenset(),
 ) -> dict[str, Given]:
-    """What the body says of each setting. null, and what `read` takes for it, says nothing.
+    """What the body says of each setting. null says nothing, nor does what `read` takes for it.
 
     `settings`: as settings_by_name gives it. `read`: setting -> function of a value and its field.
     `without`: settings that are left out.
@@ -50,7 +50,8 @@ def given(
         first = found.setdefault(setting, Given(value, name))
         if first.value != value:
             raise RequestError(
-                f"{first.param} and {name} are names of one setting, and their values differ",
+                f"{first.param} and {name} are two names of one setting, and their values "
+                "differ: send one of them",
                 param=first.param,
             )
     return found

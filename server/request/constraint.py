@@ -1,4 +1,4 @@
-"""From the wire's words for constraints to the engine's: one ConstraintSpec, or none.
+"""From the constraint fields of a request to one ConstraintSpec, or none.
 
 Owns which field asks for what. Compiles nothing: the engine does, and says what is wrong.
 """
@@ -16,7 +16,7 @@ from ..schema.constraint import ConstraintFields, ResponseFormat, StructuredOutp
 
 # SillyTavern and llama.cpp's older page always send them, empty where there is no grammar.
 _MAY_BE_EMPTY = ("grammar_string", "grammar")
-# Beside another kind of constraint there is no JSON to write.
+# With other kinds of constraint there is no JSON to write.
 _WITH_JSON = ("json_object", "json_schema", "lark")
 
 
@@ -28,7 +28,7 @@ class RequestedConstraint(NamedTuple):
 
 
 def schema_length(body: ConstraintFields) -> int:
-    """How many characters there are to be read as JSON."""
+    """How many characters there are to read as JSON."""
     written = body.structured_outputs.json_ if body.structured_outputs is not None else None
     schemas = (written, body.guided_json, body.json_schema)
     return sum(len(schema) for schema in schemas if isinstance(schema, str))
@@ -41,7 +41,7 @@ def constraint_of(body: ConstraintFields) -> ConstraintSpec | None:
 
 
 def requested_constraint(body: ConstraintFields) -> RequestedConstraint | None:
-    """As constraint_of, with the field, which the engine's errors are to name."""
+    """The same with its field, for the engine's errors to name."""
     requested = [*_requested(body)]
     if not requested:
         return None
@@ -49,7 +49,7 @@ def requested_constraint(body: ConstraintFields) -> RequestedConstraint | None:
     for other in others:
         if other.spec != first.spec:
             raise RequestError(
-                f"{first.param} and {other.param} ask for two constraints; one text can have one",
+                f"{first.param} and {other.param} ask for different constraints: send one of them",
                 param=other.param,
             )
     white_space = _white_space(body)

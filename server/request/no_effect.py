@@ -1,7 +1,7 @@
 """Fields that are known and sent, and still have no effect on this request.
 
-A setting that does nothing because the same request turns its sampler off, or is greedy, is no such
-case: that is what was asked for.
+A setting that does nothing because the same request turns its sampler off, or is greedy, does not
+count: that is what was asked for.
 """
 
 from collections.abc import Iterator
@@ -33,9 +33,9 @@ _SWITCHES = {
     "repetition_range": ("repetition_penalty", "frequency_penalty", "presence_penalty"),
     "repetition_decay": ("repetition_penalty", "frequency_penalty", "presence_penalty"),
 }
-# Always of effect, and long: no need to read them twice.
+# These always have an effect, and are long: no need to read them twice.
 _LISTS = frozenset({"logit_bias", "allowed_tokens", "banned_tokens"})
-# Longer than what anybody asks for as a minimum, and not to be encoded for a warning.
+# Longer than any minimum that is asked for: too long to be encoded for a warning.
 _LONG_CHOICE = 4096
 _OFF = SamplingSettings()
 _NOTHING = Given(None, "")
@@ -43,6 +43,14 @@ _NOTHING = Given(None, "")
 
 class _Tokenizer(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool, parse_special: bool) -> list[int]: ...
+
+
+def effect_warnings(body: GenerationRequest, job: CompletionJob, tokenizer: _Tokenizer) -> Warnings:
+    """A warning for each such field of the body that `job` was made of; with `strict` an error."""
+    return [
+        *no_effect_warnings(body, job.settings, strict=bool(body.strict)),
+        *short_choice_warnings(body, job, tokenizer),
+    ]
 
 
 def no_effect_warnings(
@@ -68,7 +76,7 @@ def short_choice_warnings(
 ) -> Warnings:
     """A warning where the text may be complete, as one of its choices, before `min_tokens`."""
     spec = job.options.constraint
-    # Behind a reasoning the choice is not the whole text.
+    # After reasoning, the choice is not the whole text.
     if not job.options.min_new_tokens or spec is None or spec.kind != "choices" or spec.before:
         return []
     assert isinstance(spec.value, tuple), "choices are texts"
@@ -80,7 +88,7 @@ def short_choice_warnings(
         return []
     param = "min_length" if body.min_tokens is None else "min_tokens"
     message = (
-        "a choice ends the text where it is complete; the shortest one has fewer tokens than "
+        "the text ends once a choice is complete; the shortest one has fewer tokens than "
         f"{job.options.min_new_tokens}: {n_tokens}"
     )
     return [warning(param, message, strict=bool(body.strict))]
@@ -104,12 +112,15 @@ def _without_switch(
 def _range_of_nothing(
     said: dict[str, Given], settings: SamplingSettings
 ) -> Iterator[tuple[str, str]]:
-    """Servers do not agree on what 0 means, so it is worth a word."""
+    """Servers disagree on what 0 means, so it is worth a warning."""
     names = ("repetition_penalty", "frequency_penalty", "presence_penalty")
     is_on = any(getattr(settings, name) != getattr(_OFF, name) for name in names)
     sees_nothing = settings.repetition_range == 0 and settings.repetition_decay == 0
     if "repetition_range" in said and is_on and sees_nothing:
-        yield said["repetition_range"].param, "with 0 the penalties see no token; -1 is all"
+        yield (
+            said["repetition_range"].param,
+            "0 means that the penalties see no token; -1 means all",
+        )
 
 
 def _not_in_order(said: dict[str, Given], settings: SamplingSettings) -> Iterator[tuple[str, str]]:

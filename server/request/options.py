@@ -1,4 +1,4 @@
-"""From the wire's words for one generation to the engine's: everything that is not sampling."""
+"""From the fields of a request to the engine's options: everything but sampling."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .aliases import Given, Read, given, settings_by_name
 from .sampling import check_token_ids
 
 MAX_BANNED_CHARACTERS = 65_536
-# Of text whose end alone is used: all of it is encoded to find out where that begins.
+# A limit for text of which only the end is used: all of it is encoded to find that end.
 MAX_CUT_CHARACTERS = 1024 * 1024
 _CUT_CHARACTERS_PER_TOKEN = 8
 
@@ -36,11 +36,11 @@ class Options:
     fills_context: bool
     """Whether the text may go on up to the end of the context."""
     stream: StreamOptions
-    """What the engine is asked for; of `stop_token_ids` those besides the model's own."""
+    """For the engine; `stop_token_ids` are without the model's own."""
     include_stop: bool
     negative_prompt: str | None
     truncate_prompt_tokens: int | None
-    """The last so many tokens of the prompt are used; -1: as many as fit."""
+    """Only this many tokens at the end of the prompt are used; -1: as many as fit."""
     max_seconds: float | None
 
 
@@ -80,8 +80,20 @@ def adds_special_tokens(body: PromptFields) -> bool:
     return "add_special_tokens" not in said or bool(said["add_special_tokens"].value)
 
 
+def check_stream_options(body: GenerationRequest) -> None:
+    """Raise RequestError for options of a stream without a stream."""
+    if body.stream_options is not None and not body.stream:
+        raise RequestError("stream_options needs stream: true", param="stream_options")
+
+
+def prompt_room(options: Options, *, max_seq_len: int, default_max_tokens: int) -> int:
+    """How many tokens of a prompt fit before those to be generated; at least 1."""
+    n = default_max_tokens if options.max_tokens is None else options.max_tokens
+    return max(1, max_seq_len - max(1, n))
+
+
 def truncated(input_ids: Sequence[int], options: Options, *, room: int) -> Sequence[int]:
-    """The end of the prompt that is used. `room`: how many tokens of it fit at most."""
+    """The end of the prompt that is used. `room`: how many tokens fit at most."""
     limit = options.truncate_prompt_tokens
     if limit is None:
         return input_ids
@@ -89,15 +101,13 @@ def truncated(input_ids: Sequence[int], options: Options, *, room: int) -> Seque
     return input_ids[max(0, len(input_ids) - n_kept) :]
 
 
-def check_cut_length(
-    body: GenerationRequest, n_characters: int, *, max_seq_len: int, param: str
-) -> None:
-    """Raise RequestError where only the end of the prompt is used, of far more text than fits."""
+def check_cut_length(options: Options, n_characters: int, *, max_seq_len: int, param: str) -> None:
+    """Raise RequestError if only the end of the prompt is used and it is far longer than fits."""
     most = max(MAX_CUT_CHARACTERS, _CUT_CHARACTERS_PER_TOKEN * max_seq_len)
-    if body.truncate_prompt_tokens is not None and n_characters > most:
+    if options.truncate_prompt_tokens is not None and n_characters > most:
         raise RequestError(
-            f"{param} has about {n_characters:,} characters; with truncate_prompt_tokens there may "
-            f"be {most:,}: leave out the beginning",
+            f"{param} has about {n_characters:,} characters; with truncate_prompt_tokens the "
+            f"limit is {most:,}: leave out the beginning",
             param=param,
         )
 
@@ -114,7 +124,9 @@ def requested_logprobs(
         return n_alternatives if asked is None else asked
     if asked != n_alternatives:
         raise RequestError(
-            f"{param} and n_probs are names of one setting, and their values differ", param=param
+            f"{param} and n_probs are two names of one setting, and their values differ: send one "
+            "of them",
+            param=param,
         )
     return asked
 
@@ -139,7 +151,8 @@ def _speculate(body: GenerationRequest) -> bool:
     if len(set(values.values())) > 1:
         off = next(param for param, value in values.items() if not value)
         raise RequestError(
-            f"speculate and {off} are names of one setting, and their values differ",
+            f"speculate and {off} are two names of one setting, and their values differ: send one "
+            "of them",
             param="speculate",
         )
     return all(values.values())

@@ -97,7 +97,7 @@ class Order(NamedTuple):
 
     stages: tuple[str, ...]
     late_adjuster: str | None
-    """The first penalty, or dry, that is listed behind a stage."""
+    """The first penalty, or dry, that is listed after a stage."""
 
 
 def read_order(wire: Sequence[str | int] | str, param: str) -> Order | None:
@@ -127,7 +127,7 @@ def read_order(wire: Sequence[str | int] | str, param: str) -> Order | None:
 
 
 def complete_order(order: Order, used: Sequence[str]) -> tuple[str, ...]:
-    """The stages with those that other servers do not list: they go with another, or apart."""
+    """The stages, with those added that other servers do not list."""
     stages = list(order.stages)
     is_apart = "dynamic_temperature" not in stages and "temperature" in stages
     if "dynamic_temperature" in used and is_apart:

@@ -1,4 +1,4 @@
-"""From the wire's words for sampling to the engine's: SamplingSettings.
+"""From the sampling fields of a request to the engine's SamplingSettings.
 
 Owns what the values of other servers mean, such as which of them mean "off". Ranges are the
 engine's to check.
@@ -18,7 +18,7 @@ from .aliases import Given, Read, given, settings_by_name
 from .sampler_order import NEUTRAL, complete_order, read_order
 
 _NAMES = settings_by_name(SamplingFields)
-# Fields that are no settings of the engine: they change others.
+# Not settings of the engine: these fields change others.
 _MODIFIERS = ("dynamic_temperature", "dynatemp_range", "ban_eos_token")
 
 
@@ -59,7 +59,7 @@ def sampling_settings(
 
 
 def sampling_given(body: SamplingFields, *, without: Set[str] = frozenset()) -> dict[str, Given]:
-    """What the body says of each setting, in the engine's terms; nothing of those `without`."""
+    """What the body says of each setting, in the engine's terms, but for those in `without`."""
     return given(body, _NAMES, _READ, without=without)
 
 
@@ -79,7 +79,7 @@ def _set_dynamic_range(
     params: dict[str, str],
     defaults: SamplingSettings,
 ) -> None:
-    """llama-server: a width to both sides of the temperature, in whose place it stands."""
+    """llama-server: a width on both sides of the temperature, which it replaces."""
     width = said["dynatemp_range"].value
     if not width >= 0:
         raise RequestError("dynatemp_range must be 0 or more", param="dynatemp_range")
@@ -88,8 +88,7 @@ def _set_dynamic_range(
     for setting, end in zip(("min_temperature", "max_temperature"), ends, strict=True):
         if setting in said and not math.isclose(said[setting].value, end, abs_tol=1e-6):
             raise RequestError(
-                f"dynatemp_range and {said[setting].param} are names of one setting, and their "
-                "values differ",
+                f"dynatemp_range and {said[setting].param} disagree: send one of them",
                 param="dynatemp_range",
             )
     if width and middle:
@@ -98,7 +97,7 @@ def _set_dynamic_range(
 
 
 def _set_dynamic_temperature(said: Mapping[str, Given], values: dict[str, Any]) -> None:
-    """text-generation-webui: a switch, and both ends instead of the temperature."""
+    """text-generation-webui: a switch, with both ends in place of the temperature."""
     if not said["dynamic_temperature"].value:
         for setting in ("min_temperature", "max_temperature", "temperature_exponent"):
             values.pop(setting, None)
@@ -116,7 +115,7 @@ def _check_token_ids(values: Mapping[str, Any], params: Mapping[str, str], vocab
 
 
 def check_token_ids(token_ids: Sequence[int], vocab_size: int, *, param: str) -> None:
-    """Raise InvalidInputError for an id that is no token."""
+    """Raise InvalidInputError for an id outside the vocabulary."""
     if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
         raise InvalidInputError(
             f"{param} holds a token id outside the vocabulary, 0 to {vocab_size - 1}", param=param

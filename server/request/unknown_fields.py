@@ -3,7 +3,7 @@
 A field of OpenAI's API that would change the answer, and that this server cannot honour, is a 400
 unless its value is the one that changes nothing. A field that asks nothing of the model is accepted
 in silence. Every other unknown field is answered with a warning, or with `strict` refused; none is
-dropped unsaid.
+dropped in silence.
 """
 
 import json
@@ -91,7 +91,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "structured_outputs.disable_any_whitespace": (False,),
     "structured_outputs.disable_additional_properties": (False,),
 }
-# What to send in the place of a field that is refused.
+# What to send in place of a field that is refused.
 _INSTEAD = {
     "ebnf": "it is a language of its own; send a grammar in GBNF or Lark as `grammar`",
 }
@@ -116,7 +116,7 @@ _QUIET = frozenset(
         # SillyTavern's words to its own backend.
         "api_type",
         "api_server",
-        # Only with samplers that are not here.
+        # Of samplers that this server does not have.
         "adaptive_decay",
     }
 )
@@ -146,7 +146,7 @@ def check_unknown_fields(
 
 
 def warning(param: str, message: str, *, strict: bool) -> dict[str, str]:
-    """What is said of a field without effect; with `strict` a RequestError says it."""
+    """A warning for a field without effect; with `strict` a RequestError instead."""
     param = param[:MAX_PARAM_LENGTH]
     if strict:
         raise RequestError(f"{param}: {message} (strict)", param=param)
@@ -154,7 +154,7 @@ def warning(param: str, message: str, *, strict: bool) -> dict[str, str]:
 
 
 def _is_silent(name: str, value: Any, *, param: str) -> bool:
-    """Whether the field needs no word; raises RequestError when it cannot be honoured."""
+    """Whether the field needs no warning; raises RequestError when it cannot be honoured."""
     if name in _QUIET:
         return True
     neutral = _UNSUPPORTED.get(name)

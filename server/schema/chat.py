@@ -1,9 +1,10 @@
 """The wire of POST /v1/chat/completions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
+from typing_extensions import override
 
 from .common import (
     GenerationRequest,
@@ -13,7 +14,7 @@ from .common import (
     ResponseModel,
     one_message,
 )
-from .messages import MAX_PARTS, ContentPart, Documents, Messages
+from .messages import MAX_PARTS, ContentPart, Documents, Messages, message_parts
 from .metadata import AlternativeMetadata, AnswerMetadata, ChoiceMetadata, TokenMetadata
 from .sampling import other_name
 from .tools import (
@@ -25,6 +26,7 @@ from .tools import (
     ToolCallDelta,
     ToolChoice,
     Tools,
+    tool_parts,
 )
 from .usage import Usage
 
@@ -96,6 +98,21 @@ class ChatCompletionRequest(GenerationRequest):
         default=None,
         description="Extension. Go on with the last message, which is the assistant's.",
     )
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether tools are asked for in the older form, in which a call is answered then, too."""
+        return bool(self.functions) or self.function_call is not None
+
+    @override
+    def parts(self) -> Iterator[tuple[str, RequestModel]]:
+        yield from super().parts()
+        if self.prediction is not None:
+            yield "prediction", self.prediction
+        yield from tool_parts(self.tools or ())
+        for i, function in enumerate(self.functions or ()):
+            yield f"functions[{i}]", function
+        yield from message_parts(self.messages)
 
 
 class TopLogprob(AlternativeMetadata):
@@ -227,22 +244,3 @@ class ChatCompletionChunk(ChatResponse):
         description="Only with include_usage: null, and set in the last chunk, whose `choices` "
         "is empty.",
     )
-
-
-def chat_parts(body: ChatCompletionRequest) -> Iterable[tuple[str, RequestModel]]:
-    """All that the body is made of, and where it stands."""
-    if body.prediction is not None:
-        yield "prediction", body.prediction
-    for i, tool in enumerate(body.tools or ()):
-        yield f"tools[{i}]", tool
-        yield f"tools[{i}].function", tool.function
-    for i, function in enumerate(body.functions or ()):
-        yield f"functions[{i}]", function
-    for i, message in enumerate(body.messages):
-        yield f"messages[{i}]", message
-        for j, call in enumerate(message.tool_calls or ()):
-            yield f"messages[{i}].tool_calls[{j}]", call
-            yield f"messages[{i}].tool_calls[{j}].function", call.function
-        if isinstance(message.content, list):
-            for j, part in enumerate(message.content):
-                yield f"messages[{i}].content[{j}]", part

@@ -1,5 +1,6 @@
 """The wire of a conversation: the messages of a chat request."""
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
@@ -66,3 +67,15 @@ class Message(RequestModel):
 
 
 Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+
+
+def message_parts(messages: Sequence[Message]) -> Iterator[tuple[str, RequestModel]]:
+    """The objects that messages are made of, each with its path."""
+    for i, message in enumerate(messages):
+        yield f"messages[{i}]", message
+        for j, call in enumerate(message.tool_calls or ()):
+            yield f"messages[{i}].tool_calls[{j}]", call
+            yield f"messages[{i}].tool_calls[{j}].function", call.function
+        if isinstance(message.content, list):
+            for j, part in enumerate(message.content):
+                yield f"messages[{i}].content[{j}]", part

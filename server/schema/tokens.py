@@ -4,13 +4,15 @@ The fields of a request are those of vLLM, of llama-server (`content`) and, unde
 TabbyAPI; an answer has the keys of all who share the route.
 """
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import override
 
 from .common import JsonObject, RequestModel, RequestWarning, ResponseModel, one_message
-from .messages import Documents, Messages
-from .tools import Tools
+from .messages import Documents, Messages, message_parts
+from .tools import Tools, tool_parts
 
 MAX_CHARACTERS = 1024 * 1024
 MAX_TOKEN_IDS = 256 * 1024
@@ -35,6 +37,10 @@ class TokenRequest(RequestModel):
         default=None, description="true: a field without effect is an error, not one of `warnings`."
     )
 
+    def parts(self) -> Iterator[tuple[str, RequestModel]]:
+        """The objects inside of the body that are used, each with its path."""
+        yield from ()
+
 
 class TemplateFields(TokenRequest):
     """What a chat request says of its prompt, beside the messages."""
@@ -52,6 +58,11 @@ class TemplateRequest(TemplateFields):
     """Messages for the model's own chat template."""
 
     messages: Messages
+
+    @override
+    def parts(self) -> Iterator[tuple[str, RequestModel]]:
+        yield from tool_parts(self.tools or ())
+        yield from message_parts(self.messages)
 
 
 class TokenizeRequest(TemplateFields):
@@ -78,6 +89,12 @@ class TokenizeRequest(TemplateFields):
     with_pieces: bool | None = Field(
         default=None, description="Answer with {id, piece} instead of each id."
     )
+
+    @override
+    def parts(self) -> Iterator[tuple[str, RequestModel]]:
+        if self.messages is not None:
+            yield from tool_parts(self.tools or ())
+            yield from message_parts(self.messages)
 
 
 class TokenPiece(ResponseModel):
@@ -142,6 +159,11 @@ class TokenEncodeRequest(TokenRequest):
     ]
     add_bos_token: bool | None = Field(default=None, description="null: true.")
     encode_special_tokens: bool | None = Field(default=None, description="null: true.")
+
+    @override
+    def parts(self) -> Iterator[tuple[str, RequestModel]]:
+        if not isinstance(self.text, str):
+            yield from message_parts(self.text)
 
 
 class EncodedTokens(TokenAnswer):

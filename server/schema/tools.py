@@ -1,5 +1,6 @@
 """The wire of tools: what a request offers, what it demands, and calls, in history and answers."""
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -118,3 +119,10 @@ class ToolCallDelta(ResponseModel):
     id: str | None = None
     type: Literal["function"] | None = None
     function: FunctionCallDelta
+
+
+def tool_parts(tools: Sequence[Tool]) -> Iterator[tuple[str, RequestModel]]:
+    """The objects that tools are made of, each with its path."""
+    for i, tool in enumerate(tools):
+        yield f"tools[{i}]", tool
+        yield f"tools[{i}].function", tool.function

@@ -113,7 +113,7 @@ WALL_CLOCK = {
 def test_the_wall_clock_is_read_where_a_date_is_meant() -> None:
     """All that waits or measures goes by a clock that nobody sets."""
     assert {(file, clock) for file in FILES for clock in clocks_of(file)} == {
-        ("server/service.py", "time.time"),  # `created`
+        ("server/answer/head.py", "time.time"),  # `created`
         ("server/commands/bench.py", "datetime.now"),  # when it was measured
         ("engine/chat/template/sandbox.py", "datetime.now"),  # strftime_now of chat templates
         # Beside the times of files, which are of the same clock.

@@ -21,13 +21,14 @@ LAYERS = {
         "chat", "api", "app process", "commands", "__main__",
     ),
 }  # fmt: skip
-# The same inside a wing: whoever is named first knows nothing of the second.
+# Whoever is named first knows nothing of the second, though both layers would allow it.
 STRANGERS = (
     ("engine/device/cpu/", "engine/device/cuda/"),
     ("engine/device/cuda/", "engine/device/cpu/"),
     ("engine/chat/template/", "engine/chat/reply/"),
     ("engine/sampling/reference/", "engine/sampling/sampler.py"),
     ("engine/sampling/reference/", "engine/sampling/op.py"),
+    ("server/chat/", "server/schema/"),
     ("server/api/completions/", "server/api/chat/"),
     ("server/api/chat/", "server/api/completions/"),
 )

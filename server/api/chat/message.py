@@ -25,17 +25,17 @@ class WholeReply:
         self.n_reasoning = 0
         """Tokens of reasoning, the marks around it included."""
 
-    def choice(self, told: ChoiceEvents, job: CompletionJob) -> dict[str, Any]:
-        """The choice of the answer, from all that was said about it."""
-        for piece in told.pieces:
+    def choice(self, events: ChoiceEvents, job: CompletionJob) -> dict[str, Any]:
+        """The choice of the answer, from all its events."""
+        for piece in events.pieces:
             self._add(piece)
         return {
-            "index": told.begun.choice,
+            "index": events.begun.choice,
             "message": self._message(),
             "logprobs": self._logprobs if self._shape.logprobs else None,
-            **self._shape.ending(told.pieces[-1], self._reader),
-            **self._shape.opening(told.begun, job),
-            **self._shape.ids(told.pieces),
+            **self._shape.ending(events.pieces[-1], self._reader),
+            **self._shape.opening(events.begun, job),
+            **self._shape.ids(events.pieces),
         }
 
     def _add(self, piece: Step) -> None:

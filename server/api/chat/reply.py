@@ -1,4 +1,4 @@
-"""What is said about one reply beside its text: logprobs, ids, how it began and why it ended.
+"""What an answer says about a reply besides its text: logprobs, ids, how it began and ended.
 
 Owns what chunks and whole answers have in common, so that both say the same. Knows no model's way
 to mark reasoning and calls: the engine's reader finds them.
@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from engine import ReplyDelta, StreamResult, TokenRecord
+from engine import ReplyDelta, StreamResult, Tokenizer, TokenRecord
 
 from ...answer.choices import sampled
-from ...answer.finish_reason import FINISH_REASONS
+from ...answer.finish_reason import FINISH_REASONS, stop_reason
 from ...answer.logprobs import TokenNames, chat_entries
 from ...answer.metadata import Include, ending_fields, opening_fields, with_metadata
-from ...service import Service
 from ...stream.jobs import Begun, CompletionJob, Step
 
 _ALPHANUMERIC = string.ascii_letters + string.digits
@@ -30,7 +29,7 @@ _CHANNELS = {
 
 
 class Reader(Protocol):
-    """Tells content, reasoning and tool calls apart, result by result."""
+    """Separates content, reasoning and tool calls, result by result."""
 
     @property
     def n_calls(self) -> int: ...
@@ -53,7 +52,8 @@ class PlainReader:
 class ReplyShape:
     """What the request wants to see of a reply, and in which form."""
 
-    service: Service
+    tokenizer: Tokenizer
+    eos_token_ids: Sequence[int]
     names: TokenNames
     logprobs: bool
     token_ids: bool
@@ -68,13 +68,13 @@ class ReplyShape:
 
     def opening(self, begun: Begun, job: CompletionJob) -> dict[str, Any]:
         """Keys of a choice that say how it began."""
-        return opening_fields(begun, job, self.service.engine.tokenizer, self.include)
+        return opening_fields(begun, job, self.tokenizer, self.include)
 
     def ending(self, piece: Step, reader: Reader) -> dict[str, Any]:
         """Keys of a choice that say why it ended with `piece`."""
         return {
             "finish_reason": self._finish_reason(str(piece.result.eos_reason), reader),
-            "stop_reason": self.service.stop_reason(piece.result),
+            "stop_reason": stop_reason(piece.result, self.eos_token_ids),
             **ending_fields(piece, self.include),
         }
 
@@ -90,7 +90,7 @@ class ReplyShape:
         return with_metadata(chat_entries(records, self.names), records, clock, self.include)
 
     def _finish_reason(self, eos_reason: str, reader: Reader) -> str:
-        """A call that the limit, or a stop string, has cut is none to be made."""
+        """A call that was cut off, by the limit or a stop string, is not to be made."""
         reason = FINISH_REASONS[eos_reason]
         if reason == "stop" and reader.n_calls and reader.call_complete:
             return "function_call" if self.legacy_call else "tool_calls"
@@ -103,5 +103,5 @@ def channel(part: ReplyDelta) -> str:
 
 
 def new_call_id() -> str:
-    # Nine letters and digits: templates of Mistral's models take no other.
+    # Nine letters and digits: templates of Mistral's models accept nothing else.
     return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(9))

@@ -1,20 +1,19 @@
-"""One choice of /v1/completions as an object of the wire: the whole of it, or its next piece.
+"""One choice of /v1/completions as JSON: the whole of it, or its next piece.
 
-Owns which keys a choice has, and that pieces joined are the whole: both are written here, in the
-same way. Knows no stream.
+Owns which keys a choice has, and that the pieces, joined, are the whole: one function writes both.
+Knows no stream.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from engine import PromptToken, StreamResult
+from engine import PromptToken, StreamResult, Tokenizer
 
 from ...answer.choices import sampled
-from ...answer.finish_reason import FINISH_REASONS
+from ...answer.finish_reason import FINISH_REASONS, stop_reason
 from ...answer.logprobs import Token, TokenNames, legacy_logprobs, prompt_logprobs
 from ...answer.metadata import Include, ending_fields, opening_fields, token_lists
-from ...service import Service
 from ...stream.jobs import Begun, CompletionJob, Step
 from .prompts import Prompt
 
@@ -25,14 +24,15 @@ class Opening(NamedTuple):
     job: CompletionJob
     begun: Begun
     prompt_tokens: Sequence[PromptToken]
-    """Said by the first choice of a prompt, for all of them."""
+    """Reported with the first choice of a prompt, for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceShape:
-    """Which of its parts a request wants to see."""
+    """Which parts of a choice a request wants to see."""
 
-    service: Service
+    tokenizer: Tokenizer
+    eos_token_ids: Sequence[int]
     names: TokenNames
     echo: bool
     logprobs: int | None
@@ -48,12 +48,12 @@ class ChoiceShape:
 
     @property
     def prompt_top(self) -> int | None:
-        """So many alternatives of each token of the prompt are needed; None: not even itself."""
+        """Alternatives needed per token of the prompt; None: the prompt is not reported."""
         wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
         return max((n_top for n_top in wanted if n_top is not None), default=None)
 
     def says_something(self, result: StreamResult) -> bool:
-        """Whether a piece is worth a chunk: text may be held, and a hidden token has none."""
+        """Whether a piece needs a chunk: text may be held, and a hidden token has none."""
         if result.chunk or result.eos:
             return True
         return bool(result.tokens) and not self.is_text_alone
@@ -65,7 +65,7 @@ class ChoiceShape:
         pieces: Sequence[Step],
         opening: Opening | None = None,
     ) -> dict[str, Any]:
-        """What `pieces`, one after another, make of a choice. `opening`: it begins with them."""
+        """The choice that `pieces` make, one after another. `opening`: if it begins with them."""
         last = pieces[-1].result
         text = last.chunk if len(pieces) == 1 else "".join([p.result.chunk for p in pieces])
         choice: dict[str, Any] = {
@@ -75,12 +75,10 @@ class ChoiceShape:
             "finish_reason": FINISH_REASONS[str(last.eos_reason)] if last.eos else None,
         }
         if last.eos:
-            choice["stop_reason"] = self.service.stop_reason(last)
+            choice["stop_reason"] = stop_reason(last, self.eos_token_ids)
             choice |= ending_fields(pieces[-1], self.include)
         if opening is not None:
-            choice |= opening_fields(
-                opening.begun, opening.job, self.service.engine.tokenizer, self.include
-            )
+            choice |= opening_fields(opening.begun, opening.job, self.tokenizer, self.include)
         if opening is not None and self.prompt_logprobs is not None:
             choice["prompt_logprobs"] = prompt_logprobs(
                 opening.prompt_tokens, self.names, n_top=self.prompt_logprobs
@@ -99,8 +97,8 @@ class ChoiceShape:
         if self.logprobs is None:
             return None
         tokens: list[Token] = [record for piece in pieces for record in sampled(piece.result)]
-        behind = len(prompt.text)
-        offsets = [behind + record.text_start for record in tokens]
+        n_before = len(prompt.text)
+        offsets = [n_before + record.text_start for record in tokens]
         if opening is not None and self.echo:
             tokens[:0] = opening.prompt_tokens
             hidden = prompt.n_hidden

@@ -12,33 +12,37 @@ from typing import cast
 from engine import Engine, Tokenizer
 
 from ...errors import RequestError
-from ...request.options import adds_special_tokens, check_cut_length, generation_options, truncated
-from ...request.text import check_text
+from ...request.options import (
+    Options,
+    adds_special_tokens,
+    check_cut_length,
+    prompt_room,
+    truncated,
+)
+from ...request.text import LONG_TEXT, check_text
 from ...schema.completions import CompletionRequest
 from ...service import Service
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt."""
-
     input_ids: Sequence[int]
     given: str | None
-    """As the request has it; None when it has token ids, or when only the end of it is used."""
+    """The text of the request; None if it has token ids, or if only the end is used."""
     tokenizer: Tokenizer
 
     @cached_property
     def text(self) -> str:
-        """As an answer repeats it."""
+        """The prompt as an answer repeats it."""
         return self._decoded if self.given is None else self.given
 
     @cached_property
     def n_hidden(self) -> int:
-        """Characters of the decoded tokens in front of the text: a token that the tokenizer puts
+        """Characters of the decoded tokens before the text: of a token that the tokenizer puts
         before every text, or the space of its first word.
         """
-        behind = len(self._decoded) - len(self.text)
-        return behind if self._decoded.endswith(self.text) else 0
+        n_hidden = len(self._decoded) - len(self.text)
+        return n_hidden if self._decoded.endswith(self.text) else 0
 
     @cached_property
     def _decoded(self) -> str:
@@ -46,7 +50,7 @@ class Prompt:
 
 
 def listed_prompts(body: CompletionRequest) -> list[str | list[int] | None]:
-    """What the body has as prompts: texts, token ids, or None for the beginning of a text."""
+    """The prompts of the body: texts, token ids, or None for the beginning of a text."""
     prompt = body.prompt
     if prompt is None or isinstance(prompt, str):
         return [prompt]
@@ -60,6 +64,7 @@ def listed_prompts(body: CompletionRequest) -> list[str | list[int] | None]:
 async def read_prompts(
     service: Service,
     body: CompletionRequest,
+    options: Options,
     prompts: Sequence[str | list[int] | None],
     *,
     default_max_tokens: int,
@@ -70,12 +75,12 @@ async def read_prompts(
     if suffix and len(texts) < len(prompts):
         raise RequestError("suffix needs a prompt that is text", param="suffix")
     engine, adds = service.engine, adds_special_tokens(body)
-    options = generation_options(body, vocab_size=engine.config.vocab_size)
-    n_generated = default_max_tokens if options.max_tokens is None else options.max_tokens
-    room = max(1, engine.max_seq_len - max(1, n_generated))
+    room = prompt_room(
+        options, max_seq_len=engine.max_seq_len, default_max_tokens=default_max_tokens
+    )
 
     n_characters = sum(map(len, texts)) + len(suffix) * len(texts)
-    check_cut_length(body, n_characters, max_seq_len=engine.max_seq_len, param="prompt")
+    check_cut_length(options, n_characters, max_seq_len=engine.max_seq_len, param="prompt")
 
     def read() -> list[Prompt]:
         for text in texts:
@@ -88,7 +93,7 @@ async def read_prompts(
         read = [_prompt(engine, prompt, suffix, adds_special=adds) for prompt in prompts]
         return [_cut(prompt, truncated(prompt.input_ids, options, room=room)) for prompt in read]
 
-    return await service.encoded(read, n_characters)
+    return await service.large_bodies.run(read, n_characters, inline_below=LONG_TEXT)
 
 
 def _prompt(
@@ -96,7 +101,7 @@ def _prompt(
 ) -> Prompt:
     tokenizer = engine.tokenizer
     if prompt is None:
-        # What a text begins with; where that is nothing, what the one before it ends with.
+        # What every text begins with; if that is nothing, what the text before it ends with.
         return Prompt(tokenizer.encode("") or engine.eos_token_ids[:1], "", tokenizer)
     if not isinstance(prompt, str):
         return Prompt(prompt, None, tokenizer)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.chat.tools import tool_use
+from server.api.chat.tools import chat_tools
 from server.schema.chat import ChatCompletionRequest
 from tests.support.chat_client import (
     PATH,
@@ -305,4 +305,4 @@ def test_a_tool_that_is_named_is_called_once(
     choice: Any, asked: bool | None, parallel: bool
 ) -> None:
     body = fake_body(tools=TOOLS, tool_choice=choice, parallel_tool_calls=asked)
-    assert tool_use(ChatCompletionRequest.model_validate(body)).parallel == parallel
+    assert chat_tools(ChatCompletionRequest.model_validate(body)).parallel == parallel

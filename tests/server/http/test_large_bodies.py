@@ -17,9 +17,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from server.answer.sse import encode_json, encode_long_json
-from server.chat import conversation
-from server.chat import prompt as chat_prompt
-from server.chat.prompt import MAX_UNUSED
+from server.api.chat import messages as chat_messages
+from server.api.chat import turn as chat_turn
+from server.api.chat.variables import MAX_UNUSED
 from server.http import body_size, json_body
 from server.http.body_size import MAX_CONTAINERS, MAX_DIGITS, MAX_NAMES, MAX_VALUES, excess
 from server.http.large_bodies import HUGE_BODY, LARGE_BODY, LargeBodies
@@ -236,13 +236,13 @@ def test_many_messages_are_rendered_beside_the_loop(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
-    made = conversation.template_messages
+    made = chat_messages.template_messages
 
     def watched(messages: Any) -> Any:
         threads.append(threading.current_thread().name)
         return made(messages)
 
-    monkeypatch.setattr(chat_prompt, "template_messages", watched)
+    monkeypatch.setattr(chat_turn, "template_messages", watched)
     for n in (1, 500):
         messages = [{"role": "user", "content": ""}] * n
         server.post(CHAT, {"model": "fake", "messages": messages, "max_tokens": 1})

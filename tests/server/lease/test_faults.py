@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from server.api.chat.answer import ChatAnswer
+from server.answer.chunks import ChoicesAnswer
 from server.stream.jobs import Event
 from tests.support.event_stream import ParsedStream, parse_event_stream
 from tests.support.fake_engine import CHUNK, FakeEngine, fake_reply
@@ -137,9 +137,9 @@ def test_an_answer_that_cannot_be_written_fails_alone(
     error: type[BaseException],
     stream: bool,
 ) -> None:
-    encoder, hang = ChatAnswer.encoder, Hang()
+    encoder, hang = ChoicesAnswer.encoder, Hang()
 
-    def failing(self: ChatAnswer) -> Callable[[Sequence[Event]], bytes]:
+    def failing(self: ChoicesAnswer) -> Callable[[Sequence[Event]], bytes]:
         encode = encoder(self)
         calls = itertools.count()
 
@@ -151,14 +151,14 @@ def test_an_answer_that_cannot_be_written_fails_alone(
 
         return encode_once
 
-    def failing_whole(self: ChatAnswer, *_: object) -> bytes:
+    def failing_whole(self: ChoicesAnswer, *_: object) -> bytes:
         raise error("secret")
 
     question = Question()
     if stream:
         fake.faults["token", 3] = hang  # so that there are two batches
-    monkeypatch.setattr(ChatAnswer, "encoder", failing)
-    monkeypatch.setattr(ChatAnswer, "whole", failing_whole)
+    monkeypatch.setattr(ChoicesAnswer, "encoder", failing)
+    monkeypatch.setattr(ChoicesAnswer, "whole", failing_whole)
     answer = server.post(PATH, question.body(stream=stream))
     monkeypatch.undo()
     question.error_of(answer)
@@ -173,10 +173,10 @@ def test_an_answer_that_cannot_begin_frees_the_engine(
     monkeypatch: pytest.MonkeyPatch,
     error: type[BaseException],
 ) -> None:
-    def failing(self: ChatAnswer) -> Callable[[Sequence[Event]], bytes]:
+    def failing(self: ChoicesAnswer) -> Callable[[Sequence[Event]], bytes]:
         raise error("secret")
 
-    monkeypatch.setattr(ChatAnswer, "encoder", failing)
+    monkeypatch.setattr(ChoicesAnswer, "encoder", failing)
     monkeypatch.setattr(fake.model, "token_time", 0.5)
     answer = server.post(PATH, {**Question().body(stream=True), "max_tokens": 200})
     assert answer.status == (503 if error is MemoryError else 500)

@@ -1,4 +1,4 @@
-"""The messages of the wire, as the chat template takes them.
+"""The messages of OpenAI's chat wire, as the engine takes them.
 
 Owns what a message must have, by its role, and that the older names of tool calls mean the same as
 the newer ones. Knows no template and no tokens.
@@ -7,22 +7,22 @@ the newer ones. Knows no template and no tokens.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..errors import RequestError
-from ..request.text import check_text
-from ..schema.messages import ContentPart, Message
-from ..schema.tools import CalledFunction
+from ...errors import RequestError
+from ...request.text import check_text
+from ...schema.messages import ContentPart, Message
+from ...schema.tools import CalledFunction
 
 # What only an assistant's message may have.
 _ASSISTANT_FIELDS = ("tool_calls", "function_call", "refusal", "reasoning_content", "reasoning")
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Each message as the template knows it: `content` is a text, or None beside tool calls.
+    """Each message as the template takes it: `content` is a text, or None next to tool calls.
 
     A call in the older form becomes a tool call, and a message of role function the answer to it.
     Raises RequestError, naming the field.
     """
-    called = 0  # where the last call in the older form stands, which has no id
+    called = 0  # index of the last call in the older form, which has no id
     rendered = []
     for i, message in enumerate(messages):
         rendered.append(_template_message(message, i, answered_id=_call_id(called)))
@@ -69,7 +69,7 @@ def _check_role(message: Message, path: str) -> None:
         for name in _ASSISTANT_FIELDS:
             if getattr(message, name):
                 raise RequestError(
-                    f"{name} belongs into messages of role assistant", param=f"{path}.{name}"
+                    f"only messages of role assistant may have {name}", param=f"{path}.{name}"
                 )
     if message.role == "tool" and message.tool_call_id is None:
         raise RequestError(
@@ -107,7 +107,9 @@ def _reasoning(message: Message, path: str) -> str | None:
     one, other = message.reasoning_content, message.reasoning
     if one is not None and other is not None and one != other:
         raise RequestError(
-            "reasoning is another name of reasoning_content; they differ", param=f"{path}.reasoning"
+            "reasoning and reasoning_content are two names of one field, and their values differ: "
+            "send one of them",
+            param=f"{path}.reasoning",
         )
     return other if one is None else one
 
@@ -130,12 +132,12 @@ def _tool_call(id_: str, function: CalledFunction) -> dict[str, Any]:
 
 
 def _call_id(i: int) -> str:
-    # Nine letters and digits: templates of Mistral's models take no other.
+    # Nine letters and digits: templates of Mistral's models accept nothing else.
     return f"call{i:05d}"
 
 
 def _strings(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Every text of a message, and where it stands."""
+    """Every text of a message, with its path."""
     for name in ("content", "name", "tool_call_id", "reasoning_content"):
         if isinstance(fields.get(name), str):
             yield name, fields[name]
