@@ -54,7 +54,7 @@ class Model:
         self.max_seq_len = max_seq_len
         self.chunk_size = chunk_size
         self.ops = ops
-        self._weights = weights
+        self.weights = weights
         self._cos, self._sin = (ops.table(table) for table in rope_tables(config.rope, max_seq_len))
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = _Buffers(
@@ -185,7 +185,7 @@ class Model:
     def _recorded(self, cache: KVCache, *, to_end: bool = True) -> Program:
         """A pass through all layers; unless `to_end`, of the last one only its K/V are needed."""
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
-        program.embed(self._weights.embedding, out=self._buffers.residual)
+        program.embed(self.weights.embedding, out=self._buffers.residual)
         for index in range(self.config.n_layers):
             self._attention(program, index, cache)
             if index < last or to_end:
@@ -199,7 +199,7 @@ class Model:
         return program
 
     def _attention(self, program: Program, index: int, cache: KVCache) -> None:
-        config, buffers, layer = self.config, self._buffers, self._weights.layers[index]
+        config, buffers, layer = self.config, self._buffers, self.weights.layers[index]
         first = index == 0
         program.norm_linear(
             buffers.residual if first else buffers.next_residual,
@@ -228,7 +228,7 @@ class Model:
         )
 
     def _output_and_mlp(self, program: Program, index: int) -> None:
-        buffers, layer = self._buffers, self._weights.layers[index]
+        buffers, layer = self._buffers, self.weights.layers[index]
         program.linear(buffers.heads, layer.wo, bias=layer.bo, out=buffers.branch)
         program.norm_linear(
             buffers.residual,
@@ -248,10 +248,10 @@ class Model:
         buffers = self._buffers
         program.norm_linear(
             buffers.next_residual[first:],
-            self._weights.head,
+            self.weights.head,
             branch=buffers.branch[first:],
             residual_out=buffers.residual[first:],
-            norm=self._weights.norm,
+            norm=self.weights.norm,
             eps=self.config.norm_eps,
             out=buffers.logits,
         )

@@ -131,7 +131,7 @@ def test_a_blocked_event_loop_is_seen(site: Site) -> None:
 
 
 def test_a_body_that_holds_the_event_loop_is_seen(site: Site) -> None:
-    shape = body_shapes.Shape("small", body_shapes.COMPLETIONS, bodies._small)
+    shape = body_shapes.Shape("small", body_shapes.COMPLETIONS, bodies.small)
 
     async def found(control: str) -> list[Goal]:
         await site.plant(control)

@@ -59,7 +59,7 @@ async def goals(site: Site, sender: Executor, chosen: Iterable[Shape]) -> list[G
     model = (await site.get("/v1/models"))["data"][0]["id"]
     await site.start()  # else the audit keeps what has ended
     # With a schema: the library that compiles it is loaded once, whatever a body's size.
-    await watch(site, sender, "warm-up", model, Shape("", COMPLETIONS, _small))
+    await watch(site, sender, "warm-up", model, Shape("", COMPLETIONS, small))
     control = await watch(site, sender, "no body", model, None)
     before = resident(site)
     seen = [await watch(site, sender, shape.name, model, shape) for shape in chosen]
@@ -157,7 +157,7 @@ async def _streams(site: Site, over: asyncio.Event, model: str, seen: Seen) -> N
         seen.ends.append(reply.end)
 
 
-def _small(model: str) -> bytes:
+def small(model: str) -> bytes:
     schema = {"type": "integer"}
     return json.dumps(
         {"model": model, "prompt": "x", "max_tokens": 8, "json_schema": schema}

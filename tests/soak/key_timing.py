@@ -34,7 +34,7 @@ def measure(scale: float) -> Iterator[Goal]:
     for _ in range(n):
         kind = chance.randrange(2)
         began = time.perf_counter_ns()
-        gate._caller(scopes[kind])
+        gate.caller(scopes[kind])
         times[kind].append(time.perf_counter_ns() - began)
     bound = quantile([*times[0], *times[1]], _SHARE)
     first, last = ([ns for ns in kind if ns <= bound] for kind in times)

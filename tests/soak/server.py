@@ -49,7 +49,7 @@ class Options:
 def main(argv: list[str]) -> int:
     options = Options(**json.loads(argv[0]))
     server.stream.stream.Feed = AuditedFeed  # type: ignore[attr-defined, assignment]
-    serve._load = lambda settings: _load(settings, options)
+    serve.load_app = lambda settings: _load(settings, options)
     flags = {"port": "0", "log-level": "error", **options.flags}
     return serve.main([text for name, value in flags.items() for text in (f"--{name}", value)])
 

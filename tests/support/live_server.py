@@ -61,7 +61,12 @@ class LiveServer:
     @property
     def running(self) -> Ticket | None:
         """The ticket that the engine thread works for."""
-        return self.lease._running
+        return self.lease.running
+
+    @property
+    def n_received(self) -> list[int]:
+        """How many bytes the server has read on each open connection."""
+        return [connection.n_received for connection in list(self.connections)]
 
     @property
     def url(self) -> str:
@@ -138,7 +143,7 @@ def live_server(
         health_port = ports[1] if n_ports == 2 else None
         config = uvicorn.Config(
             wrapped(app),
-            http=protocol or http_protocol(settings, health_port=health_port),
+            http=_counting(protocol or http_protocol(settings, health_port=health_port)),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -159,6 +164,17 @@ def live_server(
             stop()
             thread.join(30)
             assert not thread.is_alive(), "the server did not stop"
+
+
+def _counting(protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
+    class Counting(protocol):  # type: ignore[misc, valid-type]
+        n_received = 0
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.n_received += len(data)
+
+    return Counting
 
 
 def _bound_socket() -> socket.socket:

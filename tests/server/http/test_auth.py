@@ -189,5 +189,5 @@ def test_all_keys_are_compared_whichever_is_right(monkeypatch: pytest.MonkeyPatc
     gate = KeyGate(FastAPI(), api_keys=secrets("one", "two", "three"))
     for key in ("one", "two", "three", "four"):
         compared.clear()
-        gate._caller({"headers": [(b"authorization", f"Bearer {key}".encode())]})
+        gate.caller({"headers": [(b"authorization", f"Bearer {key}".encode())]})
         assert compared == [(32, 32)] * 3, "digests of one length, and each of them"

@@ -10,12 +10,14 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server.http.connection_table import ConnectionTable, Phase
+from server.http.slow_readers import SlowReaders
 from server.http.socket_options import TOLD_OF_LIMIT
 from tests.support.live_server import LiveServer, read_answer, wait_until
 from tests.support.raw_http import HEAD, ask, assert_unharmed, received, serving
@@ -35,14 +37,13 @@ def crowd(port: int, n_connections: int) -> Iterator[list[socket.socket]]:
         ]
 
 
+def has_read(server: LiveServer, data: bytes) -> bool:
+    """Whether there is one connection, and the server has read this on it."""
+    return server.n_received == [len(data)]
+
+
 def has_ended(sock: socket.socket) -> bool:
     return received(sock) == b""
-
-
-def table_of(server: LiveServer) -> ConnectionTable:
-    connection = next(iter(server.connections))
-    table: ConnectionTable = connection._table
-    return table
 
 
 @pytest.mark.parametrize("per_address", [None, 5, 100])
@@ -82,7 +83,7 @@ def test_who_sends_half_a_request_is_told_when_his_place_is_taken() -> None:
         for half in (b"GET /hea", HEAD + b"content-length: 9\r\n\r\n{"):
             with crowd(server.port, 1) as (slow,):
                 slow.sendall(half)
-                wait_until(lambda: [each._framing.started for each in server.connections] == [True])
+                wait_until(partial(has_read, server, half))
                 assert server.get("/health").status == 200
                 answer = read_answer(slow)
                 assert (answer.status, answer.error["code"]) == (503, "too_many_connections")
@@ -119,7 +120,8 @@ def test_an_answer_that_is_read_slowly_is_not_cut_for_a_newcomer() -> None:
             slow.connect(("127.0.0.1", server.port))
             slow.sendall(ask(600, logprobs=20))
             wait_until(lambda: fake.model.n_prompts == 1 and not server.lease.busy)
-            wait_until(lambda: any(each._outgoing.n_bytes for each in server.connections))
+            readers: SlowReaders = server.app.state.slow_readers
+            wait_until(lambda: readers.n_bytes)
             with crowd(server.port, 10):
                 assert server.get("/health").status == 200
             assert len(read_answer(slow).json["choices"][0]["logprobs"]["tokens"]) == 600

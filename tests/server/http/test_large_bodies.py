@@ -8,10 +8,10 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -20,7 +20,7 @@ from server.answer.sse import encode_json, encode_long_json
 from server.chat import conversation
 from server.chat import prompt as chat_prompt
 from server.chat.prompt import MAX_UNUSED
-from server.http import body_size, json_body
+from server.http import body_size
 from server.http.body_size import MAX_CONTAINERS, MAX_DIGITS, MAX_NAMES, MAX_VALUES, excess
 from server.http.large_bodies import HUGE_BODY, LARGE_BODY, LargeBodies
 from server.request.options import MAX_CUT_CHARACTERS
@@ -72,10 +72,10 @@ def assert_too_many(answer: Answer, words: str) -> None:
     ids=["floats", "lists", "brackets", "names", "digits"],
 )
 def test_a_body_of_too_much_is_refused_before_it_is_read(
-    server: LiveServer, monkeypatch: pytest.MonkeyPatch, prompt: str, words: str
+    server: LiveServer, prompt: str, words: str
 ) -> None:
-    monkeypatch.setattr(json_body, "_parsed", lambda _: pytest.fail("it was read"))
-    assert_too_many(server.post(COMPLETIONS, completion(prompt)), words)
+    """It is not JSON either: reading it would end with another error."""
+    assert_too_many(server.post(COMPLETIONS, completion(prompt)[:-1]), words)
 
 
 def test_what_is_in_a_string_does_not_count(server: LiveServer) -> None:
@@ -88,11 +88,15 @@ def test_what_is_in_a_string_does_not_count(server: LiveServer) -> None:
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 64])
 def test_pieces_end_anywhere(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
     monkeypatch.setattr(body_size, "_PIECE_BYTES", piece_bytes)
-    for text in (r'["a\\",1]', r'["\"[[[",{"k,":"\\\""}]', r'{"a":["",""],"b":"\\\\"}', '"', '"\\'):
-        bare = b"".join(body_size._outside_strings(text.encode()))
-        assert set(bare) <= set(b"[]{},:1"), text
-        if text.endswith(("]", "}")):
-            assert bare.count(b",") + bare.count(b"[") + bare.count(b"{") == counted(text)
+    for text in (r'["a\\",1]', r'["\"[[[",{"k,":"\\\""}]', r'{"a":["",""],"b":"\\\\"}'):
+        n_values = 1 + counted(text)
+        monkeypatch.setattr(body_size, "MAX_VALUES", n_values)
+        assert excess(text.encode()) is None, text
+        monkeypatch.setattr(body_size, "MAX_VALUES", n_values - 1)
+        assert excess(text.encode()) is not None, text
+    monkeypatch.setattr(body_size, "MAX_VALUES", 1)
+    for unfinished in ('"', '"\\', '"[[[', '"\\"[,'):
+        assert excess(unfinished.encode()) is None, unfinished
 
 
 def counted(text: str) -> int:
@@ -204,32 +208,41 @@ def test_large_bodies_are_read_beside_the_loop_one_at_a_time(
 ) -> None:
     """Four at once: never two within, none on the thread of the event loop; a small one on it."""
     within: list[int] = []
-    threads: set[str] = set()
+    threads: list[str] = []
     n_within = 0
     lock = threading.Lock()
-    read = json_body._read_large
+    work, validate = LargeBodies.work, CompletionRequest.model_validate
 
-    def watched(body: bytes, model: type[BaseModel]) -> BaseModel:
-        nonlocal n_within
-        with lock:
-            n_within += 1
-            within.append(n_within)
-            threads.add(threading.current_thread().name)
-        try:
-            return read(body, model)
-        finally:
+    async def watched(bodies: LargeBodies, call: Callable[[], Any], n_bytes: int) -> Any:
+        def noted() -> Any:
+            nonlocal n_within
             with lock:
-                n_within -= 1
+                n_within += 1
+                within.append(n_within)
+            try:
+                return call()
+            finally:
+                with lock:
+                    n_within -= 1
 
-    monkeypatch.setattr(json_body, "_read_large", watched)
+        return await work(bodies, noted, n_bytes)
+
+    def read(value: Any) -> CompletionRequest:
+        threads.append(threading.current_thread().name)
+        assert n_within == 1
+        return validate(value)
+
+    monkeypatch.setattr(LargeBodies, "work", watched)
+    monkeypatch.setattr(CompletionRequest, "model_validate", read)
     body = completion(json.dumps("x"), user="x" * HUGE_BODY)
     with ThreadPoolExecutor(4) as pool:
         answers = [*pool.map(lambda _: server.post(COMPLETIONS, body), range(4))]
     assert [answer.status for answer in answers] == [200] * 4
-    assert within == [1] * 4
+    assert set(within) == {1}
+    assert len(threads) == 4
     assert all(name.startswith("AnyIO worker") for name in threads), threads
     assert server.post(COMPLETIONS, completion('"x"')).status == 200
-    assert len(within) == 4
+    assert len(threads) == 4
 
 
 def test_many_messages_are_rendered_beside_the_loop(
@@ -251,14 +264,23 @@ def test_many_messages_are_rendered_beside_the_loop(
     assert beside.startswith("AnyIO worker")
 
 
-def test_memory_is_given_back_behind_large_bodies(server: LiveServer) -> None:
-    bodies = cast(LargeBodies, server.app.state.large_bodies)
-    wait_until(lambda: bodies._trimming is None)
-    before = bodies.n_trimmed
-    server.post(COMPLETIONS, completion('"x"'))
-    assert bodies._trimming is None
-    server.post(COMPLETIONS, completion("[" * LARGE_BODY))  # refused, and still large
-    wait_until(lambda: bodies.n_trimmed > before)
+def test_memory_is_given_back_after_a_large_body() -> None:
+    with live_server(FakeEngine().as_engine) as server:
+        bodies: LargeBodies = server.app.state.large_bodies
+        server.post(COMPLETIONS, completion("[" * LARGE_BODY))  # refused, and still large
+        wait_until(lambda: bodies.n_trimmed)
+
+
+async def test_memory_is_given_back_for_large_bodies_only_and_once_for_many() -> None:
+    bodies, n_tasks = LargeBodies(), len(asyncio.all_tasks())
+    bodies.done_with(LARGE_BODY - 1)
+    assert len(asyncio.all_tasks()) == n_tasks
+    for _ in range(3):
+        bodies.done_with(LARGE_BODY)
+    assert len(asyncio.all_tasks()) == n_tasks + 1
+    (trimming,) = asyncio.all_tasks() - {asyncio.current_task()}
+    await trimming
+    assert bodies.n_trimmed == 1
 
 
 async def test_meanwhile_threads_change_more_often() -> None:

@@ -5,7 +5,7 @@ repeated here (test_wire_errors.py, test_field_properties.py, test_json_schema.p
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -325,14 +325,15 @@ def test_a_prompt_far_too_long_is_not_encoded(
     path = CHAT if field == "messages" else COMPLETIONS
     value = [{"role": "user", "content": text}] if field == "messages" else text
     body = {**BASE[path], "model": bundled_engine.model_id, field: value}
-    encoded = bundled_engine.tokenizer._encoded
+    encode_pieces = bundled_engine.tokenizer.encode_pieces
     lengths: list[int] = []
 
-    def noted(text: str) -> list[int]:
-        lengths.append(len(text))
-        return encoded(text)
+    def noted(pieces: Iterable[tuple[str, bool]]) -> list[int]:
+        pieces = list(pieces)
+        lengths.extend(len(text) for text, _ in pieces)
+        return encode_pieces(pieces)
 
-    monkeypatch.setattr(bundled_engine.tokenizer, "_encoded", noted)
+    monkeypatch.setattr(bundled_engine.tokenizer, "encode_pieces", noted)
     with live_server(bundled_engine) as server:
         answer = post(server, path, body)
     assert max(lengths, default=0) < len(text)
@@ -349,8 +350,7 @@ TEXTS = st.text() | st.text("ab \n\u00e9<|end|>=_", max_size=200) | st.sampled_f
 @settings(max_examples=200, deadline=None)
 @given(text=TEXTS)
 def test_a_text_never_has_fewer_tokens_than_its_bound(tokenizer: Tokenizer, text: str) -> None:
-    bound = tokenizer._bound
-    assert bound is not None
-    assert bound.least(text) <= len(tokenizer.encode(text, add_special_tokens=False))
+    assert tokenizer.least_tokens(text) <= len(tokenizer.encode(text, add_special_tokens=False))
     text = (text + "x") * 20
-    assert 0 < bound.least(text) <= len(tokenizer.encode(text, add_special_tokens=False))
+    n_tokens = len(tokenizer.encode(text, add_special_tokens=False))
+    assert 0 < tokenizer.least_tokens(text) <= n_tokens

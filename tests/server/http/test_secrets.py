@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.commands.serve import _settings
+from server.commands.serve import settings_from
 from server.commands.terminal import CommandError
 from server.process.logs import LineFormatter
 from tests.support.audited_server import AuditedServer, audited_server
@@ -195,5 +195,5 @@ def test_no_message_about_an_option_has_the_key(arguments: list[str], tmp_path: 
     if arguments == ["--config"]:
         arguments = ["--config", str(config)]
     with pytest.raises(CommandError, match=r"api.key") as error:
-        _settings(arguments)
+        settings_from(arguments)
     assert KEY not in str(error.value)

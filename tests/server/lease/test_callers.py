@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine import Engine
+from engine.draft.ngram import NgramDrafter
 from tests.support.fake_engine import FakeEngine, fake_reply
 from tests.support.live_server import LiveServer, live_server
 
@@ -85,8 +86,10 @@ def test_no_answer_is_kept_for_drafts_once_there_are_two_callers(
 
 
 def n_kept_for_drafts(engine: Engine) -> int:
-    speculator: Any = engine.generator._speculator
-    return int(speculator._given[0]._index.recent_size())
+    assert engine.speculator is not None
+    (drafter,) = engine.speculator.drafters
+    assert isinstance(drafter, NgramDrafter)
+    return drafter.recent_size
 
 
 def test_one_key_is_one_caller() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine import ConstraintSpec, Engine, SamplingSettings, StreamResult
+from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.draft.speculator import Speculator
 from engine.grammar.compiler import ConstraintCompiler
@@ -17,7 +18,7 @@ from engine.stream.healing import Healing
 from engine.stream.held import HeldTokens
 from engine.text.prefix_index import PrefixIndex
 from engine.text.text_stream import TextStream
-from tests.engine.draft.test_speculation import load_drafting, said
+from tests.engine.draft.test_speculation import draft_model_of, load_drafting, said
 from tests.support.scripted_model import run
 from tests.support.tiny_models import save_model
 
@@ -80,14 +81,9 @@ def fresh(path: Path) -> list[Any]:
     return [said(ask(load(path), prompt)) for ask in (everything, simple) for prompt in PROMPTS]
 
 
-def positions(engine: Engine) -> Any:
-    return engine.generator._prefix.cache.positions
-
-
-def draft_model(engine: Engine) -> Any:
-    assert engine.speculator is not None
-    drafter: Any = engine.speculator._given[1]
-    return drafter._model
+def positions(engine: Engine) -> type:
+    """The class that holds keys and values on this device."""
+    return type(KVCache(engine.config, engine.model.ops, max_seq_len=64).positions)
 
 
 STAGES: dict[str, Callable[[Engine], Stage]] = {
@@ -108,14 +104,14 @@ STAGES: dict[str, Callable[[Engine], Stage]] = {
     "speculator: observe": lambda e: (Speculator, "observe"),
     "speculator: observe pass": lambda e: (Speculator, "observe_pass"),
     "speculator: end": lambda e: (Speculator, "end"),
-    "draft model: prefill": lambda e: (draft_model(e), "prefill"),
-    "draft model: pass": lambda e: (draft_model(e), "decode"),
+    "draft model: prefill": lambda e: (draft_model_of(e), "prefill"),
+    "draft model: pass": lambda e: (draft_model_of(e), "decode"),
     "prefill": lambda e: (e.model, "prefill"),
     "pass": lambda e: (e.model, "decode"),
     "guidance": lambda e: (decoding, "guided"),
     "prefix": lambda e: (PrefixCache, "prepare"),
-    "prefix: copy out": lambda e: (type(positions(e)), "copy_out"),
-    "prefix: copy in": lambda e: (type(positions(e)), "copy_in"),
+    "prefix: copy out": lambda e: (positions(e), "copy_out"),
+    "prefix: copy in": lambda e: (positions(e), "copy_in"),
     "healing: index": lambda e: (PrefixIndex, "keys_starting_with"),
     "healing: mask": lambda e: (Healing, "mask"),
     "healing: text": lambda e: (Healing, "behind"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine import AbortFlag, Engine, NumericsError, SamplingSettings
-from tests.engine.draft.test_speculation import load_drafting
+from tests.engine.draft.test_speculation import draft_model_of, load_drafting
 from tests.support.scripted_model import records_of, run
 from tests.support.tiny_models import save_model
 
@@ -47,7 +47,7 @@ def ids_of(engine: Engine, prompt: list[int], **options: Any) -> list[int]:
 @contextmanager
 def poisoned(engine: Engine) -> Iterator[None]:
     """Inside of the block, keys, values and logits are NaN."""
-    panels = engine.model._weights.layers[0].wqkv.panels
+    panels = engine.model.weights.layers[0].wqkv.panels
     sound = panels.copy()
     panels[:] = 0xFF
     try:
@@ -138,9 +138,7 @@ def test_copies_of_what_broke_are_not_used_twice(path: Path, tmp_path: Path, n_c
 def test_a_draft_model_that_broke_changes_no_text(
     engine: Engine, sound: dict[int, list[int]]
 ) -> None:
-    assert engine.speculator is not None
-    drafter: Any = engine.speculator._given[1]
-    panels = drafter._model._weights.layers[0].wqkv.panels
+    panels: Any = draft_model_of(engine).weights.layers[0].wqkv.panels
     before = panels.copy()
     panels[:] = np.uint8(0xFF)
     try:

@@ -36,7 +36,7 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.fault_script import Hang, Sleep
 
 fake = FakeEngine(max_seq_len=4096)
-serve._load = lambda settings: (create_app(settings, fake.as_engine), "fake")
+serve.load_app = lambda settings: (create_app(settings, fake.as_engine), "fake")
 {}
 sys.exit(serve.main(sys.argv[1:]))
 """
@@ -266,7 +266,7 @@ def test_a_second_instance_that_started_at_the_same_moment_is_one_line(
             other.listen()
             return create_app(settings, fake.as_engine), "fake"
 
-        monkeypatch.setattr(serve, "_load", load_slowly)
+        monkeypatch.setattr(serve, "load_app", load_slowly)
         monkeypatch.setattr(serve, "guard_interpreter", lambda seconds: lambda: None)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         port = other.getsockname()[1]

@@ -35,7 +35,7 @@ def load(settings):
     fake.model.token_time = TOKEN_S
     return create_app(settings, fake.as_engine), "fake"
 
-serve._load = load
+serve.load_app = load
 codes = [serve.main(sys.argv[1:]) for _ in range(TIMES)]
 leave(max(codes))
 """
@@ -279,7 +279,7 @@ def in_a_finalizer():
 def load(settings):
     return {load}
 
-serve._load = load
+serve.load_app = load
 sys.exit(serve.main(sys.argv[1:]))
 """
     with process_of(script, stderr=subprocess.DEVNULL) as server:

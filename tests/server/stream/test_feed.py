@@ -92,9 +92,9 @@ async def test_what_came_together_is_read_together() -> None:
 class Turnstile:
     """A lock that lets another thread through first, from its beginning to its end."""
 
-    def __init__(self, feed: Feed[int], number: int, other: Callable[[], None]) -> None:
+    def __init__(self, number: int, other: Callable[[], None]) -> None:
         """`number`: which passage of the event loop's thread the other one goes before."""
-        self._lock = feed._lock
+        self._lock = threading.Lock()
         self._loop_thread = threading.get_ident()
         self._number = number
         self._other = other
@@ -115,16 +115,18 @@ class Turnstile:
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("wait", [Feed[int].begun, Feed[int].whole, read], ids=lambda f: f.__name__)
 async def test_what_comes_just_before_a_reader_waits_wakes_it(
-    wait: Callable[[Feed[int]], Awaitable[object]], number: int
+    wait: Callable[[Feed[int]], Awaitable[object]], number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed: Feed[int] = Feed()
     said = threading.Event()
 
     def say() -> None:
         feed.end([1])
         said.set()
 
-    feed._lock = Turnstile(feed, number, say)  # type: ignore[assignment]
+    turnstile = Turnstile(number, say)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Lock", lambda: turnstile)
+        feed: Feed[int] = Feed()
     reader = asyncio.ensure_future(wait(feed))
     await asyncio.sleep(0.01)
     if not said.is_set():
