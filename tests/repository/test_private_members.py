@@ -42,7 +42,7 @@ def private_names() -> set[str]:
 
 
 def uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, name) of all that is taken from another object or module; not `self._name`."""
+    """(line, name) of what is taken from another object or module; `self._name` does not count."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):

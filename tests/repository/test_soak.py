@@ -1,6 +1,6 @@
 """The instruments of the soak: each check passes on the server as it is, and sees a planted bug.
 
-What is timed here has limits ten times those of the soak, or none.
+Limits of time here are ten times those of the soak, or absent.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from tests.soak.wire import WireError, _Body, _Events, ask
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Site]:
-    """One process for all that wants neither keys nor an end; a token takes a millisecond."""
+    """One process for all tests without keys that do not end it; a token takes a millisecond."""
     flags = {"send-timeout": "1", "drain-seconds": "0.5"}
     with serving(Options(token_s=0.001, ring=512, chunk_s=0.001, flags=flags)) as site:
         yield site
@@ -45,7 +45,7 @@ def server() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def keyed() -> Iterator[Site]:
-    """Another one, that asks for keys and lets few wait, and not for long."""
+    """A process that needs keys, and lets few requests wait, and not for long."""
     flags = {**fairness.OPTIONS_KEYS.flags, "queue-timeout": "0.4", "drain-seconds": "0.5"}
     with serving(replace(fairness.OPTIONS_KEYS, flags=flags), key=fairness.GREEDY) as site:
         yield site
@@ -103,7 +103,7 @@ def test_the_time_to_free_the_engine_is_seen(site: Site) -> None:
 
     assert asyncio.run(times("", settle=0.2)) < 10 * abort.LIMITS["decode"]
     assert asyncio.run(times("hold lease", settle=1.2)) > 0.9
-    # On a slow machine they are not free at all when the time to settle is over.
+    # # On a slow machine they are not free at all when the time to settle is over.
     found = asyncio.run(times("no release on abort", settle=1.0))
     assert not found <= 10 * abort.LIMITS["decode"]
 
@@ -202,7 +202,7 @@ def test_an_overload_sees(keyed: Site, control: str, every: int, goal: str) -> N
         await keyed.plant()
         return found
 
-    # How many come within so short a run is up to the machine.
+    # # How many arrive within such a short run depends on the machine.
     assert not all(_goal(asyncio.run(planted()), goal).met for _ in range(3))
 
 
@@ -219,7 +219,7 @@ def test_what_waited_too_long_does_not_run(keyed: Site, control: str) -> None:
         await keyed.plant()
         return overload.ran_behind(await keyed.audit())
 
-    # Each alone takes longer than the queue's time, which is 0.4 s.
+    # # Each alone takes longer than the queue's time, which is 0.4 s.
     goal = asyncio.run(told(n_tokens=600))
     assert "1 expired" in goal.figure
     assert goal.met == (control == "")

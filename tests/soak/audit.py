@@ -1,6 +1,6 @@
 """The audit ring of the server under test: what the engine said for each request, and when.
 
-Owns the last streams that have ended, as plain data. Knows nothing of who compares them.
+Owns the last ended streams as plain data. Does not know what they are compared with.
 """
 
 import time
@@ -16,16 +16,16 @@ from server.stream.feed import Feed
 from server.stream.jobs import Begun, Event, Step
 from server.stream.stream import CompletionStream
 
-# Of the planted bug: so much that is unread, 150 events, is waited for, and so long.
+# For the planted bug: the unread bytes (150 events) that the engine waits for, and how long.
 _BEHIND_BYTES = 150 * 512
 _HELD_S = 3.0
 
 
 class AuditedFeed(Feed[Event]):
-    """A feed that counts what is said on it, whoever reads it then."""
+    """A feed that counts everything said on it, read or not."""
 
     newest: "ClassVar[AuditedFeed]"
-    """That of the request that was queued last."""
+    """The feed of the request that was queued last."""
     waits_for_readers = False
     """A planted bug: the engine goes on only when its client has read."""
     n_letters = 0
@@ -44,7 +44,7 @@ class AuditedFeed(Feed[Event]):
         self._count(item)
         super().append(item)
         if AuditedFeed.waits_for_readers and self.unread_bytes > _BEHIND_BYTES:
-            AuditedFeed.waits_for_readers = False  # nobody is held for ever
+            AuditedFeed.waits_for_readers = False  # so that nobody waits for ever
             time.sleep(_HELD_S)
 
     @override
@@ -79,23 +79,23 @@ class AuditedFeed(Feed[Event]):
 
 
 class Audit:
-    """Streams from the queue to their end. On the event loop; `sweep` is called again and again."""
+    """Streams from the queue to their end. On the event loop; `sweep` is called periodically."""
 
     def __init__(self, *, ring: int) -> None:
-        """`ring`: how many that have ended are kept."""
+        """`ring`: how many ended streams are kept."""
         self._live: list[tuple[CompletionStream, AuditedFeed]] = []
         self._ended: deque[dict[str, Any]] = deque(maxlen=ring)
         self._n_ended = 0
 
     def add(self, stream: CompletionStream) -> None:
-        """Right after it was made, on the same thread."""
+        """Call it right after the stream was made, on the same thread."""
         self._live.append((stream, AuditedFeed.newest))
 
     def sweep(self) -> None:
-        """Moves those that have ended into the ring."""
+        """Moves the streams that have ended into the ring."""
         live, self._live = self._live, []
         for stream, feed in live:
-            # The end is told behind the release of the engine.
+            # The feed ends after the engine was released.
             if stream.ticket.freed_at is not None and feed.ended:
                 self._n_ended += 1
                 self._ended.append({"n": self._n_ended, **_record(stream, feed)})
@@ -103,7 +103,7 @@ class Audit:
                 self._live.append((stream, feed))
 
     def ended(self, *, after: int) -> list[dict[str, Any]]:
-        """Those whose number is higher than `after`, in the order of their ends."""
+        """Those with a number above `after`, in the order of their ends."""
         return [record for record in self._ended if record["n"] > after]
 
 

@@ -1,6 +1,6 @@
 """The server under test, in a process of its own: `python -m tests.soak.server JSON`.
 
-Everything is as `soliton serve` does it, from its flags to its signals and its exit code; only the
+Everything is as in `soliton serve`, from its flags to its signals and its exit code; only the
 engine may be the fake one, and the app has the debug routes.
 """
 
@@ -39,7 +39,7 @@ class Options:
     ring: int = 4096
     """How many streams the audit keeps."""
     flags: dict[str, str] = field(default_factory=dict)
-    """Those of `soliton serve`, without dashes in front."""
+    """Options of `soliton serve`, without their dashes."""
 
     @property
     def as_json(self) -> str:

@@ -24,7 +24,7 @@ from server.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole HTTP answer; header names in lower case."""
+    """A whole HTTP answer; header names are lower case."""
 
     status: int
     headers: dict[str, str]
@@ -48,9 +48,9 @@ class LiveServer:
     port: int
     app: FastAPI
     stop: Callable[[], None]
-    """Begin to shut down; the block that serves waits for the end."""
+    """Begin to shut down; leaving the `with` block waits for the end."""
     connections: set[Any]
-    """The protocols of all that are open; changed by the server's thread."""
+    """The protocol objects of all open connections; the server's thread changes the set."""
     health_port: int | None = None
 
     @property
@@ -131,8 +131,8 @@ def live_server(
     wrapped: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     **options: Any,
 ) -> Iterator[LiveServer]:
-    """Serve `engine` with these settings for as long as the block runs; `wrapped`: what stands
-    between the socket and the app.
+    """Serve `engine` with these settings while the block runs; `wrapped` is put between the socket
+    and the app.
     """
     settings = Settings(**options)
     app = create_app(settings, engine)

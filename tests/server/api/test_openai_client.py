@@ -99,7 +99,8 @@ def test_chat_whole_and_streamed(client: openai.OpenAI) -> None:
 
 
 def test_the_stream_helper_puts_the_whole_answer_together(client: openai.OpenAI) -> None:
-    # The helper refuses what ends by its length, so this ends with its first sentence.
+    # # The helper rejects an answer that ends by its length, so this one ends with its first
+    # sentence.
     whole = client.chat.completions.create(
         model=MODEL, messages=MESSAGES, temperature=0, logprobs=True, stop="."
     )
@@ -190,7 +191,7 @@ def test_busy_and_broken_engines_raise_and_the_next_request_is_served() -> None:
         with pytest.raises(openai.APIError) as broken:
             pieces.extend(chunk.choices[0].text for chunk in stream)
         assert broken.value.code == "engine_error"
-        # The client may know the end before the engine is free, and nothing may wait here.
+        # # The client may know the end before the engine is free, and nothing may wait here.
         wait_until(lambda: not server.lease.busy)
         fake.model.faults[0] = RuntimeError("broken")
         with pytest.raises(openai.InternalServerError):

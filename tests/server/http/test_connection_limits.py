@@ -1,4 +1,4 @@
-"""How many connections there may be, and who gets a place when there are too many."""
+"""How many connections there may be, and which of them keep a place when there are too many."""
 
 import logging
 import re
@@ -28,7 +28,7 @@ HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 @contextmanager
 def crowd(port: int, n_connections: int) -> Iterator[list[socket.socket]]:
-    """So many connections that say nothing."""
+    """This many connections that say nothing."""
     with ExitStack() as stack:
         address = ("127.0.0.1", port)
         yield [
@@ -59,7 +59,7 @@ def test_silent_connections_lock_nobody_out(per_address: int | None) -> None:
         wait_until(lambda: len(server.connections) == 0)
 
 
-def test_the_oldest_that_asks_nothing_goes_and_who_was_answered_stays() -> None:
+def test_the_oldest_that_asks_nothing_goes_and_one_that_was_answered_stays() -> None:
     with serving(max_connections=4, max_connections_per_address=4) as (fake, server):
         with crowd(server.port, 1) as (known,):
             known.sendall(HEALTH)
@@ -78,7 +78,7 @@ def test_the_oldest_that_asks_nothing_goes_and_who_was_answered_stays() -> None:
         assert_unharmed(fake, server)
 
 
-def test_who_sends_half_a_request_is_told_when_his_place_is_taken() -> None:
+def test_a_client_that_sent_half_a_request_gets_an_error_when_its_place_is_taken() -> None:
     with serving(max_connections=1) as (fake, server):
         for half in (b"GET /hea", HEAD + b"content-length: 9\r\n\r\n{"):
             with crowd(server.port, 1) as (slow,):
@@ -91,7 +91,7 @@ def test_who_sends_half_a_request_is_told_when_his_place_is_taken() -> None:
         assert_unharmed(fake, server)
 
 
-def test_where_all_wait_for_an_answer_the_next_is_told_that_there_are_too_many() -> None:
+def test_when_all_wait_for_an_answer_the_next_gets_too_many_connections() -> None:
     with serving(max_connections=3) as (fake, server), ExitStack() as stack:
         fake.model.decode_gate.clear()
         busy = [stack.enter_context(server.connect()) for _ in range(3)]
@@ -165,7 +165,7 @@ def test_a_storm_of_refusals_is_few_lines(caplog: pytest.LogCaptureFixture) -> N
 
 
 class _Place:
-    """A connection of which it is only known that it had to go."""
+    """A connection that only records whether it had to go."""
 
     def __init__(self) -> None:
         self.had_to_go = False
@@ -178,7 +178,7 @@ class _Place:
         self.was_cut = True
 
 
-def test_of_many_addresses_the_one_with_most_loses_a_place() -> None:
+def test_the_address_with_most_connections_loses_a_place() -> None:
     table = ConnectionTable(limit=5, per_address=4, told=1)
     few, *many = [_Place() for _ in range(5)]
     assert table.admit(few, "2001:db8:1::1")
@@ -211,7 +211,7 @@ def test_the_phase_decides_before_the_age() -> None:
     assert table.admit(_Place(), "192.0.2.1")
 
 
-def test_to_say_a_phase_again_makes_nobody_younger() -> None:
+def test_repeating_a_phase_makes_no_connection_younger() -> None:
     table = ConnectionTable(limit=2, per_address=2, told=1)
     old, young = _Place(), _Place()
     for place in (old, young):
@@ -221,7 +221,7 @@ def test_to_say_a_phase_again_makes_nobody_younger() -> None:
     assert (old.had_to_go, young.had_to_go) == (True, False)
 
 
-def test_of_those_who_were_turned_away_the_newest_may_read_it() -> None:
+def test_the_newest_of_those_turned_away_may_read_the_answer() -> None:
     table = ConnectionTable(limit=1, per_address=1, told=2)
     places = [_Place() for _ in range(4)]
     for place in places:

@@ -1,5 +1,5 @@
-"""Large bodies: counted before they are read, read beside the event loop, one at a time, and their
-memory given back.
+"""Large bodies: counted before they are read, read in a thread, one at a time, and their memory
+given back.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def template_server(bundled_engine: Any) -> Iterator[LiveServer]:
 
 
 def completion(prompt: str, **fields: Any) -> bytes:
-    """A body whose prompt is that JSON text."""
+    """A body with this JSON text as its prompt."""
     head = json.dumps({"model": "fake", "max_tokens": 1, **fields})[:-1]
     return f'{head},"prompt":{prompt}}}'.encode()
 
@@ -100,7 +100,7 @@ def test_pieces_end_anywhere(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) 
 
 
 def counted(text: str) -> int:
-    """Commas and opening brackets, from what the text means."""
+    """Commas and opening brackets, derived from the parsed value."""
 
     def of(value: Any) -> int:
         if not isinstance(value, list | dict):
@@ -171,7 +171,7 @@ def test_a_list_of_wrong_items_is_one_error(
         fields = {}
     with pytest.raises(ValidationError) as raised:
         model.model_validate({**fields, field: value})
-    # An object has at most its own fields' errors.
+    # # At most the errors of an object's own fields.
     assert raised.value.error_count() <= 3
     assert raised.value.errors()[0]["loc"][0] == field
 
@@ -203,10 +203,10 @@ def test_a_wrong_large_body_is_answered_as_a_small_one_is(server: LiveServer) ->
     assert plain.status == 415
 
 
-def test_large_bodies_are_read_beside_the_loop_one_at_a_time(
+def test_large_bodies_are_read_in_a_thread_one_at_a_time(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four at once: never two within, none on the thread of the event loop; a small one on it."""
+    """Four at once: never two at a time, none on the event loop; a small one is read there."""
     within: list[int] = []
     threads: list[str] = []
     n_within = 0
@@ -245,7 +245,7 @@ def test_large_bodies_are_read_beside_the_loop_one_at_a_time(
     assert len(threads) == 4
 
 
-def test_many_messages_are_rendered_beside_the_loop(
+def test_many_messages_are_rendered_in_a_thread(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
@@ -283,15 +283,15 @@ async def test_memory_is_given_back_for_large_bodies_only_and_once_for_many() ->
     assert bodies.n_trimmed == 1
 
 
-async def test_meanwhile_threads_change_more_often() -> None:
+async def test_threads_switch_more_often_during_the_work() -> None:
     bodies, usual = LargeBodies(), sys.getswitchinterval()
     both = [bodies.work(sys.getswitchinterval, n) for n in (LARGE_BODY, HUGE_BODY)]
     assert max(await asyncio.gather(*both)) < usual
     assert await bodies.work(sys.getswitchinterval, LARGE_BODY - 1) == usual
 
 
-async def test_meanwhile_no_cycles_are_looked_for() -> None:
-    gc.enable()  # a command that failed at its start, in an earlier test, leaves it off
+async def test_no_garbage_is_collected_during_the_work() -> None:
+    gc.enable()  # an earlier test, of a command that failed at its start, leaves it off
     bodies = LargeBodies()
     both = [bodies.work(gc.isenabled, n) for n in (LARGE_BODY, HUGE_BODY)]
     assert await asyncio.gather(*both) == [False, False]
@@ -340,7 +340,7 @@ def test_few_unused_variables_are_warned_of_and_many_refused(template_server: Li
     assert len(refused.body) < 500
 
 
-def test_a_text_whose_end_is_used_has_a_limit(server: LiveServer) -> None:
+def test_a_text_that_is_truncated_from_the_left_has_a_limit(server: LiveServer) -> None:
     def ask(n: int) -> Answer:
         body = completion(json.dumps("x" * n), truncate_prompt_tokens=5)
         return server.post(COMPLETIONS, body)
@@ -358,6 +358,6 @@ def test_a_schema_that_is_text_is_counted_too(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 4096, 4097, 10_000])
-def test_a_long_list_is_written_as_a_short_one(n: int) -> None:
+def test_a_long_list_is_encoded_like_a_short_one(n: int) -> None:
     value = {"a": list(range(n)), "b": [{"id": 1, "piece": "é"}] * n, "c": None, "d": "x"}
     assert encode_long_json(value) == encode_json(value)

@@ -26,7 +26,7 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Iterator[AuditedServer]:
-    """The levels above say a part of what `info` says."""
+    """The higher levels say only part of what `info` says."""
     level = str(request.param)
     directory = tmp_path_factory.mktemp(level)
     env = {"SOLITON_API_KEYS": f"{KEY},another-key"}
@@ -130,7 +130,7 @@ def malformed(live: LiveServer, text: str) -> Answer:
     return Answer(0, {}, received)
 
 
-def test_an_exception_shows_its_place_and_not_its_words(
+def test_an_exception_is_logged_with_its_place_but_not_its_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fake = FakeEngine()
@@ -171,7 +171,7 @@ def test_causes_are_shown_in_their_order() -> None:
 
 
 def test_exceptions_that_are_the_context_of_each_other_are_shown_once() -> None:
-    held = OSError(TEXT)  # what is left of a task group that a library takes apart
+    held = OSError(TEXT)  # what remains of a task group that a library takes apart
     held.__context__ = ExceptionGroup(TEXT, [held])
     text = LineFormatter(with_messages=False).formatException((OSError, held, None))
     assert text.splitlines() == ["builtins.ExceptionGroup", "builtins.OSError"]

@@ -1,4 +1,4 @@
-"""A failure at any stage ends its own stream, and the next ones are those of a fresh engine."""
+"""A failure at any stage ends its own stream; the next streams equal those of a fresh engine."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.support.tiny_models import save_model
 Stage = tuple[object, str]
 SAMPLED = SamplingSettings(temperature=0.9, mirostat=True, dry_multiplier=0.5, seed=3)
 CONSTRAINT = ConstraintSpec("regex", "[a-z ]*!(yes|no|maybe so)[a-z ]{40}")
-# Two conversations that take turns, each longer than what copies are made of.
+# # Two conversations that take turns, each longer than a block of the prefix cache.
 PROMPTS = ([*range(40, 110), 70], [*range(140, 220), 71])
 
 
@@ -34,7 +34,7 @@ class Planted(Exception):
 
 
 def load(path: Path) -> Engine:
-    """With all that there is."""
+    """An engine with everything switched on."""
     return load_drafting(path, speculate="draft", prefix_bytes=2**26)
 
 
@@ -48,7 +48,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(path: Path) -> Engine:
-    """One for all tests: no failure of any of them may show in another."""
+    """One for all tests: a failure in one must not show in another."""
     return load(path)
 
 
@@ -77,7 +77,7 @@ def simple(engine: Engine, prompt: list[int]) -> list[StreamResult]:
 
 @pytest.fixture(scope="module")
 def fresh(path: Path) -> list[Any]:
-    """What the streams after a failure are, each on an engine of its own."""
+    """The streams after a failure, each on its own engine."""
     return [said(ask(load(path), prompt)) for ask in (everything, simple) for prompt in PROMPTS]
 
 
@@ -127,7 +127,7 @@ STAGES: dict[str, Callable[[Engine], Stage]] = {
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("n_before", [0, 1, 6])
-def test_the_streams_behind_a_failure_are_those_of_a_fresh_engine(
+def test_the_streams_after_a_failure_equal_those_of_a_fresh_engine(
     engine: Engine,
     fresh: list[Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -154,7 +154,7 @@ def test_the_streams_behind_a_failure_are_those_of_a_fresh_engine(
     monkeypatch.setattr(target, name, failing)
     failed = False
     for turn in range(24):
-        # What was copied stays known, so copies are made again under keys that nobody had.
+        # # Copies stay known, so later turns use new keys, under which copies are made again.
         key = "" if turn < 4 else f"{stage} {n_before} {is_after} {turn // 4}"
         try:
             everything(engine, PROMPTS[(turn + 1) % 2], isolation_key=key)
@@ -164,7 +164,7 @@ def test_the_streams_behind_a_failure_are_those_of_a_fresh_engine(
     monkeypatch.undo()
     assert failed, "the stage was not passed"
     streams = [(ask, prompt) for ask in (everything, simple) for prompt in PROMPTS]
-    # Another order each time: the one right behind the failure is everybody in turn.
+    # # A different order each time, so that each stream comes right after a failure.
     for i in range(4):
         ask, prompt = streams[(i + n_before) % 4]
         assert said(ask(engine, prompt)) == fresh[(i + n_before) % 4]

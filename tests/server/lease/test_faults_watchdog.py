@@ -1,4 +1,4 @@
-"""An engine that hangs, dies or computes nonsense is lost at once, and everybody is told."""
+"""An engine that hangs, dies or computes nonsense is lost at once; every client gets an error."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ def body(prompt: str, **fields: Any) -> dict[str, Any]:
 
 @contextmanager
 def losing(fake: FakeEngine) -> Iterator[tuple[LiveServer, threading.Event]]:
-    """A server, and the event that it is lost, which it says once."""
+    """A server, and an event that is set when the engine is lost, which happens once."""
     lost = threading.Event()
     n_lost = itertools.count()
     with live_server(fake.as_engine, hang_seconds=HANG_S) as server:
@@ -49,7 +49,7 @@ def assert_lost(server: LiveServer) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("place", [("admit", 0), ("chunk", 1), ("token", 3)], ids=str)
-def test_a_hang_is_told_to_all_and_logged_with_the_stacks(
+def test_a_hang_is_an_error_for_all_and_logged_with_the_stacks(
     place: tuple[Point, int], stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake, hang = FakeEngine(), Hang()
@@ -91,7 +91,7 @@ def test_an_event_loop_that_hangs_is_lost_too(caplog: pytest.LogCaptureFixture) 
     assert "the event loop hangs" in caplog.text
 
 
-def test_an_engine_thread_that_dies_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_thread_that_dies_is_an_error_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     submit = EngineLease.submit
 
     def die(abort: AbortFlag) -> None:
@@ -108,7 +108,7 @@ def test_an_engine_thread_that_dies_is_told_to_all(monkeypatch: pytest.MonkeyPat
         assert_lost(server)
 
 
-def test_numbers_that_break_three_times_in_a_row_are_an_engine_lost() -> None:
+def test_three_broken_completions_in_a_row_lose_the_engine() -> None:
     fake = FakeEngine()
 
     def ask(server: LiveServer, *, broken: bool) -> int:
@@ -167,7 +167,7 @@ def test_a_long_silence_is_forgotten() -> None:
 
 
 async def test_a_process_that_stood_still_has_not_hung() -> None:
-    # The first looks are 1000 s after each other, all others at the same time.
+    # # The first looks are 1000 s apart, all others come at the same time.
     clock = itertools.chain([0.0, 1000.0, 2000.0, 3000.0], itertools.repeat(3000.0))
     lease = EngineLease(max_queue=1)
     watchdog = Watchdog(lease, hang_seconds=0.4, clock=lambda: next(clock))
@@ -185,6 +185,6 @@ async def test_a_process_that_stood_still_has_not_hung() -> None:
     with watchdog.watching():
         await asyncio.to_thread(looks.wait, 20)
     assert looks.is_set()
-    assert lease.ready, "of each pause only two ticks, a quarter of a second in all, count"
+    assert lease.ready, "of each pause only two ticks count"
     gate.set()
     await lease.close()
