@@ -8,6 +8,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,17 @@ if TYPE_CHECKING:
     from tests.support.live_server import LiveServer
 
 _ISAS = [] if native.MISSING else native.kernels.supported_isas()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests may take longest come first: then `make test`, in which each process takes
+    one file after another, does not end with one process at work on a single file.
+    """
+    longest: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        for mark in item.iter_markers("timeout"):
+            longest[item.path] = max(longest[item.path], mark.args[0])
+    items.sort(key=lambda item: -longest[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ def test_what_is_reused_ends_where_the_tokens_differ() -> None:
     for n in (0, 1, 7, 8, 9, 20, 32, 39):
         reuse = server.request([*conversation(0, n), 999])
         assert reuse[:5] == (n, n + 1, "memory" if n else "none", n, f"differs at token {n}")
-        # What stands there instead: of the rest of a chunk, or of the active sequence.
+        # # What is known instead: the rest of a block, or of the active sequence.
         known = (conversation(0), conversation(100)) if n == 0 else (conversation(0),)
         assert reuse.other_ids
         assert [*reuse.other_ids] in [ids[n : n + len(reuse.other_ids)] for ids in known]
@@ -142,10 +142,10 @@ def test_the_longest_unused_goes_first_and_ends_before_beginnings() -> None:
     assert server.request(conversation(0, 2 * CHUNK)).n_reused == 2 * CHUNK  # and now younger
     server.request(conversation(200, CHUNK))
     server.request([999])
-    assert server.request(conversation(100, 2 * CHUNK)).n_reused == CHUNK, "its end went"
+    assert server.request(conversation(100, 2 * CHUNK)).n_reused == CHUNK, "its end was dropped"
     server.request([999])
     assert server.request(conversation(200, CHUNK)).n_reused == CHUNK
-    # To keep the whole of 100 again, the end of 0 went.
+    # # To keep the whole of 100 again, the end of 0 was dropped.
     assert server.request(conversation(0, 2 * CHUNK)).n_reused == CHUNK
 
 

@@ -1,4 +1,4 @@
-"""Drafts change how fast a text comes, and never the text: whoever drafts, however far."""
+"""Drafts change how fast a text comes, and never the text, for any drafter and any length."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -57,11 +57,11 @@ def drafting(
 
 
 def load_drafting(path: Path, **options: Any) -> Engine:
-    """An engine for which drafts pay, those of a draft model too, which is measured first."""
+    """An engine for which drafts pay, also those of a draft model, which is asked first."""
     costs = iter([FlatCosts(1e-3)] if options["speculate"] == "draft" else [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speculation, "measure_row_costs", lambda *_: next(costs, FlatCosts(1.0)))
-        # A random model is sure of nothing.
+        # # A random model is never sure.
         patch.setattr(speculation, "ModelDrafter", partial(ModelDrafter, min_confidence=0.0))
         return Engine.load(path, device="cpu", dtype="float32", **options)
 
@@ -74,7 +74,7 @@ def draft_model_of(engine: Engine) -> Model:
 
 
 class FlatCosts(RowCosts):
-    """A pass takes the same whatever its rows, and no clock decides a test."""
+    """A pass takes the same time for any number of rows, and no clock decides a test."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__((seconds,) * 5)
@@ -92,7 +92,7 @@ def stream(
 
 
 def said(results: Sequence[StreamResult]) -> list[tuple[Any, ...]]:
-    """All that must not depend on drafts."""
+    """Everything that must not depend on drafts."""
     records = [*records_of(results), *results[-1].dropped]
     facts = [record._replace(origin="", proposed=None) for record in records]
     return [*facts, text_of(results), results[-1].eos_reason, results[-1].dropped_text]  # type: ignore[list-item]

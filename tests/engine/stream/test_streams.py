@@ -1,4 +1,4 @@
-"""What one call yields, what a hook may do, and that no stream's failure reaches the next."""
+"""What one call yields, what a hook may do, and that a stream's failure does not reach the next."""
 
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ def test_tokens_banned_in_one_call_are_free_in_the_next() -> None:
     assert bans == [ord("a")], "the caller's list is the caller's"
     generator.begin_stream_ex([1], GREEDY, min_new_tokens=2, banned_strings=["b"])
     while not generator.stream_ex(bans).eos:
-        assert bans == [ord("a")], "also where strings and ends are banned beside it"
+        assert bans == [ord("a")], "also when strings and ends are banned as well"
     generator.begin_stream_ex([1], GREEDY)
     assert generator.stream_ex(bans).chunk == "b"
     assert generator.stream_ex().chunk == "a"

@@ -44,7 +44,7 @@ class Pair(NamedTuple):
     library: tokenizers.Tokenizer
 
     def decoded_behind(self, token_ids: list[int]) -> str:
-        """What the library decodes the ids to behind another token: decoders strip the first."""
+        """What the library decodes the ids to after another token: decoders strip the first."""
         letter = id_of(self.library, "a")
         text: str = self.library.decode([letter, *token_ids], skip_special_tokens=False)
         assert text.startswith("a")
@@ -126,7 +126,7 @@ def test_any_ids_decode_as_in_the_library(pair: Pair, parts: list[list[int]]) ->
     assert streamed(pair.ours, token_ids) == expected
 
 
-# Where a normalizer puts a space before a text, it does so behind each added token as well.
+# # A normalizer that puts a space before a text also puts one after each added token.
 @pytest.mark.parametrize("pair", [name for name in KINDS if not KINDS[name][1]], indirect=True)
 @settings(max_examples=40, deadline=None)
 @given(text=TEXTS)

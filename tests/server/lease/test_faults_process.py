@@ -25,6 +25,7 @@ from tests.support.live_server import wait_until
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60.0
+pytestmark = pytest.mark.timeout(240)  # many processes, which start slowly
 # # `soliton serve` over the fake engine, after some preparation of both.
 PROGRAM = """
 import os, resource, sys

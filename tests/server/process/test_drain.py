@@ -22,6 +22,7 @@ from tests.support.live_server import Answer, LiveServer, live_server, read_answ
 ROOT = Path(__file__).parents[3]
 PATH = "/v1/completions"
 DEADLINE_S = 60.0  # against hanging
+pytestmark = pytest.mark.timeout(240)  # many processes, which start slowly
 
 SERVE = """
 import sys, time
