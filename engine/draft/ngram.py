@@ -42,7 +42,7 @@ class NgramDrafter:
     @property
     def recent_size(self) -> int:
         """How many tokens of recent outputs are kept."""
-        return self._index.recent_size()
+        return int(self._index.recent_size())
 
     def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None = None) -> None:
         for grade in self._grades:
