@@ -50,7 +50,7 @@ serve: $(SERVE)
 	@exec $(BIN)/soliton serve $(if $(MODEL),'$(MODEL)') $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
 test: $(TEST) $(NODE) $(CLIENTS)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: $(TEST)
 	$(BIN)/python -m tests.soak $(TOPICS)

@@ -1,13 +1,14 @@
-"""What many test files share: no network, the bundled model, a tiny random one, and how native code
-runs.
+"""What many test files share: no network, the bundled model, a tiny random one, and the instruction
+sets and threads of native code.
 """
 
 import os
 
-# Before transformers is imported anywhere: its oracles are built here, nothing is downloaded.
+# Before any import of transformers: the tests build their oracles and download nothing.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,9 +30,20 @@ if TYPE_CHECKING:
 _ISAS = [] if native.MISSING else native.kernels.supported_isas()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests may take longest come first: then `make test`, in which each process takes
+    one file after another, does not end with one process at work on a single file.
+    """
+    longest: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        for mark in item.iter_markers("timeout"):
+            longest[item.path] = max(longest[item.path], mark.args[0])
+    items.sort(key=lambda item: -longest[item.path])
+
+
 @pytest.fixture(scope="session")
 def bundled_engine() -> Engine:
-    """Its generator keeps the state of whoever used it last; begin a stream of your own."""
+    """Its generator keeps the state of the last test that used it; begin a stream of your own."""
     return Engine.load(DEFAULT_MODEL, device="cpu")
 
 
@@ -57,7 +69,7 @@ def fake() -> FakeEngine:
 
 @pytest.fixture
 def fake_server(fake: FakeEngine) -> "Iterator[LiveServer]":
-    # Here, for the tests of the engine also run where the server's packages are not.
+    # Imported here, because the tests of the engine also run without the server's packages.
     from tests.support.live_server import live_server
 
     with live_server(fake.as_engine) as server:
@@ -66,7 +78,7 @@ def fake_server(fake: FakeEngine) -> "Iterator[LiveServer]":
 
 @pytest.fixture(params=["numpy", *_ISAS])
 def sample(request: pytest.FixtureRequest) -> Iterator[Sample]:
-    """The sampler op: its definition, and what runs on each instruction set."""
+    """The sampler op: its definition, and the native code on each instruction set."""
     if request.param == "numpy":
         yield lambda logits, req: sample_ref.sample(logits, req, work=np.empty_like(logits))
         return
@@ -87,7 +99,7 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Native code runs on one thread, but for what a test sets itself."""
+    """Native code runs on one thread, unless a test sets another number."""
     before = native.kernels.threads()
     native.kernels.set_threads(1)
     yield

@@ -40,7 +40,7 @@ class ModelDrafter:
         not drafted. A draft ends before its probability as a whole, by this model's untouched
         logits, falls below `min_confidence`.
         """
-        self._model = model
+        self.model = model
         self._cache = cache
         self._row_costs = row_costs
         self._min_confidence = min_confidence
@@ -99,7 +99,7 @@ class ModelDrafter:
             drafted.append(token_id)
             if len(drafted) == n:
                 break
-            logits = np.asarray(self._model.decode([token_id], self._cache)[0])
+            logits = np.asarray(self.model.decode([token_id], self._cache)[0])
         return tuple(drafted)
 
     def end(self, *, keep: bool = True) -> None:
@@ -118,10 +118,10 @@ class ModelDrafter:
         if max(missing) >= self._n_shared:
             return None
         if len(missing) > MAX_DECODE_ROWS:
-            if not self._model.prefill(missing[:-1], cache, abort=self._abort):
+            if not self.model.prefill(missing[:-1], cache, abort=self._abort):
                 return None
             missing = missing[-1:]
-        return np.asarray(self._model.decode(missing, cache)[-1])
+        return np.asarray(self.model.decode(missing, cache)[-1])
 
     def _most_likely(self, logits: Logits) -> tuple[int, float]:
         """The most likely shared token and its probability among the shared ones."""

@@ -39,6 +39,11 @@ class NgramDrafter:
         # Not a method: it runs once per token.
         self.accept: Callable[[int], None] = self._index.append
 
+    @property
+    def recent_size(self) -> int:
+        """How many tokens of recent outputs are kept."""
+        return int(self._index.recent_size())
+
     def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None = None) -> None:
         for grade in self._grades:
             grade.reset()

@@ -66,7 +66,8 @@ class Speculator:
     def __init__(self, drafters: Sequence[Drafter], row_costs: RowCosts) -> None:
         """`row_costs`: that of the model that verifies. The cheaper drafter should come first."""
         self._prediction = PredictionDrafter()
-        self._given = tuple(drafters)
+        self.drafters = tuple(drafters)
+        """In the order in which they are asked."""
         self._row_costs = row_costs
         self._length = DraftLength(row_costs)
         self.total = DraftStats()
@@ -85,10 +86,10 @@ class Speculator:
         up.
         """
         self._prediction.predict(prediction)
-        self._drafters = (self._prediction, *self._given) if prediction else self._given
-        for drafter in self._drafters:
+        self._active = (self._prediction, *self.drafters) if prediction else self.drafters
+        for drafter in self._active:
             drafter.begin(prompt_ids, abort)
-        self._accepts = [drafter.accept for drafter in self._drafters]
+        self._accepts = [drafter.accept for drafter in self._active]
         self._length.begin()
         self.stats = DraftStats()
         self._n_tokens = self._n_earned = len(prompt_ids)
@@ -111,7 +112,7 @@ class Speculator:
             draft = Draft(tuple(forced[:n_max]), "constraint")
             self._round = _Round(draft, None, len(draft.token_ids))
             return draft
-        for drafter in self._drafters:
+        for drafter in self._active:
             prospect = drafter.prospect(n_max)
             if prospect is None:
                 continue
@@ -165,14 +166,14 @@ class Speculator:
             raise ValueError(f"rollback to {mark}: the sequence has {self._n_tokens} tokens")
         self._n_tokens = mark
         self._round = None
-        for drafter in self._drafters:
+        for drafter in self._active:
             drafter.rollback(mark)
 
     def end(self, *, keep: bool = True) -> None:
         """The sequence is complete; if `keep`, its output joins the recent ones."""
-        for drafter in self._drafters:
+        for drafter in self._active:
             drafter.end(keep=keep)
-        self._drafters = ()
+        self._active = ()
         self._accepts = []
         self._n_tokens = self._n_earned = 0
         self._round = None

@@ -53,7 +53,7 @@ class Model:
         self.max_seq_len = max_seq_len
         self.chunk_size = chunk_size
         self.ops = ops
-        self._weights = weights
+        self.weights = weights
         self._ropes = [
             tuple(ops.table(table) for table in rope_tables(rope, max_seq_len))
             for rope in config.ropes
@@ -187,7 +187,7 @@ class Model:
     def _recorded(self, cache: KVCache, *, to_end: bool = True) -> Program:
         """A pass through all layers; unless `to_end`, the last layer only computes its K/V."""
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
-        program.append(Embed(table=self._weights.embedding, out=self._buffers.residual))
+        program.append(Embed(table=self.weights.embedding, out=self._buffers.residual))
         for index in range(self.config.n_layers):
             self._attention(program, index, cache)
             if index < last or to_end:
@@ -201,7 +201,7 @@ class Model:
         return program
 
     def _attention(self, program: Program, index: int, cache: KVCache) -> None:
-        buffers, weights = self._buffers, self._weights.layers[index]
+        buffers, weights = self._buffers, self.weights.layers[index]
         attention, eps, first = (
             self.config.layers[index].attention,
             self.config.norm_eps,
@@ -239,7 +239,7 @@ class Model:
         )
 
     def _output_and_mlp(self, program: Program, index: int) -> None:
-        buffers, weights = self._buffers, self._weights.layers[index]
+        buffers, weights = self._buffers, self.weights.layers[index]
         layer = self.config.layers[index]
         heads, gated = buffers.heads[layer.attention.q_dim], buffers.gated[layer.mlp.hidden_dim]
         program.append(Linear(x=heads, matrix=weights.wo, bias=weights.bo, out=buffers.branch))
@@ -267,9 +267,9 @@ class Model:
                 residual=buffers.next_residual[first:],
                 branch=buffers.branch[first:],
                 residual_out=buffers.residual[first:],
-                norm=self._weights.norm,
+                norm=self.weights.norm,
                 eps=self.config.norm_eps,
-                matrix=self._weights.head,
+                matrix=self.weights.head,
                 out=buffers.logits,
             )
         )

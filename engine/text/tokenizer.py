@@ -150,10 +150,14 @@ class Tokenizer:
 
         This takes a small part of the time of encoding.
         """
-        if len(text) >= _LONG_TEXT and self._bound is not None:
-            n_least = self._bound.least(text)
+        if len(text) >= _LONG_TEXT:
+            n_least = self.least_tokens(text)
             if n_least >= max_seq_len:
                 raise ContextLengthError(n_least, max_seq_len, param=param, at_least=True)
+
+    def least_tokens(self, text: str) -> int:
+        """`text` has at least this many tokens; 0 if the vocabulary gives no bound."""
+        return 0 if self._bound is None else self._bound.least(text)
 
     def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
         """Ids of the joined text of (text, parse_special) pieces; nothing is added around them.

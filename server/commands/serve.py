@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     # Imports and the model create no garbage: collecting would take a tenth of the startup time,
     # and later cause a pause in the middle of a stream.
     gc.disable()
-    settings = _settings(argv)
+    settings = settings_from(argv)
     configure_logging(settings.log_level)
     leaving = _Leaving()
     # Bind the port before loading the model, so that a port in use is reported at once.
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         ]
         _check_reach(settings, socks[0])
         numbers = [sock.getsockname()[1] for sock in socks]
-        app, model_id = _load(settings)
+        app, model_id = load_app(settings)
         leaving.check()
         gc.freeze()
         gc.enable()
@@ -131,7 +131,7 @@ class _Leaving:
             raise SystemExit(0)
 
 
-def _settings(argv: list[str]) -> Settings:
+def settings_from(argv: list[str]) -> Settings:
     """The settings, with the flags over everything else. Raises CommandError."""
     parser = CommandParser(
         prog="soliton serve",
@@ -193,7 +193,7 @@ def _check_reach(settings: Settings, sock: socket.socket) -> None:
         raise CommandError(str(error)) from error
 
 
-def _load(settings: Settings) -> "tuple[FastAPI, str]":
+def load_app(settings: Settings) -> "tuple[FastAPI, str]":
     """The app over the loaded model, and the model's name. Raises CommandError."""
     from engine import LoadOptions
 

@@ -36,7 +36,7 @@ class KeyGate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        caller = self._caller(scope)
+        caller = self.caller(scope)
         # scope["path"], not request.url: a URL is put together with the Host header, which lies.
         if caller is None and scope["path"] not in OPEN_PATHS:
             error = AuthenticationError("a valid API key is needed: authorization: Bearer KEY")
@@ -45,8 +45,8 @@ class KeyGate:
         scope.setdefault("state", {})["caller"] = caller or ""
         await self._app(scope, receive, send)
 
-    def _caller(self, scope: Scope) -> str | None:
-        """None: it has no right key."""
+    def caller(self, scope: Scope) -> str | None:
+        """Whose request it is; None: it has no right key."""
         if not self._callers:
             return ""
         sent = _digest(_sent_key(scope))

@@ -127,6 +127,11 @@ class EngineLease:
         return len(self._queue)
 
     @property
+    def running(self) -> Ticket | None:
+        """The ticket whose work the engine thread does now."""
+        return self._running
+
+    @property
     def busy(self) -> bool:
         """Whether the engine thread is inside a ticket's work."""
         return self._running is not None

@@ -17,7 +17,7 @@ Word = Annotated[str, Field(max_length=12)]
 
 
 class Animal(BaseModel):
-    """Of bounded size, so that every answer ends by itself."""
+    """Its size is bounded, so that every answer ends by itself."""
 
     model_config = ConfigDict(extra="forbid")
     name: Word

@@ -22,7 +22,7 @@ SERVER: dict[str, Any] = {
 
 
 class Animal(BaseModel):
-    """Of bounded size, so that every answer ends by itself."""
+    """Its size is bounded, so that every answer ends by itself."""
 
     model_config = ConfigDict(extra="forbid")
     name: Annotated[str, Field(max_length=12)]

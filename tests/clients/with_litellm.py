@@ -9,7 +9,7 @@ from typing import Any
 
 import litellm
 
-litellm.suppress_debug_info = True  # it would go to standard output
+litellm.suppress_debug_info = True  # or it would go to standard output
 URL, MODEL = sys.argv[1:]
 MESSAGES = [{"role": "user", "content": "A story about a frog, please."}]
 SERVER = {"api_base": URL, "api_key": "key", "max_retries": 0, "num_retries": 0}
@@ -67,7 +67,7 @@ schema = {
     "additionalProperties": False,
 }
 ask = {**chat, "model": f"openai/{MODEL}", "max_tokens": 300, "temperature": 1, "seed": 7}
-# With tools it imports a package that it does not require, unless told not to.
+# With tools it imports a package that it does not require, unless this is set.
 tools = {
     "_skip_mcp_handler": True,
     "tools": [{"type": "function", "function": {"name": "animal", "parameters": schema}}],

@@ -1,6 +1,6 @@
 """llm, as a command and as a library, against a live server; prints what it saw as JSON.
 
-usage: python with_llm.py BASE_URL MODEL      (LLM_USER_PATH names its folder of settings)
+usage: python with_llm.py BASE_URL MODEL      (LLM_USER_PATH names its settings folder)
 """
 
 import json

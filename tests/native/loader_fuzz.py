@@ -77,7 +77,7 @@ WEIRD_BYTES = (
 
 
 class UnsoundError(Exception):
-    """An input was accepted that should not have been, or gave what it should not."""
+    """An input was accepted that should not have been, or gave a wrong result."""
 
 
 def expect(is_sound: bool, what: str) -> None:
@@ -128,7 +128,7 @@ def _holders(value: Json) -> list[Any]:
 
 
 def mutated_bytes(rng: random.Random, data: bytes) -> bytes:
-    """`data` with bits changed, bytes put in, or a part cut out, moved or repeated."""
+    """`data` with bits changed, bytes inserted, or a part cut out, moved or repeated."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
         at = rng.randrange(len(changed) + 1)
@@ -166,7 +166,7 @@ def reference_tensors(data: bytes) -> dict[str, tuple[str, list[int], bytes]]:
 
 
 def check_against_reference(data: bytes, tensors: Mapping[str, StoredTensor]) -> None:
-    """Accepted here: so the reference accepts it, and finds the same."""
+    """Check a file accepted here: the reference accepts it too, and finds the same."""
     try:
         reference = reference_tensors(data)
     except safetensors.SafetensorError as error:
@@ -181,9 +181,9 @@ def check_against_reference(data: bytes, tensors: Mapping[str, StoredTensor]) ->
 
 
 class Target:
-    """One kind of file: `run` writes a mutated one into a directory of its own and loads it.
+    """One kind of file: `run` writes a mutated one into its own directory and loads it.
 
-    It returns whether it was accepted, and raises ModelLoadError when it was refused.
+    It returns whether the file was accepted, and raises ModelLoadError if it was refused.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -211,7 +211,7 @@ class Header(Target):
         return True
 
     def _header(self, rng: random.Random) -> tuple[dict[str, Json], int]:
-        """A sound one of a few tensors, and how many bytes of data it describes."""
+        """A sound file of a few tensors, and how many bytes of data it describes."""
         sizes = {"F32": 4, "F16": 2, "BF16": 2, "U8": 1, "I64": 8, "F8_E4M3": 1, "BOOL": 1}
         header: dict[str, Json] = {}
         position = 0
@@ -227,7 +227,7 @@ class Header(Target):
 
 
 class Index(Target):
-    """A model in shards: the index, or what is in place of a shard."""
+    """A model in shards: the index, or what takes the place of a shard."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -406,7 +406,7 @@ class Template(Target):
 
 
 class Panels(Target):
-    """A file of packed matrices, with its checksums put right again in half of the inputs."""
+    """A file of packed matrices; half of the inputs get correct checksums again."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -535,10 +535,11 @@ TARGETS: dict[str, tuple[Callable[[Path], Target], int]] = {
     "tokenizer": (TokenizerFile, 1),
     "template": (Template, 2),
 }
-"""What is fuzzed, and its share of the inputs in percent. A tokenizer costs as much as 40 headers.
+"""The targets, and the share of the inputs of each in percent. A tokenizer costs as much as 40
+headers.
 """
 _NATIVE = ("panels", "pack")
-_MEMORY = Path("/dev/shm")  # a disk would be what is measured
+_MEMORY = Path("/dev/shm")  # or a disk would be measured
 
 
 @dataclass

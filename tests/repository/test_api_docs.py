@@ -1,4 +1,4 @@
-"""docs/api.md lists the fields that the server takes."""
+"""docs/api.md lists the fields that the server accepts."""
 
 import runpy
 from collections.abc import Callable

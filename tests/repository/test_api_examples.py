@@ -30,7 +30,7 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def bodies(document: dict[str, Any]) -> Iterator[tuple[str, Media]]:
-    """Every kind of body that is sent either way, and where it stands."""
+    """Every kind of body in either direction, and its place in the contract."""
     for name, operation in operations(document):
         if "requestBody" in operation:
             yield name, operation["requestBody"]["content"]["application/json"]
@@ -40,7 +40,7 @@ def bodies(document: dict[str, Any]) -> Iterator[tuple[str, Media]]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, and numbers nearly: what computes may round a probability in its own way."""
+    """Equal, with numbers nearly equal: a device may round a probability in its own way."""
     if isinstance(one, float) and isinstance(other, float):
         return one == pytest.approx(other, abs=1e-3)
     if isinstance(one, dict) and isinstance(other, dict):

@@ -59,7 +59,7 @@ def tiny_bench(tiny: Path) -> Engine:
     return Engine.load(tiny, device="cpu", n_threads=1)
 
 
-def test_the_first_round_is_no_cold_one(
+def test_the_first_round_is_not_a_cold_one(
     tiny_bench: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[KVCache, int]] = []
@@ -76,7 +76,7 @@ def test_the_first_round_is_no_cold_one(
     assert len(timed) >= 2
     for cache, n_tokens in timed:
         first = next(n for other, n in seen if other is cache)
-        assert first != n_tokens, "a prompt that nobody times comes first"
+        assert first != n_tokens, "a prompt that is not timed comes first"
 
 
 def greedy(engine: Engine, prompt: list[int], n: int) -> list[int]:
@@ -91,7 +91,7 @@ def greedy(engine: Engine, prompt: list[int], n: int) -> list[int]:
             return token_ids
 
 
-def test_every_figure_of_every_format_stands_in_the_file(tiny: Path, tmp_path: Path) -> None:
+def test_every_figure_of_every_format_is_in_the_file(tiny: Path, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     argv = ["bench", str(tiny), "--quantize", "none,8bit", "--threads", "2", "--device", "cpu"]
     argv += ["--speculate"]
@@ -117,7 +117,7 @@ def test_every_figure_of_every_format_stands_in_the_file(tiny: Path, tmp_path: P
     assert plain["kv_bytes_2048"] == 2 * 2 * 2048 * 2 * 16 * 4, "K and V, layers, heads, float32"
 
 
-def test_only_what_is_asked_for_is_measured_and_shown(
+def test_only_what_was_asked_for_is_measured_and_shown(
     tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", str(tiny), *QUICK, "--only", "decode", "--profile"]) == 0
@@ -242,7 +242,7 @@ def test_the_profile_holds_the_whole_step(tiny_bench: Engine) -> None:
     assert sum(op.n_bytes for op in ops) == weights
 
 
-def test_other_ops_than_native_have_no_reader_and_no_profile() -> None:
+def test_ops_without_native_code_have_no_reader_and_no_profile() -> None:
     ops = open_torch("cpu", "float32")
     assert open_reader(ops, 2**20) is None
     assert ops.program(1).profile(StepState(1)) == []

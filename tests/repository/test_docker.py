@@ -1,4 +1,4 @@
-"""The container's files fit each other; building the image is not tried here."""
+"""The container's files agree with each other; no image is built here."""
 
 import json
 import re

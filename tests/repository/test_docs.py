@@ -1,4 +1,4 @@
-"""What the documents say is there: links, verbs, commands, flags, routes, and code that runs."""
+"""What the documents mention exists: links, verbs, commands, flags, routes, and code that runs."""
 
 import dataclasses
 import re
@@ -34,12 +34,12 @@ VERBS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
 def code_of(document: Path) -> str:
-    """Everything in back ticks, inline or fenced."""
+    """Everything in backticks, inline or fenced."""
     return "\n".join(re.findall(r"```.*?```|`[^`\n]+`", document.read_text(), re.S))
 
 
 def rows(page: str, header: str) -> list[list[str]]:
-    """The cells of all tables whose first column is called `header`, without back ticks."""
+    """The cells of all tables whose first column is called `header`, without backticks."""
     tables = re.findall(rf"^\| {re.escape(header)} \|.*\n\|[-|]*\|\n((?:\|.*\n)+)", page, re.M)
     lines = "".join(tables).splitlines()
     return [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in lines]
@@ -153,7 +153,7 @@ def test_the_sampling_page_lists_every_setting_with_its_default() -> None:
 
 
 def test_the_sampling_page_has_the_ranges_that_are_checked() -> None:
-    """Of every number; the program's are in the error for a number that is out of any range."""
+    """The range of every number; the program states its own in the error for a value outside it."""
     for name, text, default, _ in rows(SAMPLING_PAGE, "setting"):
         if name != "seed" and not re.fullmatch(r"-?[\d.]+", default):
             continue

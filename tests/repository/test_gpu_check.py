@@ -1,5 +1,5 @@
-"""scripts/gpu_check.py without a GPU: its plan, its processes, its goals, its table; and that what
-it runs on a machine with one can do without the packages of the server.
+"""scripts/gpu_check.py without a GPU: its plan, its processes, its goals, its table; and what it
+runs on a GPU machine works without the server's packages.
 """
 
 import json
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 HOPPER = Machine("NVIDIA H200", "9.0")
 NO_GPU = Machine("", "", no_gpu="no NVIDIA GPU: nvidia-smi: not found")
 
-# What pyproject.toml asks for and a machine that has torch and transformers need not have.
+# In pyproject.toml, but not needed on a machine that has torch and transformers.
 ABSENT = (
     "llguidance fastapi starlette uvicorn sse_starlette pydantic pydantic_settings "
     "prometheus_client schemathesis pytest_asyncio openai"
@@ -106,7 +106,7 @@ def test_the_plan_fits_into_eight_minutes_and_eight_files() -> None:
     stages = plan(HOPPER)
     assert gpu_check.TIME_S <= 480
     logs = {each.log for stage in stages for each in stage}
-    assert len(logs) + 1 <= 8, "beside the logs there is results.json"
+    assert len(logs) + 1 <= 8, "results.json comes in addition to the logs"
     assert all(each.limit_s <= gpu_check.TIME_S for stage in stages for each in stage)
     (build,) = (each for stage in stages for each in stage if each.name == "build")
     assert "90a-real" in str(build.command[-1]), "Hopper's own instructions"
@@ -146,7 +146,7 @@ def test_a_step_ends_with_its_time_and_with_all_that_it_started(tmp_path: Path) 
     assert not alive.exists(), "its child must have been ended too"
 
 
-def test_who_has_a_gate_is_alone_behind_it(tmp_path: Path) -> None:
+def test_a_step_with_a_gate_runs_alone_after_it(tmp_path: Path) -> None:
     """Two rivals are ready at once; each writes when it was let in, and when it was done."""
     code = (
         "import time; from pathlib import Path; from bench.gpu import gate;"
@@ -174,7 +174,7 @@ def test_who_has_a_gate_is_alone_behind_it(tmp_path: Path) -> None:
     assert first_end < second
 
 
-def test_whoever_never_gets_ready_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_a_step_that_never_gets_ready_does_not_hold_up_the_others(tmp_path: Path) -> None:
     stuck = Step(
         name="stuck",
         command=python("import time; time.sleep(60)"),
@@ -202,7 +202,7 @@ def test_figures_outlive_the_process_that_took_them(tmp_path: Path) -> None:
     assert run.figures == {"8B-4bit": {"stream_ms": 1.5}}
 
 
-def test_a_part_that_fails_is_told_and_hides_no_other(tmp_path: Path) -> None:
+def test_a_part_that_fails_is_reported_and_hides_no_other(tmp_path: Path) -> None:
     figures = Figures(tmp_path / "figures.json")
     with figures.part("8B-8bit"):
         raise RuntimeError("out of memory")
@@ -310,7 +310,7 @@ def test_a_model_runs_where_the_packages_of_the_server_are_not() -> None:
 
 
 def test_the_tests_of_a_gpu_machine_are_found_there(tmp_path: Path) -> None:
-    """The very command, as that machine would collect: without plugins and packages it has not."""
+    """The exact command, collecting as on that machine: without plugins and packages it lacks."""
     (tmp_path / "absent_packages.py").write_text(WITHOUT)
     command = [*map(str, gpu_check.pytest_command()), "--collect-only", "-p", "absent_packages"]
     run = subprocess.run(
@@ -336,7 +336,7 @@ def test_the_driver_of_the_sanitizers_runs_every_kernel_on_the_emulator() -> Non
 
 @pytest.mark.timeout(600)
 def test_every_figure_is_taken_on_the_emulator(emulated: ModuleType, tmp_path: Path) -> None:
-    """Of a model so small that the figures mean nothing."""
+    """With a model so small that the figures mean nothing."""
     attention = AttentionConfig(n_heads=4, n_kv_heads=2, head_dim=16)
     config = replace(
         CONFIGS["1B"],
@@ -360,7 +360,7 @@ def test_every_figure_is_taken_on_the_emulator(emulated: ModuleType, tmp_path: P
     assert figures["deep_share"] == pytest.approx(moved / figures["deep_ms"] * 1e3 / 1e9)
     loaded = own.measure_loading(config, CudaOps("cpu", emulated, "bfloat16"), tmp_path)
     assert loaded["gbs"] > 0
-    # What the benchmark takes for the bytes of a step is what the matrices have.
+    # The benchmark counts as many bytes for a step as the matrices have.
     matrices = [weights.head] + [
         matrix
         for layer in weights.layers

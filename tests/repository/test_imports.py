@@ -23,7 +23,7 @@ CONCURRENCY = {"asyncio", "threading", "concurrent", "multiprocessing", "anyio"}
 
 
 def imported(file: str) -> Iterator[tuple[str, int]]:
-    """(module, line) of every import in a file; a relative one with its leading dots."""
+    """(module, line) of every import in a file; relative ones keep their leading dots."""
     for node in ast.walk(ast.parse((ROOT / file).read_text())):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -69,7 +69,7 @@ def test_server_imports_the_root_of_engine_only() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    # The engine does not import its own benchmark, so nobody else's start pays for it.
+    # The engine does not import its own benchmark, so it costs no other start-up anything.
     public.add("benchmark")
     for file in FILES:
         reached = {module for module, _ in imported(file) if module.startswith("engine.")}
@@ -78,7 +78,7 @@ def test_server_imports_the_root_of_engine_only() -> None:
 
 def test_threads_and_asyncio_stand_where_they_are_owned() -> None:
     wrong = [file for file in FILES if roots(file) & CONCURRENCY]
-    # recent.py has a lock and nothing else; load.py ends its threads before it returns.
+    # recent.py has only a lock; load.py ends its threads before it returns.
     names = (
         "http/large_bodies", "http/lingering", "http/protocol", "http/slow_readers",
         "lease/deadlines", "lease/lease", "lease/trials", "lease/waiter", "lease/watchdog",
@@ -95,7 +95,7 @@ def test_the_environment_is_read_in_settings_only() -> None:
 
 
 def clocks_of(file: str) -> Iterator[str]:
-    """What a file reads the wall clock with."""
+    """The functions with which a file reads the wall clock."""
     for node in ast.walk(ast.parse((ROOT / file).read_text())):
         if isinstance(node, ast.Attribute):
             *_, module, name = ast.unparse(node).rsplit(".", 2)
@@ -111,12 +111,12 @@ WALL_CLOCK = {
 
 
 def test_the_wall_clock_is_read_where_a_date_is_meant() -> None:
-    """All that waits or measures goes by a clock that nobody sets."""
+    """Waiting and measuring use a clock that cannot be set."""
     assert {(file, clock) for file in FILES for clock in clocks_of(file)} == {
         ("server/answer/head.py", "time.time"),  # `created`
         ("server/commands/bench.py", "datetime.now"),  # when it was measured
         ("engine/chat/template/sandbox.py", "datetime.now"),  # strftime_now of chat templates
-        # Beside the times of files, which are of the same clock.
+        # Compared with the times of files, which come from the same clock.
         ("engine/device/cpu/panel_cache.py", "time.time"),
         ("engine/cache/files.py", "time.time"),
         ("engine/cache/files.py", "time.time_ns"),

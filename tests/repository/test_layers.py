@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Wings on one line do not know each other. A file at the root of its package is a wing of its own.
+# Wings on one line do not know each other. A file at the root of its package is its own wing.
 LAYERS = {
     "engine": (
         "errors abort native", "files", "text checkpoint", "grammar sampling", "device", "cache",
@@ -21,7 +21,7 @@ LAYERS = {
         "chat", "api", "app process", "commands", "__main__",
     ),
 }  # fmt: skip
-# Whoever is named first knows nothing of the second, though both layers would allow it.
+# The first does not know the second, though both layers would allow it.
 STRANGERS = (
     ("engine/device/cpu/", "engine/device/cuda/"),
     ("engine/device/cuda/", "engine/device/cpu/"),
@@ -32,7 +32,7 @@ STRANGERS = (
     ("server/api/completions/", "server/api/chat/"),
     ("server/api/chat/", "server/api/completions/"),
 )
-# Who may import what is not everybody's; where it is heavy, in a function.
+# Libraries with an owner; heavy ones are imported inside a function.
 OWNERS = {
     "_cpu": ("engine/native/cpu.py",),
     "_cuda": ("engine/native/cuda.py",),
@@ -61,7 +61,7 @@ def imports(package: str) -> Iterator[tuple[str, str]]:
 
 
 def _file_of(module: Path) -> str | None:
-    # A compiled module is there once it was built; its types always are.
+    # A compiled module exists only once it was built; its types always exist.
     found = (module.with_suffix(".py"), module.with_suffix(".pyi"), module / "__init__.py")
     return next((str(path) for path in found if (ROOT / path).exists()), None)
 
@@ -103,7 +103,7 @@ def test_libraries_are_imported_where_they_are_owned() -> None:
 
 
 def test_a_wing_says_what_it_owns_and_nothing_else() -> None:
-    """Re-exports would load torch with the devices, and hide who uses what."""
+    """Re-exports would load torch with the devices, and hide which file uses what."""
     heads = [path for package in LAYERS for path in (ROOT / package).glob("*/**/__init__.py")]
     for path in heads:
         if path.parent.name != "benchmark":  # a face of its own, which the engine does not import

@@ -1,4 +1,4 @@
-"""What the program never does: run text, call anybody, or open what a name in a request says."""
+"""What the program never does: run text, contact other machines, or open a name from a request."""
 
 import ast
 import sys
@@ -15,7 +15,7 @@ from tests.repository.test_imports import FILES, ROOT
 from tests.support.audited_server import AuditedServer, audited_server
 from tests.support.live_server import LiveServer
 
-# What runs bytes as a program, or makes objects of them.
+# What runs bytes as a program, or creates objects from them.
 MODULES = {
     "pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "code",
     "codeop", "runpy", "pty", "yaml",
@@ -24,15 +24,15 @@ CALLS = {
     "eval", "exec", "compile", "__import__", "import_module", "system", "popen", "torch.load",
     "np.load", "numpy.load",
 }  # fmt: skip
-# A regular expression's, and ours of constraints.
+# The methods of regular expressions, and of our constraints.
 HARMLESS = {"re.compile"}
-# What answers with files, or reads forms; both have a history of their own.
+# What answers with files or reads forms; both have a history of holes.
 CLASSES = {"FileResponse", "StaticFiles", "UploadFile", "Form"}
-# Owners of what others have no use for.
+# The only files that may use these.
 PROGRAMS = {"engine/grammar/trial.py", "server/commands/bench_http.py"}
 CLIENTS = {"server/commands/remote.py", "server/commands/bench_http.py"}
 LISTENERS = {"server/commands/serve.py"}
-# Options and signals of sockets that are open.
+# The socket options and signals that are allowed.
 SOCKETS = {
     "server/process/drain.py",
     "server/http/slow_readers.py",
@@ -41,7 +41,7 @@ SOCKETS = {
 
 
 def findings(source: str) -> list[str]:
-    """What of the above the source does, anywhere in it."""
+    """Which of the above the source uses."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -75,7 +75,7 @@ def _of_call(node: ast.Call) -> list[str]:
      "torch.load(path)", "np.load(path, allow_pickle=True)", "from torch import load",
      "f(**{'trust_remote_code': True})", "from os import popen", "FileResponse(path)"],
 )  # fmt: skip
-def test_the_gate_finds_what_it_is_for(source: str) -> None:
+def test_the_gate_finds_what_it_looks_for(source: str) -> None:
     assert findings(source)
 
 
@@ -123,7 +123,9 @@ PATHS = [
 def audited(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Iterator[tuple[AuditedServer, Path]]:
-    """A server on a model beside which lies what other programs would run; and its directory."""
+    """A server on a model whose directory also holds files that other programs would run; and that
+    directory.
+    """
     directory = tmp_path_factory.mktemp("audited")
     model = directory / "model"
     copytree(tiny_model, model)
@@ -136,7 +138,7 @@ def audited(
 
 
 def bodies(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Requests with a name wherever there is a place for one."""
+    """Requests with a name in every place that takes one."""
     model = {"model": "model", "max_tokens": 1}
     prompt = {**model, "prompt": "x"}
     chat = {**model, "messages": [{"role": "user", "content": "x"}]}
@@ -161,7 +163,9 @@ def bodies(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "/tokenize", {"model": name, "prompt": name}
 
 
-def test_names_open_nothing_and_nobody_is_called(audited: tuple[AuditedServer, Path]) -> None:
+def test_names_open_nothing_and_no_other_machine_is_contacted(
+    audited: tuple[AuditedServer, Path],
+) -> None:
     server, directory = audited
     n_before = len(server.events())
     for path in PATHS:
@@ -172,7 +176,9 @@ def test_names_open_nothing_and_nobody_is_called(audited: tuple[AuditedServer, P
             assert server.server.post(path, body).status < 500, (path, body)
     assert server.server.get("/metrics").status == 200
     events = server.events()
-    assert not [event for event in events if event.name in CONNECTING], "nobody is called"
+    assert not [event for event in events if event.name in CONNECTING], (
+        "no other machine is contacted"
+    )
     assert len([event for event in events if event.name == "socket.bind"]) == 1, "one door"
     assert not [event for event in events if event.name.startswith("pickle.")]
     assert not [event for event in events if any("trap" in part for part in event.arguments)]
@@ -190,7 +196,7 @@ CONNECTING = {
 }  # fmt: skip
 
 
-def test_ranges_are_not_looked_at(audited: tuple[AuditedServer, Path]) -> None:
+def test_ranges_are_ignored(audited: tuple[AuditedServer, Path]) -> None:
     live = audited[0].server
     for path in ("/v1/models", "/props", "/openapi.json", "/health/live"):
         whole = live.get(path)
@@ -229,7 +235,7 @@ def series(server: LiveServer) -> set[bytes]:
 
 
 def test_the_trap_would_be_noticed(tmp_path: Path, tiny_model: Path) -> None:
-    """A control: what is opened, and who is called, is in the notes."""
+    """A control: the notes say what is opened and which machine is contacted."""
     config = tmp_path / "trap.toml"
     config.write_text('host = "localhost"\n')
     with audited_server(tiny_model, tmp_path, "--config", str(config)) as server:

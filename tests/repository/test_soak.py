@@ -1,6 +1,6 @@
 """The instruments of the soak: each check passes on the server as it is, and sees a planted bug.
 
-What is timed here has limits ten times those of the soak, or none.
+Limits of time here are ten times those of the soak, or absent.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from tests.soak.wire import WireError, _Body, _Events, ask
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Site]:
-    """One process for all that wants neither keys nor an end; a token takes a millisecond."""
+    """One process for all tests without keys that do not end it; a token takes a millisecond."""
     flags = {"send-timeout": "1", "drain-seconds": "0.5"}
     with serving(Options(token_s=0.001, ring=512, chunk_s=0.001, flags=flags)) as site:
         yield site
@@ -45,7 +45,7 @@ def server() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def keyed() -> Iterator[Site]:
-    """Another one, that asks for keys and lets few wait, and not for long."""
+    """A process that needs keys, and lets few requests wait, and not for long."""
     flags = {**fairness.OPTIONS_KEYS.flags, "queue-timeout": "0.4", "drain-seconds": "0.5"}
     with serving(replace(fairness.OPTIONS_KEYS, flags=flags), key=fairness.GREEDY) as site:
         yield site
@@ -131,7 +131,7 @@ def test_a_blocked_event_loop_is_seen(site: Site) -> None:
 
 
 def test_a_body_that_holds_the_event_loop_is_seen(site: Site) -> None:
-    shape = body_shapes.Shape("small", body_shapes.COMPLETIONS, bodies._small)
+    shape = body_shapes.Shape("small", body_shapes.COMPLETIONS, bodies.small)
 
     async def found(control: str) -> list[Goal]:
         await site.plant(control)
@@ -202,7 +202,7 @@ def test_an_overload_sees(keyed: Site, control: str, every: int, goal: str) -> N
         await keyed.plant()
         return found
 
-    # How many come within so short a run is up to the machine.
+    # How many arrive within such a short run depends on the machine.
     assert not all(_goal(asyncio.run(planted()), goal).met for _ in range(3))
 
 

@@ -44,14 +44,14 @@ ANIMALS = ("cat", "dog", "fox", "hen", "owl", "pig", "cow", "bee", "ant", "bat")
 
 @pytest.fixture(autouse=True, scope="module")
 def denormals() -> Iterator[None]:
-    """Training flushes them to zero in this process, which other tests would see."""
+    """Training flushes subnormal numbers to zero in its process, which other tests would notice."""
     yield
     torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Models this small are slower on two threads, a hundredfold so where the cores are busy."""
+    """Models this small are slower on two threads, a hundred times so on busy cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -409,5 +409,5 @@ def test_two_processes_learn_what_one_does(
     config = tiny_config(held_out_rows=2)
     Trainer(TINY, config, data, tmp_path / "one").run()
     run_workers(train_tiny, 2, tmp_path / "rendezvous", (config, run_dir, tmp_path / "two"))
-    # The mean of two halves is rounded otherwise than the whole, on some processors by more.
+    # The mean of two halves rounds differently from the whole, on some processors by more.
     assert step_losses(tmp_path / "two") == pytest.approx(step_losses(tmp_path / "one"), rel=2e-3)

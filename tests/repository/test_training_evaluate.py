@@ -54,7 +54,7 @@ SHORT = Answer("Hello!", n_tokens=3, ended=True, n_control=0)
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Models this small are slower on two threads, a hundredfold so where the cores are busy."""
+    """Models this small are slower on two threads, a hundred times so on busy cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""The version stands in pyproject.toml; the changelog and the program agree with it."""
+"""pyproject.toml has the version; the changelog and the program agree with it."""
 
 import re
 import tomllib

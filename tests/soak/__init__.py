@@ -1,6 +1,6 @@
 """Measures what the server promises under abuse: one topic per file, one line per goal.
 
-`python -m tests.soak` runs them all, `make soak` too. Each topic starts servers in processes of
-their own (`tests.soak.server`) and drives them over raw sockets; times of both sides are
-CLOCK_MONOTONIC, which processes of one machine share.
+`python -m tests.soak`, or `make soak`, runs all topics. Each starts servers in processes of their
+own (`tests.soak.server`) and drives them over raw sockets. Both sides take times from
+CLOCK_MONOTONIC, which the processes of one machine share.
 """

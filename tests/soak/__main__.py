@@ -1,4 +1,6 @@
-"""`python -m tests.soak [--scale X] [--json FILE] [TOPIC …]`: a line per goal; 1 if one fails."""
+"""`python -m tests.soak [--scale X] [--json FILE] [TOPIC …]`: one line per goal; exits with 1 if
+one fails.
+"""
 
 import argparse
 import json

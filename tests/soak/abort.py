@@ -1,7 +1,7 @@
-"""From a client's hang-up to a free engine: in the queue, in the prefill, in the decode.
+"""The time from a client's hang-up to a free engine: in the queue, in the prefill, in the decode.
 
-The client notes when it closes its socket, the lease when the ticket has left; both by the same
-clock. In which of the three the client has left is read from the ticket, not from what was meant.
+The client notes when it closes its socket, and the lease when the ticket has left, by the same
+clock. The ticket, not the client's plan, says which of the three the request was in.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ OPTIONS = Options(token_s=TOKEN_S, chunk=CHUNK, chunk_s=CHUNK_S, max_seq_len=163
 _HOW = ("fin", "rst", "late")
 _SEED = 7
 
-# Characters of the prompt, and when the client leaves, in seconds behind its connect.
+# Characters of the prompt, and when the client leaves, in seconds after its connect.
 _PREFILLED = 12 * CHUNK, (0.004, 11 * CHUNK_S)
 _DECODED = 16, (CHUNK_S + 0.006, CHUNK_S + 0.040)
 _QUEUED = 16, (0.004, 0.030)
@@ -66,9 +66,9 @@ async def storm(
     *,
     settle: float = 0.2,
 ) -> None:
-    """`n` clients one after another leave at a random moment; adds seconds to `times` by phase.
+    """`n` clients leave one after another at a random moment; adds seconds to `times` by phase.
 
-    Tickets that are not free `settle` seconds behind the last client are not counted.
+    Tickets that are not free `settle` seconds after the last client are not counted.
     """
     chance = random.Random(_SEED)
     left_at: dict[int, float] = {}

@@ -1,9 +1,9 @@
-"""One large body and everybody else: /health while it is handled, and a stream beside three of it.
+"""One large body and everybody else: /health while it is handled, and a stream next to three of it.
 
-Some sixty shapes near the size limit, on the model that is built in, with its real template and
-tokenizer. A process of its own sends the bodies: eight megabytes written on the event loop that
-times /health would count as the server's silence. What the machine adds is measured in the same
-way, without a body.
+Some sixty shapes near the size limit, on the built-in model with its real template and tokenizer. A
+separate process sends the bodies: writing eight megabytes on the event loop that times /health
+would count as the server's silence. What the machine adds is measured in the same way, without a
+body.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from .server import Options
 from .site import Site, serving
 from .wire import ask
 
-# What is kept of past prompts is memory on purpose.
+# The cache of past prompts is memory in use on purpose.
 OPTIONS = Options(engine="bundled", flags={"prefix-cache-mb": "0"})
 _HEALTH_S = 0.050
 _GAP_S = 0.100
 _MEMORY = 0.30
 _N_BESIDE = 3
-# Until what such a body leaves behind has been taken away too.
+# Until the memory of such a body has been given back too.
 _AFTER_S = 0.7
 _BEFORE_S = 0.1
 _EVERY_S = 0.001
@@ -40,7 +40,7 @@ _N_SHOWN = 5
 
 @dataclass(slots=True)
 class Seen:
-    """What others saw of one shape; seconds."""
+    """What other clients saw during one shape; in seconds."""
 
     name: str
     health: list[float] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Seen:
 
 
 def measure(scale: float) -> Iterator[Goal]:
-    # Made one by one: all of them are half a gigabyte.
+    # Made one by one: together they take half a gigabyte.
     chosen = islice(shapes(), max(3, round(N_SHAPES * scale)))
     with serving(OPTIONS) as site, ProcessPoolExecutor(1, get_context("spawn")) as sender:
         yield from asyncio.run(goals(site, sender, chosen))
@@ -57,9 +57,9 @@ def measure(scale: float) -> Iterator[Goal]:
 
 async def goals(site: Site, sender: Executor, chosen: Iterable[Shape]) -> list[Goal]:
     model = (await site.get("/v1/models"))["data"][0]["id"]
-    await site.start()  # else the audit keeps what has ended
-    # With a schema: the library that compiles it is loaded once, whatever a body's size.
-    await watch(site, sender, "warm-up", model, Shape("", COMPLETIONS, _small))
+    await site.start()  # or the audit keeps what has ended
+    # With a schema: the library that compiles it is loaded once, whatever the size of a body.
+    await watch(site, sender, "warm-up", model, Shape("", COMPLETIONS, small))
     control = await watch(site, sender, "no body", model, None)
     before = resident(site)
     seen = [await watch(site, sender, shape.name, model, shape) for shape in chosen]
@@ -77,7 +77,7 @@ async def goals(site: Site, sender: Executor, chosen: Iterable[Shape]) -> list[G
 
 
 def _slowest(name: str, times: list[tuple[float, str]], limit_s: float) -> Goal:
-    """Of (seconds, shape), the first of which is the control's."""
+    """`times` are (seconds, shape); the first is the control's."""
     (control, _), *others = times
     others.sort(reverse=True)
     n_over = sum(seconds > limit_s for seconds, _ in others)
@@ -89,7 +89,7 @@ def _slowest(name: str, times: list[tuple[float, str]], limit_s: float) -> Goal:
 
 
 async def watch(site: Site, sender: Executor, name: str, model: str, shape: Shape | None) -> Seen:
-    """One such body beside /health, then three of them beside a stream."""
+    """One such body next to /health, then three of them next to a stream."""
     seen = Seen(name)
     with NamedTemporaryFile() as body:
         if shape is not None:
@@ -114,7 +114,7 @@ async def watch(site: Site, sender: Executor, name: str, model: str, shape: Shap
 
 @dataclass(frozen=True, slots=True)
 class _Bodies:
-    """What the other process sends, or nothing."""
+    """What the other process sends, if anything."""
 
     sender: Executor
     port: int
@@ -157,7 +157,7 @@ async def _streams(site: Site, over: asyncio.Event, model: str, seen: Seen) -> N
         seen.ends.append(reply.end)
 
 
-def _small(model: str) -> bytes:
+def small(model: str) -> bytes:
     schema = {"type": "integer"}
     return json.dumps(
         {"model": model, "prompt": "x", "max_tokens": 8, "json_schema": schema}

@@ -1,8 +1,8 @@
-"""Some sixty bodies near the size limit, each of another shape: what a client can send to keep a
-server busy with one request.
+"""Some sixty bodies near the size limit, each of a different shape: what a client can send to keep
+a server busy with one request.
 
-Owns the shapes alone: a route and the bytes of a body, made when they are asked for. Some are valid
-and answered, most are refused; what matters is what happens beside them.
+Owns only the shapes: a route and the bytes of a body, made on demand. Some are valid and answered,
+most are refused; what matters is what happens to others meanwhile.
 """
 
 import json
@@ -12,22 +12,22 @@ from typing import Any, NamedTuple
 N_SHAPES = 64
 LIMIT = 8 * 1024 * 1024
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-_ROOM = 4096  # for what stands around the large part
+_ROOM = 4096  # for the rest of the body around the large part
 _USER = {"role": "user", "content": "x"}
 _TEXT = "The quick brown fox, so they say, jumps over the lazy dog.\n"
 
 
 class Shape(NamedTuple):
-    """One body, without a word of what becomes of it."""
+    """One body. Says nothing about how it is answered."""
 
     name: str
     path: str
     make: Callable[[str], bytes]
-    """From the name of the model to the bytes."""
+    """Makes the bytes, given the name of the model."""
 
 
 def shapes() -> Iterator[Shape]:
-    """All of them; those that have hurt come first."""
+    """All of them, the worst ones first."""
     yield from _prompts()
     yield from _messages()
     yield from _lists()
@@ -37,12 +37,12 @@ def shapes() -> Iterator[Shape]:
 
 
 def filled(item: str, *, size: int = LIMIT - _ROOM) -> str:
-    """`item`, item, … in as many bytes."""
+    """`item`, item, … in this many bytes."""
     return ",".join([item] * max(1, size // (len(item) + 1)))
 
 
 def _with(path: str, field: str, value: str, **others: Any) -> Callable[[str], bytes]:
-    """A body whose `field` is that JSON text."""
+    """A body whose `field` is this JSON text."""
 
     def make(model: str) -> bytes:
         fields: dict[str, Any] = {"model": model, "max_tokens": 1, **others}
@@ -58,7 +58,7 @@ def _shape(name: str, path: str, field: str, value: str, **others: Any) -> Shape
 
 
 def _text(piece: str, *, size: int = LIMIT - _ROOM) -> str:
-    """A JSON string of many such pieces, which are JSON already."""
+    """A JSON string of many such pieces, which are already JSON."""
     return f'"{piece * (size // len(piece.encode()))}"'
 
 
@@ -174,7 +174,7 @@ def _token_routes() -> Iterator[Shape]:
         return Shape(name, path, lambda _: f"{{{inside}}}".encode())
 
     yield tokens("/tokenize", prompt=_text(_TEXT[:-1], size=1_000_000))
-    # More of an answer would hold up the harness, which reads it.
+    # A longer answer would hold up the harness, which reads it.
     yield tokens("/tokenize", prompt=_text(_TEXT[:-1], size=100_000), with_pieces="true")
     yield tokens("/detokenize", tokens=f"[{','.join(['5'] * 262_144)}]")
     yield tokens("/apply-template", messages=f"[{filled(json.dumps(_USER))}]")

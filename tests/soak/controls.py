@@ -1,7 +1,7 @@
 """Negative controls: bugs planted in a running server, one at a time, that the checks must catch.
 
-Those on the wire are an ASGI layer around the app; those in the queue wrap the lease; one is in the
-model. With no bug planted, all of them pass everything on untouched.
+Bugs on the wire are an ASGI layer around the app, bugs in the queue wrap the lease, and one bug is
+in the model. Without a planted bug, all of them pass everything on unchanged.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _SPARE_EVENTS = 512
 
 
 class Controls:
-    """The planted bug, if any. On the event loop but for what the engine thread calls."""
+    """The planted bug, if any. Used on the event loop, except for what the engine thread calls."""
 
     def __init__(self, lease: EngineLease, model: SoakModel | None, trials: Trials) -> None:
         self.name = ""
@@ -51,8 +51,8 @@ class Controls:
         self._ticks: asyncio.Task[None] | None = None
 
     def plant(self, name: str, *, every: int) -> None:
-        """The bug strikes at every `every`-th chance: an event, a request or an abort. Memory leaks
-        by so many KiB.
+        """The bug strikes at every `every`-th chance: an event, a request or an abort. A memory
+        leak is `every` KiB.
         """
         self.name, self._every, self._n = name, every, 0
         if self._model is not None:
@@ -71,7 +71,7 @@ class Controls:
         self._leaked.clear()
 
     def layer(self, app: ASGIApp) -> ASGIApp:
-        """The app with the bugs that are on the wire."""
+        """The app with the bugs on the wire."""
 
         async def planted(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http" and scope["path"] in _PATHS and self.name:
@@ -107,7 +107,7 @@ class Controls:
         self._other = tamper.seen or self._other
 
     def event(self, events: list[bytes], index: int) -> bytes:
-        """What is sent for an event that holds text, tampered with or not."""
+        """What is sent for an event that holds text."""
         event = events[index]
         if self._strikes("drop token"):
             return b""
@@ -167,7 +167,7 @@ class Controls:
 
 
 async def _block() -> None:
-    """The event loop does something else for long, and again and again."""
+    """Keep the event loop busy with something else, again and again."""
     while True:
         await asyncio.sleep(0.05)
         time.sleep(0.05)

@@ -1,6 +1,6 @@
 """The debug routes of the server under test: its state, its audit ring, its planted bugs.
 
-Owns what the process says about itself. Never part of the server that ships.
+Owns what the process reports about itself. Never part of the released server.
 """
 
 import asyncio
@@ -30,12 +30,13 @@ class LoopLag:
 
     def __init__(self, audit: Audit) -> None:
         self.counts = [0] * N_LAGS
-        """How often it was so many tenths of a millisecond; the last one: or more."""
+        """How often it was this many tenths of a millisecond late; the last entry means "or more".
+        """
         self._audit = audit
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """From zero; the task stays for the life of the process."""
+        """Starts from zero; the task runs as long as the process."""
         self.counts = [0] * N_LAGS
         if self._task is None:
             self._task = asyncio.create_task(self._watch())
@@ -101,7 +102,7 @@ def debug_routes(
 
 
 def _rss() -> int:
-    """Resident bytes of this process, and of nothing that it shares with others."""
+    """Resident bytes that this process shares with no other."""
     fields = {}
     with suppress(OSError):
         for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]:

@@ -1,7 +1,7 @@
-"""SIGTERM in the middle of traffic: what fits is finished, the rest is told, nothing is silent.
+"""SIGTERM in the middle of traffic: what fits is finished, all others get an error, none silence.
 
-Each round is a server process of its own, a random load at a random phase, the signal, and late
-comers; then the exit code and its time. The engine's tokens sleep, so rounds run side by side.
+Each round is a server process, a random load at a random phase, the signal, and late comers; then
+the exit code and its time. The engine's tokens sleep, so rounds run in parallel.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _AT_ONCE = 3
 _SEED = 11
 _PATIENCE_S = 30.0
 _EXIT_LIMIT_S = DRAIN_S + 1.0
-_MARGIN_S = 0.5  # around the end of the drain, where both ends of a stream are right
+_MARGIN_S = 0.5  # around the end of the drain, where either end of a stream is correct
 _IN_FLIGHT_S = 0.02  # before the signal: a connection that the server may not have seen yet
 
 
@@ -38,7 +38,7 @@ class _Sent(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What came of all rounds."""
+    """The results of all rounds."""
 
     exits: list[float] = field(default_factory=list)
     codes: Counter[int] = field(default_factory=Counter)
@@ -89,7 +89,7 @@ def round_of(
         port = ready_port(process)
         term_at, sent = asyncio.run(_traffic(port, process, sign, random.Random(_SEED + number)))
         code = process.wait(_PATIENCE_S)
-        # Streams end behind the last reply; the process is polled no finer than this.
+        # Streams end after the last reply; the process is polled no more often than this.
         tally.exits.append(time.monotonic() - term_at)
         tally.codes[code] += 1
     finally:
@@ -125,7 +125,7 @@ async def _traffic(
 
 
 def _judge(number: int, sent: list[_Sent], term_at: float, tally: Tally) -> None:
-    free_at = 0.0  # when the engine is done with those before, at the earliest
+    free_at = 0.0  # when the engine has finished the requests before, at the earliest
     for n_tokens, reply in sent:
         early = 0.0 < reply.sent_at < term_at - _IN_FLIGHT_S
         end = reply.end
@@ -137,7 +137,7 @@ def _judge(number: int, sent: list[_Sent], term_at: float, tally: Tally) -> None
         if end in ("silent", "stuck", "broken", "unreachable"):
             tally.n_silent += 1
             tally.examples.append(where)
-        # Each token sleeps a little longer than it was told to.
+        # Each token sleeps a little longer than it should.
         free_at = max(free_at, reply.sent_at) + 1.1 * TOKEN_S * n_tokens + 0.02
         fits = early and free_at < term_at + DRAIN_S - _MARGIN_S
         tally.n_fit += fits

@@ -1,6 +1,7 @@
-"""Turns: first come, first served among equals, and a polite client never behind a greedy one.
+"""Turns: first come, first served among equals, and a polite client never waits behind a greedy
+one.
 
-Read from the tickets of the audit: when each was queued and when it came to run.
+Read from the tickets in the audit: when each was queued and when it was admitted.
 """
 
 import asyncio
@@ -58,13 +59,13 @@ async def equal_goals(site: Site, n: int) -> list[Goal]:
 
 
 def inversions(records: Sequence[dict[str, Any]]) -> int:
-    """How many tickets came to run before one that had been queued earlier."""
+    """How many tickets were admitted before one that had been queued earlier."""
     ran = sorted((r for r in records if r["admitted_at"] is not None), key=_admitted_at)
     return sum(a["queued_at"] > b["queued_at"] for a, b in itertools.pairwise(ran))
 
 
 async def greedy_goals(site: Site, *, seconds: float) -> list[Goal]:
-    """One key with a hundred requests at once, four that come now and then."""
+    """One key with a hundred requests at once, four keys with a request now and then."""
     await site.start()
     chance = random.Random(9)
     end = time.monotonic() + seconds
@@ -102,7 +103,9 @@ async def greedy_goals(site: Site, *, seconds: float) -> list[Goal]:
 
 
 def _polite_waits(records: Sequence[dict[str, Any]]) -> tuple[list[float], float, int]:
-    """In service times, less the turns of other polite keys; a service time; greedy tickets."""
+    """In service times, less the turns of other polite keys. Returns also a service time and the
+    greedy tickets.
+    """
     ran = [r for r in records if r["admitted_at"] is not None and r["freed_at"] is not None]
     by_key = Counter(r["key"] for r in ran)
     greedy = by_key.most_common(1)[0][0]

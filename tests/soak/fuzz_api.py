@@ -1,8 +1,8 @@
 """Requests drawn from the published contract, far more than the tests draw: every limit and keyword
-of each schema once, then right and wrong ones at random until there are enough.
+of each schema once, then valid and invalid ones at random until there are enough.
 
-Processes draw and send, this one serves. Each round of each process has a seed, which is printed
-with what it found; the same seed gives the same cases.
+Processes draw and send; this one serves. Each round of each process has a seed, which is printed
+with its findings; the same seed gives the same cases.
 """
 
 import itertools
@@ -27,7 +27,8 @@ from .goals import Goal
 N_CASES = 50_000
 MOST_SECONDS = 2.0
 SEED = 20_261_121
-# Right and wrong cases of each round, by the tag of the operation; routes without a body have few.
+# Valid and invalid cases of each round, by the tag of the operation; routes without a body have
+# few.
 PER_ROUND = {"generation": 400, "tokens": 80}
 PER_ROUND_WITHOUT_BODY = 10
 REFERENCE = {"model": "fake", "prompt": "reference", "max_tokens": 8}
@@ -40,7 +41,7 @@ class Tally:
 
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    """Answers that the contract does not have, those of status 5xx among them."""
+    """Answers that the contract does not document, 5xx among them."""
     slowest: float = 0.0
 
     @property
@@ -95,7 +96,7 @@ def measure(scale: float) -> Iterator[Goal]:
 
 
 def fuzz(url: str, seed: int, *, is_whole: bool, with_limits: bool) -> Tally:
-    """One round, in a process of its own."""
+    """One round, in another process."""
     tally = Tally()
     with requests.Session() as session:
         take = partial(send, session, url, seed, tally)

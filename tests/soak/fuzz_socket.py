@@ -1,7 +1,7 @@
 """Raw bytes on many connections at once: each is answered with 2xx or 4xx, or the connection is
 closed; nothing hangs, nothing is a 5xx, and after every thousand the server is as before.
 
-Processes send, this one serves; what a case is depends on its seed alone. To send one again:
+Processes send, this one serves; a case depends only on its seed. To send one again:
 
     python -m tests.soak.fuzz_socket PORT SEED
 """
@@ -31,8 +31,8 @@ N_CASES = 100_000
 PER_ROUND = 1000
 N_CONNECTIONS = 16  # of each process
 SEED = 20_261_121
-# A client that sent too little waits so long for an answer, says that it will send no more, and
-# then the server has this time for its end.
+# A client that has sent too little waits this long for an answer, then says that it will send no
+# more; from then on the server has this time to end.
 PATIENCE = 0.05
 MOST_SECONDS = 20.0
 REFERENCE = {"model": "fake", "prompt": "reference", "max_tokens": 8}
@@ -56,7 +56,7 @@ class Tally:
 
 
 class Complaints(logging.Handler):
-    """Keeps what is logged as an error: an exception on a connection, or in a task, shows nowhere
+    """Keeps what is logged as an error: an exception on a connection or in a task shows nowhere
     else.
     """
 
@@ -114,7 +114,7 @@ def _reference(server: LiveServer) -> Any:
 
 
 def send_many(port: int, n: int, first: int) -> Tally:
-    """`n` cases from `first` on, on several connections at once."""
+    """Sends `n` cases from `first` on, on several connections at once."""
     tally = Tally()
     with ThreadPoolExecutor(N_CONNECTIONS) as threads:
         for part in threads.map(lambda i: send_one(port, f"{SEED}-{i}"), range(first, first + n)):
@@ -147,9 +147,9 @@ def send_one(port: int, seed: str) -> Tally:
 
 
 def exchange(port: int, case: RawCase) -> tuple[bytes, str]:
-    """All that comes back until the server closes, and how it does: "closed" or "reset".
+    """Everything until the server closes, and how it does: "closed" or "reset".
 
-    Raises TimeoutError where it does not.
+    Raises TimeoutError if it does not.
     """
     deadline = time.monotonic() + MOST_SECONDS
     received = bytearray()
@@ -175,7 +175,9 @@ def exchange(port: int, case: RawCase) -> tuple[bytes, str]:
 
 
 def _read(sock: socket.socket, received: bytearray, seconds: float) -> bool:
-    """Adds what comes until an answer is whole or the time is over; whether it is still open."""
+    """Reads until an answer is whole or the time is over. Returns whether the connection is still
+    open.
+    """
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         sock.settimeout(left)
@@ -202,7 +204,7 @@ def _is_whole(received: bytes | bytearray) -> bool:
 def statuses_of(data: bytes, *, is_head: bool) -> Iterator[int]:
     """The statuses of the answers in `data`, the last of which may be cut off.
 
-    Raises ValueError for what is none.
+    Raises ValueError for anything else.
     """
     while data:
         head, found, rest = data.partition(b"\r\n\r\n")

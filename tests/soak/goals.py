@@ -1,4 +1,4 @@
-"""What a topic reports: goals, each with its figure and whether it is met; how figures are made.
+"""What a topic reports: goals, each with its figure and whether it is met; and the statistics.
 
 Knows no topic and no server.
 """
@@ -18,13 +18,13 @@ class Goal(NamedTuple):
 
 
 def none_of(name: str, n: int, trials: int) -> Goal:
-    """Met when nothing of `name` was seen. Zero in N trials is said with its 95 % bound."""
+    """Met if `name` was never seen. Zero in N trials is reported with its 95 % bound."""
     bound = f", < {3 / trials:.1e} each (95 %)" if trials and not n else ""
     return Goal(name, f"{n} in {trials:,}{bound}", "0", n == 0 and trials > 0)
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The smallest value that a share `q` of them does not exceed; NaN without any."""
+    """The smallest value that is not exceeded by a share `q` of them; NaN without any."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(q * len(ordered)) - 1)] if ordered else math.nan
 
@@ -46,7 +46,7 @@ def jain(shares: Sequence[float]) -> float:
 
 
 def theil_sen(points: Sequence[tuple[float, float]]) -> float:
-    """The median slope over all pairs of points: no few outliers move it."""
+    """The median slope over all pairs of points, which a few outliers cannot move."""
     slopes = [
         (y2 - y1) / (x2 - x1)
         for i, (x1, y1) in enumerate(points)
@@ -57,7 +57,7 @@ def theil_sen(points: Sequence[tuple[float, float]]) -> float:
 
 
 def histogram(values: Sequence[float]) -> str:
-    """Counts in buckets that double, from 0.5 ms: `<0.5:12 <1:30 …`; milliseconds."""
+    """Counts in buckets that double from 0.5 ms: `<0.5:12 <1:30 …`; milliseconds."""
     counts: dict[float, int] = {}
     for value in values:
         edge = 0.5

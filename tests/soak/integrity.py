@@ -1,8 +1,8 @@
-"""Token integrity: whatever the others do, each client gets its own tokens, all and only once.
+"""Token integrity: whatever others do, each client gets its own tokens, all of them, exactly once.
 
-Sixty-four clients at once; half of the requests are aborted, at a random moment between connect and
+Sixty-four clients at once; half of the requests are aborted at a random moment between connect and
 the last token, by FIN or RST; some come through a proxy that delays, stalls, dribbles and cuts. The
-other half must be exact, to the position and the count that the server's audit has.
+other half must be exact, down to the position and the count in the server's audit.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ _CANARY = "the canary sings"
 _AUDIT_EVERY = 500  # requests
 _FLAGS = {"ping-interval": f"{_PING_S:g}", "max-queue": "128"}
 
-# Body of a request, and the text that must come, by number.
+# Body of a request and the expected text, by number.
 Make = Callable[[int], tuple[dict[str, Any], str]]
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen, of how many."""
+    """What was seen, and in how many requests."""
 
     losses: Counter[str] = field(default_factory=Counter)
     n_aborted: int = 0
@@ -107,7 +107,9 @@ async def storm(
     patience: float = _PATIENCE_S,
     seed: int = SEED,
 ) -> Tally:
-    """`n` requests from so many clients, every other one aborted, compared with what must come."""
+    """`n` requests from this many clients, every other one aborted, compared with the expected
+    text.
+    """
     run = _Storm(site, make, n_letters, patience, seed)
     await site.start()
     async with ChaosProxy(site.port, seed=seed) as proxy:
@@ -122,7 +124,7 @@ async def storm(
 
 
 class _Storm:
-    """The clients' common memory."""
+    """What the clients share."""
 
     proxy: ChaosProxy
 
@@ -173,7 +175,7 @@ class _Storm:
             await self.audit()
 
     def _leave(self) -> Leave:
-        """Uniform over the time that requests take at the moment, or over their steps."""
+        """Uniform over the current duration of requests, or over their steps."""
         chance = self._chance
         how = chance.choice(("fin", "rst"))
         if chance.random() < 0.5:
@@ -205,7 +207,7 @@ class _Storm:
             tally.note("contaminated" if is_canary else kind, where)
 
     async def audit(self) -> None:
-        """Compare what has come with what the server says that it has said."""
+        """Compare what has arrived with what the server says it has sent."""
         for record in await self._site.audit():
             prompt = bytes(id_ for id_ in record["prompt"] if id_ < 256).decode(errors="replace")
             received = self._received.pop(prompt, None)
@@ -233,7 +235,7 @@ def difference(text: str, expected: str, others: Iterable[str], *, complete: boo
 
 
 def letters_request(number: int, *, n_letters: int = 100) -> tuple[dict[str, Any], str]:
-    """Of the fake engine: its prompt begins with the number, which all letters depend on."""
+    """For the fake engine: the prompt begins with the number, on which all letters depend."""
     prompt = _CANARY if number < 0 else f"{number:07d} once upon a time"
     fields = {"model": "fake", "max_tokens": n_letters, "stream": number % 10 != 9}
     if number % 10 == 7:
@@ -258,7 +260,7 @@ def _bundled_body(number: int) -> dict[str, Any]:
 
 
 async def _solo(site: Site) -> list[str]:
-    """What each kind of request gets when it is alone."""
+    """What each kind of request gets when it runs alone."""
     return [
         (await ask(site.port, "/v1/completions", _bundled_body(kind))).text for kind in range(64)
     ]

@@ -1,7 +1,7 @@
-"""Whether the time that a wrong key takes tells how much of it is right.
+"""Whether the time that a wrong key takes reveals how much of it is right.
 
 Keys that are wrong at their first character and at their last are looked up in random order. The
-two kinds of times are compared by Welch's t, which goes beyond 4.5 by chance once in 100,000 runs
+two sets of times are compared by Welch's t, which exceeds 4.5 by chance once in 100,000 runs
 (dudect's threshold).
 """
 
@@ -22,7 +22,7 @@ from .goals import Goal, quantile
 _KEY = "k" * 64
 _OTHER = "z" * 64
 _LIMIT = 4.5
-_SHARE = 0.95  # of all times; the slowest are the machine's
+_SHARE = 0.95  # of all times; the machine causes the slowest ones
 
 
 def measure(scale: float) -> Iterator[Goal]:
@@ -34,7 +34,7 @@ def measure(scale: float) -> Iterator[Goal]:
     for _ in range(n):
         kind = chance.randrange(2)
         began = time.perf_counter_ns()
-        gate._caller(scopes[kind])
+        gate.caller(scopes[kind])
         times[kind].append(time.perf_counter_ns() - began)
     bound = quantile([*times[0], *times[1]], _SHARE)
     first, last = ([ns for ns in kind if ns <= bound] for kind in times)
@@ -48,7 +48,7 @@ def measure(scale: float) -> Iterator[Goal]:
 
 
 def welch(a: list[int], b: list[int]) -> float:
-    """How many standard errors the means are apart."""
+    """The difference of the means, in standard errors."""
     return (mean(a) - mean(b)) / math.sqrt(variance(a) / len(a) + variance(b) / len(b))
 
 

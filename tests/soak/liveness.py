@@ -1,7 +1,7 @@
 """The event loop and /health while the engine computes a long prompt.
 
-Once on the fake engine, whose prefill keeps a core busy beside the interpreter, and once on random
-weights of a real shape, whose native code keeps all of them busy.
+Once on the fake engine, whose prefill keeps a core busy outside the interpreter, and once on random
+weights of a real shape, whose native code keeps all cores busy.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ def _spread(counts: list[int]) -> list[float]:
 
 
 def _write_long_model(path: Path) -> None:
-    """Random weights of a shape whose configuration allows so long a prompt."""
+    """Random weights of a shape whose configuration allows such a long prompt."""
     write_model(SHAPES[_SHAPE], path)
     config = json.loads((path / "config.json").read_text())
     config["max_position_embeddings"] = CONTEXT

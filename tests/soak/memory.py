@@ -29,7 +29,7 @@ def measure(scale: float) -> Iterator[Goal]:
 
 
 async def _control(site: Site, n: int) -> Goal:
-    """The instrument itself: a kibibyte kept of each request must show."""
+    """A check of the instrument: a kibibyte kept of each request must show."""
     await site.plant("leak memory")
     goal = (await goals(site, n))[0]
     await site.plant()
@@ -95,7 +95,7 @@ def _request(kind: int, prompt: str) -> tuple[str, dict[str, Any]]:
 
 
 async def _settled(site: Site) -> dict[str, Any]:
-    """The state when nobody is there."""
+    """The state without any client."""
     await site.idle()
     await asyncio.sleep(0.3)
     return await site.state()

@@ -1,7 +1,7 @@
-"""The engine under test: the fake one, made fast, with times of its own for a token and a chunk.
+"""The engine under test: the fake one, made fast, with set times for a token and a chunk.
 
-The next letter is a checksum of all tokens in the cache, so whatever a request leaves behind there
-shows in the next. The checksum grows with the text: `expected_reply` costs one step per letter.
+The next letter is a checksum of all tokens in the cache, so anything that a request leaves there
+shows in the next one. The checksum grows with the text: `expected_reply` costs one step per letter.
 """
 
 import hashlib
@@ -32,13 +32,13 @@ class SoakModel(FakeModel):
     def __init__(
         self, *, max_seq_len: int, token_s: float, chunk: int, chunk_s: float, busy: bool
     ) -> None:
-        """`busy`: a chunk computes beside the interpreter, as native code does; else it sleeps."""
+        """`busy`: a chunk computes outside the interpreter, as native code does; else it sleeps."""
         super().__init__(FaultScript(), max_seq_len=max_seq_len)
         self.token_s = token_s
         self.chunk = chunk
         self.chunk_s = chunk_s
         self.n_stale = 0
-        """Letters that the next request is off by; for a negative control."""
+        """By how many letters the next request is off; for a negative control."""
         self._pause = _compute if busy else time.sleep
 
     def prefill(
@@ -89,7 +89,7 @@ class SoakEngine(FakeEngine):
 
 
 def expected_reply(prompt: str, n_letters: int) -> str:
-    """What the engine continues `prompt` with when it is alone."""
+    """What the engine answers to `prompt` when it serves nothing else."""
     checksum = zlib.crc32(array("H", list(prompt.encode())).tobytes())
     letters = bytearray()
     for _ in range(n_letters):
@@ -99,7 +99,7 @@ def expected_reply(prompt: str, n_letters: int) -> str:
 
 
 def _compute(seconds: float) -> None:
-    """Keep one core busy; hashing gives the interpreter lock away."""
+    """Keep one core busy; hashing releases the interpreter lock."""
     block = bytes(1 << 20)
     end = time.monotonic() + seconds
     while time.monotonic() < end:

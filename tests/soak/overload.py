@@ -1,7 +1,7 @@
 """Ten times as many requests as the engine can serve, each with a deadline.
 
-The engine must go on serving at its full rate, whoever cannot be served must hear so at once and
-when to come back, and nobody who has waited too long may still run.
+The engine must go on serving at its full rate. A request that cannot be served must be refused at
+once and learn when to come back, and no request that has waited too long may still run.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ async def goals(
     records = await site.audit()
     capacity = (before + await _rate(site, seconds / 6, n_tokens)) / 2
     good = sum(reply.end == "done" and _lasted(reply) <= _DEADLINE_S for reply in replies)
-    # The first requests find an empty queue, the last ones are served behind the storm.
+    # The first requests find an empty queue, the last ones are served after the storm.
     busy = max((reply.over_at for reply in replies if reply.end == "done"), default=0.0) - min(
         reply.sent_at for reply in replies
     )
@@ -64,7 +64,7 @@ async def goals(
 
 
 def ran_behind(records: Sequence[dict[str, Any]]) -> Goal:
-    """Of the tickets whose client was told that they waited too long."""
+    """The tickets whose client was told that they waited too long."""
     expired = [record for record in records if record["expired"]]
     ran = sum(record["admitted_at"] is not None for record in expired)
     return Goal("ran behind their deadline", f"{ran} of {len(expired)} expired", "0", ran == 0)
@@ -89,7 +89,7 @@ async def _rate(site: Site, seconds: float, n_tokens: int) -> float:
 async def _storm(
     site: Site, rate: float, seconds: float, patience: float, n_tokens: int
 ) -> list[Reply]:
-    """An open loop: whoever comes does not look how the others fare."""
+    """An open loop: requests arrive no matter how the others fare."""
     chance = random.Random(4)
     tasks: list[asyncio.Task[Reply]] = []
     end = time.monotonic() + seconds

@@ -25,8 +25,8 @@ OPTIONS = Options(token_s=0.02)
 _N_TOKENS = 60
 _LEAVES_S = 0.4
 _ABORT_LIMIT_S = 1.0
-# Buffering is as it is by default, compression is on. HAProxy would hold packets back for up to
-# 200 ms without its option.
+# Buffering is left at its default, compression is on. Without its option HAProxy would hold
+# packets back for up to 200 ms.
 _NGINX = """
 daemon off; pid {place}/pid; error_log stderr error;
 events {{}}
@@ -108,7 +108,7 @@ async def goals(program: str, site: Site, port: int, n: int) -> list[Goal]:
 
 @contextmanager
 def _proxy(program: str, upstream: int) -> Iterator[int]:
-    """The port at which the program passes requests on."""
+    """The port from which the program passes requests on."""
     template, options = _PROGRAMS[program]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -127,7 +127,7 @@ def _proxy(program: str, upstream: int) -> Iterator[int]:
 
 
 def _wait_for(port: int) -> None:
-    """Raises ConnectionError when nobody listens within ten seconds."""
+    """Raises ConnectionError if nobody listens within ten seconds."""
     for _ in range(100):
         try:
             socket.create_connection(("127.0.0.1", port)).close()

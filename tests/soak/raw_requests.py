@@ -1,6 +1,6 @@
 """Bytes that a careless or a hostile client might send: valid requests, and what spoils them.
 
-Every case depends on its seed alone. Knows HTTP and the routes, and nothing of who sends.
+Every case depends only on its seed. Knows HTTP and the routes, but not how they are sent.
 """
 
 import itertools
@@ -42,7 +42,7 @@ BODIES: tuple[tuple[str, dict[str, Any]], ...] = (
 )  # fmt: skip
 GETS = ("/health/live", "/health/ready", "/v1/models", "/v1/models/fake", "/metrics", "/props")
 
-# Where a value of a body may be put instead of another one: JSON, and what only looks like it.
+# Put in place of a value of a body: JSON, and what only looks like it.
 VALUES = (
     b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-0.0", b"5e-324", b"-1", b"2147483648",
     b"9223372036854775808", b"1" * 5000, b"1e400", b'"\\ud800"', b'"\\u0000"', b"true", b"null",
@@ -94,8 +94,9 @@ class RawCase:
     kind: str
     pieces: tuple[bytes, ...]
     ending: str
-    """read: until there is an answer; half: it says at once that it sends no more; reset: it
-    goes away without reading."""
+    """read: until there is an answer; half: it says at once that it sends no more; reset: it leaves
+    without reading.
+    """
 
     @property
     def data(self) -> bytes:
@@ -112,7 +113,7 @@ def raw_case(seed: str) -> RawCase:
 
 
 def request(choose: random.Random) -> bytes:
-    """A valid one, with a body or without."""
+    """A valid request, with a body or without."""
     if choose.random() < 0.1:
         return _head(b"GET", choose.choice(GETS).encode(), [])
     path, body = choose.choice(BODIES)
@@ -196,7 +197,7 @@ def _chunks_changed(choose: random.Random) -> bytes:
 
 
 def _value_changed(choose: random.Random) -> bytes:
-    """A field, known or not, has a strange value; the length that is said is right."""
+    """A field, known or not, has a strange value; the stated length is right."""
     path, body = choose.choice(BODIES)
     name = choose.choice([*body, "n", "top_p", "user", "unknown", "tools", "response_format"])
     marked = json.dumps({**body, name: "\x00mark"}).encode()
@@ -204,7 +205,7 @@ def _value_changed(choose: random.Random) -> bytes:
 
 
 def _body_changed(choose: random.Random) -> bytes:
-    """The body is no JSON, or in another encoding; the length that is said is right."""
+    """The body is not JSON, or in another encoding; the stated length is right."""
     path, fields = choose.choice(BODIES)
     text = json.dumps(fields)
     body = bytearray(
@@ -227,7 +228,7 @@ def _length_wrong(choose: random.Random) -> bytes:
 
 
 def _several(choose: random.Random) -> bytes:
-    """More than one request at once, or bytes behind a whole one."""
+    """More than one request at once, or bytes after a whole one."""
     behind = (request, _truncated, lambda _: b"x", lambda _: b"\r\n", _garbage)
     return request(choose) + choose.choice(behind)(choose)
 

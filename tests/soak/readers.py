@@ -1,7 +1,7 @@
-"""Clients that never read: they hold their own answer up, and nobody else's.
+"""Clients that never read: they hold up their own answer, and nobody else's.
 
-In turn, 64 clients read a long answer, or leave it in a closed window; behind that, eight good
-clients are timed. The rounds alternate, so both kinds see the machine in the same moods.
+In turn, 64 clients read a long answer or leave it in a closed window; after that, eight good
+clients are timed. The rounds alternate, so that both kinds meet the same state of the machine.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def goals(site: Site, *, rounds: int, each: int, n_slow: int = N_SLOW) -> 
         socks = await _background(site, n_slow, slow=slow)
         await site.idle()
         free[slow].append(time.monotonic() - began)
-        await asyncio.sleep(_SETTLE_S)  # what is kept back is encoded as far as it goes
+        await asyncio.sleep(_SETTLE_S)  # unread text is encoded as far as it goes
         if slow:
             held.append((await site.state())["descriptors"] - before)
         replies = await _good(site, each)
@@ -116,7 +116,7 @@ async def _good(site: Site, each: int) -> list[Reply]:
 
 
 async def _dropped(site: Site, n: int) -> int:
-    """How many of those that never read the server has given up when their time is over."""
+    """How many of those that never read the server has dropped when their time is over."""
     before = (await site.state())["descriptors"]
     socks = await _background(site, n, slow=True)
     await site.idle()

@@ -1,6 +1,6 @@
 """The server under test, in a process of its own: `python -m tests.soak.server JSON`.
 
-Everything is as `soliton serve` does it, from its flags to its signals and its exit code; only the
+Everything is as in `soliton serve`, from its flags to its signals and its exit code; only the
 engine may be the fake one, and the app has the debug routes.
 """
 
@@ -39,7 +39,7 @@ class Options:
     ring: int = 4096
     """How many streams the audit keeps."""
     flags: dict[str, str] = field(default_factory=dict)
-    """Those of `soliton serve`, without dashes in front."""
+    """Options of `soliton serve`, without their dashes."""
 
     @property
     def as_json(self) -> str:
@@ -49,7 +49,7 @@ class Options:
 def main(argv: list[str]) -> int:
     options = Options(**json.loads(argv[0]))
     server.stream.stream.Feed = AuditedFeed  # type: ignore[attr-defined, assignment]
-    serve._load = lambda settings: _load(settings, options)
+    serve.load_app = lambda settings: _load(settings, options)
     flags = {"port": "0", "log-level": "error", **options.flags}
     return serve.main([text for name, value in flags.items() for text in (f"--{name}", value)])
 

@@ -38,7 +38,7 @@ class Site:
         return reply.events[0]
 
     async def start(self) -> None:
-        """Begin to watch the event loop; what was audited before is forgotten."""
+        """Begin to watch the event loop; earlier audit records are forgotten."""
         await self.get("/debug/start")
         await self.audit()
 
@@ -47,18 +47,18 @@ class Site:
         return state
 
     async def audit(self) -> list[dict[str, Any]]:
-        """What has ended since the last call. Call it before a ring of them has."""
+        """What has ended since the last call. Call it before the ring overflows."""
         records: list[dict[str, Any]] = await self.get(f"/debug/audit?after={self._audited}")
         if records:
             self._audited = records[-1]["n"]
         return records
 
     async def plant(self, control: str = "", *, every: int = 1) -> None:
-        """A bug, or none."""
+        """Plant a bug, or none."""
         await self.get(f"/debug/control?name={quote(control)}&every={every}")
 
     async def idle(self, *, seconds: float = 30.0) -> bool:
-        """Whether the engine comes free and the queue empty within that time."""
+        """Whether the engine is free and the queue empty within that time."""
         for _ in range(int(seconds / 0.02)):
             state = await self.state()
             if not state["busy"] and not state["n_waiting"]:
@@ -67,7 +67,7 @@ class Site:
         return False
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(_STOP_S)
 
@@ -84,7 +84,7 @@ def spawn(options: Options) -> subprocess.Popen[str]:
 
 
 def ready_port(process: subprocess.Popen[str]) -> int:
-    """Block until the server says that it is ready. Raises RuntimeError when it ends instead."""
+    """Block until the server says that it is ready. Raises RuntimeError if it ends instead."""
     assert process.stdout
     match = re.search(r" is ready at http://[^ ]*:(\d+) ", process.stdout.readline())
     if match is None:
@@ -95,7 +95,7 @@ def ready_port(process: subprocess.Popen[str]) -> int:
 
 @contextmanager
 def serving(options: Options, *, key: str | None = None) -> Iterator[Site]:
-    """A server for as long as the block runs."""
+    """A server while the block runs."""
     process = spawn(options)
     try:
         yield Site(ready_port(process), process, key)

@@ -1,6 +1,6 @@
 """Grammars that explode, from clients that leave: what they cost, and whom.
 
-Read from /proc: the processor time of the server with all its children, and the memory of those.
+Read from /proc: the processor time of the server with all its children, and the children's memory.
 Linux only.
 """
 
@@ -23,12 +23,12 @@ _MEMORY_LIMIT = 600 * 2**20
 _SLOWDOWN_LIMIT = 3.0
 _ROUNDS = 10
 _N_SHORT = 6  # in each
-_TRIED_S = 5.0  # so long that one is tried to its end
+_TRIED_S = 5.0  # long enough that one trial runs to its end
 _PATIENCE_S = 120.0
 _WINDOW_S = 0.2
 _IDLE_SHARE = 0.1  # of one core
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-# All of them may wait, so that none is spared by being refused.
+# All of them may wait, so that none is spared by a refusal.
 OPTIONS = Options(engine="bundled", flags={"max-queue": str(2 * N_REQUESTS)})
 
 
@@ -37,7 +37,7 @@ def measure(scale: float) -> Iterator[Goal]:
     with serving(OPTIONS) as site:
         model = asyncio.run(site.get("/v1/models"))["data"][0]["id"]
         yield from asyncio.run(goals(site, model, n))
-        # Each of these is compiled here too, behind its trial, and that cannot be interrupted.
+        # Each of these is also compiled here, after its trial, which cannot be interrupted.
         passing = await_idle(site, [_regex(i, 9_000) for i in range(n)], model, settle=2.0)
         yield _idle_goal("grammars that pass, left after 2 s", n, asyncio.run(passing))
 
@@ -74,7 +74,7 @@ async def goals(site: Site, model: str, n: int) -> list[Goal]:
 async def _short_ones(
     site: Site, model: str, grammars: list[str]
 ) -> tuple[list[float], list[float]]:
-    """Alone and beside the grammars, in alternation, since the machine may have other work."""
+    """Alone and with the grammars in alternation, since the machine may have other work."""
     await _short(site, model, 3)  # warm
     alone, beside = [], []
     for i in range(_ROUNDS):
@@ -100,7 +100,7 @@ async def await_idle(site: Site, grammars: list[str], model: str, *, settle: flo
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process, the children that it has, and those that it had."""
+    """The children of a process, living and ended."""
     used = 0
     for one in (pid, *children(pid)):
         with suppress(OSError):
@@ -157,7 +157,7 @@ async def _hang_up(clients: list[asyncio.StreamWriter]) -> float:
 
 
 async def _idle_after(site: Site, left_at: float) -> float:
-    """Seconds from `left_at` to the begin of the first two windows of hardly any work."""
+    """Seconds from `left_at` to the start of the first two windows with hardly any work."""
     n_idle, began, before = 0, left_at, cpu_seconds(site.process.pid)
     while time.monotonic() < left_at + _PATIENCE_S:
         started = time.monotonic()
@@ -202,7 +202,7 @@ def _idle_goal(name: str, n: int, seconds: float) -> Goal:
 
 
 def _regex(number: int, n: int) -> str:
-    """Another one for each number; what it costs grows with the square of `n`."""
+    """A different one for each number; its cost grows with the square of `n`."""
     return "a?" * n + f"c{number}"
 
 

@@ -1,9 +1,9 @@
 """Peers that vanish: their packets stop, and no FIN or RST ever comes.
 
-Clients in a network namespace of their own send requests; then every packet that they send is
-dropped. One has its answer decoded, one waits in the queue. Needs root, and `ip` of iproute2.
+Clients in a network namespace send requests; then all their packets are dropped. One client's
+answer is being decoded, the other waits in the queue. Needs root, and `ip` of iproute2.
 
-`python -m tests.soak.vanish ADDRESS PORT` is what runs inside the namespace.
+`python -m tests.soak.vanish ADDRESS PORT` runs inside the namespace.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ def _freed(name: str, times: Sequence[float]) -> Goal:
 
 @contextmanager
 def _namespace() -> Iterator[None]:
-    """One with an address, behind a pair of virtual interfaces."""
+    """A network namespace with an address, at the end of a pair of virtual interfaces."""
     _ip("netns", "add", _NAME)
     try:
         _ip("link", "add", _NAME, "type", "veth", "peer", "name", "in", "netns", _NAME)
@@ -104,7 +104,7 @@ def _ip(*words: str) -> None:
 
 
 def _vanishing(address: str, port: int) -> None:
-    """Requests, one after the other, that are left alone once the first one is answered."""
+    """Sends requests one after the other, and goes silent once the first one is answered."""
     socks: list[socket.socket] = []
     for number in range(_N_CLIENTS):
         body = {"model": "fake", "prompt": f"{number}", "max_tokens": 8000, "stream": True}

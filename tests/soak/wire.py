@@ -1,7 +1,7 @@
-"""A client on a raw socket that believes nothing: strict HTTP/1.1, strict Server-Sent Events.
+"""A client on a raw socket that trusts nothing: strict HTTP/1.1, strict Server-Sent Events.
 
 Owns one request from connect to the last byte, and how a client leaves in the middle. Times are
-CLOCK_MONOTONIC in seconds. Whatever is not exactly this server's form on the wire is a WireError.
+CLOCK_MONOTONIC in seconds. Any deviation from this server's form on the wire is a WireError.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Leave(NamedTuple):
     """When a client hangs up, at a step or `after` seconds, and how."""
 
     how: str
-    """fin, rst, or late: bytes of another request, and FIN behind them."""
+    """fin, rst, or late: bytes of another request, then FIN."""
     step: int | None = None
     after: float | None = None
 
@@ -51,13 +51,13 @@ class Reply:
     n_pings: int = 0
     detail: str = ""
     port: int = 0
-    """The client's."""
+    """The client's port."""
     sent_at: float = 0.0
     head_at: float | None = None
     first_at: float | None = None
     over_at: float = 0.0
     gap: float = 0.0
-    """The longest silence in the answer; before it begins there is none to break."""
+    """The longest silence within the answer, once it has begun."""
 
     @property
     def text(self) -> str:
@@ -65,7 +65,7 @@ class Reply:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The envelope's content; empty without one."""
+        """The content of the error envelope; empty without one."""
         last = self.events[-1] if self.events else {}
         error: dict[str, Any] = last.get("error", {}) if isinstance(last, dict) else {}
         return error
@@ -81,7 +81,7 @@ def _text(event: Any) -> str:
 
 
 class _Body:
-    """Takes the transfer coding away; strict."""
+    """Removes the transfer coding, strictly."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self.done = False
@@ -270,9 +270,9 @@ async def ask(
     key: str | None = None,
     receive_buffer: int | None = None,
 ) -> Reply:
-    """POST `body`, JSON of it or its bytes, or GET without one, and read the answer.
+    """POST `body` (bytes, or an object sent as JSON), or GET without one, and read the answer.
 
-    After `patience` seconds: stuck.
+    After `patience` seconds the result is "stuck".
     """
     reply = Reply()
     head, content = request_bytes(path, body, key=key)
@@ -317,7 +317,7 @@ def request_bytes(
 
 
 def hang_up(sock: socket.socket, how: str) -> None:
-    """Close as Leave.how says."""
+    """Close as `Leave.how` says."""
     if how == "late":
         with suppress(OSError):
             sock.send(b"GET /health/live HTTP/1.1\r\n")

@@ -1,4 +1,4 @@
-"""Requests to an app without a socket: whatever header and path, right or wrong, reaches it."""
+"""Requests to an app without a socket, so any header and path reaches it, valid or not."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ HERE: Headers = [("host", "127.0.0.1")]
 
 
 def ask(app: FastAPI, method: str, path: str, headers: Headers = HERE, body: bytes = b"") -> Answer:
-    """As `asked`, where no event loop runs."""
+    """`asked` for code without an event loop."""
     return asyncio.run(asked(app, method, path, headers, body))
 
 
@@ -29,7 +29,7 @@ async def asked(
     *,
     type_: str = "http",
 ) -> Answer:
-    """The answer of `app`, whose lifespan does not run: the engine takes no work."""
+    """The answer of `app`. Its lifespan does not run, so the engine takes no work."""
     scope: Scope = {
         "type": type_,
         "method": method,
@@ -59,7 +59,7 @@ async def asked(
 
 
 def paths_of(routes: Iterable[Any]) -> Iterator[tuple[str, frozenset[str]]]:
-    """(path, methods) of all routes, those of included routers too."""
+    """(path, methods) of all routes, including those of included routers."""
     for route in routes:
         router = getattr(route, "original_router", None)
         if router is not None:

@@ -25,7 +25,7 @@ _KINDS = (
 
 
 class Event(NamedTuple):
-    """One audit event of Python: its name, and its arguments as text."""
+    """One of Python's audit events: its name, and its arguments as text."""
 
     name: str
     arguments: list[str]
@@ -40,7 +40,7 @@ class AuditedServer:
     log: Path
 
     def events(self) -> list[Event]:
-        """What it did so far, from its very start."""
+        """What it has done since its very start."""
         return [Event(*json.loads(line)) for line in self.notes.read_text().splitlines()]
 
     def output(self) -> bytes:

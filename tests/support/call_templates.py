@@ -1,4 +1,4 @@
-"""Chat templates that write tool calls in many ways: written for tests, after families in use."""
+"""Chat templates that write tool calls in many ways, modelled on families in use."""
 
 _HEAD = """
 {%- if tools %}{{- '<|turn|>system\\nTools:' }}
@@ -24,33 +24,33 @@ def _template(calls: str) -> str:
 
 _EACH = "{%- for call in message.tool_calls or [] %}{%- set f = call.function %}"
 
-# Arguments as JSON behind the name in a tag, as functionary-v3.1 has it.
+# Arguments as JSON after the name in a tag, as functionary-v3.1 writes them.
 FUNCTION_TAG = _template(
     _EACH + "{{- '<function=' + f.name + '>' }}"
     "{{- f.arguments if f.arguments is string else f.arguments | tojson }}{{- '</function>' }}"
     "{%- endfor %}"
 )
-# Objects in a list between tags, with ids behind, as Apriel has it.
+# Objects in a list between tags, each with its id last, as Apriel writes them.
 TAGGED_LIST = _template(
     "{%- if message.tool_calls %}{{- '<tool_calls>[' }}" + _EACH.replace(" or []", "") +
     "{{- '{\"name\": \"' + f.name + '\", \"arguments\": ' + f.arguments | tojson }}"
     "{{- ', \"id\": \"' + call.id + '\"}' }}{%- if not loop.last %}{{- ', ' }}{%- endif %}"
     "{%- endfor %}{{- ']</tool_calls>' }}{%- endif %}"
 )  # fmt: skip
-# Objects in a list behind a word, as firefunction-v2 has it.
+# Objects in a list after a word, as firefunction-v2 writes them.
 WORD_AND_LIST = _template(
     "{%- if message.tool_calls %}{{- ' functools[' }}" + _EACH.replace(" or []", "") +
     "{{- '{\"name\": \"' + f.name + '\", \"arguments\": ' + f.arguments | tojson + '}' }}"
     "{%- if not loop.last %}{{- ', ' }}{%- endif %}{%- endfor %}{{- ']' }}{%- endif %}"
 )  # fmt: skip
-# The name between two tags and a fenced object, all of it between two more tags.
+# The name between two tags and a fenced object, both between two more tags.
 SECTIONS = _template(
     "{%- if message.tool_calls %}{{- '<calls>' }}" + _EACH.replace(" or []", "") +
     "{{- '<call>function<sep>' + f.name + '\\n```json\\n' }}"
     "{{- f.arguments if f.arguments is string else f.arguments | tojson }}{{- '\\n```</call>' }}"
     "{%- if not loop.last %}{{- '\\n' }}{%- endif %}{%- endfor %}{{- '</calls>' }}{%- endif %}"
 )  # fmt: skip
-# A channel per call, the first of which the prompt opens, as functionary-v3.2 has it.
+# A channel per call, the first of which the prompt opens, as functionary-v3.2 writes them.
 CHANNELS = """
 {%- if tools %}{{- '<|turn|>system\\nTools:' }}
 {%- for tool in tools %}{{- '\\n' + tool.function | tojson }}{%- endfor %}{{- '<|end|>' }}
@@ -67,7 +67,7 @@ CHANNELS = """
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|turn|>assistant\\n>>>' }}{%- endif %}
 """
-# A list between the tags that others put around one object.
+# A list between the tags that other families put around one object.
 HERMES_LIST = _template(
     "{%- if message.tool_calls %}{{- '<tool_call>' }}"
     "{%- set ns = namespace(calls=[]) %}{%- for call in message.tool_calls %}"
@@ -85,7 +85,7 @@ PARAMETERS = _template(
     "{{- '<parameter=' + key + '>\\n' + value | string + '\\n</parameter>\\n' }}{%- endfor %}"
     "{{- '</function>\\n</tool_call>' }}{%- endfor %}"
 )
-# Calls as Python between tags, as MiniCPM has it.
+# Calls as Python between tags, as MiniCPM writes them.
 PYTHON = _template(
     "{%- if message.tool_calls %}{{- '<|calls|>\\n```python\\n' }}"
     + _EACH.replace(" or []", "")

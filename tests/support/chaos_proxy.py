@@ -1,6 +1,6 @@
-"""A TCP proxy that does to connections what networks do: delay, stall, dribble, cut, go silent.
+"""A TCP proxy with the faults of real networks: delay, stall, dribble, cut, go silent.
 
-Owns the faults and the seed that chooses them, one fault for each connection. Knows no HTTP.
+Owns the faults and the seed that chooses one for each connection. Knows no HTTP.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ FAULTS = ("none", "delay", "stall", "dribble", "reset", "truncate", "half-open")
 CUTS = ("reset", "truncate", "half-open")
 _STALL_S = 0.3
 _HALF_OPEN_S = 1.0
-_CUT_BYTES = 12_000  # a cut comes somewhere before
+_CUT_BYTES = 12_000  # a cut comes somewhere before this byte
 
 
 class ChaosProxy:
-    """Forwards a loopback port of its own to `port`; an async context manager."""
+    """Forwards a loopback port of its own to `port`. An async context manager."""
 
     def __init__(self, port: int, *, seed: int, faults: tuple[str, ...] = FAULTS) -> None:
         self.port = 0
         self.cut: set[int] = set()
-        """The client ports of connections that it has ended itself."""
+        """The client ports of connections that the proxy has ended itself."""
         self._target = port
         self._chance = random.Random(seed)
         self._faults = faults
@@ -73,7 +73,7 @@ class ChaosProxy:
                 asyncio.create_task(self._pipe(client, server, "none", cut)),
                 asyncio.create_task(self._pipe(server, client, fault, cut)),
             ]
-            # Whoever closes first closes both: the fault has told how.
+            # The first side to close closes both; the fault has decided how.
             await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
             if fault in CUTS and pipes[1].done():
                 self.cut.add(port)

@@ -1,4 +1,4 @@
-"""What tests of chat share: a request, its answer whole and streamed, the pieces put together."""
+"""What chat tests share: a request, its whole and its streamed answer, and the joined chunks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def chunks(server: LiveServer, body: dict[str, Any]) -> list[Any]:
 
 
 def joined(stream: Sequence[Any], index: int = 0) -> dict[str, Any]:
-    """A choice put together from its chunks, as clients do: strings are joined, calls by index."""
+    """A choice put together from its chunks as clients do: strings are joined, calls by index."""
     message: dict[str, Any] = {"role": "", "content": ""}
     logprobs: dict[str, list[Any]] = {}
     calls: dict[int, dict[str, Any]] = {}
@@ -44,7 +44,7 @@ def joined(stream: Sequence[Any], index: int = 0) -> dict[str, Any]:
         for choice in chunk["choices"]:
             if choice["index"] != index:
                 continue
-            assert finish_reason is None, "nothing comes behind the reason of the end"
+            assert finish_reason is None, "nothing comes after the finish reason"
             finish_reason = choice["finish_reason"]
             for name, value in choice["delta"].items():
                 if name == "tool_calls":
@@ -78,17 +78,17 @@ def _without_ids(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def bytes_of(entries: Sequence[Any]) -> bytes:
-    """What logprobs entries are of."""
+    """The bytes of the tokens in these logprobs entries."""
     return b"".join(bytes(entry["bytes"]) for entry in entries)
 
 
 def text_of(entries: Sequence[Any]) -> str:
-    """The text that logprobs entries are of."""
+    """The text of the tokens in these logprobs entries."""
     return bytes_of(entries).decode()
 
 
 def assert_same(stream: Sequence[Any], answer: Any) -> None:
-    """The streamed answer is the whole one, but for the ids of calls, which are drawn."""
+    """The streamed answer equals the whole one, except for the ids of calls, which are random."""
     for choice in answer["choices"]:
         built = joined(stream, choice["index"])
         message = {name: value for name, value in choice["message"].items() if name != "refusal"}

@@ -1,4 +1,4 @@
-"""Chat templates for tests: written for them, in the ways of the families that are in use."""
+"""Chat templates written for the tests, in the styles of the families in use."""
 
 # Header tokens, one system turn with a date and the tools as indented JSON, one call per reply.
 HEADERS = """
@@ -38,7 +38,7 @@ HEADERS = """
 {%- if add_generation_prompt %}{{- '<|start|>assistant<|stop|>\n\n' }}{%- endif %}
 """
 
-# Markers around each turn, tools and calls between tags, results of tools gathered in one turn.
+# Markers around each turn, tools and calls between tags, tool results gathered in one turn.
 MARKERS = """
 {%- if tools %}
     {{- '<|im_start|>system\n' }}
@@ -101,7 +101,7 @@ MARKERS = """
 {%- endif %}
 """
 
-# Brackets, turns that alternate, tools before the last question, ids of nine characters.
+# Brackets, alternating turns, tools before the last question, ids of nine characters.
 BRACKETS = """
 {%- if messages[0]["role"] == "system" %}
     {%- set system = messages[0]["content"] %}{%- set turns = messages[1:] %}

@@ -16,8 +16,8 @@ API_KEY = "key"
 
 
 def run_python(script: str, server: LiveServer, home: Path, *words: str) -> Any:
-    """What tests/clients/SCRIPT.py saw; the client keeps its files in `home`. It looks for nothing
-    outside this machine.
+    """What tests/clients/SCRIPT.py printed. The client keeps its files in `home` and uses no other
+    machine.
     """
     assert PYTHON.exists(), "the clients are not installed: `make test` does it"
     quiet = {
@@ -33,7 +33,7 @@ def run_python(script: str, server: LiveServer, home: Path, *words: str) -> Any:
 
 
 def run_node(script: str, server: LiveServer) -> Any:
-    """What tests/node/SCRIPT.mjs saw."""
+    """What tests/node/SCRIPT.mjs printed."""
     assert (NODE / "node_modules").exists(), (
         "the npm clients are not installed: `make test` does it, or npm install --prefix tests/node"
     )

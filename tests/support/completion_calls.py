@@ -13,7 +13,7 @@ PATH = "/v1/completions"
 
 
 def request(**fields: Any) -> dict[str, Any]:
-    """Of the bundled model, greedy."""
+    """The fields for the bundled model, greedy."""
     body = {"model": "soliton-default", "prompt": "Once upon a time", "temperature": 0}
     return {**body, **fields}
 
@@ -48,7 +48,7 @@ def refusal(server: LiveServer, body: dict[str, Any]) -> tuple[int, str | None]:
 
 
 def joined(chunks: list[Any]) -> list[dict[str, Any]]:
-    """The choices that the chunks are pieces of, by index."""
+    """The choices that the chunks add up to, by index."""
     choices: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
         for piece in chunk["choices"]:
@@ -60,7 +60,7 @@ def joined(chunks: list[Any]) -> list[dict[str, Any]]:
 
 
 def _append(choice: dict[str, Any], piece: dict[str, Any]) -> None:
-    assert choice["finish_reason"] is None, "only the last chunk of a choice says why it ended"
+    assert choice["finish_reason"] is None, "only the last chunk of a choice has a finish reason"
     for key, value in piece.items():
         if key == "logprobs" and value is not None:
             for name, values in value.items():

@@ -1,8 +1,8 @@
-"""Requests drawn from the published contract, right ones and wrong ones, and whether an answer is
-one that the contract documents: its status, media type, headers, body and events.
+"""Requests drawn from the published contract, valid and invalid, and whether an answer is one that
+the contract documents: its status, media type, headers, body and events.
 
-Cases depend on the contract and on a seed alone: the same file gives the same cases. schemathesis
-draws them and reads answers, but for the events of a stream, which are checked here.
+Cases depend only on the contract and a seed: the same file gives the same cases. schemathesis draws
+them and checks the answers, except for the events of a stream, which are checked here.
 """
 
 import itertools
@@ -38,7 +38,7 @@ CHECKS = [
     content_type_conformance,
     response_headers_conformance,
 ]
-# What right requests hold, so that many reach the engine and none keeps it long.
+# What valid requests contain, so that many reach the engine and none keeps it busy for long.
 TEXT = {"type": "string", "minLength": 1, "maxLength": 40}
 IDS = {
     "type": "array",
@@ -93,7 +93,7 @@ def contract() -> dict[str, Any]:
 
 
 def narrowed_contract() -> dict[str, Any]:
-    """Objects of requests are closed: unknown fields belong to the wrong cases."""
+    """Objects in requests are closed, so an unknown field makes a request invalid."""
     document: dict[str, Any] = yaml.load(CONTRACT.read_text(), yaml.CSafeLoader)
     schemas = document["components"]["schemas"]
     for schema in schemas.values():
@@ -127,8 +127,8 @@ def draw(
     *,
     seed: int | None = None,
 ) -> None:
-    """Hands out `n` cases or a few less, one after the other; the same ones for the same seed. Of
-    the right ones that have a body every third asks for a stream.
+    """Hands `n` cases or a few less to `take`, the same ones for the same seed. Every third valid
+    one with a body asks for a stream.
     """
     numbers = itertools.count()
 
@@ -163,7 +163,7 @@ def covering(operation: Operation) -> Iterator[Case]:
 
 
 def wrong_with(answer: requests.Response, case: Case) -> str | None:
-    """What the contract does not say of this answer."""
+    """What this answer has that the contract does not document."""
     streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
     checks = CHECKS if streamed else [*CHECKS, response_schema_conformance]
     try:

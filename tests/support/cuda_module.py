@@ -1,9 +1,9 @@
 """The CUDA kernels as a module that runs on the CPU (tests/native/cuda_emulator) or on a GPU, and
 memory for them.
 
-The emulated module has the functions of `engine.native._cuda`; what it takes as device memory is
-memory of the host, such as a tensor of torch on the CPU. `SOLITON_CUDA_EMULATOR_SEED` in the
-environment shuffles the order in which blocks, warps and lanes go on.
+The emulated module has the functions of `engine.native._cuda`. Its device memory is host memory,
+such as a torch tensor on the CPU. `SOLITON_CUDA_EMULATOR_SEED` in the environment shuffles the
+order in which blocks, warps and lanes run.
 """
 
 import ctypes
@@ -32,14 +32,14 @@ EMULATOR = ROOT / "tests/native/cuda_emulator"
 BUILD = ROOT / "build/cuda_emulated"
 ENOUGH = "-O1 -g1"
 
-NO_ACCESS = 0  # PROT_NONE, which the module mmap does not name
+NO_ACCESS = 0  # PROT_NONE, for which the mmap module has no name
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def compiler() -> str:
-    """The C++ compiler of the emulator; skips where there is none, or no x86-64 processor, except
-    where native code is required.
+    """The emulator's C++ compiler. Skips without one or without an x86-64 processor, unless native
+    code is required.
     """
     found = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
     missing = ""
@@ -64,14 +64,14 @@ def build(target: str = "_cuda") -> Path:
 
 
 def build_for_gpus() -> Path:
-    """Builds the module for every kind of GPU that is served; skips without a CUDA compiler."""
+    """Builds the module for every supported kind of GPU; skips without a CUDA compiler."""
     if shutil.which("nvcc") is None:
         pytest.skip("no CUDA compiler")
     return _built(ROOT / "build/cuda", "_cuda", {"SOLITON_CUDA": "ON"})
 
 
 def _built(place: Path, target: str, options: dict[str, str]) -> Path:
-    """As parallel as the machine allows, and one process at a time."""
+    """Runs a build with all cores, one process at a time."""
     options |= {
         "CMAKE_BUILD_TYPE": "Release",
         "Python_EXECUTABLE": sys.executable,
@@ -110,7 +110,7 @@ def emulated_module() -> ModuleType:
 
 
 def device_module() -> ModuleType:
-    """`engine.native._cuda`, with a GPU that it runs on; skips where either is missing."""
+    """`engine.native._cuda` and a GPU for it; skips if either is missing."""
     if cuda_native.MISSING:
         pytest.skip(f"engine/native/_cuda: {cuda_native.MISSING}")
     if not torch.cuda.is_available():
@@ -120,7 +120,7 @@ def device_module() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def emulated() -> ModuleType:
-    """The module on the emulator, which says more about what goes wrong than a GPU."""
+    """The module on the emulator, which reports errors in more detail than a GPU does."""
     return emulated_module()
 
 
@@ -134,7 +134,7 @@ def cuda(request: pytest.FixtureRequest) -> ModuleType:
 
 @pytest.fixture
 def placed(cuda: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test makes with torch lies where the kernels of `cuda` run, and is drawn there."""
+    """Tensors that a test makes with torch lie, and are drawn, where the kernels of `cuda` run."""
     if device_of(cuda).type == "cpu":
         yield
         return
@@ -149,9 +149,9 @@ def device_of(cuda: ModuleType) -> torch.device:
 
 
 def guarded(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that ends where memory ends: a kernel that touches more is ended with an error. Lives
-    until the process ends. On a GPU it is a plain copy: tests/native/cuda_driver.cpp looks for the
-    same.
+    """A copy that ends where memory ends, so that a kernel which touches more is ended with an
+    error. Lives until the process ends. On a GPU it is a plain copy: tests/native/cuda_driver.cpp
+    checks this there.
     """
     if tensor.is_cuda:
         return tensor.clone(memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""A parser of text/event-stream after the WHATWG standard, and what tests ask of a whole body."""
+"""A parser of text/event-stream by the WHATWG standard, and what tests want to know of a body."""
 
 import codecs
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class ParsedStream:
-    """What a browser would see: the data of each event, and whatever else was on the wire."""
+    """What a browser would see: the data of each event, and anything else on the wire."""
 
     data: list[str] = field(default_factory=list)
     other_fields: list[str] = field(default_factory=list)
@@ -22,8 +22,8 @@ class ParsedStream:
 
 
 class EventStreamParser:
-    """Reads a stream in pieces, cut anywhere. A piece may end in the middle of a character or of
-    CR LF; what no blank line follows is no event.
+    """Reads a stream in pieces, cut anywhere: also inside a character or between CR and LF. Lines
+    without a blank line after them are not an event.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class EventStreamParser:
             text = text.removeprefix("\ufeff")
             self._is_start = False
         if self._after_return:
-            text = text.removeprefix("\n")  # of CR LF, and ends no line of its own
+            text = text.removeprefix("\n")  # the LF of a CR LF does not end another line
         self._after_return = text.endswith("\r")
         *complete, self._line = re.split(r"\r\n|\r|\n", self._line + text)
         return complete

@@ -1,9 +1,9 @@
 """An engine for tests of the server: the real generator over a model that is a hash function.
 
-Every byte is a token; 256 ends the text. The next token is a letter that depends on all tokens
-before it, so any two mixed-up requests show, or the next byte of a script. Gates and token time
-make the moments that a test wants to hold; `faults` is what goes wrong, and where; `n_inside_max`
-counts callers inside the model at once.
+Every byte is a token; 256 ends the text. The next token is the next byte of a script, or a letter
+that depends on all tokens before it, so a mix-up of two requests shows. Gates and token time hold
+the moments that a test needs; `faults` says what goes wrong, and where; `n_inside_max` counts the
+callers that were inside the model at once.
 """
 
 import threading
@@ -85,7 +85,7 @@ class ByteTokenizer:
 
 
 class FakeModel:
-    """Next token: from `script`, counted from the end of the prompt, then END; or a hash."""
+    """The next token: from `script`, counted from the end of the prompt, then END; else a hash."""
 
     def __init__(self, faults: FaultScript, *, max_seq_len: int) -> None:
         self.config = tiny_config("Fake", vocab_size=VOCAB_SIZE, max_seq_len=max_seq_len, end=END)
@@ -134,7 +134,7 @@ class FakeModel:
     def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
         with self._inside():
             self.in_decode.set()
-            # Native code looks at no flag: whoever cancels has to wait for it to return.
+            # Native code checks no flag: cancelling has to wait until it returns.
             self.held_in_decode = not self.decode_gate.is_set()
             self.decode_gate.wait()
             time.sleep(self.token_time)
@@ -161,7 +161,7 @@ class FakeModel:
 
 
 class FakeGenerator(StreamingGenerator):
-    """The real one, with the points of the script that are its own."""
+    """The real tokenizer's interface, with the points at which faults can be planted."""
 
     faults: FaultScript
 
@@ -199,7 +199,7 @@ class FakeEngine:
             source="{{ messages }} <tool_call>", default_system=lambda variables: ""
         )
         self.reply_format = ReplyFormat.of("{{ messages }} <tool_call>", self.tokenizer)
-        self.opening = ""  # what the template puts behind the beginning of the assistant's turn
+        self.opening = ""  # what the template puts after the opening of the assistant's turn
         self.rendered: dict[str, Any] = {}
         cache = KVCache(self.config, self.model.ops, max_seq_len=max_seq_len)
         self.generator = FakeGenerator(
@@ -236,7 +236,7 @@ class FakeEngine:
         template_kwargs: Mapping[str, Any] = {},
         must_fit: bool = False,
     ) -> list[int]:
-        """Notes what it was asked in `rendered`; the prompt shows of it what a test may look at."""
+        """Notes what it was called with in `rendered`; the prompt shows what a test may look at."""
         self.faults.pass_("render")
         self.rendered = {
             "messages": messages, "tools": tools, "documents": documents,
@@ -253,7 +253,7 @@ class FakeEngine:
         return self.tokenizer.encode(text)
 
     def writes(self, *, tools: bool = True, reasoning: bool = False) -> None:
-        """Whether the template knows tools, and of reasoning."""
+        """Whether the template supports tools and reasoning."""
         known = " <tool_call>" * tools + " </think>" * reasoning
         self.reply_format = ReplyFormat.of("{{ messages }}" + known, self.tokenizer)
 
@@ -282,7 +282,7 @@ def next_letter(token_ids: Sequence[int]) -> int:
 
 
 def fake_reply(prompt: str, n_tokens: int) -> str:
-    """What the fake engine continues `prompt` with when it is alone."""
+    """What the fake engine answers to `prompt` when it serves nothing else."""
     token_ids = list(prompt.encode())
     n_prompt = len(token_ids)
     for _ in range(n_tokens):

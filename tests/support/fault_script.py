@@ -1,7 +1,7 @@
 """What goes wrong in the fake engine, and where: planted by a test, the same in every run.
 
-A place is a named point and a number: chunk k of a prompt, token k of a completion; of all other
-points the k-th time that they are passed from now on. Each fault happens once.
+A place is a named point and a number: chunk k of a prompt or token k of a completion; for all other
+points, the k-th passage from now on. Each fault happens once.
 """
 
 import threading
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Point = Literal[
-    "render",  # a conversation becomes text, on the event loop or a thread beside it
-    "tokenize",  # a text becomes ids, there too
-    "admit",  # a request has the engine, from here on the engine thread
+    "render",  # a conversation becomes text, on the event loop or a worker thread
+    "tokenize",  # a text becomes ids, on the same threads
+    "admit",  # a request has the engine; from here on, on the engine thread
     "chunk",  # of the prompt, before it is computed
     "token",  # of the completion, before its logits are there
     "detokenize",  # an id becomes bytes
@@ -27,14 +27,14 @@ Point = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """It takes so much longer, looking at no flag meanwhile, as native code does."""
+    """It takes this much longer, and checks no flag meanwhile, as native code does."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """It does not come back until `release` is called."""
+    """It does not return until `release` is called."""
 
     begun: threading.Event = field(default_factory=threading.Event)
     _gate: threading.Event = field(default_factory=threading.Event)
@@ -59,7 +59,7 @@ Fault = BaseException | Sleep | Hang | Spoil
 
 
 class FaultScript:
-    """`script["chunk", 2] = MemoryError()`; a number alone is that of a token."""
+    """`script["chunk", 2] = MemoryError()`; a number alone means a token."""
 
     def __init__(self) -> None:
         self._due: dict[tuple[Point, int], Fault] = {}
@@ -73,11 +73,11 @@ class FaultScript:
 
     @property
     def is_over(self) -> bool:
-        """Whether all that was planted has happened."""
+        """Whether everything that was planted has happened."""
         return not self._due
 
     def pass_(self, point: Point, number: int | None = None) -> Spoil | None:
-        """Whoever comes to a point calls this; `number`: of the chunk or the token."""
+        """Called at each point; `number` is that of the chunk or token."""
         if number is None:
             number = self._n_passed[point]
             self._n_passed[point] += 1

@@ -24,7 +24,7 @@ from server.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole HTTP answer; header names in lower case."""
+    """A whole HTTP answer; header names are lower case."""
 
     status: int
     headers: dict[str, str]
@@ -48,9 +48,9 @@ class LiveServer:
     port: int
     app: FastAPI
     stop: Callable[[], None]
-    """Begin to shut down; the block that serves waits for the end."""
+    """Begin to shut down; leaving the `with` block waits for the end."""
     connections: set[Any]
-    """The protocols of all that are open; changed by the server's thread."""
+    """The protocol objects of all open connections; the server's thread changes the set."""
     health_port: int | None = None
 
     @property
@@ -61,7 +61,12 @@ class LiveServer:
     @property
     def running(self) -> Ticket | None:
         """The ticket that the engine thread works for."""
-        return self.lease._running
+        return self.lease.running
+
+    @property
+    def n_received(self) -> list[int]:
+        """How many bytes the server has read on each open connection."""
+        return [connection.n_received for connection in list(self.connections)]
 
     @property
     def url(self) -> str:
@@ -126,8 +131,8 @@ def live_server(
     wrapped: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     **options: Any,
 ) -> Iterator[LiveServer]:
-    """Serve `engine` with these settings for as long as the block runs; `wrapped`: what stands
-    between the socket and the app.
+    """Serve `engine` with these settings while the block runs; `wrapped` is put between the socket
+    and the app.
     """
     settings = Settings(**options)
     app = create_app(settings, engine)
@@ -138,7 +143,7 @@ def live_server(
         health_port = ports[1] if n_ports == 2 else None
         config = uvicorn.Config(
             wrapped(app),
-            http=protocol or http_protocol(settings, health_port=health_port),
+            http=_counting(protocol or http_protocol(settings, health_port=health_port)),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -159,6 +164,17 @@ def live_server(
             stop()
             thread.join(30)
             assert not thread.is_alive(), "the server did not stop"
+
+
+def _counting(protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
+    class Counting(protocol):  # type: ignore[misc, valid-type]
+        n_received = 0
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.n_received += len(data)
+
+    return Counting
 
 
 def _bound_socket() -> socket.socket:

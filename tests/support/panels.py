@@ -1,4 +1,4 @@
-"""Matrices in panels, for tests: packed by the native code, read back by plain numpy."""
+"""Matrices in panels for tests: packed by native code, read back by plain numpy."""
 
 from typing import Any
 
@@ -25,13 +25,13 @@ def as_float32(stored: npt.NDArray[Any]) -> Floats:
 
 
 def as_bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
-    """Rounded to the nearest, ties to even; finite values."""
+    """Rounded to the nearest, ties to even; for finite values."""
     bits = values.view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
 def row_addresses(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Those of the rows (n_out, n_in), and 0 up to a whole panel."""
+    """The bytes of the rows (n_out, n_in), with zeros up to a whole panel."""
     rows = address(weights) + weights.strides[0] * np.arange(len(weights), dtype=np.int64)
     return np.pad(rows, (0, -len(rows) % ROWS))
 

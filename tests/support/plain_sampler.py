@@ -1,6 +1,6 @@
-"""What the samplers mean, once more: loops over lists of Python, one token at a time.
+"""The samplers once more, as loops over Python lists, one token at a time.
 
-The oracle of the sampler's tests. It shares nothing with the engine but the names of the stages.
+The oracle of the sampler's tests. It shares only the names of the stages with the engine.
 """
 
 import math
@@ -16,7 +16,9 @@ Weighted = list[tuple[int, float]]
 
 @dataclass
 class Plain:
-    """The tokens left, with values whose softmax is their distribution; how close a call was."""
+    """The remaining tokens, with values whose softmax is their distribution, and how close a call
+    it was.
+    """
 
     tokens: Weighted
     closest: float = math.inf
@@ -132,7 +134,7 @@ def run_stage(
 
 
 def until(plain: Plain, p: list[float], order: Sequence[int], mass: float) -> list[int]:
-    """The first of the order, as few as have the mass together."""
+    """The fewest tokens, in this order, that have the mass together."""
     kept: list[int] = []
     for i in order:
         kept.append(i)
@@ -147,7 +149,7 @@ def tail_free(plain: Plain, p: list[float], z: float) -> list[int]:
     total = math.fsum(bends)
     if total < 1e-12:
         if bends:
-            plain.closest = 0.0  # whether rounding makes a bend is not this test's business
+            plain.closest = 0.0  # this test does not ask whether rounding makes a bend
         return list(range(len(p)))
     for i in range(len(bends)):
         if plain.compare(math.fsum(bends[: i + 1]) / total, z):
@@ -156,7 +158,7 @@ def tail_free(plain: Plain, p: list[float], z: float) -> list[int]:
 
 
 def penalized(logits: Sequence[float], context: Sequence[int], **settings: Any) -> list[float]:
-    """As ExLlamaV2 walks: backwards, with penalties that fade step by step behind the range."""
+    """As in ExLlamaV2: backwards, with penalties that fade step by step beyond the range."""
     n_prompt: int = settings.get("n_prompt", 0)
     range_: int = settings.get("repetition_range", -1)
     decay: int = settings.get("repetition_decay", 0)

@@ -1,4 +1,4 @@
-"""Bytes on a socket to a live server over a fake engine, and what must be left behind them."""
+"""Raw bytes to a live server over a fake engine, and the state they must leave it in."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def serving(
 
 
 def assert_unharmed(fake: FakeEngine, server: LiveServer) -> None:
-    """The server lives, the engine is free, and the next answer is the one that it should be."""
+    """The server lives, the engine is free, and the next answer is correct."""
     fake.model.prefill_gate.set()
     fake.model.decode_gate.set()
     fake.model.token_time = 0.0
@@ -41,7 +41,7 @@ def assert_unharmed(fake: FakeEngine, server: LiveServer) -> None:
 
 
 def received(sock: socket.socket) -> bytes:
-    """All until the server has ended the connection, by FIN or by RST."""
+    """Everything until the server ends the connection, by FIN or RST."""
     data = b""
     try:
         while piece := sock.recv(1 << 16):
@@ -52,11 +52,11 @@ def received(sock: socket.socket) -> bytes:
 
 
 def told(server: LiveServer, raw: bytes) -> Answer:
-    """The answer to these bytes, behind which the server must end the connection."""
+    """The answer to these bytes, after which the server must end the connection."""
     with server.connect() as sock:
         sock.sendall(raw)
         answer = read_answer(sock)
-        assert received(sock) == b"", "nothing comes behind a refusal"
+        assert received(sock) == b"", "nothing comes after a refusal"
     return answer
 
 

@@ -20,11 +20,11 @@ TAGS = (
 )
 
 Part = tuple[str, int, str]
-"""Kind, call and text."""
+"""What a delta says: kind, call and text."""
 
 
 class TagTokenizer:
-    """Tags are special tokens or none; 0 and up are bytes, 500 begins a turn."""
+    """Tags are special tokens or plain text; ids from 0 are bytes, 500 begins a turn."""
 
     def __init__(self, special: Sequence[str] = (), *, plain: Sequence[str] = ()) -> None:
         self.special = special
@@ -45,7 +45,7 @@ class TagTokenizer:
         return self.is_special(token_id) or token_id == 500
 
     def encode(self, text: str) -> list[int]:
-        """Tags that are tokens as such, all other text as bytes; "|" begins a turn."""
+        """Each tag is one token and all other text is bytes; "|" begins a turn."""
         pieces = re.split("(" + "|".join(map(re.escape, self.tags)) + ")", text)
         if not self.tags:
             pieces = [text]
@@ -92,8 +92,8 @@ def tokens(
 
 
 def results(records: Sequence[TokenRecord], ends: Iterable[int]) -> list[StreamResult]:
-    """The text of the records in results that end at these characters; a record comes when the
-    last of its text does.
+    """The text of the records whose text ends at these characters, result by result. A record comes
+    with the last piece of its text.
     """
     text = b"".join(record.token_bytes for record in records).decode()
     waiting = list(records)
@@ -107,7 +107,7 @@ def results(records: Sequence[TokenRecord], ends: Iterable[int]) -> list[StreamR
 
 
 def one_by_one(records: Sequence[TokenRecord]) -> list[StreamResult]:
-    """A result per token."""
+    """One result per token."""
     found = [StreamResult({"chunk": r.token_bytes.decode(), "tokens": (r,)}) for r in records]
     return [*found, StreamResult({"eos": True, "eos_reason": "stop_token"})]
 

@@ -1,4 +1,4 @@
-"""Requests to the sampler op from plain Python values, and how a sampler is held against the
+"""Requests to the sampler op from plain Python values, and the comparison of a sampler with the
 reference.
 """
 
@@ -43,7 +43,7 @@ def make_request(
     vocab_size: int = 0,
     **values: Any,
 ) -> SampleRequest:
-    """`vocab_size` is needed for the sets."""
+    """The sets of token ids need `vocab_size`."""
     sets = {"mask": allowed, "dry_breakers": breakers, "xtc_protected": protected}
     for name, ids in sets.items():
         if ids is not None:
@@ -70,7 +70,7 @@ def usual_request(
     min_p: float = 0.0,
     **values: Any,
 ) -> SampleRequest:
-    """The stages that everybody knows, where they are on, in their usual order."""
+    """The usual stages that are on, in their usual order."""
     wanted = (
         (Stage.TEMPERATURE, temperature, 1.0),
         (Stage.TOP_K, float(top_k), 0.0),
@@ -82,8 +82,8 @@ def usual_request(
     return make_request(greedy=greedy, stages=[] if greedy else stages, **values)
 
 
-# The draw may fall on the neighbour where u is this close to a boundary, and a filter may keep one
-# token more where a threshold is: sums of masses are right to some 1e-7.
+# The draw may hit the neighbour if u is this close to a boundary, and a filter may keep one token
+# more at its threshold: sums of masses are right to some 1e-7.
 SHARE_ERROR = 1e-6
 
 # Whole numbers make ties; -inf is what a mask leaves.
@@ -103,7 +103,7 @@ def assert_close(native: SampleResult, wanted: SampleResult, logits: Logits) -> 
     assert native.margin == pytest.approx(wanted.margin, abs=1e-6)
     assert native.logprob_raw == pytest.approx(wanted.logprob_raw, abs=1e-6)
     assert native.top_logprobs_raw == pytest.approx(wanted.top_logprobs_raw, abs=1e-6)
-    # A mean of logits: as right as the largest of them.
+    # A mean of logits is as exact as the largest of them.
     largest = float(np.abs(logits[np.isfinite(logits)]).max())
     assert native.entropy == pytest.approx(wanted.entropy, abs=1e-6 * (1 + largest))
 

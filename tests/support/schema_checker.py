@@ -21,12 +21,12 @@ _FORMATS = {
 
 
 def read_json(text: str) -> Any:
-    """Numbers with a point or an exponent as Decimal, so that no digit is lost."""
+    """Numbers with a point or an exponent become Decimal, so that no digit is lost."""
     return json.loads(text, parse_float=Decimal)
 
 
 def fits(value: Any, schema: Any, root: Any = None) -> bool:
-    """Raises KeyError for a keyword that it does not know."""
+    """Raises KeyError for an unknown keyword."""
     if isinstance(schema, bool):
         return schema
     if value is None and schema.get("nullable"):
@@ -75,7 +75,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _if(kind: str, check: Any) -> Any:
-    """A keyword that says nothing about values of other types."""
+    """Whether the keyword does not apply to this type of value."""
     return lambda v, w, s, r: not _is(v, kind) or check(v, w, s, r)
 
 

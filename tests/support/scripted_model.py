@@ -1,5 +1,5 @@
-"""A model that says what a script wants, over a vocabulary of bytes or of given pieces; and what
-tests of the generator ask of every stream.
+"""A model that follows a script, over a vocabulary of bytes or given pieces; and what tests of the
+generator require of every stream.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class ByteVocabulary:
 
 
 class PieceVocabulary(ByteVocabulary):
-    """The first tokens are the given pieces; the others have no bytes, but for the special ones."""
+    """The first tokens are the given pieces; of the others only the special ones have bytes."""
 
     def __init__(self, pieces: Sequence[bytes], *, n_special: int = 2) -> None:
         self.pieces = pieces
@@ -50,8 +50,8 @@ class PieceVocabulary(ByteVocabulary):
 
 
 class ScriptedModel:
-    """A model whose most likely next token is scripted: one per position behind the prompt, or
-    several with the likeliest first. `fault` may spoil the logits of a position.
+    """A model whose most likely next token is scripted: for each position after the prompt one
+    token, or several with the likeliest first. `fault` may spoil the logits of a position.
     """
 
     def __init__(self, script: Sequence[int | Sequence[int]], *, max_seq_len: int = 400) -> None:
@@ -122,7 +122,7 @@ def records_of(results: Sequence[StreamResult]) -> list[TokenRecord]:
 
 
 def assert_nothing_lost(results: Sequence[StreamResult]) -> None:
-    """The bytes of all records, less the dropped tail, are the text."""
+    """The bytes of all records, without the dropped tail, are the text."""
     last = results[-1]
     records = [*records_of(results), *last.dropped]
     data = b"".join(record.token_bytes for record in records)

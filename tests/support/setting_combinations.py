@@ -1,7 +1,7 @@
-"""Requests whose settings take everything away from each other, and what became of them.
+"""Requests whose settings together leave nothing to sample from, and what became of them.
 
-Owns the strategies and how an answer counts. For the tests, which send hundreds, and for the soak,
-which sends thousands, to a server of the built-in model.
+Owns the strategies and how an answer counts. The tests send hundreds of them, and the soak
+thousands, to a server of the built-in model.
 """
 
 import json
@@ -20,7 +20,7 @@ _EXTREMES = (
     -1e308, -1e38, -1e9, -100, -10, -2, -1, 0, 1e-308, 1e-45, 0.01, 0.5, 1, 2, 10, 100, 1e9, 1e38,
     1e308,
 )  # fmt: skip
-# The ends of their intervals, and a little inside; what lies outside is refused before it runs.
+# The ends of each interval, and a little inside; a value outside is refused before it runs.
 _REALS = {
     "temperature": (0, 100), "min_temperature": (0, 100), "max_temperature": (0, 100),
     "temperature_exponent": (0, 100), "dynatemp_range": (0, 100), "smoothing_factor": (0, 100),
@@ -57,7 +57,7 @@ _LOTS = (
 
 
 def bodies() -> st.SearchStrategy[dict[str, Any]]:
-    """Bodies with a prompt or with messages; whatever they hold, the answer is 200 or 400."""
+    """Bodies with a prompt or with messages; whatever they contain, the answer is 200 or 400."""
     return st.builds(lambda body, chats: _chat(body) if chats else body, _texts(), st.booleans())
 
 
@@ -104,7 +104,7 @@ def _chat(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def status_of(answer: Answer) -> int:
-    """Of a stream that ends with an error event, the status that its type stands for."""
+    """The status that the error event at the end of a stream corresponds to."""
     if answer.status != 200 or not answer.headers["content-type"].startswith("text/event-stream"):
         return answer.status
     for line in answer.body.decode().splitlines():
@@ -120,7 +120,7 @@ def send(server: LiveServer, body: dict[str, Any]) -> tuple[int, Answer]:
 
 
 def says_as_before(server: LiveServer, choices: Any) -> bool:
-    """Whether it is ready, and answers the reference as it did."""
+    """Whether the server is ready and answers the reference request as before."""
     if server.get("/health/ready").status != 200:
         return False
     found = server.post("/v1/completions", REFERENCE)

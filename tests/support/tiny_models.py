@@ -31,7 +31,7 @@ TEXTS = (
 
 @dataclass(frozen=True)
 class Family:
-    """One kind of random model: the transformers class and what to put into its configuration."""
+    """One kind of random model: the transformers class and its configuration."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,8 @@ YARN_ROPE = {
     "factor": 4.0,
     "original_max_position_embeddings": 32,
 }
-# More than the test models turn in their original context: both borders lie among the frequencies.
+# Longer than the tests' models turn within their original context: both borders lie among the
+# frequencies.
 YARN_BETAS = {"beta_fast": 4.0, "beta_slow": 0.25}
 DYNAMIC_ROPE = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 3.0}
 LONG_ROPE = {
@@ -110,7 +111,7 @@ FAMILIES = {
 
 def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     """A random float32 transformers model in evaluation mode."""
-    # Here, for the tokenizers are also wanted where transformers is not.
+    # Imported here, because the tokenizers are also needed without transformers.
     import transformers
 
     sizes: dict[str, Any] = {
@@ -169,7 +170,7 @@ def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
 
 
 def byte_level_tokenizer() -> Tokenizer:
-    """Byte-level BPE as in GPT-2, with the specials of the bundled model; 320 ids at most."""
+    """Byte-level BPE as in GPT-2, with the bundled model's special tokens; at most 320 ids."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
@@ -184,9 +185,9 @@ def byte_level_tokenizer() -> Tokenizer:
 
 
 def sentencepiece_tokenizer() -> Tokenizer:
-    """BPE with byte fallback as in Llama 2: a space before each text, BOS by post-processor.
+    """BPE with byte fallback as in Llama 2: a space before each text, and BOS by post-processor.
 
-    Its merges can build "</s>" out of plain text, as a vocabulary in the wild may.
+    Its merges can build "</s>" from plain text, as real vocabularies may.
     """
     vocabulary: dict[str, int] = {"<unk>": 0, "<s>": 1, "</s>": 2}
     pieces = [f"<0x{byte:02X}>" for byte in range(256)]

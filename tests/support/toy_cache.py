@@ -51,7 +51,7 @@ class ToyPositions:
 
 
 class ToyCache(KVCache):
-    """Of one layer without heads."""
+    """K or V of one layer without heads."""
 
     positions: ToyPositions
 
@@ -60,13 +60,13 @@ class ToyCache(KVCache):
         super().__init__(config, cast(Ops, _ToyOps()), max_seq_len=max_seq_len)
 
     def run(self, token_ids: Sequence[int]) -> None:
-        """What a model does: writes behind the end, then appends."""
+        """Does what a model does: writes after the end, then appends."""
         for token_id in token_ids:
             self.positions.memory[self.length] = _content([*self.token_ids, token_id])
             self.append([token_id])
 
     def check(self) -> None:
-        """Every position holds what its tokens gave."""
+        """Check that every position holds the hash of its tokens."""
         for i in range(self.length):
             assert self.positions.memory[i] == _content(self.token_ids[: i + 1]), f"position {i}"
 

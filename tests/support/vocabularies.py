@@ -1,4 +1,4 @@
-"""The tokenizers of the tests of constraints: the bundled one, byte-level, SentencePiece."""
+"""The tokenizers for tests of constraints: the bundled one, byte-level, SentencePiece."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +15,7 @@ NAMES = ("bundled", "byte-level", "sentencepiece")
 
 class Vocabulary(NamedTuple):
     tokenizer: Tokenizer
-    size: int  # more rows than tokens, no multiple of 32
+    size: int  # more rows than tokens, and not a multiple of 32
     eos: tuple[int, ...]
 
 

@@ -1,5 +1,5 @@
-"""Keys and values that are kept for the next process are never used with other weights, whatever
-their files look like from outside.
+"""Keys and values kept for the next process are never used with other weights, whatever the files
+look like from outside.
 """
 
 import os

@@ -46,13 +46,13 @@ def files_of(directory: Path) -> list[Path]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Not there yet."""
+    """A directory that does not exist yet."""
     return tmp_path / "parent" / "prefixes"
 
 
 @pytest.fixture
 def left(directory: Path) -> Path:
-    """What a process left that had read A."""
+    """What a process that had read A left behind."""
     process = Process(directory)
     process.request(A)
     process.prefix.flush()
@@ -152,7 +152,7 @@ def test_a_damaged_file_is_ignored_and_removed(
     is_known: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Before a process begins, or while it runs."""
+    """Damage before a process begins, or while it runs."""
     process = Process(left) if is_known else None
     second = sorted(files_of(left), key=lambda file: file.stat().st_mtime_ns)[-2]  # beginnings last
     damage(second)

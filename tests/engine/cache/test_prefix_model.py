@@ -1,4 +1,4 @@
-"""Keys and values that were copied out and in are those that were computed, bit for bit."""
+"""Keys and values that were copied out and in equal the computed ones, bit for bit."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_alternating_conversations_answer_as_each_alone(
 ) -> None:
     save_model(tmp_path, name)
     model = loaded(tmp_path, OPS[kind]())
-    # In float32 of torch, products of many rows round otherwise than those of one.
+    # In torch's float32, products of many rows round differently from those of one.
     exact = not kind.startswith("torch")
     server = Server(model, n_chunks=1000)
     first, second = prompt(90, 1), prompt(70, 2)
@@ -104,7 +104,7 @@ def test_alternating_conversations_answer_as_each_alone(
 def test_a_sequence_goes_on_in_another_cache_as_in_its_own(
     tmp_path: Path, kind: str, name: str
 ) -> None:
-    """Also from the disk, into a longer cache, and cut within a chunk."""
+    """Also from the disk, into a longer cache, and cut within a block."""
     save_model(tmp_path, name)
     model = loaded(tmp_path, OPS[kind]())
     token_ids, others = prompt(75, 3), prompt(20, 4)
@@ -175,7 +175,7 @@ def test_layers_must_follow_each_other_in_memory() -> None:
 
 
 class Sizes:
-    """What a cache asks of a ModelConfig."""
+    """The fields of a ModelConfig that a cache reads."""
 
     n_layers = 3
 
@@ -202,7 +202,7 @@ def fill(cache: KVCache, seed: int) -> None:
 
 
 def content(cache: KVCache, start: int, stop: int) -> list[bytes]:
-    """Of each position all that csrc/cpu/attention.h says belongs to it."""
+    """Everything that belongs to each position, as csrc/cpu/attention.h says."""
     return [b"".join(_content(cache, position)) for position in range(start, stop)]
 
 

@@ -71,7 +71,7 @@ def reply_of(source: str, n_calls: int, content: str = "") -> str:
 
 
 def said_in(reply: str, form: ReplyFormat, ends: Sequence[int]) -> list[tuple[str, int, object]]:
-    """Arguments as values, for a template may space them in its own way."""
+    """Arguments as values, since a template may space them in its own way."""
     reader = ReplyReader(form, tools=tools("weather", "stop"))
     deltas = read(reader, results(tokens(reply, range(len(reply))), ends))
     assert reader.call_complete == (reader.n_calls > 0)
@@ -129,7 +129,7 @@ def test_other_names_are_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tagged-list", "sections"])
 def test_tags_may_be_special_tokens(name: str) -> None:
-    """They have no text in the stream then."""
+    """Special tokens then have no text in the stream."""
     pattern = "(" + "|".join(map(re.escape, SPECIAL)) + ")"
     records: list[TokenRecord] = []
     position = 0

@@ -18,7 +18,7 @@ SPECIAL_TOKEN = re.compile(r"<\|")
 SENTENCE_END = re.compile(r"[.!?]\"?$")
 SHINGLE_WORDS = 16
 
-# Written out by sound, not by rule: the words whose article does not follow their first letter.
+# By sound, not by rule: the words whose article does not follow their first letter.
 VOWEL_LETTER_BUT_A = {"unicorn", "ukulele"}
 
 

@@ -1,4 +1,4 @@
-"""Replies are told apart the same way however they are cut, and nothing of them is lost."""
+"""Replies are divided in the same way however they are cut, and none of their text is lost."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -214,7 +214,7 @@ def reader_of(case: Case, *, special: bool = False, **options: Any) -> ReplyRead
 
 
 def without_tags(expected: list[Part]) -> list[Part]:
-    """What is left of text with tags that are special tokens, which are not shown."""
+    """What is left of text whose tags are special tokens, which are not shown."""
     return [(kind, i, text.replace("<|python_tag|>", "")) for kind, i, text in expected]
 
 

@@ -1,5 +1,6 @@
-"""Chat templates: as transformers renders them, in a sandbox, and never writing control tokens for
-what a message says."""
+"""Chat templates: rendered as by transformers, in a sandbox, and never writing control tokens for
+the text of a message.
+"""
 
 import json
 from collections.abc import Callable

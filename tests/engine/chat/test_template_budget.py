@@ -1,4 +1,6 @@
-"""What a rendering costs is a count: the same anywhere, far from the limits for real prompts."""
+"""What a rendering costs is a count: the same on every machine, and far from the limits for real
+prompts.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +14,9 @@ from tests.support.chat_templates import ALL
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 CONTEXT = 131_072
-"""Tokens of the longest context that a served family has. No word of the texts here is more."""
+"""Tokens of the longest context of a served family. No word of the texts here is longer than a
+token.
+"""
 TEXT = "some words of a text, "
 
 

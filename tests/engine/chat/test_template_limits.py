@@ -1,4 +1,6 @@
-"""Templates that would hang the server or fill its memory: each is one error, by counted work."""
+"""Templates that would hang the server or fill its memory: each is one error, found by counting
+work.
+"""
 
 import json
 import subprocess
@@ -106,7 +108,7 @@ LARGE = {
 }  # fmt: skip
 
 
-# What filters and methods hold in between, which their results do not show.
+# What filters and methods hold meanwhile, which their results do not show.
 HIDDEN = [
     "{% set t = " + text + " %}{% set x = " + expression + " %}"
     for text in ("'a ' * 4000000", "'\u00e9\u20ac-' * 2600000", "'<' * 8000000", "'\n' * 8000000")
@@ -139,7 +141,7 @@ def refused(source: str, variables: Mapping[str, object] | None = None) -> str:
 
 @pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS)
 def test_no_template_runs_for_long(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is counted ends it, on a machine of any speed."""
+    """Counting ends it, on a machine of any speed."""
     monkeypatch.setattr(template_budget, "MAX_SECONDS", float("inf"))
     message = refused(source)
     assert any(limit in message for limit in ("steps", "made more", "recursion"))
@@ -161,7 +163,7 @@ def test_no_template_makes_large_values(source: str) -> None:
 
 
 def test_memory_stays_bounded() -> None:
-    """All of them one after another, in a process of their own: its peak is what one may take."""
+    """All of them one after another in one process, whose peak is what each may take."""
     before, after = json.loads(
         subprocess.run(
             [sys.executable, "-c", CHILD],
@@ -176,7 +178,7 @@ def test_memory_stays_bounded() -> None:
 
 
 def test_the_messages_cannot_bring_the_bomb_either() -> None:
-    """A harmless template, with arguments that somebody chose."""
+    """A harmless template with hostile arguments."""
     source = "{{ 'x' * width }}{{ messages|tojson(indent=width) }}"
     assert "more than" in refused(source, {"width": 10**9})
     template = ChatTemplate("{{ messages[0].content }}", special_tokens={}, where="test")

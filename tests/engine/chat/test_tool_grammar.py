@@ -1,4 +1,4 @@
-"""Forced calls are calls: whatever is drawn under the grammar, the reader reads as meant."""
+"""Forced calls are calls: the reader understands whatever is drawn under the grammar."""
 
 import json
 import random
@@ -98,7 +98,7 @@ def drawn(
     spec: ConstraintSpec,
     seed: int,
 ) -> tuple[list[int], bool]:
-    """Tokens drawn under the constraint; whether it was ended."""
+    """Tokens drawn under the constraint, and whether it ended."""
     rng = random.Random(seed)
     constraint = compiler.compile(spec, param="tools")
     token_ids: list[int] = []
@@ -119,7 +119,7 @@ def deltas_of(
     ended: bool = True,
     in_reasoning: bool = False,
 ) -> tuple[list[ReplyDelta], ReplyReader]:
-    """Through the reader, in pieces that are whole characters."""
+    """Through the reader, in pieces of whole characters."""
     records, position, data = [], 0, b""
     for token_id in token_ids:
         data += b"" if tokenizer.is_special(token_id) else tokenizer.token_bytes(token_id)
@@ -134,7 +134,7 @@ def deltas_of(
 
 
 def assert_calls(deltas: Sequence[ReplyDelta], *, complete: bool) -> None:
-    """Every call names a tool, and all that were ended have arguments of its schema."""
+    """Every call names a tool, and all finished calls have arguments that fit its schema."""
     said = parts(deltas)
     names = [text for kind, _, text in said if kind == "tool_name"]
     arguments = [text for kind, _, text in said if kind == "tool_arguments"]
@@ -330,7 +330,7 @@ def test_without_reasoning_a_constraint_stays_as_it_is() -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("style", ["hermes", "llama3", "mistral-named"])
 def test_the_bundled_model_calls(bundled_engine: Engine, style: str, seed: int) -> None:
-    """Nothing that it would say of itself: all of it is the grammar's."""
+    """The model would say none of this by itself: all of it comes from the grammar."""
     form = ReplyFormat.of(without_reasoning(style), bundled_engine.tokenizer)
     generator = bundled_engine.generator
     generator.begin_stream_ex(

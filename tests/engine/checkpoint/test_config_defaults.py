@@ -11,7 +11,7 @@ from engine import ModelLoadError
 from engine.checkpoint.config_json import model_config
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
-# Divisible by the 8 and the 32 key/value heads that are meant where the key is missing.
+# Divisible by 8 and 32, the numbers of key/value heads that a missing key means.
 SIZES: dict[str, Any] = {
     "vocab_size": 300,
     "hidden_size": 512,

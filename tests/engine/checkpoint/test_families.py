@@ -1,4 +1,4 @@
-"""config.json -> ModelConfig: what is read, and what is refused in which words."""
+"""config.json -> ModelConfig: what is read, and what is refused with which words."""
 
 import json
 from pathlib import Path

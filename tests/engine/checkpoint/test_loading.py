@@ -105,7 +105,7 @@ def refusal(call: Callable[[], object]) -> str:
     return text
 
 
-# What the header says
+# The header
 
 
 @pytest.mark.parametrize("change", [-1, 1])
@@ -120,7 +120,7 @@ ONE = '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
 
 
 def one(old: str = "", new: str = "") -> str:
-    """A sound header with one part exchanged."""
+    """A sound header with one part replaced."""
     return ONE.replace(old, new)
 
 
@@ -194,7 +194,7 @@ DIMENSIONS = st.sampled_from([0, 1, 2, 3, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 
 def test_sizes_are_those_of_whole_numbers_without_bound(
     tmp_path_factory: pytest.TempPathFactory, shape: list[int], dtype: str
 ) -> None:
-    """The file has as many bytes as there were if products wrapped around at 64 bits."""
+    """The file has as many bytes as products that wrap around at 64 bits would give."""
     n_bytes = math.prod(shape) * {"F32": 4, "BF16": 2, "I64": 8, "U8": 1}[dtype]
     wrapped = n_bytes % 2**64
     size = wrapped if wrapped <= 4096 else 4096
@@ -210,7 +210,7 @@ def test_sizes_are_those_of_whole_numbers_without_bound(
         assert tensor.n_bytes == n_bytes == size
 
 
-# Accepted here: accepted by the reference reader
+# What is accepted here is accepted by the reference reader
 
 
 OFFSETS = st.integers(0, 40)
@@ -301,7 +301,7 @@ PLANTED: dict[str, tuple[str, Any, str]] = {
 def test_each_planted_bug_is_found(
     bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control: a reader that is too lenient is told from one that is not."""
+    """The negative control: a reader that is too lenient is noticed."""
     name, value, header = PLANTED[bug]
     data = safetensors_bytes(header.encode(), b"" if "[0,0]" in header else b"0000")
     assert not check_file(tmp_path / "x", data)
@@ -317,12 +317,12 @@ def test_the_fuzzer_finds_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_thousand_damaged_inputs_of_every_kind() -> None:
-    """What `python tests/native/loader_fuzz.py` does, in small."""
+    """What `python tests/native/loader_fuzz.py` does, on a small scale."""
     counts = fuzz(1000, seed=2)
     assert all(count.accepted and count.refused for count in counts.values()), counts
 
 
-# What the data say
+# The data
 
 
 def test_a_file_cut_at_every_page(model: Path, file: Path) -> None:
@@ -423,7 +423,7 @@ def test_every_changed_bit_of_a_header_is_refused_or_in_the_metadata(
     assert accepted <= set(range(metadata, data.index(b"}", metadata)))
 
 
-# What stands in place of a file
+# Something else in place of a file
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Hostile files beside the weights: configuration, tokenizer, template and what is kept on disk."""
+"""Hostile files next to weights: configuration, tokenizer, template and what is kept on disk."""
 
 import json
 import logging
@@ -170,7 +170,7 @@ def test_holes_in_the_ids_are_tokens_without_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n", [64, 10_000])
 def test_a_pattern_that_takes_for_ever_is_an_error_of_the_request(tmp_path: Path, n: int) -> None:
-    """The library gives up with a panic, which is no Exception and would end the server."""
+    """The library fails with a panic, which is not an Exception and would end the server."""
     tokenizer = Tokenizer.load(
         saved(tmp_path, byte_level_tokenizer(), with_pattern("(a+)+b")), ROWS
     )
@@ -221,7 +221,7 @@ def test_a_large_template_of_text_is_not_one_of_many_tokens() -> None:
     assert ChatTemplate(source, special_tokens={}, where="x").render([]).endswith("0" * 1000)
 
 
-# No code of a model
+# Code of a model
 
 
 def test_nothing_of_a_directory_is_imported_or_unpickled(model: Path) -> None:
@@ -253,7 +253,7 @@ def test_nothing_of_a_directory_is_imported_or_unpickled(model: Path) -> None:
     assert not [entry for entry in seen if "pickle.find_class" in entry]
 
 
-# Packed weights that were kept
+# Packed weights kept on disk
 
 
 def stored(name: str, n_rows: int, n_in: int = 32) -> StoredTensor:
@@ -271,7 +271,7 @@ def entry(tmp_path: Path) -> Path:
 
 
 def rewrite_index(file: Path, edit: Callable[[Any], Any]) -> None:
-    """As somebody does who knows the format: with the right checksum."""
+    """As an attacker who knows the format does: with the right checksum."""
     trailer = struct.Struct("<8sQQ")
     data = file.read_bytes()
     kind, n, _ = trailer.unpack(data[-trailer.size :])

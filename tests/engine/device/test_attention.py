@@ -20,10 +20,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 EPS = 1e-6
 BLOCK = 256  # keys that are summed together
-LANES = 16  # of a panel of keys or values
+LANES = 16  # the rows of a panel of keys or values
 # Beside int8, queries and probabilities are rounded to 15 bits.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-5, "int8": 5e-4}
-# What a cache holds, and numpy's type for it.
+# The formats of a cache, and numpy's type for each.
 STORED: dict[str, Any] = {"float32": np.float32, "bfloat16": np.uint16, "int8": np.int8}
 KV_TYPES = {
     "float32": _cpu.KvType.F32,
@@ -33,7 +33,7 @@ KV_TYPES = {
 
 
 class Layer:
-    """One layer's sizes, tables and caches. What no row has written yet is NaN, or nearly that."""
+    """One layer's sizes, tables and caches. What no row has written yet is NaN, or nearly NaN."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Layer:
 
     @property
     def v(self) -> npt.NDArray[Any]:
-        """The same."""
+        """A copy as (n_kv_heads, max_seq_len, head_dim)."""
         return self._unpanelled(self._v, lanes="dimensions")
 
     @property
@@ -81,7 +81,7 @@ class Layer:
 
     @property
     def v_scales(self) -> Floats:
-        """The same."""
+        """(n_kv_heads, max_seq_len)"""
         return self._scales[1, :, : self.max_seq_len]
 
     def rows(self, n: int, *, seed: int = 0) -> Floats:
@@ -122,13 +122,13 @@ class Layer:
         return out
 
     def run_chunks(self, qkv: Floats, size: int) -> Floats:
-        """All rows from position 0 on, so many at a time."""
+        """All rows from position 0 on, this many at a time."""
         return np.concatenate(
             [self.run(qkv[pos : pos + size], pos) for pos in range(0, len(qkv), size)]
         )
 
     def fill(self, *, seed: int = 3) -> None:
-        """Any values in all of the cache."""
+        """Puts any values into the whole cache."""
         for cache, scales in zip((self._k, self._v), self._scales, strict=True):
             values = random(*cache.shape, seed=seed)
             seed += 1
@@ -141,7 +141,7 @@ class Layer:
                 scales[:] = 0.025
 
     def stored(self, cache: npt.NDArray[Any], scales: Floats) -> Doubles:
-        """What the cache says, in full precision."""
+        """The content of the cache, in full precision."""
         if self.kv == "bfloat16":
             return (cache.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
         if self.kv == "int8":
@@ -225,7 +225,7 @@ LAYERS: dict[str, Callable[[str, int], Layer]] = {
 @pytest.mark.parametrize("kv", KV_TYPES)
 @pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 def test_is_its_definition(isa: str, make: Callable[[str, int], Layer], kv: str) -> None:
-    # Two blocks and a part of the third; the chunks end within blocks, on and beside boundaries.
+    # Two blocks and a part of the third; the chunks end within blocks, on and next to boundaries.
     layer = make(kv, 2 * BLOCK + 9)
     qkv = layer.rows(layer.max_seq_len)
     pos = 0

@@ -155,7 +155,7 @@ def test_linear(format_: str, n_out: int, n_in: int, n_rows: int) -> None:
         np.testing.assert_allclose(
             out[:n_rows], expected[:n_rows], rtol=0, atol=1e-5 * np.abs(product).max()
         )
-        assert np.isnan(out[n_rows:]).all(), "nothing may be written behind the rows"
+        assert np.isnan(out[n_rows:]).all(), "nothing may be written after the rows"
 
 
 @pytest.mark.usefixtures("isa")
@@ -164,7 +164,7 @@ def test_linear(format_: str, n_out: int, n_in: int, n_rows: int) -> None:
 @pytest.mark.parametrize(("n_out", "n_in"), [(32, 32), (10, 7), (200, 100)])
 @pytest.mark.parametrize("format_", FORMATS)
 def test_norm_linear(format_: str, n_out: int, n_in: int, gated: bool, with_branch: bool) -> None:
-    """Against the twin in torch, which gets the very weights that the packed matrix holds."""
+    """Against the twin in torch, which gets exactly the weights of the packed matrix."""
     n_rows, ops, oracle = 19, CpuOps(format_), TorchOps("cpu", "float32")
     parts = np.split(random(n_out, n_in), 2)
     held = [content(ops, ops.matrix([part], format_)) for part in parts]

@@ -29,7 +29,7 @@ SPLITS = 64  # of one kv head: so many tiles later, a block has its next one
 
 
 class Layer:
-    """One layer's sizes, tables and caches. What no row has written yet is NaN, or nearly that."""
+    """One layer's sizes, tables and caches. What no row has written yet is NaN, or nearly NaN."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Layer:
         return out
 
     def stored(self, cache: CudaHeadRows) -> Tensor:
-        """What a cache says, float64 (n_kv_heads, positions, head_dim)."""
+        """The content of a cache, float64 (n_kv_heads, positions, head_dim)."""
         rows = cache.rows[:, :, : self.head_dim].double()
         return rows if cache.scales is None else (rows - 128) * cache.scales.double()[..., None]
 
@@ -277,7 +277,7 @@ def test_a_row_is_the_same_in_every_pass(
 @pytest.mark.parametrize("window", [0, 1000])
 @pytest.mark.parametrize("kv", FORMATS)
 def test_a_long_context(cuda: ModuleType, kv: str, window: int) -> None:
-    # So long that a block has more tiles than copies are under way at once.
+    # Long enough for a block to have more tiles than copies under way at once.
     length = 7 * SPLITS * TILE
     layer = Layer(cuda, 2, 1, 36, kv=kv, length=length, window=window)
     pos = length - 5

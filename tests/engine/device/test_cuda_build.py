@@ -18,7 +18,7 @@ FATBIN = 0xBA55ED50  # begins every fat binary, as little-endian bytes
 PTX, CUBIN = 1, 2
 
 
-# The compiler takes minutes where there are two processors.
+# The compiler takes minutes on a machine with two processors.
 pytestmark = pytest.mark.timeout(1800)
 
 

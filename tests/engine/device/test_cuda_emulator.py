@@ -1,4 +1,4 @@
-"""The emulator of CUDA: right kernels give the same result in every order, wrong ones are shown.
+"""The emulator of CUDA: right kernels give the same result in every order, wrong ones are found.
 
 tests/native/cuda_emulator/probes.cpp has the kernels.
 """
@@ -20,7 +20,7 @@ CHECKS = ("-fsanitize=alignment,bounds", "-fsanitize-undefined-trap-on-error")
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """Per kernel, what came out of it over all seeds."""
+    """For each kernel, its results over all seeds."""
     probes = tmp_path_factory.mktemp("probes") / "probes"
     command = [compiler(), "-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
     command += ["-Werror", "-DSOLITON_CUDA_EMULATED", "-I", str(EMULATOR), *CHECKS]
@@ -42,7 +42,7 @@ def run(probes: Path, environment: dict[str, str]) -> str:
 
 
 def weighted(values: list[float]) -> str:
-    """What probes.cpp prints of what a kernel wrote."""
+    """The lines in which probes.cpp prints what a kernel wrote."""
     return f"{sum((i + 1) * value for i, value in enumerate(values)):.9g}"
 
 

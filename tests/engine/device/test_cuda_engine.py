@@ -1,7 +1,8 @@
-"""Models on CUDA, from their files to texts: on the emulator, and the same on a GPU where one is.
+"""Models on CUDA, from their files to texts: on the emulator, and the same on a GPU if there is
+one.
 
-The oracle is the decoder in torch at float32, with the weights that the device has; what that is
-worth, tests/engine/model/test_model_parity.py says.
+The oracle is the decoder in torch at float32, with the weights that the device has;
+tests/engine/model/test_model_parity.py says how good the oracle is.
 """
 
 import json
@@ -75,7 +76,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 class SetCosts(RowCosts):
-    """What passes take is given, and no clock decides a test."""
+    """The time of a pass is given, so no clock decides a test."""
 
     def observe(self, n_rows: int, seconds: float) -> None:
         pass
@@ -92,7 +93,7 @@ class Tiny:
         return self.model(TorchOps("cpu", "float32"))
 
     def logits(self, token_ids: Sequence[int]) -> Logits:
-        """The oracle's, after each of them."""
+        """The oracle's logits after each of the tokens."""
         cache = cache_of(self.oracle)
         return np.concatenate([self.oracle.decode([id_], cache).copy() for id_ in token_ids])
 
@@ -135,21 +136,21 @@ def saved(path: Path, family: str, *, change: Callable[[torch.Tensor], torch.Ten
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    """Of weights that bfloat16 holds."""
+    """A model with weights that bfloat16 holds."""
     path = tmp_path_factory.mktemp("cuda") / "tiny"
     return saved(path, "Llama", change=lambda weights: weights.bfloat16().float())
 
 
 @pytest.fixture(scope="module")
 def open_cuda(cuda: ModuleType) -> Open:
-    """Ops of a format, and of keys and values."""
+    """Ops with a format of weights, and one of keys and values."""
     device = device_of(cuda)
     return lambda format_="bfloat16", kv="auto": CudaOps(device, cuda, format_, kv_cache=kv)
 
 
 @pytest.fixture(scope="module")
 def model(tiny: Tiny, open_cuda: Open) -> Model:
-    """Its programs stay recorded; caches are the tests' own."""
+    """A model whose programs stay recorded; each test makes its caches."""
     return tiny.model(open_cuda())
 
 
@@ -246,7 +247,7 @@ def drawn_ahead(model: Model, cache: KVCache, token_id: int) -> tuple[int, Any]:
 
 
 def passes(model: Model) -> int:
-    """That were launched so far."""
+    """How many passes have been launched so far."""
     ops = model.ops
     assert isinstance(ops, CudaOps)
     return ops.n_passes
@@ -275,7 +276,7 @@ def test_a_row_can_be_read_when_the_next_pass_has_overwritten_it(model: Model) -
     cache.rollback(3)
     best, row = drawn_ahead(model, cache, token_ids[3])
     assert np.array_equal(np.asarray(row), expected)
-    # What ran ahead is gone by that, and comes again.
+    # What ran ahead is dropped by that, and comes again.
     of_best = model.decode([best], cache).copy()
     cache.rollback(4)
     assert np.array_equal(np.asarray(model.decode([best], cache)), of_best)
@@ -336,7 +337,7 @@ def test_a_text_goes_on_from_what_is_cached(tiny: Tiny, model: Model) -> None:
 def test_draws_are_those_of_the_cpus_sampler(
     tiny: Tiny, model: Model, settings: SamplingSettings
 ) -> None:
-    """Of each row as it comes with the tokens."""
+    """The numbers of each row, as it comes with the tokens."""
     generator, prompt = tiny.generator(model), ids(5, seed=6)
     expected = text_of(generator, prompt, 5, settings)
     generator.begin_stream_ex(

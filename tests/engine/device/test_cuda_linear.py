@@ -47,7 +47,7 @@ def pack(cuda: ModuleType, parts: list[Tensor], format_: str, *, gated: bool = F
 
 
 def content(matrix: CudaMatrix) -> Tensor:
-    """What the matrix stands for, float32 (n_out, n_in)."""
+    """The numbers that the matrix stands for, float32 (n_out, n_in)."""
     out = torch.empty(matrix.n_out, matrix.n_in)
     cuda_weights.gather(matrix, torch.arange(matrix.n_out), out)
     return out
@@ -79,7 +79,7 @@ def norm_linear(
     branch: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The product and the new residual; gated where the matrix is."""
+    """The product and the new residual; gated if the matrix is."""
     kernels = matrix.kernels
     residual, norm = guarded(residual), guarded(norm)
     branch = None if branch is None else guarded(branch)

@@ -146,7 +146,7 @@ def test_equals_the_reference_at_every_size(
 
 @pytest.mark.parametrize("spacing", [0.0, 1e-6, 1e-38])
 def test_equals_draw_in_the_order_of_their_ids(new_sampler: NewSampler, spacing: float) -> None:
-    """More tokens than are compared one by one are equal, or nearly."""
+    """More tokens are equal, or nearly, than are compared one by one."""
     vocab_size = 5000
     logits = np.float32(spacing) * floats(np.arange(vocab_size) // 700)
     sampler = new_sampler(vocab_size)
@@ -255,7 +255,7 @@ def test_what_cannot_be_drawn_is_said_as_on_the_cpu(
     row.fill_(1.0)  # the next pass overwrites it
     assert outcome(lambda *_: sampler.result(), logits, request) == wanted
     assert torch.equal(state, before)
-    # It goes on with others.
+    # It goes on with other logits.
     logits = some_logits(2500)
     request = usual_request(u=0.5)
     assert_close(device_sample(sampler, logits, request), reference(logits, request), logits)
@@ -301,7 +301,7 @@ def test_arguments_that_do_not_fit_are_told(cuda: ModuleType, new_sampler: NewSa
         with pytest.raises(ValueError, match=f"{name}: token {ids[-1]}, allowed: 0 to 299"):
             sampler.result()
         setattr(request, name, np.empty(0, dtype=np.int32))
-    # More than there is room for: that is drawn on the host.
+    # More than fits: then the host draws.
     request.context = np.arange(MAX_CONTEXT + 1, dtype=np.int32)
     sampler.begin(row, request)
     assert_close(sampler.result(), reference(logits, request), logits)

@@ -1,5 +1,5 @@
-"""Tapes of CUDA launches, on the emulator: eager, replayed as a graph, profiled; and embed, which
-is on them here.
+"""Tapes of CUDA launches on the emulator: eager, replayed as a graph, profiled; and the embed op,
+run from a tape.
 """
 
 from types import ModuleType
@@ -119,7 +119,7 @@ class Pass:
         )
 
     def wrote(self, token_ids: list[int], call: str, max_length: int = 1024) -> list[Tensor]:
-        """What the tables' rows came to; every other row is NaN."""
+        """The rows that the tables gave; every other row is NaN."""
         for out in self.outs:
             out.fill_(torch.nan)
         self.state[1] = len(token_ids)

@@ -101,7 +101,7 @@ def embedded(table: npt.NDArray[Any], dim: int, layout: Layout) -> Floats:
         out=address(out),
     )
     assert tape.run(address(state.words)) == 1
-    assert np.isnan(out[-1]).all(), "nothing may be written behind the rows"
+    assert np.isnan(out[-1]).all(), "nothing may be written after the rows"
     return out[:-1]
 
 

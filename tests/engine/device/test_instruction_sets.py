@@ -1,7 +1,7 @@
-"""The ops on every instruction set, those of arm64 on an emulated processor.
+"""The ops on every instruction set; those of arm64 run on an emulated processor.
 
-kernel_driver.cpp computes and this compares; nothing is timed, since emulation says nothing about
-that.
+kernel_driver.cpp computes and this compares. Nothing is timed, since emulation says nothing about
+speed.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-# Compilers and an emulator beside other load.
+# Compilers and an emulator, on a machine with other load.
 pytestmark = pytest.mark.timeout(600)
 
 ROOT = Path(__file__).parents[3]

@@ -243,7 +243,7 @@ def test_four_bits_err_less_than_with_the_whole_range() -> None:
     assert float(np.square(error).sum()) < 0.85 * whole
 
 
-# Panels are kept on disk under the number of their layout: who changes a digest changes that too.
+# Panels are kept on disk under the number of their layout: change it together with a digest.
 PACKED = {
     "F32": "a1327bc2050c4a07",
     "BF16": "70ea7cd935fb6301",

@@ -26,12 +26,12 @@ def random(*shape: int, seed: int = 0) -> Floats:
 
 
 class Matrix:
-    """Weights (n_out, n_in) in panels, and what these stand for."""
+    """Weights (n_out, n_in) in panels, and the values they stand for."""
 
     def __init__(self, n_out: int, n_in: int, layout: str, *, seed: int = 1) -> None:
-        self._hold(random(n_out, n_in, seed=seed), layout)
+        self.hold(random(n_out, n_in, seed=seed), layout)
 
-    def _hold(self, weights: Floats, layout: str) -> None:
+    def hold(self, weights: Floats, layout: str) -> None:
         self.n_out, self.n_in = weights.shape
         self.layout = layout
         self.panels = pack(as_bfloat16(weights) if layout == "BF16" else weights, layout)
@@ -40,7 +40,7 @@ class Matrix:
     @classmethod
     def of(cls, weights: Floats, layout: str) -> "Matrix":
         matrix = cls.__new__(cls)
-        matrix._hold(weights, layout)
+        matrix.hold(weights, layout)
         return matrix
 
     def linear(self, x: Floats, bias: Floats | None = None) -> Floats:
@@ -250,7 +250,7 @@ def test_gate_and_up_become_silu_of_the_one_times_the_other(
             (up, None if bias is None else bias[hidden:]),
         ]
     )
-    # What is tiny beside everything else need not be exact.
+    # A number that is tiny next to all others need not be exact.
     assert np.allclose(y, gates / (1 + np.exp(-gates)) * ups, rtol=5e-7, atol=1e-30)
 
 

@@ -1,4 +1,4 @@
-"""The native module is built, says what it runs on, needs no torch, and can be missing."""
+"""The native module is built, names its instruction set, needs no torch, and may be missing."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from engine.native import _cpu
 
 ROOT = Path(__file__).parents[3]
 
-# Each in a process of its own: what is imported is decided once.
+# Each in its own process: what is imported is decided once.
 WITHOUT_TORCH = """
 import sys
 import server.app

@@ -1,5 +1,5 @@
 """Packed weights on disk: the same matrices after a start from them, and never those of a file that
-is damaged, cut or of another checkpoint.
+is damaged, cut or from another checkpoint.
 """
 
 import logging
@@ -59,7 +59,7 @@ def same(one: Weights, other: Weights) -> bool:
 
 
 def packed_anew(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Whatever is packed from now on."""
+    """Counts what is packed from now on."""
     formats: list[str] = []
     before = CpuOps.matrix
 

@@ -1,4 +1,4 @@
-"""The thread pool and the tape, driven without Python: pool_driver.cpp asserts, this says what."""
+"""The thread pool and the tape, driven without Python: pool_driver.cpp asserts, this reports."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def drive(driver: Path, scenario: str, n_threads: int, *arguments: int) -> None:
-    """Runs a scenario; more than the time limit means that a thread waits for what never comes."""
+    """Runs a scenario; exceeding the time limit means that a thread waits for ever."""
     command = [str(driver), scenario, str(n_threads), *map(str, arguments)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert run.returncode == 0, run.stderr

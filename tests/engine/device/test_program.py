@@ -1,4 +1,4 @@
-"""Recorded passes on the CPU: what a program runs, keeps alive, refuses and can be stopped in."""
+"""Recorded passes on the CPU: what a program runs, keeps alive, refuses, and how it is stopped."""
 
 import gc
 import subprocess

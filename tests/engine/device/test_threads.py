@@ -19,7 +19,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the cores of processors are told: nothing is, so far."""
+    """The directory that lists the cores of processors, empty so far."""
     path = tmp_path / "topology"
     path.mkdir()
     monkeypatch.setattr(engine.device.threads, "_TOPOLOGY", f"{path}/{{}}")

@@ -1,4 +1,6 @@
-"""The speculator: who drafts, in which order, what is counted, and what a rollback undoes."""
+"""The speculator: which drafter is asked, in which order, what is counted, and what a rollback
+undoes.
+"""
 
 import random
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ CURVES = [FLAT, (1.0, 1.2, 1.5, 2.2, 3.6)]
 
 
 class ScriptedDrafter:
-    """Drafts what it was told to; remembers what it was told itself."""
+    """Drafts what it was given; remembers how it was called."""
 
     origin: Origin = "draft_model"
 
@@ -59,7 +61,7 @@ def ngram(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def generate(
     speculator: Speculator, prompt: Sequence[int], text: Sequence[int], costs: RowCosts
 ) -> float:
-    """Lets `text` be the output; its tokens per plain step."""
+    """Makes `text` the output; returns its tokens per plain step."""
     speculator.begin(prompt)
     return follow(speculator, text, costs)
 

@@ -26,7 +26,7 @@ def generate(
     each: float = 0.0,
     prior: float = 0.5,
 ) -> tuple[float, list[int]]:
-    """Plain steps that `n_tokens` tokens took, and the length of every draft."""
+    """How many plain steps `n_tokens` tokens took, and the length of every draft."""
     row_costs = RowCosts(costs)
     chosen, acceptance = DraftLength(row_costs), Acceptance(prior)
     n, spent, lengths = 0, 0.0, []
@@ -174,7 +174,7 @@ def test_row_costs_must_be_positive_numbers(seconds: tuple[float, ...]) -> None:
 
 
 class TimedModel:
-    """Its passes take what they are said to take, in order, on a clock of its own."""
+    """Its passes take the given times, in order, on a clock of its own."""
 
     def __init__(self, seconds: Sequence[float]) -> None:
         self.seconds = list(seconds)

@@ -168,7 +168,7 @@ def test_an_abort_ends_the_catching_up(model: Model) -> None:
 
 
 class StubModel:
-    """Its most likely token is the last one plus 1, with a probability given per token."""
+    """Its most likely token is the last one plus 1, with a given probability for each token."""
 
     def __init__(self, model: Model, confidence: Sequence[float]) -> None:
         self.config = model.config

@@ -1,6 +1,7 @@
-"""Drafts change how fast a text comes, and never the text: whoever drafts, however far."""
+"""Drafts change how fast a text comes, and never the text, for any drafter and any length."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from engine import ConstraintSpec, Engine, ModelLoadError, SamplingSettings, Str
 from engine.draft import opening as speculation
 from engine.draft.model import ModelDrafter
 from engine.draft.row_costs import RowCosts
+from engine.model.model import Model
 from engine.sampling.request import SampleResult
 from tests.support.scripted_model import assert_nothing_lost, records_of, run, text_of
 from tests.support.tiny_models import save_model
@@ -55,19 +57,24 @@ def drafting(
 
 
 def load_drafting(path: Path, **options: Any) -> Engine:
-    """An engine for which drafts pay, those of a draft model too, which is measured first."""
+    """An engine for which drafts pay, also those of a draft model, which is asked first."""
     costs = iter([FlatCosts(1e-3)] if options["speculate"] == "draft" else [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speculation, "measure_row_costs", lambda *_: next(costs, FlatCosts(1.0)))
-        engine = Engine.load(path, device="cpu", dtype="float32", **options)
-    for drafter in engine.speculator._given if engine.speculator else ():
-        if isinstance(drafter, ModelDrafter):
-            drafter._min_confidence = 0.0  # a random model is sure of nothing
-    return engine
+        # A random model is never sure.
+        patch.setattr(speculation, "ModelDrafter", partial(ModelDrafter, min_confidence=0.0))
+        return Engine.load(path, device="cpu", dtype="float32", **options)
+
+
+def draft_model_of(engine: Engine) -> Model:
+    assert engine.speculator is not None
+    _, drafter = engine.speculator.drafters
+    assert isinstance(drafter, ModelDrafter)
+    return drafter.model
 
 
 class FlatCosts(RowCosts):
-    """A pass takes the same whatever its rows, and no clock decides a test."""
+    """A pass takes the same time for any number of rows, and no clock decides a test."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__((seconds,) * 5)
@@ -85,7 +92,7 @@ def stream(
 
 
 def said(results: Sequence[StreamResult]) -> list[tuple[Any, ...]]:
-    """All that must not depend on drafts."""
+    """Everything that must not depend on drafts."""
     records = [*records_of(results), *results[-1].dropped]
     facts = [record._replace(origin="", proposed=None) for record in records]
     return [*facts, text_of(results), results[-1].eos_reason, results[-1].dropped_text]  # type: ignore[list-item]

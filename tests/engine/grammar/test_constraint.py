@@ -121,7 +121,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> ConstraintCompiler:
 
 
 def draw(constraint: Constraint, vocab: Vocabulary, rng: random.Random, *, hurry: bool) -> int:
-    """A random token of the mask; in a hurry one that leads to the end, where there is one."""
+    """A random token of the mask; in a hurry, one that leads to the end if there is one."""
     allowed = ids_in(constraint.mask())
     if hurry:
         for wanted in (b'"', b"}", b"]", b":", b"!", b"1"):
@@ -285,7 +285,7 @@ def test_a_grammar_can_ask_for_special_tokens(tmp_path_factory: pytest.TempPathF
 def test_forced_tokens_are_allowed_one_after_the_other(
     vocab: Vocabulary, compiler: ConstraintCompiler
 ) -> None:
-    """They are a free draft, and longer than one token where there is a choice of division."""
+    """They are a free draft, and longer than one token if the division is not unique."""
     longest = 0
     for text in ("there was a river, cold and warm", '{"name": "otter"}', "\u4f60\u597d"):
         constraint = compiler.compile(ConstraintSpec("choices", (text,)))
@@ -316,7 +316,7 @@ def test_a_control_token_as_text_is_spelled(
 
 
 def takes(compiler: ConstraintCompiler, spec: ConstraintSpec, text: str) -> bool:
-    """Whether the text is one that the constraint lets end."""
+    """Whether the constraint lets this text end."""
     constraint = compiler.compile(spec)
     try:
         constraint.accept_bytes(text.encode())
@@ -485,7 +485,7 @@ HOSTILE = {
     ),
     "exponential": (
         ConstraintSpec("json_schema", {"allOf": LETTERS}),
-        # Whichever of its limits this machine comes to first.
+        # Whichever limit this machine reaches first.
         "more than 3 s|too large or too deep",
     ),
     "many optional": (
@@ -637,7 +637,7 @@ def test_what_was_compiled_once_needs_no_trial_and_is_as_good_as_new(
     compiler = ConstraintCompiler(vocab.tokenizer, vocab.size, vocab.eos)
     fresh = {kind: compiler.compile(spec) for kind, spec in SPECS.items()}
     first_masks = {kind: ids_in(constraint.mask()) for kind, constraint in fresh.items()}
-    # Whatever happens to one text is nothing to the next one.
+    # The fate of one text does not matter to the next one.
     for kind, constraint in fresh.items():
         constraint.accept(first_masks[kind][0])
 

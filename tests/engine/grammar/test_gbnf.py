@@ -1,4 +1,4 @@
-"""GBNF: each feature of the language, and that its Lark accepts the same texts and no others."""
+"""GBNF: each feature of the language, and that its Lark form accepts exactly the same texts."""
 
 import itertools
 import string
@@ -181,7 +181,7 @@ ALL_TEXTS = ["".join(text) for n in range(6) for text in itertools.product("ab",
 def test_the_texts_of_any_grammar_are_the_same(
     compiler: ConstraintCompiler, monkeypatch: pytest.MonkeyPatch, root: str, r: str, s: str
 ) -> None:
-    # What the trial guards against is no grammar of this size.
+    # A grammar of this size needs no guard by the trial.
     passed = Verdict(None, lasting=True, n_bytes=0)
     monkeypatch.setattr("engine.grammar.compiler.verdict_on", lambda *_, **__: passed)
     grammar = f'root ::= {root} | "a" r "b" | s "a"\nr ::= {r} | "b"\ns ::= {s} | "ab"'

@@ -1,4 +1,4 @@
-"""The process in which a grammar is tried: what it bounds, and that its verdict can be trusted."""
+"""The process in which a grammar is tried: what it limits, and that its verdict can be trusted."""
 
 import errno
 import json
@@ -54,7 +54,7 @@ def test_a_panic_is_a_failure() -> None:
 
 
 def test_the_stack_is_smaller_than_that_of_a_thread_here() -> None:
-    """What passes the trial cannot overflow the stack afterwards; so the trial must fail first."""
+    """What passes the trial must not overflow the stack later, so the trial must fail first."""
     heights = (100, 200, 400, 800)
     passed = [height for height in heights if trial(tower(height)) is None]
     assert passed

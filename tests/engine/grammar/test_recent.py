@@ -1,4 +1,4 @@
-"""The memory of what was used last: which value goes when there are too many."""
+"""The memory of recent values: which one is dropped when there are too many."""
 
 from engine.grammar.recent import Recent
 

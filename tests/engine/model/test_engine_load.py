@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-import engine.device.memory
 from engine import (
     Engine,
     InvalidInputError,
@@ -211,7 +210,14 @@ def test_the_context_follows_the_memory(tiny_engine: Engine) -> None:
 def test_weights_that_do_not_fit_are_told_before_they_are_read(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine.device.memory, "_machine_bytes", lambda: 1000)
+    read_text = Path.read_text
+
+    def scarce(path: Path, *args: Any, **options: Any) -> str:
+        if path == Path("/proc/meminfo"):
+            return "MemAvailable: 1 kB\n"
+        return read_text(path, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", scarce)
     with pytest.raises(ModelLoadError, match="not enough memory: the weights need"):
         Engine.load(tiny_model, device="cpu")
 

@@ -155,7 +155,7 @@ def test_the_tables_are_those_of_transformers(tmp_path: Path, family: str, name:
 def test_dynamic_logits_are_those_of_one_pass_over_the_whole_context(
     tmp_path: Path, ops: str, family: str, chunk_size: int
 ) -> None:
-    """However the tokens come in: the keys of all are made for the context that was allocated."""
+    """However the tokens come in, the keys of all are made for the allocated context."""
     oracle = save_model(
         tmp_path, Family(family, FAMILIES[family.lower()].options),
         rope_parameters=DYNAMIC_ROPE, max_position_embeddings=32,

@@ -1,4 +1,4 @@
-"""Safetensors files: what is loaded, and how damaged or lying files are refused."""
+"""Safetensors files: what is loaded, and how damaged or false files are refused."""
 
 import json
 import os

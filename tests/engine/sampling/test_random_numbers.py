@@ -1,4 +1,4 @@
-"""Philox: known answers, uniformity, and independence of what the counter counts."""
+"""Philox: known answers, uniformity, and a result that depends only on seed and counter."""
 
 from itertools import product
 

@@ -32,7 +32,7 @@ def softmax(logits: Array) -> Array:
 def define(logits: Logits, request: SampleRequest) -> tuple[list[int], Array, float]:
     """(tokens kept, in descending order; their probabilities; distance of the filters from a tie).
 
-    Where the distance is tiny, rounding may legitimately keep one token more or less.
+    If the distance is tiny, rounding may legitimately keep one token more or less.
     """
     adjusted = logits.copy()
     for i in set(request.context.tolist()):

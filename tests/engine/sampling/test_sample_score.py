@@ -1,5 +1,5 @@
 """What the sampler says of a token that was not drawn: native code against numpy, and against what
-is said of drawn ones.
+it says of drawn ones.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Banned strings: never shown, not even by half, and the text goes on as if nothing had been."""
+"""Banned strings: never shown, not even in part, and the text goes on as if they had never come."""
 
 from collections.abc import Sequence
 
@@ -99,7 +99,7 @@ def test_a_banned_string_that_had_begun_before_what_is_taken_back_goes_on(stop: 
 
 
 def test_no_more_is_held_than_a_banned_string_is_long() -> None:
-    """Though at every token one may have begun."""
+    """Although one may have begun at every token."""
     generator = ScriptedModel([*b"ab" * 20, END]).generator()
     generator.begin_stream_ex([1], GREEDY, banned_strings=["abx", "bay"])
     shown = 0
@@ -168,7 +168,7 @@ def test_the_other_text_is_that_of_a_stream_which_could_not_draw_the_token(
         prompt, settings_, max_new_tokens=24, ignore_eos=True, on_token=lambda _: next(forced)
     )
     assert [record.token_id for record in records_of(run(generator))] == taken
-    # A fresh continuation of what was taken agrees with the rewound one: the cache is right.
+    # A new continuation of what was taken agrees with the rewound one: the cache is right.
     for cut in (5, 12, 20):
         again = ids_of(generator, [*prompt, *taken[:cut]], SamplingSettings(temperature=0.0))
         fresh = ids_of(

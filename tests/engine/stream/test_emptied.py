@@ -75,7 +75,7 @@ def test_a_stream_that_runs_out_of_tokens_ends_with_the_error_event(
         *_, error = [line[6:] for line in answer.body.decode().splitlines()
                      if line.startswith('data: {"error"')]  # fmt: skip
         assert json.loads(error)["error"]["type"] == "invalid_request_error"
-    assert not caplog.records, "a client's own error is nothing for the log"
+    assert not caplog.records, "a client's own error does not belong in the log"
     assert says_as_before(server, choices)
 
 

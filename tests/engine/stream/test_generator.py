@@ -266,7 +266,7 @@ def test_a_conversation_reuses_its_own_completion(tiny_engine: Engine) -> None:
     prompt = [7, 8, 9]
     answer = completion(tiny_engine.generator, prompt, GREEDY)
     prefill = tiny_engine.generator.begin_stream_ex([*prompt, *answer, 4], GREEDY)
-    # The last sampled token was never forwarded, so its keys and values are not there yet.
+    # The last sampled token was never forwarded, so its keys and values do not exist yet.
     assert prefill.n_cached == len(prompt) + len(answer) - 1
 
 

@@ -1,7 +1,7 @@
-"""Any options together: what must hold of every stream, and that nothing but the options decides.
+"""Any options together: what must hold of every stream, and that only the options decide.
 
-A generator that does all it can (drafts, copies of past keys and values, small chunks, streams that
-are aborted, left or fail in between) is held against one that can nothing and is made anew for each
+A generator with everything (drafts, copies of past keys and values, small chunks, streams that are
+aborted, left or fail in between) is compared with one that has nothing and is made anew for each
 request. Both run a random tiny model over a vocabulary of few characters, in which strings are
 found often and characters are often cut.
 """
@@ -74,11 +74,11 @@ class Pieces:
         return token_id < N_SPECIAL
 
     def encode_continuation(self, text: str) -> list[int]:
-        return []  # whoever asks divides the text himself
+        return []  # the caller divides the text itself
 
 
 class SetCosts(RowCosts):
-    """What passes take is given, and no clock decides a test."""
+    """The time of a pass is given, so no clock decides a test."""
 
     def observe(self, n_rows: int, seconds: float) -> None:
         pass
@@ -93,11 +93,11 @@ class Parts(NamedTuple):
     constraints: ConstraintCompiler
 
     def plain(self) -> StreamingGenerator:
-        """Nothing but the model."""
+        """Only the model."""
         return self._generator(PrefixCache(cache_of(self.model)), self.model)
 
     def busy(self) -> StreamingGenerator:
-        """All that a generator may have."""
+        """Everything that a generator may have."""
         cache = cache_of(self.slow)
         budget = 5 * cache.positions.n_bytes(CHUNK)
         draft = ModelDrafter(
@@ -155,13 +155,13 @@ class Request(NamedTuple):
     options: dict[str, Any]
     banned: tuple[int, ...] = ()  # in every call
     one_by_one: bool = False
-    wrong_every: int = 0  # of the predicted tokens every so many-th is another one
+    wrong_every: int = 0  # every so many predicted tokens, one is wrong
     isolation_key: str = ""
     speculate: bool = True
 
 
 class Outcome(NamedTuple):
-    """All that must depend on the request alone."""
+    """Everything that must depend only on the request."""
 
     records: list[TokenRecord]
     text: str
@@ -219,7 +219,7 @@ def outcome(generator: StreamingGenerator, results: list[StreamResult] | str) ->
 
 
 def busy_outcome(generator: StreamingGenerator, request: Request, ids: list[int]) -> Outcome | str:
-    """Of the same request with all that must not matter; `ids`: what the answer will be."""
+    """The same request with everything that must not matter; `ids`: what the answer will be."""
     predicted = ids
     if request.wrong_every:
         predicted = [
@@ -542,7 +542,7 @@ def test_draws_in_place_of_a_banned_string_follow_the_rest_of_the_distribution()
 
 
 def test_the_busy_generator_is_busy(parts: Parts) -> None:
-    """What the tests above rely on: drafts come true, and copies are used."""
+    """A check of the tests above: drafts come true, and copies are used."""
     generator = parts.busy()
     origins, sources = set(), set()
     for seed in range(12):

@@ -1,5 +1,5 @@
-"""What is said of the tokens of a prompt: the numbers are those of transformers and of the tokens
-that are generated, and asking for them changes nothing that comes behind.
+"""What is said of a prompt's tokens: the numbers equal those of transformers and of generated
+tokens, and asking for them changes nothing that follows.
 """
 
 import math
@@ -86,7 +86,7 @@ def log_softmax(logits: Logits) -> Logits:
 def assert_agrees(
     tokens: tuple[PromptToken, ...], token_ids: list[int], expected: Logits, *, tolerance: float
 ) -> None:
-    """`expected`: log probabilities (n, V) behind each token."""
+    """`expected`: log probabilities (n, V) after each token."""
     assert [token.token_id for token in tokens] == token_ids
     first = tokens[0]
     assert (first.logprob, first.p_raw, first.rank, first.entropy, first.margin, first.top) == (
@@ -133,7 +133,7 @@ def test_logprobs_equal_those_of_transformers(tmp_path: Path, name: str, ops: st
 def test_the_bundled_model_agrees_with_transformers_over_its_whole_context(
     dtype: str, exact_angles: bool, tolerance: float
 ) -> None:
-    """The angles of positions in float32, as transformers has them, make most of the difference."""
+    """The angles of positions in float32, as in transformers, make most of the difference."""
     engine = Engine.load(DEFAULT_MODEL, device="cpu", dtype=dtype)
     token_ids = (engine.tokenizer.encode(STORY) * 40)[: engine.max_seq_len - 1]
     oracle: Any = AutoModelForCausalLM.from_pretrained(DEFAULT_MODEL, dtype=torch.float32)
@@ -162,7 +162,7 @@ def test_the_bundled_model_agrees_with_transformers_over_its_whole_context(
 def test_native_numbers_are_those_of_decoding_bit_for_bit(
     tmp_path: Path, name: str, options: dict[str, Any]
 ) -> None:
-    """Whatever the chunks and the threads are."""
+    """For any chunks and threads."""
     save_model(tmp_path, name)
     tokenizer = Tokenizer.load(tmp_path, 320)
     token_ids = prompt(75)

@@ -1,4 +1,4 @@
-"""Token healing end to end: the first token stands in the place of the prompt's last."""
+"""Token healing end to end: the first token takes the place of the prompt's last."""
 
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,11 @@ def healed(generator: StreamingGenerator, last: int = HE, **options: Any) -> lis
 def test_the_first_token_begins_with_the_bytes_of_the_last_one() -> None:
     generator = scripted([[YOU, END, X, HELLO, HE], YOU, END])
     results = healed(generator, return_logits=True)
-    assert text_of(results) == "llo you", "what the prompt had is not said again"
+    assert text_of(results) == "llo you", "the prompt's part is not repeated"
     first, second = records_of(results)
     assert (first.token_id, first.token_bytes) == (HELLO, b"llo")
     assert (first.text_start, first.text_end, second.text_start) == (0, 3, 3)
-    assert [r.healed for r in results] == [HE, None, None], "told once"
+    assert [r.healed for r in results] == [HE, None, None], "reported once"
     assert generator.n_completion_tokens == 3, "the healed token counts, and the end"
     assert sum(len(r.logits) for r in results if r.logits is not None) == 3
 

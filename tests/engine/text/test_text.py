@@ -1,4 +1,4 @@
-"""Text of a stream: never garbled, stop strings cut exactly, whatever the tokens are."""
+"""Text of a stream: never garbled, and stop strings cut exactly, for any tokens."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What `include` adds to an answer: in both routes, whole and streamed, and clients bear it."""
+"""What `include` adds to an answer: on both routes, whole and streamed, and clients accept it."""
 
 import math
 import re
@@ -26,7 +26,7 @@ BODIES: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"model": MODEL, "prompt": PROMPT},
     CHAT: {"model": MODEL, "messages": [{"role": "user", "content": "A story, please."}]},
 }
-# What differs from run to run, and so between a stream and a whole answer.
+# What differs between two runs, and so between a stream and a whole answer.
 CLOCKS = {"time_ms"}
 # include -> the keys of a token.
 KEYS = {
@@ -73,7 +73,7 @@ def streamed(server: LiveServer, path: str, **fields: Any) -> list[Any]:
 
 
 def tokens_of(path: str, choices: list[Any]) -> list[dict[str, Any]]:
-    """Per token its keys, of the choices of one answer in either shape."""
+    """The keys of each token, for the choices of one answer in either shape."""
     entries: list[dict[str, Any]] = []
     for choice in choices:
         logprobs = choice["logprobs"]
@@ -108,7 +108,7 @@ def test_a_token_name_adds_its_keys_and_streamed_is_whole(
     assert len(entries) == len(plain) > 0, "asking for it asks for entries"
     assert set(entries[0]) == set(plain[0]) | KEYS[name]
     chunks = streamed(server, path, include=[f"logprobs.{name}"])
-    # The cache and the drafts know the text by now: who named a token may differ.
+    # The cache and the drafts know the text by now, so who drafted a token may differ.
     free = CLOCKS | {"draft"}
     assert without(tokens_of(path, choices_of(chunks)), free) == without(entries, free)
 
@@ -142,7 +142,7 @@ def test_all_names_together_tell_what_the_engine_knows(server: LiveServer, path:
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_nothing_is_added_unasked(server: LiveServer, path: str) -> None:
+def test_nothing_is_added_unless_asked_for(server: LiveServer, path: str) -> None:
     unasked: list[dict[str, Any]] = [{}, {"include": []}, {"include": None}]
     for fields in unasked:
         answer = whole(server, path, **fields)
@@ -197,7 +197,7 @@ def test_timings_and_speculation_close_the_answer(server: LiveServer, path: str)
         assert all("timings" not in chunk for chunk in chunks[:-1])
 
 
-def test_speculation_is_told_by_who_drafted(server: LiveServer) -> None:
+def test_speculation_says_who_drafted(server: LiveServer) -> None:
     body = {"prompt": "one two three " * 12, "temperature": 0, "ignore_eos": True}
     for _ in range(3):
         answer = whole(server, COMPLETIONS, **body, include=["speculation", "draft"], max_tokens=60)
@@ -224,7 +224,7 @@ def test_a_cache_miss_is_explained_with_the_text_that_differs() -> None:
         assert told["mismatch_at"] == told["reused"] == len("It is 10:4")
         assert told["reason"] == "differs at token 10"
         assert told["got"] == "2 now."
-        assert told["known"] is None, "whose text that is, nobody has said"
+        assert told["known"] is None, "no caller has said whose text that is"
         salted = {"cache_salt": "mine"}
         cache_of(server, "It is 10:41 now.", **salted)
         assert cache_of(server, "It is 10:42 now.", **salted)["known"].startswith("1 now.")
@@ -232,7 +232,7 @@ def test_a_cache_miss_is_explained_with_the_text_that_differs() -> None:
         assert (other["reused"], other["known"]) == (0, None)
 
 
-def test_prefill_tells_how_far_it_is() -> None:
+def test_prefill_reports_its_progress() -> None:
     prompt = "x" * (2 * CHUNK + 2)
     with live_server(FakeEngine().as_engine) as server:
         for path in BODIES:
@@ -252,10 +252,10 @@ def test_prefill_tells_how_far_it_is() -> None:
             assert told[-1]["eta_ms"] == 0
             assert all(one["eta_ms"] > 0 for one in told[:-1])
             plain = parse_event_stream(server.post(path, body).body).chunks
-            assert all(chunk["choices"] for chunk in plain), "and nothing unasked"
+            assert all(chunk["choices"] for chunk in plain), "and nothing that was not asked for"
 
 
-def test_an_error_behind_the_progress_is_an_event() -> None:
+def test_an_error_after_progress_is_an_event() -> None:
     fake = FakeEngine()
     fake.model.faults[0] = RuntimeError("planted")
     body = {"model": "fake", "prompt": "x" * 3 * CHUNK, "include": ["progress"], "stream": True}
@@ -286,7 +286,7 @@ def test_the_reason_of_an_end_is_told_in_full() -> None:
         assert (ended["kind"], ended["token_id"]) == ("stop_token", 256)
 
 
-def test_names_that_there_are_not_are_refused_with_those_that_there_are() -> None:
+def test_unknown_names_are_refused_with_the_known_ones() -> None:
     for wrong in (["nonsense"], ["rank", ""], ["logprobs."], ["logprobs.timings"]):
         with pytest.raises(RequestError, match="entropy") as refused:
             Include.of(wrong)
@@ -337,7 +337,7 @@ def test_the_official_client_keeps_it_when_it_iterates(client: openai.OpenAI) ->
     assert all(len(one["tokens"]) == len(one["entropy"]) for one in lists if one)
 
 
-def test_the_stream_helper_of_the_official_client_bears_it(client: openai.OpenAI) -> None:
+def test_the_stream_helper_of_the_official_client_accepts_it(client: openai.OpenAI) -> None:
     with client.chat.completions.stream(
         model=MODEL, messages=BODIES[CHAT]["messages"], max_tokens=200, seed=5, logprobs=True,
         stop=["."], extra_body=EVERYTHING, stream_options={"include_usage": True},
@@ -349,7 +349,7 @@ def test_the_stream_helper_of_the_official_client_bears_it(client: openai.OpenAI
     entries = choice["logprobs"]["content"]
     assert len(entries) > 3
     assert all(0 <= entry["margin"] <= 1 for entry in entries), "nothing was added up"
-    assert choice["seed"] == 5, "what the first chunk of a choice says stays"
+    assert choice["seed"] == 5, "the first chunk of a choice is kept as it is"
     assert final["usage"]["completion_tokens"] > 0
     plain = client.chat.completions.create(
         model=MODEL, messages=BODIES[CHAT]["messages"], max_tokens=200, seed=5, stop=["."]

@@ -39,8 +39,8 @@ def openai_python(pieces: Sequence[bytes]) -> list[str]:
 
 
 def blank_line(pieces: Sequence[bytes]) -> list[str]:
-    """As benchmarks read: each read is decoded by itself, an event is what stands before a blank
-    line, and a rest that is already whole JSON is not waited for.
+    """Reads as benchmarks do: each read is decoded by itself, an event is the text before a blank
+    line, and a rest that is already whole JSON is used at once.
     """
     events, rest = [], ""
     for piece in pieces:

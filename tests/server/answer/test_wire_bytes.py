@@ -160,7 +160,7 @@ def test_stopping_one_server_leaves_the_other_alone(fake: FakeEngine, server: Li
 
 
 def chunks_of(received: bytes) -> list[bytes]:
-    """Of a raw answer in chunked transfer coding; the last one is empty."""
+    """The chunks of a raw answer in chunked transfer coding; the last one is empty."""
     rest, chunks = received.partition(b"\r\n\r\n")[2], []
     while rest:
         size, _, rest = rest.partition(b"\r\n")

@@ -1,4 +1,4 @@
-"""Other paths of routes: they answer as the route itself does, and count as it."""
+"""Other paths of routes: they answer like the route itself, and are counted as it."""
 
 import json
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def test_a_base_url_may_lack_the_version(server: LiveServer) -> None:
             client.models.retrieve("other/name")
 
 
-def test_what_has_another_meaning_elsewhere_is_no_alias(server: LiveServer) -> None:
+def test_what_has_another_meaning_elsewhere_is_not_an_alias(server: LiveServer) -> None:
     for path in ("/completion", "/v1/v1/completions", "/completions/", "/v1/ping"):
         assert server.post(path, BODY).error["code"] == "not_found"
 

@@ -112,7 +112,7 @@ def test_a_forced_call_that_is_cut_ends_by_its_length(server: LiveServer) -> Non
     ],
 )
 @pytest.mark.parametrize("tools", [{}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}])
-def test_a_response_format_holds_beside_tools(
+def test_a_response_format_holds_together_with_tools(
     server: LiveServer, format_: dict[str, Any], tools: dict[str, Any]
 ) -> None:
     for seed in range(4):

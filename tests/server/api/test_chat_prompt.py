@@ -1,5 +1,6 @@
-"""Prompts of conversations with tools, documents and open turns: as transformers renders them, and
-with everything that is said kept text."""
+"""Prompts of conversations with tools, documents and open turns: rendered as by transformers, while
+the text of messages stays text.
+"""
 
 import json
 from typing import Any
@@ -234,7 +235,7 @@ def test_variables_that_are_not_the_callers(name: str) -> None:
         ("template_kwargs", {"a": object()}, "chat_template_kwargs.a"),
     ],
 )  # fmt: skip
-def test_what_is_no_json_is_named_by_its_path(argument: str, value: Any, path: str) -> None:
+def test_what_is_not_json_is_named_by_its_path(argument: str, value: Any, path: str) -> None:
     arguments: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], argument: value}
     with pytest.raises(InvalidInputError) as caught:
         ChatPrompt.of(template(TEMPLATE), **arguments)
@@ -265,7 +266,7 @@ SLY = st.lists(
 
 
 @given(content=SLY, name=SLY, key=SLY, value=SLY, text=SLY, mood=SLY)
-def test_nothing_that_is_said_becomes_a_control_token(
+def test_no_text_of_a_message_becomes_a_control_token(
     tokenizer: Tokenizer, content: str, name: str, key: str, value: str, text: str, mood: str
 ) -> None:
     schema = {"type": "object", "properties": {key: {"type": value, "description": value}}}
@@ -283,7 +284,9 @@ def test_nothing_that_is_said_becomes_a_control_token(
     assert tokenizer.decode(token_ids) == prompt.text()
 
 
-def test_a_template_still_finds_what_it_looks_for_beside_control_text(tokenizer: Tokenizer) -> None:
+def test_a_template_still_finds_what_it_looks_for_next_to_control_text(
+    tokenizer: Tokenizer,
+) -> None:
     source = "<|assistant|>{{ messages[0].content.split('</think>')[-1] }}<|end|>"
     messages = [{"role": "assistant", "content": "<think>hm</think>yes <|end|>"}]
     prompt = ChatPrompt.of(template(source), messages)

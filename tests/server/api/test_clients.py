@@ -88,14 +88,14 @@ def lm_eval(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Any
 
 
 def greedy(engine: Engine, prompt: str, **options: Any) -> str:
-    """What the engine itself writes, with the model's own penalties as the server has them."""
+    """What the engine itself writes, with the model's own penalties as on the server."""
     settings = replace(engine.default_settings, temperature=0.0)
     engine.generator.begin_stream_ex(engine.tokenizer.encode(prompt), settings, **options)
     return text_of(run(engine.generator))
 
 
 def assert_animal(animal: Any) -> None:
-    """That it fits the schema which the clients send."""
+    """Check that it fits the schema which the clients send."""
     assert len(animal["name"]) <= 12
     assert animal["legs"] in range(9)
 
@@ -158,7 +158,7 @@ def test_llm_completes_with_alternatives(llm: Any) -> None:
     entries = seen["json"]["logprobs"]
     assert len(entries) == N_TOKENS
     assert "".join(entry["text"] for entry in entries) == seen["text"]
-    # One table per chunk, of the three likeliest and the one that was taken.
+    # One table per chunk: the three likeliest tokens and the chosen one.
     assert all(len(table) in (3, 4) for entry in entries for table in entry["top_logprobs"])
 
 
@@ -227,7 +227,7 @@ def test_llm_gets_json(llm: Any) -> None:
 )
 def test_instructor_gets_objects(instructor: Any, mode: str, finish_reason: str) -> None:
     seen = instructor[mode]
-    # A growing object is asked for with a schema of its own, so it may be another one.
+    # A growing object is requested with another schema, so it may be another object.
     for animal in (seen["whole"], seen["partial"]):
         assert_animal(animal)
         assert animal["mood"] in ("happy", "sad")
@@ -275,7 +275,7 @@ def test_lm_eval_scores_as_transformers_does(lm_eval: Any, bundled_engine: Engin
 
 
 def score(oracle: Any, token_ids: Sequence[int], n_context: int) -> tuple[float, bool]:
-    """Of the tokens behind the context: the sum of their logprobs, whether all are likeliest."""
+    """For the tokens after the context: the sum of their logprobs; whether all are likeliest."""
     with torch.no_grad():
         logits = oracle(torch.tensor([token_ids])).logits[0, n_context - 1 : -1]
     ending = torch.tensor(token_ids[n_context:])

@@ -1,4 +1,4 @@
-"""Several prompts, several choices, the best of them; what is told about each of them."""
+"""Several prompts, several choices, the best of them, and what the answer says about each."""
 
 import math
 from collections.abc import Iterator
@@ -233,7 +233,7 @@ def test_metadata_implies_entries_and_stands_beside_them(fake_server: LiveServer
         assert choice["stop_detail"] == alone["stop_detail"]
 
 
-def test_progress_is_told_while_the_prompt_is_computed(fake_server: LiveServer) -> None:
+def test_progress_is_reported_while_the_prompt_is_computed(fake_server: LiveServer) -> None:
     body = fake_request(prompt="x" * 100, max_tokens=2, include=["progress"], n=2)
     chunks = stream(fake_server, body)
     told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
@@ -249,7 +249,7 @@ def test_progress_is_told_while_the_prompt_is_computed(fake_server: LiveServer) 
     assert told[0]["eta_ms"] == 0
 
 
-def test_a_bad_constraint_is_told_before_the_queue(
+def test_a_bad_constraint_is_refused_before_the_queue(
     fake: FakeEngine, fake_server: LiveServer
 ) -> None:
     fake.model.decode_gate.clear()
@@ -260,7 +260,7 @@ def test_a_bad_constraint_is_told_before_the_queue(
 
 
 @pytest.mark.parametrize("name", ["min_tokens", "min_length"])
-def test_a_choice_that_is_shorter_than_the_minimum_is_told_of(
+def test_a_choice_that_is_shorter_than_the_minimum_is_reported(
     fake_server: LiveServer, name: str
 ) -> None:
     body = fake_request(guided_choice=["maybe", "yes"], max_tokens=20)
@@ -287,7 +287,7 @@ def test_a_text_that_cannot_go_on_was_filtered(fake: FakeEngine, fake_server: Li
     assert texts(answer) == [""]
 
 
-def test_the_engine_is_free_when_the_end_is_told(fake: FakeEngine) -> None:
+def test_the_engine_is_free_when_the_end_arrives(fake: FakeEngine) -> None:
     with live_server(fake.as_engine, max_queue=0) as server:
         for _ in range(40):
             assert server.post(PATH, fake_request(max_tokens=2)).status == 200

@@ -1,5 +1,5 @@
-"""Requests drawn from the published contract, right ones and wrong ones, against a live server: no
-answer is a 5xx, and every status, media type, header, body and event is one that is documented.
+"""Requests drawn from the published contract, valid and invalid, against a live server: no answer
+is a 5xx, and every status, media type, header, body and event is documented.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import LiveServer, live_server
 
 N_CASES = 2000
-N_PATHS = 40  # of routes without a body, whose paths and queries are few
+N_PATHS = 40  # for routes without a body, whose paths and queries are few
 N_BODIES = {"generation": 400, "tokens": 40}
 
 

@@ -181,9 +181,9 @@ def test_a_suffix_needs_the_tokens_for_it(server: LiveServer) -> None:
     assert complete(server, request(suffix="", max_tokens=1))["choices"][0]["text"]
 
 
-def test_a_suffix_stands_behind_the_completion(fake_server: LiveServer) -> None:
+def test_a_suffix_comes_after_the_completion(fake_server: LiveServer) -> None:
     body = fake_request(prompt="ab", suffix="yz", max_tokens=4, logprobs=0)
     choice = complete(fake_server, body)["choices"][0]
     assert choice["text"] == fake_reply("<ab|yz>", 4)
-    assert choice["logprobs"]["text_offset"] == [2, 3, 4, 5], "behind the prompt"
+    assert choice["logprobs"]["text_offset"] == [2, 3, 4, 5], "after the prompt"
     assert joined(stream(fake_server, body)) == [choice]

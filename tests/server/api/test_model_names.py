@@ -1,4 +1,4 @@
-"""What the model may be called: by each of its names, or not at all."""
+"""The names of the model in requests: any of its own, or none."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def named() -> Iterator[LiveServer]:
 
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("name", NO_NAME, ids=str)
-def test_without_a_name_the_served_model_is_meant(
+def test_without_a_name_the_served_model_is_used(
     server: LiveServer, path: str, name: dict[str, Any]
 ) -> None:
     answer = server.post(path, {**BODIES[path], **name, "strict": True})
@@ -52,7 +52,7 @@ def test_without_a_name_the_served_model_is_meant(
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_wrong_name_is_told_the_right_ones(named: LiveServer, path: str) -> None:
+def test_a_wrong_name_is_answered_with_the_right_ones(named: LiveServer, path: str) -> None:
     answer = named.post(path, {**BODIES[path], "model": "undefined"})
     assert (answer.status, answer.error["code"]) == (404, "model_not_found")
     assert answer.error["param"] == "model"

@@ -99,7 +99,8 @@ def test_chat_whole_and_streamed(client: openai.OpenAI) -> None:
 
 
 def test_the_stream_helper_puts_the_whole_answer_together(client: openai.OpenAI) -> None:
-    # The helper refuses what ends by its length, so this ends with its first sentence.
+    # The helper rejects an answer that ends by its length, so this one ends with its first
+    # sentence.
     whole = client.chat.completions.create(
         model=MODEL, messages=MESSAGES, temperature=0, logprobs=True, stop="."
     )

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.clients
 
 MODEL = "soliton-default"
 MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Tell me about a frog."}]
-# At temperature 1 no answer is a favourite of the model.
+# At temperature 1 the model prefers no answer.
 DRAWN: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "temperature": 1}
 SEEDS = range(4)
 
 
 class Animal(BaseModel):
-    """Of bounded size, so that every answer ends by itself."""
+    """Its size is bounded, so that every answer ends by itself."""
 
     model_config = ConfigDict(extra="forbid")
     name: Annotated[str, Field(max_length=12)]
@@ -88,7 +88,7 @@ def test_choices_are_put_together_apart(client: openai.OpenAI) -> None:
 
 def test_all_metadata_survives_the_helper(client: openai.OpenAI) -> None:
     ask: dict[str, Any] = {**DRAWN, "seed": 3, "logprobs": True, "top_logprobs": 2, "stop": "."}
-    # Times differ from run to run; progress comes in chunks without a choice.
+    # Times differ between runs; progress comes in chunks without a choice.
     names = sorted({*TOKEN_NAMES, *REQUEST_NAMES} - {"time", "timings", "progress"})
     include = {"include": names}
     whole = client.chat.completions.create(**ask, extra_body=include)

@@ -1,4 +1,4 @@
-"""GET /props and /health: what runs here, and whether it does."""
+"""GET /props and /health: what runs here, and whether it works."""
 
 from engine import Engine
 from server.schema.props import Props

@@ -61,7 +61,7 @@ def test_a_prompt_has_special_tokens_and_content_has_none(
     assert tokenize(server, content=TEXT, add_special=True)["tokens"] == encode(TEXT)
 
 
-def test_pieces_and_spellings_stand_beside_the_ids(server: LiveServer) -> None:
+def test_pieces_and_spellings_come_with_the_ids(server: LiveServer) -> None:
     plain = tokenize(server, prompt=TEXT)
     full = tokenize(server, prompt=TEXT, with_pieces=True, return_token_strs=True)
     assert [token["id"] for token in full["tokens"]] == plain["tokens"]
@@ -113,10 +113,10 @@ def test_text_of_tabby_goes_both_ways(server: LiveServer) -> None:
     assert decoded["text"] == TEXT
 
 
-def test_the_tokenizer_tells_its_special_tokens(server: LiveServer, bundled_engine: Engine) -> None:
+def test_the_tokenizer_lists_its_special_tokens(server: LiveServer, bundled_engine: Engine) -> None:
     info = server.get("/tokenizer_info").json
     TokenizerInfo.model_validate(info)
-    # What lm-eval does with it: the id of the end is what the end's text encodes to.
+    # As lm-eval does: the id of the end is what the end's text encodes to.
     eos = tokenize(server, prompt=info["eos_token"], add_special_tokens=False)
     assert eos["tokens"] == [bundled_engine.eos_token_ids[0]]
     assert info["eos_token_ids"] == list(bundled_engine.eos_token_ids)
@@ -124,7 +124,7 @@ def test_the_tokenizer_tells_its_special_tokens(server: LiveServer, bundled_engi
     assert "messages" in info["chat_template"]
 
 
-def test_what_is_long_is_encoded_beside_the_event_loop(server: LiveServer) -> None:
+def test_a_long_text_is_encoded_off_the_event_loop(server: LiveServer) -> None:
     text = "frogs " * 20_000
     answer = tokenize(server, prompt=text, add_special_tokens=False)
     back = ask(server, "/detokenize", {"tokens": answer["tokens"]}, Detokenized)

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: the wire of OpenAI, on the bundled model where the text matters."""
+"""POST /v1/chat/completions: OpenAI's wire format, on the bundled model if the text matters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -103,7 +103,7 @@ def test_every_chunk_without_logprobs_says_null(fake_server: LiveServer) -> None
     assert all(chunk["choices"][0]["logprobs"] is None for chunk in events)
 
 
-def test_no_alternatives_are_no_wish_for_logprobs(fake_server: LiveServer) -> None:
+def test_zero_alternatives_do_not_ask_for_logprobs(fake_server: LiveServer) -> None:
     answer = whole(fake_server, fake_request(max_tokens=3, logprobs=False, top_logprobs=0))
     assert answer["choices"][0]["logprobs"] is None
 
@@ -144,7 +144,7 @@ def test_the_text_of_a_control_token_stays_text(server: LiveServer, bundled_engi
     assert sly["prompt_tokens"] > plain["prompt_tokens"] + 1, "the name is more than one token"
 
 
-def test_what_an_official_client_sends_back_is_no_surprise(fake_server: LiveServer) -> None:
+def test_what_an_official_client_sends_back_is_accepted(fake_server: LiveServer) -> None:
     nulls = dict.fromkeys(("refusal", "audio", "function_call", "tool_calls", "annotations"))
     messages = [*USER, {"role": "assistant", "content": "hi", **nulls}, *USER]
     neutral = {

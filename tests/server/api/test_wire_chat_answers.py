@@ -1,4 +1,4 @@
-"""What a chat's answer says beside the text: choices, predictions, metadata, usage as it grows."""
+"""What a chat's answer says besides the text: choices, predictions, metadata, running usage."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -133,7 +133,7 @@ def test_token_ids_are_of_every_token(fake: FakeEngine, fake_server: LiveServer)
     assert not any("prompt_token_ids" in each for each in (choice, *stream[1:], *pieces))
 
 
-def test_the_ids_of_the_prompt_are_told_once_for_all_choices(fake_server: LiveServer) -> None:
+def test_the_ids_of_the_prompt_come_once_for_all_choices(fake_server: LiveServer) -> None:
     asked = fake_body(return_token_ids=True, n=2, max_tokens=2, no_such_field=1)
     options = {"stream_options": {"continuous_usage_stats": True}}
     first, *others = chunks(fake_server, {**asked, **options})
@@ -170,7 +170,7 @@ def test_usage_may_grow_with_every_chunk(fake: FakeEngine, fake_server: LiveServ
     assert stream[-1]["usage"]["completion_tokens_details"]["reasoning_tokens"] == 17
 
 
-def test_progress_is_told_while_the_prompt_is_computed(fake_server: LiveServer) -> None:
+def test_progress_is_reported_while_the_prompt_is_computed(fake_server: LiveServer) -> None:
     messages = [{"role": "user", "content": "x" * 300}]
     stream = chunks(fake_server, fake_body(messages=messages, max_tokens=1, include=["progress"]))
     told = [chunk for chunk in stream if "prompt_progress" in chunk]
@@ -188,7 +188,7 @@ def test_a_stop_string_may_be_part_of_the_reply(fake: FakeEngine, fake_server: L
 
 
 def test_the_schema_has_no_word_that_clients_would_sum() -> None:
-    """Numbers in a delta are added up by official clients, and lists without an index break."""
+    """Official clients add up numbers in a delta, and lists without an index break them."""
     properties = ChatCompletionChunk.model_json_schema()["$defs"]["Delta"]["properties"]
     for name, schema in properties.items():
         kinds = {each.get("type", "object") for each in schema["anyOf"]} - {"null"}

@@ -68,9 +68,7 @@ def test_older_calls_become_tool_calls(server: LiveServer, fake: FakeEngine) -> 
     assert other_answer["tool_call_id"] == other["tool_calls"][0]["id"] != answer["tool_call_id"]
 
 
-def test_calls_are_text_for_a_template_that_knows_none(
-    server: LiveServer, fake: FakeEngine
-) -> None:
+def test_calls_are_text_for_a_template_without_calls(server: LiveServer, fake: FakeEngine) -> None:
     fake.writes(tools=False)
     result = {"role": "tool", "content": "blue", "tool_call_id": "a1"}
     twice = {**CALLS, "content": "Hm.", "tool_calls": [CALL, CALL]}
@@ -255,7 +253,7 @@ def test_a_reply_goes_on_with_the_last_message(server: LiveServer, fake: FakeEng
 def test_only_the_end_of_a_long_conversation_may_be_used(
     server: LiveServer, limit: int, n_prompt: int
 ) -> None:
-    messages = [{"role": "user", "content": "x" * 506}]  # 524 tokens of 512
+    messages = [{"role": "user", "content": "x" * 506}]  # 524 tokens for a context of 512
     body = fake_body(messages=messages, truncate_prompt_tokens=limit, max_tokens=11)
     answer = server.post(PATH, body)
     if n_prompt > 512:

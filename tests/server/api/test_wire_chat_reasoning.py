@@ -111,13 +111,13 @@ CALL = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
 
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize(("fields", "wanted"), [(JSON, '{"a": 1}'), (FORCED, CALL)])
-def test_a_constraint_begins_behind_the_reasoning(
+def test_a_constraint_begins_after_the_reasoning(
     fake: FakeEngine, server: LiveServer, fields: dict[str, Any], wanted: str, is_open: bool
 ) -> None:
     opening = "<think>"
     fake.opening = opening if is_open else ""
     thought = f"No {{JSON}} here: {THOUGHT}</think>\n\n"
-    # Greedy, and what the script wants behind the constraint's end may not be drawn.
+    # Greedy, and the script's next token after the constraint's end may not be drawn.
     fake.model.script = f"{'' if is_open else opening}{thought}{wanted} and more".encode()
     choice = whole(server, fake_body(max_tokens=200, **fields))["choices"][0]
     message = choice["message"]

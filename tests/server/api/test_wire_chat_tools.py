@@ -1,4 +1,4 @@
-"""Tools in a chat: what may be called, what must be, and calls as they come."""
+"""Tools in a chat: which may be called, which must be, and calls as they arrive."""
 
 import json
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def says(fake: FakeEngine, text: str) -> None:
     fake.model.script = text.encode()
 
 
-def test_a_call_is_told_piece_by_piece(fake: FakeEngine, server: LiveServer) -> None:
+def test_a_call_arrives_piece_by_piece(fake: FakeEngine, server: LiveServer) -> None:
     says(fake, CALL)
     stream = chunks(server, fake_body(tools=TOOLS))
     deltas = [chunk["choices"][0]["delta"] for chunk in stream]
@@ -137,7 +137,7 @@ def test_a_call_that_is_cut_ends_by_its_length(
     answer = whole(server, body)
     choice = answer["choices"][0]
     assert choice["finish_reason"] == "length"
-    # Behind the arguments, half a tag is text.
+    # After the arguments, half a tag is text.
     told = [*choice["logprobs"].get("tool_calls", ()), *choice["logprobs"]["content"]]
     assert bytes_of(told) == CALL.encode()[:n_tokens]
     if n_tokens % 10 == 0:
@@ -190,7 +190,7 @@ def test_the_template_gets_the_tools(fake: FakeEngine, server: LiveServer) -> No
     assert fake.rendered["tools"] == [CLOCK]
 
 
-def test_a_model_without_a_place_for_tools_is_told_in_words(
+def test_a_model_without_a_place_for_tools_gets_them_described(
     fake: FakeEngine, server: LiveServer
 ) -> None:
     fake.writes(tools=False)

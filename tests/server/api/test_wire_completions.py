@@ -1,4 +1,4 @@
-"""POST /v1/completions: the wire of OpenAI, on the bundled model where the text matters."""
+"""POST /v1/completions: OpenAI's wire format, on the bundled model if the text matters."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ def text_of(answer: Any) -> str:
 
 
 def joined(chunks: list[Any]) -> tuple[str, dict[str, list[Any]] | None, str]:
-    """Text, logprobs and finish_reason of a streamed answer, put together as a client does."""
+    """Text, logprobs and finish_reason of a streamed answer, joined as a client does."""
     choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
     logprobs: dict[str, list[Any]] | None = None
     for choice in choices:
@@ -213,7 +213,7 @@ def test_the_default_ends_with_the_context(fake_server: LiveServer) -> None:
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-def test_a_stop_token_is_no_text_and_has_the_last_entry(
+def test_a_stop_token_is_not_text_and_has_the_last_entry(
     fake: FakeEngine, fake_server: LiveServer
 ) -> None:
     fake.model.script = b"abc"

@@ -180,7 +180,7 @@ BROKEN_BODIES = [
 
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
 @pytest.mark.parametrize("body", BROKEN_BODIES, ids=range(len(BROKEN_BODIES)))
-def test_a_body_that_is_no_json_object_is_a_bad_request(
+def test_a_body_that_is_not_a_json_object_is_a_bad_request(
     server: LiveServer, path: str, body: bytes
 ) -> None:
     answer = server.post(path, body)
@@ -191,7 +191,7 @@ def test_a_body_that_is_no_json_object_is_a_bad_request(
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 @pytest.mark.parametrize("field", ["temperature", "top_p", "frequency_penalty", "max_tokens"])
-def test_what_is_no_number_is_refused_and_not_repeated(
+def test_what_is_not_a_number_is_refused_and_not_repeated(
     server: LiveServer, field: str, number: str
 ) -> None:
     body = '{"model":"fake","prompt":"x","%s":%s}' % (field, number)  # noqa: UP031

@@ -1,4 +1,4 @@
-"""The fields of other servers over HTTP: they reach the engine, or the client hears why not."""
+"""The fields of other servers over HTTP: they reach the engine, or the client learns why not."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ def model(bundled_engine: Engine) -> str:
 
 
 def text_of(server: LiveServer, model: str, **fields: Any) -> str:
-    """The completion; nothing was warned about."""
+    """The completion; there must be no warning."""
     body = {"model": model, "prompt": "Once upon a time", "temperature": 0, **fields}
     answer = server.post(COMPLETIONS, {"max_tokens": 12, "strict": True, **body})
     assert answer.status == 200, answer.body
@@ -113,7 +113,7 @@ def test_what_cannot_be_is_refused_by_the_name_that_was_sent(
     assert words in answer.error["message"]
 
 
-def test_what_has_no_effect_is_said_in_the_answer(server: LiveServer, model: str) -> None:
+def test_a_field_without_effect_is_reported_in_the_answer(server: LiveServer, model: str) -> None:
     fields = {"mirostat_tau": 2, "cache_prompt": False, "messages": [message("x")]}
     answer = server.post(CHAT, {"model": model, "max_tokens": 2, **fields})
     assert answer.status == 200, answer.body

@@ -1,4 +1,4 @@
-"""Logprobs as clients read them are those of `transformers` on the bundled model."""
+"""Logprobs as clients read them equal those of `transformers` on the bundled model."""
 
 import random
 from typing import Any
@@ -21,7 +21,7 @@ def reference() -> Any:
 
 
 def log_softmax(reference: Any, ids: list[int]) -> torch.Tensor:
-    """Row i: of the token behind the first i + 1."""
+    """Row i belongs to the token after the first i + 1."""
     with torch.no_grad():
         logits: torch.Tensor = reference(torch.tensor([ids])).logits[0]
     return torch.log_softmax(logits.double(), -1)

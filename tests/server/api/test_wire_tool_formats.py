@@ -1,4 +1,4 @@
-"""Models that call tools in a way of their own, behind a real server."""
+"""Models with their own format of tool calls, served by a real server."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def test_a_forced_call_comes_in_the_models_own_format(server: LiveServer, choice
     (made,) = answer.json["choices"]
     (call,) = made["message"]["tool_calls"]
     assert call["function"]["name"] == "get_weather"
-    # The budget may have cut it behind that.
+    # The budget may have cut it after that.
     assert re.match(r'\{\s*"city"\s*:\s*"(Rom|Ulm)"', call["function"]["arguments"])
     assert not made["message"]["content"]
     streamed = server.post("/v1/chat/completions", {**request, "stream": True}).body.decode()
@@ -68,11 +68,11 @@ def test_a_forced_call_comes_in_the_models_own_format(server: LiveServer, choice
     assert len(pieces) > 2, "the arguments come piece by piece"
 
 
-def test_how_calls_are_written_is_told(server: LiveServer) -> None:
+def test_the_format_of_calls_is_reported(server: LiveServer) -> None:
     assert server.get("/props").json["engine"]["tool_calls"] == "template"
 
 
-def test_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_calls_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     with live_server(loaded_with(PYTHON, tmp_path)) as server:
         assert server.get("/props").json["engine"]["tool_calls"] == "unreadable"
 

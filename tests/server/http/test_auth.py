@@ -1,4 +1,4 @@
-"""API keys: every route but the health routes needs one, as soon as there is one."""
+"""API keys: once there is one, every route but the health routes needs one."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -16,7 +16,7 @@ from tests.support.asgi_client import HERE, Headers, ask, asked, paths_of
 from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import LiveServer, live_server
 
-# Of each answer its own.
+# These differ between any two answers.
 OWN = {"x-request-id", "openai-processing-ms", "date"}
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")
 WRONG: list[Headers] = [
@@ -72,17 +72,17 @@ async def test_every_route_refuses_every_wrong_authorization_in_one_way() -> Non
         answer = await asked(app, method, path, headers)
         if path in OPEN:
             assert answer.status in (200, 405, 503), f"{method} {path} is open"
-            assert answer.status != 200 or method in ("GET", "HEAD"), "it only tells"
+            assert answer.status != 200 or method in ("GET", "HEAD"), "it only reports"
             continue
         assert answer.status == 401, f"{method} {path} must need a key"
         stable = {name: answer.headers[name] for name in sorted(answer.headers.keys() - OWN)}
         refusals.add((answer.body, str(stable)))
-    assert len(refusals) == 1, "nothing tells a route, a method or a wrong key from another"
+    assert len(refusals) == 1, "the answers do not reveal a route, a method or a wrong key"
     assert answer.headers["www-authenticate"] == "Bearer"
     assert answer.error["code"] == "invalid_api_key"
 
 
-async def test_a_route_that_nobody_thought_of_needs_a_key() -> None:
+async def test_a_route_added_later_needs_a_key() -> None:
     app = protected_app()
     app.add_route("/new", lambda _: JSONResponse("new"))
     assert (await asked(app, "GET", "/new")).status == 401
@@ -126,7 +126,7 @@ def test_the_path_decides_and_not_the_host_header(server: LiveServer) -> None:
     assert server.get("/v1/models", host="a/health/live?x=").status in (400, 401)
 
 
-def test_an_unknown_route_tells_nothing_without_a_key(server: LiveServer) -> None:
+def test_an_unknown_route_reveals_nothing_without_a_key(server: LiveServer) -> None:
     assert server.get("/nothing").status == 401
     assert server.get("/nothing", authorization="Bearer key-one").status == 404
 
@@ -157,7 +157,7 @@ def test_a_key_may_be_any_text_without_white_space(key: str) -> None:
 
 
 @pytest.mark.parametrize("keys", ["", " , ", ("",), ("a b",), ("a\n",), ("a\0",), (" a",)])
-def test_a_key_that_nobody_could_send_is_refused_at_the_start(keys: Any) -> None:
+def test_a_key_that_cannot_be_sent_is_refused_at_the_start(keys: Any) -> None:
     with pytest.raises(ValidationError, match="api_keys"):
         Settings(api_keys=keys)
 
@@ -189,5 +189,5 @@ def test_all_keys_are_compared_whichever_is_right(monkeypatch: pytest.MonkeyPatc
     gate = KeyGate(FastAPI(), api_keys=secrets("one", "two", "three"))
     for key in ("one", "two", "three", "four"):
         compared.clear()
-        gate._caller({"headers": [(b"authorization", f"Bearer {key}".encode())]})
+        gate.caller({"headers": [(b"authorization", f"Bearer {key}".encode())]})
         assert compared == [(32, 32)] * 3, "digests of one length, and each of them"

@@ -1,4 +1,4 @@
-"""How many connections there may be, and who gets a place when there are too many."""
+"""How many connections there may be, and which of them keep a place when there are too many."""
 
 import logging
 import re
@@ -10,12 +10,14 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server.http.connection_table import ConnectionTable, Phase
+from server.http.slow_readers import SlowReaders
 from server.http.socket_options import TOLD_OF_LIMIT
 from tests.support.live_server import LiveServer, read_answer, wait_until
 from tests.support.raw_http import HEAD, ask, assert_unharmed, received, serving
@@ -26,7 +28,7 @@ HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 @contextmanager
 def crowd(port: int, n_connections: int) -> Iterator[list[socket.socket]]:
-    """So many connections that say nothing."""
+    """This many connections that say nothing."""
     with ExitStack() as stack:
         address = ("127.0.0.1", port)
         yield [
@@ -35,14 +37,13 @@ def crowd(port: int, n_connections: int) -> Iterator[list[socket.socket]]:
         ]
 
 
+def has_read(server: LiveServer, data: bytes) -> bool:
+    """Whether there is one connection, and the server has read this on it."""
+    return server.n_received == [len(data)]
+
+
 def has_ended(sock: socket.socket) -> bool:
     return received(sock) == b""
-
-
-def table_of(server: LiveServer) -> ConnectionTable:
-    connection = next(iter(server.connections))
-    table: ConnectionTable = connection._table
-    return table
 
 
 @pytest.mark.parametrize("per_address", [None, 5, 100])
@@ -58,7 +59,7 @@ def test_silent_connections_lock_nobody_out(per_address: int | None) -> None:
         wait_until(lambda: len(server.connections) == 0)
 
 
-def test_the_oldest_that_asks_nothing_goes_and_who_was_answered_stays() -> None:
+def test_the_oldest_that_asks_nothing_goes_and_one_that_was_answered_stays() -> None:
     with serving(max_connections=4, max_connections_per_address=4) as (fake, server):
         with crowd(server.port, 1) as (known,):
             known.sendall(HEALTH)
@@ -77,12 +78,12 @@ def test_the_oldest_that_asks_nothing_goes_and_who_was_answered_stays() -> None:
         assert_unharmed(fake, server)
 
 
-def test_who_sends_half_a_request_is_told_when_his_place_is_taken() -> None:
+def test_a_client_that_sent_half_a_request_gets_an_error_when_its_place_is_taken() -> None:
     with serving(max_connections=1) as (fake, server):
         for half in (b"GET /hea", HEAD + b"content-length: 9\r\n\r\n{"):
             with crowd(server.port, 1) as (slow,):
                 slow.sendall(half)
-                wait_until(lambda: [each._framing.started for each in server.connections] == [True])
+                wait_until(partial(has_read, server, half))
                 assert server.get("/health").status == 200
                 answer = read_answer(slow)
                 assert (answer.status, answer.error["code"]) == (503, "too_many_connections")
@@ -90,7 +91,7 @@ def test_who_sends_half_a_request_is_told_when_his_place_is_taken() -> None:
         assert_unharmed(fake, server)
 
 
-def test_where_all_wait_for_an_answer_the_next_is_told_that_there_are_too_many() -> None:
+def test_when_all_wait_for_an_answer_the_next_gets_too_many_connections() -> None:
     with serving(max_connections=3) as (fake, server), ExitStack() as stack:
         fake.model.decode_gate.clear()
         busy = [stack.enter_context(server.connect()) for _ in range(3)]
@@ -119,7 +120,8 @@ def test_an_answer_that_is_read_slowly_is_not_cut_for_a_newcomer() -> None:
             slow.connect(("127.0.0.1", server.port))
             slow.sendall(ask(600, logprobs=20))
             wait_until(lambda: fake.model.n_prompts == 1 and not server.lease.busy)
-            wait_until(lambda: any(each._outgoing.n_bytes for each in server.connections))
+            readers: SlowReaders = server.app.state.slow_readers
+            wait_until(lambda: readers.n_bytes)
             with crowd(server.port, 10):
                 assert server.get("/health").status == 200
             assert len(read_answer(slow).json["choices"][0]["logprobs"]["tokens"]) == 600
@@ -163,7 +165,7 @@ def test_a_storm_of_refusals_is_few_lines(caplog: pytest.LogCaptureFixture) -> N
 
 
 class _Place:
-    """A connection of which it is only known that it had to go."""
+    """A connection that only records whether it had to go."""
 
     def __init__(self) -> None:
         self.had_to_go = False
@@ -176,7 +178,7 @@ class _Place:
         self.was_cut = True
 
 
-def test_of_many_addresses_the_one_with_most_loses_a_place() -> None:
+def test_the_address_with_most_connections_loses_a_place() -> None:
     table = ConnectionTable(limit=5, per_address=4, told=1)
     few, *many = [_Place() for _ in range(5)]
     assert table.admit(few, "2001:db8:1::1")
@@ -209,7 +211,7 @@ def test_the_phase_decides_before_the_age() -> None:
     assert table.admit(_Place(), "192.0.2.1")
 
 
-def test_to_say_a_phase_again_makes_nobody_younger() -> None:
+def test_repeating_a_phase_makes_no_connection_younger() -> None:
     table = ConnectionTable(limit=2, per_address=2, told=1)
     old, young = _Place(), _Place()
     for place in (old, young):
@@ -219,7 +221,7 @@ def test_to_say_a_phase_again_makes_nobody_younger() -> None:
     assert (old.had_to_go, young.had_to_go) == (True, False)
 
 
-def test_of_those_who_were_turned_away_the_newest_may_read_it() -> None:
+def test_the_newest_of_those_turned_away_may_read_the_answer() -> None:
     table = ConnectionTable(limit=1, per_address=1, told=2)
     places = [_Place() for _ in range(4)]
     for place in places:

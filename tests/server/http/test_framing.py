@@ -26,7 +26,7 @@ def request(headers: bytes = HOST, line: bytes = b"POST / HTTP/1.1") -> bytes:
 
 
 def taken(pieces: list[bytes]) -> tuple[bytes, bytes, bool]:
-    """What the parser gets, what lies behind the request, and whether that is complete."""
+    """What the parser gets, what lies after the request, and whether that is complete."""
     framing = RequestFraming()
     passed = behind = b""
     for piece in pieces:
@@ -145,7 +145,7 @@ def test_it_is_refused_however_it_comes(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(("status", "raw"), LIMITED.values(), ids=LIMITED)
-def test_what_is_too_much_is_told_so(status: int, raw: bytes) -> None:
+def test_what_is_too_much_is_refused_with_the_limit(status: int, raw: bytes) -> None:
     with pytest.raises(FramingError) as refused:
         RequestFraming().take(raw)
     assert refused.value.status == status
@@ -205,7 +205,7 @@ def test_of_a_whole_url_the_parser_gets_the_path_and_the_host(
     assert taken(in_pieces(raw)) == (head + b"abc", b"", True)
 
 
-def test_a_question_about_the_whole_server_passes_as_it_came() -> None:
+def test_a_request_about_the_whole_server_passes_as_it_came() -> None:
     raw = request(line=b"OPTIONS * HTTP/1.1")
     assert taken([raw]) == (raw, b"", True)
 
@@ -218,7 +218,7 @@ def test_empty_lines_before_a_request_are_passed_over(n_lines: int) -> None:
     assert taken(in_pieces(sent)) == (raw, b"", True)
     framing = RequestFraming()
     framing.take(b"\r\n\r")
-    assert not framing.started, "nobody has asked anything"
+    assert not framing.started, "nothing was asked"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_empty_line_may_lie_between_two_requests_however_it_comes() -> None:
         first.next().take(raw)
 
 
-def test_a_wish_for_another_protocol_is_left_out() -> None:
+def test_an_upgrade_header_is_left_out() -> None:
     raw = request(b"upgrade: a\r\nhost: a\r\nUpgrade: h2c\r\nx: upgrade: no\r\n")
     assert taken([raw]) == (request(b"host: a\r\nx: upgrade: no\r\n"), b"", True)
 

@@ -18,7 +18,7 @@ SIZED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nhi"
 
 @contextmanager
 def answering(answer: bytes | None) -> Iterator[int]:
-    """The port of a server that says the same to everybody; nothing, and no end, with None."""
+    """The port of a server that sends everybody the same; with None, nothing and no end."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

@@ -89,7 +89,7 @@ def test_with_keys_any_host_will_do_unless_some_are_listed() -> None:
 def test_the_host_opens_no_path(host: str) -> None:
     assert status(app_with(api_keys=KEYS), host) == 401
     answer = ask(app_with(api_keys=KEYS), "GET", "http://a/health/live", [("host", "a")])
-    assert answer.status == 401, "a whole URL as the target is no open path either"
+    assert answer.status == 401, "a whole URL as the target is not an open path either"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_foreign_page_cannot_make_the_server_work(origin: str) -> None:
     answer = ask(app_with(), "POST", COMPLETIONS, headers, b"{}")
     assert (answer.status, answer.error["code"]) == (403, "origin_not_allowed")
     assert "access-control-allow-origin" not in answer.headers
-    assert ask(app_with(), "GET", "/v1/models", headers).status == 200, "which it may not read"
+    assert ask(app_with(), "GET", "/v1/models", headers).status == 200, "it may not read the error"
     with_key = ask(app_with(api_keys=KEYS), "POST", COMPLETIONS, headers, b"{}")
     assert with_key.status == 401
 
@@ -133,7 +133,7 @@ def test_own_pages_and_listed_ones_may(host: str, origin: str) -> None:
     [None, "", "text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded",
      "multipart/form-data; boundary=x", "application/octet-stream", "text/plain; application/json"],
 )  # fmt: skip
-def test_what_a_page_may_send_without_asking_is_no_json(media_type: str | None) -> None:
+def test_what_a_page_may_send_without_asking_is_not_json(media_type: str | None) -> None:
     headers = [("host", "localhost")]
     if media_type is not None:
         headers.append(("content-type", media_type))
@@ -203,13 +203,13 @@ def test_a_host_that_no_header_could_name_is_refused_at_the_start(hosts: Any) ->
     ["0", "0.0.0.0", "::", "[::]", "::ffff:0.0.0.0", "::ffff:192.168.1.5", "192.168.1.5", "127.1",
      "0x7f.1", "2130706433", "127.0.0.1.evil.example", "localhost.", "example.org"],
 )  # fmt: skip
-def test_whatever_is_not_surely_the_loopback_needs_a_key(host: str) -> None:
+def test_anything_that_is_not_surely_the_loopback_needs_a_key(host: str) -> None:
     with pytest.raises(ValidationError, match="set api_keys"):
         Settings(host=host)
 
 
 @pytest.mark.parametrize("host", ["", " ", "127.0.0.1 ", "a/b", "\0", "http://localhost", "[::1"])
-def test_a_host_that_is_none_is_refused(host: str) -> None:
+def test_an_invalid_host_is_refused(host: str) -> None:
     with pytest.raises(ValidationError, match="host"):
         Settings(host=host, api_keys=KEYS)
 

@@ -1,5 +1,5 @@
-"""Large bodies: counted before they are read, read beside the event loop, one at a time, and their
-memory given back.
+"""Large bodies: counted before they are read, read in a thread, one at a time, and their memory
+given back.
 """
 
 import asyncio
@@ -8,10 +8,10 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -20,7 +20,7 @@ from server.answer.sse import encode_json, encode_long_json
 from server.api.chat import messages as chat_messages
 from server.api.chat import turn as chat_turn
 from server.api.chat.variables import MAX_UNUSED
-from server.http import body_size, json_body
+from server.http import body_size
 from server.http.body_size import MAX_CONTAINERS, MAX_DIGITS, MAX_NAMES, MAX_VALUES, excess
 from server.http.large_bodies import HUGE_BODY, LARGE_BODY, LargeBodies
 from server.request.options import MAX_CUT_CHARACTERS
@@ -49,7 +49,7 @@ def template_server(bundled_engine: Any) -> Iterator[LiveServer]:
 
 
 def completion(prompt: str, **fields: Any) -> bytes:
-    """A body whose prompt is that JSON text."""
+    """A body with this JSON text as its prompt."""
     head = json.dumps({"model": "fake", "max_tokens": 1, **fields})[:-1]
     return f'{head},"prompt":{prompt}}}'.encode()
 
@@ -72,10 +72,10 @@ def assert_too_many(answer: Answer, words: str) -> None:
     ids=["floats", "lists", "brackets", "names", "digits"],
 )
 def test_a_body_of_too_much_is_refused_before_it_is_read(
-    server: LiveServer, monkeypatch: pytest.MonkeyPatch, prompt: str, words: str
+    server: LiveServer, prompt: str, words: str
 ) -> None:
-    monkeypatch.setattr(json_body, "_parsed", lambda _: pytest.fail("it was read"))
-    assert_too_many(server.post(COMPLETIONS, completion(prompt)), words)
+    """It is not JSON either: reading it would end with another error."""
+    assert_too_many(server.post(COMPLETIONS, completion(prompt)[:-1]), words)
 
 
 def test_what_is_in_a_string_does_not_count(server: LiveServer) -> None:
@@ -88,15 +88,19 @@ def test_what_is_in_a_string_does_not_count(server: LiveServer) -> None:
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 64])
 def test_pieces_end_anywhere(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
     monkeypatch.setattr(body_size, "_PIECE_BYTES", piece_bytes)
-    for text in (r'["a\\",1]', r'["\"[[[",{"k,":"\\\""}]', r'{"a":["",""],"b":"\\\\"}', '"', '"\\'):
-        bare = b"".join(body_size._outside_strings(text.encode()))
-        assert set(bare) <= set(b"[]{},:1"), text
-        if text.endswith(("]", "}")):
-            assert bare.count(b",") + bare.count(b"[") + bare.count(b"{") == counted(text)
+    for text in (r'["a\\",1]', r'["\"[[[",{"k,":"\\\""}]', r'{"a":["",""],"b":"\\\\"}'):
+        n_values = 1 + counted(text)
+        monkeypatch.setattr(body_size, "MAX_VALUES", n_values)
+        assert excess(text.encode()) is None, text
+        monkeypatch.setattr(body_size, "MAX_VALUES", n_values - 1)
+        assert excess(text.encode()) is not None, text
+    monkeypatch.setattr(body_size, "MAX_VALUES", 1)
+    for unfinished in ('"', '"\\', '"[[[', '"\\"[,'):
+        assert excess(unfinished.encode()) is None, unfinished
 
 
 def counted(text: str) -> int:
-    """Commas and opening brackets, from what the text means."""
+    """Commas and opening brackets, derived from the parsed value."""
 
     def of(value: Any) -> int:
         if not isinstance(value, list | dict):
@@ -167,7 +171,7 @@ def test_a_list_of_wrong_items_is_one_error(
         fields = {}
     with pytest.raises(ValidationError) as raised:
         model.model_validate({**fields, field: value})
-    # An object has at most its own fields' errors.
+    # At most the errors of an object's own fields.
     assert raised.value.error_count() <= 3
     assert raised.value.errors()[0]["loc"][0] == field
 
@@ -199,40 +203,49 @@ def test_a_wrong_large_body_is_answered_as_a_small_one_is(server: LiveServer) ->
     assert plain.status == 415
 
 
-def test_large_bodies_are_read_beside_the_loop_one_at_a_time(
+def test_large_bodies_are_read_in_a_thread_one_at_a_time(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four at once: never two within, none on the thread of the event loop; a small one on it."""
+    """Four at once: never two at a time, none on the event loop; a small one is read there."""
     within: list[int] = []
-    threads: set[str] = set()
+    threads: list[str] = []
     n_within = 0
     lock = threading.Lock()
-    read = json_body._read_large
+    work, validate = LargeBodies.work, CompletionRequest.model_validate
 
-    def watched(body: bytes, model: type[BaseModel]) -> BaseModel:
-        nonlocal n_within
-        with lock:
-            n_within += 1
-            within.append(n_within)
-            threads.add(threading.current_thread().name)
-        try:
-            return read(body, model)
-        finally:
+    async def watched(bodies: LargeBodies, call: Callable[[], Any], n_bytes: int) -> Any:
+        def noted() -> Any:
+            nonlocal n_within
             with lock:
-                n_within -= 1
+                n_within += 1
+                within.append(n_within)
+            try:
+                return call()
+            finally:
+                with lock:
+                    n_within -= 1
 
-    monkeypatch.setattr(json_body, "_read_large", watched)
+        return await work(bodies, noted, n_bytes)
+
+    def read(value: Any) -> CompletionRequest:
+        threads.append(threading.current_thread().name)
+        assert n_within == 1
+        return validate(value)
+
+    monkeypatch.setattr(LargeBodies, "work", watched)
+    monkeypatch.setattr(CompletionRequest, "model_validate", read)
     body = completion(json.dumps("x"), user="x" * HUGE_BODY)
     with ThreadPoolExecutor(4) as pool:
         answers = [*pool.map(lambda _: server.post(COMPLETIONS, body), range(4))]
     assert [answer.status for answer in answers] == [200] * 4
-    assert within == [1] * 4
+    assert set(within) == {1}
+    assert len(threads) == 4
     assert all(name.startswith("AnyIO worker") for name in threads), threads
     assert server.post(COMPLETIONS, completion('"x"')).status == 200
-    assert len(within) == 4
+    assert len(threads) == 4
 
 
-def test_many_messages_are_rendered_beside_the_loop(
+def test_many_messages_are_rendered_in_a_thread(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
@@ -251,25 +264,34 @@ def test_many_messages_are_rendered_beside_the_loop(
     assert beside.startswith("AnyIO worker")
 
 
-def test_memory_is_given_back_behind_large_bodies(server: LiveServer) -> None:
-    bodies = cast(LargeBodies, server.app.state.large_bodies)
-    wait_until(lambda: bodies._trimming is None)
-    before = bodies.n_trimmed
-    server.post(COMPLETIONS, completion('"x"'))
-    assert bodies._trimming is None
-    server.post(COMPLETIONS, completion("[" * LARGE_BODY))  # refused, and still large
-    wait_until(lambda: bodies.n_trimmed > before)
+def test_memory_is_given_back_after_a_large_body() -> None:
+    with live_server(FakeEngine().as_engine) as server:
+        bodies: LargeBodies = server.app.state.large_bodies
+        server.post(COMPLETIONS, completion("[" * LARGE_BODY))  # refused, and still large
+        wait_until(lambda: bodies.n_trimmed)
 
 
-async def test_meanwhile_threads_change_more_often() -> None:
+async def test_memory_is_given_back_for_large_bodies_only_and_once_for_many() -> None:
+    bodies, n_tasks = LargeBodies(), len(asyncio.all_tasks())
+    bodies.done_with(LARGE_BODY - 1)
+    assert len(asyncio.all_tasks()) == n_tasks
+    for _ in range(3):
+        bodies.done_with(LARGE_BODY)
+    assert len(asyncio.all_tasks()) == n_tasks + 1
+    (trimming,) = asyncio.all_tasks() - {asyncio.current_task()}
+    await trimming
+    assert bodies.n_trimmed == 1
+
+
+async def test_threads_switch_more_often_during_the_work() -> None:
     bodies, usual = LargeBodies(), sys.getswitchinterval()
     both = [bodies.work(sys.getswitchinterval, n) for n in (LARGE_BODY, HUGE_BODY)]
     assert max(await asyncio.gather(*both)) < usual
     assert await bodies.work(sys.getswitchinterval, LARGE_BODY - 1) == usual
 
 
-async def test_meanwhile_no_cycles_are_looked_for() -> None:
-    gc.enable()  # a command that failed at its start, in an earlier test, leaves it off
+async def test_no_garbage_is_collected_during_the_work() -> None:
+    gc.enable()  # an earlier test, of a command that failed at its start, leaves it off
     bodies = LargeBodies()
     both = [bodies.work(gc.isenabled, n) for n in (LARGE_BODY, HUGE_BODY)]
     assert await asyncio.gather(*both) == [False, False]
@@ -318,7 +340,7 @@ def test_few_unused_variables_are_warned_of_and_many_refused(template_server: Li
     assert len(refused.body) < 500
 
 
-def test_a_text_whose_end_is_used_has_a_limit(server: LiveServer) -> None:
+def test_a_text_that_is_truncated_from_the_left_has_a_limit(server: LiveServer) -> None:
     def ask(n: int) -> Answer:
         body = completion(json.dumps("x" * n), truncate_prompt_tokens=5)
         return server.post(COMPLETIONS, body)
@@ -336,6 +358,6 @@ def test_a_schema_that_is_text_is_counted_too(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 4096, 4097, 10_000])
-def test_a_long_list_is_written_as_a_short_one(n: int) -> None:
+def test_a_long_list_is_encoded_like_a_short_one(n: int) -> None:
     value = {"a": list(range(n)), "b": [{"id": 1, "piece": "é"}] * n, "c": None, "d": "x"}
     assert encode_long_json(value) == encode_json(value)

@@ -1,11 +1,11 @@
-"""Malformed requests, against a live server: each is answered at once, with 400 and what is wrong,
-or served as if nothing was; never with a 5xx. What other files show of single fields is not
-repeated here (test_wire_errors.py, test_field_properties.py, test_json_schema.py, test_reply.py).
+"""Malformed requests against a live server: each gets a 400 that says what is wrong, at once, or is
+served as usual; never a 5xx. Single fields that other files cover are not repeated here
+(test_wire_errors.py, test_field_properties.py, test_json_schema.py, test_reply.py).
 """
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -40,7 +40,7 @@ def server() -> Iterator[LiveServer]:
 
 
 def with_field(path: str, name: str, value: str) -> bytes:
-    """A request with one more field, whose value is any text."""
+    """A request with one more field that takes any text."""
     body = {key: held for key, held in BASE[path].items() if key != name}
     return f'{json.dumps(body)[:-1]}, "{name}": {value}}}'.encode()
 
@@ -60,7 +60,7 @@ def assert_bad(answer: Answer) -> None:
 
 
 def fields_of(path: str, kind: str) -> list[str]:
-    """The fields that take this type and no other but null, by their names on the wire."""
+    """The fields that take only this type or null, by their names on the wire."""
     names = []
     for name, field in MODELS[path].model_json_schema()["properties"].items():
         kinds = {branch.get("type") for branch in field.get("anyOf", [field])} - {"null"}
@@ -73,7 +73,9 @@ NUMBERS = ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", '"NaN"', '"1"', "t
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
-def test_what_is_no_number_is_none_in_any_field(server: LiveServer, path: str) -> None:
+def test_what_is_not_a_number_is_refused_in_every_numeric_field(
+    server: LiveServer, path: str
+) -> None:
     floats, integers = fields_of(path, "number"), fields_of(path, "integer")
     assert len(floats) > 30
     assert len(integers) > 15
@@ -90,7 +92,7 @@ def test_the_smallest_numbers_are_numbers(server: LiveServer, path: str) -> None
         for value in ("-0.0", "5e-324"):
             answer = post(server, path, with_field(path, name, value))
             if answer.status != 200:
-                # guidance_scale is refused by the engine, which knows it by its first name.
+                # The engine refuses guidance_scale, and knows it by its first name.
                 assert answer.error["param"] in (name, "cfg_scale")
 
 
@@ -143,7 +145,7 @@ TEXT = '{"model": "fake", "prompt": "caf\u00e9", "max_tokens": 1}'
     ],
     ids=lambda body: repr(bytes(body[:24])),
 )  # fmt: skip
-def test_what_is_no_body_of_ours(server: LiveServer, body: bytes) -> None:
+def test_a_body_that_is_not_ours_is_refused(server: LiveServer, body: bytes) -> None:
     assert_bad(post(server, COMPLETIONS, body))
 
 
@@ -211,7 +213,7 @@ IDS: list[Any] = [-1, VOCAB_SIZE, VOCAB_SIZE + 1, 2**31, 2**63, 2**64, "abc", 1.
 
 
 @pytest.mark.parametrize("token_id", IDS)
-def test_ids_that_are_no_token(server: LiveServer, token_id: Any) -> None:
+def test_ids_that_are_not_tokens_are_refused(server: LiveServer, token_id: Any) -> None:
     fields = "prompt", "stop_token_ids", "allowed_tokens", "banned_tokens", "custom_token_bans"
     lists = {name: [token_id] for name in fields}
     if token_id == "abc":
@@ -325,14 +327,15 @@ def test_a_prompt_far_too_long_is_not_encoded(
     path = CHAT if field == "messages" else COMPLETIONS
     value = [{"role": "user", "content": text}] if field == "messages" else text
     body = {**BASE[path], "model": bundled_engine.model_id, field: value}
-    encoded = bundled_engine.tokenizer._encoded
+    encode_pieces = bundled_engine.tokenizer.encode_pieces
     lengths: list[int] = []
 
-    def noted(text: str) -> list[int]:
-        lengths.append(len(text))
-        return encoded(text)
+    def noted(pieces: Iterable[tuple[str, bool]]) -> list[int]:
+        pieces = list(pieces)
+        lengths.extend(len(text) for text, _ in pieces)
+        return encode_pieces(pieces)
 
-    monkeypatch.setattr(bundled_engine.tokenizer, "_encoded", noted)
+    monkeypatch.setattr(bundled_engine.tokenizer, "encode_pieces", noted)
     with live_server(bundled_engine) as server:
         answer = post(server, path, body)
     assert max(lengths, default=0) < len(text)
@@ -349,8 +352,7 @@ TEXTS = st.text() | st.text("ab \n\u00e9<|end|>=_", max_size=200) | st.sampled_f
 @settings(max_examples=200, deadline=None)
 @given(text=TEXTS)
 def test_a_text_never_has_fewer_tokens_than_its_bound(tokenizer: Tokenizer, text: str) -> None:
-    bound = tokenizer._bound
-    assert bound is not None
-    assert bound.least(text) <= len(tokenizer.encode(text, add_special_tokens=False))
+    assert tokenizer.least_tokens(text) <= len(tokenizer.encode(text, add_special_tokens=False))
     text = (text + "x") * 20
-    assert 0 < bound.least(text) <= len(tokenizer.encode(text, add_special_tokens=False))
+    n_tokens = len(tokenizer.encode(text, add_special_tokens=False))
+    assert 0 < tokenizer.least_tokens(text) <= n_tokens

@@ -1,8 +1,8 @@
 """What raw sockets can do to the server: each abuse is answered or ended, and costs nobody else
 anything.
 
-Every test ends with the reference request, whose text must be exact while the engine is free. The
-checks that plain uvicorn would not pass are run against it too, and must fail there.
+Every test ends with the reference request: its text must be exact, and the engine free. The checks
+that plain uvicorn would not pass also run against it, and must fail there.
 """
 
 import select
@@ -109,12 +109,12 @@ def test_headers_without_end_take_no_memory(server: LiveServer) -> None:
 
 
 def resident() -> int:
-    """Bytes of this process, which is the server's too, in memory."""
+    """Bytes in memory of this process, which is also the server's."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * 4096
 
 
-# Bytes behind a request, and the end of the client's direction.
+# Bytes after a request, and the end of the client's direction.
 
 
 def check_late_bytes_in_queue(fake: FakeEngine, server: LiveServer, late: bytes = b"x") -> None:
@@ -145,7 +145,7 @@ def check_late_bytes_in_prefill(fake: FakeEngine, server: LiveServer, late: byte
         wait_until(lambda: is_cancelled(server), seconds=1)
     fake.model.prefill_gate.set()
     wait_until(lambda: not server.lease.busy)
-    assert fake.model.n_decoded == n_decoded, "no token was generated for nobody"
+    assert fake.model.n_decoded == n_decoded, "no token was generated for a client that is gone"
 
 
 def check_late_bytes_in_decode(fake: FakeEngine, server: LiveServer, late: bytes = b"x") -> None:
@@ -211,7 +211,7 @@ def test_one_request_after_the_other_is_what_a_connection_is_for(server: LiveSer
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_whoever_ends_his_direction_has_hung_up(
+def test_a_client_that_ends_its_direction_has_hung_up(
     fake: FakeEngine, server: LiveServer, is_stream: bool
 ) -> None:
     fake.model.token_time = 0.01
@@ -240,7 +240,7 @@ def test_a_hang_up_is_seen_though_not_all_was_read(server: LiveServer) -> None:
 
 
 def test_a_hang_up_is_seen_while_a_long_body_is_prepared() -> None:
-    """Longer than what uvicorn takes before it stops reading."""
+    """Longer than what uvicorn reads before it pauses."""
     prepared = threading.Event()
     with serving() as (fake, server):
         encode = fake.tokenizer.encode
@@ -252,8 +252,9 @@ def test_a_hang_up_is_seen_while_a_long_body_is_prepared() -> None:
         fake.tokenizer.encode = slow_encode  # type: ignore[method-assign]
         try:
             with server.connect() as sock:
-                sock.sendall(ask(prompt="u" * 200_000))
-                wait_until(lambda: any(each._framing.complete for each in server.connections))
+                request = ask(prompt="u" * 200_000)
+                sock.sendall(request)
+                wait_until(lambda: server.n_received == [len(request)])
             wait_until(lambda: len(server.connections) == 0, seconds=5)
         finally:
             prepared.set()
@@ -273,7 +274,7 @@ def test_a_request_that_does_not_arrive_is_ended() -> None:
         ):
             assert_told(server, raw, 408, "slow_request")
         with server.connect() as sock:
-            assert received(sock) == b"", "who asks nothing is told nothing"
+            assert received(sock) == b"", "a client that asks nothing gets no answer"
         assert_unharmed(fake, server)
 
 
@@ -295,7 +296,7 @@ def test_a_second_request_has_its_own_time() -> None:
         with server.connect() as sock:
             sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert read_answer(sock).status == 200
-            time.sleep(0.6)  # an idle connection is no slow one
+            time.sleep(0.6)  # an idle connection is not a slow one
             sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert read_answer(sock).status == 200
             sock.sendall(b"GET /hea")
@@ -303,7 +304,7 @@ def test_a_second_request_has_its_own_time() -> None:
         assert_unharmed(fake, server)
 
 
-def test_who_is_told_to_continue_and_does_not_is_ended() -> None:
+def test_a_client_that_gets_100_continue_and_does_not_go_on_is_ended() -> None:
     with serving(body_timeout=0.3) as (fake, server):
         with server.connect() as sock:
             sock.sendall(HEAD + b"expect: 100-continue\r\ncontent-length: 9\r\n\r\n")
@@ -313,7 +314,7 @@ def test_who_is_told_to_continue_and_does_not_is_ended() -> None:
         assert_unharmed(fake, server)
 
 
-def test_a_request_that_ends_early_is_told_so(server: LiveServer) -> None:
+def test_a_request_that_ends_early_gets_an_error(server: LiveServer) -> None:
     for raw in (b"GET /hea", HEAD + b"content-length: 9\r\n\r\n{"):
         with server.connect() as sock:
             sock.sendall(raw)
@@ -340,14 +341,14 @@ def test_a_refusal_of_a_long_body_can_be_read(server: LiveServer, is_chunked: bo
         assert_told(server, HEAD + framing + b"\r\n\r\n" + body, 413, "body_too_large")
 
 
-def test_what_comes_behind_a_refusal_has_a_limit(server: LiveServer) -> None:
+def test_what_comes_after_a_refusal_has_a_limit(server: LiveServer) -> None:
     with server.connect() as sock:
         sock.sendall(HEAD + b"content-length: %d\r\n\r\n" % 10**12)
         sent = send_until_ended(sock)
     assert sent < 2 * LINGER_BYTES
 
 
-def test_a_body_that_nobody_reads_has_a_limit(server: LiveServer) -> None:
+def test_an_unread_body_has_a_limit(server: LiveServer) -> None:
     with server.connect() as sock:
         sock.sendall(
             b"GET /none HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % 10**12
@@ -401,7 +402,7 @@ def test_no_method_hangs_or_takes_the_engine(
 
 
 @pytest.mark.parametrize("wish", ["websocket", "h2c", "TLS/1.0"])
-def test_a_wish_for_another_protocol_is_passed_over(
+def test_an_upgrade_to_another_protocol_is_ignored(
     fake: FakeEngine, server: LiveServer, wish: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake.model.token_time = 0.01

@@ -45,7 +45,7 @@ def answered(server: LiveServer, raw: bytes) -> Answer:
 def test_http_1_0_needs_no_host(server: LiveServer, path: str) -> None:
     with server.connect() as sock:
         sock.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-        assert received(sock).startswith(b"HTTP/1.1 200 "), "and the connection ends behind it"
+        assert received(sock).startswith(b"HTTP/1.1 200 "), "and the connection ends after it"
 
 
 def test_http_1_0_opens_nothing_else(server: LiveServer) -> None:
@@ -62,28 +62,29 @@ def test_http_1_0_opens_nothing_else(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("is_split", [False, True])
-def test_an_empty_line_behind_a_body_is_no_hang_up(
+def test_an_empty_line_after_a_body_is_not_a_hang_up(
     fake: FakeEngine, server: LiveServer, is_split: bool
 ) -> None:
     fake.model.decode_gate.clear()
     fake.model.in_decode.clear()
     with server.connect() as sock:
+        request = ask(3)
         if is_split:
-            sock.sendall(ask(3))
+            sock.sendall(request)
             wait_until(fake.model.in_decode.is_set)
             sock.sendall(b"\r")
             sock.sendall(b"\n")
         else:
-            sock.sendall(ask(3) + b"\r\n")
+            sock.sendall(request + b"\r\n")
         wait_until(fake.model.in_decode.is_set)
-        wait_until(lambda: any(each._framing._behind == b"\r\n" for each in server.connections))
+        wait_until(lambda: len(request) + 2 in server.n_received)
         fake.model.decode_gate.set()
         assert read_answer(sock).json["choices"][0]["text"] == fake_reply("x", 3)
         sock.sendall(ask(2) + b"\r\n")
         assert read_answer(sock).json["choices"][0]["text"] == fake_reply("x", 2)
 
 
-def test_a_hang_up_behind_an_empty_line_is_seen(fake: FakeEngine, server: LiveServer) -> None:
+def test_a_hang_up_after_an_empty_line_is_seen(fake: FakeEngine, server: LiveServer) -> None:
     fake.model.decode_gate.clear()
     fake.model.in_decode.clear()
     with server.connect() as sock:
@@ -109,7 +110,7 @@ def test_empty_lines_buy_no_time_and_have_an_end() -> None:
     with serving(header_timeout=0.2) as (fake, server):
         with server.connect() as sock:
             sock.sendall(b"\r\n")
-            assert received(sock) == b"", "who asks nothing is told nothing"
+            assert received(sock) == b"", "a client that asks nothing gets no answer"
         assert answered(server, b"\r\n" * 100_000).error["code"] == "invalid_http"
         assert_unharmed(fake, server)
 
@@ -124,7 +125,7 @@ def test_a_whole_url_is_a_path_and_a_host(server: LiveServer) -> None:
     assert answered(server, models).json["data"][0]["id"] == "fake"
 
 
-def test_the_host_of_the_url_is_the_one_that_is_looked_at(server: LiveServer) -> None:
+def test_the_host_of_the_url_counts(server: LiveServer) -> None:
     foreign = b"GET http://evil.example/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
     assert answered(server, foreign).error["code"] == "host_not_allowed"
     ours = b"GET http://localhost/health HTTP/1.1\r\nhost: evil.example\r\n\r\n"
@@ -151,7 +152,7 @@ def test_what_may_be_asked_of_the_server_as_a_whole(server: LiveServer, target: 
     assert answer.headers["allow"] == "GET, HEAD, OPTIONS, POST"
 
 
-# Bodies that would have to be unpacked.
+# Compressed bodies.
 
 
 @pytest.mark.parametrize(
@@ -178,6 +179,6 @@ def test_a_compressed_body_is_refused_by_the_name_of_its_encoding(sent: str, nam
 
 
 @pytest.mark.parametrize("sent", ["identity", "", "identity, identity"])
-def test_a_body_that_is_as_it_is_may_say_so(server: LiveServer, sent: str) -> None:
+def test_an_uncompressed_body_may_say_so(server: LiveServer, sent: str) -> None:
     answer = server.post(PATH, BODY, **{"content-encoding": sent})
     assert answer.json["choices"][0]["text"] == fake_reply("x", 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.commands.serve import _settings
+from server.commands.serve import settings_from
 from server.commands.terminal import CommandError
 from server.process.logs import LineFormatter
 from tests.support.audited_server import AuditedServer, audited_server
@@ -26,7 +26,7 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Iterator[AuditedServer]:
-    """The levels above say a part of what `info` says."""
+    """The higher levels say only part of what `info` says."""
     level = str(request.param)
     directory = tmp_path_factory.mktemp(level)
     env = {"SOLITON_API_KEYS": f"{KEY},another-key"}
@@ -130,7 +130,7 @@ def malformed(live: LiveServer, text: str) -> Answer:
     return Answer(0, {}, received)
 
 
-def test_an_exception_shows_its_place_and_not_its_words(
+def test_an_exception_is_logged_with_its_place_but_not_its_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fake = FakeEngine()
@@ -171,7 +171,7 @@ def test_causes_are_shown_in_their_order() -> None:
 
 
 def test_exceptions_that_are_the_context_of_each_other_are_shown_once() -> None:
-    held = OSError(TEXT)  # what is left of a task group that a library takes apart
+    held = OSError(TEXT)  # what remains of a task group that a library takes apart
     held.__context__ = ExceptionGroup(TEXT, [held])
     text = LineFormatter(with_messages=False).formatException((OSError, held, None))
     assert text.splitlines() == ["builtins.ExceptionGroup", "builtins.OSError"]
@@ -195,5 +195,5 @@ def test_no_message_about_an_option_has_the_key(arguments: list[str], tmp_path: 
     if arguments == ["--config"]:
         arguments = ["--config", str(config)]
     with pytest.raises(CommandError, match=r"api.key") as error:
-        _settings(arguments)
+        settings_from(arguments)
     assert KEY not in str(error.value)

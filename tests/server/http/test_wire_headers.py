@@ -1,4 +1,4 @@
-"""Headers of answers and of errors, and errors that are made outside of the routes."""
+"""Headers of answers and of errors, and errors made outside the routes."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ def test_every_answer_has_an_id_of_its_own_and_says_how_long_it_took() -> None:
     assert all(int(answer.headers["openai-processing-ms"]) >= 0 for answer in answers)
 
 
-def test_the_official_client_waits_as_long_as_it_is_told_and_comes_back() -> None:
+def test_the_official_client_waits_as_long_as_asked_and_comes_back() -> None:
     fake = FakeEngine()
     with live_server(fake.as_engine, max_queue=0) as server:
         fake.model.decode_gate.clear()
@@ -48,7 +48,7 @@ def test_the_official_client_waits_as_long_as_it_is_told_and_comes_back() -> Non
             fake.model.decode_gate.set()
 
 
-def test_what_would_fail_again_is_not_tried_again() -> None:
+def test_what_would_fail_again_is_not_retried() -> None:
     fake = FakeEngine()
     with live_server(fake.as_engine) as server:
         fake.model.faults[0] = NumericsError("NaN")
@@ -65,10 +65,10 @@ def test_a_server_that_ends_says_when_to_come_back() -> None:
     error = UnavailableError("the server is shutting down")
     waits = [float(error_response(error).headers["retry-after-ms"]) for _ in range(40)]
     assert all(2000 <= wait <= 3000 for wait in waits)
-    assert len(set(waits)) > 10, "those who were refused together do not come back together"
+    assert len(set(waits)) > 10, "clients refused together do not come back together"
 
 
-def test_what_is_no_http_gets_the_envelope() -> None:
+def test_what_is_not_http_gets_the_envelope() -> None:
     with live_server(FakeEngine().as_engine) as server, server.connect() as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nbad header line\r\n\r\n")
         response = http.client.HTTPResponse(sock)

@@ -1,4 +1,4 @@
-"""Callers with keys of their own: nothing that is kept for one is used, or shown, for another."""
+"""Callers with their own keys: nothing kept for one is used for, or shown to, another."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine import Engine
+from engine.draft.ngram import NgramDrafter
 from tests.support.fake_engine import FakeEngine, fake_reply
 from tests.support.live_server import LiveServer, live_server
 
@@ -85,8 +86,10 @@ def test_no_answer_is_kept_for_drafts_once_there_are_two_callers(
 
 
 def n_kept_for_drafts(engine: Engine) -> int:
-    speculator: Any = engine.generator._speculator
-    return int(speculator._given[0]._index.recent_size())
+    assert engine.speculator is not None
+    (drafter,) = engine.speculator.drafters
+    assert isinstance(drafter, NgramDrafter)
+    return drafter.recent_size
 
 
 def test_one_key_is_one_caller() -> None:
@@ -95,7 +98,7 @@ def test_one_key_is_one_caller() -> None:
         assert n_cached(server, KEYS[0], SECRET, model="fake") == len(SECRET) - 1
 
 
-def test_requests_that_call_themselves_alike_are_not_mixed_up() -> None:
+def test_requests_with_the_same_ids_are_not_mixed_up() -> None:
     prompts = [f"{number} of many: " for number in range(24)]
 
     with live_server(FakeEngine().as_engine, api_keys=KEYS) as server:

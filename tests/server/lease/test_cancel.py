@@ -1,4 +1,4 @@
-"""Whoever hangs up frees the engine within one step, and the next request never notices."""
+"""A client that hangs up frees the engine within one step, and the next request does not notice."""
 
 import random
 import socket
@@ -26,7 +26,7 @@ def fake() -> FakeEngine:
 def server(fake: FakeEngine) -> Iterator[LiveServer]:
     with live_server(fake.as_engine) as server:
         yield server
-        # Nobody waits on a closed gate when the server stops.
+        # No work waits at a closed gate when the server stops.
         fake.model.prefill_gate.set()
         fake.model.decode_gate.set()
     assert fake.model.n_inside_max <= 1, "two callers were inside the engine at once"
@@ -83,7 +83,7 @@ def test_a_hang_up_in_prefill_ends_it_at_the_next_chunk(
     wait_until(lambda: is_cancelled(server))
     fake.model.prefill_gate.set()
     wait_until(lambda: not server.lease.busy)
-    assert fake.model.n_decoded == 0, "no token was generated for nobody"
+    assert fake.model.n_decoded == 0, "no token was generated for a client that is gone"
     assert_next_is_exact(server)
 
 
@@ -108,7 +108,7 @@ def test_a_hang_up_in_decode_ends_it_after_the_running_step(
     assert_next_is_exact(server)
 
 
-def test_who_waits_behind_a_hang_up_gets_in_only_after_the_engine_has_left(
+def test_the_next_request_gets_in_only_after_the_engine_has_left_the_aborted_one(
     fake: FakeEngine, server: LiveServer
 ) -> None:
     fake.model.decode_gate.clear()

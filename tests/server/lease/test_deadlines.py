@@ -13,14 +13,14 @@ from tests.support.fake_engine import CHUNK, FakeEngine, fake_reply
 from tests.support.live_server import Answer, LiveServer, live_server, read_answer, wait_until
 
 PATH = "/v1/completions"
-LIMIT = 1.0  # enough to come into the engine, on a machine that has other things to do
+LIMIT = 1.0  # enough to reach the engine, on a machine with other work
 
 
 @pytest.fixture
 def fake() -> Iterator[FakeEngine]:
     fake = FakeEngine(max_seq_len=8192)
     yield fake
-    # Nobody waits on a closed gate when the server stops.
+    # No work waits at a closed gate when the server stops.
     fake.model.prefill_gate.set()
     fake.model.decode_gate.set()
     assert fake.model.n_inside_max <= 1
@@ -46,7 +46,7 @@ def assert_late(answer: Answer, code: str) -> None:
 
 @contextmanager
 def engine_held(server: LiveServer) -> Iterator[None]:
-    """Somebody else has the engine, and no limit."""
+    """Another request has the engine, without a limit."""
     gate = threading.Event()
 
     def hold(_: AbortFlag) -> None:
@@ -62,7 +62,7 @@ def engine_held(server: LiveServer) -> Iterator[None]:
 
 
 def last_error(answer: Answer) -> dict[str, Any]:
-    """Of a stream that had begun and was ended by an error."""
+    """The error that ended a stream which had begun."""
     assert answer.status == 200
     parsed = parse_event_stream(answer.body)
     assert "[DONE]" not in parsed.data
@@ -72,7 +72,9 @@ def last_error(answer: Answer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_who_waits_too_long_is_told_so_and_never_runs(fake: FakeEngine, stream: bool) -> None:
+def test_a_request_that_waits_too_long_gets_an_error_and_never_runs(
+    fake: FakeEngine, stream: bool
+) -> None:
     with live_server(fake.as_engine, queue_timeout=LIMIT) as server:
         with engine_held(server):
             answer = server.post(PATH, body("second", max_tokens=3, stream=stream))
@@ -112,7 +114,7 @@ def test_a_prefill_that_takes_too_long_ends_at_its_next_chunk(
         assert_next_is_exact(server)
 
 
-def test_after_the_first_byte_the_first_token_is_told_late_in_band(fake: FakeEngine) -> None:
+def test_a_late_first_token_after_the_first_byte_is_an_event(fake: FakeEngine) -> None:
     with live_server(fake.as_engine, first_token_timeout=LIMIT) as server:
         fake.model.decode_gate.clear()
         ask = body("x" * CHUNK * 3, max_tokens=3, stream=True, return_progress=True)

@@ -1,4 +1,4 @@
-"""A failure at any stage ends its own stream, and the next ones are those of a fresh engine."""
+"""A failure at any stage ends its own stream; the next streams equal those of a fresh engine."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine import ConstraintSpec, Engine, SamplingSettings, StreamResult
+from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.draft.speculator import Speculator
 from engine.grammar.compiler import ConstraintCompiler
@@ -17,14 +18,14 @@ from engine.stream.healing import Healing
 from engine.stream.held import HeldTokens
 from engine.text.prefix_index import PrefixIndex
 from engine.text.text_stream import TextStream
-from tests.engine.draft.test_speculation import load_drafting, said
+from tests.engine.draft.test_speculation import draft_model_of, load_drafting, said
 from tests.support.scripted_model import run
 from tests.support.tiny_models import save_model
 
 Stage = tuple[object, str]
 SAMPLED = SamplingSettings(temperature=0.9, mirostat=True, dry_multiplier=0.5, seed=3)
 CONSTRAINT = ConstraintSpec("regex", "[a-z ]*!(yes|no|maybe so)[a-z ]{40}")
-# Two conversations that take turns, each longer than what copies are made of.
+# Two conversations that take turns, each longer than a block of the prefix cache.
 PROMPTS = ([*range(40, 110), 70], [*range(140, 220), 71])
 
 
@@ -33,7 +34,7 @@ class Planted(Exception):
 
 
 def load(path: Path) -> Engine:
-    """With all that there is."""
+    """An engine with everything switched on."""
     return load_drafting(path, speculate="draft", prefix_bytes=2**26)
 
 
@@ -47,7 +48,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(path: Path) -> Engine:
-    """One for all tests: no failure of any of them may show in another."""
+    """One for all tests: a failure in one must not show in another."""
     return load(path)
 
 
@@ -76,18 +77,13 @@ def simple(engine: Engine, prompt: list[int]) -> list[StreamResult]:
 
 @pytest.fixture(scope="module")
 def fresh(path: Path) -> list[Any]:
-    """What the streams after a failure are, each on an engine of its own."""
+    """The streams after a failure, each on its own engine."""
     return [said(ask(load(path), prompt)) for ask in (everything, simple) for prompt in PROMPTS]
 
 
-def positions(engine: Engine) -> Any:
-    return engine.generator._prefix.cache.positions
-
-
-def draft_model(engine: Engine) -> Any:
-    assert engine.speculator is not None
-    drafter: Any = engine.speculator._given[1]
-    return drafter._model
+def positions(engine: Engine) -> type:
+    """The class that holds keys and values on this device."""
+    return type(KVCache(engine.config, engine.model.ops, max_seq_len=64).positions)
 
 
 STAGES: dict[str, Callable[[Engine], Stage]] = {
@@ -108,14 +104,14 @@ STAGES: dict[str, Callable[[Engine], Stage]] = {
     "speculator: observe": lambda e: (Speculator, "observe"),
     "speculator: observe pass": lambda e: (Speculator, "observe_pass"),
     "speculator: end": lambda e: (Speculator, "end"),
-    "draft model: prefill": lambda e: (draft_model(e), "prefill"),
-    "draft model: pass": lambda e: (draft_model(e), "decode"),
+    "draft model: prefill": lambda e: (draft_model_of(e), "prefill"),
+    "draft model: pass": lambda e: (draft_model_of(e), "decode"),
     "prefill": lambda e: (e.model, "prefill"),
     "pass": lambda e: (e.model, "decode"),
     "guidance": lambda e: (decoding, "guided"),
     "prefix": lambda e: (PrefixCache, "prepare"),
-    "prefix: copy out": lambda e: (type(positions(e)), "copy_out"),
-    "prefix: copy in": lambda e: (type(positions(e)), "copy_in"),
+    "prefix: copy out": lambda e: (positions(e), "copy_out"),
+    "prefix: copy in": lambda e: (positions(e), "copy_in"),
     "healing: index": lambda e: (PrefixIndex, "keys_starting_with"),
     "healing: mask": lambda e: (Healing, "mask"),
     "healing: text": lambda e: (Healing, "behind"),
@@ -131,7 +127,7 @@ STAGES: dict[str, Callable[[Engine], Stage]] = {
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("n_before", [0, 1, 6])
-def test_the_streams_behind_a_failure_are_those_of_a_fresh_engine(
+def test_the_streams_after_a_failure_equal_those_of_a_fresh_engine(
     engine: Engine,
     fresh: list[Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -158,7 +154,7 @@ def test_the_streams_behind_a_failure_are_those_of_a_fresh_engine(
     monkeypatch.setattr(target, name, failing)
     failed = False
     for turn in range(24):
-        # What was copied stays known, so copies are made again under keys that nobody had.
+        # Copies stay known, so later turns use new keys, under which copies are made again.
         key = "" if turn < 4 else f"{stage} {n_before} {is_after} {turn // 4}"
         try:
             everything(engine, PROMPTS[(turn + 1) % 2], isolation_key=key)
@@ -168,7 +164,7 @@ def test_the_streams_behind_a_failure_are_those_of_a_fresh_engine(
     monkeypatch.undo()
     assert failed, "the stage was not passed"
     streams = [(ask, prompt) for ask in (everything, simple) for prompt in PROMPTS]
-    # Another order each time: the one right behind the failure is everybody in turn.
+    # A different order each time, so that each stream comes right after a failure.
     for i in range(4):
         ask, prompt = streams[(i + n_before) % 4]
         assert said(ask(engine, prompt)) == fresh[(i + n_before) % 4]

@@ -1,4 +1,4 @@
-"""The order of those who wait: keys take turns, and within a key who came first is first."""
+"""The order of waiting items: keys take turns, and a key's items keep their order of arrival."""
 
 import copy
 
@@ -18,7 +18,7 @@ def queue_of(text: str) -> FairQueue[str]:
 
 
 def turns(queue: FairQueue[str]) -> list[str]:
-    """In which they would be served."""
+    """The order in which they would be served."""
     return copy.deepcopy(queue).clear()
 
 
@@ -35,14 +35,14 @@ def test_keys_take_turns(came: str, served: str) -> None:
     assert turns(queue_of(came)) == served.split()
 
 
-def test_who_comes_anew_is_before_the_key_that_had_the_last_turn() -> None:
+def test_a_new_key_comes_before_the_key_that_had_the_last_turn() -> None:
     queue = queue_of("a1 a2 a3 b1")
     assert queue.pop() == "a1"
     queue.append("c", "c1")
     assert turns(queue) == ["b1", "c1", "a2", "a3"]
     queue.pop()
     queue.append("d", "d1")
-    assert turns(queue) == ["c1", "a2", "d1", "a3"], "and behind all others"
+    assert turns(queue) == ["c1", "a2", "d1", "a3"], "and after all others"
 
 
 def test_a_key_that_comes_back_gains_nothing() -> None:
@@ -64,7 +64,7 @@ def test_a_greedy_key_keeps_no_other_waiting_for_more_than_a_turn() -> None:
         queue.pop()
 
 
-def test_who_leaves_the_middle_leaves_the_rest_in_order() -> None:
+def test_leaving_the_middle_keeps_the_order_of_the_rest() -> None:
     queue = queue_of("a1 a2 b1 a3")
     assert queue.remove("a", "a2")
     assert not queue.remove("a", "a2"), "it is gone"
@@ -100,10 +100,12 @@ STEPS = st.lists(st.one_of(st.sampled_from("aabcd"), st.just("pop"), st.integers
 
 
 @given(STEPS)
-def test_nobody_is_lost_and_nobody_is_passed_twice(steps: list[str | int]) -> None:
+def test_no_item_is_lost_and_none_is_passed_twice(steps: list[str | int]) -> None:
     queue: FairQueue[tuple[str, int]] = FairQueue()
     waiting: dict[tuple[str, int], None] = {}
-    passed: dict[str, dict[str, int]] = {}  # by key that waits: turns of others since it began to
+    passed: dict[
+        str, dict[str, int]
+    ] = {}  # By waiting key: turns of others since it began to wait.
     for number, step in enumerate(steps):
         if step == "pop" and waiting:
             key, came = queue.pop()

@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a request, wherever it does: that one says so, and no other notices."""
+"""Whatever goes wrong in a request, at any point: this request says so, and no other notices."""
 
 import http.client
 import itertools
@@ -22,7 +22,7 @@ N_CHUNKS = 5
 
 
 class Panic(BaseException):
-    """No Exception: what a library in Rust raises when it fails."""
+    """Not an Exception: a library in Rust raises this kind when it fails."""
 
 
 ERRORS = (RuntimeError, MemoryError, Panic, SystemExit, KeyboardInterrupt)
@@ -54,7 +54,7 @@ def server(fake: FakeEngine) -> Iterator[LiveServer]:
 
 
 class Question:
-    """One that nobody has asked before, of N_CHUNKS chunks, and its only right answer."""
+    """A prompt that was not used before, of N_CHUNKS chunks, and its only right answer."""
 
     _numbers = itertools.count(100)
 
@@ -73,7 +73,7 @@ class Question:
         return fake_reply(self._prompt, n_tokens)
 
     def error_of(self, answer: Answer) -> dict[str, Any]:
-        """A status, or the last event; what came before it is exact."""
+        """A status, or the last event; everything before it is exact."""
         if answer.headers["content-type"] == "application/json":
             assert answer.status >= 500
             return answer.error
@@ -213,7 +213,7 @@ def test_an_answer_that_cannot_be_sent_is_cut_and_never_complete(
 
 
 @pytest.mark.parametrize("place", [("chunk", 1), ("token", 2), ("cleanup", 0)], ids=str)
-def test_who_waits_behind_a_hang_is_served_exactly_when_it_is_over(
+def test_requests_waiting_during_a_hang_are_served_exactly_when_it_ends(
     fake: FakeEngine, server: LiveServer, place: tuple[Point, int]
 ) -> None:
     hang = fake.faults[place] = Hang()
@@ -239,7 +239,7 @@ def test_who_waits_behind_a_hang_is_served_exactly_when_it_is_over(
     [Spoil(math.nan), Spoil(math.inf), Spoil(math.nan, all=True), Spoil(-math.inf, all=True)],
     ids=str,
 )
-def test_logits_that_are_no_numbers_end_the_stream_before_their_token(
+def test_logits_that_are_not_numbers_end_the_stream_before_their_token(
     fake: FakeEngine, server: LiveServer, spoil: Spoil, number: int, stream: bool
 ) -> None:
     fake.faults[number] = spoil
@@ -248,7 +248,7 @@ def test_logits_that_are_no_numbers_end_the_stream_before_their_token(
     assert question.error_of(answer)["code"] == "engine_numerics"
     if stream and number:
         text = text_of(parse_event_stream(answer.body))
-        assert text == question.reply(number), "all before the fault, and nothing behind it"
+        assert text == question.reply(number), "everything before the fault, and nothing after it"
     assert_next_is_exact(server, question)
 
 

@@ -1,4 +1,4 @@
-"""A model whose numbers break: the stream ends with an error, and nothing of them is used again."""
+"""A model whose numbers break: the stream ends with an error, and none of them is used again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ import pytest
 
 from engine import AbortFlag, Engine, NumericsError, SamplingSettings
 from engine.device.cpu.matrix import PanelMatrix
-from tests.engine.draft.test_speculation import load_drafting
+from tests.engine.draft.test_speculation import draft_model_of, load_drafting
 from tests.support.scripted_model import records_of, run
 from tests.support.tiny_models import save_model
 
@@ -30,7 +30,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16", "8bit"])
 def engine(path: Path, request: pytest.FixtureRequest) -> Engine:
-    """One for all tests: what was left behind anywhere would show in another."""
+    """One for all tests: anything left behind would show in another."""
     return load_drafting(path, speculate="draft", prefix_bytes=2**26, kv_cache=request.param)
 
 
@@ -47,8 +47,8 @@ def ids_of(engine: Engine, prompt: list[int], **options: Any) -> list[int]:
 
 @contextmanager
 def poisoned(engine: Engine) -> Iterator[None]:
-    """Inside of the block, keys, values and logits are NaN."""
-    panels = cast(PanelMatrix, engine.model._weights.layers[0].wqkv).panels
+    """Inside the block, keys, values and logits are NaN."""
+    panels = cast(PanelMatrix, engine.model.weights.layers[0].wqkv).panels
     sound = panels.copy()
     panels[:] = 0xFF
     try:
@@ -63,7 +63,7 @@ def sound(engine: Engine) -> dict[int, list[int]]:
 
 
 def assert_sound(engine: Engine, sound: dict[int, list[int]]) -> None:
-    # The short one first: what stands in the cache behind it must not matter.
+    # The short one first: the rest of the cache after it must not matter.
     for prompt in (SHORT, LONG, SHORT):
         assert ids_of(engine, prompt) == sound[len(prompt)]
 
@@ -121,10 +121,10 @@ def test_copies_of_what_broke_are_not_used_twice(path: Path, tmp_path: Path, n_c
     abort = AbortFlag()
     with poisoned(engine):
         begin(engine, LONG, abort=abort)
-    # Nobody looks at the logits of a stream that is aborted behind its prompt.
+    # The logits of a stream that is aborted after its prompt are not read.
     abort.set()
     run(engine.generator)
-    assert ids_of(engine, other) == engine_ids[1]  # what was left is copied for this one
+    assert ids_of(engine, other) == engine_ids[1]  # its rest is copied for this one
     prefill = engine.generator.begin_stream_ex(LONG, SAMPLED, max_new_tokens=N_TOKENS)
     assert prefill.reuse.source == ("memory" if n_chunks > 1 else "disk")
     with pytest.raises(NumericsError):
@@ -139,9 +139,7 @@ def test_copies_of_what_broke_are_not_used_twice(path: Path, tmp_path: Path, n_c
 def test_a_draft_model_that_broke_changes_no_text(
     engine: Engine, sound: dict[int, list[int]]
 ) -> None:
-    assert engine.speculator is not None
-    drafter: Any = engine.speculator._given[1]
-    panels = drafter._model._weights.layers[0].wqkv.panels
+    panels: Any = cast(PanelMatrix, draft_model_of(engine).weights.layers[0].wqkv).panels
     before = panels.copy()
     panels[:] = np.uint8(0xFF)
     try:

@@ -1,4 +1,4 @@
-"""What the process does when the machine fails it: ends and says why, or serves on."""
+"""What the process does when the machine fails it: it ends and says why, or goes on serving."""
 
 import os
 import resource
@@ -25,6 +25,7 @@ from tests.support.live_server import wait_until
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60.0
+pytestmark = pytest.mark.timeout(240)  # many processes, which start slowly
 # `soliton serve` over the fake engine, after some preparation of both.
 PROGRAM = """
 import os, resource, sys
@@ -36,7 +37,7 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.fault_script import Hang, Sleep
 
 fake = FakeEngine(max_seq_len=4096)
-serve._load = lambda settings: (create_app(settings, fake.as_engine), "fake")
+serve.load_app = lambda settings: (create_app(settings, fake.as_engine), "fake")
 {}
 sys.exit(serve.main(sys.argv[1:]))
 """
@@ -80,7 +81,7 @@ def text_of(answer: httpx.Response) -> str:
     return text
 
 
-def test_a_hang_ends_the_process_for_a_supervisor_after_all_were_told() -> None:
+def test_a_hang_ends_the_process_for_a_supervisor_after_all_clients_got_an_error() -> None:
     with (
         serving("fake.faults[3] = Hang()", "--hang-seconds", "1.5", stderr=subprocess.PIPE) as (
             process,
@@ -144,11 +145,11 @@ def test_without_descriptors_it_waits_and_serves_again() -> None:
         with ExitStack() as connections:
             for _ in range(120):  # more than it can accept; the rest waits in the backlog
                 connections.enter_context(socket.create_connection(("127.0.0.1", port), 20))
-            time.sleep(1.0)  # for those that it can accept
+            time.sleep(1.0)  # for the connections that it can accept
             before = cpu_seconds(process)
             time.sleep(3.0)
             used = cpu_seconds(process) - before
-            assert used < 1.0, "whoever spins takes three seconds, or what the machine has left"
+            assert used < 1.0, "a busy loop takes three seconds, or what the machine has left"
         wait_until(lambda: is_ready(url), seconds=DEADLINE_S)
         answer = httpx.post(f"{url}/v1/completions", json=BODY, timeout=DEADLINE_S)
         assert text_of(answer) == fake_reply("x", 8)
@@ -174,21 +175,21 @@ sys.exit(main(["complete", "Hello", "--max-tokens", "1", "--model", sys.argv[1]]
         [sys.executable, "-c", program, str(model)], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2, done.stderr
-    # tqdm warns too, where it gets no thread.
+    # tqdm warns too when it gets no thread.
     assert one_error_line(done.stderr.splitlines(keepends=True)[-1])
     assert "memory" in done.stderr
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["a thread", "an import"])
 def test_no_memory_for(warm: bool) -> None:
-    """The system has none for the stack of a thread, or to map a library."""
+    """The system has no memory for the stack of a thread, or to map a library."""
     long = {"model": "fake", "prompt": "long " * 4000}
     bounded = {**BODY, "guided_regex": "[ab]{3}"}
     with serving() as (process, url), httpx.Client(base_url=url, timeout=DEADLINE_S) as client:
         if warm:  # there is a thread, and it is free
             assert client.post("/tokenize", json=long).status_code == 200
         used = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * 4096
-        # Enough to read a request with, and for neither of the two.
+        # Enough to read a request, but for neither of the two.
         before = resource.prlimit(process.pid, resource.RLIMIT_AS)
         resource.prlimit(process.pid, resource.RLIMIT_AS, (used + 2**21, before[1]))
         if warm:
@@ -237,7 +238,7 @@ def run(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("127.0.0.1.5", "127.0.0.1.5"),
     ],
 )
-def test_an_address_that_is_none_here_is_one_line(
+def test_an_address_that_is_not_of_this_machine_is_one_line(
     host: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["serve", "--host", host, "--port", "0", "--insecure-no-auth"]
@@ -257,7 +258,7 @@ def test_a_port_that_is_not_allowed_is_one_line(
 def test_a_second_instance_that_started_at_the_same_moment_is_one_line(
     fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both have bound the port; the one that listens first has it."""
+    """Both have bound the port; the first to listen gets it."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", 0))
@@ -266,7 +267,7 @@ def test_a_second_instance_that_started_at_the_same_moment_is_one_line(
             other.listen()
             return create_app(settings, fake.as_engine), "fake"
 
-        monkeypatch.setattr(serve, "_load", load_slowly)
+        monkeypatch.setattr(serve, "load_app", load_slowly)
         monkeypatch.setattr(serve, "guard_interpreter", lambda seconds: lambda: None)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         port = other.getsockname()[1]

@@ -1,4 +1,4 @@
-"""An engine that hangs, dies or computes nonsense is lost at once, and everybody is told."""
+"""An engine that hangs, dies or computes nonsense is lost at once; every client gets an error."""
 
 import asyncio
 import itertools
@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from engine import AbortFlag
-from server.lease.lease import EngineLease
+from server.lease.lease import EngineLease, Ticket
 from server.lease.watchdog import Silence, Watchdog
-from server.stream.stream import CompletionStream
 from tests.support.event_stream import parse_event_stream
 from tests.support.fake_engine import FakeEngine, fake_reply
 from tests.support.fault_script import Hang, Point, Spoil
@@ -29,7 +28,7 @@ def body(prompt: str, **fields: Any) -> dict[str, Any]:
 
 @contextmanager
 def losing(fake: FakeEngine) -> Iterator[tuple[LiveServer, threading.Event]]:
-    """A server, and the event that it is lost, which it says once."""
+    """A server, and an event that is set when the engine is lost, which happens once."""
     lost = threading.Event()
     n_lost = itertools.count()
     with live_server(fake.as_engine, hang_seconds=HANG_S) as server:
@@ -50,7 +49,7 @@ def assert_lost(server: LiveServer) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("place", [("admit", 0), ("chunk", 1), ("token", 3)], ids=str)
-def test_a_hang_is_told_to_all_and_logged_with_the_stacks(
+def test_a_hang_is_an_error_for_all_and_logged_with_the_stacks(
     place: tuple[Point, int], stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake, hang = FakeEngine(), Hang()
@@ -92,11 +91,16 @@ def test_an_event_loop_that_hangs_is_lost_too(caplog: pytest.LogCaptureFixture) 
     assert "the event loop hangs" in caplog.text
 
 
-def test_an_engine_thread_that_dies_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(self: CompletionStream, abort: AbortFlag) -> None:
+def test_an_engine_thread_that_dies_is_an_error_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    submit = EngineLease.submit
+
+    def die(abort: AbortFlag) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(CompletionStream, "_run", die)
+    def submit_death(lease: EngineLease, work: object, **options: Any) -> Ticket:
+        return submit(lease, die, **options)
+
+    monkeypatch.setattr(EngineLease, "submit", submit_death)
     with losing(FakeEngine()) as (server, lost):
         answer = server.post(PATH, body("x", stream=True))
         assert (answer.status, answer.error["code"]) == (503, "unavailable")
@@ -104,7 +108,7 @@ def test_an_engine_thread_that_dies_is_told_to_all(monkeypatch: pytest.MonkeyPat
         assert_lost(server)
 
 
-def test_numbers_that_break_three_times_in_a_row_are_an_engine_lost() -> None:
+def test_three_broken_completions_in_a_row_lose_the_engine() -> None:
     fake = FakeEngine()
 
     def ask(server: LiveServer, *, broken: bool) -> int:
@@ -163,18 +167,24 @@ def test_a_long_silence_is_forgotten() -> None:
 
 
 async def test_a_process_that_stood_still_has_not_hung() -> None:
-    clock = itertools.count(0.0, 1000.0)  # each look is 1000 s later
+    # The first looks are 1000 s apart, all others come at the same time.
+    clock = itertools.chain([0.0, 1000.0, 2000.0, 3000.0], itertools.repeat(3000.0))
     lease = EngineLease(max_queue=1)
-    watchdog = Watchdog(lease, hang_seconds=60.0, clock=lambda: next(clock))
-    looks = threading.Event()
-    watchdog._tick_s, n_looks = 0.001, itertools.count()
-    watchdog.on_tick = lambda: looks.set() if next(n_looks) > 50 else None
+    watchdog = Watchdog(lease, hang_seconds=0.4, clock=lambda: next(clock))
+    looks, n_looks = threading.Event(), itertools.count()
+    watchdog.on_tick = lambda: looks.set() if next(n_looks) > 5 else None
     lease.start()
-    gate = threading.Event()
-    lease.submit(lambda abort: [gate.wait()].clear(), refuse=lambda error: None)
+    begun, gate = threading.Event(), threading.Event()
+
+    def work(abort: AbortFlag) -> None:
+        begun.set()
+        gate.wait()
+
+    lease.submit(work, refuse=lambda error: None)
+    assert await asyncio.to_thread(begun.wait, 20)
     with watchdog.watching():
         await asyncio.to_thread(looks.wait, 20)
     assert looks.is_set()
-    assert lease.ready
+    assert lease.ready, "of each pause only two ticks count"
     gate.set()
     await lease.close()

@@ -1,4 +1,4 @@
-"""The lease: one at a time, in order, and nobody gets in before the last one has left."""
+"""The lease: one at a time, in order, and the next gets in only after the last one has left."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from tests.support.live_server import live_server, wait_until
 
 
 class Diary:
-    """Work that writes down when it runs, and holds the engine until it is let go."""
+    """Work that records when it runs, and holds the engine until it is released."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -42,7 +42,7 @@ class Diary:
         return lambda error: self.lines.append(f"{name} refused")
 
     def names(self) -> str:
-        """Who came in, in order."""
+        """Those that were admitted, in order."""
         return "".join(line.split()[0] for line in self.lines if line.endswith(" in"))
 
     def submit(
@@ -135,7 +135,7 @@ async def test_without_a_queue_one_may_run_and_none_wait(diary: Diary) -> None:
     await lease.close()
 
 
-async def test_whoever_is_told_the_end_finds_the_engine_free(diary: Diary) -> None:
+async def test_the_engine_is_free_once_the_end_was_reported(diary: Diary) -> None:
     lease = EngineLease(max_queue=0)
     lease.start()
     told: list[bool] = []
@@ -148,7 +148,7 @@ async def test_whoever_is_told_the_end_finds_the_engine_free(diary: Diary) -> No
     await lease.close()
 
 
-async def test_closing_refuses_who_waits_and_aborts_who_runs(diary: Diary) -> None:
+async def test_closing_refuses_the_waiting_and_aborts_the_running(diary: Diary) -> None:
     lease = EngineLease(max_queue=3)
     lease.start()
     ticket = diary.submit(lease, "a", held=True)
@@ -190,7 +190,7 @@ async def test_work_that_raises_leaves_the_engine_to_the_next(
     assert lease.ready
 
 
-async def test_a_dead_engine_thread_is_not_ready_and_refuses_who_waits(
+async def test_a_dead_engine_thread_is_not_ready_and_refuses_the_waiting(
     lease: EngineLease, diary: Diary
 ) -> None:
     died = threading.Event()
@@ -236,7 +236,7 @@ async def test_in_a_full_queue_the_key_with_most_gives_way(
     assert diary.names() == "abec"
 
 
-async def test_whoever_is_late_when_its_turn_comes_is_refused(
+async def test_a_ticket_that_is_late_when_its_turn_comes_is_refused(
     lease: EngineLease, diary: Diary
 ) -> None:
     diary.submit(lease, "a", held=True)
@@ -250,7 +250,7 @@ async def test_whoever_is_late_when_its_turn_comes_is_refused(
     assert late.freed_at is not None
 
 
-async def test_whoever_was_queued_is_served_when_nobody_is_admitted_any_more(
+async def test_queued_tickets_are_served_when_no_more_are_admitted(
     lease: EngineLease, diary: Diary
 ) -> None:
     diary.submit(lease, "a", held=True)
@@ -263,7 +263,7 @@ async def test_whoever_was_queued_is_served_when_nobody_is_admitted_any_more(
     wait_until(lambda: "b out" in diary.lines)
 
 
-async def test_a_lost_engine_is_told_to_all_at_once_and_lets_nobody_in(
+async def test_a_lost_engine_refuses_all_at_once_and_admits_none(
     lease: EngineLease, diary: Diary
 ) -> None:
     lease.on_failed = lambda: diary.lines.append("failed")

@@ -1,4 +1,4 @@
-"""Grammars that clients send, in a real server: one is compiled at a time, and for who waits."""
+"""Grammars that clients send to a real server: one is compiled at a time, while a client waits."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import LiveServer, live_server, read_answer, wait_until
 
 PATH = "/v1/completions"
-CPU_LIMIT_S = 3.0  # what each of these takes if nobody ends it
+CPU_LIMIT_S = 3.0  # what each of these takes unless it is ended
 TOOLS = [
     {
         "type": "function",
@@ -39,7 +39,7 @@ def exploding(number: int) -> dict[str, Any]:
 
 @contextmanager
 def waiting(server: LiveServer, n: int) -> Iterator[list[socket.socket]]:
-    """So many clients with such a grammar each: one is being tried, and the others wait."""
+    """This many clients with such a grammar each: one is being tried, and the others wait."""
     with ExitStack() as stack:
         socks = [stack.enter_context(server.send(PATH, exploding(i))) for i in range(n)]
         wait_until(lambda: trials(server).n_waiting == n - 1 and children())
@@ -52,7 +52,7 @@ def trials(server: LiveServer) -> Trials:
 
 
 def children() -> list[str]:
-    """The processes of trials that this one has now."""
+    """The trial processes of this process."""
     found = []
     for path in Path("/proc/self/task").glob("*/children"):
         for pid in path.read_text().split():
@@ -86,7 +86,7 @@ def test_trials_end_with_their_clients_and_are_one_at_a_time() -> None:
     assert cpu_of_children() - before < 2 * CPU_LIMIT_S, "hardly one was tried to its end"
 
 
-def test_who_comes_with_another_key_waits_for_one_trial_only() -> None:
+def test_another_key_waits_for_one_trial_only() -> None:
     with (
         live_server(FakeEngine().as_engine, api_keys=["anna", "ben"]) as server,
         ExitStack() as all_,
@@ -141,7 +141,7 @@ def test_the_bound_of_the_queue_holds_for_trials() -> None:
         assert (answer.status, answer.error["code"]) == (429, "queue_full")
 
 
-def test_the_deadline_ends_a_trial_and_who_waits_for_one() -> None:
+def test_the_deadline_ends_a_trial_and_the_wait_for_one() -> None:
     before = cpu_of_children()
     with live_server(FakeEngine().as_engine, queue_timeout=0.5) as server:
         with waiting(server, 2) as socks:
@@ -172,7 +172,7 @@ def test_the_end_of_the_app_ends_a_trial() -> None:
     assert cpu_of_children() - before < CPU_LIMIT_S
 
 
-async def test_what_the_work_raises_is_the_waiters_alone() -> None:
+async def test_an_error_of_the_work_goes_to_its_waiter_alone() -> None:
     trials = Trials(max_queue=4)
     trials.start()
 

@@ -37,7 +37,7 @@ def one_error_line(text: str) -> bool:
 
 @contextmanager
 def serving(*program: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`soliton serve` on a free port, and its URL, once the ready line is there."""
+    """`soliton serve` on a free port, and its URL, after the ready line."""
     command = [*(program or (*SOLITON, "serve")), "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -92,7 +92,7 @@ finally:
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_done_is_one_line_and_2(
+def test_a_command_that_fails_is_one_line_and_2(
     argv: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(argv) == 2
@@ -125,7 +125,9 @@ def test_complete_prints_a_table_of_probabilities(capsys: pytest.CaptureFixture[
 def test_every_sampling_setting_is_a_flag() -> None:
     parser = CommandParser(prog="soliton complete", description="")
     add_sampling_arguments(parser)
-    assert given_sampling(parser.parse_args([])) == {}, "what is not given is the model's default"
+    assert given_sampling(parser.parse_args([])) == {}, (
+        "an option that is not given is the model's default"
+    )
     others: dict[str, tuple[str, object]] = {
         "dry_sequence_breakers": ("\n", ["\n"]),
         "logit_bias": ("5=-1.5,7=2", {5: -1.5, 7: 2.0}),
@@ -213,7 +215,7 @@ def test_a_stream_that_outlasts_the_shutdown_ends_with_an_error() -> None:
         assert process.wait(DEADLINE_S) == 0
 
 
-def test_what_a_server_ignores_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_server_ignores_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     options = {"max_completion_tokens": 1, "no_such_field": 1}
     with serving() as (_, url):
         chat = RemoteChat(url, api_key=None, model=None, options=options)
@@ -312,7 +314,7 @@ def in_terminal(*command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
 
 
 def _taking_ctrl_c() -> None:
-    """As in a terminal, also where the tests run in the background and ignore it."""
+    """Ctrl-C as in a terminal, even if the tests run in the background and ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,4 +1,4 @@
-"""How the server ends, with real processes and real signals. What runs in them is a fake engine."""
+"""How the server ends, with real processes and real signals, over a fake engine."""
 
 import json
 import random
@@ -22,6 +22,7 @@ from tests.support.live_server import Answer, LiveServer, live_server, read_answ
 ROOT = Path(__file__).parents[3]
 PATH = "/v1/completions"
 DEADLINE_S = 60.0  # against hanging
+pytestmark = pytest.mark.timeout(240)  # many processes, which start slowly
 
 SERVE = """
 import sys, time
@@ -35,7 +36,7 @@ def load(settings):
     fake.model.token_time = TOKEN_S
     return create_app(settings, fake.as_engine), "fake"
 
-serve._load = load
+serve.load_app = load
 codes = [serve.main(sys.argv[1:]) for _ in range(TIMES)]
 leave(max(codes))
 """
@@ -82,7 +83,7 @@ class Serving:
     def kill(self, *signals: int) -> None:
         for number in signals:
             self.process.send_signal(number)
-            time.sleep(0.05)  # two of one kind that come together are one
+            time.sleep(0.05)  # two of one kind that come together count as one
 
     def code(self) -> int:
         return self.process.wait(DEADLINE_S)
@@ -113,7 +114,7 @@ def serving(
 
 
 def begun(sock: socket.socket) -> bytes:
-    """What comes first of a stream."""
+    """The beginning of a stream."""
     received = b""
     while b"data: " not in received:
         received += sock.recv(4096)
@@ -121,7 +122,7 @@ def begun(sock: socket.socket) -> bytes:
 
 
 def stream_behind(start: bytes, sock: socket.socket) -> ParsedStream:
-    """The whole stream of which `start` was read: to its last chunk, or to a cut."""
+    """The whole stream that began with `start`: to its last chunk, or to a cut."""
     received = start
     while not received.endswith(b"0\r\n\r\n"):
         piece = sock.recv(1 << 16)
@@ -131,7 +132,7 @@ def stream_behind(start: bytes, sock: socket.socket) -> ParsedStream:
     return parse_event_stream(re.sub(rb"(?:\r\n|^)[0-9a-f]+\r\n", b"", body))
 
 
-def test_what_has_come_is_answered_and_nobody_else_is_let_in() -> None:
+def test_received_requests_are_answered_and_no_others_admitted() -> None:
     with serving("--drain-seconds", "30") as server, server.connect() as idle:
         running = server.send(prompt="first", max_tokens=60, stream=True)
         start = begun(running)
@@ -140,7 +141,7 @@ def test_what_has_come_is_answered_and_nobody_else_is_let_in() -> None:
         idle.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         assert read_answer(idle).status == 200
         server.kill(signal.SIGTERM)
-        assert idle.recv(1) == b"", "who asks nothing is closed at once"
+        assert idle.recv(1) == b"", "an idle connection is closed at once"
         with pytest.raises(ConnectionRefusedError):
             server.connect()
         assert read_answer(queued).json["choices"][0]["text"] == fake_reply("second", 5)
@@ -151,7 +152,7 @@ def test_what_has_come_is_answered_and_nobody_else_is_let_in() -> None:
         assert server.code() == 0
 
 
-def test_who_does_not_fit_is_told_so() -> None:
+def test_a_request_that_does_not_fit_gets_an_error() -> None:
     with serving("--drain-seconds", "0.3") as server:
         server.send(max_tokens=100, logprobs=20, stream=True, starved=True)
         running = server.send(max_tokens=8000, stream=True)
@@ -185,15 +186,15 @@ def test_a_second_signal_ends_at_once_with_a_code_of_its_own() -> None:
         running = server.send(max_tokens=8000, stream=True)
         start = begun(running)
         server.kill(signal.SIGTERM, signal.SIGHUP)
-        time.sleep(0.6)  # sooner it would be the same wish once more
+        time.sleep(0.6)  # any sooner it would be the same request
         server.kill(signal.SIGINT)
         last = stream_behind(start, running).chunks[-1]
         assert last["error"]["code"] == "unavailable"
-        assert server.code() == 128 + signal.SIGINT, "SIGHUP is no second signal"
+        assert server.code() == 128 + signal.SIGINT, "SIGHUP does not count as a second signal"
 
 
 def test_signals_of_one_moment_are_one() -> None:
-    """A process group gets one, and a wrapper within it passes on its own."""
+    """A process group gets one, and a wrapper within it passes its own on."""
     with serving("--drain-seconds", "30") as server:
         running = server.send(prompt="first", max_tokens=120, stream=True)
         start = begun(running)
@@ -240,14 +241,14 @@ def test_a_hang_up_of_the_terminal_drains_and_nohup_keeps_the_server() -> None:
         assert kept.get("/health").status == 200
         kept.kill(signal.SIGKILL)
         assert kept.code() == -signal.SIGKILL
-        with socket.socket() as sock:  # nothing of it holds the port
+        with socket.socket() as sock:  # no part of it holds the port
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(("127.0.0.1", kept.port))
 
 
 def port_that_no_client_gets() -> int:
-    """A free port outside the range from which the kernel gives ports to connecting sockets:
-    between the end of a server and the next bind no program beside this one takes it.
+    """A free port outside the range from which the kernel gives ports to connecting sockets, so
+    that no other program takes it between the end of a server and the next bind.
     """
     first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     for port in random.sample(range(1024, int(first)), 100):
@@ -279,7 +280,7 @@ def in_a_finalizer():
 def load(settings):
     return {load}
 
-serve._load = load
+serve.load_app = load
 sys.exit(serve.main(sys.argv[1:]))
 """
     with process_of(script, stderr=subprocess.DEVNULL) as server:

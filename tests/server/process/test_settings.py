@@ -62,7 +62,7 @@ def test_keys_do_not_show_when_settings_are_printed() -> None:
     assert "secret-key" not in repr(Settings(api_keys=(SecretStr("secret-key"),)))
 
 
-def test_an_empty_variable_is_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOLITON_PORT", "")
     assert Settings().port == 8000
 
@@ -71,7 +71,7 @@ def test_an_empty_variable_is_no_variable(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_variable_for_keys_without_a_key_is_an_error(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """A secret that was not filled in must not open the server."""
+    """A secret without a value must not open the server."""
     monkeypatch.setenv("SOLITON_API_KEYS", value)
     with pytest.raises(SettingsError, match=r"SOLITON_API_KEYS is set but holds no key.*unset it"):
         Settings()
@@ -160,7 +160,7 @@ def test_on_the_loopback_no_key_is_needed(host: str) -> None:
     assert Settings(host=host).host == host
 
 
-def test_packed_weights_go_to_the_users_cache_unless_told_otherwise(
+def test_packed_weights_go_to_the_users_cache_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

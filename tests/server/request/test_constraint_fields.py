@@ -1,4 +1,4 @@
-"""Which field asks for which constraint, and that two of them cannot stand together."""
+"""Which field asks for which constraint, and that two of them exclude each other."""
 
 import json
 from dataclasses import replace
@@ -151,7 +151,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "param"), REFUSED)
-def test_what_is_no_constraint_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+def test_an_invalid_constraint_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
         constraint_of(request(**fields))
     assert caught.value.param == param

@@ -43,7 +43,7 @@ DEFAULTS = st.sampled_from(
 
 
 def taken(fields: dict[str, Any], defaults: SamplingSettings) -> str | None:
-    """What the server makes of a body; the field of the error that it answers, None for none."""
+    """What the server makes of a body, or the field of its error; None for no field."""
     try:
         body = CompletionRequest.model_validate({"model": "m", "prompt": "x", **fields})
         strict = bool(body.strict)
@@ -95,7 +95,7 @@ SMALL = {
 
 
 def _fitting() -> st.SearchStrategy[dict[str, Any]]:
-    """Bodies whose fields are mostly valid, so that it comes to the rules between fields."""
+    """Bodies whose fields are mostly valid, so that the rules between fields apply."""
     strategies: dict[str, st.SearchStrategy[Any]] = {}
     for name, field in CompletionRequest.model_json_schema()["properties"].items():
         for branch in field.get("anyOf", [field]):

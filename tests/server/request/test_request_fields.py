@@ -31,7 +31,7 @@ OWN: dict[str, Any] = {
 
 
 def expected_options(fields: dict[str, Any]) -> Options:
-    """The defaults but for `fields`: those of Options, all others of its StreamOptions."""
+    """The defaults, changed by `fields`: those of Options, and the others of its StreamOptions."""
     own = {name: fields.get(name, default) for name, default in OWN.items()}
     stream = {name: value for name, value in fields.items() if name not in OWN}
     return Options(**own, stream=StreamOptions(**{"stop_token_ids": (), **stream}))
@@ -64,7 +64,7 @@ def warned(fields: dict[str, Any]) -> list[str]:
     return [warning["param"] for warning in warnings]
 
 
-# SillyTavern as it comes, its backend set to TabbyAPI.
+# SillyTavern's default request, with TabbyAPI as its backend.
 SILLYTAVERN: dict[str, Any] = {
     "prompt": "Once", "model": "m", "max_new_tokens": 350, "max_tokens": 350, "logprobs": 10,
     "temperature": 1, "top_p": 1, "typical_p": 1, "typical": 1, "min_p": 0.1,
@@ -138,7 +138,7 @@ PAYLOADS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
                            "temperature")},
         {"fills_context": True, "max_seconds": 1.5, "speculate": False},
     ),
-    (  # TabbyAPI, every name that it alone has
+    (  # TabbyAPI, with every name that only it has
         {"max_length": 9, "min_length": 2, "stop_sequence": ["a", 5], "banned_tokens": "128, 330",
          "allowed_tokens": "1,2", "token_healing": True, "temperature_last": True,
          "smoothing_factor": 0.3, "top_a": 0.2, "tfs": 0.9, "typical": 0.8, "skew": 0.1,
@@ -185,7 +185,7 @@ def test_what_a_client_sends_is_what_it_means(
     assert warned(fields) == []
 
 
-def test_without_a_word_the_models_defaults_hold() -> None:
+def test_without_fields_the_models_defaults_hold() -> None:
     defaults = SamplingSettings(temperature=0.6, top_p=0.9, repetition_penalty=1.2)
     assert settings_of({}, defaults) == defaults
     assert settings_of({"top_p": None, "rep_pen": None}, defaults) == defaults
@@ -272,7 +272,7 @@ def test_orders_of_other_servers_become_the_engines(
     assert settings_of({name: wire}).sampler_order == order
 
 
-def test_a_stage_that_the_order_leaves_out_does_not_run_and_that_is_said() -> None:
+def test_a_stage_missing_from_the_order_does_not_run_and_is_reported() -> None:
     fields = {"samplers": ["top_k"], "top_k": 5, "top_p": 0.5, "min_p": 0.0, "temperature": 0.7}
     settings = settings_of(fields, SamplingSettings(typical_p=0.9))
     assert [stage.name.lower() for stage, _ in settings.stages()] == ["top_k"]
@@ -529,7 +529,7 @@ NO_EFFECT: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("fields", "params"), NO_EFFECT)
-def test_what_has_no_effect_is_said_or_with_strict_refused(
+def test_a_field_without_effect_is_reported_or_refused_if_strict(
     fields: dict[str, Any], params: list[str]
 ) -> None:
     assert warned(fields) == params
@@ -543,7 +543,7 @@ def test_what_has_no_effect_is_said_or_with_strict_refused(
     assert caught.value.param == params[0]
 
 
-def test_a_parameter_of_what_the_model_has_on_by_default_has_an_effect() -> None:
+def test_a_parameter_of_a_stage_that_is_on_by_default_has_an_effect() -> None:
     body = request(rep_pen_range=64)
     settings = settings_of({"rep_pen_range": 64}, SamplingSettings(repetition_penalty=1.1))
     assert no_effect_warnings(body, settings, strict=True) == []

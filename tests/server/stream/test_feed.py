@@ -68,7 +68,7 @@ async def test_more_than_may_be_kept_is_refused_and_the_rest_can_be_read() -> No
     assert seen == [1, 2, 3]
 
 
-async def test_who_gives_up_keeps_nothing() -> None:
+async def test_giving_up_keeps_nothing() -> None:
     feed: Feed[int] = Feed(size_of=lambda _: 10)
     feed.extend([1, 2, 3])
     feed.give_up(RuntimeError("planted"))
@@ -90,11 +90,11 @@ async def test_what_came_together_is_read_together() -> None:
 
 
 class Turnstile:
-    """A lock that lets another thread through first, from its beginning to its end."""
+    """A lock that lets another thread run through first, from its start to its end."""
 
-    def __init__(self, feed: Feed[int], number: int, other: Callable[[], None]) -> None:
-        """`number`: which passage of the event loop's thread the other one goes before."""
-        self._lock = feed._lock
+    def __init__(self, number: int, other: Callable[[], None]) -> None:
+        """`number`: before which acquisition by the event loop's thread the other one runs."""
+        self._lock = threading.Lock()
         self._loop_thread = threading.get_ident()
         self._number = number
         self._other = other
@@ -115,25 +115,27 @@ class Turnstile:
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("wait", [Feed[int].begun, Feed[int].whole, read], ids=lambda f: f.__name__)
 async def test_what_comes_just_before_a_reader_waits_wakes_it(
-    wait: Callable[[Feed[int]], Awaitable[object]], number: int
+    wait: Callable[[Feed[int]], Awaitable[object]], number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed: Feed[int] = Feed()
     said = threading.Event()
 
     def say() -> None:
         feed.end([1])
         said.set()
 
-    feed._lock = Turnstile(feed, number, say)  # type: ignore[assignment]
+    turnstile = Turnstile(number, say)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Lock", lambda: turnstile)
+        feed: Feed[int] = Feed()
     reader = asyncio.ensure_future(wait(feed))
     await asyncio.sleep(0.01)
     if not said.is_set():
-        say()  # the reader looks less often than that
+        say()  # the reader takes the lock fewer times than that
     async with asyncio.timeout(20):
         assert await reader in (None, [1])
 
 
-async def test_an_error_comes_behind_the_last_item() -> None:
+async def test_an_error_comes_after_the_last_item() -> None:
     feed: Feed[int] = Feed()
     feed.extend([1])
     feed.end([2], error=RuntimeError("planted"))

@@ -37,7 +37,7 @@ def run_jumping(work: Coroutine[Any, Any, T]) -> T:
 
 
 def calls_of(*waits: float, pause: float = 0.0, seconds: float | None = SECONDS) -> int:
-    """How often a idle_timeout calls in these waits, with a pause behind each that is no wait."""
+    """How often an IdleTimeout calls in these waits; the pause after each does not count."""
     calls: list[None] = []
 
     async def run() -> None:
@@ -61,7 +61,7 @@ def test_each_long_wait_is_called() -> None:
     assert calls_of(3 * SECONDS, 3 * SECONDS) == 2
 
 
-def test_many_short_waits_are_none_that_is_long() -> None:
+def test_many_short_waits_do_not_make_a_long_one() -> None:
     assert calls_of(*[SECONDS / 50] * 150) == 0
 
 

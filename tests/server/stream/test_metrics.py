@@ -108,7 +108,7 @@ def test_two_apps_count_for_themselves(fake: FakeEngine) -> None:
         assert value(scraped(other), "completions_total", reason="length") == 0
 
 
-def test_drafts_count_by_who_made_them(tiny_model: Path) -> None:
+def test_drafts_count_by_their_origin(tiny_model: Path) -> None:
     engine = Engine.load(tiny_model, device="cpu", dtype="float32", speculate="ngram")
     with live_server(engine) as server:
         body = {

@@ -1,5 +1,5 @@
-"""Streamed and whole are one answer: text, ids, logprobs, offsets and usage, whatever is asked for,
-with drafts and without.
+"""Streamed and whole are one answer: text, ids, logprobs, offsets and usage, for any request, with
+drafts and without.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import LiveServer, live_server
 
 USAGE = {"stream_options": {"include_usage": True}}
-# Of the fake model's letters, so that texts hold them; not all are found.
+# Letters of the fake model, so that some texts contain them.
 STOPS = ["a", "e", "st", "qu", "the", " and", ".", "é", "\ufffd"]
 TOKEN_LISTS = ["token_ids", "bytes", "probs", "rank", "entropy", "margin", "kept_mass"]
 
@@ -145,7 +145,7 @@ def test_the_usage_so_far_becomes_the_usage(
         assert last["usage"][name] == usage["usage"][name]
 
 
-def test_drafts_change_nothing_that_is_told() -> None:
+def test_drafts_change_nothing_in_the_answer() -> None:
     body = request(
         prompt=["Tim and Sue and Tim and Sue and", "One day"], n=2, max_tokens=40, echo=True,
         logprobs=2, return_token_ids=True, prompt_logprobs=1, temperature=1, seed=6,

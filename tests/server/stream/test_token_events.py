@@ -1,5 +1,5 @@
-"""A stream that describes tokens has one event per token, drafted or not: what pages read of an
-event, its text and the first entry of its logprobs, is of the same token.
+"""A stream that describes tokens has one event per token, drafted or not: the text of an event and
+the first entry of its logprobs, which web pages read, belong to the same token.
 """
 
 from collections.abc import Iterator
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine import DEFAULT_MODEL, Engine
+from engine import DEFAULT_MODEL
+from tests.engine.draft.test_speculation import load_drafting
 from tests.support import chat_client
 from tests.support.completion_calls import complete, joined, request, stream
 from tests.support.event_stream import parse_event_stream
@@ -32,7 +33,8 @@ PER_TOKEN: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def drafting() -> Iterator[LiveServer]:
-    with live_server(Engine.load(DEFAULT_MODEL, device="cpu", speculate="ngram")) as server:
+    # No clock decides how long a draft is.
+    with live_server(load_drafting(DEFAULT_MODEL, speculate="ngram")) as server:
         complete(server, request(max_tokens=40))  # from here on the text is known
         yield server
 
@@ -49,8 +51,8 @@ def fake_server(fake: FakeEngine) -> Iterator[LiveServer]:
 
 
 def page_reads_completions(chunks: list[Any]) -> list[tuple[str, dict[str, float]]]:
-    """As mikupad and SillyTavern take /v1/completions: an event is a token, its text the token's
-    name, and the first entry of `top_logprobs` the token's alternatives.
+    """Reads /v1/completions as mikupad and SillyTavern do: an event is a token, its text the
+    token's name, and the first entry of `top_logprobs` the token's alternatives.
     """
     seen = []
     for chunk in chunks:
@@ -61,7 +63,7 @@ def page_reads_completions(chunks: list[Any]) -> list[tuple[str, dict[str, float
 
 
 def page_reads_chats(chunks: list[Any]) -> list[tuple[str, list[Any]]]:
-    """The same of chats."""
+    """The same for chats."""
     seen = []
     for chunk in chunks:
         choice = (chunk["choices"] or [{}])[0]
@@ -129,7 +131,7 @@ def test_events_of_one_pass_share_a_block(drafting: LiveServer) -> None:
     assert len(blocks) < sum(block.count(b"data: {") for block in blocks)
 
 
-def test_every_choice_of_every_prompt_is_told_token_by_token(drafting: LiveServer) -> None:
+def test_every_choice_of_every_prompt_comes_token_by_token(drafting: LiveServer) -> None:
     body = request(
         prompt=["Once upon a time", TEXT], n=2, max_tokens=12, echo=True, logprobs=1, seed=3,
         temperature=0.5,
@@ -180,7 +182,7 @@ def test_tokens_of_one_character_come_together(fake: FakeEngine, fake_server: Li
 
 
 def test_text_before_its_token_waits_for_it(bundled_engine: Engine) -> None:
-    """A stop string may begin inside of a token."""
+    """A stop string may begin inside a token."""
     body = request(max_tokens=30, logprobs=2)
     with live_server(bundled_engine) as server:
         logprobs = complete(server, body)["choices"][0]["logprobs"]
@@ -191,9 +193,7 @@ def test_text_before_its_token_waits_for_it(bundled_engine: Engine) -> None:
     assert seen == list(zip(logprobs["tokens"], logprobs["top_logprobs"], strict=True))
 
 
-def test_reasoning_and_calls_are_told_token_by_token(
-    fake: FakeEngine, fake_server: LiveServer
-) -> None:
+def test_reasoning_and_calls_come_token_by_token(fake: FakeEngine, fake_server: LiveServer) -> None:
     fake.writes(reasoning=True)
     fake.model.script = b"<think>onetwo</think>one two three"
     body = chat_client.fake_body(
