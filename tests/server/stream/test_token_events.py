@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine import DEFAULT_MODEL
+from engine import DEFAULT_MODEL, Engine
 from tests.engine.draft.test_speculation import load_drafting
 from tests.support import chat_client
 from tests.support.completion_calls import complete, joined, request, stream
