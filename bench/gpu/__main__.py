@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-# Rivals compile beside each other and beside a build; before torch is imported.
+# Rivals compile at the same time as each other and a build. Set before torch is imported.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
 
 from engine.device.open import open_ops
@@ -60,7 +60,7 @@ def measure_own(figures: Figures, cases: list[str], work: Path) -> None:
 def measure_rival(
     figures: Figures, rival: str, cases: list[str], waits_at: Path | None, work: Path
 ) -> None:
-    """All cases are made ready first, then measured one after the other."""
+    """Prepares all cases, then measures them in turn."""
     ready = {}
     for case in cases:
         size, format_ = case.split("-")

@@ -14,7 +14,7 @@ Groups = dict[str, dict[str, Any]]
 
 
 class Figures:
-    """Written anew after every change."""
+    """A file that is rewritten after every change."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -30,7 +30,7 @@ class Figures:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """What fails in it is written down, and does not hide what comes after."""
+        """A failure inside is recorded, and the next measurements still run."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # whatever a rival or a card comes up with
@@ -39,7 +39,7 @@ class Figures:
 
 
 def merged(all_groups: Iterable[Groups]) -> Groups:
-    """Those of several files."""
+    """The figures of several files."""
     result: Groups = {}
     for groups in all_groups:
         for group, figures in groups.items():

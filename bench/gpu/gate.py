@@ -1,4 +1,4 @@
-"""How a program that has made itself ready waits until it has the machine for itself."""
+"""How a prepared program waits until it has the machine to itself."""
 
 import time
 from pathlib import Path
@@ -7,12 +7,12 @@ _POLL_S = 0.05
 
 
 def ready(gate: Path) -> Path:
-    """The file that says that it waits."""
+    """The file that says that it is waiting."""
     return gate.with_suffix(".ready")
 
 
 def go(gate: Path) -> Path:
-    """The file that says that it may go on."""
+    """The file that lets it go on."""
     return gate.with_suffix(".go")
 
 

@@ -12,12 +12,12 @@ from tests.soak.goals import Goal
 from .figures import Groups
 
 LIMITS, RIVALS, ERRORS, LOAD = "limits", "rivals", "errors", "load"
-# One row of verifying costs so much; more rows may cost little more, for they read the same.
+# The cost of verifying one row; more rows may cost little more, because they read the same weights.
 ROWS = (2, 4, 8, 16)
 
 
 class _Share(NamedTuple):
-    """At least such a share of a limit."""
+    """At least a share of a limit."""
 
     name: str
     case: str
@@ -42,7 +42,7 @@ _NOT_MEASURED = "not measured"
 
 
 def benchmark_goals(figures: Groups) -> list[Goal]:
-    """One line per goal; what was not measured is not met."""
+    """One line per goal; a goal without a figure is missed."""
     return [*_goals(figures)]
 
 
@@ -103,7 +103,7 @@ def _at_most(name: str, value: float | None, most: float, form: str) -> Goal:
 
 
 def figure_lines(figures: Groups) -> list[str]:
-    """All figures, for readers."""
+    """All figures as a table."""
     lines = []
     if limits := figures.get(LIMITS):
         lines.append("card: " + ", ".join(f"{name} {value:.3g}" for name, value in limits.items()))

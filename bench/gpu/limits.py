@@ -1,4 +1,4 @@
-"""What the card gives: bandwidth of reading and of copying, rate of bfloat16 products.
+"""The limits of the card: read and copy bandwidth, rate of bfloat16 products.
 
 Owns the bounds that every figure is compared with, measured in the same run. All data are random:
 zeros run faster.
@@ -22,13 +22,13 @@ _SOURCE = Path(__file__).with_name("read_bandwidth.cu")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one card, per second."""
+    """The limits of one card, per second."""
 
     read_bytes: float
     copy_bytes: float
-    """Read and written both count."""
+    """Bytes read plus bytes written."""
     product_flops: float
-    """Of bfloat16 inputs, in float32 sums."""
+    """bfloat16 products, summed in float32."""
 
 
 def measure(work_directory: Path) -> Limits:
@@ -54,7 +54,7 @@ def _product_rate() -> float:
 
 
 def _reader(directory: Path) -> Callable[[torch.Tensor], None]:
-    """Reads a tensor of int64; compiled for this card. Raises RuntimeError where it reads wrong."""
+    """Reads a tensor of int64; compiled for this card. Raises RuntimeError if a value is wrong."""
     library = directory / "read_bandwidth.so"
     major, minor = torch.cuda.get_device_capability()
     nvcc = shutil.which("nvcc")

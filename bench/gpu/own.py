@@ -1,4 +1,4 @@
-"""Soliton's figures on one card: what a token takes to whoever streams it, and where that goes.
+"""Soliton's figures on one card: the time per token as a caller sees it, and where it goes.
 
 Owns what exactly is timed of one model, in one format. Weights are random and made on the device,
 so nothing is read but in the figure of loading.
@@ -32,7 +32,7 @@ from .limits import Limits
 from .timing import ROUNDS, seconds_each, synchronize
 
 _SHORT = 16  # tokens of the prompt of a stream
-_CALLS = 24  # passes that are timed together
+_CALLS = 24  # passes timed together
 GREEDY = SamplingSettings(temperature=0.0)
 SAMPLERS = {
     "sampled": SamplingSettings(temperature=0.8, top_p=0.95, top_k=40, min_p=0.02, seed=1),
@@ -52,7 +52,7 @@ class Amount:
 
 
 class Letters:
-    """A vocabulary of which every token is one letter."""
+    """A vocabulary in which every token is one letter."""
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([97 + token_id % 26])
@@ -65,7 +65,7 @@ class Letters:
 
 
 def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
-    """Of every layer its own, as `load_weights` would make them."""
+    """Different weights for every layer, as `load_weights` would make them."""
     _, attention, hidden_dim = _sizes(config)
 
     def matrix(*rows: int, n_in: int, format_: str = ops.format, gated: bool = False) -> Any:
@@ -107,7 +107,7 @@ def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
 
 
 def step_bytes(config: ModelConfig, ops: Ops) -> int:
-    """Of the weights that a decode step reads: all matrices but an embedding that is not the head,
+    """Bytes of weights that a decode step reads: all matrices but an untied embedding,
     which gives a row.
     """
     dim, attention, hidden_dim = _sizes(config)
@@ -125,8 +125,8 @@ def step_bytes(config: ModelConfig, ops: Ops) -> int:
 
 
 def prompt_flops(config: ModelConfig, n_tokens: int) -> float:
-    """What a prompt of `n_tokens` must multiply and add: the matrices of all layers but what the
-    last one needs for its last token alone, and attention to what came before.
+    """Multiplications and additions for a prompt of `n_tokens`: the matrices of all layers, without
+    what the last one needs for its last token alone, and attention to the tokens before.
     """
     dim, attention, hidden_dim = _sizes(config)
     qkv = dim * attention.qkv_dim
@@ -137,7 +137,7 @@ def prompt_flops(config: ModelConfig, n_tokens: int) -> float:
 
 
 def _sizes(config: ModelConfig) -> tuple[int, AttentionConfig, int]:
-    """dim, attention and hidden_dim of every layer: all are equal."""
+    """dim, attention and hidden_dim, equal in every layer."""
     layer = config.layers[0]
     return config.dim, layer.attention, layer.mlp.hidden_dim
 
@@ -151,7 +151,7 @@ def measure(
     amount: Amount,
     put: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Tells `put` the figures of a short context, as they come."""
+    """Gives `put` the figures of a short context, as they come."""
     length = max(*amount.prompts, _SHORT + amount.tokens) + max(ROWS)
     model = Model(weights, config, ops, max_seq_len=length)
     cache = KVCache(config, ops, max_seq_len=length)
@@ -168,7 +168,7 @@ def measure(
             "stream_share": n_bytes / stream / limits.read_bytes,
         }
     )
-    # Beside the stream: the same positions on average.
+    # The same positions on average as in the stream.
     middle = _SHORT + amount.tokens // 2
     cache.clear()
     model.prefill(prompt_ids(config.vocab_size, middle), cache)
@@ -240,7 +240,7 @@ def stream_seconds(
     n_tokens: int,
     n_top: int = 0,
 ) -> float:
-    """Per token of a stream as its caller waits for it: pass, sampler, text, record. The first
+    """Seconds per token as the caller of a stream sees it: pass, sampler, text, record. The first
     tokens, in which graphs are recorded, do not count.
     """
     n_first = n_tokens // 4
@@ -261,7 +261,7 @@ def stream_seconds(
 
 
 def pass_seconds(model: Model, cache: KVCache, n_rows: int, amount: Amount) -> float:
-    """A pass of `n_rows` at the end of `cache`, launched again and again, nothing read."""
+    """A pass of `n_rows` at the end of `cache`, launched repeatedly without reading results."""
     length, token_ids = cache.length, prompt_ids(model.config.vocab_size, n_rows, seed=1)
 
     def run() -> None:
@@ -272,7 +272,7 @@ def pass_seconds(model: Model, cache: KVCache, n_rows: int, amount: Amount) -> f
 
 
 def measure_loading(config: ModelConfig, ops: Ops, directory: Path) -> dict[str, float]:
-    """Bytes per second from a safetensors file that was just written to memory of `ops`."""
+    """Bytes per second from a freshly written safetensors file into memory of `ops`."""
     from safetensors.torch import save_file
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -298,7 +298,7 @@ def measure_loading(config: ModelConfig, ops: Ops, directory: Path) -> dict[str,
 
 
 def release() -> None:
-    """What nobody holds goes back to the card."""
+    """Returns unused memory to the card."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

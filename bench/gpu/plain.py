@@ -1,4 +1,4 @@
-"""A Llama as anybody writes it in torch, made for torch.compile: static caches, one token a pass.
+"""A Llama in plain torch, written for torch.compile: static caches, one token a pass.
 
 The rival that needs no package. Owns its own weights, random ones; knows nothing of the engine but
 the sizes. 8bit: int8 with one scale per row. 4bit: torch's own packed weights, groups of 64.
@@ -62,7 +62,7 @@ class Matrix4(nn.Module):
         return torch.ops.aten._weight_int4pack_mm(x, self.packed, _GROUP, self.scales)
 
 
-# Of the layers and of the head, which four bits would cost too much.
+# Formats of the layers and of the head, where four bits would cost too much quality.
 MATRICES: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "bfloat16": (Matrix, Matrix),
     "8bit": (Matrix8, Matrix8),
@@ -121,7 +121,7 @@ class PlainDecoder(nn.Module):
     positions: Tensor
 
     def __init__(self, config: ModelConfig, format_: str, *, max_seq_len: int) -> None:
-        """Made on the default device and in the default dtype of torch."""
+        """On torch's default device, in its default dtype."""
         super().__init__()
         matrix, head = MATRICES[format_]
         self.register_buffer("table", torch.randn(config.vocab_size, config.dim))
@@ -138,7 +138,7 @@ class PlainDecoder(nn.Module):
         self.register_buffer("positions", torch.arange(max_seq_len))
 
     def forward(self, token_id: Tensor, pos: Tensor) -> Any:
-        """(1,) and (1,), int64, to (1,)."""
+        """Token and position, each int64 (1,) -> the next token (1,)."""
         x = F.embedding(token_id, self.table)
         cos, sin = self.cos[pos], self.sin[pos]
         mask = (self.positions <= pos)[None, None, None]

@@ -29,14 +29,14 @@ DEVICE = "cuda"
 MAX_SEQ_LEN = 512
 _PROMPT = 16
 _TOKENS = 192
-_BLOCK = 32  # tokens: a sample is their mean
+_BLOCK = 32  # tokens whose mean is one sample
 
 
 def compiled(config: ModelConfig, format_: str, directory: Path) -> Measure:
     """The plain decoder under torch.compile with CUDA graphs."""
     import torch._inductor.config as inductor
 
-    # A product with one row becomes a reduction that is tuned, which is what makes it fast.
+    # A product with one row becomes a tuned reduction, which makes it fast.
     inductor.coordinate_descent_tuning = True
     torch.set_default_dtype(torch.bfloat16)
     with torch.device(DEVICE), torch.inference_mode():
@@ -49,7 +49,7 @@ def compiled(config: ModelConfig, format_: str, directory: Path) -> Measure:
     def generate(n_tokens: int) -> list[float]:
         token_id, ends = first, [_now()]
         for place in range(n_tokens):
-            # The graph owns the memory of its output and writes there again.
+            # The graph owns its output and overwrites it in the next pass.
             token_id = step(token_id, positions[place : place + 1]).clone()
             if (place + 1) % _BLOCK == 0:
                 ends.append(_now())
@@ -60,13 +60,13 @@ def compiled(config: ModelConfig, format_: str, directory: Path) -> Measure:
 
 
 def transformers(config: ModelConfig, format_: str, directory: Path) -> Measure:
-    """`generate` of transformers, greedy: a static cache and what it compiles by itself."""
+    """`generate` of transformers, greedy: a static cache, compiled by itself."""
     library: Any = import_module("transformers")
     if format_ != "bfloat16":
         raise ValueError(f"transformers is measured in bfloat16, not in {format_}")
 
     class Clock:
-        """A stopping criterion: is asked after each token, and ends nothing."""
+        """A stopping criterion that is called after each token and never stops."""
 
         def __init__(self) -> None:
             self.ends: list[float] = []
@@ -141,13 +141,13 @@ def _now() -> float:
 
 
 def _median_of_blocks(ends: list[float]) -> float:
-    """The first block is left out: a graph may have been recorded in it."""
+    """Without the first block, in which a graph may have been recorded."""
     return median(after - before for before, after in pairwise(ends[1:])) / _BLOCK
 
 
 def _published(config: ModelConfig) -> dict[str, object]:
-    """What stands in a config.json."""
-    layer = config.layers[0]  # all are equal
+    """The contents of config.json."""
+    layer = config.layers[0]  # all layers are equal
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -193,7 +193,7 @@ def _write_gptq(config: ModelConfig, directory: Path) -> None:
 
 
 def _gptq_matrix(name: str, n_out: int, n_in: int) -> dict[str, torch.Tensor]:
-    """Without an order of columns, which would be slower."""
+    """Without reordered columns, which would be slower."""
 
     def words(*shape: int) -> torch.Tensor:
         return torch.randint(-(2**31), 2**31, shape, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""The models that are measured: the sizes of Llama 3, and weights for them out of nothing.
+"""The measured models: the sizes of Llama 3 with random weights.
 
 Owns the sizes. Weights are drawn on the device, so that no file of gigabytes is needed; a row of
 them keeps the variance of what it is multiplied with, so every activation stays finite.

@@ -10,13 +10,13 @@ ROUNDS = 5
 
 
 def synchronize() -> None:
-    """Until the device has done all that it was given; nothing without one."""
+    """Waits until the device has finished; does nothing without one."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def seconds_each(work: Callable[[], object], *, calls: int, rounds: int = ROUNDS) -> float:
-    """What one of `calls` calls in a row takes, the device's part included; the median of rounds.
+    """Seconds per call in a row of `calls`, including the device; the median of rounds.
 
     The clock is the host's, between two synchronisations: so many calls that they take
     milliseconds make these cheap. A round before the first warms up.

@@ -1,4 +1,4 @@
-"""One measurement of one program, in a process of its own:
+"""One measurement of one program, in its own process:
 
     python -m bench.peer PEER FORMAT MODEL WHAT THREADS
 
@@ -18,14 +18,14 @@ import numpy as np
 
 from bench.peer.protocol import MEASURES, SOLITON, Peer
 
-# Repeats of what is soon over; of several the first one warms up.
+# Repeats of short measurements; the first one of several is a warm-up.
 _SECONDS = 1.5
 _GREEDY_TOKENS = 16
 _READ_BYTES = 10**9
 
 
 def main() -> None:
-    # Packages are imported where they are needed: each costs seconds, or is not there.
+    # Packages are imported where needed: each takes seconds, or is not installed.
     peer_name, format_, model, what, n_threads = sys.argv[1:]
     if what == "prepare":
         print(json.dumps(str(_prepare(peer_name, Path(model), format_))))
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _read_bandwidth(model: Path, n_threads: int) -> float:
-    """Bytes per second that so many threads read from main memory; any model opens the ops."""
+    """Bytes per second that `n_threads` threads read from main memory."""
     from engine import Engine
     from engine.benchmark import open_reader
 
@@ -62,7 +62,7 @@ def _read_bandwidth(model: Path, n_threads: int) -> float:
 
 
 def _prompt(n_tokens: int) -> list[int]:
-    """Random ids that no vocabulary of the shapes keeps for control tokens."""
+    """Random ids that are not control tokens in any of the vocabularies."""
     ids: list[int] = np.random.default_rng(1).integers(300, 32_000, n_tokens).tolist()
     return ids
 
@@ -76,7 +76,7 @@ def _median(seconds: Callable[[], float]) -> float:
 
 
 def _prepare(name: str, model: Path, format_: str) -> Path:
-    """The model as the program reads it, converted where it is not yet."""
+    """The model in the program's format, converted if necessary."""
     match name:
         case "llama.cpp" | "openvino":
             from bench.peer import llama_cpp

@@ -1,4 +1,4 @@
-"""Converted models: made once, under their final name only when they are complete."""
+"""Converted models: made once, and named only when they are complete."""
 
 import shutil
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def written(path: Path, write: Callable[[Path], None]) -> Path:
-    """`path`, a file or a directory, which `write` makes where it is not there yet."""
+    """`path`, a file or a directory, which `write` makes if it does not exist."""
     if not path.exists():
         partial = path.with_name(f"partial-{path.name}")
         if partial.is_dir():

@@ -102,7 +102,7 @@ def _tensors(file: Path, config: dict[str, Any]) -> Iterator[tuple[str, torch.Te
 
 
 def _paired(rows: torch.Tensor, n_heads: int) -> torch.Tensor:
-    """GGUF rotates neighbouring rows of a head, Hugging Face those half a head apart."""
+    """Reordered rows: GGUF rotates neighbours of a head, Hugging Face rows half a head apart."""
     n_out, n_in = rows.shape
     return (
         rows.reshape(n_heads, 2, n_out // n_heads // 2, n_in).transpose(1, 2).reshape(n_out, n_in)

@@ -31,7 +31,7 @@ def prepare(model: Path, format_: str) -> Path:
 
 
 def _convert(model: Path, file: Path) -> None:
-    # Only here: a measurement needs neither torch nor the seconds that importing it takes.
+    # Imported here only: a measurement does not need torch, which takes seconds to import.
     from bench.peer.gguf_file import write_gguf
 
     write_gguf(model, file)

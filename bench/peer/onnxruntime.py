@@ -58,6 +58,6 @@ class OnnxRuntime:
 
     def _generator(self, length: int) -> onnxruntime_genai.Generator:
         params = onnxruntime_genai.GeneratorParams(self._model)
-        # As many as asked for, whatever the tokens: a stream must not end at the end token.
+        # Exactly this many: a stream must not stop at the stop token.
         params.set_search_options(max_length=length, min_length=length, do_sample=False)
         return onnxruntime_genai.Generator(self._model, params)

@@ -15,7 +15,7 @@ class OpenVino:
         self._pipeline = openvino_genai.LLMPipeline(
             file,
             "CPU",
-            # The plain backend: the paged one is for many sequences.
+            # The plain backend; the paged one is made for many sequences.
             ATTENTION_BACKEND="SDPA",
             INFERENCE_NUM_THREADS=n_threads,
             ENABLE_CPU_PINNING=True,

@@ -1,4 +1,4 @@
-"""What is measured of a program, and who takes part. Knows none of their packages."""
+"""What is measured, and which programs take part. Imports none of their packages."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,7 +22,7 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A program with weights in one of its formats; `bits` says whose rival it is."""
+    """A program with weights in one of its formats; programs with equal `bits` are compared."""
 
     peer: str
     format: str
@@ -36,7 +36,7 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Tokens per second of one thing; `n_tokens` 0 stands for the prompt itself."""
+    """Tokens per second of one measurement; `n_tokens` 0 means the prompt itself."""
 
     name: str
     prompt_tokens: int

@@ -37,7 +37,7 @@ class Soliton:
                 return token_ids
 
     def _forget(self, prompt: list[int]) -> None:
-        """What the next prompt could reuse goes: a prompt that begins with another token."""
+        """Runs a prompt with another first token, so that the next one can reuse nothing."""
         self._begin([prompt[0] ^ 1], 1)
 
     def _begin(self, prompt: list[int], n_tokens: int) -> None:
