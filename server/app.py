@@ -18,6 +18,7 @@ from .api.completions.route import completion_routes
 from .api.contract import ContractApp
 from .api.docs import add_documents
 from .api.health import system_routes
+from .api.home import add_home
 from .api.metrics import metric_routes
 from .api.models import model_routes
 from .api.props import prop_routes
@@ -118,6 +119,7 @@ def create_app(
         app.include_router(routes(service))
     app.include_router(metric_routes(metrics))
     add_documents(app)
+    add_home(app, service)
     _add_error_handlers(app)
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
