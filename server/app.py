@@ -26,7 +26,7 @@ from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
 from .http.auth import KeyGate
 from .http.boundary import Boundary
-from .http.cors import Cors
+from .http.cors import Cors, RefusedOrigins
 from .http.hosts import HostGate
 from .http.large_bodies import LargeBodies
 from .http.path_aliases import Aliases
@@ -140,6 +140,7 @@ def create_app(
         allow_origins=settings.allow_origins,
         has_keys=bool(settings.api_keys),
     )
+    app.add_middleware(RefusedOrigins, allow_origins=settings.allow_origins)
     app.add_middleware(
         Boundary, max_body_bytes=settings.max_body_bytes, on_answered=metrics.answered
     )
