@@ -124,6 +124,7 @@ $(NODE): tests/node/package.json
 # The clients need other versions of some shared packages than the tests. They use the packages of .venv, and their own
 # if those do not fit. Most of their modules are never imported, so nothing is compiled ahead.
 $(CLIENTS): tests/clients/requirements.txt .venv/venv.stamp | $(TEST)
+	@scripts/packages.sh "$(PYTHON)" chromium
 	@echo 'installing the clients into tests/clients/.venv (a minute or two)'
 	rm -rf $(@D)
 	$(BIN)/python -m venv --without-pip $(@D)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a verb needs from the system: a C++ compiler, venv and headers of the chosen Python, and `node` where asked for.
-# Installs the missing Debian packages as root; names them in one line otherwise.
-# usage: scripts/packages.sh PYTHON [node]
+# What a verb needs from the system: a C++ compiler, venv and headers of the chosen Python, and `node` or `chromium` where
+# asked for. Installs the missing Debian packages as root; names them in one line otherwise.
+# usage: scripts/packages.sh PYTHON [node|chromium]
 set -euo pipefail
 
 python=$1
@@ -19,6 +19,10 @@ command -v c++ >/dev/null || missing+=(g++)
 if [ "${2:-}" = node ]; then
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
+fi
+# Without it the tests of the pages are skipped, so only root, who can install it, is asked for it.
+if [ "${2:-}" = chromium ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    command -v chromium >/dev/null || missing+=(chromium)
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 

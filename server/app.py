@@ -18,6 +18,7 @@ from .api.completions.route import completion_routes
 from .api.contract import ContractApp
 from .api.docs import add_documents
 from .api.health import system_routes
+from .api.home import add_home
 from .api.metrics import metric_routes
 from .api.models import model_routes
 from .api.props import prop_routes
@@ -25,7 +26,7 @@ from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
 from .http.auth import KeyGate
 from .http.boundary import Boundary
-from .http.cors import Cors
+from .http.cors import Cors, RefusedOrigins
 from .http.hosts import HostGate
 from .http.large_bodies import LargeBodies
 from .http.path_aliases import Aliases
@@ -118,6 +119,7 @@ def create_app(
         app.include_router(routes(service))
     app.include_router(metric_routes(metrics))
     add_documents(app)
+    add_home(app, service)
     _add_error_handlers(app)
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
@@ -138,6 +140,7 @@ def create_app(
         allow_origins=settings.allow_origins,
         has_keys=bool(settings.api_keys),
     )
+    app.add_middleware(RefusedOrigins, allow_origins=settings.allow_origins)
     app.add_middleware(
         Boundary, max_body_bytes=settings.max_body_bytes, on_answered=metrics.answered
     )

@@ -1,7 +1,8 @@
 """API keys: who may use the server, and how the rest of it tells callers apart.
 
-Deny by default: with keys configured, every path except the health routes needs one. Without keys
-everything is open; settings.py and hosts.py then keep out other machines and other web pages.
+Deny by default: with keys configured, every path needs one except the health routes and the page
+at /, which then says nothing about the model. Without keys everything is open; settings.py and
+hosts.py then keep out other machines and other web pages.
 """
 
 import hashlib
@@ -13,7 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import AuthenticationError, error_response
 
-OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
+HEALTH_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
+_OPEN_PATHS = HEALTH_PATHS | {"/"}
 
 # Hex digits of a key's digest that stand for its caller. Never sent to anyone.
 _CALLER_DIGITS = 12
@@ -38,7 +40,8 @@ class KeyGate:
             return
         caller = self.caller(scope)
         # scope["path"], not request.url: a URL is put together with the Host header, which lies.
-        if caller is None and scope["path"] not in OPEN_PATHS:
+        is_open = scope["type"] == "http" and scope["path"] in _OPEN_PATHS
+        if caller is None and not is_open:
             error = AuthenticationError("a valid API key is needed: authorization: Bearer KEY")
             await error_response(error)(scope, receive, send)
             return

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import http_error_response
-from .auth import OPEN_PATHS
+from .auth import HEALTH_PATHS
 from .path_aliases import canonical
 
 
@@ -19,6 +19,6 @@ class HealthOnly:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_check = canonical(scope["path"]) in OPEN_PATHS
+        is_check = canonical(scope["path"]) in HEALTH_PATHS
         app = self._app if is_check else http_error_response(HTTPException(404))
         await app(scope, receive, send)

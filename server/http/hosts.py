@@ -48,13 +48,13 @@ class HostGate:
         await app(scope, receive, send)
 
     def _error(self, scope: Scope) -> Exception | None:
-        host = _values(scope, b"host")
+        host = header_values(scope, b"host")
         if not self._any_host and not self._may_name(scope, host):
             return MisdirectedError(
                 "the server does not answer under this host; the option allow_hosts adds one"
             )
-        origin = _values(scope, b"origin")
-        if not self._any_origin and not self._may_use(scope, origin, host):
+        origin = header_values(scope, b"origin")
+        if not self._any_origin and not self._may_use(scope, origin):
             return ForbiddenOriginError(
                 "pages of this origin may not use the server; the option allow_origins adds one"
             )
@@ -73,14 +73,19 @@ class HostGate:
         is_safe_address = host.address is not None and self._any_address
         return host.is_loopback or is_safe_address or host in self._hosts
 
-    def _may_use(self, scope: Scope, origin: Sequence[str], host: Sequence[str]) -> bool:
+    def _may_use(self, scope: Scope, origin: Sequence[str]) -> bool:
         """Any page may send a request that only reads: the browser hides the answer from it."""
         if not origin or scope.get("method") in _READING:
             return True
-        own = {f"{scheme}://{name}" for scheme in ("http", "https") for name in host}
-        return len(origin) == 1 and origin[0] in own | self._origins
+        return len(origin) == 1 and origin[0] in own_origins(scope) | self._origins
 
 
-def _values(scope: Scope, name: bytes) -> list[str]:
+def own_origins(scope: Scope) -> set[str]:
+    """The origins of pages that come from this server itself, as the request names it."""
+    hosts = header_values(scope, b"host")
+    return {f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts}
+
+
+def header_values(scope: Scope, name: bytes) -> list[str]:
     """The values of all headers with that name, in lower case."""
     return [value.decode("latin-1").lower() for key, value in scope["headers"] if key == name]

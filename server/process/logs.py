@@ -1,7 +1,7 @@
-"""The log: records on stderr, without anything that clients sent.
+"""The log: records on stderr.
 
 Owns its format, and what it shows of exceptions and control characters. Knows no request: the
-caller decides what to log.
+caller decides what to log, which is nothing that a client sent but the origin of a refused page.
 """
 
 import logging

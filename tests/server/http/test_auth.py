@@ -1,4 +1,4 @@
-"""API keys: once there is one, every route but the health routes needs one."""
+"""API keys: once there is one, every route needs one but the home page and the health routes."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -42,7 +42,7 @@ WRONG: list[Headers] = [
     [("authorization", ""), ("x-api-key", "key-one")],
     [("cookie", "authorization=Bearer key-one")],
 ]  # fmt: skip
-OPEN = {"/health", "/health/live", "/health/ready"}
+OPEN = {"/", "/health", "/health/live", "/health/ready"}
 COMPLETION = {"model": "fake", "prompt": "x", "max_tokens": 1}
 
 
