@@ -11,6 +11,7 @@ from pathlib import Path
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.config_json import model_config
+from .checkpoint.directory import model_directory
 from .checkpoint.safetensors import read_checkpoint
 from .checkpoint.tensors import check_tensors, matrix_dtypes
 from .device.formats import kv_bytes_per_token, kv_format, stored_format
@@ -49,7 +50,7 @@ class ModelDescription:
 
 def describe(path: str | Path) -> ModelDescription:
     """Reads the headers of the model in directory `path`. Raises ModelLoadError."""
-    path = Path(path)
+    path = model_directory(path)
     config = model_config(path)
     tensors = check_tensors(read_checkpoint(path), config)
     stored_bytes: dict[str, int] = {}

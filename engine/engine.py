@@ -21,6 +21,7 @@ from .chat.reply.format import ReplyFormat
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.config_json import model_config
+from .checkpoint.directory import model_directory
 from .checkpoint.generation_config import GenerationConfig, read_generation_config
 from .checkpoint.safetensors import StoredTensor, read_checkpoint
 from .checkpoint.tensors import check_tensors, matrix_dtypes
@@ -31,7 +32,6 @@ from .device.ops import Ops
 from .draft.opening import DraftSource, draft_source, open_speculator
 from .draft.speculator import Speculator
 from .errors import InvalidInputError, ModelLoadError, TemplateError
-from .files import is_there
 from .fingerprint import fingerprint
 from .grammar.compiler import ConstraintCompiler
 from .grammar.spec import ConstraintSpec
@@ -83,7 +83,7 @@ class Engine:
 
         Raises ModelLoadError with one line that names file, tensor or key, and reason.
         """
-        path = _directory(path)
+        path = model_directory(path)
         # The cheap checks come first: a wrong tokenizer is reported before gigabytes are read.
         files = _read(path, options)
         ops = _opened_ops(options, files.tensors)
@@ -99,7 +99,7 @@ class Engine:
         tokenizer, eos_token_ids = files.tokenizer, files.eos_token_ids
         constraints = ConstraintCompiler(tokenizer, files.config.vocab_size, eos_token_ids)
         return cls(
-            model_id=_model_id(path),
+            model_id=model_id(path),
             config=files.config,
             tokenizer=tokenizer,
             template=files.template,
@@ -282,17 +282,6 @@ def _reply_format(
     return form
 
 
-def _directory(path: str | Path) -> Path:
-    path = Path(path)
-    if not is_there(path):
-        raise ModelLoadError(f"{path}: does not exist")
-    if not path.is_dir():
-        raise ModelLoadError(f"{path}: is not a directory; a model is a Hugging Face directory")
-    if not is_there(path / "config.json"):
-        raise ModelLoadError(f"{path}: is not a model: config.json is missing")
-    return path
-
-
 def _panels(
     directory: Path | None, tensors: Mapping[str, StoredTensor], ops: Ops, n_bytes: int
 ) -> "AbstractContextManager[PanelCache | None]":
@@ -305,9 +294,15 @@ def _panels(
     return panel_cache.open_panels(directory, tensors, ops.format, n_bytes=n_bytes)
 
 
-def _model_id(path: Path) -> str:
+def model_id(path: Path) -> str:
+    """The directory's name; ORG/NAME for models--ORG--NAME/snapshots/COMMIT in the Hub's cache."""
     resolved = path.resolve()
-    return "soliton-default" if resolved == DEFAULT_MODEL.resolve() else resolved.name
+    if resolved == DEFAULT_MODEL.resolve():
+        return "soliton-default"
+    repository = resolved.parent.parent.name
+    if resolved.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.removeprefix("models--").replace("--", "/")
+    return resolved.name
 
 
 def _settings_of(generation: GenerationConfig) -> SamplingSettings:
