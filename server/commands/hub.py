@@ -6,6 +6,7 @@ can load a model is up to the caller's `check`. huggingface_hub is imported when
 
 import errno
 import json
+import logging
 import os
 import re
 import shutil
@@ -13,7 +14,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
 
 from .terminal import CommandError
 
@@ -51,6 +54,13 @@ class HubName(NamedTuple):
         return cls(match[1], match[2])
 
 
+class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
+    """A bar for a file that takes longer than half a second, hidden without a terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "disable": None, "leave": False, "delay": 0.5})
+
+
 def cached_model(name: HubName) -> Path | None:
     """The directory of a model whose files are all in the cache. Needs no network."""
     from huggingface_hub import try_to_load_from_cache
@@ -72,18 +82,20 @@ def download(name: HubName, check: Callable[[Path], object]) -> Path:
     """
     from huggingface_hub import HfApi, hf_hub_download
 
+    for client in ("httpx", "httpx2"):  # which one depends on the version of huggingface_hub
+        logging.getLogger(client).setLevel(logging.WARNING)  # at INFO, one line per request
     with _errors_of(name):
         info = HfApi().model_info(name.repo, revision=name.revision, files_metadata=True)
         sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
         _check_files(name, sizes)
-        config = Path(hf_hub_download(name.repo, _CONFIG, revision=name.revision))
+        config = Path(hf_hub_download(name.repo, _CONFIG, revision=name.revision, tqdm_class=_Bar))
     directory = config.parent
     commit = directory.name
     check(directory)
 
     def fetch(file: str) -> None:
         with _errors_of(name):
-            hf_hub_download(name.repo, file, revision=commit)
+            hf_hub_download(name.repo, file, revision=commit, tqdm_class=_Bar)
 
     # Weights last: a directory that has them has everything.
     for file in (_TOKENIZER, *_OPTIONAL):
