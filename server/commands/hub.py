@@ -7,7 +7,6 @@ can load a model is up to the caller's `check`. huggingface_hub is imported when
 import errno
 import json
 import logging
-import os
 import re
 import shutil
 import sys
@@ -58,7 +57,8 @@ class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
     """A bar for a file that takes longer than half a second, hidden without a terminal."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{**options, "disable": None, "leave": False, "delay": 0.5})
+        file = str(options.pop("desc", "")).rpartition("/")[2]  # without revision and "…"
+        super().__init__(**options | {"desc": file, "disable": None, "leave": False, "delay": 0.5})
 
 
 def cached_model(name: HubName) -> Path | None:
@@ -170,6 +170,7 @@ def _errors_of(name: HubName) -> Iterator[None]:
 
 
 def _reason(name: HubName, error: Exception) -> str:
+    from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -214,6 +215,7 @@ def _reason(name: HubName, error: Exception) -> str:
             "directory that can"
         )
     text = " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]
-    endpoint = os.environ.get("HF_ENDPOINT")
-    where = f"the Hub at {endpoint}" if endpoint else "the Hub"
-    return f"cannot download from {where} ({text}); check the network and try again, {elsewhere}"
+    return (
+        f"cannot download from {constants.ENDPOINT} ({text}); check the network and try again, "
+        f"{elsewhere}"
+    )
