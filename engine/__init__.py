@@ -17,10 +17,10 @@ from .chat.template.template import ChatTemplate
 from .chat.tools import Tool, describe_tools, spelled_calls, template_tools
 from .checkpoint.config import ModelConfig
 from .checkpoint.config_json import model_config
-from .description import ModelDescription, describe
+from .description import DEFAULT_MODEL, ModelDescription, describe
 from .draft.opening import OWN_DRAFT
 from .draft.speculator import DraftCount
-from .engine import DEFAULT_MODEL, Engine, model_id
+from .engine import Engine
 from .errors import (
     ContextLengthError,
     EngineError,
@@ -86,7 +86,6 @@ __all__ = [
     "describe_tools",
     "is_gbnf",
     "model_config",
-    "model_id",
     "spelled_calls",
     "template_tools",
     "tool_constraint",

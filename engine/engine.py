@@ -25,6 +25,7 @@ from .checkpoint.directory import model_directory
 from .checkpoint.generation_config import GenerationConfig, read_generation_config
 from .checkpoint.safetensors import StoredTensor, read_checkpoint
 from .checkpoint.tensors import check_tensors, matrix_dtypes
+from .description import model_id
 from .device.formats import kv_bytes_per_token
 from .device.memory import check_weights_fit, context_length, memory_errors_as_load_errors
 from .device.open import open_ops
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from .device.cpu.panel_cache import PanelCache
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_MODEL = Path(__file__).parent / "default_model"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -292,17 +291,6 @@ def _panels(
     if n_bytes < panel_cache.SMALLEST_BYTES:
         return nullcontext()
     return panel_cache.open_panels(directory, tensors, ops.format, n_bytes=n_bytes)
-
-
-def model_id(path: Path) -> str:
-    """The directory's name; ORG/NAME for models--ORG--NAME/snapshots/COMMIT in the Hub's cache."""
-    resolved = path.resolve()
-    if resolved == DEFAULT_MODEL.resolve():
-        return "soliton-default"
-    repository = resolved.parent.parent.name
-    if resolved.parent.name == "snapshots" and repository.startswith("models--"):
-        return repository.removeprefix("models--").replace("--", "/")
-    return resolved.name
 
 
 def _settings_of(generation: GenerationConfig) -> SamplingSettings:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from engine import OWN_DRAFT, Engine, LoadOptions, benchmark, model_id
+from engine import OWN_DRAFT, Engine, LoadOptions, benchmark
 
 from .arguments import add_model_argument
 from .bench_http import HttpFigures, measure_http
@@ -167,7 +167,7 @@ def _models(model: str | None, shapes: list[str], shapes_dir: Path) -> Iterator[
     """Name and directory of each model. Models of a shape are written when their turn comes."""
     if not shapes:
         path = model_path(model)
-        yield model_id(path), path.resolve()
+        yield path.resolve().name, path.resolve()
     for name in shapes:
         path = shapes_dir / name
         if not (path / "model.safetensors").exists():

@@ -7,7 +7,7 @@ from .terminal import CommandError, CommandParser
 
 
 def main(argv: list[str]) -> int:
-    """Print the model's directory; without a name, the help. Raises CommandError."""
+    """Print the model's directory; without a name, the help and return 2. Raises CommandError."""
     parser = CommandParser(
         prog="soliton pull",
         description="Fetch a model from the Hugging Face Hub, or what is missing of it, into the\n"
@@ -19,9 +19,9 @@ def main(argv: list[str]) -> int:
         "--revision", metavar="REVISION", help="branch, tag or commit (default: main)"
     )
     args = parser.parse_args(argv)
-    if args.name is None:
+    if args.name is None:  # help that was not asked for is a mistake to a script
         parser.print_help()
-        return 0
+        return 2
     from .hub import HubName
     from .model_path import pulled
 

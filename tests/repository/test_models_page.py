@@ -33,7 +33,17 @@ def described(directory: Path, cells: list[str]) -> ModelDescription:
     n_params = 0
     for shape in expected_shapes(read).values():
         n_params += shape[0] * (shape[1] if len(shape) == 2 else 1)
-    return ModelDescription(directory, read, n_params, {}, 0, 0, False, "bfloat16")
+    return ModelDescription(
+        path=directory,
+        model_id="",
+        config=read,
+        n_params=n_params,
+        stored_bytes={},
+        n_files=0,
+        n_tokens=0,
+        has_chat_template=False,
+        default_format="bfloat16",
+    )
 
 
 @pytest.mark.parametrize("row", rows(PAGE, "model"), ids=lambda row: str(row[0]))

@@ -237,7 +237,6 @@ def test_a_directory_wins_over_a_name(
     shutil.copytree(otter.directory, tmp_path / "here" / NAME)
     result = run("inspect", NAME)
     assert result.returncode == 0, result.stderr
-    assert f"model           {NAME}\n" in result.stdout
     assert not hub.requests
 
 
@@ -331,7 +330,8 @@ def test_a_repository_without_a_needed_file(
 
 def test_pull_without_a_name_prints_help(run: Run) -> None:
     result = run("pull")
-    assert result.returncode == 0
+    assert result.returncode == 2
+    assert not result.stderr
     assert "ORG/NAME" in result.stdout
     assert "HF_TOKEN" in result.stdout
 
@@ -362,7 +362,7 @@ def test_help_does_not_load_the_client_of_the_hub() -> None:
 import sys
 from server.__main__ import main
 try:
-    main(["pull"])
+    assert main(["pull"]) == 2
 finally:
     assert not {"huggingface_hub", "engine", "torch", "fastapi"} & set(sys.modules)
 """
