@@ -11,11 +11,14 @@ from pathlib import Path
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.config_json import model_config
+from .checkpoint.directory import model_directory
 from .checkpoint.safetensors import read_checkpoint
 from .checkpoint.tensors import check_tensors, matrix_dtypes
 from .device.formats import kv_bytes_per_token, kv_format, stored_format
 from .model.weights import weight_bytes
 from .text.tokenizer import Tokenizer
+
+DEFAULT_MODEL = Path(__file__).parent / "default_model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class ModelDescription:
     """A model directory that passed every check that needs no weights."""
 
     path: Path
+    model_id: str  # its name in the API, unless the server gives it others
     config: ModelConfig
     n_params: int  # as config.json implies; a tied head counts once
     stored_bytes: Mapping[str, int]  # bytes per stored dtype ("BF16"), of the tensors in use
@@ -49,7 +53,7 @@ class ModelDescription:
 
 def describe(path: str | Path) -> ModelDescription:
     """Reads the headers of the model in directory `path`. Raises ModelLoadError."""
-    path = Path(path)
+    path = model_directory(path)
     config = model_config(path)
     tensors = check_tensors(read_checkpoint(path), config)
     stored_bytes: dict[str, int] = {}
@@ -57,6 +61,7 @@ def describe(path: str | Path) -> ModelDescription:
         stored_bytes[tensor.dtype] = stored_bytes.get(tensor.dtype, 0) + tensor.n_bytes
     return ModelDescription(
         path=path,
+        model_id=model_id(path),
         config=config,
         n_params=sum(math.prod(tensor.shape) for tensor in tensors.values()),
         stored_bytes=stored_bytes,
@@ -65,3 +70,16 @@ def describe(path: str | Path) -> ModelDescription:
         has_chat_template=ChatTemplate.load(path) is not None,
         default_format=stored_format(matrix_dtypes(tensors)),
     )
+
+
+def model_id(path: Path) -> str:
+    """The name of the model in a directory: that of the directory, or ORG/NAME in the cache of the
+    Hub, which has it in models--ORG--NAME/snapshots/COMMIT.
+    """
+    resolved = path.resolve()
+    if resolved == DEFAULT_MODEL.resolve():
+        return "soliton-default"
+    repository = resolved.parent.parent.name
+    if resolved.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.removeprefix("models--").replace("--", "/")
+    return resolved.name

@@ -21,9 +21,11 @@ from .chat.reply.format import ReplyFormat
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.config_json import model_config
+from .checkpoint.directory import model_directory
 from .checkpoint.generation_config import GenerationConfig, read_generation_config
 from .checkpoint.safetensors import StoredTensor, read_checkpoint
 from .checkpoint.tensors import check_tensors, matrix_dtypes
+from .description import model_id
 from .device.formats import kv_bytes_per_token
 from .device.memory import check_weights_fit, context_length, memory_errors_as_load_errors
 from .device.open import open_ops
@@ -31,7 +33,6 @@ from .device.ops import Ops
 from .draft.opening import DraftSource, draft_source, open_speculator
 from .draft.speculator import Speculator
 from .errors import InvalidInputError, ModelLoadError, TemplateError
-from .files import is_there
 from .fingerprint import fingerprint
 from .grammar.compiler import ConstraintCompiler
 from .grammar.spec import ConstraintSpec
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from .device.cpu.panel_cache import PanelCache
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_MODEL = Path(__file__).parent / "default_model"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +82,7 @@ class Engine:
 
         Raises ModelLoadError with one line that names file, tensor or key, and reason.
         """
-        path = _directory(path)
+        path = model_directory(path)
         # The cheap checks come first: a wrong tokenizer is reported before gigabytes are read.
         files = _read(path, options)
         ops = _opened_ops(options, files.tensors)
@@ -99,7 +98,7 @@ class Engine:
         tokenizer, eos_token_ids = files.tokenizer, files.eos_token_ids
         constraints = ConstraintCompiler(tokenizer, files.config.vocab_size, eos_token_ids)
         return cls(
-            model_id=_model_id(path),
+            model_id=model_id(path),
             config=files.config,
             tokenizer=tokenizer,
             template=files.template,
@@ -282,17 +281,6 @@ def _reply_format(
     return form
 
 
-def _directory(path: str | Path) -> Path:
-    path = Path(path)
-    if not is_there(path):
-        raise ModelLoadError(f"{path}: does not exist")
-    if not path.is_dir():
-        raise ModelLoadError(f"{path}: is not a directory; a model is a Hugging Face directory")
-    if not is_there(path / "config.json"):
-        raise ModelLoadError(f"{path}: is not a model: config.json is missing")
-    return path
-
-
 def _panels(
     directory: Path | None, tensors: Mapping[str, StoredTensor], ops: Ops, n_bytes: int
 ) -> "AbstractContextManager[PanelCache | None]":
@@ -303,11 +291,6 @@ def _panels(
     if n_bytes < panel_cache.SMALLEST_BYTES:
         return nullcontext()
     return panel_cache.open_panels(directory, tensors, ops.format, n_bytes=n_bytes)
-
-
-def _model_id(path: Path) -> str:
-    resolved = path.resolve()
-    return "soliton-default" if resolved == DEFAULT_MODEL.resolve() else resolved.name
 
 
 def _settings_of(generation: GenerationConfig) -> SamplingSettings:

@@ -17,11 +17,12 @@ commands:
   serve      serve a model over HTTP (OpenAI-compatible, Server-Sent Events)
   chat       chat in the terminal, with a local model or with a server (--url)
   complete   continue a text; --logprobs 5 shows the most probable tokens
+  pull       fetch a model from the Hugging Face Hub
   inspect    show architecture, sizes, formats and memory of a model
   bench      measure the speed of a model on this machine, in process and over HTTP
 
-`soliton COMMAND --help` lists the options of a command. Without a MODEL (a Hugging Face directory),
-every command uses the small built-in model.
+`soliton COMMAND --help` lists the options of a command. A MODEL is a Hugging Face directory, or
+ORG/NAME on the Hub. Without one, every command uses the small built-in model.
 """
 
 
@@ -51,7 +52,7 @@ def _run(argv: list[str]) -> int:
         return 0
     if not argv or argv[0].startswith("-"):
         parser.parse_args(argv)
-        raise CommandError("a command is missing: serve, chat, complete, inspect or bench")
+        raise CommandError("a command is missing: serve, chat, complete, pull, inspect or bench")
     command, arguments = argv[0], argv[1:]
     if command == "serve":
         from .commands import serve
@@ -68,6 +69,10 @@ def _run(argv: list[str]) -> int:
         from .commands import complete
 
         return complete.main(arguments)
+    if command == "pull":
+        from .commands import pull
+
+        return pull.main(arguments)
     if command == "inspect":
         from .commands import inspect
 
@@ -76,7 +81,9 @@ def _run(argv: list[str]) -> int:
         from .commands import bench
 
         return bench.main(arguments)
-    raise CommandError(f"unknown command {command!r}: use serve, chat, complete, inspect or bench")
+    raise CommandError(
+        f"unknown command {command!r}: use serve, chat, complete, pull, inspect or bench"
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ anything is loaded.
 
 import os
 import tomllib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,14 +24,6 @@ from pydantic_settings import (
 from .http.host_names import host_of
 
 _PREFIX = "SOLITON_"
-
-
-def default_model() -> Path:
-    """The model that ships with the engine, found without importing it."""
-    spec = find_spec("engine")
-    assert spec, "server and engine are installed together"
-    assert spec.origin, "engine is a package with a file"
-    return Path(spec.origin).parent / "default_model"
 
 
 def default_panel_cache() -> Path | None:
@@ -64,8 +55,11 @@ class Settings(BaseSettings):
     )
 
     config: Path | None = Field(default=None, description="TOML file with these options as keys.")
-    model: Path = Field(
-        default_factory=default_model, description="Directory of a Hugging Face model."
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Directory of a Hugging Face model, or ORG/NAME[@REVISION] on the Hub. "
+        "Default: the built-in model.",
     )
     served_model_name: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], NoDecode] = Field(
         default=(),

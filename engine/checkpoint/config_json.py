@@ -8,7 +8,7 @@ the position embedding. Knows nothing of tensors. A value that would make the ou
 from pathlib import Path
 
 from ..errors import ModelLoadError
-from ..files import JsonObject, shown_name
+from ..files import JsonObject, shown, shown_name
 from .config import ModelConfig
 from .families.family import Family, Sizes
 from .families.known import FAMILIES
@@ -64,16 +64,18 @@ def _architecture(file: JsonObject) -> str:
     if names[0] not in FAMILIES:
         raise ModelLoadError(
             f"{file.where}: architectures: {shown_name(names[0])} is not supported; "
-            f"allowed are {allowed}"
+            f"allowed are {allowed}; choose a model of one of these families"
         )
     return names[0]
 
 
 def _refuse_unsupported(file: JsonObject) -> None:
     if file.has("quantization_config"):
+        method = shown(file.nested("quantization_config").values.get("quant_method", "unknown"))
         raise ModelLoadError(
-            f"{file.where}: quantization_config: quantized weights are not supported; "
-            f"allowed are F32, F16 and BF16"
+            f"{file.where}: quantization_config: quantized weights are not supported (quant_method "
+            f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
+            f"here, to 8bit or 4bit"
         )
     activation = file.string("hidden_act", default="silu")
     if activation != "silu":

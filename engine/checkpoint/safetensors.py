@@ -28,6 +28,7 @@ from ..files import (
     shown_name,
     size_of,
 )
+from .directory import HOW_TO_GET_ONE, other_weights
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -77,9 +78,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
         return Checkpoint(single, read_header(single))
     if is_there(index):
         return Checkpoint(index, _read_shards(path, index))
+    other = other_weights(path)
+    found = f"; {other} is not supported" if other else ""
     raise ModelLoadError(
         f"{path}: no weights: neither {SINGLE_FILE} nor {INDEX_FILE} exists "
-        f"(only safetensors are read)"
+        f"(only safetensors are read){found}; {HOW_TO_GET_ONE}"
     )
 
 

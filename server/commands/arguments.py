@@ -96,6 +96,37 @@ _SAMPLING: dict[str, _Option] = {
 }
 
 
+class _OneModel(argparse.Action):
+    """Takes the model from its place or from --model, not from both."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest, None) is not None:
+            parser.error("the model is given twice")
+        setattr(namespace, self.dest, values)
+
+
+def add_model_argument(
+    parser: argparse._ActionsContainer,
+    *,
+    positional: bool = True,
+    help: str = "model directory, or ORG/NAME[@REVISION] on the Hugging Face Hub "
+    "(default: the built-in model)",
+) -> None:
+    """The model, as `--model MODEL` and, unless the command has another argument there, MODEL."""
+    if positional:
+        parser.add_argument(
+            "model", nargs="?", default=argparse.SUPPRESS, action=_OneModel, help=help
+        )
+        help = "the same as MODEL"
+    parser.add_argument("--model", metavar="MODEL", action=_OneModel, help=help)
+
+
 def add_model_arguments(parser: CommandParser) -> None:
     """How a model is loaded: device, number formats, context length, threads, drafts."""
     group = parser.add_argument_group("model")

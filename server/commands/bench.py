@@ -17,10 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from engine import DEFAULT_MODEL, OWN_DRAFT, Engine, LoadOptions, benchmark
+from engine import OWN_DRAFT, Engine, LoadOptions, benchmark
 
+from .arguments import add_model_argument
 from .bench_http import HttpFigures, measure_http
 from .local import load_engine
+from .model_path import model_path
 from .terminal import CommandError, CommandParser
 
 _PARTS = (*benchmark.PARTS, "http")
@@ -88,7 +90,7 @@ def _parser() -> CommandParser:
         description="Measure decode, prefill, first token and serving of a model on this machine,\n"
         "next to its read bandwidth. Nothing else should run on the machine.",
     )
-    parser.add_argument("model", nargs="?", help="model directory (default: the built-in one)")
+    add_model_argument(parser)
     parser.add_argument(
         "--shape",
         metavar="LIST",
@@ -164,7 +166,7 @@ def _chosen(flag: str, text: str, allowed: Sequence[str]) -> list[str]:
 def _models(model: str | None, shapes: list[str], shapes_dir: Path) -> Iterator[tuple[str, Path]]:
     """Name and directory of each model. Models of a shape are written when their turn comes."""
     if not shapes:
-        path = Path(model) if model else DEFAULT_MODEL
+        path = model_path(model)
         yield path.resolve().name, path.resolve()
     for name in shapes:
         path = shapes_dir / name

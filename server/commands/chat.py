@@ -10,7 +10,12 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Any, Protocol
 
-from .arguments import add_model_arguments, add_sampling_arguments, given_sampling
+from .arguments import (
+    add_model_argument,
+    add_model_arguments,
+    add_sampling_arguments,
+    given_sampling,
+)
 from .terminal import CommandError, CommandParser, printable
 
 _HELP = "/reset clears the conversation, /quit or Ctrl-D exits, Ctrl-C stops a reply"
@@ -40,8 +45,10 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="soliton chat", description=f"Chat in the terminal. {_HELP}.")
-    parser.add_argument(
-        "model", nargs="?", help="model directory; with --url: the model's name there"
+    add_model_argument(
+        parser,
+        help="model directory, or ORG/NAME[@REVISION] on the Hugging Face Hub (default: the "
+        "built-in model); with --url: the model's name there",
     )
     parser.add_argument("--url", help="chat with a server, for example http://127.0.0.1:8000")
     parser.add_argument("--api-key", metavar="KEY", help="API key for the server (with --url)")
@@ -54,8 +61,9 @@ def _parser() -> CommandParser:
 
 def _local(args: argparse.Namespace) -> Chat:
     from .local import LocalChat, load_engine, load_options, sampling_settings
+    from .model_path import model_path
 
-    engine = load_engine(args.model, load_options(args))
+    engine = load_engine(model_path(args.model), load_options(args))
     return LocalChat(engine, sampling_settings(args, engine), max_tokens=args.max_tokens)
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from engine import Engine, Prefill, StreamResult, Tokenizer, TokenRecord
 
-from .arguments import add_model_arguments, add_sampling_arguments
+from .arguments import add_model_argument, add_model_arguments, add_sampling_arguments
 from .local import engine_errors, load_engine, load_options, sampling_settings
+from .model_path import model_path
 from .terminal import CommandError, CommandParser, printable, progress_bar
 
 _MAX_LOGPROBS = 20
@@ -20,7 +21,7 @@ def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.logprobs is not None and not 0 <= args.logprobs <= _MAX_LOGPROBS:
         raise CommandError(f"--logprobs must be between 0 and {_MAX_LOGPROBS}, not {args.logprobs}")
-    engine = load_engine(args.model, load_options(args))
+    engine = load_engine(model_path(args.model), load_options(args))
     settings = sampling_settings(args, engine)
     with engine_errors():
         with progress_bar("reading", unit="tok") as bar:
@@ -42,9 +43,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(prog="soliton complete", description="Continue a text.")
     parser.add_argument("prompt", help="the text to continue")
-    parser.add_argument(
-        "--model", metavar="DIR", help="model directory (default: the built-in model)"
-    )
+    add_model_argument(parser, positional=False)
     parser.add_argument(
         "--max-tokens", type=int, default=100, metavar="N", help="most tokens (default: 100)"
     )

@@ -5,9 +5,11 @@ Owns the layout of the summary. Knows the engine's public surface; knows no HTTP
 
 from collections.abc import Iterable, Iterator
 
-from engine import DEFAULT_MODEL, ModelConfig, ModelDescription, describe
+from engine import ModelConfig, ModelDescription, describe
 
+from .arguments import add_model_argument
 from .local import engine_errors
+from .model_path import model_path
 from .terminal import CommandError, CommandParser
 
 _FORMATS = ("float32", "bfloat16", "8bit", "4bit")
@@ -20,12 +22,7 @@ def main(argv: list[str]) -> int:
         description="Print architecture, sizes, formats and memory needs of a model, without "
         "loading it.",
     )
-    parser.add_argument(
-        "model",
-        nargs="?",
-        default=DEFAULT_MODEL,
-        help="model directory (default: the built-in one)",
-    )
+    add_model_argument(parser)
     parser.add_argument(
         "--context",
         type=int,
@@ -38,8 +35,9 @@ def main(argv: list[str]) -> int:
         help="format of keys and values: auto, float32, bfloat16, 8bit (default: auto)",
     )
     args = parser.parse_args(argv)
+    path = model_path(args.model)
     with engine_errors():
-        description = describe(args.model)
+        description = describe(path)
     longest = description.config.max_seq_len
     n_tokens = longest if args.context is None else args.context
     if not 1 <= n_tokens <= longest:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from engine import DEFAULT_MODEL, AbortFlag, Engine, EngineError, LoadOptions, SamplingSettings
+from engine import AbortFlag, Engine, EngineError, LoadOptions, SamplingSettings
 
 from ..settings import default_panel_cache, panel_cache_directory
 from .arguments import given_sampling
@@ -45,9 +45,8 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
     )
 
 
-def load_engine(model: Path | str | None, options: LoadOptions) -> Engine:
-    """The engine of a model directory (None: the built-in one). Raises CommandError."""
-    path = DEFAULT_MODEL if model is None else Path(model)
+def load_engine(path: Path, options: LoadOptions) -> Engine:
+    """The engine of a model directory. Raises CommandError."""
     with engine_errors(), progress_bar("loading", unit="B") as bar:
         return Engine.load_with(path, dataclasses.replace(options, on_progress=bar))
 

@@ -22,6 +22,7 @@ from ..process.drain import DrainingServer, signals_handled
 from ..process.last_resort import end_process, end_process_in, guard_interpreter
 from ..process.logs import configure_logging
 from ..settings import Settings
+from .arguments import add_model_argument
 from .terminal import CommandError, CommandParser
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def settings_from(argv: list[str]) -> Settings:
         "variable (SOLITON_PORT) or in the TOML file named by --config (port). A flag\n"
         "overrides a variable, and a variable overrides the file.",
     )
-    parser.add_argument("model", nargs="?", help="model directory (default: the built-in model)")
+    add_model_argument(parser)
     for name, field in Settings.model_fields.items():
         if name == "model":
             continue
@@ -199,6 +200,7 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
 
     from ..app import create_app
     from .local import load_engine
+    from .model_path import model_path
 
     options = LoadOptions(
         device=settings.device,
@@ -215,7 +217,7 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
         prefix_directory=settings.prefix_cache_dir,
         prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,
     )
-    engine = load_engine(settings.model, options)
+    engine = load_engine(model_path(settings.model), options)
     return create_app(settings, engine), (*settings.served_model_name, engine.model_id)[0]
 
 

@@ -37,6 +37,7 @@ OWNERS = {
     "_cpu": ("engine/native/cpu.py",),
     "_cuda": ("engine/native/cuda.py",),
     "fastapi": ("server/api/", "server/app.py", "server/errors.py", "server/http/json_body.py"),
+    "huggingface_hub": ("server/commands/hub.py",),
     "jinja2": ("engine/chat/template/",),
     "llguidance": ("engine/grammar/",),
     "torch": ("engine/device/cuda/", "engine/device/reference.py", "engine/device/torch_ops.py"),

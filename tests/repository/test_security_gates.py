@@ -30,7 +30,11 @@ HARMLESS = {"re.compile"}
 CLASSES = {"FileResponse", "StaticFiles", "UploadFile", "Form"}
 # The only files that may use these.
 PROGRAMS = {"engine/grammar/trial.py", "server/commands/bench_http.py"}
-CLIENTS = {"server/commands/remote.py", "server/commands/bench_http.py"}
+CLIENTS = {
+    "server/commands/remote.py",
+    "server/commands/bench_http.py",
+    "server/commands/hub.py",
+}
 LISTENERS = {"server/commands/serve.py"}
 # The socket options and signals that are allowed.
 SOCKETS = {
@@ -92,7 +96,19 @@ def test_no_file_runs_text_or_reads_objects() -> None:
     ("words", "owners"),
     [
         ({"subprocess", "multiprocessing"}, PROGRAMS),
-        ({"httpx", "requests", "aiohttp", "urllib3", "urllib.request", "http.client"}, CLIENTS),
+        (
+            {
+                "httpx",
+                "requests",
+                "aiohttp",
+                "urllib3",
+                "urllib.request",
+                "http.client",
+                "huggingface_hub",
+                "huggingface_hub.errors",
+            },
+            CLIENTS,
+        ),
         ({"socket"}, LISTENERS | CLIENTS | SOCKETS),
     ],
 )

@@ -186,7 +186,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"eos_token_id": "2"}, "eos_token_id: must be a token id or a list of them"),
     ({"tie_word_embeddings": "no"}, "tie_word_embeddings: must be true or false, not 'no'"),
     ({"attention_bias": 1}, "attention_bias: must be true or false, not 1"),
-    ({"quantization_config": {"quant_method": "gptq"}}, "quantized weights are not supported"),
+    (
+        {"quantization_config": {"quant_method": "gptq"}},
+        "quantized weights are not supported (quant_method 'gptq'); allowed are F32, F16 and BF16; "
+        "load the original model and quantize it here, to 8bit or 4bit",
+    ),
+    (
+        {"quantization_config": {"quant_method": "awq"}},
+        "quantized weights are not supported (quant_method 'awq')",
+    ),
+    (
+        {"architectures": ["GemmaForCausalLM"]},
+        "architectures: GemmaForCausalLM is not supported; allowed are LlamaForCausalLM, "
+        "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM; choose a model of one of these "
+        "families",
+    ),
 ]
 
 

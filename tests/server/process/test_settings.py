@@ -6,7 +6,6 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import SettingsError
 
-from engine import DEFAULT_MODEL
 from server.settings import Settings
 
 
@@ -23,7 +22,7 @@ def secrets(settings: Settings) -> list[str]:
 
 def test_the_defaults_serve_the_bundled_model_on_the_loopback() -> None:
     settings = Settings()
-    assert settings.model == DEFAULT_MODEL
+    assert settings.model is None
     assert (settings.host, settings.port, settings.api_keys) == ("127.0.0.1", 8000, ())
 
 

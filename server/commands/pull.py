@@ -1,0 +1,35 @@
+"""`soliton pull`: fetch a model from the Hugging Face Hub into its cache.
+
+Owns the options. `hub.py` owns which files are fetched, and the errors.
+"""
+
+from .terminal import CommandError, CommandParser
+
+
+def main(argv: list[str]) -> int:
+    """Print the model's directory; without a name, the help and return 2. Raises CommandError."""
+    parser = CommandParser(
+        prog="soliton pull",
+        description="Fetch a model from the Hugging Face Hub, or what is missing of it, into the\n"
+        "cache that other tools share (HF_HOME). For gated and private models, set\n"
+        "HF_TOKEN or run `hf auth login`. Prints the model's directory.",
+    )
+    parser.add_argument("name", nargs="?", metavar="ORG/NAME[@REVISION]", help="model on the Hub")
+    parser.add_argument(
+        "--revision", metavar="REVISION", help="branch, tag or commit (default: main)"
+    )
+    args = parser.parse_args(argv)
+    if args.name is None:  # help that was not asked for is a mistake to a script
+        parser.print_help()
+        return 2
+    from .hub import HubName
+    from .model_path import pulled
+
+    text = args.name if args.revision is None else f"{args.name}@{args.revision}"
+    name = HubName.read(text)
+    if name is None:
+        raise CommandError(
+            f"{text!r} is not the name of a model on the Hub: write ORG/NAME or ORG/NAME@REVISION"
+        )
+    print(pulled(name))
+    return 0

@@ -1,0 +1,120 @@
+"""Mistakes with the MODEL argument: each command says in one line what is wrong and what to do."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from server.__main__ import main
+
+COMMANDS = {
+    "serve": ["serve", "--port", "0"],
+    "chat": ["chat"],
+    "complete": ["complete", "Hello"],
+    "inspect": ["inspect"],
+    "bench": ["bench", "--only", "decode", "--buffer-mb", "1"],
+}
+HOW_TO_GET_ONE = "hf download ORG/NAME --local-dir DIR"
+
+Make = Callable[[Path], object]
+
+
+def gguf(directory: Path) -> Path:
+    path = directory / "model.gguf"
+    path.write_bytes(b"GGUF\x03\0\0\0")
+    return path
+
+
+def directory_of_gguf(directory: Path) -> Path:
+    (directory / "config.json").unlink()
+    gguf(directory)
+    return directory
+
+
+def with_config(**keys: object) -> Make:
+    def make(directory: Path) -> Path:
+        config = json.loads((directory / "config.json").read_text())
+        (directory / "config.json").write_text(json.dumps({**config, **keys}))
+        return directory
+
+    return make
+
+
+def without(name: str) -> Make:
+    def make(directory: Path) -> Path:
+        (directory / name).unlink()
+        return directory
+
+    return make
+
+
+# Mistake -> how it is made in a copy of a model, what is said, and the way on.
+MISTAKES: dict[str, tuple[Make, str, str]] = {
+    "GGUF": (gguf, "model.gguf: is a GGUF file, which is not supported", HOW_TO_GET_ONE),
+    "directory of GGUF": (directory_of_gguf, "model.gguf is not supported", HOW_TO_GET_ONE),
+    "weights": (lambda path: path / "model.safetensors", "its weights alone", HOW_TO_GET_ONE),
+    "file": (lambda path: path / "config.json", "is not a directory", HOW_TO_GET_ONE),
+    "nothing": (lambda path: path / "nowhere", "nowhere: does not exist", HOW_TO_GET_ONE),
+    "directory above": (lambda path: path.parent, "is not a model", "did you mean"),
+    "no config": (without("config.json"), "config.json is missing", HOW_TO_GET_ONE),
+    "no weights": (without("model.safetensors"), "only safetensors are read", HOW_TO_GET_ONE),
+    "architecture": (
+        with_config(architectures=["GemmaForCausalLM"]),
+        "GemmaForCausalLM is not supported; allowed are LlamaForCausalLM, MistralForCausalLM, "
+        "Qwen2ForCausalLM, Qwen3ForCausalLM",
+        "choose a model of one of these families",
+    ),
+    "AWQ": (
+        with_config(quantization_config={"quant_method": "awq"}),
+        "quantized weights are not supported (quant_method 'awq')",
+        "load the original model and quantize it here",
+    ),
+    "GPTQ": (
+        with_config(quantization_config={"quant_method": "gptq"}),
+        "quantized weights are not supported (quant_method 'gptq')",
+        "load the original model and quantize it here",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize(("make", "what", "way_on"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line_with_a_way_on(
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+    make: Make,
+    what: str,
+    way_on: str,
+) -> None:
+    model = tmp_path / "models" / "tiny"
+    shutil.copytree(tiny_model, model)
+    assert main([*command, "--model", str(make(model))]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("soliton: error: ")
+    assert error.count("\n") == 1
+    assert what in error
+    assert way_on in error
+
+
+def test_the_model_has_two_forms(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for form in ([str(tiny_model)], ["--model", str(tiny_model)], [f"--model={tiny_model}"]):
+        assert main(["inspect", *form]) == 0
+        texts.append(capsys.readouterr().out)
+    assert len(set(texts)) == 1
+    assert str(tiny_model) in texts[0]
+    assert main(["inspect", str(tiny_model), "--model", str(tiny_model)]) == 2
+    assert "the model is given twice" in capsys.readouterr().err
+
+
+def test_a_home_directory_is_expanded(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tiny_model.parent))
+    assert main(["inspect", f"--model=~{os.sep}{tiny_model.name}"]) == 0
+    assert str(tiny_model) in capsys.readouterr().out
