@@ -62,7 +62,7 @@ def home(browser: Browser, **options: Any) -> dict[str, Any]:
         "copied": page.evaluate("navigator.clipboard.readText()"),
         "text": page.inner_text("body"),
         "links": [link.get_attribute("href") for link in page.get_by_role("link").all()],
-        "landmarks": [page.get_by_role(role).count() for role in ("banner", "main")],  # type: ignore[arg-type]
+        "landmarks": [page.get_by_role(role).count() for role in ("banner", "main")],
         "headings": page.get_by_role("heading").all_inner_texts(),
         "contrast": page.evaluate(CONTRAST),
         "ground": page.evaluate("getComputedStyle(document.body).backgroundColor"),
