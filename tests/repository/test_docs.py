@@ -1,4 +1,8 @@
-"""What the documents mention exists: links, verbs, commands, flags, routes, and code that runs."""
+"""What the documents mention exists: links, verbs, commands, flags, routes, and code that runs.
+
+test_readme_examples.py runs the commands of the pages, test_how_to.py checks the configuration
+files in docs/how-to, and test_examples.py runs examples/.
+"""
 
 import dataclasses
 import re
@@ -9,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fastapi import FastAPI
 
 from engine import (
     InvalidInputError,
@@ -23,13 +28,21 @@ from engine import (
 )
 from engine.sampling.settings import STAGE_NAMES
 from server.__main__ import main
+from server.app import create_app
 from server.settings import Settings
+from tests.support.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+COMMANDS_PAGE = (ROOT / "docs" / "commands.md").read_text()
+API_PAGE = (ROOT / "docs" / "api.md").read_text()
 GENERATOR_PAGE = (ROOT / "docs" / "generator.md").read_text()
 SAMPLING_PAGE = (ROOT / "docs" / "sampling.md").read_text()
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 VERBS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 
 
@@ -45,7 +58,7 @@ def rows(page: str, header: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in lines]
 
 
-@pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)
+@pytest.fixture(params=DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def document(request: pytest.FixtureRequest) -> Path:
     assert isinstance(request.param, Path)
     return request.param
@@ -59,7 +72,7 @@ def test_links_between_files_resolve(document: Path) -> None:
 
 def test_files_named_in_code_exist(document: Path) -> None:
     named = re.findall(
-        r"`((?:server|engine|csrc|tests|bench|training|docker|docs|scripts)/[\w./]*)`",
+        r"`((?:server|engine|csrc|tests|bench|training|docker|docs|examples|scripts)/[\w./]*)`",
         document.read_text(),
     )
     assert not [name for name in named if not (ROOT / name).exists()]
@@ -81,28 +94,40 @@ def test_flags_of_commands_exist(command: str, capsys: pytest.CaptureFixture[str
                 assert flag in help_text, f"{document.name}: soliton {command} has no {flag}"
 
 
-def test_routes_of_the_readme_are_the_contract() -> None:
+def test_the_index_lists_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {
+        (index.parent / target).resolve()
+        for target in re.findall(r"\]\(([^)#]+)", index.read_text())
+        if "://" not in target
+    }
+    pages = {path for path in DOCUMENTS if path not in (index, ROOT / "README.md")}
+    assert pages <= linked
+
+
+def test_the_page_of_the_api_lists_the_routes_of_the_contract() -> None:
     contract = yaml.safe_load((ROOT / "openapi.yaml").read_text())["paths"]
     published = {
         (method.upper(), re.sub(r"\{.*?\}", "{}", path))
         for path, methods in contract.items()
         for method in methods
     }
+    table = " ".join(f"`{row[0]}`" for row in rows(API_PAGE, "route"))
     shown = {
         (method, re.sub(r"\{.*?\}", "{}", path))
-        for method, path in re.findall(r"`(GET|POST|DELETE) (/[^`]+)`", README)
+        for method, path in re.findall(r"`(GET|POST|DELETE) (/[^`]*)`", table)
     }
-    assert shown == published
+    assert published <= shown
+    served = {getattr(route, "path", "") for route in _app().routes}
+    assert {path for _, path in shown - published} <= served, "pages that are not in the contract"
 
 
-def test_the_library_example_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
-    example = re.findall(r"```python\n(.*?)```", README, re.S)[-1]
-    exec(compile(example, "README.md", "exec"), {})
-    assert len(capsys.readouterr().out.split()) > 5, "the example should print a story"
+def _app() -> FastAPI:
+    return create_app(Settings(), FakeEngine().as_engine)
 
 
-def test_the_readme_has_the_defaults_of_the_server() -> None:
-    table = rows(README, "option of `soliton serve`")
+def test_the_page_of_commands_has_the_defaults_of_the_server() -> None:
+    table = rows(COMMANDS_PAGE, "option of `soliton serve`")
     assert table
     for flag, default, _ in table:
         field = Settings.model_fields[flag.removeprefix("--").replace("-", "_")]
