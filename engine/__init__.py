@@ -16,10 +16,10 @@ from .chat.reply.tokens import ReplyDelta
 from .chat.template.template import ChatTemplate
 from .chat.tools import Tool, describe_tools, spelled_calls, template_tools
 from .checkpoint.config import ModelConfig
-from .description import ModelDescription, describe
+from .description import DEFAULT_MODEL, ModelDescription, describe
 from .draft.opening import OWN_DRAFT
 from .draft.speculator import DraftCount
-from .engine import DEFAULT_MODEL, Engine
+from .engine import Engine
 from .errors import (
     ContextLengthError,
     EngineError,

@@ -17,12 +17,15 @@ from .device.formats import kv_bytes_per_token, kv_format, stored_format
 from .model.weights import weight_bytes
 from .text.tokenizer import Tokenizer
 
+DEFAULT_MODEL = Path(__file__).parent / "default_model"
+
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
     """A model directory that passed every check that needs no weights."""
 
     path: Path
+    model_id: str  # its name in the API, unless the server gives it others
     config: ModelConfig
     n_params: int  # as config.json implies; a tied head counts once
     stored_bytes: Mapping[str, int]  # bytes per stored dtype ("BF16"), of the tensors in use
@@ -57,6 +60,7 @@ def describe(path: str | Path) -> ModelDescription:
         stored_bytes[tensor.dtype] = stored_bytes.get(tensor.dtype, 0) + tensor.n_bytes
     return ModelDescription(
         path=path,
+        model_id=model_id(path),
         config=config,
         n_params=sum(math.prod(tensor.shape) for tensor in tensors.values()),
         stored_bytes=stored_bytes,
@@ -65,3 +69,9 @@ def describe(path: str | Path) -> ModelDescription:
         has_chat_template=ChatTemplate.load(path) is not None,
         default_format=stored_format(matrix_dtypes(tensors)),
     )
+
+
+def model_id(path: Path) -> str:
+    """The name of the model in a directory."""
+    resolved = path.resolve()
+    return "soliton-default" if resolved == DEFAULT_MODEL.resolve() else resolved.name

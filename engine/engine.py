@@ -24,6 +24,7 @@ from .checkpoint.config_json import model_config
 from .checkpoint.generation_config import GenerationConfig, read_generation_config
 from .checkpoint.safetensors import StoredTensor, read_checkpoint
 from .checkpoint.tensors import check_tensors, matrix_dtypes
+from .description import model_id
 from .device.formats import kv_bytes_per_token
 from .device.memory import check_weights_fit, context_length, memory_errors_as_load_errors
 from .device.open import open_ops
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from .device.cpu.panel_cache import PanelCache
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_MODEL = Path(__file__).parent / "default_model"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +98,7 @@ class Engine:
         tokenizer, eos_token_ids = files.tokenizer, files.eos_token_ids
         constraints = ConstraintCompiler(tokenizer, files.config.vocab_size, eos_token_ids)
         return cls(
-            model_id=_model_id(path),
+            model_id=model_id(path),
             config=files.config,
             tokenizer=tokenizer,
             template=files.template,
@@ -303,11 +302,6 @@ def _panels(
     if n_bytes < panel_cache.SMALLEST_BYTES:
         return nullcontext()
     return panel_cache.open_panels(directory, tensors, ops.format, n_bytes=n_bytes)
-
-
-def _model_id(path: Path) -> str:
-    resolved = path.resolve()
-    return "soliton-default" if resolved == DEFAULT_MODEL.resolve() else resolved.name
 
 
 def _settings_of(generation: GenerationConfig) -> SamplingSettings:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.commands.serve import settings_from
+from server.commands.serve_options import settings_from
 from server.commands.terminal import CommandError
 from server.process.logs import LineFormatter
 from tests.support.audited_server import AuditedServer, audited_server
