@@ -9,9 +9,8 @@ import json
 import os
 import platform
 import re
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -234,7 +233,10 @@ def _measure(
         **asdict(drafted),
         **asdict(served),
     }
-    _print(row, _too_long(engine.max_seq_len, parts, args.tokens))
+    why_missing = _why_missing(engine.max_seq_len, parts, args.tokens)
+    if args.speculate and not (path / OWN_DRAFT).is_dir():
+        why_missing["draft_model_speedup"] = "the model has no draft model"
+    print(*report(row, why_missing), sep="\n", flush=True)
     if args.profile:
         _print_profile(benchmark.profile_step(engine.model))
     return row
@@ -249,8 +251,8 @@ def _speculation(
     return benchmark.SpeculationFigures(**figures)
 
 
-def _too_long(context: int, parts: list[str], n_tokens: int) -> set[str]:
-    """The figures asked for that the model's context has no room for."""
+def _why_missing(context: int, parts: list[str], n_tokens: int) -> dict[str, str]:
+    """Why figures that were asked for cannot be measured: the context has no room for them."""
     needed = {
         "decode_tps_2048": ("depth", benchmark.DEPTH + n_tokens),
         "prefill_tps_512": ("prefill", 512),
@@ -258,22 +260,26 @@ def _too_long(context: int, parts: list[str], n_tokens: int) -> set[str]:
         "ttft_cold_ms": ("ttft", 1025),
         "ttft_cached_ms": ("ttft", 1025),
     }
-    return {key for key, (part, n) in needed.items() if part in parts and n > context}
+    return {
+        key: f"the context has {context:,} tokens"
+        for key, (part, n) in needed.items()
+        if part in parts and n > context
+    }
 
 
-def _print(row: Row, too_long: set[str]) -> None:
-    print(
+def report(row: Row, why_missing: Mapping[str, str]) -> Iterator[str]:
+    """The lines about one model in one format. `why_missing`: of figures that do not apply."""
+    yield (
         f"{row['shape']}, quantize {row['quantize']}: {row['n_params']:,} parameters as "
         f"{row['format']}, {row['bytes_per_token'] / 1e6:.1f} MB per token, {row['ops']}, "
         f"{row['threads']} threads"
     )
     for label, key, layout in _LINES:
-        if row[key] is not None:
-            shown = layout.format(row[key]) if row.get(_LOWEST.get(key), 1) > 0 else "within noise"
-            print(f"  {label:<31} {shown:>15}")
-        elif key in too_long:
-            print(f"  {label:<31} {'not measured':>15} (longer than the model's context)")
-    sys.stdout.flush()
+        if key in why_missing:
+            yield f"  {label:<34} {'not measured':>15}: {why_missing[key]}"
+        elif row[key] is not None:
+            is_noise = key in _LOWEST and row[_LOWEST[key]] <= 0
+            yield f"  {label:<34} {'within noise' if is_noise else layout.format(row[key]):>15}"
 
 
 def _print_profile(ops: Sequence[benchmark.OpShare]) -> None:
