@@ -222,9 +222,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError)
 
 
-async def handle_error(_: Request, error: Exception) -> Response:
+async def handle_error(request: Request, error: Exception) -> Response:
     if isinstance(error, MemoryError):
-        _logger.warning("no memory in a request: %s", error)
+        _logger.warning("out of memory in request %s: %s", request.state.request_id, error)
     return error_response(error)
 
 

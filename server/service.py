@@ -68,6 +68,7 @@ class Service:
             self.engine.generator,
             self.lease,
             key=waiter.key,
+            request_id=waiter.request_id,
             limits=self.limits,
             since=waiter.since,
             max_unread_bytes=self.settings.max_unread_bytes,

@@ -24,11 +24,14 @@ class Waiter:
     receive: Receive
     n_body: int
     """Length of the body in bytes."""
+    request_id: str = ""
+    """For the log."""
     since: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(cls, request: Request) -> "Waiter":
-        return cls(request.state.caller, request.receive, request.state.n_body)
+        state = request.state
+        return cls(state.caller, request.receive, state.n_body, state.request_id)
 
 
 async def attended(work: Awaitable[T], receive: Receive) -> T:

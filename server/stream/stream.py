@@ -68,6 +68,7 @@ class CompletionStream:
         lease: EngineLease,
         *,
         key: str = "",
+        request_id: str = "",
         limits: TimeLimits = NO_LIMITS,
         since: float | None = None,
         max_unread_bytes: float = math.inf,
@@ -76,6 +77,7 @@ class CompletionStream:
     ) -> None:
         """`key`: identifies the caller; see EngineLease.submit. Cached prompts serve only their
         own key.
+        `request_id`: for the log.
         `since`: when the request began to wait, for the limits; None means now.
         `max_unread_bytes`: about how much memory unread events may take.
         `on_ended` is called on the engine thread once the counts are final, before the reader gets
@@ -89,6 +91,7 @@ class CompletionStream:
         self.ends: tuple[JobEnd, ...] = ()
         self.error: Exception | None = None
         """The error that ended the stream, if any."""
+        self.request_id = request_id
         self._key = key
         self._on_ended = on_ended
         self._on_told = on_told
@@ -195,10 +198,10 @@ class CompletionStream:
             )
         except BaseException as error:  # from a library: no request may end this thread
             if is_out_of_memory(error):
-                _logger.warning("out of memory in a completion: %s", error)
+                _logger.warning("out of memory in request %s: %s", self.request_id, error)
                 self.error = MemoryError(str(error))
             else:
-                _logger.exception("the engine failed in a completion")
+                _logger.exception("the engine failed in request %s", self.request_id)
                 self.error = EngineFailedError("the engine failed in this request")
         finally:
             self._on_ended(self)
