@@ -37,6 +37,7 @@ from .lease.watchdog import Watchdog
 from .request.constraint_check import ConstraintCheck
 from .service import Service
 from .settings import Settings
+from .stream.access_log import AccessLog
 from .stream.metrics import Metrics
 from .stream.stream import CompletionStream
 
@@ -142,6 +143,8 @@ def create_app(
         Boundary, max_body_bytes=settings.max_body_bytes, on_answered=metrics.answered
     )
     app.add_middleware(Aliases)
+    if settings.access_log:
+        app.add_middleware(AccessLog)
     return app
 
 

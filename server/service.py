@@ -75,5 +75,7 @@ class Service:
             on_ended=self.metrics.ended,
             on_told=lambda stream: self.watchdog.told(stream.error),
         )
+        if self.settings.access_log:
+            waiter.state["stream"] = stream
         self.on_queued(stream)
         return stream

@@ -22,6 +22,7 @@ from ..process.drain import DrainingServer, signals_handled
 from ..process.last_resort import end_process, end_process_in, guard_interpreter
 from ..process.logs import configure_logging
 from ..settings import Settings, unknown_variables
+from ..stream.access_log import log_refused
 from .terminal import CommandError
 
 if TYPE_CHECKING:
@@ -62,7 +63,11 @@ def main(settings: Settings) -> int:
         gc.enable()
         config = uvicorn.Config(
             app,
-            http=http_protocol(settings, health_port=numbers[1] if numbers[1:] else None),
+            http=http_protocol(
+                settings,
+                health_port=numbers[1] if numbers[1:] else None,
+                on_refused=log_refused if settings.access_log else lambda _: None,
+            ),
             loop="asyncio",
             ws="none",
             lifespan="on",

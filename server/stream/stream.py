@@ -54,6 +54,9 @@ _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# How often `left` looks. It waits only for the next step of a stream whose reader has gone.
+_LOOK_S = 0.005
+
 
 class CompletionStream:
     """A request in the queue, in the engine, then done. Its events can be read at any time.
@@ -91,6 +94,8 @@ class CompletionStream:
         self.ends: tuple[JobEnd, ...] = ()
         self.error: Exception | None = None
         """The error that ended the stream, if any."""
+        self.was_abandoned = False
+        """Whether its reader left before the engine was done."""
         self.request_id = request_id
         self._key = key
         self._on_ended = on_ended
@@ -116,6 +121,7 @@ class CompletionStream:
     def cancel(self) -> None:
         """Leave the queue, or abort the engine at its next step. Harmless when done."""
         self._deadlines.stop()
+        self.was_abandoned |= self.ticket.freed_at is None
         if self.ticket.cancel():
             self._refuse(ClientDisconnect())
 
@@ -154,6 +160,11 @@ class CompletionStream:
         events = await self._attended(self._feed.whole(), receive)
         self._deadlines.stop()
         return events
+
+    async def left(self) -> None:
+        """Wait until the stream has left the queue or the engine: then its counts are final."""
+        while self.ticket.freed_at is None:
+            await asyncio.sleep(_LOOK_S)
 
     async def _attended(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
         try:
