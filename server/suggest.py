@@ -6,12 +6,12 @@ from collections.abc import Iterable
 _LONGEST = 64
 
 
-def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "") -> str:
+def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "", cutoff: float = 0.6) -> str:
     """The end of an error message: "; did you mean --port?", or "" if no name is near.
 
-    `prefix`: what all names begin with, which therefore does not count.
+    `prefix`: what all names begin with, which therefore does not count. `cutoff`: how near, up to 1.
     """
     from difflib import get_close_matches  # takes as long to import as argparse
 
-    near = get_close_matches(word[:_LONGEST], list(known), n=1, cutoff=0.6)
+    near = get_close_matches(word[:_LONGEST], list(known), n=1, cutoff=cutoff)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
