@@ -8,26 +8,36 @@ import os
 import sys
 
 from .commands.terminal import CommandError, CommandParser
+from .suggest import did_you_mean
 from .version import own_version
 
-DESCRIPTION = """\
+_COMMANDS = {
+    "serve": "serve a model over HTTP (OpenAI-compatible, Server-Sent Events)",
+    "chat": "chat in the terminal, with a local model or with a server (--url)",
+    "complete": "continue a text; --logprobs 5 shows the most probable tokens",
+    "pull": "fetch a model from the Hugging Face Hub",
+    "inspect": "show architecture, sizes, formats and memory of a model",
+    "bench": "measure the speed of a model on this machine, in process and over HTTP",
+}
+
+_DESCRIPTION = """\
 Streaming inference for language models, one sequence at a time, with details on every token.
 
 commands:
-  serve      serve a model over HTTP (OpenAI-compatible, Server-Sent Events)
-  chat       chat in the terminal, with a local model or with a server (--url)
-  complete   continue a text; --logprobs 5 shows the most probable tokens
-  pull       fetch a model from the Hugging Face Hub
-  inspect    show architecture, sizes, formats and memory of a model
-  bench      measure the speed of a model on this machine, in process and over HTTP
+{commands}
 
 `soliton COMMAND --help` lists the options of a command. A MODEL is a Hugging Face directory, or
 ORG/NAME on the Hub. Without one, every command uses the small built-in model.
 """
 
+_EXAMPLES = """
+soliton serve ./qwen3 --port 8080           # then ask http://127.0.0.1:8080/v1/completions
+soliton complete "Once upon a time" --logprobs 5 --seed 7
+"""
+
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command. Returns the exit code: 0, or 2 for an error."""
+    """Run one command. Returns the exit code: 0, or 2 for an error or a missing command."""
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except CommandError as error:
@@ -43,24 +53,28 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    parser = CommandParser(
-        prog="soliton", usage="soliton COMMAND [OPTION …]", description=DESCRIPTION
-    )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    if argv[:1] == ["--version"]:
+    if not argv:  # help that was not asked for is a mistake to a script
+        print(_parser().format_help(), end="")
+        return 2
+    if argv[0] == "help":
+        argv = [*argv[1:2], "--help"]
+    if argv[0] == "--version":
         print(f"soliton {own_version()}")
         return 0
-    if not argv or argv[0].startswith("-"):
-        parser.parse_args(argv)
-        raise CommandError("a command is missing: serve, chat, complete, pull, inspect or bench")
     command, arguments = argv[0], argv[1:]
+    if command.startswith("-"):
+        _parser().read(argv)
+        raise CommandError(f"a command is missing: {_named_commands()}")
     if command == "serve":
+        from .commands.serve_options import settings_from
+
+        settings = settings_from(arguments)
         from .commands import serve
         from .process.drain import leave
 
         # Everything is written and closed. Python's own shutdown would take most of the time that
         # an idle server needs to stop.
-        leave(serve.main(arguments))
+        leave(serve.main(settings))
     if command == "chat":
         from .commands import chat
 
@@ -81,9 +95,26 @@ def _run(argv: list[str]) -> int:
         from .commands import bench
 
         return bench.main(arguments)
-    raise CommandError(
-        f"unknown command {command!r}: use serve, chat, complete, pull, inspect or bench"
+    near = did_you_mean(command, _COMMANDS) or f": use {_named_commands()}"
+    raise CommandError(f"unknown command {command!r}{near} (see soliton --help)")
+
+
+def _parser() -> CommandParser:
+    width = max(map(len, _COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in _COMMANDS.items())
+    parser = CommandParser(
+        prog="soliton",
+        usage="COMMAND [OPTION …]",
+        description=_DESCRIPTION.format(commands=commands),
+        examples=_EXAMPLES,
     )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    return parser
+
+
+def _named_commands() -> str:
+    *most, last = _COMMANDS
+    return f"{', '.join(most)} or {last}"
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from .api.health import system_routes
 from .api.home import add_home
 from .api.metrics import metric_routes
 from .api.models import model_routes
+from .api.not_found import not_found_handler
 from .api.props import prop_routes
 from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
@@ -38,6 +39,7 @@ from .lease.watchdog import Watchdog
 from .request.constraint_check import ConstraintCheck
 from .service import Service
 from .settings import Settings
+from .stream.access_log import AccessLog
 from .stream.metrics import Metrics
 from .stream.stream import CompletionStream
 
@@ -113,14 +115,20 @@ def create_app(
     app.state.slow_readers = slow_readers
     app.state.watchdog = watchdog
     app.state.large_bodies = large_bodies
-    for routes in (
-        completion_routes, chat_routes, model_routes, token_routes, prop_routes, system_routes
-    ):  # fmt: skip
-        app.include_router(routes(service))
-    app.include_router(metric_routes(metrics))
+    routers = [
+        routes(service)
+        for routes in (
+            completion_routes, chat_routes, model_routes, token_routes, prop_routes, system_routes
+        )
+    ]  # fmt: skip
+    routers.append(metric_routes(metrics))
+    for router in routers:
+        app.include_router(router)
     add_documents(app)
     add_home(app, service)
     _add_error_handlers(app)
+    routes = [*(route for router in routers for route in router.routes), *app.routes]
+    app.add_exception_handler(404, not_found_handler(routes))
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
     if settings.allow_origins:
@@ -145,6 +153,8 @@ def create_app(
         Boundary, max_body_bytes=settings.max_body_bytes, on_answered=metrics.answered
     )
     app.add_middleware(Aliases)
+    if settings.access_log:
+        app.add_middleware(AccessLog)
     return app
 
 

@@ -170,13 +170,15 @@ def error_response(error: Exception) -> Response:
     return _response(row.status, error_body(error), {**row.headers, **retry})
 
 
-def http_error_response(error: HTTPException) -> Response:
-    """The answer for what the web framework refuses: no route, wrong method, too large."""
+def http_error_response(error: HTTPException, *, hint: str = "") -> Response:
+    """The answer for what the web framework refuses: no route, wrong method, too large. `hint`: the
+    end of the message.
+    """
     fallback = (f"http_{error.status_code}", "the request could not be read")
     code, message = _HTTP_ROWS.get(error.status_code, fallback)
     if isinstance(error, EncodedBodyError):
         code, message = "unsupported_encoding", error.detail
-    body = _envelope(message, type_="invalid_request_error", param=None, code=code)
+    body = _envelope(message + hint, type_="invalid_request_error", param=None, code=code)
     return _response(error.status_code, body, dict(error.headers or {}))
 
 
@@ -222,9 +224,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError)
 
 
-async def handle_error(_: Request, error: Exception) -> Response:
+async def handle_error(request: Request, error: Exception) -> Response:
     if isinstance(error, MemoryError):
-        _logger.warning("no memory in a request: %s", error)
+        _logger.warning("out of memory in request %s: %s", request.state.request_id, error)
     return error_response(error)
 
 

@@ -68,11 +68,14 @@ class Service:
             self.engine.generator,
             self.lease,
             key=waiter.key,
+            request_id=waiter.request_id,
             limits=self.limits,
             since=waiter.since,
             max_unread_bytes=self.settings.max_unread_bytes,
             on_ended=self.metrics.ended,
             on_told=lambda stream: self.watchdog.told(stream.error),
         )
+        if self.settings.access_log:
+            waiter.state["stream"] = stream
         self.on_queued(stream)
         return stream

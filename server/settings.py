@@ -8,6 +8,7 @@ anything is loaded.
 
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +23,7 @@ from pydantic_settings import (
 )
 
 from .http.host_names import host_of
+from .suggest import did_you_mean
 
 _PREFIX = "SOLITON_"
 
@@ -43,7 +45,8 @@ def panel_cache_directory(text: str) -> Path | None:
 
 class Settings(BaseSettings):
     """The options of one server. Raises pydantic.ValidationError, or SettingsError for the TOML
-    file and an API key variable without a key.
+    file and an API key variable without a key. A description ends with the default where the
+    value does not show it.
     """
 
     model_config = SettingsConfigDict(
@@ -54,158 +57,160 @@ class Settings(BaseSettings):
         env_ignore_empty=True,
     )
 
-    config: Path | None = Field(default=None, description="TOML file with these options as keys.")
+    config: Path | None = Field(
+        default=None, description="TOML file with these options as keys (default: none)"
+    )
     model: str | None = Field(
         default=None,
         min_length=1,
-        description="Directory of a Hugging Face model, or ORG/NAME[@REVISION] on the Hub. "
-        "Default: the built-in model.",
+        description="directory of a Hugging Face model, or ORG/NAME[@REVISION] on the Hub "
+        "(default: the built-in model)",
     )
     served_model_name: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], NoDecode] = Field(
         default=(),
-        description="Names of the model in the API, comma-separated; the first one is used when a "
-        "request names none. Default: the model's own name.",
+        description="names of the model in the API; the first one is used when a request names "
+        "none (default: the model's own name)",
     )
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(
-        default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one."
+        default=8000, ge=0, le=65535, description="port to listen on; 0 picks a free one"
     )
     health_port: int | None = Field(
         default=None,
         ge=0,
         le=65535,
-        description="Second port on the same host for health checks only, which answers however "
-        "busy the first one is; 0 picks a free one. Default: no such port.",
+        description="second port on the same host for health checks only, which answers however "
+        "busy the first one is; 0 picks a free one (default: none)",
     )
-    device: str = Field(default="auto", description="Device to run on: auto, cpu or cuda.")
+    device: str = Field(default="auto", description="device to run on; cuda:N picks a GPU")
     dtype: str = Field(
-        default="auto",
-        description="Number format of the weights: auto, float32, bfloat16 or float16.",
+        default="auto", description="number format of the weights; float16 on CUDA only"
     )
-    quantize: str = Field(
-        default="none", description="Quantization of the weights: none, 8bit or 4bit."
-    )
+    quantize: str = Field(default="none", description="quantization of the weights")
     kv_cache: str = Field(
-        default="auto",
-        description="Format of keys and values: auto, float32 (CPU only), bfloat16 or 8bit.",
+        default="auto", description="format of keys and values; float32 on the CPU only"
     )
     max_seq_len: int | None = Field(
-        default=None, ge=2, description="Context length in tokens. Default: the model's own."
+        default=None,
+        ge=2,
+        description="context length in tokens (default: the model's own, at most 8192)",
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads. Default: all cores.")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads (default: all cores)")
     require_native: bool = Field(
         default=False,
-        description="Fail if the native kernels are missing, instead of falling back to torch.",
+        description="fail if the native kernels are missing, instead of falling back to torch",
     )
     panel_cache: Annotated[Path | None, NoDecode] = Field(
         default_factory=default_panel_cache,
-        description="Directory that caches the packed weights of larger models, or off. "
-        "Default: soliton in the user's cache directory.",
+        description="directory that caches the packed weights of larger models "
+        "(default: soliton in the user's cache directory)",
     )
     speculate: str = Field(
         default="ngram",
-        description="Speculative decoding: off, ngram (drafts from the text so far and recent "
-        "answers) or draft (with a draft model too). Never changes an answer.",
+        description="speculative decoding: drafts from the text so far and recent answers (ngram) "
+        "or with a draft model too (draft); never changes an answer",
     )
     draft_model: Path | None = Field(
         default=None,
-        description="Directory of the draft model. Default: the one in the model's directory.",
+        description="directory of the draft model (default: the one in the model's directory)",
     )
     prefix_cache_mb: int = Field(
         default=512,
         ge=0,
-        description="Memory in MiB for keys and values of past prompts and answers; 0 keeps only "
-        "the last one.",
+        description="memory in MiB for keys and values of past prompts and answers; 0 keeps only "
+        "the last one",
     )
     prefix_cache_dir: Path | None = Field(
         default=None,
-        description="Directory where they are saved when memory is full and at shutdown. "
-        "Default: they are not saved.",
+        description="directory where they are saved when memory is full and at shutdown "
+        "(default: they are not saved)",
     )
     prefix_cache_disk_mb: int = Field(
         default=4096,
         ge=1,
-        description="Size limit of that directory in MiB, including files of other models; the "
-        "least recently used are deleted first.",
+        description="size limit of that directory in MiB, including files of other models; the "
+        "least recently used are deleted first",
     )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(),
-        description="API keys, comma-separated; all requests except health checks need one. "
-        "Default: no key needed.",
+        description="API keys; all requests except health checks need one. Other users of the "
+        "machine can see flags: set SOLITON_API_KEYS instead (default: no key needed)",
     )
     insecure_no_auth: bool = Field(
-        default=False, description="Allow other machines to use the server without an API key."
+        default=False, description="allow other machines to use the server without an API key"
     )
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Host names under which clients reach the server, comma-separated, without "
-        "port; * for any. Default: any with API keys, else localhost and the address of --host.",
+        description="host names under which clients reach the server, without port; * for any "
+        "(default: any with API keys, else localhost and the address of --host)",
     )
     allow_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Origins of web pages that may use the server (CORS), comma-separated; * for "
-        "any. Default: none.",
+        description="origins of web pages that may use the server (CORS), such as "
+        "https://chat.example; * for any (default: none)",
     )
-    max_queue: int = Field(default=64, ge=0, description="Requests that may wait for the engine.")
+    max_queue: int = Field(default=64, ge=0, description="requests that may wait for the engine")
     queue_timeout: float | None = Field(
-        default=300.0, gt=0, description="Seconds that a request may wait for the engine, or off."
+        default=300.0, gt=0, description="how long a request may wait for the engine"
     )
     first_token_timeout: float | None = Field(
         default=None,
         gt=0,
-        description="Seconds within which a request must get its first token. Default: no limit.",
+        description="time within which a request must get its first token (default: no limit)",
     )
     request_timeout: float | None = Field(
-        default=None, gt=0, description="Seconds that a whole request may take. Default: no limit."
+        default=None, gt=0, description="time that a whole request may take (default: no limit)"
     )
     max_body_bytes: int = Field(
-        default=8 * 1024 * 1024, ge=1024, description="Largest request body in bytes."
+        default=8 * 1024 * 1024, ge=1024, description="largest request body"
     )
     header_timeout: float = Field(
-        default=10.0, gt=0, description="Seconds within which the head of a request must arrive."
+        default=10.0, gt=0, description="time within which the head of a request must arrive"
     )
     body_timeout: float = Field(
-        default=30.0, gt=0, description="Seconds within which the body of a request must arrive."
+        default=30.0, gt=0, description="time within which the body of a request must arrive"
     )
     max_connections: int = Field(
         default=1024,
         ge=1,
-        description="Open connections; fewer if the limit of open files is too low.",
+        description="open connections; fewer if the limit of open files is too low",
     )
     max_connections_per_address: int | None = Field(
         default=None,
         ge=1,
-        description="Open connections from one address. Default: three quarters of all.",
+        description="open connections from one address (default: three quarters of all)",
     )
     ping_interval: float = Field(
-        default=5.0, gt=0, description="Seconds without data before a stream gets a comment line."
+        default=5.0, gt=0, description="silence after which a stream gets a comment line"
     )
     send_timeout: float = Field(
-        default=150.0,
-        gt=0,
-        description="Seconds after which a client that reads nothing is dropped.",
+        default=150.0, gt=0, description="time after which a client that reads nothing is dropped"
     )
     max_unread_bytes: int = Field(
         default=32 * 1024 * 1024,
         ge=64 * 1024,
-        description="Memory in bytes for the unread part of one answer; four times as much for all "
-        "answers together.",
+        description="memory for the unread part of one answer; four times as much for all answers "
+        "together",
     )
     drain_seconds: float = Field(
         default=25.0,
         ge=0,
-        description="Seconds that requests have to finish after SIGTERM; the rest get an error.",
+        description="time that requests have to finish after SIGTERM; the rest get an error",
     )
     hang_seconds: float = Field(
         default=60.0,
         gt=0,
-        description="Seconds without a step after which a busy engine counts as hung, and the "
-        "server exits with code 70.",
+        description="time without a step after which a busy engine counts as hung, and the server "
+        "exits with code 70",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="debug, info, warning or error; debug also logs messages of exceptions, which "
-        "may quote prompts.",
+        description="least severe lines of the log; debug also shows messages of exceptions, "
+        "which may quote prompts",
+    )
+    access_log: bool = Field(
+        default=False,
+        description="log one line per request: id, status, tokens, times; no prompt, no key",
     )
 
     @field_validator("served_model_name", "api_keys", "allow_hosts", "allow_origins", mode="before")
@@ -287,6 +292,23 @@ class Settings(BaseSettings):
         return init_settings, env_settings, InitSettingsSource(settings_cls, _read_toml(Path(path)))
 
 
+def set_variable(option: str) -> str | None:
+    """The environment variable that sets an option, if one does."""
+    wanted = f"{_PREFIX}{option}".upper()
+    return next(
+        (name for name, text in os.environ.items() if name.upper() == wanted and text), None
+    )
+
+
+def unknown_variables() -> Iterator[str]:
+    """The SOLITON_* variables that no option has, in order, each with the one that it resembles."""
+    known = {name.upper() for name in Settings.model_fields}
+    for name in sorted(os.environ):
+        prefix, option = name[: len(_PREFIX)].upper(), name[len(_PREFIX) :].upper()
+        if prefix == _PREFIX and option not in known:
+            yield name + did_you_mean(option, known, prefix=_PREFIX)
+
+
 def _check_variable() -> None:
     """Refuse an API key variable without a key, probably a secret that was not filled in. Other
     empty variables count as not set, but this one would open the server. Raises SettingsError.
@@ -307,6 +329,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: {error}") from error
+    for key, value in values.items():
+        if key not in Settings.model_fields:
+            table = ": options are not in tables" if isinstance(value, dict) else ""
+            raise SettingsError(
+                f"{path}: {key!r} is not an option{table}{did_you_mean(key, Settings.model_fields)}"
+            )
     if values.get("api_keys") == []:
         raise SettingsError(
             f"{path}: api_keys is empty: list the keys, or leave it out to serve without keys"

@@ -144,5 +144,6 @@ async def _pieces(
                 yield piece
     except Exception as error:
         if not is_callers_own(error):
-            _logger.warning("a stream ended early: %s", error, exc_info=True)
+            text = "the stream of request %s ended early: %s"
+            _logger.warning(text, stream.request_id, error, exc_info=True)
         yield encode_event(error_body(error))

@@ -7,6 +7,13 @@ from typing import Any, NamedTuple
 
 from .terminal import CommandParser
 
+# The allowed values, as the help shows them. The engine checks them.
+DEVICES = "auto|cpu|cuda"
+DTYPES = "auto|float32|bfloat16|float16"
+QUANTIZATIONS = "none|8bit|4bit"
+KV_FORMATS = "auto|float32|bfloat16|8bit"
+DRAFTS = "off|ngram|draft"
+
 
 class _Option(NamedTuple):
     """A sampling setting as a command-line option."""
@@ -18,15 +25,42 @@ class _Option(NamedTuple):
 
 
 def number(text: str) -> float:
-    """A finite number. argparse shows the names of this and the next three functions in errors."""
-    value = float(text)
+    """A finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+        raise argparse.ArgumentTypeError(f"must be a finite number, not {text!r}")
     return value
 
 
+def whole(text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        message = f"must be a whole number, not {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def at_least(low: int) -> Callable[[str], int]:
+    """Reads a whole number from `low` on."""
+
+    def read(text: str) -> int:
+        if (value := whole(text)) < low:
+            raise argparse.ArgumentTypeError(f"must be {low} or more, not {value}")
+        return value
+
+    return read
+
+
 def token_ids(text: str) -> list[int]:
-    return [int(item) for item in text.split(",")]
+    try:
+        return [int(item) for item in text.split(",")]
+    except ValueError:
+        message = f"must be token ids with commas between them, such as 5,7, not {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def names(text: str) -> list[str]:
@@ -34,8 +68,12 @@ def names(text: str) -> list[str]:
 
 
 def biases(text: str) -> dict[int, float]:
-    pairs = (item.split("=") for item in text.split(","))
-    return {int(token_id): number(bias) for token_id, bias in pairs}
+    try:
+        pairs = [item.split("=") for item in text.split(",")]
+        return {int(token_id): number(bias) for token_id, bias in pairs}
+    except ValueError:
+        message = f"must be token ids with their values, such as 5=-1.5,7=2, not {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def _switch(text: str) -> _Option:
@@ -47,7 +85,7 @@ def _real(text: str) -> _Option:
 
 
 def _whole(text: str) -> _Option:
-    return _Option(int, "N", text)
+    return _Option(whole, "N", text)
 
 
 # Every sampling setting of the engine; docs/sampling.md has the formulas.
@@ -129,47 +167,65 @@ def add_model_argument(
 
 def add_model_arguments(parser: CommandParser) -> None:
     """How a model is loaded: device, number formats, context length, threads, drafts."""
-    group = parser.add_argument_group("model")
-    group.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    group = parser.add_argument_group("model and speed")
+    group.add_argument(
+        "--device",
+        default="auto",
+        metavar=DEVICES,
+        help="device to run on; cuda:N picks a GPU (default: auto)",
+    )
     group.add_argument(
         "--dtype",
         default="auto",
-        help="number format of the weights: auto, float32, bfloat16, float16 (default: auto)",
+        metavar=DTYPES,
+        help="number format of the weights; float16 on CUDA only (default: auto)",
     )
     group.add_argument(
         "--quantize",
         default="none",
-        help="quantization of the weights: none, 8bit, 4bit (default: none)",
+        metavar=QUANTIZATIONS,
+        help="quantization of the weights (default: none)",
     )
     group.add_argument(
         "--kv-cache",
         default="auto",
-        help="format of keys and values: auto, float32 (CPU only), bfloat16, 8bit (default: auto)",
+        metavar=KV_FORMATS,
+        help="format of keys and values; float32 on the CPU only (default: auto)",
     )
-    group.add_argument("--max-seq-len", type=int, metavar="N", help="context length in tokens")
-    group.add_argument("--threads", type=int, metavar="N", help="CPU threads")
     group.add_argument(
-        "--panel-cache",
-        metavar="DIR",
-        help="directory that caches the packed weights of larger models, or off "
-        "(default: soliton in the user's cache directory)",
+        "--max-seq-len",
+        type=at_least(2),
+        metavar="TOKENS",
+        help="context length in tokens (default: the model's own, at most 8192)",
+    )
+    group.add_argument(
+        "--threads", type=at_least(1), metavar="N", help="CPU threads (default: all cores)"
     )
     group.add_argument(
         "--speculate",
         default="off",
-        help="speculative decoding: off, ngram or draft; never changes the text (default: off)",
+        metavar=DRAFTS,
+        help="speculative decoding: drafts from the text so far (ngram) or with a draft model "
+        "too (draft); never changes the text (default: off)",
     )
     group.add_argument(
         "--draft-model",
         metavar="DIR",
-        help="draft model (default: the one in the model's directory, if any)",
+        help="directory of the draft model (default: the one in the model's directory)",
+    )
+    group.add_argument(
+        "--panel-cache",
+        metavar="DIR|off",
+        help="directory that caches the packed weights of larger models "
+        "(default: soliton in the user's cache directory)",
     )
 
 
 def add_sampling_arguments(parser: CommandParser) -> None:
     """One flag per sampling setting. A setting that is not given keeps the model's default."""
     group = parser.add_argument_group(
-        "sampling", "Defaults come from the model's generation_config.json."
+        "sampling",
+        "The defaults come from the model's generation_config.json. docs/sampling.md explains all.",
     )
     for name, option in _SAMPLING.items():
         flag = f"--{name.replace('_', '-')}"

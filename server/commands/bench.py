@@ -9,9 +9,8 @@ import json
 import os
 import platform
 import re
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +18,17 @@ from typing import Any
 
 from engine import OWN_DRAFT, Engine, LoadOptions, benchmark
 
-from .arguments import add_model_argument
+from .arguments import DEVICES, KV_FORMATS, add_model_argument, at_least
 from .bench_http import HttpFigures, measure_http
 from .local import load_engine
 from .model_path import model_path
 from .terminal import CommandError, CommandParser
 
 _PARTS = (*benchmark.PARTS, "http")
+_EXAMPLES = """
+soliton bench ./qwen3 --quantize none,8bit,4bit
+soliton bench --shape 125M --only decode,prefill --json figures.json
+"""
 _QUANTIZE = ("none", "8bit", "4bit")
 _CPU_INFO = Path("/proc/cpuinfo")
 # Label, key of the row, format of the value.
@@ -54,31 +57,33 @@ _LINES = (
     ("over HTTP with 5 logprobs", "http_logprobs_tps", "{:,.1f} tok/s"),
     ("  more per token", "http_logprobs_added_us", "{:.0f} us"),
 )
+# A difference -> its lowest round. Not above 0, the difference is lost in the noise.
+_LOWEST = {
+    "added_ms_2048": "added_ms_2048",
+    "http_added_us": "http_added_low_us",
+    "http_logprobs_added_us": "http_logprobs_added_low_us",
+}
 
 Row = dict[str, Any]
 
 
 def main(argv: list[str]) -> int:
     """Print one block per model and number format; --json writes them all. Raises CommandError."""
-    args = _parser().parse_args(argv)
+    args = _parser().read(argv)
     parts = _chosen("--only", args.only, _PARTS)
     formats = _chosen("--quantize", args.quantize, _QUANTIZE)
     shapes = _chosen("--shape", args.shape, tuple(benchmark.SHAPES)) if args.shape else []
     if shapes and args.model:
         raise CommandError("--shape uses random weights: give either --shape or a MODEL, not both")
-    for name, low in (("rounds", 1), ("tokens", 2), ("buffer_mb", 1)):
-        if getattr(args, name) < low:
-            flag = f"--{name.replace('_', '-')}"
-            raise CommandError(f"{flag} must be at least {low}, not {getattr(args, name)}")
     # Checked now, not after minutes of measuring.
     if args.json and not args.json.resolve().parent.is_dir():
         raise CommandError(f"--json {args.json}: the directory does not exist")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as temporary:
         directory = (args.shapes_dir or Path(temporary)).resolve()
-        for name, path in _models(args.model, shapes, directory):
+        for path in _models(args.model, shapes, directory):
             for quantize in formats:
-                rows.append(_measure(name, path, quantize, args, parts, directory / "panels"))
+                rows.append(_measure(path, quantize, args, parts, directory / "panels"))
     if args.json:
         _write(args.json, {"machine": _machine(), "rows": rows})
     return 0
@@ -87,8 +92,10 @@ def main(argv: list[str]) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(
         prog="soliton bench",
+        usage="[MODEL] [OPTION …]",
         description="Measure decode, prefill, first token and serving of a model on this machine,\n"
         "next to its read bandwidth. Nothing else should run on the machine.",
+        examples=_EXAMPLES,
     )
     add_model_argument(parser)
     parser.add_argument(
@@ -112,10 +119,15 @@ def _parser() -> CommandParser:
     parser.add_argument(
         "--kv-cache",
         default="auto",
-        help="format of keys and values: auto, float32, bfloat16, 8bit (default: auto)",
+        metavar=KV_FORMATS,
+        help="format of keys and values; float32 on the CPU only (default: auto)",
     )
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads")
+    parser.add_argument(
+        "--device", default="auto", metavar=DEVICES, help="device to run on (default: auto)"
+    )
+    parser.add_argument(
+        "--threads", type=at_least(1), metavar="N", help="CPU threads (default: all cores)"
+    )
     parser.add_argument(
         "--only",
         default=",".join(_PARTS),
@@ -124,23 +136,23 @@ def _parser() -> CommandParser:
     )
     parser.add_argument(
         "--rounds",
-        type=int,
+        type=at_least(1),
         default=5,
         metavar="N",
         help="rounds per figure, which is their median (default: 5)",
     )
     parser.add_argument(
         "--tokens",
-        type=int,
+        type=at_least(2),
         default=256,
         metavar="N",
         help="most tokens of a stream (default: 256)",
     )
     parser.add_argument(
         "--buffer-mb",
-        type=int,
+        type=at_least(1),
         default=1000,
-        metavar="N",
+        metavar="MB",
         help="MB read to measure the memory bandwidth; must be far more than the caches hold "
         "(default: 1000)",
     )
@@ -163,20 +175,18 @@ def _chosen(flag: str, text: str, allowed: Sequence[str]) -> list[str]:
     return items
 
 
-def _models(model: str | None, shapes: list[str], shapes_dir: Path) -> Iterator[tuple[str, Path]]:
-    """Name and directory of each model. Models of a shape are written when their turn comes."""
+def _models(model: str | None, shapes: list[str], shapes_dir: Path) -> Iterator[Path]:
+    """The directory of each model. Models of a shape are written when their turn comes."""
     if not shapes:
-        path = model_path(model)
-        yield path.resolve().name, path.resolve()
+        yield model_path(model).resolve()
     for name in shapes:
         path = shapes_dir / name
         if not (path / "model.safetensors").exists():
             benchmark.write_model(benchmark.SHAPES[name], path)
-        yield name, path
+        yield path
 
 
 def _measure(
-    name: str,
     path: Path,
     quantize: str,
     args: argparse.Namespace,
@@ -216,13 +226,16 @@ def _measure(
     if args.speculate:
         drafted = _speculation(load, path, rounds=args.rounds, n_tokens=args.tokens)
     row = {
-        "shape": name,
+        "shape": engine.model_id,
         "quantize": quantize,
         **asdict(figures),
         **asdict(drafted),
         **asdict(served),
     }
-    _print(row)
+    why_missing = _why_missing(engine.max_seq_len, parts, args.tokens)
+    if args.speculate and not (path / OWN_DRAFT).is_dir():
+        why_missing["draft_model_speedup"] = "the model has no draft model"
+    print(*report(row, why_missing), sep="\n", flush=True)
     if args.profile:
         _print_profile(benchmark.profile_step(engine.model))
     return row
@@ -237,16 +250,35 @@ def _speculation(
     return benchmark.SpeculationFigures(**figures)
 
 
-def _print(row: Row) -> None:
-    print(
+def _why_missing(context: int, parts: list[str], n_tokens: int) -> dict[str, str]:
+    """Why figures that were asked for cannot be measured: the context has no room for them."""
+    needed = {
+        "decode_tps_2048": ("depth", benchmark.DEPTH + n_tokens),
+        "prefill_tps_512": ("prefill", 512),
+        "prefill_tps_2048": ("prefill", 2048),
+        "ttft_cold_ms": ("ttft", 1025),
+        "ttft_cached_ms": ("ttft", 1025),
+    }
+    return {
+        key: f"the context has {context:,} tokens"
+        for key, (part, n) in needed.items()
+        if part in parts and n > context
+    }
+
+
+def report(row: Row, why_missing: Mapping[str, str]) -> Iterator[str]:
+    """The lines about one model in one format. `why_missing`: of figures that do not apply."""
+    yield (
         f"{row['shape']}, quantize {row['quantize']}: {row['n_params']:,} parameters as "
         f"{row['format']}, {row['bytes_per_token'] / 1e6:.1f} MB per token, {row['ops']}, "
         f"{row['threads']} threads"
     )
     for label, key, layout in _LINES:
-        if row[key] is not None:
-            print(f"  {label:<31} {layout.format(row[key]):>15}")
-    sys.stdout.flush()
+        if key in why_missing:
+            yield f"  {label:<34} {'not measured':>15}: {why_missing[key]}"
+        elif row[key] is not None:
+            is_noise = key in _LOWEST and row[_LOWEST[key]] <= 0
+            yield f"  {label:<34} {'within noise' if is_noise else layout.format(row[key]):>15}"
 
 
 def _print_profile(ops: Sequence[benchmark.OpShare]) -> None:

@@ -14,11 +14,16 @@ from .arguments import (
     add_model_argument,
     add_model_arguments,
     add_sampling_arguments,
+    at_least,
     given_sampling,
 )
 from .terminal import CommandError, CommandParser, printable
 
 _HELP = "/reset clears the conversation, /quit or Ctrl-D exits, Ctrl-C stops a reply"
+_EXAMPLES = """
+soliton chat ./qwen3 --quantize 8bit --system "Answer in one sentence."
+soliton chat --url http://127.0.0.1:8000 --temperature 0.7
+"""
 
 Message = dict[str, Any]
 
@@ -35,7 +40,7 @@ class Chat(Protocol):
 
 def main(argv: list[str]) -> int:
     """Chat until the input ends. Raises CommandError."""
-    args = _parser().parse_args(argv)
+    args = _parser().read(argv)
     chat = _local(args) if args.url is None else _remote(args)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
@@ -44,18 +49,30 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(prog="soliton chat", description=f"Chat in the terminal. {_HELP}.")
+    parser = CommandParser(
+        prog="soliton chat",
+        usage="[MODEL] [OPTION …]",
+        description=f"Chat in the terminal. {_HELP}.",
+        examples=_EXAMPLES,
+    )
     add_model_argument(
         parser,
         help="model directory, or ORG/NAME[@REVISION] on the Hugging Face Hub (default: the "
         "built-in model); with --url: the model's name there",
     )
-    parser.add_argument("--url", help="chat with a server, for example http://127.0.0.1:8000")
+    parser.add_argument(
+        "--url", metavar="URL", help="chat with a server, for example http://127.0.0.1:8000"
+    )
     parser.add_argument("--api-key", metavar="KEY", help="API key for the server (with --url)")
     parser.add_argument("--system", metavar="TEXT", help="system message of the conversation")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of one reply")
-    add_sampling_arguments(parser)
+    parser.add_argument(
+        "--max-tokens",
+        type=at_least(1),
+        metavar="N",
+        help="most tokens of one reply (default: what fits into the context)",
+    )
     add_model_arguments(parser)
+    add_sampling_arguments(parser)
     return parser
 
 

@@ -8,19 +8,28 @@ from collections.abc import Iterator
 
 from engine import Engine, Prefill, StreamResult, Tokenizer, TokenRecord
 
-from .arguments import add_model_argument, add_model_arguments, add_sampling_arguments
+from .arguments import (
+    add_model_argument,
+    add_model_arguments,
+    add_sampling_arguments,
+    at_least,
+)
 from .local import engine_errors, load_engine, load_options, sampling_settings
 from .model_path import model_path
 from .terminal import CommandError, CommandParser, printable, progress_bar
 
 _MAX_LOGPROBS = 20
+_EXAMPLES = """
+soliton complete "Once upon a time" --max-tokens 50
+soliton complete "Once upon a time" --logprobs 5 --seed 7 --model ./qwen3
+"""
 
 
 def main(argv: list[str]) -> int:
     """Print a completion. Raises CommandError."""
-    args = _parser().parse_args(argv)
-    if args.logprobs is not None and not 0 <= args.logprobs <= _MAX_LOGPROBS:
-        raise CommandError(f"--logprobs must be between 0 and {_MAX_LOGPROBS}, not {args.logprobs}")
+    args = _parser().read(argv)
+    if args.logprobs is not None and args.logprobs > _MAX_LOGPROBS:
+        raise CommandError(f"--logprobs must be {_MAX_LOGPROBS} or less, not {args.logprobs}")
     engine = load_engine(model_path(args.model), load_options(args))
     settings = sampling_settings(args, engine)
     with engine_errors():
@@ -41,11 +50,20 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(prog="soliton complete", description="Continue a text.")
-    parser.add_argument("prompt", help="the text to continue")
+    parser = CommandParser(
+        prog="soliton complete",
+        usage="PROMPT [OPTION …]",
+        description="Continue a text.",
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("prompt", metavar="PROMPT", help="the text to continue, in quotes")
     add_model_argument(parser, positional=False)
     parser.add_argument(
-        "--max-tokens", type=int, default=100, metavar="N", help="most tokens (default: 100)"
+        "--max-tokens",
+        type=at_least(0),
+        default=100,
+        metavar="N",
+        help="most tokens (default: 100)",
     )
     parser.add_argument(
         "--stop",
@@ -56,12 +74,12 @@ def _parser() -> CommandParser:
     )
     parser.add_argument(
         "--logprobs",
-        type=int,
+        type=at_least(0),
         metavar="N",
         help=f"print each token's probability and the N most probable ones (0 to {_MAX_LOGPROBS})",
     )
-    add_sampling_arguments(parser)
     add_model_arguments(parser)
+    add_sampling_arguments(parser)
     return parser
 
 

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Iterator
 
 from engine import ModelConfig, ModelDescription, describe
 
-from .arguments import add_model_argument
+from .arguments import KV_FORMATS, add_model_argument, at_least
 from .local import engine_errors
 from .model_path import model_path
 from .terminal import CommandError, CommandParser
 
+_EXAMPLES = """
+soliton inspect ./qwen3
+soliton inspect ./qwen3 --context 32768 --kv-cache 8bit
+"""
 _FORMATS = ("float32", "bfloat16", "8bit", "4bit")
 
 
@@ -19,31 +23,32 @@ def main(argv: list[str]) -> int:
     """Print the summary. Raises CommandError."""
     parser = CommandParser(
         prog="soliton inspect",
+        usage="[MODEL] [OPTION …]",
         description="Print architecture, sizes, formats and memory needs of a model, without "
         "loading it.",
+        examples=_EXAMPLES,
     )
     add_model_argument(parser)
     parser.add_argument(
         "--context",
-        type=int,
-        metavar="N",
+        type=at_least(1),
+        metavar="TOKENS",
         help="context length in tokens for the memory needs (default: the model's longest)",
     )
     parser.add_argument(
         "--kv-cache",
         default="auto",
-        help="format of keys and values: auto, float32, bfloat16, 8bit (default: auto)",
+        metavar=KV_FORMATS,
+        help="format of keys and values (default: auto)",
     )
-    args = parser.parse_args(argv)
+    args = parser.read(argv)
     path = model_path(args.model)
     with engine_errors():
         description = describe(path)
     longest = description.config.max_seq_len
     n_tokens = longest if args.context is None else args.context
-    if not 1 <= n_tokens <= longest:
-        raise CommandError(
-            f"--context must be between 1 and {longest}, the model's context, not {n_tokens}"
-        )
+    if n_tokens > longest:
+        raise CommandError(f"--context must be {longest}, the model's context, or less")
     with engine_errors():
         for label, text in _lines(description, n_tokens, args.kv_cache):
             print(f"{label:<15} {text}")
@@ -58,7 +63,8 @@ def _lines(
     template = "yes" if description.has_chat_template else "no"
     rope = "; ".join(each.describe() for each in config.ropes)
     stored = ", ".join(f"{name} {_size(n)}" for name, n in description.stored_bytes.items())
-    yield "model", str(description.path)
+    yield "model", description.model_id
+    yield "directory", str(description.path)
     yield "architecture", config.architecture
     yield "parameters", f"{description.n_params:,}"
     attentions = [layer.attention for layer in config.layers]

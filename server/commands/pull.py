@@ -5,20 +5,27 @@ Owns the options. `hub.py` owns which files are fetched, and the errors.
 
 from .terminal import CommandError, CommandParser
 
+_EXAMPLES = """
+soliton pull Qwen/Qwen3-0.6B                # then: soliton serve Qwen/Qwen3-0.6B
+soliton pull Qwen/Qwen3-0.6B@main
+"""
+
 
 def main(argv: list[str]) -> int:
     """Print the model's directory; without a name, the help and return 2. Raises CommandError."""
     parser = CommandParser(
         prog="soliton pull",
+        usage="ORG/NAME[@REVISION] [OPTION …]",
         description="Fetch a model from the Hugging Face Hub, or what is missing of it, into the\n"
         "cache that other tools share (HF_HOME). For gated and private models, set\n"
         "HF_TOKEN or run `hf auth login`. Prints the model's directory.",
+        examples=_EXAMPLES,
     )
     parser.add_argument("name", nargs="?", metavar="ORG/NAME[@REVISION]", help="model on the Hub")
     parser.add_argument(
         "--revision", metavar="REVISION", help="branch, tag or commit (default: main)"
     )
-    args = parser.parse_args(argv)
+    args = parser.read(argv)
     if args.name is None:  # help that was not asked for is a mistake to a script
         parser.print_help()
         return 2

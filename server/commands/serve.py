@@ -1,6 +1,7 @@
-"""`soliton serve`: settings, port, model, app, in that order; then serves until a signal.
+"""`soliton serve`: port, model, app, in that order; then serves until a signal.
 
-Owns how the server starts and ends. `server.app.create_app` owns what it serves.
+Owns how the server starts and ends. `serve_options.py` owns the command line, and
+`server.app.create_app` what is served.
 """
 
 import errno
@@ -9,21 +10,20 @@ import json
 import logging
 import socket
 from contextlib import ExitStack, suppress
+from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import uvicorn
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
 
 from ..http.protocol import http_protocol
 from ..http.socket_options import ACCEPTED_AT_ONCE, BACKLOG
 from ..process.drain import DrainingServer, signals_handled
 from ..process.last_resort import end_process, end_process_in, guard_interpreter
 from ..process.logs import configure_logging
-from ..settings import Settings
-from .arguments import add_model_argument
-from .terminal import CommandError, CommandParser
+from ..settings import Settings, unknown_variables
+from ..stream.access_log import log_refused
+from .terminal import CommandError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 30
+_PORTS_TRIED = 20  # to find a free one when that of the options is in use
 _FAREWELL_S = 2  # time to send clients the error when the engine is lost
 
 
-def main(argv: list[str]) -> int:
+def main(settings: Settings) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP, then drain and return 0. A second signal ends the
     process at once, with exit code 128 plus its number. If the engine is lost, the process ends
     with exit code 70. Raises CommandError.
@@ -42,15 +43,16 @@ def main(argv: list[str]) -> int:
     # Imports and the model create no garbage: collecting would take a tenth of the startup time,
     # and later cause a pause in the middle of a stream.
     gc.disable()
-    settings = settings_from(argv)
     configure_logging(settings.log_level)
+    for name in unknown_variables():
+        _logger.warning("no option has the variable %s", name)
     leaving = _Leaving()
     # Bind the port before loading the model, so that a port in use is reported at once.
     with signals_handled(leaving), ExitStack() as bound:
-        ports = [settings.port, settings.health_port]
+        ports = {"--port": settings.port, "--health-port": settings.health_port}
         socks = [
-            bound.enter_context(_bound_socket(settings.host, port))
-            for port in ports
+            bound.enter_context(_bound_socket(settings.host, port, flag))
+            for flag, port in ports.items()
             if port is not None
         ]
         _check_reach(settings, socks[0])
@@ -61,7 +63,11 @@ def main(argv: list[str]) -> int:
         gc.enable()
         config = uvicorn.Config(
             app,
-            http=http_protocol(settings, health_port=numbers[1] if numbers[1:] else None),
+            http=http_protocol(
+                settings,
+                health_port=numbers[1] if numbers[1:] else None,
+                on_refused=log_refused if settings.access_log else lambda _: None,
+            ),
             loop="asyncio",
             ws="none",
             lifespan="on",
@@ -132,40 +138,10 @@ class _Leaving:
             raise SystemExit(0)
 
 
-def settings_from(argv: list[str]) -> Settings:
-    """The settings, with the flags over everything else. Raises CommandError."""
-    parser = CommandParser(
-        prog="soliton serve",
-        description="Serve a model over HTTP. Each option can also be set by an environment\n"
-        "variable (SOLITON_PORT) or in the TOML file named by --config (port). A flag\n"
-        "overrides a variable, and a variable overrides the file.",
-    )
-    add_model_argument(parser)
-    for name, field in Settings.model_fields.items():
-        if name == "model":
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        text = (field.description or "").replace("%", "%%")
-        if field.annotation is bool:
-            parser.add_argument(flag, action="store_true", default=None, help=text)
-        else:
-            unsaid = field.default_factory is not None or field.default in (None, ())
-            default = "" if unsaid else f" (default: {field.default})"
-            parser.add_argument(flag, metavar="X", help=text + default)
-    arguments, unknown = parser.parse_known_args(argv)
-    if unknown:  # only the first word: the next may be a key after a misspelt flag
-        parser.error(f"unrecognized argument: {unknown[0].partition('=')[0]}")
-    given = {name: value for name, value in vars(arguments).items() if value is not None}
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        raise CommandError(_validation_message(error)) from error
-    except SettingsError as error:
-        raise CommandError(str(error)) from error
-
-
-def _bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that owns the address but does not listen yet. Raises CommandError."""
+def _bound_socket(host: str, port: int, flag: str) -> socket.socket:
+    """A socket that owns the address but does not listen yet. `flag`: the port's option. Raises
+    CommandError.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -173,17 +149,31 @@ def _bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise CommandError(f"host {host}: {error.strerror}") from error
     sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
+            free = next(filter(partial(_is_free, family, address), _ports_after(port)), "N")
             raise CommandError(
-                f"port {port} of {host} is in use; choose another one with --port N"
+                f"port {port} of {host} is in use; choose another one: {flag} {free}"
             ) from error
         raise CommandError(f"cannot use port {port} of {host}: {error.strerror}") from error
     return sock
+
+
+def _ports_after(port: int) -> range:
+    return range(port + 1, min(port + _PORTS_TRIED, 65535) + 1)
+
+
+def _is_free(family: int, address: tuple[Any, ...], port: int) -> bool:
+    """Whether that port of the address can be bound now."""
+    with socket.socket(family, socket.SOCK_STREAM) as sock, suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address[0], port, *address[2:]))
+        return True
+    return False
 
 
 def _check_reach(settings: Settings, sock: socket.socket) -> None:
@@ -234,17 +224,3 @@ def _ready_line(url: str, settings: Settings, model_id: str) -> str:
         f"{model_id} is ready at {url} (stop with Ctrl-C); try: "
         f"curl -N {url}/v1/completions{key} -H 'content-type: application/json' -d '{body}'"
     )
-
-
-def _validation_message(error: ValidationError) -> str:
-    """What is wrong, option by option. Shows no API key, not even after a misspelt option."""
-    parts = []
-    for detail in error.errors(include_url=False, include_context=False):
-        message = detail["msg"].removeprefix("Value error, ")
-        if not detail["loc"]:
-            parts.append(message)
-        elif detail["loc"][0] == "api_keys" or detail["type"] == "extra_forbidden":
-            parts.append(f"{detail['loc'][0]}: {message}")
-        else:
-            parts.append(f"{detail['loc'][0]}: {message}, not {detail['input']!r}")
-    return "; ".join(parts)

@@ -4,14 +4,18 @@ Knows no model and no HTTP.
 """
 
 import argparse
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
 from tqdm import tqdm
+from typing_extensions import override
+
+from ..suggest import did_you_mean
 
 # C0 and C1 controls and DEL, without tab and newline: a model's text must not control the terminal.
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
@@ -24,17 +28,52 @@ class CommandError(Exception):
 class CommandParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, like every other error of the program."""
 
-    def __init__(self, *, prog: str, description: str, usage: str | None = None) -> None:
+    def __init__(self, *, prog: str, usage: str, description: str, examples: str) -> None:
+        """`usage`: what follows `prog`, without the options, which the help lists in groups.
+        `examples`: command lines, one per line.
+        """
+        lines = (f"  {line}" for line in examples.strip().splitlines())
         super().__init__(
             prog=prog,
-            usage=usage,
+            usage=f"{prog} {usage}",
             description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog="\n".join(("examples:", *lines)),
+            formatter_class=_HelpFormatter,
             allow_abbrev=False,
         )
 
+    def read(self, argv: Sequence[str]) -> argparse.Namespace:
+        """The options in `argv`. Raises CommandError."""
+        values, unknown = self.parse_known_args(argv)
+        if unknown:  # only the first word: the next may be a key after a misspelt flag
+            word = unknown[0].partition("=")[0]
+            options = [option for option in self._option_string_actions if option != "-h"]
+            near = did_you_mean(word, options) if word.startswith("-") else ""
+            self.error(f"unrecognized argument: {word}{near}")
+        return values
+
+    @override
     def error(self, message: str) -> NoReturn:
+        for pattern, words in _OWN_WORDS:
+            message = pattern.sub(words, message)
         raise CommandError(f"{message} (see {self.prog} --help)")
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Long options on the line of their help."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=34)
+
+
+# argparse's errors -> those of this program. A value's own error says what is allowed.
+_OWN_WORDS = (
+    (re.compile(r"^argument (\S+): expected one argument$"), r"\1 needs a value"),
+    (re.compile(r"^argument (\S+): ignored explicit argument .*$"), r"\1 takes no value"),
+    (re.compile(r"^argument (\S+): (?=must )"), r"\1 "),
+    (re.compile(r"^argument (\S+): "), r"\1: "),
+    (re.compile(r"^the following arguments are required: (.*)$"), r"\1 is missing"),
+)
 
 
 def printable(text: str) -> str:

@@ -1,11 +1,13 @@
 """The outermost layer of the app: what applies to every request, whatever its route.
 
-Every response carries an x-request-id and the time until it began. No body is read beyond the
-limit or decompressed. HEAD is answered like GET. An unexpected exception becomes the usual error
-envelope and a line in the log with that id. A callback reports every request that has ended.
+Every response carries an x-request-id, the client's own if it is well-formed, and the time until
+it began. No body is read beyond the limit or decompressed. HEAD is answered like GET. An unexpected
+exception becomes the usual error envelope and a line in the log with that id. A callback reports
+every request that has ended.
 """
 
 import logging
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -21,9 +23,16 @@ _logger = logging.getLogger(__name__)
 # Encodings that an error may name; it repeats nothing else that a client sent.
 _ENCODINGS = frozenset({"br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"})
 
+# An id of a client: printable ASCII without spaces, so that it stays one word in a header and in
+# the log.
+_CLIENT_ID = re.compile(rb"[!-~]{1,128}")
+
 
 class Boundary:
-    """ASGI middleware: request id, body limit, last resort."""
+    """ASGI middleware: request id, body limit, last resort.
+
+    `scope["state"]` has the `request_id`, and in the end the `status` of the answer, 0 without one.
+    """
 
     def __init__(
         self,
@@ -41,9 +50,11 @@ class Boundary:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        request_id = _client_id(scope) or f"req_{uuid.uuid4().hex}"
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}  # the protocol knows that it was HEAD: no body
-        request_id = f"req_{uuid.uuid4().hex}"
         arrived = time.perf_counter()
         status = 0  # until the answer starts
 
@@ -68,6 +79,7 @@ class Boundary:
                 raise
             await error_response(error)(scope, receive, send_with_id)
         finally:
+            state["status"] = status
             self._on_answered(scope, status, time.perf_counter() - arrived)
 
     def _guarded(self, scope: Scope, receive: Receive) -> Receive:
@@ -94,6 +106,12 @@ class Boundary:
             return message
 
         return receive_guarded
+
+
+def _client_id(scope: Scope) -> str:
+    """The x-request-id of the client; "" unless it sent exactly one that is well-formed."""
+    sent = [value for name, value in scope["headers"] if name == b"x-request-id"]
+    return sent[0].decode("ascii") if len(sent) == 1 and _CLIENT_ID.fullmatch(sent[0]) else ""
 
 
 def _encoding_of(headers: Headers) -> str:

@@ -9,6 +9,7 @@ itself refuses gets the usual error envelope.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, cast
 
 import h11
@@ -42,6 +43,7 @@ class HttpProtocol(H11Protocol):
     health_table: ClassVar[ConnectionTable]
     health_port: ClassVar[int | None]
     seldom: ClassVar[SeldomLog]
+    on_refused: ClassVar[Callable[[int], None]]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -193,12 +195,15 @@ class HttpProtocol(H11Protocol):
             return
         self._refused = True
         silent = False
+        answer = error_response(error)
+        status = status or answer.status_code
         if state is h11.SEND_RESPONSE:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
             silent = self.scope["method"] == "HEAD"
-        answer = error_response(error)
-        status = status or answer.status_code
+            self.scope["state"]["refused"] = status
+        else:
+            type(self).on_refused(status)
         headers = [
             *self.server_state.default_headers,
             *answer.raw_headers,
@@ -256,8 +261,15 @@ class HttpLimits(Protocol):
     """None: three quarters of all."""
 
 
-def http_protocol(limits: HttpLimits, *, health_port: int | None = None) -> type[HttpProtocol]:
-    """The protocol class of one server; `health_port`: the port of its health checks."""
+def http_protocol(
+    limits: HttpLimits,
+    *,
+    health_port: int | None = None,
+    on_refused: Callable[[int], None] = lambda _: None,
+) -> type[HttpProtocol]:
+    """The protocol class of one server. `health_port`: the port of its health checks. `on_refused`
+    receives the status of each refusal that no app has a part in.
+    """
     limit = affordable_connections(
         limits.max_connections, listens_for_health=health_port is not None
     )
@@ -275,4 +287,5 @@ def http_protocol(limits: HttpLimits, *, health_port: int | None = None) -> type
         seldom = SeldomLog(_logger, logging.INFO)
 
     LimitedProtocol.health_port = health_port
+    LimitedProtocol.on_refused = staticmethod(on_refused)
     return LimitedProtocol

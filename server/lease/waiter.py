@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
@@ -24,11 +24,18 @@ class Waiter:
     receive: Receive
     n_body: int
     """Length of the body in bytes."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """What the layers around the route keep of the request."""
     since: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(cls, request: Request) -> "Waiter":
-        return cls(request.state.caller, request.receive, request.state.n_body)
+        state: dict[str, Any] = request.scope["state"]
+        return cls(state["caller"], request.receive, state["n_body"], state)
+
+    @property
+    def request_id(self) -> str:
+        return str(self.state.get("request_id", ""))
 
 
 async def attended(work: Awaitable[T], receive: Receive) -> T:

@@ -54,6 +54,9 @@ _logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# How often `left` looks. It waits only for the next step of a stream whose reader has gone.
+_LOOK_S = 0.005
+
 
 class CompletionStream:
     """A request in the queue, in the engine, then done. Its events can be read at any time.
@@ -68,6 +71,7 @@ class CompletionStream:
         lease: EngineLease,
         *,
         key: str = "",
+        request_id: str = "",
         limits: TimeLimits = NO_LIMITS,
         since: float | None = None,
         max_unread_bytes: float = math.inf,
@@ -76,6 +80,7 @@ class CompletionStream:
     ) -> None:
         """`key`: identifies the caller; see EngineLease.submit. Cached prompts serve only their
         own key.
+        `request_id`: for the log.
         `since`: when the request began to wait, for the limits; None means now.
         `max_unread_bytes`: about how much memory unread events may take.
         `on_ended` is called on the engine thread once the counts are final, before the reader gets
@@ -89,6 +94,9 @@ class CompletionStream:
         self.ends: tuple[JobEnd, ...] = ()
         self.error: Exception | None = None
         """The error that ended the stream, if any."""
+        self.was_abandoned = False
+        """Whether its reader left before the engine was done."""
+        self.request_id = request_id
         self._key = key
         self._on_ended = on_ended
         self._on_told = on_told
@@ -113,6 +121,7 @@ class CompletionStream:
     def cancel(self) -> None:
         """Leave the queue, or abort the engine at its next step. Harmless when done."""
         self._deadlines.stop()
+        self.was_abandoned |= self.ticket.freed_at is None
         if self.ticket.cancel():
             self._refuse(ClientDisconnect())
 
@@ -151,6 +160,11 @@ class CompletionStream:
         events = await self._attended(self._feed.whole(), receive)
         self._deadlines.stop()
         return events
+
+    async def left(self) -> None:
+        """Wait until the stream has left the queue or the engine: then its counts are final."""
+        while self.ticket.freed_at is None:
+            await asyncio.sleep(_LOOK_S)
 
     async def _attended(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
         try:
@@ -195,10 +209,10 @@ class CompletionStream:
             )
         except BaseException as error:  # from a library: no request may end this thread
             if is_out_of_memory(error):
-                _logger.warning("out of memory in a completion: %s", error)
+                _logger.warning("out of memory in request %s: %s", self.request_id, error)
                 self.error = MemoryError(str(error))
             else:
-                _logger.exception("the engine failed in a completion")
+                _logger.exception("the engine failed in request %s", self.request_id)
                 self.error = EngineFailedError("the engine failed in this request")
         finally:
             self._on_ended(self)

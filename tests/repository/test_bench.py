@@ -20,6 +20,7 @@ from engine.model.weights import step_bytes
 from engine.native import _cpu
 from engine.native import cpu as native
 from server.__main__ import main
+from server.commands.bench import report
 
 TINY = Shape("tiny", 64, 2, 4, 2, 96, tied=True)
 MACHINE_KEYS = {"cpu", "cores", "isa", "python", "system", "date"}
@@ -40,7 +41,13 @@ RATES = (
     "http_tokens_per_block",
     "http_logprobs_tps",
 )
-DIFFERENCES = ("added_ms_2048", "http_added_us", "http_logprobs_added_us")
+DIFFERENCES = (
+    "added_ms_2048",
+    "http_added_us",
+    "http_added_low_us",
+    "http_logprobs_added_us",
+    "http_logprobs_added_low_us",
+)
 SPECULATION = ("copy_plain_tps", "copy_tps", "copy_speedup", "undraftable_speedup")
 DRAFT_MODEL = ("draft_model_tokens_per_pass", "draft_model_speedup")
 FACTS = ("shape", "quantize", "threads", "format", "ops", "n_params", "bytes_per_token")
@@ -127,6 +134,35 @@ def test_only_what_was_asked_for_is_measured_and_shown(
     assert "attention" in shown
     assert "HTTP" not in shown
     assert "depth" not in shown
+
+
+def test_what_a_model_has_no_room_for_is_listed_with_the_reason(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["bench", "--rounds", "1", "--tokens", "64", "--buffer-mb", "8", "--speculate"]
+    assert main([*argv, "--only", "depth,ttft,http"]) == 0
+    out, err = capfd.readouterr()
+    first, *rows = out.splitlines()
+    assert first.startswith("soliton-default, "), "the name that serve has"
+    missing = [row for row in rows if "not measured" in row]
+    assert len(missing) == 3, rows
+    assert all(row.endswith("not measured: the context has 1,024 tokens") for row in missing)
+    assert "INFO" not in err, "the log of the server is not part of the report"
+
+
+def test_a_difference_within_the_noise_is_not_shown_as_a_figure() -> None:
+    figures = dict.fromkeys((*RATES, *DIFFERENCES, *SPECULATION, *DRAFT_MODEL))
+    facts = {"shape": "x", "quantize": "none", "format": "x", "ops": "x", "threads": 1}
+    row = {**figures, **facts, "n_params": 1, "bytes_per_token": 1}
+    row |= {"http_added_us": 12.0, "http_added_low_us": 9.0}
+    row |= {"http_logprobs_added_us": -451.0, "http_logprobs_added_low_us": -900.0}
+    row |= {"added_ms_2048": -0.25}
+    shown = [line.split() for line in report(row, {})][1:]
+    assert [words[-2:] for words in shown] == [
+        ["within", "noise"],
+        ["12", "us"],
+        ["within", "noise"],
+    ]
 
 
 def test_a_context_too_short_for_a_figure_leaves_it_out(bundled_engine: Engine) -> None:

@@ -17,8 +17,8 @@ LAYERS = {
         "__init__", "benchmark",
     ),
     "server": (
-        "errors version", "schema http", "settings lease", "stream", "request answer", "service",
-        "chat", "api", "app process", "commands", "__main__",
+        "errors version suggest", "schema http", "settings lease", "stream", "request answer",
+        "service", "chat", "api", "app process", "commands", "__main__",
     ),
 }  # fmt: skip
 # The first does not know the second, though both layers would allow it.

@@ -20,6 +20,7 @@ from server.app import create_app
 from server.http.protocol import http_protocol
 from server.lease.lease import EngineLease, Ticket
 from server.settings import Settings
+from server.stream.access_log import log_refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,14 @@ def live_server(
         health_port = ports[1] if n_ports == 2 else None
         config = uvicorn.Config(
             wrapped(app),
-            http=_counting(protocol or http_protocol(settings, health_port=health_port)),
+            http=_counting(
+                protocol
+                or http_protocol(
+                    settings,
+                    health_port=health_port,
+                    on_refused=log_refused if settings.access_log else lambda _: None,
+                )
+            ),
             ws="none",
             lifespan="on",
             log_config=None,

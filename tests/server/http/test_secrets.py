@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.commands.serve import settings_from
+from server.commands.serve_options import settings_from
 from server.commands.terminal import CommandError
 from server.process.logs import LineFormatter
 from tests.support.audited_server import AuditedServer, audited_server
@@ -82,7 +82,7 @@ def test_no_log_metric_or_error_has_a_key_or_a_prompt(server: AuditedServer) -> 
     answers += [
         live.get(f"/{TEXT}?{TEXT}={WRONG}", **authorized),
         live.get(f"/v1/models/{TEXT}", authorization=f"Bearer {KEY}", cookie=WRONG),
-        live.request(TEXT, "/v1/models", None, {**authorized, "x-request-id": TEXT}),
+        live.request(TEXT, "/v1/models", None, {**authorized, "x-request-id": f"{TEXT} x"}),
         live.get("/v1/models", authorization=f"Basic {WRONG}", host=TEXT, origin=TEXT),
         malformed(live, f"GET /{TEXT} HTTP/1.1\r\nauthorization: Bearer {KEY}\r\n{TEXT}\r\n\r\n"),
         malformed(live, f"{TEXT} {KEY}\r\n\r\n"),

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 
 import openai
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from engine import NumericsError
 from server.errors import UnavailableError, error_response
 from tests.support.fake_engine import FakeEngine
-from tests.support.live_server import live_server, wait_until
+from tests.support.live_server import live_server, read_answer, wait_until
 
 COMPLETIONS = "/v1/completions"
 BODY = {"model": "fake", "prompt": "x", "max_tokens": 2}
@@ -27,6 +28,50 @@ def test_every_answer_has_an_id_of_its_own_and_says_how_long_it_took() -> None:
     ids = {answer.headers["x-request-id"] for answer in answers}
     assert len(ids) == len(answers)
     assert all(int(answer.headers["openai-processing-ms"]) >= 0 for answer in answers)
+
+
+def test_an_id_of_the_client_is_kept() -> None:
+    own = "trace-1:Az/09+=._~,{x}"
+    with live_server(FakeEngine().as_engine, api_keys=("key",)) as server:
+        answers = [
+            server.get("/health", **{"x-request-id": own}),
+            server.get("/nothing", **{"x-request-id": own}),  # 401
+            server.post(COMPLETIONS, BODY, authorization="Bearer key", **{"X-Request-ID": own}),
+            server.post(COMPLETIONS, b"{", authorization="Bearer key", **{"x-request-id": own}),
+            server.get("/health", **{"x-request-id": "x" * 128}),
+        ]
+    assert [answer.headers["x-request-id"] for answer in answers] == [own] * 4 + ["x" * 128]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"x-request-id:",
+        b"x-request-id: a b",
+        b"x-request-id: a\tb",
+        b"x-request-id: " + b"x" * 129,
+        b"x-request-id: \xc3\xa9",
+        b"x-request-id: \x9b31m",
+        b"x-request-id: a\r\nx-request-id: a",
+        b"x-request-id: a\r\nX-Request-Id: b",
+        b"request-id: a",
+    ],
+)
+def test_any_other_id_is_replaced(sent: bytes) -> None:
+    with live_server(FakeEngine().as_engine) as server, server.connect() as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + sent + b"\r\n\r\n")
+        answer = read_answer(sock)
+    assert answer.status == 200
+    assert re.fullmatch("req_[0-9a-f]{32}", answer.headers["x-request-id"])
+
+
+def test_the_id_leads_to_the_line_of_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    fake = FakeEngine()
+    with live_server(fake.as_engine) as server:
+        fake.model.faults[0] = ValueError("broken")
+        answer = server.post(COMPLETIONS, BODY, **{"x-request-id": "mine-1"})
+    assert (answer.status, answer.headers["x-request-id"]) == (500, "mine-1")
+    assert "the engine failed in request mine-1" in caplog.messages
 
 
 def test_the_official_client_waits_as_long_as_asked_and_comes_back() -> None:

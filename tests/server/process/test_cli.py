@@ -71,8 +71,8 @@ finally:
 @pytest.mark.parametrize(
     "argv",
     [
-        [],
         ["sing"],
+        ["--colour"],
         ["inspect", "/no/such/model"],
         ["inspect", "--model", "/no/such/model"],
         ["inspect", "/a/model", "--model", "/another"],
@@ -130,9 +130,9 @@ def test_complete_prints_a_table_of_probabilities(capsys: pytest.CaptureFixture[
 
 
 def test_every_sampling_setting_is_a_flag() -> None:
-    parser = CommandParser(prog="soliton complete", description="")
+    parser = CommandParser(prog="soliton complete", usage="", description="", examples="")
     add_sampling_arguments(parser)
-    assert given_sampling(parser.parse_args([])) == {}, (
+    assert given_sampling(parser.read([])) == {}, (
         "an option that is not given is the model's default"
     )
     others: dict[str, tuple[str, object]] = {
@@ -147,7 +147,7 @@ def test_every_sampling_setting_is_a_flag() -> None:
         flag = f"--{setting.name.replace('_', '-')}"
         text, value = others.get(setting.name, ("1", 1))
         argv = [flag] if setting.type is bool else [flag, text]
-        given = given_sampling(parser.parse_args(argv))
+        given = given_sampling(parser.read(argv))
         assert given == {setting.name: value}
         if setting.type in (int, float):
             assert type(given[setting.name]) is setting.type, f"{flag} reads another type"
@@ -172,6 +172,7 @@ def test_inspect_prints_sizes_and_memory(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["inspect", "--context", "100"]) == 0
     text = capsys.readouterr().out
     assert "LlamaForCausalLM" in text
+    assert "soliton-default" in text, "the name that serve has"
     assert "100 tokens" in text
 
 
@@ -243,7 +244,9 @@ def test_a_port_in_use_is_one_line_and_2() -> None:
         )
     assert result.returncode == 2
     assert one_error_line(result.stderr)
-    assert str(port) in result.stderr
+    assert f"port {port} of 127.0.0.1 is in use" in result.stderr
+    proposed = int(result.stderr.rpartition("--port ")[2])
+    assert port < proposed <= port + 20
 
 
 def test_ctrl_c_stops_a_local_reply_between_two_tokens(engine: Engine) -> None:

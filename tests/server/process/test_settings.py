@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import SettingsError
 
-from server.settings import Settings
+from server.settings import Settings, unknown_variables
 
 
 @pytest.fixture
@@ -95,8 +95,20 @@ def test_the_port_for_health_checks_is_another_one() -> None:
 def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text("prot = 8001\n")
-    with pytest.raises(ValidationError, match="prot"):
+    with pytest.raises(
+        SettingsError, match=r"wrong\.toml: 'prot' is not an option; did you mean port"
+    ):
         Settings(config=path)
+    path.write_text("[server]\nport = 8001\n")
+    with pytest.raises(SettingsError, match="'server' is not an option: options are not in tables"):
+        Settings(config=path)
+
+
+def test_a_variable_that_no_option_has_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(unknown_variables()) == []
+    for name in ("SOLITON_PROT", "soliton_x", "SOLITON_PORT", "Soliton_Host", "SOLITONS"):
+        monkeypatch.setenv(name, "1")
+    assert list(unknown_variables()) == ["SOLITON_PROT; did you mean SOLITON_PORT?", "soliton_x"]
 
 
 @pytest.mark.parametrize("text", ["port = ]\n", "port = 1\nport = 2\n"])
