@@ -9,7 +9,8 @@ _LONGEST = 64
 def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "", cutoff: float = 0.6) -> str:
     """The end of an error message: "; did you mean --port?", or "" if no name is near.
 
-    `prefix`: what all names begin with, which therefore does not count. `cutoff`: how near, up to 1.
+    `prefix`: what all names begin with, which therefore does not count. `cutoff`: how similar the
+    name must be, from 0 to 1.
     """
     from difflib import get_close_matches  # takes as long to import as argparse
 
