@@ -1,4 +1,4 @@
-"""What an installation needs and says: dependencies, the scripts of `make`, the errors without torch."""
+"""What an installation needs and says: dependencies, scripts of `make`, errors without torch."""
 
 import os
 import re
