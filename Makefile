@@ -12,17 +12,23 @@
 #   make audit                 known vulnerabilities of the installed packages; queries a service on the internet
 #   make format · bench · openapi · clean
 #
+#   make wheels                wheels for Python 3.11 and later on x86-64 and arm64, checked; Debian (scripts/wheels.py)
+#
 # PYTHON=python3.12            another interpreter (>= 3.11)
+# CUDA=1                       install torch, for an NVIDIA GPU; the default if nvidia-smi lists one, CUDA=0 leaves it out
 # TORCH='…'                    arguments of a first `pip install`, for another build of torch than pip's default
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test soak sanitize gpu-check check audit format bench openapi clean
+.PHONY: build serve test soak sanitize gpu-check check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 TORCH ?=
+ifeq ($(filter 0 1,$(CUDA)),)
+CUDA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1 || echo 0)
+endif
 MODEL ?=
 HOST ?=
 PORT ?=
@@ -37,12 +43,11 @@ CPP := $(filter %.cpp %.h %.cu %.cuh,$(NATIVE))
 
 # A stamp means that the environment is ready for a command. A new dependency or new native code makes it
 # stale; otherwise no command runs pip.
-SERVE := .venv/serve.stamp
+SERVE := .venv/serve$(if $(filter 1,$(CUDA)),-cuda).stamp
 TEST := .venv/test.stamp
 CHECK := .venv/check.stamp
 NODE := tests/node/node_modules/.stamp
 CLIENTS := tests/clients/.venv/.stamp
-comma := ,
 
 build: $(SERVE)
 
@@ -89,31 +94,32 @@ openapi: $(TEST)
 	$(BIN)/python scripts/openapi.py
 	$(BIN)/python scripts/request_fields.py
 
+wheels:
+	@scripts/packages.sh "$(PYTHON)"
+	$(PYTHON) scripts/wheels.py
+
 clean:
 	rm -rf .venv build dist tests/node/node_modules tests/clients/.venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 .venv/venv.stamp:
 	@scripts/packages.sh "$(PYTHON)"
-	$(PYTHON) -m venv .venv
+	@mkdir -p .venv
 	@touch $@
 
-define install
-	@echo 'installing into .venv (a few minutes the first time)'
-	$(if $(TORCH),$(PIP) $(TORCH))
-	$(PIP) --editable '.$(1)'
-endef
+export TORCH
+install = scripts/install.sh "$(PYTHON)"
 
 $(SERVE): .venv/venv.stamp $(BUILT_FROM)
-	$(call install)
+	@$(install) $(if $(filter 1,$(CUDA)),cuda)
 	@touch $@
 
 $(TEST): .venv/venv.stamp $(BUILT_FROM)
-	$(call install,[test])
+	@$(install) test
 	@touch $(SERVE) $@
 
 # mypy reads what the tests import, so it needs both extras.
 $(CHECK): .venv/venv.stamp $(BUILT_FROM)
-	$(call install,[test$(comma)check])
+	@$(install) test check
 	@touch $(SERVE) $(TEST) $@
 
 $(NODE): tests/node/package.json

@@ -15,6 +15,10 @@ from .ops import Ops
 
 logger = logging.getLogger(__name__)
 
+_INSTALL_TORCH = 'install it: pip install "soliton[cuda]"'
+# Devices of NVIDIA's driver, on Linux and in WSL.
+_DRIVER = ("/dev/nvidiactl", "/dev/dxg")
+
 
 def open_ops(
     *,
@@ -30,8 +34,8 @@ def open_ops(
     of keys and values.
 
     torch is imported on CUDA, and on a CPU without the native module. If torch computes what native
-    code could, that is logged as a warning; with `require_native` it is an error. Raises
-    ModelLoadError.
+    code could, that is logged as a warning; with `require_native` it is an error. Without torch, a
+    GPU that "auto" finds is not used, which is logged as well. Raises ModelLoadError.
     """
     kind, _, index = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (
@@ -40,18 +44,22 @@ def open_ops(
         raise ModelLoadError(f"device: must be auto, cpu, cuda or cuda:N, not {device!r}")
     if require_native and native.MISSING:
         raise ModelLoadError(f"the native module cannot be imported: {native.MISSING}")
-    if kind == "cuda" or (kind == "auto" and _may_have_cuda()):
-        from . import torch_ops
-
-        if kind == "cuda" or torch_ops.has_cuda():
-            format_ = chosen_format(dtype, quantize, default="bfloat16")
-            return _open_cuda(
-                "cuda" if kind == "auto" else device,
-                format_,
-                kv_cache=kv_cache,
-                require_native=require_native,
-            )
+    if kind == "cuda" or (kind == "auto" and _finds_cuda()):
+        if missing := _torch_missing():
+            raise ModelLoadError(f"device: {device} needs torch: {missing}; {_INSTALL_TORCH}")
+        format_ = chosen_format(dtype, quantize, default="bfloat16")
+        return _open_cuda(
+            "cuda" if kind == "auto" else device,
+            format_,
+            kv_cache=kv_cache,
+            require_native=require_native,
+        )
     if native.MISSING:
+        if missing := _torch_missing():
+            raise ModelLoadError(
+                f"the native module cannot be imported: {native.MISSING}; reinstall soliton for "
+                f"this Python. torch could compute instead, but: {missing}; {_INSTALL_TORCH}"
+            )
         from . import torch_ops
 
         logger.warning("native kernels missing, using torch instead: %s", native.MISSING)
@@ -82,6 +90,25 @@ def _open_cuda(device: str, format_: str, *, kv_cache: str, require_native: bool
     return torch_ops.open_torch(device, format_, kv_cache=kv_cache)
 
 
-def _may_have_cuda() -> bool:
-    """Whether NVIDIA's driver is installed. This costs nothing; asking torch takes seconds."""
-    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
+def _finds_cuda() -> bool:
+    """Whether torch can use a GPU.
+
+    It is asked only if NVIDIA's driver is installed: looking costs nothing, torch takes seconds.
+    """
+    if not any(Path(node).exists() for node in _DRIVER):
+        return False
+    if missing := _torch_missing():
+        logger.warning("NVIDIA GPU not used, it needs torch: %s; %s", missing, _INSTALL_TORCH)
+        return False
+    from . import torch_ops
+
+    return torch_ops.has_cuda()
+
+
+def _torch_missing() -> str:
+    """Why torch cannot be imported; empty if it can."""
+    try:
+        from . import torch_ops  # noqa: F401
+    except (ImportError, OSError) as error:
+        return str(error)
+    return ""

@@ -1,0 +1,81 @@
+"""Installs a wheel into a new environment, serves the built-in model from it, and measures that.
+
+Runs with any Python >= 3.11 and nothing else: scripts/wheels.py starts it in a fresh root.
+usage: serve.py WHEEL
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+PORT = 8765
+URL = f"http://127.0.0.1:{PORT}"
+READY_S = 120
+
+
+def main(wheel: str) -> None:
+    compilers = [name for name in ("c++", "cc", "g++", "gcc", "clang") if shutil.which(name)]
+    with tempfile.TemporaryDirectory() as folder:
+        environment, cache = Path(folder, "environment"), Path(folder, "cache")
+        start = time.monotonic()
+        subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+        pip = [environment / "bin/python", "-m", "pip", "install", "--quiet"]
+        subprocess.run([*pip, "--cache-dir", cache, wheel], check=True)
+        installed = time.monotonic()
+        server = subprocess.Popen([environment / "bin/soliton", "serve", "--port", str(PORT)])
+        try:
+            wait_until_ready(server)
+            ready = time.monotonic()
+            text = complete()
+        finally:
+            server.send_signal(signal.SIGTERM)
+            code = server.wait(30)
+        print(f"  compilers: {compilers or 'none'}")
+        print(f"  to download: {megabytes(cache) + Path(wheel).stat().st_size / 1e6:.0f} MB")
+        print(f"  on disk: {megabytes(environment):.0f} MB")
+        print(f"  installed after {installed - start:.1f} s, ready after {ready - start:.1f} s")
+        print(f"  Once upon a time{text!r}; exit status {code}")
+    if code or not text:
+        sys.exit(1)
+
+
+def wait_until_ready(server: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + READY_S
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{URL}/health/ready", timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.05)
+    sys.exit(f"not ready after {READY_S} s; exit status {server.poll()}")
+
+
+def complete() -> str:
+    body = {"model": "soliton-default", "prompt": "Once upon a time", "max_tokens": 12}
+    body |= {"temperature": 0}
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(
+        f"{URL}/v1/completions", json.dumps(body).encode(), headers=headers
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        text = json.load(answer)["choices"][0]["text"]
+        assert isinstance(text, str)
+        return text
+
+
+def megabytes(folder: Path) -> float:
+    """The disk that the files below a folder take."""
+    files = (os.lstat(path) for path in folder.rglob("*"))
+    return sum(file.st_blocks * 512 for file in files) / 1e6
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,28 @@
+"""How scripts/wheels.py reads and writes text; `make wheels` builds the wheels themselves."""
+
+import pytest
+
+from scripts.wheels import TARGETS, found_platform, with_tag
+
+
+def test_the_wheels_serve_every_python_and_both_machines() -> None:
+    assert {target.tag for target in TARGETS} == {
+        "cp311-cp311-manylinux_2_28_x86_64",
+        "cp312-abi3-manylinux_2_28_x86_64",
+        "cp311-cp311-manylinux_2_28_aarch64",
+        "cp312-abi3-manylinux_2_28_aarch64",
+    }
+
+
+def test_a_pure_wheel_gets_another_tag() -> None:
+    pure = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n\n"
+    assert with_tag(pure, "cp312-abi3-linux") == (
+        "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp312-abi3-linux\n"
+    )
+
+
+def test_the_platform_is_read_across_lines() -> None:
+    report = 'x.whl is consistent\nwith the following platform tag:\n"manylinux_2_17_x86_64".\n'
+    assert found_platform(report) == "manylinux_2_17_x86_64"
+    with pytest.raises(SystemExit, match="names no platform: nothing of use"):
+        found_platform("nothing\nof use")
