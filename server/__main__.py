@@ -19,6 +19,7 @@ commands:
   complete   continue a text; --logprobs 5 shows the most probable tokens
   inspect    show architecture, sizes, formats and memory of a model
   bench      measure the speed of a model on this machine, in process and over HTTP
+  health     ask a server whether it is ready, for the health check of a container
 
 `soliton COMMAND --help` lists the options of a command. Without a MODEL (a Hugging Face directory),
 every command uses the small built-in model.
@@ -51,7 +52,7 @@ def _run(argv: list[str]) -> int:
         return 0
     if not argv or argv[0].startswith("-"):
         parser.parse_args(argv)
-        raise CommandError("a command is missing: serve, chat, complete, inspect or bench")
+        raise CommandError("a command is missing: serve, chat, complete, inspect, bench or health")
     command, arguments = argv[0], argv[1:]
     if command == "serve":
         from .commands import serve
@@ -76,7 +77,13 @@ def _run(argv: list[str]) -> int:
         from .commands import bench
 
         return bench.main(arguments)
-    raise CommandError(f"unknown command {command!r}: use serve, chat, complete, inspect or bench")
+    if command == "health":
+        from .commands import health
+
+        return health.main(arguments)
+    raise CommandError(
+        f"unknown command {command!r}: use serve, chat, complete, inspect, bench or health"
+    )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,11 @@ HARMLESS = {"re.compile"}
 CLASSES = {"FileResponse", "StaticFiles", "UploadFile", "Form"}
 # The only files that may use these.
 PROGRAMS = {"engine/grammar/trial.py", "server/commands/bench_http.py"}
-CLIENTS = {"server/commands/remote.py", "server/commands/bench_http.py"}
+CLIENTS = {
+    "server/commands/remote.py",
+    "server/commands/bench_http.py",
+    "server/commands/health.py",
+}
 LISTENERS = {"server/commands/serve.py"}
 # The socket options and signals that are allowed.
 SOCKETS = {
