@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What a verb needs from the system: a C++ compiler, venv and headers of the chosen Python, and `node` where asked for.
+# What a verb needs from the system: a C++ compiler, venv and headers of the chosen Python, and where asked for `node` or
+# what builds and runs a container `image`.
 # Installs the missing Debian packages as root; names them in one line otherwise.
-# usage: scripts/packages.sh PYTHON [node]
+# usage: scripts/packages.sh PYTHON [node|image]
 set -euo pipefail
 
 python=$1
@@ -19,6 +20,13 @@ command -v c++ >/dev/null || missing+=(g++)
 if [ "${2:-}" = node ]; then
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
+fi
+if [ "${2:-}" = image ]; then
+    for tool in buildah podman debootstrap; do
+        command -v $tool >/dev/null || missing+=($tool)
+    done
+    command -v runc >/dev/null || command -v crun >/dev/null || missing+=(runc)
+    [ -e /usr/lib/podman/netavark ] || [ -e /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
