@@ -23,7 +23,7 @@ PLACE = ROOT / "build" / "image"
 IMAGE = "localhost/soliton-image-test"
 _BASE = "docker.io/library/debian:trixie-slim"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_INSTALL_S, _PULL_S, _BASE_S = 180, 120, 600
+_INSTALL_S, _PULL_S, _BASE_S, _BUILD_S = 180, 120, 600, 1800
 # What Debian's slim images leave out.
 _NOT_SLIM = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man",
              "usr/share/info", "usr/share/locale")  # fmt: skip
@@ -81,12 +81,17 @@ class Engine:
         pip_conf.write_text("[global]\ncert = /run/host.crt\n" if _CERTIFICATES.exists() else "")
         volumes = [f"--volume={pip_conf}:/etc/pip.conf:ro"]
         volumes += [f"--volume={_CERTIFICATES}:/run/host.crt:ro"] * _CERTIFICATES.exists()
-        built = subprocess.run(
-            ["buildah", *self._storage, "build", "--isolation", "chroot", "--pull=never",
-             "--layers", "--format", "docker", *volumes, "--file", "docker/Dockerfile",
-             "--tag", IMAGE, "."],
-            cwd=ROOT, capture_output=True, text=True, errors="replace",
-        )  # fmt: skip
+        command = [
+            "buildah", *self._storage, "build", "--isolation", "chroot", "--pull=never",
+            "--layers", "--format", "docker", *volumes, "--file", "docker/Dockerfile",
+            "--tag", IMAGE, ".",
+        ]  # fmt: skip
+        try:
+            built = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, timeout=_BUILD_S
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UnavailableError(f"the build did not end within {_BUILD_S} s") from error
         if built.returncode:
             output = (built.stdout + built.stderr)[-3000:]
             if re.search(_NO_NETWORK, output):

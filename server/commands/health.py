@@ -1,8 +1,7 @@
-"""`soliton health`: whether a server is ready, as the exit code that a container's health check
-needs.
+"""`soliton health`: whether a server is ready, as an exit code for a container's health check.
 
-Runs every few seconds on the cores that the server computes on. So it loads no settings, and reads
-from the environment only where the server listens.
+It runs every few seconds on the cores that the server computes on. So it reads the few variables
+that say where the server listens, and does not load the settings.
 """
 
 import os
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 from ..http.host_names import url_on_this_machine
 from .terminal import CommandParser
 
-_TIMEOUT_S = 30  # for other callers: containers set a shorter limit themselves
+_TIMEOUT_S = 30  # containers set a shorter limit
 _MAX_BYTES = 65_536
 
 

@@ -90,7 +90,7 @@ def test_threads_and_asyncio_stand_where_they_are_owned() -> None:
 
 
 def test_the_environment_is_read_in_two_files() -> None:
-    """A health check runs every few seconds, and loading the settings takes most of a second."""
+    """A health check runs every few seconds, and loading the settings takes 0.4 s."""
     wrong = [file for file in FILES if names_of(file) & {"environ", "environb", "getenv"}]
     assert wrong == ["server/commands/health.py", "server/settings.py"]
 
