@@ -6,6 +6,7 @@
 #   make soak                  measure the server under abuse (an hour; TOPICS='abort drain' selects; two topics need
 #                              root, nginx-light and haproxy)
 #   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (over an hour)
+#   make image-test            build the container image and run it, as root; installs buildah and podman where missing
 #   make gpu-check             on a machine with an NVIDIA GPU, with its own Python packages and no network: build, test,
 #                              sanitize and measure the CUDA engine (8 minutes; GPU='build bench' selects steps)
 #   make check                 format, lint, types, API contract, import directions, version
@@ -21,7 +22,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test soak sanitize gpu-check check audit format bench openapi wheels clean
+.PHONY: build serve test soak sanitize image-test gpu-check check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -62,6 +63,9 @@ soak: $(TEST)
 
 sanitize: $(TEST)
 	$(BIN)/python scripts/sanitize.py
+
+image-test: $(TEST)
+	$(BIN)/python scripts/image_test.py
 
 gpu-check:
 	$(PYTHON) scripts/gpu_check.py $(GPU)

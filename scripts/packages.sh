@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What a verb needs from the system: a C++ compiler, venv and headers of the chosen Python, and `node` or `chromium` where
-# asked for. Installs the missing Debian packages as root; otherwise prints the command that does.
-# usage: scripts/packages.sh PYTHON [node|chromium]
+# What a verb needs from the system: a C++ compiler, venv and headers of the chosen Python and, where asked for, `node`,
+# `chromium`, or what builds and runs a container `image`. Installs the missing Debian packages as root; otherwise prints
+# the command that does.
+# usage: scripts/packages.sh PYTHON [node|chromium|image]
 set -euo pipefail
 
 fail() {
@@ -29,6 +30,13 @@ fi
 # Without it the tests of the pages are skipped, so only root, who can install it, is asked for it.
 if [ "${2:-}" = chromium ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     command -v chromium >/dev/null || missing+=(chromium)
+fi
+if [ "${2:-}" = image ]; then
+    for tool in buildah podman debootstrap; do
+        command -v $tool >/dev/null || missing+=($tool)
+    done
+    command -v runc >/dev/null || command -v crun >/dev/null || missing+=(runc)
+    [ -e /usr/lib/podman/netavark ] || [ -e /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 

@@ -18,6 +18,7 @@ _COMMANDS = {
     "pull": "fetch a model from the Hugging Face Hub",
     "inspect": "show architecture, sizes, formats and memory of a model",
     "bench": "measure the speed of a model on this machine, in process and over HTTP",
+    "health": "ask a server whether it is ready, for the health check of a container",
 }
 
 _DESCRIPTION = """\
@@ -95,6 +96,10 @@ def _run(argv: list[str]) -> int:
         from .commands import bench
 
         return bench.main(arguments)
+    if command == "health":
+        from .commands import health
+
+        return health.main(arguments)
     near = did_you_mean(command, _COMMANDS) or f": use {_named_commands()}"
     raise CommandError(f"unknown command {command!r}{near} (see soliton --help)")
 

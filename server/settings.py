@@ -270,8 +270,8 @@ class Settings(BaseSettings):
         """Raise ValueError if other machines can reach `host` and no key protects the server."""
         if not self.api_keys and not self.insecure_no_auth and not host_of(host).is_loopback:
             raise ValueError(
-                f"other machines can reach host {host}: set api_keys, "
-                "or insecure_no_auth to serve everyone"
+                f"other machines can reach host {host}: set API keys (SOLITON_API_KEYS or "
+                "--api-keys), or --insecure-no-auth to serve everyone"
             )
 
     @classmethod

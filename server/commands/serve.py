@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import uvicorn
 
+from ..http.host_names import url_on_this_machine
 from ..http.protocol import http_protocol
 from ..http.socket_options import ACCEPTED_AT_ONCE, BACKLOG
 from ..process.drain import DrainingServer, signals_handled
@@ -79,7 +80,7 @@ def main(settings: Settings) -> int:
         )
         for number in numbers[1:]:
             _logger.info("health checks are on port %d too", number)
-        ready_line = _ready_line(_url(settings.host, numbers[0]), settings, model_id)
+        ready_line = _ready_line(url_on_this_machine(settings.host, numbers[0]), settings, model_id)
         server = _Server(config, app, settings, ready_line)
         app.state.lease.on_failed = server.fail
         app.state.watchdog.on_tick = guard_interpreter(settings.hang_seconds)
@@ -209,12 +210,6 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
     )
     engine = load_engine(model_path(settings.model), options)
     return create_app(settings, engine), (*settings.served_model_name, engine.model_id)[0]
-
-
-def _url(host: str, port: int) -> str:
-    """Where a client on this machine finds the server."""
-    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host.strip("[]"), host)
-    return f"http://[{name}]:{port}" if ":" in name and "[" not in name else f"http://{name}:{port}"
 
 
 def _ready_line(url: str, settings: Settings, model_id: str) -> str:

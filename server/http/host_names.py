@@ -47,3 +47,9 @@ def host_of_header(value: str) -> Host | None:
         return host_of(match["host"]) if match else None
     except ValueError:
         return None
+
+
+def url_on_this_machine(host: str, port: int | str) -> str:
+    """Where a client on this machine finds a server that listens on `host`."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host.strip("[]"), host)
+    return f"http://[{name}]:{port}" if ":" in name and "[" not in name else f"http://{name}:{port}"

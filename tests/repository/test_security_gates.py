@@ -33,6 +33,7 @@ PROGRAMS = {"engine/grammar/trial.py", "server/commands/bench_http.py"}
 CLIENTS = {
     "server/commands/remote.py",
     "server/commands/bench_http.py",
+    "server/commands/health.py",
     "server/commands/hub.py",
 }
 LISTENERS = {"server/commands/serve.py"}

@@ -160,7 +160,7 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: object) -> No
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
 def test_beyond_the_loopback_a_key_is_needed(host: str) -> None:
-    with pytest.raises(ValidationError, match="set api_keys"):
+    with pytest.raises(ValidationError, match="SOLITON_API_KEYS or --api-keys"):
         Settings(host=host)
     assert Settings(host=host, api_keys=(SecretStr("key"),)).host == host
     assert Settings(host=host, insecure_no_auth=True).host == host
