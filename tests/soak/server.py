@@ -15,6 +15,7 @@ import server.stream.stream
 from engine import DEFAULT_MODEL, Engine
 from server.app import create_app
 from server.commands import serve
+from server.commands.serve_options import settings_from
 from server.process.drain import leave
 from server.settings import Settings
 
@@ -51,7 +52,8 @@ def main(argv: list[str]) -> int:
     server.stream.stream.Feed = AuditedFeed  # type: ignore[attr-defined, assignment]
     serve.load_app = lambda settings: _load(settings, options)
     flags = {"port": "0", "log-level": "error", **options.flags}
-    return serve.main([text for name, value in flags.items() for text in (f"--{name}", value)])
+    argv = [text for name, value in flags.items() for text in (f"--{name}", value)]
+    return serve.main(settings_from(argv))
 
 
 def _load(settings: Settings, options: Options) -> tuple[FastAPI, str]:
