@@ -23,6 +23,8 @@ class RemoteChat:
         self, url: str, *, api_key: str | None, model: str | None, options: dict[str, Any]
     ) -> None:
         base = url.rstrip("/").removesuffix("/v1")
+        if "://" not in base:
+            base = f"http://{base}"
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             self._client = httpx.Client(base_url=base, headers=headers, timeout=_TIMEOUT)

@@ -32,6 +32,7 @@ import os, resource, sys
 from server.app import create_app
 from server.app import create_app
 from server.commands import serve
+from server.commands.serve_options import settings_from
 from server.settings import Settings
 from tests.support.fake_engine import FakeEngine
 from tests.support.fault_script import Hang, Sleep
@@ -39,7 +40,7 @@ from tests.support.fault_script import Hang, Sleep
 fake = FakeEngine(max_seq_len=4096)
 serve.load_app = lambda settings: (create_app(settings, fake.as_engine), "fake")
 {}
-sys.exit(serve.main(sys.argv[1:]))
+sys.exit(serve.main(settings_from(sys.argv[1:])))
 """
 BODY = {"model": "fake", "prompt": "x", "max_tokens": 8}
 

@@ -194,7 +194,16 @@ def test_serve_answers_a_chat_and_a_signal_ends_it_with_0() -> None:
     with serving() as (process, url):
         assert httpx.get(f"{url}/health/ready").is_success
         chat = subprocess.run(
-            [*SOLITON, "chat", "--url", url, "--seed", "7", "--max-tokens", "12"],
+            [
+                *SOLITON,
+                "chat",
+                "--url",
+                url.removeprefix("http://"),
+                "--seed",
+                "7",
+                "--max-tokens",
+                "12",
+            ],
             cwd=ROOT,
             input="Hello!\n",
             capture_output=True,

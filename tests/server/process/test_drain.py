@@ -28,6 +28,7 @@ SERVE = """
 import sys, time
 from server.app import create_app
 from server.commands import serve
+from server.commands.serve_options import settings_from
 from server.process.drain import leave
 from tests.support.fake_engine import FakeEngine
 
@@ -37,7 +38,7 @@ def load(settings):
     return create_app(settings, fake.as_engine), "fake"
 
 serve.load_app = load
-codes = [serve.main(sys.argv[1:]) for _ in range(TIMES)]
+codes = [serve.main(settings_from(sys.argv[1:])) for _ in range(TIMES)]
 leave(max(codes))
 """
 
@@ -263,6 +264,7 @@ def test_a_signal_while_the_model_loads_ends_the_process_with_0(load: str) -> No
     script = f"""
 import os, signal, sys, threading, time
 from server.commands import serve
+from server.commands.serve_options import settings_from
 
 class Dropped:
     def __del__(self):
@@ -281,7 +283,7 @@ def load(settings):
     return {load}
 
 serve.load_app = load
-sys.exit(serve.main(sys.argv[1:]))
+sys.exit(serve.main(settings_from(sys.argv[1:])))
 """
     with process_of(script, stderr=subprocess.DEVNULL) as server:
         assert server.code() == 0
