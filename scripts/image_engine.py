@@ -4,14 +4,15 @@ Owns the tools, the base image and the flags that are needed where there is neit
 registry. Knows no check.
 """
 
+import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,6 @@ class BuildError(Exception):
 class Engine:
     """buildah and podman with their own storage."""
 
-    runroot: Path
-    """Its path must be short."""
     runtime: str
 
     def podman(self, *words: str, limit_s: float | None = None) -> Result:
@@ -88,7 +87,12 @@ class Engine:
         ]  # fmt: skip
         try:
             built = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=_BUILD_S
+                command,
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_BUILD_S,
             )
         except subprocess.TimeoutExpired as error:
             raise UnavailableError(f"the build did not end within {_BUILD_S} s") from error
@@ -101,7 +105,9 @@ class Engine:
 
     @property
     def _storage(self) -> list[str]:
-        return ["--root", str(PLACE / "storage"), "--runroot", str(self.runroot)]
+        # podman insists on the same second path in every run; sockets in it want it short.
+        digest = hashlib.sha256(os.fsencode(PLACE)).hexdigest()[:8]
+        return ["--root", str(PLACE / "storage"), "--runroot", f"/run/soliton-image-{digest}"]
 
     def _make_base(self) -> None:
         with tempfile.TemporaryDirectory(dir=PLACE) as name:
@@ -129,20 +135,19 @@ class Engine:
             raise UnavailableError(f"debootstrap failed:\n{made.stdout[-1000:]}{made.stderr}")
 
 
-@contextmanager
-def open_engine() -> Iterator[Engine]:
+def open_engine() -> Engine:
     """The engine, after a container has run in it. Raises UnavailableError."""
+    if os.geteuid() != 0:
+        raise UnavailableError("it needs root")
     _install_tools()
     runtime = next((tool for tool in ("crun", "runc") if shutil.which(tool)), "")
     PLACE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="soliton-") as name:
-        engine = Engine(Path(name), runtime)
-        print(f"base image: {engine.provide_base()}", flush=True)
-        tried = engine.run("--rm", "--memory", "64m", "-p", "127.0.0.1::8000", _BASE, "true")
-        if tried.returncode:
-            raise UnavailableError(f"a container does not run:\n{tried.stderr[-1000:]}")
-        yield engine
-        subprocess.run(["umount", "--recursive", name, "--quiet"], capture_output=True)
+    engine = Engine(runtime)
+    print(f"base image: {engine.provide_base()}", flush=True)
+    tried = engine.run("--rm", "--memory", "64m", "-p", "127.0.0.1::8000", _BASE, "true")
+    if tried.returncode:
+        raise UnavailableError(f"a container does not run:\n{tried.stderr[-1000:]}")
+    return engine
 
 
 def _install_tools() -> None:

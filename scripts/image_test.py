@@ -38,7 +38,7 @@ NAME, VOLUME = "soliton-image-test", "soliton-image-test-cache"
 MAX_MB = 300
 HEALTHY_S = 60  # the start period of the health check
 STOP_S = 30  # compose's stop_grace_period
-N_TOKENS = 64
+N_TOKENS = 128
 PANELS = "/home/soliton/.cache/soliton"
 # A model whose weights are large enough for the panel cache.
 WRITE_MODEL = """
@@ -58,7 +58,8 @@ cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev
 def main() -> int:
     all_met = True
     try:
-        with open_engine() as engine, tempfile.TemporaryDirectory() as models:
+        engine = open_engine()
+        with tempfile.TemporaryDirectory() as models:
             seconds = engine.build()
             print(f"build: {seconds:.0f} s (layers of an earlier run are used)", flush=True)
             for goal in goals(engine, Path(models)):
