@@ -128,8 +128,8 @@ def compile_native(target: Target) -> Path:
     define = [f"-D{name}={value}" for name, value in defined.items()]
     environment = os.environ | {"PATH": f"{TOOLS}/bin:{os.environ['PATH']}"}
     for command in (
-        ["cmake", "-G", "Ninja", "-S", ROOT, "-B", build, *define],
-        ["cmake", "--build", build],
+        ["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(build), *define],
+        ["cmake", "--build", str(build)],
     ):
         subprocess.run(command, check=True, env=environment)
     return build / f"_cpu.{'abi3' if stable else soabi}.so"
@@ -235,14 +235,14 @@ def try_in_root(wheel: Path, release: str) -> None:
     root = BUILD / f"root-{release}"
     if not (root / "usr/bin/python3").exists():
         include = "--include=ca-certificates,python3,python3-venv"
-        command = ["debootstrap", "--variant=minbase", include, release, root, debian_mirror()]
+        command = ["debootstrap", "--variant=minbase", include, release, str(root), debian_mirror()]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     # The network as this machine has it.
     for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
         shutil.copy(name, root / name[1:])
     shutil.copy(wheel, root / "tmp")
     shutil.copy(ROOT / "scripts/wheel/serve.py", root / "tmp")
-    command = ["chroot", root, "python3", "/tmp/serve.py", f"/tmp/{wheel.name}"]
+    command = ["chroot", str(root), "python3", "/tmp/serve.py", f"/tmp/{wheel.name}"]
     print(f"Debian {release}, {wheel.name}:", flush=True)
     subprocess.run(command, check=True)
 

@@ -27,8 +27,8 @@ def main(wheel: str) -> None:
         environment, cache = Path(folder, "environment"), Path(folder, "cache")
         start = time.monotonic()
         subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-        pip = [environment / "bin/python", "-m", "pip", "install", "--quiet"]
-        subprocess.run([*pip, "--cache-dir", cache, wheel], check=True)
+        pip = [str(environment / "bin/python"), "-m", "pip", "install", "--quiet"]
+        subprocess.run([*pip, "--cache-dir", str(cache), wheel], check=True)
         installed = time.monotonic()
         server = subprocess.Popen([environment / "bin/soliton", "serve", "--port", str(PORT)])
         try:
