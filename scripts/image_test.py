@@ -48,7 +48,7 @@ write_model(SHAPES["125M"], Path("/models/125M"))
 """
 LOOK = """
 echo uid=$(id -u) home=$(stat -c %U "$HOME") cache=$(touch ~/.cache/x && echo writable)
-echo root=$(touch /x 2>/dev/null && echo writable || echo read-only)
+echo root=$(grep -Eo ' / [a-z]+ r[ow]' /proc/mounts | grep -o 'r[ow]$')
 echo var=$(touch /var/tmp/x 2>/dev/null && echo writable || echo read-only)
 grep -E '^(CapEff|NoNewPrivs)' /proc/self/status | tr -d '\\t'
 cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null
@@ -193,7 +193,7 @@ def without_keys(engine: Engine) -> Goal:
 
 def confined(server: Server) -> Goal:
     seen = " ".join(server.inside(LOOK)[1].split())
-    wanted = ("uid=10001 home=soliton cache=writable root=read-only var=read-only "
+    wanted = ("uid=10001 home=soliton cache=writable root=ro var=read-only "
               f"CapEff:{0:016x} NoNewPrivs:1 {2**30}")  # fmt: skip
     return Goal("confined, with a home", seen, "no privileges, 1 GiB", seen == wanted)
 
