@@ -125,7 +125,7 @@ def create_app(
         app.include_router(router)
     add_documents(app)
     _add_error_handlers(app)
-    routes = [route for router in (*routers, app) for route in router.routes]
+    routes = [*app.routes, *(route for router in routers for route in router.routes)]
     app.add_exception_handler(404, not_found_handler(routes))
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
