@@ -114,7 +114,7 @@ STAGES: dict[str, Callable[[Engine], Stage]] = {
     "prefix: copy in": lambda e: (positions(e), "copy_in"),
     "healing: index": lambda e: (PrefixIndex, "keys_starting_with"),
     "healing: mask": lambda e: (Healing, "mask"),
-    "healing: text": lambda e: (Healing, "behind"),
+    "healing: text": lambda e: (Healing, "added"),
     "text": lambda e: (TextStream, "push"),
     "text: release": lambda e: (TextStream, "release"),
     "text: rollback": lambda e: (TextStream, "rollback"),
