@@ -114,7 +114,7 @@ def compile_native(target: Target) -> Path:
     stable = target.abi == "abi3"
     defined = {
         "CMAKE_CXX_COMPILER": compiler,
-        "CMAKE_CXX_FLAGS": "-include cstdio",  # nanobind needs it; the limited Python.h does not bring it
+        "CMAKE_CXX_FLAGS": "-include cstdio",  # for nanobind: the limited Python.h lacks it
         "CMAKE_SYSTEM_NAME": "Linux",
         "CMAKE_SYSTEM_PROCESSOR": target.machine,
         "CMAKE_MODULE_PATH": ROOT / "scripts/wheel",
