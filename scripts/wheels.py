@@ -243,7 +243,8 @@ def try_in_root(wheel: Path, release: str) -> None:
         shutil.copy(name, root / name[1:])
     shutil.copy(wheel, root / "tmp")
     shutil.copy(ROOT / "scripts/wheel/serve.py", root / "tmp")
-    command = ["chroot", root, "python3", "/tmp/serve.py", f"/tmp/{wheel.name}"]
+    inside = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={root}/proc", "chroot", root]
+    command = [*inside, "python3", "/tmp/serve.py", f"/tmp/{wheel.name}"]
     print(f"Debian {release}, {wheel.name}:", flush=True)
     subprocess.run(command, check=True)
 
