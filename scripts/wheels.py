@@ -1,8 +1,8 @@
 """Builds the wheels and the sdist into dist/, and checks them: `make wheels`.
 
 A wheel holds the packages of a pure one, built from the sdist, and native code that zig compiles
-against glibc 2.28: for Python 3.11, and once for the stable ABI of 3.12 and later, on x86-64 and
-arm64. Python's headers come from Debian's packages, so this needs Debian's apt-get, and a network.
+against glibc 2.28, for Python 3.11 and 3.13 on x86-64 and arm64. Not the stable ABI: the bindings
+use macros that it lacks. Not 3.12: no release of Debian has its headers. Python's headers come from Debian's packages, so this needs Debian's apt-get, and a network.
 Then `scripts/wheel/serve.py` installs a wheel in a fresh root without a compiler, and serves from
 it. That needs root and debootstrap, and is left out with a message without them.
 """
@@ -31,7 +31,7 @@ PACKAGES = (
 class Target:
     """One wheel: its tags, and the Debian release and Python whose headers it is built with."""
 
-    python: str  # the tag of the oldest Python that it serves
+    python: str
     abi: str
     headers: str
     release: str
@@ -51,7 +51,7 @@ TARGETS = tuple(
     for machine in ("x86_64", "aarch64")
     for python in (
         ("cp311", "cp311", "3.11", "bookworm"),
-        ("cp312", "abi3", "3.13", "trixie"),
+        ("cp313", "cp313", "3.13", "trixie"),
     )
 )
 
@@ -111,10 +111,8 @@ def compile_native(target: Target) -> Path:
     )
     compiler.chmod(0o755)
     soabi = f"cpython-{target.headers.replace('.', '')}-{target.machine}-linux-gnu"
-    stable = target.abi == "abi3"
     defined = {
         "CMAKE_CXX_COMPILER": compiler,
-        "CMAKE_CXX_FLAGS": "-include cstdio",  # for nanobind: the limited Python.h lacks it
         "CMAKE_SYSTEM_NAME": "Linux",
         "CMAKE_SYSTEM_PROCESSOR": target.machine,
         "CMAKE_MODULE_PATH": ROOT / "scripts/wheel",
@@ -123,7 +121,6 @@ def compile_native(target: Target) -> Path:
         "Python_VERSION": target.headers,
         "Python_INCLUDE": headers(target),
         "Python_SOABI": soabi,
-        "Python_SOSABI": "abi3" if stable else "",
         "SOLITON_CUDA": "OFF",
     }
     define = [f"-D{name}={value}" for name, value in defined.items()]
@@ -133,7 +130,7 @@ def compile_native(target: Target) -> Path:
         ["cmake", "--build", build],
     ):
         subprocess.run(command, check=True, env=environment)
-    return build / f"_cpu.{'abi3' if stable else soabi}.so"
+    return build / f"_cpu.{soabi}.so"
 
 
 def headers(target: Target) -> str:
