@@ -2,7 +2,8 @@
 
 A wheel holds the packages of a pure one, built from the sdist, and native code that zig compiles
 against glibc 2.28, for Python 3.11 and 3.13 on x86-64 and arm64. Not the stable ABI: the bindings
-use macros that it lacks. Not 3.12: no release of Debian has its headers. Python's headers come from Debian's packages, so this needs Debian's apt-get, and a network.
+use macros that it lacks. Not 3.12: no release of Debian has its headers. Python's headers come from
+Debian's packages, so this needs Debian's apt-get, and a network.
 Then `scripts/wheel/serve.py` installs a wheel in a fresh root without a compiler, and serves from
 it. That needs root and debootstrap, and is left out with a message without them.
 """
@@ -25,6 +26,16 @@ PACKAGES = (
     "auditwheel>=6.8", "build>=1.6", "cmake>=3.28", "nanobind>=3.1", "ninja>=1.13",
     "scikit-build-core>=1.1", "wheel>=0.45", "ziglang>=0.17",
 )  # fmt: skip
+
+# zig has another name for this architecture than gcc and clang, which CMakeLists.txt has to please.
+COMPILER = """#!/bin/sh
+for option; do
+    shift
+    [ "$option" = -march=armv8.2-a+dotprod ] && option=-mcpu=generic+v8_2a+dotprod
+    set -- "$@" "$option"
+done
+exec {python} -m ziglang c++ -target {triple} "$@"
+"""
 
 
 @dataclass(frozen=True)
