@@ -3,6 +3,9 @@
 
 #include "kernels.h"
 
+#ifdef SOLITON_X86
+#include <cpuid.h>
+#endif
 #ifdef SOLITON_ARM64
 #include <sys/auxv.h>
 #endif
@@ -51,21 +54,46 @@ SOLITON_DECLARE_KERNELS(neon_dotprod)
 
 namespace {
 
+#ifdef SOLITON_X86
+// What the processor has and the system saves. Not __builtin_cpu_supports: zig's runtime answers no
+// to everything.
+struct X86Features {
+    bool avx2 = false;    // with fma and f16c
+    bool avx512 = false;  // f, bw, dq, vl and vnni
+
+    X86Features() {
+        unsigned eax = 0;
+        unsigned ebx = 0;
+        unsigned ecx = 0;
+        unsigned edx = 0;
+        constexpr unsigned kFirst = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C;
+        if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || (ecx & kFirst) != kFirst ||
+            !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
+            return;
+        }
+        unsigned saved = 0;
+        unsigned high = 0;
+        __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+        constexpr unsigned kYmm = 0x06;
+        constexpr unsigned kZmm = 0xe6;
+        constexpr unsigned k512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+        avx2 = (saved & kYmm) == kYmm && (ebx & bit_AVX2);
+        avx512 = (saved & kZmm) == kZmm && (ebx & k512) == k512 && (ecx & bit_AVX512VNNI);
+    }
+};
+#endif
+
 struct Supported {
     const CpuKernels* tables[3] = {};
     int count = 0;
 
     Supported() {
 #ifdef SOLITON_X86
-        __builtin_cpu_init();
-        const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                              __builtin_cpu_supports("f16c");
-        if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-            __builtin_cpu_supports("avx512vnni")) {
+        const X86Features features;
+        if (features.avx2 && features.avx512) {
             tables[count++] = &avx512::kKernels;
         }
-        if (has_avx2) {
+        if (features.avx2) {
             tables[count++] = &avx2::kKernels;
         }
 #endif

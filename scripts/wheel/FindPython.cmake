@@ -1,15 +1,9 @@
 # Replaces CMake's own module: only the headers of the Python that a wheel is for, which need not run here.
-# scripts/wheels.py sets Python_VERSION, Python_SOABI, Python_INCLUDE and, for the stable ABI, Python_SOSABI.
+# scripts/wheels.py sets Python_VERSION, Python_SOABI and Python_INCLUDE.
 add_executable(Python::Interpreter IMPORTED)
 set_target_properties(Python::Interpreter PROPERTIES IMPORTED_LOCATION "${Python_EXECUTABLE}")
 set(Python_INTERPRETER_ID Python)
-set(kinds Module)
-if(Python_SOSABI)
-  list(APPEND kinds SABIModule)
-endif()
-foreach(kind ${kinds})
-  add_library(Python::${kind} INTERFACE IMPORTED)
-  target_include_directories(Python::${kind} INTERFACE ${Python_INCLUDE})
-endforeach()
+add_library(Python::Module INTERFACE IMPORTED)
+target_include_directories(Python::Module INTERFACE ${Python_INCLUDE})
 set(Python_INCLUDE_DIRS ${Python_INCLUDE})
 set(Python_FOUND TRUE)

@@ -24,11 +24,13 @@ READY_S = 120
 def main(wheel: str) -> None:
     compilers = [name for name in ("c++", "cc", "g++", "gcc", "clang") if shutil.which(name)]
     with tempfile.TemporaryDirectory() as folder:
-        environment, cache = Path(folder, "environment"), Path(folder, "cache")
+        environment, packages = Path(folder, "environment"), Path(folder, "packages")
         start = time.monotonic()
         subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-        pip = [str(environment / "bin/python"), "-m", "pip", "install", "--quiet"]
-        subprocess.run([*pip, "--cache-dir", str(cache), wheel], check=True)
+        pip = [str(environment / "bin/python"), "-m", "pip", "--quiet"]
+        subprocess.run([*pip, "download", "--dest", str(packages), wheel], check=True)
+        local = ["--no-index", "--find-links", str(packages)]
+        subprocess.run([*pip, "install", *local, wheel], check=True)
         installed = time.monotonic()
         server = subprocess.Popen([environment / "bin/soliton", "serve", "--port", str(PORT)])
         try:
@@ -39,7 +41,7 @@ def main(wheel: str) -> None:
             server.send_signal(signal.SIGTERM)
             code = server.wait(30)
         print(f"  compilers: {compilers or 'none'}")
-        print(f"  to download: {megabytes(cache) + Path(wheel).stat().st_size / 1e6:.0f} MB")
+        print(f"  to download: {megabytes(packages):.0f} MB")
         print(f"  on disk: {megabytes(environment):.0f} MB")
         print(f"  installed after {installed - start:.1f} s, ready after {ready - start:.1f} s")
         print(f"  Once upon a time{text!r}; exit status {code}")

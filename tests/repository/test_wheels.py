@@ -5,19 +5,19 @@ import pytest
 from scripts.wheels import TARGETS, found_platform, with_tag
 
 
-def test_the_wheels_serve_every_python_and_both_machines() -> None:
+def test_the_wheels_are_for_two_pythons_and_both_machines() -> None:
     assert {target.tag for target in TARGETS} == {
         "cp311-cp311-manylinux_2_28_x86_64",
-        "cp312-abi3-manylinux_2_28_x86_64",
+        "cp313-cp313-manylinux_2_28_x86_64",
         "cp311-cp311-manylinux_2_28_aarch64",
-        "cp312-abi3-manylinux_2_28_aarch64",
+        "cp313-cp313-manylinux_2_28_aarch64",
     }
 
 
 def test_a_pure_wheel_gets_another_tag() -> None:
     pure = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n\n"
-    assert with_tag(pure, "cp312-abi3-linux") == (
-        "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp312-abi3-linux\n"
+    assert with_tag(pure, "cp313-cp313-linux") == (
+        "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp313-cp313-linux\n"
     )
 
 
