@@ -419,7 +419,7 @@ def test_positions_of_layers_that_lie_apart() -> None:
         CudaHeadRows.zeros(1, (2, 16, 8), "bfloat16", torch.get_default_device())[0]
         for _ in range(3)
     )
-    with pytest.raises(ValueError, match="one behind the other"):
+    with pytest.raises(ValueError, match="follow each other in memory"):
         CudaPositions([one, other, third], [one, other, third])
 
 

@@ -76,7 +76,7 @@ for call in (lambda: tape.run(0, 1, 1024, 0), lambda: kernels.properties(0)):
     )
     assert run.returncode == 0, run.stderr
     assert re.fullmatch(
-        r"embed: .*(driver|device).*\nthe properties of the device: .*(driver|device).*\n",
+        r"embed: .*(driver|device).*\nreading the properties of the device: .*(driver|device).*\n",
         run.stdout,
     )
 
