@@ -12,6 +12,7 @@ PLANT_BUGS = {
     "tests/server/lease/test_lease_machine.py",
     "tests/soak/controls.py",
 }
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_replace"}  # public, in spite of their names
 INSTALLED = {".venv", "node_modules"}  # environments of the clients, inside of tests/
 PATCHING = {"setattr", "getattr", "hasattr", "delattr", "object"}
 
@@ -41,7 +42,7 @@ def private_names() -> set[str]:
                     names.add(node.attr)
                 elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                     names.add(node.id)
-    return {name for name in names if is_private(name) and not name.isupper()}
+    return {name for name in names - OF_NAMED_TUPLES if is_private(name) and not name.isupper()}
 
 
 def uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
