@@ -204,7 +204,7 @@ def test_a_host_that_no_header_could_name_is_refused_at_the_start(hosts: Any) ->
      "0x7f.1", "2130706433", "127.0.0.1.evil.example", "localhost.", "example.org"],
 )  # fmt: skip
 def test_anything_that_is_not_surely_the_loopback_needs_a_key(host: str) -> None:
-    with pytest.raises(ValidationError, match="set api_keys"):
+    with pytest.raises(ValidationError, match="set API keys"):
         Settings(host=host)
 
 
@@ -222,7 +222,7 @@ def test_the_loopback_needs_no_key(host: str) -> None:
 
 
 def test_a_name_that_stands_for_another_machine_than_it_says_is_noticed() -> None:
-    with pytest.raises(ValueError, match="set api_keys"):
+    with pytest.raises(ValueError, match="set API keys"):
         Settings(host="localhost").check_reach("10.0.0.5")
     Settings(host="localhost").check_reach("127.0.0.1")
 
