@@ -113,7 +113,10 @@ def test_serve_and_chat_say_the_same_of_the_same_option() -> None:
     ("argv", "expected"),
     [
         ("serv", "unknown command 'serv'; did you mean serve?"),
-        ("sing", "unknown command 'sing': use serve, chat, complete, inspect or bench"),
+        (
+            "sing",
+            "unknown command 'sing': use serve, chat, complete, pull, inspect, bench or health",
+        ),
         ("serve --prot 8822", "unrecognized argument: --prot; did you mean --port?"),
         ("serve --zzz", "unrecognized argument: --zzz (see"),
         ("complete x --top-q 1", "unrecognized argument: --top-q; did you mean --top-p?"),
