@@ -1,6 +1,6 @@
 """The lease as a state machine: whatever happens in whatever order, its promises hold.
 
-The lease and its thread are the real ones; the work is held until a rule lets it go, and the clock
+The lease and its thread are the real ones; work is held until a rule releases it, and the clock
 moves when a rule says so. Every promise has a negative control: a lease that breaks it, on which
 the machine must fail.
 """
@@ -48,7 +48,7 @@ class Asked:
     inside: bool = False
     given_up: bool = False
     ends: list[object] = field(default_factory=list)
-    """What it was told: "released", or an error."""
+    """What it was ended with: "released", or an error."""
     passed: dict[str, int] = field(default_factory=dict)
     """Turns of other keys since it began to wait."""
     ticket: Ticket = field(init=False)
@@ -62,7 +62,7 @@ class Asked:
 
 
 class World:
-    """What the works see and do; it notes each broken promise where it is broken."""
+    """What the work sees and does; it records each broken promise at its place."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -99,7 +99,7 @@ class World:
                     for one in self.asked
                 )
                 self._expect(turns == 1 or not is_first, "keys take turns")
-        # Its key had its turn: those behind it wait anew.
+        # Its key had its turn: its other tickets wait anew.
         for other in self.asked:
             if other.key == asked.key:
                 other.passed.clear()
@@ -112,7 +112,7 @@ class World:
 
 class LeaseMachine(RuleBasedStateMachine):
     lease_class = EngineLease
-    patience = 20.0  # guards against hanging; a lease at rest is seen at once
+    patience = 20.0  # against hanging; a lease at rest is seen at once
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,11 +154,11 @@ class LeaseMachine(RuleBasedStateMachine):
             assert not self.admits
 
     def submit(self, key: str, patience: float | None) -> Exception | None:
-        """What it was refused with."""
+        """The error of the refusal, if any."""
         world = self.world
         due = None if patience is None else world.now + patience
         asked = Asked(len(world.asked), key, due)
-        world.asked.append(asked)  # beforehand: it may come in before submit returns
+        world.asked.append(asked)  # beforehand: it may be admitted before submit returns
         try:
             asked.ticket = self.lease.submit(
                 world.work(asked),
@@ -233,7 +233,8 @@ class LeaseMachine(RuleBasedStateMachine):
         waiting = self.waiting
         closing.start()
         if inside is not None and was_alive:
-            self.until(inside.ticket.abort.is_set)
+            # Somebody may have hung up before, so the flag alone does not show that it has begun.
+            self.until(lambda: inside.ticket.abort.is_set() and not self.lease.n_waiting)
             assert closing.is_alive(), "it waits for the engine"
             inside.gate.set()
         closing.join(self.patience)
@@ -286,13 +287,13 @@ class LeaseMachine(RuleBasedStateMachine):
         assert positions == list(range(len(self.waiting)))
         assert self.failures <= 1
         for asked in world.asked:
-            assert len(asked.ends) + asked.given_up <= 1, "told its end once"
+            assert len(asked.ends) + asked.given_up <= 1, "ended once"
             times = (asked.ticket.queued_at, asked.ticket.admitted_at, asked.ticket.freed_at)
             assert sorted(known := [one for one in times if one is not None]) == known
             assert asked.came_in == (asked.ticket.admitted_at is not None)
 
     def at_rest(self) -> bool:
-        """Whoever can come in has, and whoever has left has been told."""
+        """Everyone who can be admitted is, and everyone who has left knows the end."""
         inside = self.world.n_inside
         is_served = not self.waiting or (bool(inside) and self.lives)
         told = all(one.inside or one.ends for one in self.world.asked if one.came_in)
@@ -313,7 +314,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + self.patience
         while not condition():
-            assert time.monotonic() < deadline, "somebody was stranded"
+            assert time.monotonic() < deadline, "a ticket was stranded"
             time.sleep(0.0001)
 
     def teardown(self) -> None:
@@ -355,7 +356,7 @@ class LetsTheNextInOnCancel(EngineLease):
 
 
 class WakesNobody(EngineLease):
-    """Looks at the queue when it is done with one; who comes to an idle engine is stranded."""
+    """Looks at the queue only after a ticket; one that comes to an idle engine is stranded."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -402,7 +403,7 @@ class ForgetsDeadlines(EngineLease):
 
 
 class ForgetsWhoGaveUp(EngineLease):
-    """Says so and leaves the ticket in the queue."""
+    """Says yes and leaves the ticket in the queue."""
 
     def withdraw(self, ticket: Ticket) -> bool:
         return self.position(ticket) is not None
@@ -432,7 +433,7 @@ class GoesOnWhenTheEngineIsLost(EngineLease):
 
 
 class TellsTheEndTwice(EngineLease):
-    """Forgets that the running ticket was refused already."""
+    """Forgets that the running ticket was already refused."""
 
     def _serve_one(self, ticket: Ticket) -> None:
         super()._serve_one(ticket)
