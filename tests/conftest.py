@@ -8,6 +8,17 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
+# Threads that wait for one another spin, and with two processes on the same processors most of the
+# time would go to that. So each process of pytest-xdist keeps to its share of them, as do the
+# programs that it starts. Before any import of torch, which counts processors.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    _worker = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    _n_workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    _processors = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(
+        0, _processors[_worker % len(_processors) :: min(_n_workers, len(_processors))]
+    )
+
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
