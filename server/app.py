@@ -116,19 +116,19 @@ def create_app(
     app.state.watchdog = watchdog
     app.state.large_bodies = large_bodies
     routers = [
-        routes(service)
-        for routes in (
+        router_of(service)
+        for router_of in (
             completion_routes, chat_routes, model_routes, token_routes, prop_routes, system_routes
         )
     ]  # fmt: skip
     routers.append(metric_routes(metrics))
-    for router in routers:
-        app.include_router(router)
+    routes = [route for router in routers for route in router.routes]
+    # `include_router` would build each of them again, at the first request.
+    app.router.routes += routes
     add_documents(app)
     add_home(app, service)
     _add_error_handlers(app)
-    routes = [*(route for router in routers for route in router.routes), *app.routes]
-    app.add_exception_handler(404, not_found_handler(routes))
+    app.add_exception_handler(404, not_found_handler(app.routes))
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
     if settings.allow_origins:

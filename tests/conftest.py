@@ -87,6 +87,41 @@ def fake_server(fake: FakeEngine) -> "Iterator[LiveServer]":
         yield server
 
 
+@pytest.fixture(scope="module")
+def max_seq_len() -> int:
+    """Of `shared_fake`; a file may choose another."""
+    return 512
+
+
+@pytest.fixture(scope="module")
+def served(max_seq_len: int) -> "Iterator[tuple[FakeEngine, LiveServer]]":
+    """A fake engine behind one server for a whole file."""
+    from tests.support.live_server import live_server
+
+    fake = FakeEngine(max_seq_len=max_seq_len)
+    with live_server(fake.as_engine) as server:
+        yield fake, server
+
+
+@pytest.fixture
+def shared_fake(served: "tuple[FakeEngine, LiveServer]") -> FakeEngine:
+    """The engine of `shared_server`, as new."""
+    served[0].renew()
+    return served[0]
+
+
+@pytest.fixture
+def shared_server(
+    served: "tuple[FakeEngine, LiveServer]", shared_fake: FakeEngine
+) -> "Iterator[LiveServer]":
+    """For tests that change the engine and not the server, which others of the file use too."""
+    from tests.support.live_server import wait_until
+
+    _, server = served
+    yield server
+    wait_until(lambda: not server.lease.busy and not server.lease.n_waiting)
+
+
 @pytest.fixture(params=["numpy", *_ISAS])
 def sample(request: pytest.FixtureRequest) -> Iterator[Sample]:
     """The sampler op: its definition, and the native code on each instruction set."""

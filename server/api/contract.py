@@ -65,9 +65,8 @@ def _describe_streams(document: Document) -> None:
         [(model, "serialization") for model in ordered],
         ref_template="#/components/schemas/{model}",
     )
-    schemas = document["components"]["schemas"]
-    for name, schema in definitions["$defs"].items():
-        schemas.setdefault(name, schema)
+    components = document["components"]
+    components["schemas"] = dict(sorted({**definitions["$defs"], **components["schemas"]}.items()))
     for path, events in _EVENTS.items():
         content = document["paths"][path]["post"]["responses"]["200"]["content"]
         content["text/event-stream"] = {

@@ -1,14 +1,12 @@
 """What a MODEL argument means: a directory, or a model on the Hub, fetched if it is not cached.
 
-Knows the engine's public surface; knows no HTTP.
+Knows the engine's public surface; knows no HTTP. The engine is imported when it is needed: a name
+that cannot be fetched is refused without it.
 """
 
 from pathlib import Path
 
-from engine import DEFAULT_MODEL, model_config
-
 from .hub import HubName, cached_model, download
-from .local import engine_errors
 
 
 def model_path(model: str | None) -> Path:
@@ -19,6 +17,8 @@ def model_path(model: str | None) -> Path:
     looked for on the Hub again: that is what `soliton pull` is for.
     """
     if model is None:
+        from engine import DEFAULT_MODEL
+
         return DEFAULT_MODEL
     path = Path(model).expanduser()
     name = None if path.exists() else HubName.read(model)
@@ -29,5 +29,13 @@ def model_path(model: str | None) -> Path:
 
 def pulled(name: HubName) -> Path:
     """The directory of a model's newest version, fetched from the Hub. Raises CommandError."""
+    return download(name, check=_check)
+
+
+def _check(directory: Path) -> None:
+    from engine import model_config
+
+    from .local import engine_errors
+
     with engine_errors():
-        return download(name, check=model_config)
+        model_config(directory)

@@ -44,11 +44,14 @@ _DESCRIPTIONS = {
 Responses = dict[int | str, dict[str, Any]]
 
 
+# Not `"model": ErrorResponse`: FastAPI would build a validator for each status of each route.
+_CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
+
+
 def error_responses(*statuses: int) -> Responses:
-    """The documented error answers of a route."""
+    """The documented error answers of a route. The contract adds the schema that they name."""
     return {
-        status: {"model": ErrorResponse, "description": _DESCRIPTIONS[status]}
-        for status in statuses
+        status: {"description": _DESCRIPTIONS[status], "content": _CONTENT} for status in statuses
     }
 
 

@@ -59,13 +59,9 @@ async def asked(
 
 
 def paths_of(routes: Iterable[Any]) -> Iterator[tuple[str, frozenset[str]]]:
-    """(path, methods) of all routes, including those of included routers."""
+    """(path, methods) of all routes."""
     for route in routes:
-        router = getattr(route, "original_router", None)
-        if router is not None:
-            yield from paths_of(router.routes)
-        else:
-            yield route.path.replace("{model_id:path}", "fake"), frozenset(route.methods)
+        yield route.path.replace("{model_id:path}", "fake"), frozenset(route.methods)
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -184,12 +184,17 @@ class FakeEngine:
     """The attributes of Engine that the server uses."""
 
     def __init__(self, *, max_seq_len: int = 512) -> None:
+        self.max_seq_len = max_seq_len
+        self.renew()
+
+    def renew(self) -> None:
+        """Begins again with an empty cache and nothing scripted, while it serves."""
+        max_seq_len = self.max_seq_len
         self.faults = FaultScript()
         self.model = FakeModel(self.faults, max_seq_len=max_seq_len)
         self.model_id = "fake"
         self.config = self.model.config
         self.tokenizer = ByteTokenizer(self.faults)
-        self.max_seq_len = max_seq_len
         self.default_settings = SamplingSettings(temperature=0.0)
         self.eos_token_ids = (END,)
         self.created = 1_700_000_000

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine import ChatTemplate, ModelLoadError, TemplateError
 from engine.chat.template import budget as template_budget
-from engine.chat.template.budget import MAX_BYTES
+from engine.chat.template.budget import MAX_BYTES, MAX_STEPS
 
 USER = [{"role": "user", "content": "hi"}]
 REPEAT = "{% set ns = namespace(v=START) %}{% for i in range(100) %}BODY{% endfor %}{{ ns.v }}"
@@ -122,13 +123,13 @@ CHILD = """
 import json, resource, sys
 from engine import ChatTemplate, TemplateError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-before = peak()
+before, errors = peak(), {}
 for source in json.load(sys.stdin):
     try:
         ChatTemplate(source, special_tokens={}, where="test").render([])
-    except TemplateError:
-        pass
-print(json.dumps([before, peak()]))
+    except TemplateError as error:
+        errors[source] = str(error)
+print(json.dumps({"before": before, "after": peak(), "errors": errors}))
 """
 
 
@@ -141,10 +142,16 @@ def refused(source: str, variables: Mapping[str, object] | None = None) -> str:
 
 @pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS)
 def test_no_template_runs_for_long(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counting ends it, on a machine of any speed."""
+    """Counting ends it, on a machine of any speed: a tenth of the steps in a tenth of the time."""
     monkeypatch.setattr(template_budget, "MAX_SECONDS", float("inf"))
+    monkeypatch.setattr(template_budget, "MAX_STEPS", MAX_STEPS // 10)
     message = refused(source)
     assert any(limit in message for limit in ("steps", "made more", "recursion"))
+
+
+def test_all_steps_together_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_budget, "MAX_SECONDS", float("inf"))
+    assert f"took more than {MAX_STEPS} steps" in refused(ENDLESS["loops that find nothing"])
 
 
 def test_the_clock_is_the_last_net(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,9 +159,23 @@ def test_the_clock_is_the_last_net(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ran for more than -1 s" in refused(ENDLESS["nested loops"])
 
 
+@pytest.fixture(scope="module")
+def large_run() -> Any:
+    """Renders all of them one after another in one process, whose peak is what each may take."""
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        input=json.dumps([*LARGE.values(), *HIDDEN]),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+    )
+    return json.loads(child.stdout)
+
+
 @pytest.mark.parametrize("source", LARGE.values(), ids=LARGE)
-def test_no_template_makes_large_values(source: str) -> None:
-    message = refused(source)
+def test_no_template_makes_large_values(large_run: Any, source: str) -> None:
+    message = large_run["errors"][source]
     assert any(
         limit in message
         for limit in ("more than", "not a format field", "numbers only", "not call")
@@ -162,19 +183,8 @@ def test_no_template_makes_large_values(source: str) -> None:
     assert len(message) < 600
 
 
-def test_memory_stays_bounded() -> None:
-    """All of them one after another in one process, whose peak is what each may take."""
-    before, after = json.loads(
-        subprocess.run(
-            [sys.executable, "-c", CHILD],
-            input=json.dumps([*LARGE.values(), *HIDDEN]),
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(__file__).parents[3],
-        ).stdout
-    )
-    assert after - before < 2.5 * MAX_BYTES
+def test_memory_stays_bounded(large_run: Any) -> None:
+    assert large_run["after"] - large_run["before"] < 2.5 * MAX_BYTES
 
 
 def test_the_messages_cannot_bring_the_bomb_either() -> None:

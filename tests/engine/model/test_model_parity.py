@@ -1,5 +1,6 @@
 """The decoder against transformers: the same weights must give the same logits and tokens."""
 
+import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -74,11 +75,25 @@ def assert_close(actual: Logits, expected: Logits) -> None:
     np.testing.assert_allclose(actual, expected, atol=TOLERANCE, rtol=0)
 
 
+Saved = Callable[[str], tuple[Path, Any]]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """Saves one model of a family: (directory, oracle)."""
+
+    @functools.cache
+    def save(name: str) -> tuple[Path, Any]:
+        path = tmp_path_factory.mktemp("family") / name
+        return path, save_model(path, name)
+
+    return save
+
+
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
-def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def family(request: pytest.FixtureRequest, saved: Saved) -> Any:
     """One family: (directory, oracle)."""
-    path = tmp_path_factory.mktemp("family") / request.param
-    return path, save_model(path, request.param)
+    return saved(request.param)
 
 
 @pytest.fixture(params=OPS)
@@ -125,12 +140,12 @@ def test_greedy_tokens_equal_those_of_transformers(pair: Any) -> None:
 @pytest.mark.parametrize("name", ["llama", "mistral-window", "llama-yarn", "llama-longrope"])
 @pytest.mark.parametrize("ops", OPS)
 def test_chunked_prefill_equals_whole_prefill(
-    tmp_path: Path, ops: str, name: str, chunk_size: int
+    saved: Saved, ops: str, name: str, chunk_size: int
 ) -> None:
-    save_model(tmp_path, name)
+    path, _ = saved(name)
     token_ids = prompt()
-    whole = logits_after(loaded(tmp_path, ops=OPS[ops]()), token_ids, n_prefill=90)
-    model = loaded(tmp_path, chunk_size=chunk_size, ops=OPS[ops]())
+    whole = logits_after(loaded(path, ops=OPS[ops]()), token_ids, n_prefill=90)
+    model = loaded(path, chunk_size=chunk_size, ops=OPS[ops]())
     assert_close(logits_after(model, token_ids, n_prefill=90), whole)
 
 
@@ -148,16 +163,16 @@ def test_chunked_prefill_equals_whole_prefill(
 )
 @pytest.mark.parametrize("name", ["qwen3", "mistral-window", "llama-biases", "qwen3-yarn"])
 def test_native_logits_do_not_depend_on_how_the_ids_came(
-    tmp_path: Path, name: str, options: dict[str, Any]
+    saved: Saved, name: str, options: dict[str, Any]
 ) -> None:
     """Bit for bit: one by one, many rows at once, chunks, rewound, on one thread or two."""
-    save_model(tmp_path, name)
+    path, _ = saved(name)
     token_ids = prompt(60)
-    model = loaded(tmp_path, ops=open_ops(device="cpu", **options))
+    model = loaded(path, ops=open_ops(device="cpu", **options))
     kernels.set_threads(1)
     expected = logits_after(model, token_ids, n_prefill=0)
     for chunk_size, n_threads in ((512, 1), (512, 2), (17, 2), (3, 1)):
-        model = loaded(tmp_path, chunk_size=chunk_size, ops=open_ops(device="cpu", **options))
+        model = loaded(path, chunk_size=chunk_size, ops=open_ops(device="cpu", **options))
         kernels.set_threads(n_threads)
         logits = logits_after(model, token_ids, n_prefill=57)
         assert np.array_equal(logits, expected[57:]), f"chunks of {chunk_size}, {n_threads} threads"
@@ -204,12 +219,12 @@ def test_an_aborted_prefill_keeps_whole_chunks_and_a_true_cache(
 
 
 def test_another_thread_aborts_in_the_middle_of_a_chunk(tmp_path: Path) -> None:
-    save_model(tmp_path, hidden_size=512, intermediate_size=4096, num_hidden_layers=24)
-    model = loaded(tmp_path, chunk_size=128)
+    save_model(tmp_path, hidden_size=512, intermediate_size=4096, num_hidden_layers=6)
+    model = loaded(tmp_path, max_seq_len=512)
     cache, abort = empty_cache(model), AbortFlag()
     timer = threading.Timer(0.01, abort.set)
     timer.start()
-    assert not model.prefill(prompt(128), cache, abort=abort), "it should not run to its end"
+    assert not model.prefill(prompt(512), cache, abort=abort), "it should not run to its end"
     timer.join()
     assert cache.length == 0
 
@@ -251,11 +266,11 @@ LOSSY: dict[str, tuple[Callable[[], Ops], float]] = {
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "llama-biases", "llama-head-dim"])
 @pytest.mark.parametrize("format_", LOSSY)
-def test_lossy_formats_are_close_to_float32(tmp_path: Path, format_: str, name: str) -> None:
+def test_lossy_formats_are_close_to_float32(saved: Saved, format_: str, name: str) -> None:
     ops, least = LOSSY[format_]
-    oracle = save_model(tmp_path, name)
+    path, oracle = saved(name)
     token_ids = prompt(40)
-    logits = logits_after(loaded(tmp_path, ops=ops()), token_ids, n_prefill=20)
+    logits = logits_after(loaded(path, ops=ops()), token_ids, n_prefill=20)
     assert logits.dtype == np.float32
     expected = oracle_logits(oracle, token_ids)[20:]
     lengths = np.linalg.norm(logits, axis=1) * np.linalg.norm(expected, axis=1)

@@ -71,18 +71,18 @@ def test_the_first_token_has_no_probability_and_nothing_is_put_before_ids(
 
 @pytest.mark.parametrize("end", ["eos", "stop"])
 def test_the_generated_token_is_there_even_when_it_ends_the_text(
-    fake: FakeEngine, fake_server: LiveServer, end: str
+    shared_fake: FakeEngine, shared_server: LiveServer, end: str
 ) -> None:
-    fake.model.script = b"" if end == "eos" else b"x"
+    shared_fake.model.script = b"" if end == "eos" else b"x"
     body = fake_request(
         prompt=[*b"hello"], max_tokens=1, logprobs=1, echo=True, stop="x", seed=1234
     )
-    choice = complete(fake_server, body)["choices"][0]
+    choice = complete(shared_server, body)["choices"][0]
     name = "<|end|>" if end == "eos" else "x"
     assert choice["logprobs"]["tokens"] == [*"hello", name]
     assert choice["logprobs"]["text_offset"] == [*range(6)]
     assert (choice["text"], choice["finish_reason"]) == ("hello", "stop")
-    assert joined(stream(fake_server, body)) == [choice]
+    assert joined(stream(shared_server, body)) == [choice]
 
 
 def test_with_no_tokens_the_prompt_is_only_scored(server: LiveServer) -> None:
@@ -112,25 +112,25 @@ def test_offsets_place_every_token_in_the_text(server: LiveServer) -> None:
 
 
 def test_a_token_before_the_text_has_no_place_in_it(
-    fake: FakeEngine, fake_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+    shared_fake: FakeEngine, shared_server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def encode(text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [*([END] if add_special_tokens else []), *text.encode()]
 
-    monkeypatch.setattr(fake.tokenizer, "encode", encode)
+    monkeypatch.setattr(shared_fake.tokenizer, "encode", encode)
     body = fake_request(prompt="abc", max_tokens=2, echo=True, logprobs=0)
-    choice = complete(fake_server, body)["choices"][0]
+    choice = complete(shared_server, body)["choices"][0]
     assert choice["text"].startswith("abc")
     assert choice["logprobs"]["tokens"][:4] == ["<|end|>", "a", "b", "c"]
     assert choice["logprobs"]["text_offset"] == [0, 0, 1, 2, 3, 4]
-    bare = complete(fake_server, {**body, "add_special_tokens": False})["choices"][0]
+    bare = complete(shared_server, {**body, "add_special_tokens": False})["choices"][0]
     assert bare["logprobs"]["text_offset"] == [*range(5)]
 
 
-def test_the_prompt_comes_in_the_first_chunk_of_each_choice(fake_server: LiveServer) -> None:
+def test_the_prompt_comes_in_the_first_chunk_of_each_choice(shared_server: LiveServer) -> None:
     body = fake_request(prompt=["one", "three"], n=2, max_tokens=3, echo=True, logprobs=1)
-    chunks = stream(fake_server, body)
-    choices = complete(fake_server, body)["choices"]
+    chunks = stream(shared_server, body)
+    choices = complete(shared_server, body)["choices"]
     assert joined(chunks) == choices
     seen: set[int] = set()
     for piece in (chunk["choices"][0] for chunk in chunks):
@@ -181,9 +181,9 @@ def test_a_suffix_needs_the_tokens_for_it(server: LiveServer) -> None:
     assert complete(server, request(suffix="", max_tokens=1))["choices"][0]["text"]
 
 
-def test_a_suffix_comes_after_the_completion(fake_server: LiveServer) -> None:
+def test_a_suffix_comes_after_the_completion(shared_server: LiveServer) -> None:
     body = fake_request(prompt="ab", suffix="yz", max_tokens=4, logprobs=0)
-    choice = complete(fake_server, body)["choices"][0]
+    choice = complete(shared_server, body)["choices"][0]
     assert choice["text"] == fake_reply("<ab|yz>", 4)
     assert choice["logprobs"]["text_offset"] == [2, 3, 4, 5], "after the prompt"
-    assert joined(stream(fake_server, body)) == [choice]
+    assert joined(stream(shared_server, body)) == [choice]

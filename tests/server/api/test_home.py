@@ -47,8 +47,8 @@ def run(command: str) -> str:
     "accept",
     [BROWSER, "text/html", "TEXT/HTML;q=0.2", "text/*", "*/*;q=0.1,text/html", "text/html, a;q=x"],
 )
-def test_a_client_that_prefers_html_gets_the_page(fake_server: LiveServer, accept: str) -> None:
-    answer = home(fake_server, accept)
+def test_a_client_that_prefers_html_gets_the_page(shared_server: LiveServer, accept: str) -> None:
+    answer = home(shared_server, accept)
     assert (answer.status, answer.headers["vary"]) == (200, "accept")
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert len(answer.body) < 15_000
@@ -61,28 +61,28 @@ def test_a_client_that_prefers_html_gets_the_page(fake_server: LiveServer, accep
         "text/html;q=x", "image/png",
     ],
 )  # fmt: skip
-def test_another_client_gets_json(fake_server: LiveServer, accept: str) -> None:
-    answer = home(fake_server, accept)
+def test_another_client_gets_json(shared_server: LiveServer, accept: str) -> None:
+    answer = home(shared_server, accept)
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
     assert answer.headers["vary"] == "accept"
     assert answer.json == SUMMARY
     for name in ("docs", "openapi"):
-        assert fake_server.get(answer.json[name]).status == 200
+        assert shared_server.get(answer.json[name]).status == 200
 
 
-def test_head_is_answered_without_a_body_and_post_is_not(fake_server: LiveServer) -> None:
+def test_head_is_answered_without_a_body_and_post_is_not(shared_server: LiveServer) -> None:
     for accept in (BROWSER, "*/*"):
-        head = fake_server.request("HEAD", "/", headers={"accept": accept})
-        whole = home(fake_server, accept)
+        head = shared_server.request("HEAD", "/", headers={"accept": accept})
+        whole = home(shared_server, accept)
         assert (head.status, head.body) == (200, b"")
         for name in ("content-length", "content-type"):
             assert head.headers[name] == whole.headers[name]
-    post = fake_server.post("/", {})
+    post = shared_server.post("/", {})
     assert (post.status, post.error["code"]) == (405, "method_not_allowed")
 
 
-def test_the_page_holds_all_that_it_needs(fake_server: LiveServer) -> None:
-    answer = home(fake_server)
+def test_the_page_holds_all_that_it_needs(shared_server: LiveServer) -> None:
+    answer = home(shared_server)
     page = answer.body.decode()
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; ")
@@ -96,7 +96,7 @@ def test_the_page_holds_all_that_it_needs(fake_server: LiveServer) -> None:
     links = re.findall(r"<a href=\"([^\"]+)\"", page)
     assert {"docs", "v1/models", "health", "metrics"} <= set(links)
     for link in links:
-        assert fake_server.get(f"/{link}").status == 200, link
+        assert shared_server.get(f"/{link}").status == 200, link
 
 
 def test_the_page_describes_the_model(bundled_engine: Engine) -> None:
@@ -132,8 +132,8 @@ def test_a_host_that_is_not_one_is_not_shown(host: str) -> None:
     assert "curl http://127.0.0.1:2/v1/completions " in command_of(answer)
 
 
-def test_without_keys_an_unknown_host_is_refused(fake_server: LiveServer) -> None:
-    assert home(fake_server, host="evil.example").status == 421
+def test_without_keys_an_unknown_host_is_refused(shared_server: LiveServer) -> None:
+    assert home(shared_server, host="evil.example").status == 421
 
 
 def test_with_keys_nothing_of_the_model_is_shown() -> None:

@@ -132,7 +132,7 @@ def test_a_long_text_is_encoded_off_the_event_loop(server: LiveServer) -> None:
 
 
 @pytest.fixture(scope="module")
-def fake_server() -> Iterator[LiveServer]:
+def shared_server() -> Iterator[LiveServer]:
     with live_server(FakeEngine().as_engine) as server:
         yield server
 
@@ -164,9 +164,9 @@ WRONG: list[tuple[str, dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize(("path", "body", "param"), WRONG)
 def test_what_is_wrong_is_refused_by_name(
-    fake_server: LiveServer, path: str, body: dict[str, Any], param: str | None
+    shared_server: LiveServer, path: str, body: dict[str, Any], param: str | None
 ) -> None:
-    answer = fake_server.post(path, body)
+    answer = shared_server.post(path, body)
     assert answer.status == 400, answer.body
     assert answer.error["type"] == "invalid_request_error"
     assert param is None or answer.error["param"] == param
@@ -181,25 +181,25 @@ def test_what_is_wrong_is_refused_by_name(
     ],
 )
 def test_a_model_that_is_named_is_this_one(
-    fake_server: LiveServer, path: str, body: dict[str, Any]
+    shared_server: LiveServer, path: str, body: dict[str, Any]
 ) -> None:
-    assert fake_server.post(path, {**body, "model": "fake"}).status == 200
-    answer = fake_server.post(path, {**body, "model": "another"})
+    assert shared_server.post(path, {**body, "model": "fake"}).status == 200
+    answer = shared_server.post(path, {**body, "model": "another"})
     assert (answer.status, answer.error["code"]) == (404, "model_not_found")
 
 
-def test_a_field_without_effect_is_answered_with_a_warning(fake_server: LiveServer) -> None:
+def test_a_field_without_effect_is_answered_with_a_warning(shared_server: LiveServer) -> None:
     for path, body in (("/tokenize", {"prompt": "a"}), ("/v1/token/decode", {"tokens": [97]})):
-        answer = fake_server.post(path, {**body, "no_such_field": 1})
+        answer = shared_server.post(path, {**body, "no_such_field": 1})
         assert [warning["param"] for warning in answer.json["warnings"]] == ["no_such_field"]
-        strict = fake_server.post(path, {**body, "no_such_field": 1, "strict": True})
+        strict = shared_server.post(path, {**body, "no_such_field": 1, "strict": True})
         assert (strict.status, strict.error["param"]) == (400, "no_such_field")
-    refused = fake_server.post("/apply-template", {"messages": MESSAGES, "chat_template": "x"})
+    refused = shared_server.post("/apply-template", {"messages": MESSAGES, "chat_template": "x"})
     assert (refused.status, refused.error["param"]) == (400, "chat_template")
 
 
-def test_a_template_that_refuses_is_a_400(fake_server: LiveServer) -> None:
+def test_a_template_that_refuses_is_a_400(shared_server: LiveServer) -> None:
     messages = [{"role": "assistant", "content": "x"}]
     for path in ("/tokenize", "/apply-template"):
-        answer = fake_server.post(path, {"messages": messages})
+        answer = shared_server.post(path, {"messages": messages})
         assert (answer.status, answer.error["code"]) == (400, "chat_template_error")

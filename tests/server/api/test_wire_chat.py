@@ -66,9 +66,9 @@ def test_streamed_and_whole_say_the_same(
         assert usage["usage"][name] == answer["usage"][name]
 
 
-def test_the_order_is_role_content_reason_usage(fake_server: LiveServer) -> None:
+def test_the_order_is_role_content_reason_usage(shared_server: LiveServer) -> None:
     body = fake_request(max_tokens=4, stream_options={"include_usage": True})
-    role, *content, final, usage = chunks(fake_server, body)
+    role, *content, final, usage = chunks(shared_server, body)
     assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert [list(chunk["choices"][0]["delta"]) for chunk in content] == [["content"]] * 4
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in (role, *content))
@@ -83,10 +83,10 @@ def test_the_order_is_role_content_reason_usage(fake_server: LiveServer) -> None
 
 
 def test_logprobs_are_of_exactly_the_tokens_of_their_chunk(
-    fake: FakeEngine, fake_server: LiveServer
+    shared_fake: FakeEngine, shared_server: LiveServer
 ) -> None:
-    fake.model.script = "Käse 🧀!".encode()
-    events = chunks(fake_server, fake_request(logprobs=True, top_logprobs=2))
+    shared_fake.model.script = "Käse 🧀!".encode()
+    events = chunks(shared_server, fake_request(logprobs=True, top_logprobs=2))
     text = b""
     for choice in (chunk["choices"][0] for chunk in events):
         content = choice["delta"].get("content", "")
@@ -98,32 +98,32 @@ def test_logprobs_are_of_exactly_the_tokens_of_their_chunk(
     assert text.decode() == "Käse 🧀!"
 
 
-def test_every_chunk_without_logprobs_says_null(fake_server: LiveServer) -> None:
-    events = chunks(fake_server, fake_request(max_tokens=3))
+def test_every_chunk_without_logprobs_says_null(shared_server: LiveServer) -> None:
+    events = chunks(shared_server, fake_request(max_tokens=3))
     assert all(chunk["choices"][0]["logprobs"] is None for chunk in events)
 
 
-def test_zero_alternatives_do_not_ask_for_logprobs(fake_server: LiveServer) -> None:
-    answer = whole(fake_server, fake_request(max_tokens=3, logprobs=False, top_logprobs=0))
+def test_zero_alternatives_do_not_ask_for_logprobs(shared_server: LiveServer) -> None:
+    answer = whole(shared_server, fake_request(max_tokens=3, logprobs=False, top_logprobs=0))
     assert answer["choices"][0]["logprobs"] is None
 
 
-def test_the_default_length_is_to_the_end_of_the_context(fake_server: LiveServer) -> None:
-    answer = whole(fake_server, fake_request())
+def test_the_default_length_is_to_the_end_of_the_context(shared_server: LiveServer) -> None:
+    answer = whole(shared_server, fake_request())
     assert answer["usage"]["total_tokens"] == 512
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-def test_both_names_of_the_limit_are_taken(fake_server: LiveServer) -> None:
+def test_both_names_of_the_limit_are_taken(shared_server: LiveServer) -> None:
     for limit in (
         {"max_tokens": 5}, {"max_completion_tokens": 5},
         {"max_tokens": 5, "max_completion_tokens": 5},
     ):  # fmt: skip
-        answer = whole(fake_server, fake_request(**limit))
+        answer = whole(shared_server, fake_request(**limit))
         assert content_of(answer) == fake_reply(RENDERED, 5)
 
 
-def test_parts_are_lines(fake_server: LiveServer) -> None:
+def test_parts_are_lines(shared_server: LiveServer) -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     messages = [
         {"role": "developer", "content": "be brief"},
@@ -131,7 +131,7 @@ def test_parts_are_lines(fake_server: LiveServer) -> None:
         {"role": "user", "content": parts},
     ]
     rendered = "developer: be brief\nassistant: hm\nuser: one\ntwo\nassistant: "
-    answer = whole(fake_server, fake_request(messages=messages, max_tokens=6))
+    answer = whole(shared_server, fake_request(messages=messages, max_tokens=6))
     assert content_of(answer) == fake_reply(rendered, 6)
 
 
@@ -144,7 +144,7 @@ def test_the_text_of_a_control_token_stays_text(server: LiveServer, bundled_engi
     assert sly["prompt_tokens"] > plain["prompt_tokens"] + 1, "the name is more than one token"
 
 
-def test_what_an_official_client_sends_back_is_accepted(fake_server: LiveServer) -> None:
+def test_what_an_official_client_sends_back_is_accepted(shared_server: LiveServer) -> None:
     nulls = dict.fromkeys(("refusal", "audio", "function_call", "tool_calls", "annotations"))
     messages = [*USER, {"role": "assistant", "content": "hi", **nulls}, *USER]
     neutral = {
@@ -153,23 +153,23 @@ def test_what_an_official_client_sends_back_is_accepted(fake_server: LiveServer)
         "reasoning_effort": None, "verbosity": "medium", "top_logprobs": None, "n": 1,
         "store": True, "metadata": {}, "user": "me",
     }  # fmt: skip
-    answer = whole(fake_server, fake_request(messages=messages, max_tokens=1, **neutral))
+    answer = whole(shared_server, fake_request(messages=messages, max_tokens=1, **neutral))
     assert "warnings" not in answer
 
 
-def test_unknown_fields_of_messages_and_parts_are_reported(fake_server: LiveServer) -> None:
+def test_unknown_fields_of_messages_and_parts_are_reported(shared_server: LiveServer) -> None:
     part = {"type": "text", "text": "hello", "cache_control": {}}
     messages = [{"role": "user", "content": [part], "mood": "good"}]
     body = fake_request(messages=messages, max_tokens=2, adaptive_p=2)
     params = ["adaptive_p", "messages[0].mood", "messages[0].content[0].cache_control"]
-    assert [w["param"] for w in whole(fake_server, body)["warnings"]] == params
-    first, *others = chunks(fake_server, body)
+    assert [w["param"] for w in whole(shared_server, body)["warnings"]] == params
+    first, *others = chunks(shared_server, body)
     assert [w["param"] for w in first["warnings"]] == params
     assert not any("warnings" in chunk for chunk in others)
 
 
-def test_a_stop_string_ends_the_reply(fake: FakeEngine, fake_server: LiveServer) -> None:
-    fake.model.script = b"one two three"
-    answer = whole(fake_server, fake_request(stop=[" three", " two"]))
+def test_a_stop_string_ends_the_reply(shared_fake: FakeEngine, shared_server: LiveServer) -> None:
+    shared_fake.model.script = b"one two three"
+    answer = whole(shared_server, fake_request(stop=[" three", " two"]))
     assert content_of(answer) == "one"
     assert answer["choices"][0]["finish_reason"] == "stop"

@@ -21,15 +21,19 @@ def server(bundled_engine: Engine) -> Iterator[LiveServer]:
         yield server
 
 
-@pytest.fixture
-def fake() -> FakeEngine:
-    return FakeEngine(max_seq_len=1024)
+@pytest.fixture(scope="module")
+def max_seq_len() -> int:
+    return 1024
 
 
 @pytest.fixture
-def fake_server(fake: FakeEngine) -> Iterator[LiveServer]:
-    with live_server(fake.as_engine) as server:
-        yield server
+def fake(shared_fake: FakeEngine) -> FakeEngine:
+    return shared_fake
+
+
+@pytest.fixture
+def fake_server(fake: FakeEngine, shared_server: LiveServer) -> LiveServer:
+    return shared_server
 
 
 def body(**fields: Any) -> dict[str, Any]:

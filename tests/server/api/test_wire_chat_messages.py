@@ -1,29 +1,26 @@
 """The messages and template variables of a chat request, and what the template gets of them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.chat_client import PATH, USER, fake_body, whole
 from tests.support.fake_engine import FakeEngine
-from tests.support.live_server import LiveServer, live_server
+from tests.support.live_server import LiveServer
 
 CALL = {"id": "a1", "type": "function", "function": {"name": "look", "arguments": '{"at": "sky"}'}}
 CALLS = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 
 
 @pytest.fixture
-def fake() -> FakeEngine:
-    fake = FakeEngine()
-    fake.model.script = b"ok"
-    return fake
+def fake(shared_fake: FakeEngine) -> FakeEngine:
+    shared_fake.model.script = b"ok"
+    return shared_fake
 
 
 @pytest.fixture
-def server(fake: FakeEngine) -> Iterator[LiveServer]:
-    with live_server(fake.as_engine) as server:
-        yield server
+def server(fake: FakeEngine, shared_server: LiveServer) -> LiveServer:
+    return shared_server
 
 
 def rendered(server: LiveServer, fake: FakeEngine, *messages: dict[str, Any]) -> list[Any]:

@@ -1,30 +1,27 @@
 """Reasoning in a chat: split from the content, under both of its names, counted and timed apart."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.chat_client import assert_same, chunks, fake_body, text_of, whole
 from tests.support.fake_engine import FakeEngine
-from tests.support.live_server import LiveServer, live_server
+from tests.support.live_server import LiveServer
 
 THOUGHT = "Two and two: ½ of eight."
 SCRIPT = f"<think>\n{THOUGHT}\n</think>\n\nIt is 4."
 
 
 @pytest.fixture
-def fake() -> FakeEngine:
-    fake = FakeEngine()
-    fake.writes(reasoning=True)
-    fake.model.script = SCRIPT.encode()
-    return fake
+def fake(shared_fake: FakeEngine) -> FakeEngine:
+    shared_fake.writes(reasoning=True)
+    shared_fake.model.script = SCRIPT.encode()
+    return shared_fake
 
 
 @pytest.fixture
-def server(fake: FakeEngine) -> Iterator[LiveServer]:
-    with live_server(fake.as_engine) as server:
-        yield server
+def server(fake: FakeEngine, shared_server: LiveServer) -> LiveServer:
+    return shared_server
 
 
 def test_reasoning_stands_apart_under_both_names(server: LiveServer) -> None:

@@ -1,7 +1,6 @@
 """Tools in a chat: which may be called, which must be, and calls as they arrive."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.support.chat_client import (
     whole,
 )
 from tests.support.fake_engine import FakeEngine
-from tests.support.live_server import LiveServer, live_server
+from tests.support.live_server import LiveServer
 
 SCHEMA = {
     "type": "object",
@@ -40,15 +39,19 @@ CALL = f'<tool_call>\n{{"name": "weather", "arguments": {ARGUMENTS}}}\n</tool_ca
 OTHER_CALL = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
 
 
-@pytest.fixture
-def fake() -> FakeEngine:
-    return FakeEngine(max_seq_len=2048)
+@pytest.fixture(scope="module")
+def max_seq_len() -> int:
+    return 2048
 
 
 @pytest.fixture
-def server(fake: FakeEngine) -> Iterator[LiveServer]:
-    with live_server(fake.as_engine) as server:
-        yield server
+def fake(shared_fake: FakeEngine) -> FakeEngine:
+    return shared_fake
+
+
+@pytest.fixture
+def server(fake: FakeEngine, shared_server: LiveServer) -> LiveServer:
+    return shared_server
 
 
 def says(fake: FakeEngine, text: str) -> None:

@@ -184,40 +184,40 @@ def test_penalties_change_the_text(server: LiveServer) -> None:
         assert text_of(complete(server, request(max_tokens=60, **field))) != greedy
 
 
-def test_cached_tokens_are_counted(fake_server: LiveServer) -> None:
+def test_cached_tokens_are_counted(shared_server: LiveServer) -> None:
     first, again, other = (
-        complete(fake_server, fake_request(prompt=prompt, max_tokens=1))["usage"]
+        complete(shared_server, fake_request(prompt=prompt, max_tokens=1))["usage"]
         for prompt in ("abcdefgh", "abcdefgh", "abcdxxxx")
     )
     cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in (first, again, other)]
     assert cached == [0, 7, 4]
 
 
-def test_max_tokens_is_sixteen_unless_given(fake_server: LiveServer) -> None:
+def test_max_tokens_is_sixteen_unless_given(shared_server: LiveServer) -> None:
     for body in (fake_request(), fake_request(max_tokens=None)):
-        answer = complete(fake_server, body)
+        answer = complete(shared_server, body)
         assert text_of(answer) == fake_reply("hello", 16)
         assert answer["choices"][0]["finish_reason"] == "length"
 
 
-def test_max_tokens_zero_generates_nothing(fake_server: LiveServer) -> None:
-    answer = complete(fake_server, fake_request(max_tokens=0))
+def test_max_tokens_zero_generates_nothing(shared_server: LiveServer) -> None:
+    answer = complete(shared_server, fake_request(max_tokens=0))
     assert text_of(answer) == ""
     assert answer["choices"][0]["finish_reason"] == "length"
     assert answer["usage"]["completion_tokens"] == 0
 
 
-def test_the_default_ends_with_the_context(fake_server: LiveServer) -> None:
-    answer = complete(fake_server, fake_request(prompt="x" * 507))
+def test_the_default_ends_with_the_context(shared_server: LiveServer) -> None:
+    answer = complete(shared_server, fake_request(prompt="x" * 507))
     assert answer["usage"]["completion_tokens"] == 5
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
 def test_a_stop_token_is_not_text_and_has_the_last_entry(
-    fake: FakeEngine, fake_server: LiveServer
+    shared_fake: FakeEngine, shared_server: LiveServer
 ) -> None:
-    fake.model.script = b"abc"
-    answer = complete(fake_server, fake_request(logprobs=1))
+    shared_fake.model.script = b"abc"
+    answer = complete(shared_server, fake_request(logprobs=1))
     choice = answer["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == ("abc", "stop")
     assert choice["logprobs"]["tokens"] == ["a", "b", "c", "<|end|>"]
@@ -225,29 +225,33 @@ def test_a_stop_token_is_not_text_and_has_the_last_entry(
     assert answer["usage"]["completion_tokens"] == 4, "the stop token was sampled too"
 
 
-def test_stop_token_ids_add_to_the_models_own(fake: FakeEngine, fake_server: LiveServer) -> None:
-    fake.model.script = b"abcdef"
-    assert text_of(complete(fake_server, fake_request(stop_token_ids=[ord("c")]))) == "ab"
-    assert text_of(complete(fake_server, fake_request(stop_token_ids=[ord("z")]))) == "abcdef"
+def test_stop_token_ids_add_to_the_models_own(
+    shared_fake: FakeEngine, shared_server: LiveServer
+) -> None:
+    shared_fake.model.script = b"abcdef"
+    assert text_of(complete(shared_server, fake_request(stop_token_ids=[ord("c")]))) == "ab"
+    assert text_of(complete(shared_server, fake_request(stop_token_ids=[ord("z")]))) == "abcdef"
 
 
-def test_ignore_eos_goes_on_to_the_limit(fake: FakeEngine, fake_server: LiveServer) -> None:
-    fake.model.script = b"abc"
+def test_ignore_eos_goes_on_to_the_limit(
+    shared_fake: FakeEngine, shared_server: LiveServer
+) -> None:
+    shared_fake.model.script = b"abc"
     body = fake_request(ignore_eos=True, max_tokens=6, logprobs=0)
-    answer = complete(fake_server, body)
+    answer = complete(shared_server, body)
     choice = answer["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == ("abc", "length")
     assert choice["logprobs"]["tokens"] == ["a", "b", "c", *["<|end|>"] * 3]
     assert choice["logprobs"]["text_offset"] == [5, 6, 7, 8, 8, 8]
-    text, lists, _ = joined(stream(fake_server, body))
+    text, lists, _ = joined(stream(shared_server, body))
     assert (text, lists) == ("abc", choice["logprobs"])
 
 
 def test_characters_and_stop_strings_are_never_cut(
-    fake: FakeEngine, fake_server: LiveServer
+    shared_fake: FakeEngine, shared_server: LiveServer
 ) -> None:
-    fake.model.script = "Käse 🧀 STOP behind".encode()
-    chunks = stream(fake_server, fake_request(stop="STOP", max_tokens=40, logprobs=0))
+    shared_fake.model.script = "Käse 🧀 STOP behind".encode()
+    chunks = stream(shared_server, fake_request(stop="STOP", max_tokens=40, logprobs=0))
     text, lists, reason = joined(chunks)
     assert (text, reason) == ("Käse 🧀 ", "stop")
     assert lists is not None
@@ -260,7 +264,7 @@ def test_characters_and_stop_strings_are_never_cut(
         assert choice["logprobs"]["tokens"], "each chunk brings its own tokens"
 
 
-def test_an_unknown_field_is_reported_once_and_never_dropped(fake_server: LiveServer) -> None:
+def test_an_unknown_field_is_reported_once_and_never_dropped(shared_server: LiveServer) -> None:
     body = fake_request(
         max_tokens=3, adaptive_p=0.5, metadata={"a": "b"}, user="me", store=False, best_of=1,
         echo=False, suffix=None, service_tier="auto", safety_identifier="x", prompt_cache_key="y",
@@ -272,9 +276,9 @@ def test_an_unknown_field_is_reported_once_and_never_dropped(fake_server: LiveSe
             "message": "this server does not know the field; it had no effect",
         }
     ]
-    assert complete(fake_server, body)["warnings"] == expected
+    assert complete(shared_server, body)["warnings"] == expected
     body["stream_options"] = {"flush": True}
-    first, *others = stream(fake_server, body)
+    first, *others = stream(shared_server, body)
     assert [w["param"] for w in first["warnings"]] == [
         "adaptive_p",
         "stream_options.flush",
@@ -282,13 +286,13 @@ def test_an_unknown_field_is_reported_once_and_never_dropped(fake_server: LiveSe
     assert not any("warnings" in chunk for chunk in others)
 
 
-def test_null_means_the_models_default(fake: FakeEngine, fake_server: LiveServer) -> None:
+def test_null_means_the_models_default(shared_fake: FakeEngine, shared_server: LiveServer) -> None:
     nulls = dict.fromkeys(
         ("temperature", "top_p", "n", "stop", "seed", "logit_bias", "frequency_penalty", "top_k",
          "presence_penalty", "stream", "stream_options", "user", "min_p", "repetition_penalty",
          "stop_token_ids", "ignore_eos", "logprobs", "best_of", "echo")
     )  # fmt: skip
-    answer = complete(fake_server, fake_request(**nulls))
+    answer = complete(shared_server, fake_request(**nulls))
     assert text_of(answer) == fake_reply("hello", 16)
     assert "warnings" not in answer
 
