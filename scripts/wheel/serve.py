@@ -1,7 +1,8 @@
-"""Installs a wheel into a new environment, serves the built-in model from it, and measures that.
+"""Serves the built-in model from a wheel, and measures that.
 
-Runs with any Python >= 3.11 and nothing else: scripts/wheels.py starts it in a fresh root.
-usage: serve.py WHEEL
+Runs with any Python >= 3.11 and nothing else: scripts/wheel_trials.py starts it in a fresh root.
+usage: serve.py WHEEL          installs the wheel into a new environment first
+       serve.py -- COMMAND...  the wheel is installed, and this command serves from it
 """
 
 import json
@@ -18,11 +19,16 @@ from pathlib import Path
 
 PORT = 8765
 URL = f"http://127.0.0.1:{PORT}"
-READY_S = 120
+READY_S = 300
 
 
-def main(wheel: str) -> None:
+def main(*arguments: str) -> None:
+    if arguments[0] == "--":
+        serve([*arguments[1:]])
+        return
+    (wheel,) = arguments
     compilers = [name for name in ("c++", "cc", "g++", "gcc", "clang") if shutil.which(name)]
+    print(f"  compilers: {compilers or 'none'}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         environment, packages = Path(folder, "environment"), Path(folder, "packages")
         start = time.monotonic()
@@ -31,20 +37,23 @@ def main(wheel: str) -> None:
         subprocess.run([*pip, "download", "--dest", str(packages), wheel], check=True)
         local = ["--no-index", "--find-links", str(packages)]
         subprocess.run([*pip, "install", *local, wheel], check=True)
-        installed = time.monotonic()
-        server = subprocess.Popen([environment / "bin/soliton", "serve", "--port", str(PORT)])
-        try:
-            wait_until_ready(server)
-            ready = time.monotonic()
-            text = complete()
-        finally:
-            server.send_signal(signal.SIGTERM)
-            code = server.wait(30)
-        print(f"  compilers: {compilers or 'none'}")
         print(f"  to download: {megabytes(packages):.0f} MB")
         print(f"  on disk: {megabytes(environment):.0f} MB")
-        print(f"  installed after {installed - start:.1f} s, ready after {ready - start:.1f} s")
-        print(f"  Once upon a time{text!r}; exit status {code}")
+        print(f"  installed after {time.monotonic() - start:.1f} s", flush=True)
+        serve([str(environment / "bin/soliton"), "serve"])
+
+
+def serve(command: list[str]) -> None:
+    start = time.monotonic()
+    server = subprocess.Popen([*command, "--port", str(PORT)])
+    try:
+        wait_until_ready(server)
+        print(f"  ready after {time.monotonic() - start:.1f} s", flush=True)
+        text = complete()
+    finally:
+        server.send_signal(signal.SIGTERM)
+        code = server.wait(30)
+    print(f"  Once upon a time{text!r}; exit status {code}", flush=True)
     if code or not text:
         sys.exit(1)
 
@@ -67,7 +76,7 @@ def complete() -> str:
     request = urllib.request.Request(
         f"{URL}/v1/completions", json.dumps(body).encode(), headers=headers
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         text = json.load(answer)["choices"][0]["text"]
         assert isinstance(text, str)
         return text
