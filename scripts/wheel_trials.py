@@ -2,11 +2,13 @@
 that.
 
 On this machine's processor: in a fresh root of Debian without a compiler, which needs root and
-debootstrap. For arm64: with qemu, whose emulated processor also runs the tests of the kernels, the
-sampler and the n-gram index. What this machine cannot do is left out with a message.
+debootstrap, and with every Python on PATH that the wheel is for. For arm64: with qemu, whose
+emulated processor also runs the tests of the kernels, the sampler and the n-gram index. What this
+machine cannot do is left out with a message.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,7 @@ SERVE = ROOT / "scripts/wheel/serve.py"
 LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libbz2-1.0",
              "liblzma5")  # fmt: skip
 LIBSSL = {"bookworm": "libssl3", "trixie": "libssl3t64"}
+MINORS = range(11, 20)  # of Python 3 on PATH
 ARM64 = [f"manylinux_2_{minor}_aarch64" for minor in (17, 24, 26, 27, 28)] + [
     "manylinux2014_aarch64"
 ]
@@ -37,6 +40,7 @@ def try_wheel(wheel: Path, debian: Release, python: str) -> None:
     """`python`: the version that `debian` has."""
     if f"_{os.uname().machine}." in wheel.name:
         try_in_root(wheel, debian)
+        try_installed(wheel)
     elif debian.arch == "arm64":
         try_emulated(wheel, debian, python)
 
@@ -50,6 +54,29 @@ def try_in_root(wheel: Path, debian: Release) -> None:
         shutil.copy(file, root / "tmp")
     print(f"{wheel.name}, Debian {debian.name}:", flush=True)
     run_in_root(root, "python3", f"/tmp/{SERVE.name}", f"/tmp/{wheel.name}")
+
+
+def try_installed(wheel: Path) -> None:
+    # Not the packages of a checkout instead of the wheel's.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for minor in MINORS:
+        python = shutil.which(f"python3.{minor}")
+        if python and fits(wheel.name, minor) and works(python):
+            print(f"{wheel.name}, {python}:", flush=True)
+            subprocess.run([python, str(SERVE), str(wheel)], check=True, env=environment)
+
+
+def fits(wheel: str, minor: int) -> bool:
+    """Whether Python 3.`minor` installs this wheel."""
+    found = re.search(r"-cp3(\d+)-(\w+)-", wheel)
+    assert found, wheel
+    first = int(found[1])
+    return minor == first or (found[2] == "abi3" and minor > first)
+
+
+def works(python: str) -> bool:
+    """False for a program that only stands for a Python which is not installed."""
+    return subprocess.run([python, "-c", "import venv"], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def try_emulated(wheel: Path, debian: Release, python: str) -> None:

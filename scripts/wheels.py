@@ -133,6 +133,8 @@ def compile_native(target: Target) -> Path:
     soabi = f"cpython-{target.headers.replace('.', '')}-{target.machine}-linux-gnu"
     defined = {
         "CMAKE_CXX_COMPILER": compiler,
+        # nanobind prints to stderr; Python.h declares that only outside of the stable ABI.
+        "CMAKE_CXX_FLAGS": "-include stdio.h",
         "CMAKE_SYSTEM_NAME": "Linux",
         "CMAKE_SYSTEM_PROCESSOR": target.machine,
         "CMAKE_MODULE_PATH": ROOT / "scripts/wheel",
