@@ -23,7 +23,7 @@ LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8
              "liblzma5")  # fmt: skip
 LIBSSL = {"bookworm": "libssl3", "trixie": "libssl3t64"}
 MINORS = range(11, 20)  # of Python 3 on PATH
-ARM64 = [f"manylinux_2_{minor}_aarch64" for minor in (17, 24, 26, 27, 28)] + [
+ARM64 = [f"manylinux_2_{minor}_aarch64" for minor in (17, 24, 26, 27, 28, 31)] + [
     "manylinux2014_aarch64"
 ]
 # Native code against its references; no torch. Emulated, they take minutes.
