@@ -13,7 +13,7 @@
 #   make audit                 known vulnerabilities of the installed packages; queries a service on the internet
 #   make format · bench · openapi · clean
 #
-#   make wheels                wheels for Python 3.11 and 3.13 on x86-64 and arm64, checked; Debian (scripts/wheels.py)
+#   make wheels                wheels for Python 3.11 and for 3.12 and later, on x86-64 and arm64, checked; Debian (scripts/wheels.py)
 #
 # PYTHON=python3.12            another interpreter (>= 3.11)
 # CUDA=1                       install torch, for an NVIDIA GPU; the default if nvidia-smi lists one, CUDA=0 leaves it out

@@ -14,23 +14,22 @@ namespace {
 
 // nanobind's own conversion to a vector would end the process when memory is short.
 std::vector<int32_t> ids_of(nb::handle tokens) {
-    const nb::object sequence =
-        nb::steal(PySequence_Fast(tokens.ptr(), "tokens: expected a sequence of token ids"));
+    // A tuple, because the stable ABI has no macros that read any sequence.
+    const nb::object sequence = nb::steal(PySequence_Tuple(tokens.ptr()));
     if (!sequence.is_valid()) {
         throw nb::python_error();
     }
-    const auto n = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
-    PyObject** items = PySequence_Fast_ITEMS(sequence.ptr());
-    std::vector<int32_t> ids(n);
-    for (size_t i = 0; i < n; ++i) {
-        const long id = PyLong_AsLong(items[i]);
+    const Py_ssize_t n = PyTuple_Size(sequence.ptr());
+    std::vector<int32_t> ids(static_cast<size_t>(n));
+    for (Py_ssize_t i = 0; i < n; ++i) {
+        const long id = PyLong_AsLong(PyTuple_GetItem(sequence.ptr(), i));
         if (id == -1 && PyErr_Occurred() != nullptr) {
             throw nb::python_error();
         }
         if (id < INT32_MIN || id > INT32_MAX) {
             throw nb::type_error("tokens: a token id does not fit in 32 bits");
         }
-        ids[i] = static_cast<int32_t>(id);
+        ids[static_cast<size_t>(i)] = static_cast<int32_t>(id);
     }
     return ids;
 }

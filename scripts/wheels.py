@@ -1,11 +1,9 @@
-"""Builds the wheels and the sdist into dist/, and checks them: `make wheels`.
+"""Builds the wheels and the sdist into dist/, checks them and tries them: `make wheels`.
 
 A wheel holds the packages of a pure one, built from the sdist, and native code that zig compiles
-against glibc 2.28, for Python 3.11 and 3.13 on x86-64 and arm64. Not the stable ABI: the bindings
-use macros that it lacks. Not 3.12: no release of Debian has its headers. Python's headers come from
-Debian's packages, so this needs Debian's apt-get, and a network.
-Then `scripts/wheel/serve.py` installs a wheel in a fresh root without a compiler, and serves from
-it. That needs root and debootstrap, and is left out with a message without them.
+against glibc 2.28, for x86-64 and arm64: one wheel for Python 3.11, and one for the stable ABI of
+3.12, which later versions keep. Python's headers come from Debian's packages, so this needs
+Debian's apt-get, and a network. scripts/wheel_trials.py tries the wheels.
 """
 
 import os
@@ -17,18 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the scripts are not an installed package
+
+from scripts.debian import Release  # noqa: E402
+from scripts.wheel_trials import try_wheel  # noqa: E402
+
 BUILD = ROOT / "build/wheels"
 DIST = ROOT / "dist"
 TOOLS = BUILD / "tools"
 GLIBC = (2, 28)
 # The versions that the build was last tried with, or later ones.
 PACKAGES = (
-    "auditwheel>=6.8", "build>=1.6", "cmake>=3.28", "nanobind>=3.1", "ninja>=1.13",
-    "scikit-build-core>=1.1", "wheel>=0.45", "ziglang>=0.17",
+    "abi3audit>=0.0.25", "auditwheel>=6.8", "build>=1.6", "cmake>=3.28", "nanobind>=3.1",
+    "ninja>=1.13", "scikit-build-core>=1.1", "wheel>=0.45", "ziglang>=0.17",
 )  # fmt: skip
 
 # zig has another name for this architecture than gcc and clang, which CMakeLists.txt has to please.
-COMPILER = """#!/bin/sh
+COMPILER = """#!/bin/bash
 for option; do
     shift
     [ "$option" = -march=armv8.2-a+dotprod ] && option=-mcpu=generic+v8_2a+dotprod
@@ -49,8 +52,12 @@ class Target:
     machine: str  # x86_64 or aarch64
 
     @property
-    def debian_arch(self) -> str:
-        return {"x86_64": "amd64", "aarch64": "arm64"}[self.machine]
+    def debian(self) -> Release:
+        return Release(self.release, {"x86_64": "amd64", "aarch64": "arm64"}[self.machine], BUILD)
+
+    @property
+    def is_stable_abi(self) -> bool:
+        return self.abi == "abi3"
 
     @property
     def tag(self) -> str:
@@ -62,7 +69,7 @@ TARGETS = tuple(
     for machine in ("x86_64", "aarch64")
     for python in (
         ("cp311", "cp311", "3.11", "bookworm"),
-        ("cp313", "cp313", "3.13", "trixie"),
+        ("cp312", "abi3", "3.13", "trixie"),
     )
 )
 
@@ -77,8 +84,12 @@ def main() -> None:
     pure = pure_wheel(sdist)
     for target in TARGETS:
         wheel = pack(pure, compile_native(target), target)
-        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {audit(wheel)}")
-    try_wheels()
+        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {audit(wheel)}", flush=True)
+        if target.is_stable_abi:
+            tool("abi3audit", "--strict", wheel)
+    for target in TARGETS:
+        (wheel,) = DIST.glob(f"*-{target.tag}.whl")
+        try_wheel(wheel, target.debian, target.headers)
 
 
 def tool(module: str, *arguments: str | Path) -> str:
@@ -117,13 +128,13 @@ def compile_native(target: Target) -> Path:
     build = BUILD / target.machine
     compiler = BUILD / f"zig-{target.machine}"
     triple = f"{target.machine}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
-    compiler.write_text(
-        f'#!/bin/sh\nexec {TOOLS}/bin/python -m ziglang c++ -target {triple} "$@"\n'
-    )
+    compiler.write_text(COMPILER.format(python=TOOLS / "bin/python", triple=triple))
     compiler.chmod(0o755)
     soabi = f"cpython-{target.headers.replace('.', '')}-{target.machine}-linux-gnu"
     defined = {
         "CMAKE_CXX_COMPILER": compiler,
+        # nanobind prints to stderr; Python.h declares that only outside of the stable ABI.
+        "CMAKE_CXX_FLAGS": "-include stdio.h",
         "CMAKE_SYSTEM_NAME": "Linux",
         "CMAKE_SYSTEM_PROCESSOR": target.machine,
         "CMAKE_MODULE_PATH": ROOT / "scripts/wheel",
@@ -132,6 +143,7 @@ def compile_native(target: Target) -> Path:
         "Python_VERSION": target.headers,
         "Python_INCLUDE": headers(target),
         "Python_SOABI": soabi,
+        "Python_SOSABI": "abi3" if target.is_stable_abi else "",
         "SOLITON_CUDA": "OFF",
     }
     define = [f"-D{name}={value}" for name, value in defined.items()]
@@ -141,53 +153,14 @@ def compile_native(target: Target) -> Path:
         ["cmake", "--build", str(build)],
     ):
         subprocess.run(command, check=True, env=environment)
-    return build / f"_cpu.{soabi}.so"
+    return build / ("_cpu.abi3.so" if target.is_stable_abi else f"_cpu.{soabi}.so")
 
 
 def headers(target: Target) -> str:
     """The directories with Python.h and pyconfig.h, as CMake's list; fetched with apt-get."""
-    folder = BUILD / f"headers/{target.release}-{target.debian_arch}"
-    if not folder.exists():
-        fetch_headers(target, folder)
+    folder = BUILD / f"headers-{target.release}-{target.debian.arch}"
+    target.debian.unpack((f"libpython{target.headers}-dev",), folder)
     return f"{folder}/usr/include/python{target.headers};{folder}/usr/include"
-
-
-def fetch_headers(target: Target, folder: Path) -> None:
-    # A directory of its own: the machine's lists of packages stay as they are.
-    state = BUILD / f"apt/{target.release}-{target.debian_arch}"
-    (state / "lists/partial").mkdir(parents=True, exist_ok=True)
-    (state / "archives/partial").mkdir(parents=True, exist_ok=True)
-    (state / "status").touch()
-    key = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    (state / "sources.list").write_text(
-        f"deb [signed-by={key}] {debian_mirror()} {target.release} main\n"
-    )
-    options = {
-        "APT::Architecture": target.debian_arch,
-        "APT::Architectures": target.debian_arch,
-        "APT::Sandbox::User": "root",
-        "Dir::State": state,
-        "Dir::State::status": state / "status",
-        "Dir::Cache": state,
-        "Dir::Etc::sourcelist": state / "sources.list",
-        "Dir::Etc::sourceparts": "-",
-    }
-    apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
-    subprocess.run([*apt, "update"], check=True)
-    subprocess.run([*apt, "download", f"libpython{target.headers}-dev"], check=True, cwd=state)
-    (package,) = state.glob("*.deb")
-    folder.parent.mkdir(exist_ok=True)
-    subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)
-
-
-def debian_mirror() -> str:
-    """Where this machine gets Debian's packages from."""
-    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL)"]
-    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    for line in lines.splitlines():
-        if line.endswith(" Debian Debian"):
-            return line.split()[0]
-    raise SystemExit("soliton: apt-get knows no mirror of Debian; wheels are built on Debian")
 
 
 def pack(pure: Path, module: Path, target: Target) -> Path:
@@ -227,42 +200,6 @@ def found_platform(report: str) -> str:
     if not found:
         raise SystemExit(f"soliton: auditwheel names no platform: {text}")
     return found[1]
-
-
-def try_wheels() -> None:
-    """Serves from each wheel of this machine's kind, in a root that has Python and no compiler."""
-    if os.geteuid() or not shutil.which("debootstrap"):
-        print("not tried in a fresh root: that needs root, and Debian's package debootstrap")
-        return
-    for target in TARGETS:
-        if target.machine == os.uname().machine:
-            (wheel,) = DIST.glob(f"*-{target.tag}.whl")
-            try_in_root(wheel, target.release)
-
-
-def try_in_root(wheel: Path, release: str) -> None:
-    root = BUILD / f"root-{release}"
-    if not (root / "usr/bin/python3").exists():
-        include = "--include=ca-certificates,python3,python3-venv"
-        command = ["debootstrap", "--variant=minbase", include, release, str(root), debian_mirror()]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    # The network as this machine has it.
-    for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
-        shutil.copy(name, root / name[1:])
-    shutil.copy(wheel, root / "tmp")
-    shutil.copy(ROOT / "scripts/wheel/serve.py", root / "tmp")
-    inside = [
-        "unshare",
-        "--mount",
-        "--pid",
-        "--fork",
-        f"--mount-proc={root}/proc",
-        "chroot",
-        str(root),
-    ]
-    command = [*inside, "python3", "/tmp/serve.py", f"/tmp/{wheel.name}"]
-    print(f"Debian {release}, {wheel.name}:", flush=True)
-    subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

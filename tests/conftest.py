@@ -33,7 +33,6 @@ from engine.native import cpu as native
 from engine.sampling.reference import op as sample_ref
 from tests.support.fake_engine import FakeEngine
 from tests.support.sample_requests import Sample
-from tests.support.tiny_models import save_model
 
 if TYPE_CHECKING:
     from tests.support.live_server import LiveServer
@@ -61,6 +60,9 @@ def bundled_engine() -> Engine:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of a random Llama with a byte-level tokenizer and a chat template; read only."""
+    # Imported here, because the tests of native code also run without torch.
+    from tests.support.tiny_models import save_model
+
     path = tmp_path_factory.mktemp("tiny") / "tiny-llama"
     save_model(path)
     return path
