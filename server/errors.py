@@ -1,7 +1,7 @@
 """One table from exception to wire error; the same body before the first byte and inside a stream.
 
 Owns status, type, code and headers of every error. Knows no route and no engine state. A message
-never repeats what the client sent beyond the name of a field.
+may show names of fields and wrong numbers or names, but not prompts, messages or keys.
 """
 
 import errno
@@ -134,7 +134,6 @@ _OWN_MESSAGES = {
 
 # The engine names its own options; a client knows them by the fields of the request.
 _FIELDS = {
-    "constraint": "response_format",
     "input_ids": "prompt",
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
@@ -142,6 +141,10 @@ _FIELDS = {
     "return_prompt_tokens": "prompt_logprobs",
     "return_top_tokens": "top_logprobs",
 }
+
+# Of fields that an error lists.
+_MOST_NAMES = 5
+_NAME_LENGTH = 64
 
 # Messages of other errors when there is no memory for a thread or a library.
 _NO_MEMORY = ("can't start new thread", "failed to map segment", "annot allocate memory")
@@ -195,6 +198,10 @@ def validation_error_response(error: RequestValidationError) -> Response:
         param, code = _param(first["loc"][1:]), None
         # No "input" here: echoing the value would repeat secrets, and NaN cannot be written.
         message = f"{param or 'body'}: {first['msg']}"
+        if first["type"] == "missing":
+            message = f"{param or 'body'} is missing"
+            if len(first["loc"]) == 2:
+                message += _sent_instead(error.body)
     return _response(
         400, _envelope(message, type_="invalid_request_error", param=param, code=code), {}
     )
@@ -272,6 +279,15 @@ def _envelope(
 
 def _response(status: int, body: dict[str, Any], headers: dict[str, str]) -> Response:
     return Response(json.dumps(body), status, headers, media_type="application/json")
+
+
+def _sent_instead(body: Any) -> str:
+    """The names of the body's fields: on another route, the missing one may have one of them."""
+    names = [name[:_NAME_LENGTH] for name in body] if isinstance(body, dict) else []
+    if not names:
+        return ""
+    more = ", …" if len(names) > _MOST_NAMES else ""
+    return f"; sent: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _param(location: tuple[int | str, ...]) -> str | None:

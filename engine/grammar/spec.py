@@ -6,7 +6,7 @@ Owns the kinds of constraints, their limits and the white space of JSON. Knows n
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import InvalidInputError
@@ -66,6 +66,8 @@ class ConstraintSpec:
     space after each comma and colon and no other white space."""
     before: tuple[str, ...] = ()
     """What precedes that text: a pattern in Lark, then the rules that it names."""
+    param: str | None = field(default="constraint", compare=False)
+    """The name that errors of a stream give it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,8 +217,8 @@ class StreamingGenerator:
         if spec is None:
             return None
         if self._constraints is None:
-            raise InvalidInputError("this generator has no constraints", param="constraint")
-        return self._constraints.compile(spec, param="constraint")
+            raise InvalidInputError("this generator has no constraints", param=spec.param)
+        return self._constraints.compile(spec, param=spec.param)
 
     def _sampler(
         self, settings: SamplingSettings, token_ids: Sequence[int], options: StreamOptions

@@ -4,6 +4,8 @@ Owns how the two stand together, and that a constraint begins where the reasonin
 grammar.
 """
 
+from dataclasses import replace
+
 from engine import (
     ConstraintSpec,
     InvalidInputError,
@@ -42,14 +44,15 @@ async def reply_constraint(
             waiter.n_body,
         )
         if asked is not None and is_choice:
-            await check.check(asked.spec, waiter, param=asked.param)
-            calls = calls_or_json(calls, asked.spec, param=asked.param)
+            await check.check(asked, waiter)
+            calls = calls_or_json(calls, asked, param=asked.param)
+        calls = replace(calls, param=tools.param)
         await _check_tools(check, calls, tools, waiter)
         return calls
     if asked is None:
         return None
-    text = after_reasoning(asked.spec, form, in_reasoning=in_reasoning)
-    await check.check(text, waiter, param=asked.param)
+    text = after_reasoning(asked, form, in_reasoning=in_reasoning)
+    await check.check(text, waiter)
     return text
 
 
@@ -58,8 +61,8 @@ async def _check_tools(
 ) -> None:
     """Compile a constraint of `tool_constraint`; if it cannot be, name the tool at fault."""
     try:
-        await check.check(calls, waiter, param=tools.param)
+        await check.check(calls, waiter)
     except InvalidInputError:
         for tool in tools.callable:
-            await check.check(arguments_of(tool), waiter, param=tool.param)
+            await check.check(arguments_of(tool), waiter)
         raise

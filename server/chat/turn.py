@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..request.constraint import RequestedConstraint
+from engine import ConstraintSpec
+
 from .tools import ToolUse
 
 
@@ -21,7 +22,7 @@ class ChatTurn:
     n_characters: int
     """About how much there is to render, to decide where that is done."""
     tools: ToolUse = field(default_factory=ToolUse)
-    wanted: RequestedConstraint | None = None
+    wanted: ConstraintSpec | None = None
     """What the text of the reply must be, if the request says."""
     documents: Sequence[Mapping[str, Any]] = ()
     variables: Mapping[str, Any] = field(default_factory=dict)

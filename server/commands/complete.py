@@ -1,12 +1,8 @@
 """`soliton complete`: continue a text; --logprobs prints a table of tokens and alternatives.
 
-Owns the table's layout. Knows the engine's public surface; knows no HTTP.
+Owns the options; `completion_output.py` owns what is printed. The engine is imported when the
+command runs, so that help and mistakes come at once.
 """
-
-import json
-from collections.abc import Iterator
-
-from engine import Engine, Prefill, StreamResult, Tokenizer, TokenRecord
 
 from .arguments import (
     add_model_argument,
@@ -14,9 +10,7 @@ from .arguments import (
     add_sampling_arguments,
     at_least,
 )
-from .local import engine_errors, load_engine, load_options, sampling_settings
-from .model_path import model_path
-from .terminal import CommandError, CommandParser, printable, progress_bar
+from .terminal import CommandError, CommandParser, progress_bar
 
 _MAX_LOGPROBS = 20
 _EXAMPLES = """
@@ -30,6 +24,10 @@ def main(argv: list[str]) -> int:
     args = _parser().read(argv)
     if args.logprobs is not None and args.logprobs > _MAX_LOGPROBS:
         raise CommandError(f"--logprobs must be {_MAX_LOGPROBS} or less, not {args.logprobs}")
+    from .completion_output import print_table, print_text
+    from .local import engine_errors, load_engine, load_options, sampling_settings
+    from .model_path import model_path
+
     engine = load_engine(model_path(args.model), load_options(args))
     settings = sampling_settings(args, engine)
     with engine_errors():
@@ -43,9 +41,9 @@ def main(argv: list[str]) -> int:
                 on_progress=bar,
             )
         if args.logprobs is None:
-            _print_text(_results(engine))
+            print_text(engine)
         else:
-            _print_table(engine, prefill, n_top=args.logprobs)
+            print_table(engine, prefill, n_top=args.logprobs)
     return 0
 
 
@@ -81,52 +79,3 @@ def _parser() -> CommandParser:
     add_model_arguments(parser)
     add_sampling_arguments(parser)
     return parser
-
-
-def _results(engine: Engine) -> Iterator[StreamResult]:
-    while True:
-        result = engine.generator.stream_ex()
-        yield result
-        if result.eos:
-            return
-
-
-def _print_text(results: Iterator[StreamResult]) -> None:
-    for result in results:
-        print(printable(result.chunk), end="", flush=True)
-    print()
-
-
-def _print_table(engine: Engine, prefill: Prefill, *, n_top: int) -> None:
-    """One row per token as it is released, the stop token included.
-
-    `p` is the model's own probability, `drawn` that in the distribution the sampler drew from.
-    """
-    others = "the most probable others" if n_top else ""
-    print(f"{'#':>4}  {'token':<16} {'p':>7} {'drawn':>7} {'logprob':>8}   {others}".rstrip())
-    n, reason = 0, None
-    for result in _results(engine):
-        reason = result.eos_reason
-        for record in (*result.tokens, *result.dropped):
-            n += 1
-            print(printable(_row(n, record, engine.tokenizer)), flush=True)
-    print(f"\n{n} tokens after a prompt of {prefill.n_prompt}; end: {reason}; seed: {prefill.seed}")
-
-
-def _row(n: int, record: TokenRecord, tokenizer: Tokenizer) -> str:
-    token = _token_text(tokenizer.token_bytes(record.token_id))
-    others = "  ".join(
-        f"{_token_text(other.token_bytes)} {other.p_raw:.3f}"
-        for other in record.top
-        if other.token_id != record.token_id
-    )
-    numbers = f"{record.p_raw:>7.4f} {record.p_sampled:>7.4f} {record.logprob:>8.3f}"
-    return f"{n:>4}  {token:<16} {numbers}   {others}".rstrip()
-
-
-def _token_text(token_bytes: bytes) -> str:
-    """A token's text in quotes, or its bytes in hex if it is only part of a character."""
-    try:
-        return json.dumps(token_bytes.decode(), ensure_ascii=False)
-    except UnicodeDecodeError:
-        return f"<{token_bytes.hex(' ')}>"

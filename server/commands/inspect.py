@@ -1,22 +1,16 @@
 """`soliton inspect`: what a model directory contains and how much memory it needs.
 
-Owns the layout of the summary. Knows the engine's public surface; knows no HTTP.
+Owns the options; `model_summary.py` owns what is printed. The engine is imported when the command
+runs, so that help and mistakes come at once.
 """
 
-from collections.abc import Iterable, Iterator
-
-from engine import ModelConfig, ModelDescription, describe
-
 from .arguments import KV_FORMATS, add_model_argument, at_least
-from .local import engine_errors
-from .model_path import model_path
 from .terminal import CommandError, CommandParser
 
 _EXAMPLES = """
 soliton inspect ./qwen3
 soliton inspect ./qwen3 --context 32768 --kv-cache 8bit
 """
-_FORMATS = ("float32", "bfloat16", "8bit", "4bit")
 
 
 def main(argv: list[str]) -> int:
@@ -42,6 +36,12 @@ def main(argv: list[str]) -> int:
         help="format of keys and values (default: auto)",
     )
     args = parser.read(argv)
+    from engine import describe
+
+    from .local import engine_errors
+    from .model_path import model_path
+    from .model_summary import summary
+
     path = model_path(args.model)
     with engine_errors():
         description = describe(path)
@@ -50,68 +50,6 @@ def main(argv: list[str]) -> int:
     if n_tokens > longest:
         raise CommandError(f"--context must be {longest}, the model's context, or less")
     with engine_errors():
-        for label, text in _lines(description, n_tokens, args.kv_cache):
+        for label, text in summary(description, n_tokens, args.kv_cache):
             print(f"{label:<15} {text}")
     return 0
-
-
-def _lines(
-    description: ModelDescription, n_tokens: int, kv_cache: str
-) -> Iterator[tuple[str, str]]:
-    config = description.config
-    tied = "head tied to the embedding" if config.tie_embeddings else "separate head"
-    template = "yes" if description.has_chat_template else "no"
-    rope = "; ".join(each.describe() for each in config.ropes)
-    stored = ", ".join(f"{name} {_size(n)}" for name, n in description.stored_bytes.items())
-    yield "model", description.model_id
-    yield "directory", str(description.path)
-    yield "architecture", config.architecture
-    yield "parameters", f"{description.n_params:,}"
-    attentions = [layer.attention for layer in config.layers]
-    hidden_dim = _each(layer.mlp.hidden_dim for layer in config.layers)
-    n_heads, n_kv_heads = (
-        _each(each.n_heads for each in attentions),
-        _each(each.n_kv_heads for each in attentions),
-    )
-    head_dim = _each(each.head_dim for each in attentions)
-    yield "layers", f"{config.n_layers}, {config.dim} wide, feed-forward {hidden_dim}"
-    yield "heads", f"{n_heads}, {n_kv_heads} key/value, {head_dim} wide"
-    yield "attention", _attention(config)
-    yield "vocabulary", f"{config.vocab_size:,}, {description.n_tokens:,} in use; {tied}"
-    yield "context", f"up to {config.max_seq_len:,} tokens, {rope}"
-    yield "chat template", template
-    yield "stored as", f"{stored} in {description.n_files} safetensors file(s)"
-    yield "loaded as", f"{description.default_format} on the CPU by default"
-    for format_ in _FORMATS:
-        weights = description.weight_bytes(format_)
-        kv = description.kv_bytes(n_tokens, format_, kv_cache)
-        yield (
-            f"{format_} needs",
-            f"{_size(weights)} for weights + {_size(kv)} for {n_tokens:,} tokens "
-            f"= {_size(weights + kv)}",
-        )
-
-
-def _attention(config: ModelConfig) -> str:
-    of_layers = [layer.attention.window for layer in config.layers]
-    windows = sorted(set(of_layers) - {0})
-    if not windows:
-        return "full"
-    n = sum(1 for window in of_layers if window)
-    sizes = " or ".join(f"{window:,}" for window in windows)
-    return f"sliding window of {sizes} tokens in {n} of {config.n_layers} layers"
-
-
-def _each(of_layers: Iterable[int]) -> str:
-    """One number where all layers have the same, otherwise each that occurs."""
-    return " or ".join(map(str, sorted(set(of_layers))))
-
-
-def _size(n_bytes: int) -> str:
-    """In decimal units: 16.3 MB."""
-    value = float(n_bytes)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.2f} GB"

@@ -96,7 +96,7 @@ def _read_large(body: bytes, model: type[BaseModel]) -> BaseModel:
         # Few errors: validation of a list stops at its first wrong item.
         errors = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError(
-            [{**wrong, "loc": ("body", *wrong["loc"])} for wrong in errors]
+            [{**wrong, "loc": ("body", *wrong["loc"])} for wrong in errors], body=value
         ) from None
 
 

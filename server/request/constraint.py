@@ -6,7 +6,7 @@ Owns which field asks for what. Compiles nothing: the engine does, and says what
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine import ConstraintSpec, is_gbnf
 
@@ -20,13 +20,6 @@ _MAY_BE_EMPTY = ("grammar_string", "grammar")
 _WITH_JSON = ("json_object", "json_schema", "lark")
 
 
-class RequestedConstraint(NamedTuple):
-    """A constraint, and the field that asks for it."""
-
-    spec: ConstraintSpec
-    param: str
-
-
 def schema_length(body: ConstraintFields) -> int:
     """How many characters there are to read as JSON."""
     written = body.structured_outputs.json_ if body.structured_outputs is not None else None
@@ -35,27 +28,23 @@ def schema_length(body: ConstraintFields) -> int:
 
 
 def constraint_of(body: ConstraintFields) -> ConstraintSpec | None:
-    """What the text must be. Raises RequestError when two fields ask for different things."""
-    requested = requested_constraint(body)
-    return None if requested is None else requested.spec
-
-
-def requested_constraint(body: ConstraintFields) -> RequestedConstraint | None:
-    """The same with its field, for the engine's errors to name."""
+    """What the text must be, with the field that says it as `param`. Raises RequestError when two
+    fields ask for different things.
+    """
     requested = [*_requested(body)]
     if not requested:
         return None
     first, *others = requested
     for other in others:
-        if other.spec != first.spec:
+        if other != first:
             raise RequestError(
                 f"{first.param} and {other.param} ask for different constraints: send one of them",
                 param=other.param,
             )
     white_space = _white_space(body)
-    if white_space is None or first.spec.kind not in _WITH_JSON:
+    if white_space is None or first.kind not in _WITH_JSON:
         return first
-    return first._replace(spec=replace(first.spec, whitespace_pattern=white_space[0]))
+    return replace(first, whitespace_pattern=white_space[0])
 
 
 def ignored_constraint_fields(body: ConstraintFields) -> Iterator[tuple[str, str]]:
@@ -65,8 +54,8 @@ def ignored_constraint_fields(body: ConstraintFields) -> Iterator[tuple[str, str
             yield param, "it is empty, and so asks for nothing"
     white_space = _white_space(body)
     if white_space is not None:
-        requested = requested_constraint(body)
-        if requested is None or requested.spec.kind not in _WITH_JSON:
+        requested = constraint_of(body)
+        if requested is None or requested.kind not in _WITH_JSON:
             yield white_space[1], "it has no effect without a constraint that asks for JSON"
 
 
@@ -85,7 +74,7 @@ def _white_space(body: ConstraintFields) -> tuple[str, str] | None:
     return None if old is None else (old, "guided_whitespace_pattern")
 
 
-def _requested(body: ConstraintFields) -> Iterator[RequestedConstraint]:
+def _requested(body: ConstraintFields) -> Iterator[ConstraintSpec]:
     if body.response_format is not None:
         yield from _of_response_format(body.response_format)
     if body.structured_outputs is not None:
@@ -101,9 +90,7 @@ def _requested(body: ConstraintFields) -> Iterator[RequestedConstraint]:
         if regex is not None:
             yield _of_regex(regex, param)
     if body.guided_choice is not None:
-        yield RequestedConstraint(
-            ConstraintSpec("choices", tuple(body.guided_choice)), "guided_choice"
-        )
+        yield ConstraintSpec("choices", tuple(body.guided_choice), param="guided_choice")
     for param, grammar in (
         ("guided_grammar", body.guided_grammar),
         ("grammar_string", body.grammar_string),
@@ -113,7 +100,7 @@ def _requested(body: ConstraintFields) -> Iterator[RequestedConstraint]:
             yield _of_grammar(grammar, param)
 
 
-def _of_response_format(wire: ResponseFormat) -> Iterator[RequestedConstraint]:
+def _of_response_format(wire: ResponseFormat) -> Iterator[ConstraintSpec]:
     named = wire.json_schema
     schema = named.schema_ if named is not None else None
     if wire.type != "json_schema" and named is not None:
@@ -139,12 +126,12 @@ def _of_response_format(wire: ResponseFormat) -> Iterator[RequestedConstraint]:
         )
     schema = wire.schema_ if schema is None else schema
     if schema is None:
-        yield RequestedConstraint(ConstraintSpec("json_object"), "response_format")
+        yield ConstraintSpec("json_object", param="response_format")
     else:
-        yield RequestedConstraint(ConstraintSpec("json_schema", schema), "response_format")
+        yield ConstraintSpec("json_schema", schema, param="response_format")
 
 
-def _of_structured_outputs(wire: StructuredOutputs) -> Iterator[RequestedConstraint]:
+def _of_structured_outputs(wire: StructuredOutputs) -> Iterator[ConstraintSpec]:
     requested = [*_within_structured_outputs(wire)]
     if not requested:
         raise RequestError(
@@ -155,24 +142,22 @@ def _of_structured_outputs(wire: StructuredOutputs) -> Iterator[RequestedConstra
     yield from requested
 
 
-def _within_structured_outputs(wire: StructuredOutputs) -> Iterator[RequestedConstraint]:
+def _within_structured_outputs(wire: StructuredOutputs) -> Iterator[ConstraintSpec]:
     if wire.json_ is not None:
         yield _of_schema(wire.json_, "structured_outputs.json")
     if wire.regex is not None:
         yield _of_regex(wire.regex, "structured_outputs.regex")
     if wire.choice is not None:
-        yield RequestedConstraint(
-            ConstraintSpec("choices", tuple(wire.choice)), "structured_outputs.choice"
-        )
+        yield ConstraintSpec("choices", tuple(wire.choice), param="structured_outputs.choice")
     if wire.grammar is not None:
         yield _of_grammar(wire.grammar, "structured_outputs.grammar")
     if wire.json_object:
-        yield RequestedConstraint(ConstraintSpec("json_object"), "structured_outputs.json_object")
+        yield ConstraintSpec("json_object", param="structured_outputs.json_object")
 
 
-def _of_schema(wire: Mapping[str, Any] | str, param: str) -> RequestedConstraint:
+def _of_schema(wire: Mapping[str, Any] | str, param: str) -> ConstraintSpec:
     if not isinstance(wire, str):
-        return RequestedConstraint(ConstraintSpec("json_schema", wire), param)
+        return ConstraintSpec("json_schema", wire, param=param)
     check_size(wire.encode("utf-8", "surrogatepass"), name=param, param=param)
     try:
         schema = json.loads(wire)
@@ -180,22 +165,22 @@ def _of_schema(wire: Mapping[str, Any] | str, param: str) -> RequestedConstraint
         raise RequestError(f"{param} must be a JSON schema; it is not JSON", param=param) from None
     if not isinstance(schema, dict):
         raise RequestError(f"{param} must be a JSON schema: an object", param=param)
-    return RequestedConstraint(ConstraintSpec("json_schema", schema), param)
+    return ConstraintSpec("json_schema", schema, param=param)
 
 
-def _of_regex(regex: str, param: str) -> RequestedConstraint:
+def _of_regex(regex: str, param: str) -> ConstraintSpec:
     if not regex:
         raise RequestError(
             f"{param} is empty, and only an empty text would match: "
             "send a regular expression, or leave it out",
             param=param,
         )
-    return RequestedConstraint(ConstraintSpec("regex", regex), param)
+    return ConstraintSpec("regex", regex, param=param)
 
 
-def _of_grammar(text: str, param: str) -> RequestedConstraint:
+def _of_grammar(text: str, param: str) -> ConstraintSpec:
     if not text.strip():
         raise RequestError(
             f"{param} is empty: send a grammar in Lark or in GBNF, or leave it out", param=param
         )
-    return RequestedConstraint(ConstraintSpec("gbnf" if is_gbnf(text) else "lark", text), param)
+    return ConstraintSpec("gbnf" if is_gbnf(text) else "lark", text, param=param)

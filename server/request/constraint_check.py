@@ -23,13 +23,13 @@ class ConstraintCheck:
     trials: Trials
     limits: TimeLimits
 
-    async def check(self, spec: ConstraintSpec, waiter: Waiter, *, param: str | None) -> None:
+    async def check(self, spec: ConstraintSpec, waiter: Waiter) -> None:
         """Compile `spec`; the engine keeps the result.
 
-        Raises InvalidInputError for `param`, and what Trials.run raises.
+        Raises InvalidInputError for the field of `spec`, and what Trials.run raises.
         """
         work = await self.large_bodies.work(
-            lambda: self.engine.constraint_work(spec, param=param), waiter.n_body
+            lambda: self.engine.constraint_work(spec, param=spec.param), waiter.n_body
         )
         if work is not None:
             await self.trials.run(work, waiter, Deadlines(self.limits, since=waiter.since).first)

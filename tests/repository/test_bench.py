@@ -20,7 +20,7 @@ from engine.model.weights import step_bytes
 from engine.native import _cpu
 from engine.native import cpu as native
 from server.__main__ import main
-from server.commands.bench import report
+from server.commands.bench_report import report
 
 TINY = Shape("tiny", 64, 2, 4, 2, 96, tied=True)
 MACHINE_KEYS = {"cpu", "cores", "isa", "python", "system", "date"}

@@ -70,6 +70,22 @@ def test_links_between_files_resolve(document: Path) -> None:
     assert not missing
 
 
+def test_links_to_headings_resolve(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text())
+    for target, anchor in links:
+        page = document.parent / target if target else document
+        if "://" not in target and page.suffix == ".md":
+            assert anchor in anchors_of(page), f"{target}#{anchor}"
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Of the headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    shown = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in shown}
+
+
 def test_files_named_in_code_exist(document: Path) -> None:
     named = re.findall(
         r"`((?:server|engine|csrc|tests|bench|training|docker|docs|examples|scripts)/[\w./]*)`",

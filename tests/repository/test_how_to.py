@@ -3,12 +3,16 @@
 import configparser
 import json
 import re
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from server.commands.serve_options import settings_from
 from server.settings import Settings
 from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import live_server
@@ -28,6 +32,18 @@ def check_arguments(words: list[str]) -> None:
     for word in words:
         if word.startswith("--"):
             assert word.removeprefix("--").replace("-", "_") in Settings.model_fields, word
+
+
+def accepted(program: str, *words: str | Path) -> None:
+    """The program reads the file without an error; skips where it is not installed."""
+    # Debian has the servers where only root looks for programs.
+    found = shutil.which(program) or shutil.which(program, path="/usr/sbin")
+    if found is None:
+        pytest.skip(f"{program} is not installed")
+    result = subprocess.run(
+        [found, *map(str, words)], capture_output=True, text=True, errors="replace"
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def check_variables(names: set[str]) -> None:
@@ -65,6 +81,11 @@ def test_the_pod_is_started_with_options_that_exist(deployment: Any) -> None:
     assert container["args"][0] == "serve"
     check_arguments(container["args"])
     check_variables({variable["name"] for variable in container["env"]})
+
+
+def test_the_pod_starts_next_to_a_service_of_its_name(deployment: Any) -> None:
+    """Kubernetes would set SOLITON_PORT=tcp://…"""
+    assert deployment["enableServiceLinks"] is False
 
 
 def test_the_probes_of_the_pod_ask_the_port_for_health(deployment: Any) -> None:
@@ -106,6 +127,63 @@ def test_the_unit_fits_the_server() -> None:
     assert int(service["LimitNOFILE"]) > Settings.model_fields["max_connections"].default + 56
     operations = (HOW_TO.parent / "operations.md").read_text()
     assert f"RestartPreventExitStatus={service['RestartPreventExitStatus']}`" in operations
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    [text] = blocks("systemd.md", "ini")
+    unit = tmp_path / "soliton.service"
+    unit.write_text(text.replace("/opt/soliton/bin/soliton", "/bin/true"))
+    accepted("systemd-analyze", "verify", unit)
+
+
+def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
+    [text] = blocks("reverse-proxy.md", "nginx")
+    assert (size := re.search(r"client_max_body_size (\d+)m;", text))
+    assert int(size[1]) * 2**20 == Settings.model_fields["max_body_bytes"].default
+    # Without the certificate, which only the site has.
+    text = re.sub(r"^ *ssl_certificate.*\n", "", text.replace("443 ssl", "8443"), flags=re.M)
+    file = tmp_path / "nginx.conf"
+    file.write_text(f"pid {tmp_path}/pid;\nevents {{}}\nhttp {{\n{text}\n}}\n")
+    accepted("nginx", "-t", "-e", "stderr", "-p", tmp_path, "-c", file)
+
+
+def test_caddy_accepts_its_configuration(tmp_path: Path) -> None:
+    [text] = blocks("reverse-proxy.md", "caddyfile")
+    file = tmp_path / "Caddyfile"
+    file.write_text(text)
+    accepted("caddy", "adapt", "--adapter", "caddyfile", "--config", file)
+
+
+def test_haproxy_accepts_its_configuration(tmp_path: Path) -> None:
+    [text] = blocks("reverse-proxy.md", "haproxy")
+    file = tmp_path / "haproxy.cfg"
+    file.write_text(re.sub(r"bind :443 ssl crt \S+", "bind :8443", text))
+    accepted("haproxy", "-c", "-f", file)
+
+
+def test_prometheus_accepts_configuration_and_rules(tmp_path: Path) -> None:
+    scrape, rules = blocks("monitoring.md", "yaml")
+    for command, text in (("config", scrape), ("rules", rules)):
+        file = tmp_path / f"{command}.yml"
+        file.write_text(text)
+        accepted("promtool", "check", command, file)
+
+
+def test_the_server_takes_the_commands_of_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their values, which it checks before it loads a model."""
+    commands = [
+        command
+        for page in HOW_TO.glob("*.md")
+        for command in re.findall(
+            r"^\$ (SOLITON_API_KEYS=\S+ |)soliton serve(.*)$", page.read_text(), re.M
+        )
+    ]
+    assert len(commands) > 4
+    for keys, options in commands:
+        with monkeypatch.context() as environment:
+            if keys:
+                environment.setenv(*keys.strip().split("="))
+            settings_from(shlex.split(options, comments=True))
 
 
 def test_proxies_pass_on_to_the_default_port() -> None:

@@ -1,10 +1,11 @@
-"""The server behind nginx and HAProxy: whether tokens still arrive one by one, and a hang-up still
-reaches the engine.
+"""The server behind nginx, HAProxy and Caddy: whether tokens still arrive one by one, and a hang-up
+still reaches the engine.
 
-Needs the programs, which Debian packages as nginx-light and haproxy.
+Needs the programs, which Debian packages as nginx-light, haproxy and caddy.
 """
 
 import asyncio
+import os
 import shutil
 import socket
 import subprocess
@@ -51,9 +52,23 @@ frontend in
 backend soliton
     server one 127.0.0.1:{upstream}
 """
+_CADDY = """
+{{
+    admin off
+    auto_https off
+    log {{
+        level FATAL
+    }}
+}}
+http://127.0.0.1:{port} {{
+    encode gzip
+    reverse_proxy 127.0.0.1:{upstream}
+}}
+"""
 _PROGRAMS = {
     "nginx": (_NGINX, ("-p", "{place}", "-c", "{file}")),
     "haproxy": (_HAPROXY, ("-db", "-q", "-f", "{file}")),
+    "caddy": (_CADDY, ("run", "--adapter", "caddyfile", "--config", "{file}")),
 }
 
 
@@ -117,7 +132,8 @@ def _proxy(program: str, upstream: int) -> Iterator[int]:
         file = Path(place) / "proxy.conf"
         file.write_text(template.format(place=place, port=port, upstream=upstream))
         words = [option.format(place=place, file=file) for option in options]
-        process = subprocess.Popen([program, *words])
+        # Caddy keeps its configuration in the home directory.
+        process = subprocess.Popen([program, *words], env={**os.environ, "HOME": place})
         try:
             _wait_for(port)
             yield port

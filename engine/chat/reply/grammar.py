@@ -59,7 +59,9 @@ def after_reasoning(
     return replace(spec, before=(start, _until(_REASONING, closing)))
 
 
-def calls_or_json(calls: ConstraintSpec, text: ConstraintSpec, *, param: str) -> ConstraintSpec:
+def calls_or_json(
+    calls: ConstraintSpec, text: ConstraintSpec, *, param: str | None
+) -> ConstraintSpec:
     """Replies that are `calls`, a constraint of required calls, or the JSON of `text`.
 
     Raises InvalidInputError with `param` if `text` is another kind of constraint.
@@ -80,7 +82,7 @@ def calls_or_json(calls: ConstraintSpec, text: ConstraintSpec, *, param: str) ->
 
 def arguments_of(tool: Tool) -> ConstraintSpec:
     """The constraint on the arguments of one tool, to find out whether its schema is at fault."""
-    return ConstraintSpec("json_schema", parameters_of(tool))
+    return ConstraintSpec("json_schema", parameters_of(tool), param=tool.param)
 
 
 def _tagged(

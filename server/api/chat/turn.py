@@ -6,11 +6,13 @@ Owns how a prompt ends, and the estimate of how much work it is: long ones are r
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine import ConstraintSpec
+
 from ...chat.tools import ToolUse
 from ...chat.turn import ChatTurn
 from ...errors import RequestError
 from ...http.large_bodies import LargeBodies
-from ...request.constraint import RequestedConstraint, requested_constraint, schema_length
+from ...request.constraint import constraint_of, schema_length
 from ...request.text import LONG_TEXT
 from ...schema.chat import ChatCompletionRequest
 from ...schema.messages import ContentPart, Message
@@ -38,7 +40,7 @@ async def chat_turn(
             body.messages,
             tools,
             variables=template_variables(body),
-            wanted=requested_constraint(body),
+            wanted=constraint_of(body),
             n_characters=n_characters,
         )
 
@@ -73,7 +75,7 @@ def _turn(
     tools: ToolUse,
     *,
     variables: Mapping[str, Any],
-    wanted: RequestedConstraint | None = None,
+    wanted: ConstraintSpec | None = None,
     n_characters: int,
 ) -> ChatTurn:
     _check_end(fields, messages)

@@ -19,7 +19,7 @@ from ...answer.metadata import Include
 from ...errors import RequestError
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
-from ...request.constraint import requested_constraint, schema_length
+from ...request.constraint import constraint_of, schema_length
 from ...request.job import completion_jobs
 from ...request.no_effect import effect_warnings
 from ...request.options import check_stream_options, generation_options, requested_logprobs
@@ -147,10 +147,7 @@ async def _constraint(
     service: Service, body: CompletionRequest, waiter: Waiter
 ) -> ConstraintSpec | None:
     """What the text must be, compiled."""
-    requested = await service.large_bodies.run(
-        lambda: requested_constraint(body), schema_length(body)
-    )
-    if requested is None:
-        return None
-    await service.constraints.check(requested.spec, waiter, param=requested.param)
-    return requested.spec
+    spec = await service.large_bodies.run(lambda: constraint_of(body), schema_length(body))
+    if spec is not None:
+        await service.constraints.check(spec, waiter)
+    return spec

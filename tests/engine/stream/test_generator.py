@@ -323,3 +323,14 @@ def test_nothing_is_sampled_when_no_token_may_come(
     assert (drawn, tiny_engine.generator.n_completion_tokens) == ([], 0)
     with pytest.raises(InvalidInputError, match="no stream is running"):
         tiny_engine.generator.stream_ex()
+
+
+def test_a_constraint_that_fails_in_the_stream_has_the_name_of_its_field(
+    tiny_engine: Engine,
+) -> None:
+    spec = ConstraintSpec("regex", "[0-9]+", param="guided_regex")
+    (letter,) = tiny_engine.tokenizer.encode("a", add_special_tokens=False)
+    tiny_engine.generator.begin_stream_ex([10], constraint=spec, on_token=lambda _: letter)
+    with pytest.raises(InvalidInputError, match="is not allowed by the constraint") as error:
+        tiny_engine.generator.stream_ex()
+    assert error.value.param == "guided_regex"

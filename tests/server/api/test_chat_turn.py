@@ -155,7 +155,7 @@ async def test_a_turn_has_the_form_that_its_text_must_have() -> None:
     body = {"messages": [USER], "guided_regex": "a+"}
     turn = await chat_turn(LargeBodies(), ChatCompletionRequest.model_validate(body), n_body=100)
     assert turn.wanted is not None
-    assert (turn.wanted.spec.kind, turn.wanted.param) == ("regex", "guided_regex")
+    assert (turn.wanted.kind, turn.wanted.param) == ("regex", "guided_regex")
 
 
 @pytest.mark.parametrize(

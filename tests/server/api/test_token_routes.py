@@ -113,6 +113,19 @@ def test_text_of_tabby_goes_both_ways(server: LiveServer) -> None:
     assert decoded["text"] == TEXT
 
 
+def test_the_error_about_a_missing_field_lists_what_was_sent(server: LiveServer) -> None:
+    def message(body: dict[str, Any]) -> str:
+        answer = server.post("/v1/token/encode", body)
+        assert (answer.status, answer.json["error"]["param"]) == (400, "text")
+        return str(answer.json["error"]["message"])
+
+    assert message({"prompt": "secret"}) == "text is missing; sent: prompt"
+    assert message({}) == "text is missing"
+    many = message({f"{n}{'x' * 1000}": n for n in range(1000)})
+    assert many.endswith(", …")
+    assert len(many) < 500
+
+
 def test_the_tokenizer_lists_its_special_tokens(server: LiveServer, bundled_engine: Engine) -> None:
     info = server.get("/tokenizer_info").json
     TokenizerInfo.model_validate(info)

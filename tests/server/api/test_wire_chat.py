@@ -151,7 +151,7 @@ def test_what_an_official_client_sends_back_is_accepted(shared_server: LiveServe
         "tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "modalities": ["text"],
         "response_format": {"type": "text"}, "prediction": None, "audio": None, "functions": [],
         "reasoning_effort": None, "verbosity": "medium", "top_logprobs": None, "n": 1,
-        "store": True, "metadata": {}, "user": "me",
+        "store": False, "metadata": {}, "user": "me",
     }  # fmt: skip
     answer = whole(shared_server, fake_request(messages=messages, max_tokens=1, **neutral))
     assert "warnings" not in answer

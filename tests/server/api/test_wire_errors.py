@@ -368,7 +368,6 @@ def test_models_are_listed_and_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("option", "name"),
     [
-        ("constraint", "response_format"),
         ("input_ids", "prompt"),
         ("max_new_tokens", "max_tokens"),
         ("min_new_tokens", "min_tokens"),

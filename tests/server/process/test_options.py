@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from engine import benchmark
 from server.__main__ import main
+from server.commands import bench
 from server.commands.arguments import add_model_arguments
 from server.commands.serve_options import GROUPS
 from server.commands.terminal import CommandParser
@@ -18,7 +20,7 @@ from server.settings import Settings
 from server.suggest import did_you_mean
 
 ROOT = Path(__file__).parents[3]
-COMMANDS = ("serve", "chat", "complete", "inspect", "bench")
+COMMANDS = ("serve", "chat", "complete", "pull", "inspect", "bench", "health")
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -57,7 +59,7 @@ def test_every_help_ends_with_two_examples(
     examples = help_of(capsys, *command.split()).partition("\nexamples:\n")[2].splitlines()
     assert len(examples) == 2
     for line in examples:
-        assert line.startswith(f"  soliton {command}".rstrip() + " ")
+        assert f"{line} ".startswith(f"  soliton {command}".rstrip() + " ")
 
 
 @pytest.mark.parametrize("command", ["complete", "chat"])
@@ -84,17 +86,26 @@ def test_every_option_of_serve_is_in_one_group_with_its_default(
             assert "X" not in said[1].split()[0], flag
 
 
-def test_help_of_serve_loads_no_server() -> None:
-    code = """
+def test_no_help_loads_the_engine_or_a_server() -> None:
+    code = f"""
 import sys
 from server.__main__ import main
-try:
-    main(["serve", "--help"])
-finally:
-    assert not {"torch", "fastapi", "uvicorn", "engine"} & set(sys.modules)
+for command in {["", *COMMANDS]!r}:
+    try:
+        main([*command.split(), "--help"])
+    except SystemExit as end:
+        assert end.code == 0
+    loaded = {{"torch", "fastapi", "uvicorn", "engine", "httpx"}} & set(sys.modules)
+    assert not loaded, f"soliton {{command}} --help loads {{loaded}}"
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+    assert result.stdout.count("usage: ") == 1 + len(COMMANDS)
+
+
+def test_bench_names_the_parts_and_shapes_that_the_engine_measures() -> None:
+    assert list(bench.PARTS) == [*benchmark.PARTS, "http"]
+    assert list(bench.SHAPES) == list(benchmark.SHAPES)
 
 
 def test_serve_and_chat_say_the_same_of_the_same_option() -> None:
