@@ -33,7 +33,7 @@ TESTS = ("tests/engine/device/test_attention.py", "tests/engine/device/test_embe
          "tests/engine/draft/test_ngram_index.py", "tests/engine/sampling/test_sample_native.py",
          "tests/engine/sampling/test_sample_op.py", "tests/engine/sampling/test_sample_stages.py",
          )  # fmt: skip
-TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-asyncio", "hypothesis", "safetensors")
+TEST_PACKAGES = ("pytest", "pytest-timeout", "pytest-asyncio", "hypothesis", "safetensors", "scipy")
 
 
 def try_wheel(wheel: Path, debian: Release, python: str) -> None:
