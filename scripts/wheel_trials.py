@@ -26,7 +26,7 @@ MINORS = range(11, 20)  # of Python 3 on PATH
 ARM64 = [f"manylinux_2_{minor}_aarch64" for minor in (17, 24, 26, 27, 28, 31)] + [
     "manylinux2014_aarch64"
 ]
-# Native code against its references; no torch. Emulated, they take minutes.
+# Native code against its references; no torch. Emulated, all of them take far more than minutes.
 TESTS = ("tests/engine/device/test_attention.py", "tests/engine/device/test_embed.py",
          "tests/engine/device/test_layout.py", "tests/engine/device/test_linear.py",
          "tests/engine/device/test_pool.py", "tests/engine/device/test_threads.py",
