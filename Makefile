@@ -56,7 +56,7 @@ serve: $(SERVE)
 	@exec $(BIN)/soliton serve $(if $(MODEL),'$(MODEL)') $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
 test: $(TEST) $(NODE) $(CLIENTS)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 soak: $(TEST)
 	$(BIN)/python -m tests.soak $(TOPICS)

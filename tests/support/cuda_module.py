@@ -32,7 +32,7 @@ EMULATOR = ROOT / "tests/native/cuda_emulator"
 BUILD = ROOT / "build/cuda_emulated"
 ENOUGH = "-O1 -g1"
 # No test runs this machine code, and the compiler spends half of its time on optimising it.
-QUICK = "-Xcicc -O1 -Xptxas -O1"
+QUICK = "-Xcicc -O0 -Xptxas -O0"
 
 NO_ACCESS = 0  # PROT_NONE, for which the mmap module has no name
 
