@@ -132,7 +132,8 @@ template <typename Make>
 nb::object tuple_of(size_t n, Make make) {
     nb::object tuple = nb::steal(made(PyTuple_New(static_cast<Py_ssize_t>(n))));
     for (size_t i = 0; i < n; ++i) {
-        // Not the macro PyTuple_SET_ITEM: the stable ABI lacks it. This cannot fail for a new tuple.
+        // Not the macro PyTuple_SET_ITEM: the stable ABI lacks it. This cannot fail for a new
+        // tuple.
         PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i), made(make(i)));
     }
     return tuple;

@@ -63,7 +63,7 @@ class Release:
         if not done.exists():
             shutil.rmtree(root, ignore_errors=True)
             include = f"--include={','.join(packages)}"
-            command = ["debootstrap", "--variant=minbase", include, self.name, root, mirror()]
+            command = ["debootstrap", "--variant=minbase", include, self.name, str(root), mirror()]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             done.touch()
         for name in _NETWORK:
