@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 SERVE = ROOT / "scripts/wheel/serve.py"
 # Everything that Python's own modules are linked with, and some of their names differ by release.
 LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libbz2-1.0",
-             "liblzma5")  # fmt: skip
+             "liblzma5", "libzstd1")  # fmt: skip
 LIBSSL = {"bookworm": "libssl3", "trixie": "libssl3t64"}
 MINORS = range(11, 20)  # of Python 3 on PATH
 ARM64 = [f"manylinux_2_{minor}_aarch64" for minor in (17, 24, 26, 27, 28, 31)] + [

@@ -80,7 +80,8 @@ def wait_until_ready(server: "subprocess.Popen[bytes]", url: str) -> None:
                 return
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.05)
-    sys.exit(f"not ready after {READY_S} s; exit status {server.poll()}")
+    ended = server.poll()
+    sys.exit(f"not ready after {READY_S} s" if ended is None else f"the server ended with {ended}")
 
 
 def complete(url: str) -> str:
