@@ -19,22 +19,22 @@ namespace nb = nanobind;
 namespace soliton::bindings {
 namespace {
 
-Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout) {
-    return {at<const void>(panels), n_out, n_in, layout};
+Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout, bool is_woven) {
+    return {at<const void>(panels), n_out, n_in, layout, is_woven};
 }
 
 void append_embed(Tape& tape, uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout,
-                  uintptr_t out) {
+                  bool is_woven, uintptr_t out) {
     tape.append<&embed>("embed", EmbedArgs{
-                                     .table = matrix_at(panels, n_out, n_in, layout),
+                                     .table = matrix_at(panels, n_out, n_in, layout, is_woven),
                                      .out = at<float>(out),
                                  });
 }
 
 void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uintptr_t residual_out,
                         uintptr_t norm, float eps, uintptr_t panels, int64_t n_out, int64_t n_in,
-                        Layout layout, uintptr_t bias, uintptr_t out, Epilogue epilogue,
-                        uintptr_t scratch) {
+                        Layout layout, bool is_woven, uintptr_t bias, uintptr_t out,
+                        Epilogue epilogue, uintptr_t scratch) {
     tape.append<&norm_linear>("norm_linear",
                               NormLinearArgs{
                                   .residual_in = at<const float>(residual_in),
@@ -42,7 +42,7 @@ void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uin
                                   .residual_out = at<float>(residual_out),
                                   .norm = at<const float>(norm),
                                   .eps = eps,
-                                  .matrix = matrix_at(panels, n_out, n_in, layout),
+                                  .matrix = matrix_at(panels, n_out, n_in, layout, is_woven),
                                   .bias = at<const float>(bias),
                                   .out = at<float>(out),
                                   .epilogue = epilogue,
@@ -52,11 +52,11 @@ void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uin
 }
 
 void append_linear(Tape& tape, uintptr_t x, uintptr_t panels, int64_t n_out, int64_t n_in,
-                   Layout layout, uintptr_t bias, uintptr_t out, uintptr_t scratch) {
+                   Layout layout, bool is_woven, uintptr_t bias, uintptr_t out, uintptr_t scratch) {
     tape.append<&linear>("linear",
                          LinearArgs{
                              .x = at<const float>(x),
-                             .matrix = matrix_at(panels, n_out, n_in, layout),
+                             .matrix = matrix_at(panels, n_out, n_in, layout, is_woven),
                              .bias = at<const float>(bias),
                              .out = at<float>(out),
                              .scratch = at<void>(scratch),
@@ -145,12 +145,12 @@ void bind_tape(nb::module_& module) {
     nb::class_<Tape>(module, "Tape")
         .def(nb::init<>())
         .def("embed", &append_embed, nb::kw_only(), "panels"_a, "n_out"_a, "n_in"_a, "layout"_a,
-             "out"_a)
+             "is_woven"_a, "out"_a)
         .def("norm_linear", &append_norm_linear, nb::kw_only(), "residual_in"_a, "branch"_a,
              "residual_out"_a, "norm"_a, "eps"_a, "panels"_a, "n_out"_a, "n_in"_a, "layout"_a,
-             "bias"_a, "out"_a, "epilogue"_a, "scratch"_a)
+             "is_woven"_a, "bias"_a, "out"_a, "epilogue"_a, "scratch"_a)
         .def("linear", &append_linear, nb::kw_only(), "x"_a, "panels"_a, "n_out"_a, "n_in"_a,
-             "layout"_a, "bias"_a, "out"_a, "scratch"_a)
+             "layout"_a, "is_woven"_a, "bias"_a, "out"_a, "scratch"_a)
         .def("attention", &append_attention, nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
              "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
              "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,

@@ -1,9 +1,11 @@
 // How the weights of a matrix lie in memory. Owns the numbers; cpu/pack.cpp writes what is
 // described here, and kernels read it.
 //
-// W (n_out, n_in) is cut into panels of 16 rows, and a panel into blocks of 32 columns; blocks
-// follow each other, then panels. So a vector holds the same element of 16 rows, and one row of x
-// serves them all. Rows and columns beyond the matrix are zeros. A block is, for rows 0..15:
+// W (n_out, n_in) is cut into panels of 16 rows, and a panel into blocks of 32 columns. So a vector
+// holds the same element of 16 rows, and one row of x serves them all. Rows and columns beyond the
+// matrix are zeros. Blocks follow each other, then panels. Codes have a second order, in which four
+// panels are woven: block 0 of each, then block 1 of each; the last ones are fewer if the panels
+// are no multiple of four. A block is, for rows 0..15:
 //
 //   kF32   for each column the 16 floats
 //   kBf16  for each pair of columns the 16 pairs of bfloat16
@@ -29,6 +31,10 @@ inline constexpr int64_t kLayoutVersion = 1;
 
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kBlockColumns = 32;
+// One row is multiplied by four panels of codes at once, whose sums do not wait for each other.
+// Woven, they are one long stream of memory, and otherwise four short ones; which of these a
+// processor prefetches better, engine/device/cpu/weave.py measures.
+inline constexpr int64_t kPanelsAtOnce = 4;
 
 // always_inline: the files of all instruction sets use these, and must not share one compiled copy.
 [[gnu::always_inline]] constexpr inline int64_t block_bytes(Layout layout) {
@@ -59,6 +65,27 @@ inline constexpr int64_t kBlockColumns = 32;
 
 [[gnu::always_inline]] constexpr inline bool is_quantized(Layout layout) {
     return layout == Layout::kQ8 || layout == Layout::kQ4;
+}
+
+// Where the blocks of a panel lie.
+struct PanelPlace {
+    int64_t begin;        // of block 0, in bytes from the begin of the matrix
+    int64_t pitch;        // bytes to block 0 of the next panel, unless other panels are woven
+    int64_t block_pitch;  // bytes from one block to the next
+};
+
+[[gnu::always_inline]] constexpr inline PanelPlace panel_place(Layout layout, int64_t n_in,
+                                                               int64_t n_panels, bool is_woven,
+                                                               int64_t panel) {
+    const int64_t bytes = panel_bytes(layout, n_in);
+    if (!is_woven) {
+        return {panel * bytes, bytes, block_bytes(layout)};
+    }
+    const int64_t first = panel - panel % kPanelsAtOnce;
+    const int64_t left = n_panels - first;
+    const int64_t count = left < kPanelsAtOnce ? left : kPanelsAtOnce;
+    return {first * bytes + (panel - first) * block_bytes(layout), block_bytes(layout),
+            count * block_bytes(layout)};
 }
 
 }  // namespace soliton

@@ -33,6 +33,7 @@ struct Matrix {
     int64_t n_out;
     int64_t n_in;
     Layout layout;
+    bool is_woven;
 };
 
 // out = the rows of the table that the token ids name.

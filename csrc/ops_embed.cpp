@@ -72,9 +72,10 @@ void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
 // Columns [begin, end) of a row of the table: at most a block, and begin is a multiple of
 // kBlockColumns.
 void read_columns(const Matrix& table, int64_t row, int64_t begin, int64_t end, float* out) {
-    const uint8_t* block = static_cast<const uint8_t*>(table.panels) +
-                           row / kPanelRows * panel_bytes(table.layout, table.n_in) +
-                           begin / kBlockColumns * block_bytes(table.layout);
+    const PanelPlace place = panel_place(table.layout, table.n_in, panels_for(table.n_out),
+                                         table.is_woven, row / kPanelRows);
+    const uint8_t* block = static_cast<const uint8_t*>(table.panels) + place.begin +
+                           begin / kBlockColumns * place.block_pitch;
     float values[kBlockColumns];
     read_block(block, row % kPanelRows, table.layout, values);
     std::copy_n(values, end - begin, out);

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kFewRows = 16;
 // Several chunks per thread, so that the others take over the rest of one that is delayed or
 // slower.
-constexpr int64_t kChunksPerThread = 8;
+constexpr int64_t kMostChunksPerThread = 8;
 
 // The distance from one prepared row to the next.
 int64_t row_bytes(const Matrix& matrix) {
@@ -34,17 +34,44 @@ std::byte* own_rows(const Matrix& matrix, const Worker& worker) {
     return worker.scratch + float_row_bytes(matrix.n_in);
 }
 
+// How the units of a matrix are cut into chunks. Each thread has as many units as the others;
+// within its share, chunks begin where panels begin that are multiplied at once.
+class Cut {
+  public:
+    Cut(const MultiplyArgs& args, int64_t n_threads) {
+        const int64_t parts = args.epilogue == Epilogue::kSiluGate ? 2 : 1;
+        n_units_ = panels_for(args.matrix.n_out / parts);
+        at_once_ =
+            is_quantized(args.matrix.layout) && args.n_rows <= kFewRows ? kPanelsAtOnce / parts : 1;
+        per_thread_ =
+            std::clamp(n_units_ / (at_once_ * n_threads), int64_t{1}, kMostChunksPerThread);
+        n_chunks_ = per_thread_ * n_threads;
+    }
+
+    int64_t n_chunks() const { return n_chunks_; }
+
+    // The first unit of chunk i.
+    int64_t begin(int64_t i) const {
+        const int64_t even = n_units_ * i / n_chunks_;
+        return i % per_thread_ == 0 ? even : (even + at_once_ / 2) / at_once_ * at_once_;
+    }
+
+  private:
+    int64_t n_units_;
+    int64_t at_once_;
+    int64_t per_thread_;
+    int64_t n_chunks_;
+};
+
 // The product of the prepared rows in args.x. Calls `before_chunk(i)` before each chunk.
 template <typename BeforeChunk>
 void multiply(const MultiplyArgs& args, Worker& worker, BeforeChunk before_chunk) {
-    const int64_t parts = args.epilogue == Epilogue::kSiluGate ? 2 : 1;
-    const int64_t n_units = panels_for(args.matrix.n_out / parts);
-    const int64_t n_chunks = std::min(n_units, worker.count * kChunksPerThread);
-    worker.share(n_chunks, [&](int64_t i) {
+    const Cut cut(args, worker.count);
+    worker.share(cut.n_chunks(), [&](int64_t i) {
         before_chunk(i);
         MultiplyArgs part = args;
-        part.begin_unit = n_units * i / n_chunks;
-        part.end_unit = n_units * (i + 1) / n_chunks;
+        part.begin_unit = cut.begin(i);
+        part.end_unit = cut.begin(i + 1);
         cpu_kernels().multiply_units(part);
     });
 }

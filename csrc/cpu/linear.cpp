@@ -51,7 +51,7 @@ SOLITON_INLINE Floats finish(const float* sums, const float* bias, int64_t n) {
     return bias == nullptr ? y : add(y, load_first(bias, n));
 }
 
-// Some rows of x, and the panels of some units.
+// Some rows of x, and the panels of some units: kPanelsAtOnce from a multiple of that on, or fewer.
 struct Group {
     int64_t begin_row;
     int64_t n_rows;
@@ -65,10 +65,14 @@ void multiply_group(const MultiplyArgs& args, const Group& group, int64_t n_part
     const int64_t panel_sums = group.n_rows * kSums<kLayout> * kLanes;
     const int64_t n_in = args.matrix.n_in;
     const int64_t n_blocks = blocks_for(n_in);
+    const int64_t n_panels = panels_for(args.matrix.n_out / n_parts) * n_parts;
+    const PanelPlace place =
+        panel_place(kLayout, n_in, n_panels, args.matrix.is_woven, group.begin_unit * n_parts);
     Chunk chunk = {
-        .panel = static_cast<const uint8_t*>(args.matrix.panels) +
-                 group.begin_unit * n_parts * panel_bytes(kLayout, n_in),
+        .panels = static_cast<const uint8_t*>(args.matrix.panels) + place.begin,
         .n_panels = group.n_units * n_parts,
+        .panel_pitch = place.pitch,
+        .block_pitch = place.block_pitch,
         .x = args.x + group.begin_row * args.row_bytes,
         .row_bytes = args.row_bytes,
         .n_in = n_in,
@@ -114,7 +118,7 @@ void multiply_units(const MultiplyArgs& args) {
     const int64_t n_parts = args.epilogue == Epilogue::kSiluGate ? 2 : 1;
     const int64_t width = args.matrix.n_out / n_parts;  // outputs in a row
     // With few rows, reading the weights takes most of the time. Codes are then read from several
-    // panels side by side, floats from one panel after the other.
+    // panels at once, floats from one panel after the other.
     const bool side_by_side = is_quantized(kLayout) || args.n_rows > kFewRows;
     const int64_t units_at_once = side_by_side ? kPanelsAtOnce / n_parts : 1;
     alignas(64) float sums[kPanelsAtOnce * kPanelSums];
@@ -123,9 +127,10 @@ void multiply_units(const MultiplyArgs& args) {
         const int64_t rows_left = args.n_rows - group.begin_row;
         group.n_rows = rows_left < kRowsAtOnce ? rows_left : kRowsAtOnce;
         for (group.begin_unit = args.begin_unit; group.begin_unit < args.end_unit;
-             group.begin_unit += units_at_once) {
+             group.begin_unit += group.n_units) {
             const int64_t units_left = args.end_unit - group.begin_unit;
-            group.n_units = units_left < units_at_once ? units_left : units_at_once;
+            const int64_t in_bundle = units_at_once - group.begin_unit % units_at_once;
+            group.n_units = units_left < in_bundle ? units_left : in_bundle;
             multiply_group<kLayout>(args, group, n_parts, sums);
             for (int64_t i = 0; i < group.n_units; ++i) {
                 finish_unit<kLayout>(args, group, group.begin_unit + i, width,

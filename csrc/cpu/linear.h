@@ -61,7 +61,9 @@ struct PackArgs {
     SourceType source;
     int64_t n_in;
     Layout layout;
+    bool is_woven;
     void* panels;  // of the whole matrix
+    int64_t n_panels;
     int64_t begin_panel;
     int64_t end_panel;
 };

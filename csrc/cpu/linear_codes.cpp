@@ -29,7 +29,8 @@ SOLITON_INLINE Rows scales_of(const Chunk& chunk, int64_t row) {
 // Neighbouring panels, and where their sums are.
 struct Panels {
     const uint8_t* at;
-    int64_t pitch;  // bytes
+    int64_t pitch;        // bytes from one panel to the next
+    int64_t block_pitch;  // bytes from one block of a panel to the next
     int64_t count;
     float* sums;
     int64_t sums_pitch;
@@ -46,7 +47,7 @@ template <Layout kLayout, int kRows, bool kPrefetch>
             return reinterpret_cast<const CodeBlock*>(scales.at + row * scales.stride)[b];
         };
         for (int64_t i = 0; i < panels.count; ++i) {
-            const uint8_t* block = panels.at + i * panels.pitch + b * kBytes;
+            const uint8_t* block = panels.at + i * panels.pitch + b * panels.block_pitch;
             float* sums = panels.sums + i * panels.sums_pitch;
             if constexpr (kPrefetch) {
                 prefetch(block, (kBytes + kLineBytes - 1) / kLineBytes);
@@ -76,8 +77,7 @@ template <Layout kLayout, int kRows, bool kPrefetch>
     }
 }
 
-// The same for one row, whose sums stay in registers. Panels side by side are several memory
-// streams, and the processor prefetches those further ahead than a single one.
+// The same for one row, whose sums stay in registers.
 template <Layout kLayout, int kPanels>
 [[gnu::noinline]] void add_streams(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
     const Codes<kLayout, 1> codes = {x};
@@ -88,7 +88,7 @@ template <Layout kLayout, int kPanels>
     for (int64_t b = 0; b < n_blocks; ++b) {
         const CodeBlock& code = reinterpret_cast<const CodeBlock*>(scales.at)[b];
         for (int i = 0; i < kPanels; ++i) {
-            const uint8_t* block = panels.at + i * panels.pitch + b * block_bytes(kLayout);
+            const uint8_t* block = panels.at + i * panels.pitch + b * panels.block_pitch;
             Ints dots[1] = {broadcast(kLayout == Layout::kQ8 && kHasExcess ? code.offset : 0)};
             codes.multiply(block, b, dots);
             totals[i] = multiply_add(
@@ -112,7 +112,7 @@ void add_wide_chunk(const Chunk& chunk, int64_t n_rows, float* sums) {
     WideBlock<kLayout> blocks[kChunkBlocks<kLayout>];
     const int64_t n_blocks = chunk.end - chunk.begin;
     for (int64_t b = 0; b < n_blocks; ++b) {
-        unpack(chunk.panel + (chunk.begin + b) * block_bytes(kLayout), blocks[b]);
+        unpack(chunk.panels + (chunk.begin + b) * chunk.block_pitch, blocks[b]);
     }
     each_tile<kWideRows>(n_rows, [&]<int kRows>(int64_t row) {
         add_wide_tile<kLayout, kRows>(blocks, values_of<kLayout>(chunk, row), scales_of(chunk, row),
@@ -129,7 +129,7 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
     if (n_rows > kFewRows) {
         for (int64_t i = 0; i < chunk.n_panels; ++i) {
             Chunk one = chunk;
-            one.panel = chunk.panel + i * panel_bytes(kLayout, chunk.n_in);
+            one.panels = chunk.panels + i * chunk.panel_pitch;
             add_wide_chunk<kLayout>(one, n_rows, sums + i * panel_sums);
         }
         return;
@@ -138,8 +138,9 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
     const int64_t n_blocks = chunk.end - chunk.begin;
     const auto panels_of = [&](int64_t row) -> Panels {
         return {
-            .at = chunk.panel + chunk.begin * block_bytes(kLayout),
-            .pitch = panel_bytes(kLayout, chunk.n_in),
+            .at = chunk.panels + chunk.begin * chunk.block_pitch,
+            .pitch = chunk.panel_pitch,
+            .block_pitch = chunk.block_pitch,
             .count = chunk.n_panels,
             .sums = sums + row * kLanes,
             .sums_pitch = panel_sums,

@@ -97,7 +97,7 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
     const int64_t n_columns = (end < chunk.n_in ? end : chunk.n_in) - begin;
     for (int64_t i = 0; i < chunk.n_panels; ++i) {
         const uint8_t* weights =
-            chunk.panel + i * panel_bytes(kLayout, chunk.n_in) + chunk.begin * block_bytes(kLayout);
+            chunk.panels + i * chunk.panel_pitch + chunk.begin * chunk.block_pitch;
         each_tile<kMostRows>(n_rows, [&]<int kRows>(int64_t row) {
             const Rows x = {chunk.x + row * chunk.row_bytes + begin * 4, chunk.row_bytes};
             float* tile_sums = sums + i * panel_sums + row * kSums<kLayout> * kLanes;

@@ -123,11 +123,11 @@ void write_q4(const Block& block, uint8_t* out) {
 
 template <typename T>
 WeightIndex pack_from(const PackArgs& args) {
-    const int64_t bytes = block_bytes(args.layout);
-    uint8_t* out =
-        static_cast<uint8_t*>(args.panels) + args.begin_panel * panel_bytes(args.layout, args.n_in);
     Block block;
     for (int64_t panel = args.begin_panel; panel < args.end_panel; ++panel) {
+        const PanelPlace place =
+            panel_place(args.layout, args.n_in, args.n_panels, args.is_woven, panel);
+        uint8_t* out = static_cast<uint8_t*>(args.panels) + place.begin;
         for (int64_t begin = 0; begin < args.n_in; begin += kBlockColumns) {
             if (!load_block<T>(args, panel * kPanelRows, begin, block)) {
                 return first_bad(block, panel * kPanelRows, begin);
@@ -146,7 +146,7 @@ WeightIndex pack_from(const PackArgs& args) {
                     write_q4(block, out);
                     break;
             }
-            out += bytes;
+            out += place.block_pitch;
         }
     }
     return {-1, -1};

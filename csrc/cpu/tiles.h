@@ -11,8 +11,10 @@ namespace soliton::SOLITON_ISA {
 
 // Blocks [begin, end) of neighbouring panels, and rows of x from `x` on.
 struct Chunk {
-    const uint8_t* panel;
+    const uint8_t* panels;
     int64_t n_panels;
+    int64_t panel_pitch;  // bytes from one panel's block 0 to the next panel's
+    int64_t block_pitch;  // bytes from one block of a panel to the next
     const std::byte* x;
     int64_t row_bytes;
     int64_t n_in;
@@ -36,8 +38,6 @@ constexpr int64_t kSums = is_quantized(kLayout) ? 1 : 2;
 template <Layout kLayout>
 constexpr int64_t kChunkBlocks = kLayout == Layout::kF32 ? 8 : 16;
 
-// Panels whose sums are kept at once.
-constexpr int64_t kPanelsAtOnce = 4;
 // Up to this many rows, reading the weights takes most of the time.
 constexpr int64_t kFewRows = 16;
 // Weights are read once and in order. The hardware prefetcher follows that, but stops at every

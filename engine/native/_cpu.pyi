@@ -78,7 +78,9 @@ def pack(
     source: SourceType,
     n_in: int,
     layout: Layout,
+    is_woven: bool,
     panels: int,
+    n_panels: int,
     begin_panel: int,
     end_panel: int,
 ) -> tuple[int, int]:
@@ -106,7 +108,9 @@ class Tape:
     """Recorded ops; csrc/ops.h describes the arguments. Do not append while it runs."""
 
     def __init__(self) -> None: ...
-    def embed(self, *, panels: int, n_out: int, n_in: int, layout: Layout, out: int) -> None: ...
+    def embed(
+        self, *, panels: int, n_out: int, n_in: int, layout: Layout, is_woven: bool, out: int
+    ) -> None: ...
     def norm_linear(
         self,
         *,
@@ -119,6 +123,7 @@ class Tape:
         n_out: int,
         n_in: int,
         layout: Layout,
+        is_woven: bool,
         bias: int,
         out: int,
         epilogue: Epilogue,
@@ -132,6 +137,7 @@ class Tape:
         n_out: int,
         n_in: int,
         layout: Layout,
+        is_woven: bool,
         bias: int,
         out: int,
         scratch: int,

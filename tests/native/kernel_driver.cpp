@@ -107,7 +107,7 @@ struct Panels {
     std::vector<uint8_t> bytes;
     Matrix matrix;
 
-    Panels(Layout layout, int64_t n_out, int64_t n_in, bool gated = false) {
+    Panels(Layout layout, int64_t n_out, int64_t n_in, bool gated = false, bool is_woven = false) {
         Random random(static_cast<uint64_t>(n_out * 1000 + n_in));
         std::vector<float> rows = random.many(n_out * n_in);
         constexpr float kSizes[] = {1.0f, 0.0f, 1e-6f, 1e7f, 0.01f, 3.0f, 0.3f};
@@ -126,9 +126,9 @@ struct Panels {
         }
         // No padding: kernels prefetch but read nothing after the end.
         bytes.resize(n_panels * panel_bytes(layout, n_in));
-        cpu_kernels().pack(
-            {addresses.data(), SourceType::kF32, n_in, layout, bytes.data(), 0, n_panels});
-        matrix = {bytes.data(), n_out, n_in, layout};
+        cpu_kernels().pack({addresses.data(), SourceType::kF32, n_in, layout, is_woven,
+                            bytes.data(), n_panels, 0, n_panels});
+        matrix = {bytes.data(), n_out, n_in, layout, is_woven};
     }
 };
 
@@ -171,7 +171,7 @@ void pack_all() {
         const int64_t n_in = static_cast<int64_t>(row.size());
         for (const Layout layout : kLayouts) {
             std::vector<uint8_t> panels(panel_bytes(layout, n_in));
-            cpu_kernels().pack({addresses, source, n_in, layout, panels.data(), 0, 1});
+            cpu_kernels().pack({addresses, source, n_in, layout, false, panels.data(), 1, 0, 1});
             Hash hash;
             hash.add_bytes(panels.data(), panels.size());
             hash.write(std::string("pack all of ") + (exponent == 0x7c00 ? "f16 " : "bf16 ") +

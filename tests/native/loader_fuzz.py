@@ -420,7 +420,7 @@ class Panels(Target):
             for name, n_out, n_in, format_ in (("a", 16, 32, "8bit"), ("b c", 17, 32, "4bit")):
                 n_bytes = matrix_bytes(format_, n_out, n_in)
                 values = panels.integers(0, 256, n_bytes, np.uint8)
-                writer.append(name, PanelMatrix(values, n_out, n_in, format_))
+                writer.append(name, PanelMatrix(values, n_out, n_in, format_, is_woven=False))
             writer.finish()
         self._data = self._file.read_bytes()
 

@@ -14,6 +14,7 @@ Bytes = npt.NDArray[np.uint8]
 ROWS, COLUMNS = 16, 32
 BLOCK_BYTES = {"F32": 2048, "BF16": 1024, "Q8": 544, "Q4": 320}
 LAYOUTS = tuple(BLOCK_BYTES)
+WOVEN = 4  # panels whose blocks take turns
 _SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
 
 
@@ -37,7 +38,7 @@ def row_addresses(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def pack_rows(
-    rows: npt.NDArray[np.int64], source: str, n_in: int, layout: str
+    rows: npt.NDArray[np.int64], source: str, n_in: int, layout: str, *, is_woven: bool = False
 ) -> tuple[Bytes, tuple[int, int]]:
     """The panels, and the index of the first weight that is not finite."""
     n_panels, n_blocks = len(rows) // ROWS, -(-n_in // COLUMNS)
@@ -47,19 +48,28 @@ def pack_rows(
         source=getattr(_cpu.SourceType, source),
         n_in=n_in,
         layout=getattr(_cpu.Layout, layout),
+        is_woven=is_woven,
         panels=address(panels),
+        n_panels=n_panels,
         begin_panel=0,
         end_panel=n_panels,
     )
     return panels, bad
 
 
-def pack(weights: npt.NDArray[Any], layout: str) -> Bytes:
+def pack(weights: npt.NDArray[Any], layout: str, *, is_woven: bool = False) -> Bytes:
     """The panels of weights (n_out, n_in), all finite."""
-    source = _SOURCES[weights.dtype.name]
-    panels, bad = pack_rows(row_addresses(weights), source, weights.shape[1], layout)
+    source, rows = _SOURCES[weights.dtype.name], row_addresses(weights)
+    panels, bad = pack_rows(rows, source, weights.shape[1], layout, is_woven=is_woven)
     assert bad[0] == -1
     return panels
+
+
+def woven(panels: Bytes, layout: str, n_in: int) -> Bytes:
+    """Panels that follow each other, in the order in which four of them take turns."""
+    blocks = panels.reshape(-1, -(-n_in // COLUMNS), BLOCK_BYTES[layout])
+    bundles = [blocks[first : first + WOVEN] for first in range(0, len(blocks), WOVEN)]
+    return np.concatenate([bundle.transpose(1, 0, 2).ravel() for bundle in bundles])
 
 
 def unpack(panels: Bytes, layout: str, n_out: int, n_in: int) -> Floats:

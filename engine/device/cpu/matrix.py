@@ -30,6 +30,7 @@ class PanelMatrix:
     n_out: int
     n_in: int
     format: str  # as device/formats.py names it
+    is_woven: bool  # see csrc/layout.h
 
     @property
     def n_bytes(self) -> int:
@@ -42,10 +43,11 @@ class PanelMatrix:
             "n_out": self.n_out,
             "n_in": self.n_in,
             "layout": getattr(kernels.Layout, _LAYOUTS[self.format]),
+            "is_woven": self.is_woven,
         }
 
 
-def pack(parts: Sequence[Stored], format_: str, *, gated: bool) -> PanelMatrix:
+def pack(parts: Sequence[Stored], format_: str, *, gated: bool, is_woven: bool) -> PanelMatrix:
     """The parts (n, n_in) one below the other; `gated`: their panels take turns.
 
     Raises NotFiniteError.
@@ -58,13 +60,15 @@ def pack(parts: Sequence[Stored], format_: str, *, gated: bool) -> PanelMatrix:
     addresses = np.append(np.concatenate([_row_addresses(array) for array in arrays]), 0)
     rows = addresses[order]
     panels = zeros((matrix_bytes(format_, rows.size, n_in),), np.uint8)
-    matrix = PanelMatrix(panels, n_out, n_in, format_)
+    matrix = PanelMatrix(panels, n_out, n_in, format_, is_woven)
     bad_row, bad_column = kernels.pack(
         rows=native.address(rows),
         source=getattr(kernels.SourceType, _SOURCES[arrays[0].dtype.name]),
         n_in=n_in,
         layout=matrix.place()["layout"],
+        is_woven=is_woven,
         panels=native.address(panels),
+        n_panels=rows.size // PANEL_ROWS,
         begin_panel=0,
         end_panel=rows.size // PANEL_ROWS,
     )

@@ -24,6 +24,7 @@ from .kv import kv_memory
 from .matrix import PanelMatrix, as_array, as_float32, pack
 from .memory import Floats, zeros
 from .program import CpuProgram
+from .weave import is_woven_faster
 
 FORMATS = ("float32", "bfloat16", "8bit", "4bit")
 
@@ -75,7 +76,8 @@ class CpuOps:
         return vector
 
     def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> PanelMatrix:
-        return pack(parts, format_, gated=gated)
+        is_woven = is_woven_faster(format_, kernels.isa())
+        return pack(parts, format_, gated=gated, is_woven=is_woven)
 
     def table(self, values: Floats) -> Floats:
         return values

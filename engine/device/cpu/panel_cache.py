@@ -90,8 +90,10 @@ def open_panels(
 
 
 def _key(tensors: Mapping[str, StoredTensor], format_: str) -> str | None:
-    """Differs when the panels would differ. None means that a file cannot be read."""
-    digest = hashlib.sha256(f"{kernels.LAYOUT_VERSION} {format_}".encode())
+    """Differs when the panels would, or should, differ. None means that a file cannot be read."""
+    # The instruction set stands for the processor: on another one, another order may be faster.
+    packed = f"{kernels.LAYOUT_VERSION} {format_} {kernels.isa()}"
+    digest = hashlib.sha256(packed.encode())
     try:
         sample_checkpoint(tensors, digest)
     except ModelLoadError:

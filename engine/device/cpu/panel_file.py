@@ -25,7 +25,15 @@ from .matrix import PanelMatrix
 _ALIGNMENT = 64
 _TRAILER = struct.Struct("<8sQQ")  # kind of file, bytes of the index, checksum of the index
 _KIND = b"soliton1"
-_ENTRY = {"n_out": int, "n_in": int, "format": str, "begin": int, "n_bytes": int, "checksum": int}
+_ENTRY = {
+    "n_out": int,
+    "n_in": int,
+    "format": str,
+    "is_woven": bool,
+    "begin": int,
+    "n_bytes": int,
+    "checksum": int,
+}
 
 
 class PanelFileError(ValueError):
@@ -46,6 +54,7 @@ class PanelWriter:
             "n_out": matrix.n_out,
             "n_in": matrix.n_in,
             "format": matrix.format,
+            "is_woven": matrix.is_woven,
             "begin": self._end,
             "n_bytes": matrix.panels.size,
             "checksum": _checksum(matrix.panels),
@@ -120,7 +129,7 @@ def _matrix(memory: npt.NDArray[np.uint8], entry: object) -> PanelMatrix:
     panels = memory[begin : begin + n_bytes]
     if _checksum(panels) != entry["checksum"]:
         raise PanelFileError("is damaged")
-    return PanelMatrix(panels, entry["n_out"], entry["n_in"], entry["format"])
+    return PanelMatrix(panels, entry["n_out"], entry["n_in"], entry["format"], entry["is_woven"])
 
 
 def _checksum(memory: npt.NDArray[np.uint8]) -> int:

@@ -265,7 +265,9 @@ def entry(tmp_path: Path) -> Path:
     file = tmp_path / "x.panels"
     with file.open("wb") as stream:
         writer = PanelWriter(stream, "key")
-        writer.append("a", PanelMatrix(np.arange(544, dtype=np.uint8), 16, 32, "8bit"))
+        writer.append(
+            "a", PanelMatrix(np.arange(544, dtype=np.uint8), 16, 32, "8bit", is_woven=False)
+        )
         writer.finish()
     return file
 
@@ -340,7 +342,7 @@ def test_nobody_can_write_into_a_finished_entry(model: Path, tmp_path: Path) -> 
     tensors = {"a": stored("a", 16)}
     tensors["a"] = StoredTensor(model / "config.json", "a", "F32", (16, 32), 8, 0, 0)
     with open_panels(tmp_path / "cache", tensors, "8bit", n_bytes=1) as panels:
-        panels.put("a", PanelMatrix(np.zeros(544, np.uint8), 16, 32, "8bit"))
+        panels.put("a", PanelMatrix(np.zeros(544, np.uint8), 16, 32, "8bit", is_woven=False))
     (file,) = (tmp_path / "cache").iterdir()
     assert file.stat().st_mode & 0o777 == 0o400
     with open_panels(tmp_path / "cache", tensors, "8bit", n_bytes=1) as panels:

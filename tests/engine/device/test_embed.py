@@ -88,7 +88,9 @@ def rows_of(values: npt.NDArray[Any], dim: int) -> Floats:
     return rows.astype(np.float32)
 
 
-def embedded(table: npt.NDArray[Any], dim: int, layout: Layout) -> Floats:
+def embedded(
+    table: npt.NDArray[Any], dim: int, layout: Layout, *, is_woven: bool = False
+) -> Floats:
     out = np.full((len(IDS) + 1, dim), np.nan, np.float32)
     state = StepState(len(IDS))
     state.set(IDS, 5)
@@ -98,6 +100,7 @@ def embedded(table: npt.NDArray[Any], dim: int, layout: Layout) -> Floats:
         n_out=VOCAB,
         n_in=dim,
         layout=layout,
+        is_woven=is_woven,
         out=address(out),
     )
     assert tape.run(address(state.words)) == 1

@@ -23,6 +23,7 @@ from tests.support.panels import (
     pack_rows,
     row_addresses,
     unpack,
+    woven,
 )
 
 pytestmark = pytest.mark.usefixtures("isa")
@@ -214,19 +215,31 @@ def bfloat16_bits(values: Floats) -> npt.NDArray[np.uint16]:
     return (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
+@pytest.mark.parametrize("n_out", [1, 16, 64, 100, 130])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_panels_can_be_packed_in_parts(layout: str) -> None:
-    weights = weights_of(48, 40)
-    whole = pack(weights, layout)
+def test_the_blocks_of_four_woven_panels_take_turns(layout: str, n_out: int) -> None:
+    weights = weights_of(n_out, 100)
+    assert np.array_equal(
+        pack(weights, layout, is_woven=True), woven(pack(weights, layout), layout, 100)
+    )
+
+
+@pytest.mark.parametrize("is_woven", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_panels_can_be_packed_in_parts(layout: str, is_woven: bool) -> None:
+    weights = weights_of(112, 40)
+    whole = pack(weights, layout, is_woven=is_woven)
     rows = row_addresses(weights)
     parts = np.zeros_like(whole)
-    for panel in (2, 0, 1):
+    for panel in (2, 6, 0, 1, 4, 3, 5):
         _cpu.pack(
             rows=rows.ctypes.data,
             source=_cpu.SourceType.F32,
             n_in=40,
             layout=getattr(_cpu.Layout, layout),
+            is_woven=is_woven,
             panels=parts.ctypes.data,
+            n_panels=7,
             begin_panel=panel,
             end_panel=panel + 1,
         )

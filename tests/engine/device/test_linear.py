@@ -9,7 +9,7 @@ import pytest
 from engine.device.step import StepState
 from engine.native import _cpu
 from engine.native.cpu import address
-from tests.support.panels import COLUMNS, LAYOUTS, ROWS, Floats, as_bfloat16, pack, unpack
+from tests.support.panels import COLUMNS, LAYOUTS, ROWS, Floats, as_bfloat16, pack, unpack, woven
 
 Doubles = npt.NDArray[np.float64]
 
@@ -28,6 +28,8 @@ def random(*shape: int, seed: int = 0) -> Floats:
 class Matrix:
     """Weights (n_out, n_in) in panels, and the values they stand for."""
 
+    is_woven = False
+
     def __init__(self, n_out: int, n_in: int, layout: str, *, seed: int = 1) -> None:
         self.hold(random(n_out, n_in, seed=seed), layout)
 
@@ -43,6 +45,9 @@ class Matrix:
         matrix.hold(weights, layout)
         return matrix
 
+    def weave(self) -> None:
+        self.panels, self.is_woven = woven(self.panels, self.layout, self.n_in), True
+
     def linear(self, x: Floats, bias: Floats | None = None) -> Floats:
         out = np.full((len(x), self.n_out), np.nan, np.float32)
         scratch = scratch_of(self.n_in, len(x))
@@ -53,6 +58,7 @@ class Matrix:
             n_out=self.n_out,
             n_in=self.n_in,
             layout=getattr(_cpu.Layout, self.layout),
+            is_woven=self.is_woven,
             bias=address(bias),
             out=address(out),
             scratch=address(scratch),
@@ -83,6 +89,7 @@ class Matrix:
             n_out=self.n_out,
             n_in=self.n_in,
             layout=getattr(_cpu.Layout, self.layout),
+            is_woven=self.is_woven,
             bias=address(bias),
             out=address(out),
             epilogue=_cpu.Epilogue.SILU_GATE if gated else _cpu.Epilogue.NONE,
@@ -198,6 +205,25 @@ def test_products_are_the_same_on_every_instruction_set(
     for result in results[1:]:
         assert np.array_equal(result[0], results[0][0])
         assert np.array_equal(result[1], results[0][1])
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("n_rows", [1, 2, 5, 40])
+@pytest.mark.parametrize("layout", ["Q8", "Q4"])
+@pytest.mark.parametrize(("n_out", "n_in"), [*SIZES, (450, 96)])
+@pytest.mark.usefixtures("isa")
+def test_woven_panels_give_the_same_products(
+    n_out: int, n_in: int, layout: str, n_rows: int, n_threads: int
+) -> None:
+    _cpu.set_threads(n_threads, [])
+    gate, up = random(n_out, n_in, seed=5), random(n_out, n_in, seed=6)
+    matrix, gated = Matrix(n_out, n_in, layout), gated_matrix(gate, up, layout)
+    x, norm = 9 * random(n_rows, n_in), random(n_in, seed=7)
+    apart = matrix.linear(x), gated.norm_linear(x, norm, gated=True)
+    matrix.weave()
+    gated.weave()
+    assert np.array_equal(matrix.linear(x), apart[0])
+    assert np.array_equal(gated.norm_linear(x, norm, gated=True), apart[1])
 
 
 @pytest.mark.parametrize("n_in", [1, 15, 16, 64, 100, 2048])

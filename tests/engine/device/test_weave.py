@@ -1,0 +1,54 @@
+"""The order of panels that is measured when a quantised model is loaded."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from engine.device.cpu.ops import CpuOps
+from engine.device.cpu.weave import is_woven_faster
+from engine.device.formats import DTYPES, QUANTIZED
+from engine.device.step import StepState
+from engine.native import _cpu
+from engine.native.cpu import address
+
+
+@pytest.mark.parametrize("format_", DTYPES)
+def test_floats_are_not_woven(format_: str) -> None:
+    assert not is_woven_faster(format_, _cpu.isa())
+
+
+@pytest.mark.parametrize("format_", QUANTIZED)
+def test_matrices_have_the_order_that_was_measured(format_: str) -> None:
+    ops = CpuOps(format_, n_threads=1)
+    weights = np.random.default_rng(0).standard_normal((100, 70), np.float32)
+    matrix = ops.matrix([weights], format_)
+    assert matrix.is_woven == is_woven_faster(format_, _cpu.isa())
+    before = is_woven_faster.cache_info().misses
+    assert ops.matrix([weights], format_).is_woven == matrix.is_woven
+    assert is_woven_faster.cache_info().misses == before, "it is measured once"
+
+
+def test_nothing_is_measured_while_another_thread_runs_ops() -> None:
+    words, sums = np.ones(2**20, np.uint64), np.zeros(32, np.uint64)
+    state, tape = StepState(1), _cpu.Tape()
+    for _ in range(100_000):
+        tape.read(words=address(words), n_words=2**20, piece_words=2**15, sums=address(sums))
+    running = threading.Thread(target=tape.run, args=(state.address,))
+    running.start()
+    try:
+        wait_until_refused()
+        assert is_woven_faster.__wrapped__("8bit", _cpu.isa()) is False
+        assert running.is_alive()
+    finally:
+        state.abort_word[0] = 1
+        running.join()
+
+
+def wait_until_refused() -> None:
+    tape, state = _cpu.Tape(), StepState(1)
+    while True:
+        try:
+            tape.run(state.address)
+        except RuntimeError:
+            return
