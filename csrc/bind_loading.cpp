@@ -20,7 +20,7 @@ namespace {
 // The row and column of the first weight that is not finite; row -1 means that all are finite.
 std::tuple<int64_t, int64_t> pack(uintptr_t rows, SourceType source, int64_t n_in, Layout layout,
                                   bool is_woven, uintptr_t panels, int64_t n_panels,
-                                  int64_t begin_panel, int64_t end_panel) {
+                                  int64_t begin_panel, int64_t end_panel, uintptr_t importance) {
     const PackArgs args = {
         .rows = at<const int64_t>(rows),
         .source = source,
@@ -31,6 +31,7 @@ std::tuple<int64_t, int64_t> pack(uintptr_t rows, SourceType source, int64_t n_i
         .n_panels = n_panels,
         .begin_panel = begin_panel,
         .end_panel = end_panel,
+        .importance = at<const float>(importance),
     };
     const nb::gil_scoped_release unlocked;
     const WeightIndex bad = pack_on_all_threads(args);
@@ -58,7 +59,8 @@ void bind_loading(nb::module_& module) {
         .value("F16", SourceType::kF16)
         .value("BF16", SourceType::kBf16);
     module.def("pack", &pack, nb::kw_only(), "rows"_a, "source"_a, "n_in"_a, "layout"_a,
-               "is_woven"_a, "panels"_a, "n_panels"_a, "begin_panel"_a, "end_panel"_a);
+               "is_woven"_a, "panels"_a, "n_panels"_a, "begin_panel"_a, "end_panel"_a,
+               "importance"_a);
     module.def("checksum", &checksum, "bytes"_a, "n_bytes"_a);
 }
 

@@ -37,8 +37,9 @@ from .fingerprint import fingerprint
 from .grammar.compiler import ConstraintCompiler
 from .grammar.spec import ConstraintSpec
 from .load_options import LoadOptions, fields_as_arguments
+from .model.loading import load_weights
 from .model.model import Model
-from .model.weights import Weights, load_weights, weight_bytes
+from .model.weights import Weights, weight_bytes
 from .sampling.settings import SamplingSettings
 from .stream.generator import StreamingGenerator
 from .text.fill_in import fill_in_ids

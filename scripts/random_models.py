@@ -29,8 +29,8 @@ from engine.checkpoint.tensors import check_tensors  # noqa: E402
 from engine.device.open import open_ops  # noqa: E402
 from engine.device.ops import Ops  # noqa: E402
 from engine.device.torch_ops import TorchOps  # noqa: E402
+from engine.model.loading import load_weights  # noqa: E402
 from engine.model.model import Model  # noqa: E402
-from engine.model.weights import load_weights  # noqa: E402
 
 N_TOKENS = 150
 VOCAB_SIZE = 320

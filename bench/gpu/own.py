@@ -24,8 +24,9 @@ from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.formats import kv_bytes_per_token, table_format
 from engine.device.ops import Ops
+from engine.model.loading import load_weights
 from engine.model.model import Model
-from engine.model.weights import LayerWeights, Weights, load_weights
+from engine.model.weights import LayerWeights, Weights
 
 from .goals import ROWS
 from .limits import Limits

@@ -24,6 +24,11 @@ bool load_block(const PackArgs& args, int64_t first_row, int64_t begin, Block& b
             block.columns[k].at[row] = 0.0f;
         }
     }
+    for (int64_t k = 0; k < kBlockColumns; ++k) {
+        block.importance[k] = args.importance == nullptr ? 1.0f
+                              : k < n                    ? args.importance[begin + k]
+                                                         : 0.0f;
+    }
     uint32_t largest = 0;
     for (const Lanes& column : block.columns) {
         for (int64_t row = 0; row < kPanelRows; ++row) {

@@ -1,5 +1,5 @@
 // The line scale * code + minimum for a block of 4-bit codes: finds, for each row, one with a small
-// squared error. Knows no bytes.
+// squared error, in which the columns count by their importance. Knows no bytes.
 //
 // Everything is in an unnamed namespace: no copy is shared between instruction sets.
 #pragma once
@@ -40,28 +40,31 @@ void round_to_float16(Lanes& wide) {
 }
 
 // The least-squares line for the codes that `line` gives the weights; `line` itself if these codes
-// are all the same.
+// are all the same, or none is important.
 Line fitted(const Block& block, const Line& line) {
     const Lanes per_step = inverse(line.scale);
     Lanes codes = {};
     Lanes squares = {};
     Lanes values = {};
     Lanes products = {};
-    for (const Lanes& column : block.columns) {
+    float n = 0.0f;
+    for (int64_t k = 0; k < kBlockColumns; ++k) {
+        const Lanes& column = block.columns[k];
+        const float importance = block.importance[k];
+        n += importance;
 #pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
             const float value = column.at[row] - line.minimum.at[row];
             const float code = nearest_code(value * per_step.at[row]);
-            codes.at[row] += code;
-            squares.at[row] += code * code;
-            values.at[row] += value;
-            products.at[row] += code * value;
+            codes.at[row] += importance * code;
+            squares.at[row] += importance * (code * code);
+            values.at[row] += importance * value;
+            products.at[row] += importance * (code * value);
         }
     }
     Line result;
 #pragma omp simd
     for (int64_t row = 0; row < kPanelRows; ++row) {
-        constexpr float n = kBlockColumns;
         const float spread = n * squares.at[row] - codes.at[row] * codes.at[row];
         const float slope = (n * products.at[row] - codes.at[row] * values.at[row]) / spread;
         const float offset = (values.at[row] - slope * codes.at[row]) / n;
@@ -72,17 +75,19 @@ Line fitted(const Block& block, const Line& line) {
     return result;
 }
 
-// Each row's squared error with the nearest codes.
+// Each row's weighted squared error with the nearest codes.
 Lanes squared_error(const Block& block, const Line& line) {
     const Lanes per_step = inverse(line.scale);
     Lanes sum = {};
-    for (const Lanes& column : block.columns) {
+    for (int64_t k = 0; k < kBlockColumns; ++k) {
+        const Lanes& column = block.columns[k];
+        const float importance = block.importance[k];
 #pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
             const float minimum = line.minimum.at[row];
             const float code = nearest_code((column.at[row] - minimum) * per_step.at[row]);
             const float error = line.scale.at[row] * code + minimum - column.at[row];
-            sum.at[row] += error * error;
+            sum.at[row] += importance * (error * error);
         }
     }
     return sum;

@@ -19,6 +19,7 @@ struct alignas(64) Lanes {
 // One block of a panel, column by column.
 struct Block {
     Lanes columns[kBlockColumns];
+    float importance[kBlockColumns];  // of an error in a column
 };
 
 float from_bits(uint32_t bits) {

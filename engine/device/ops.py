@@ -131,6 +131,8 @@ class Ops(Protocol):
     """Threads on the CPU."""
     packs: bool
     """Whether matrices are packed into panels, which `panel_cache.py` can keep."""
+    calibrates: bool
+    """Whether the importance of columns makes matrices in `format` more exact."""
     is_async: bool
     """Whether a pass may still be running when `run` returns."""
     prefill_rows: int
@@ -160,10 +162,16 @@ class Ops(Protocol):
         """
         ...
 
-    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> Matrix:
-        """The parts (n, n_in) stacked by rows; `gated`: they are gate and up.
-
-        Raises NotFiniteError.
+    def matrix(
+        self,
+        parts: Sequence[Stored],
+        format_: str,
+        *,
+        gated: bool = False,
+        importance: npt.NDArray[np.float32] | None = None,
+    ) -> Matrix:
+        """The parts (n, n_in) stacked by rows; `gated`: they are gate and up; `importance`: of an
+        error in each column (n_in,), for ops that calibrate. Raises NotFiniteError.
         """
         ...
 

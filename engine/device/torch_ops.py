@@ -74,6 +74,7 @@ class TorchOps:
     """Weights, activations, keys and values are all of one dtype; logits are float32."""
 
     packs = False
+    calibrates = False
     is_async = False
     prefill_rows = 512
     sample = staticmethod(sample)
@@ -102,7 +103,14 @@ class TorchOps:
     def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Tensor:
         return self._stacked(parts, "float32").add_(plus).to(_DTYPES[self.format])
 
-    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> TorchMatrix:
+    def matrix(
+        self,
+        parts: Sequence[Stored],
+        format_: str,
+        *,
+        gated: bool = False,
+        importance: npt.NDArray[np.float32] | None = None,
+    ) -> TorchMatrix:
         # Gate and up are one below the other, as other parts are: the reference halves the product.
         return TorchMatrix(self._stacked(parts, format_), format_)
 

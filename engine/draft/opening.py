@@ -14,8 +14,8 @@ from ..checkpoint.tensors import check_tensors
 from ..device.ops import Ops
 from ..errors import ModelLoadError
 from ..files import is_there
+from ..model.loading import load_weights
 from ..model.model import Model
-from ..model.weights import load_weights
 from ..text.tokenizer import TOKENIZER_FILE, Tokenizer
 from .drafter import Drafter
 from .model import ModelDrafter, check_same_vocabulary

@@ -1,8 +1,8 @@
 """One generic decoder, configured by data.
 
-Owns the order of the ops of a pass over one sequence. A pass is recorded once per cache, on buffers
-that are owned here, and then runs for any token ids. Knows no text, no sampling and no file; the
-families are data of the checkpoint.
+Owns the passes over one sequence: embeddings, layers, logits. A pass is recorded once per cache,
+on buffers that are owned here, and then runs for any token ids. Knows no text, no sampling and no
+file; the families are data of the checkpoint.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ import numpy as np
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..device.arguments import Array, Attention, Embed, Linear, NormLinear
+from ..device.arguments import Embed, NormLinear
 from ..device.ops import Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
-from .rope import rope_tables
+from .layer import Buffers, Layer, rope_arrays
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
@@ -54,14 +54,14 @@ class Model:
         self.chunk_size = chunk_size
         self.ops = ops
         self.weights = weights
-        self._ropes = [
-            tuple(ops.table(table) for table in rope_tables(rope, max_seq_len))
-            for rope in config.ropes
-        ]  # cos and sin of each
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
-        self._buffers = _Buffers(
-            config, ops, max_rows=self._max_rows, max_logits_rows=MAX_DECODE_ROWS
-        )
+        self._buffers = Buffers(config, ops, max_rows=self._max_rows)
+        self._logits_rows = ops.zeros((MAX_DECODE_ROWS, config.vocab_size), "float32")
+        ropes = rope_arrays(config, ops, max_seq_len)
+        self._layers = [
+            Layer(each, own, ropes[own.attention.rope], config.norm_eps, self._buffers)
+            for each, own in zip(weights.layers, config.layers, strict=True)
+        ]
         self._decode_state = StepState(MAX_DECODE_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
         self._heads: list[Program] = []
@@ -125,7 +125,7 @@ class Model:
         self._decode_state.set(token_ids, cache.length)
         program.run(self._decode_state)
         cache.append(token_ids)
-        return program.rows(self._buffers.logits[:n_rows])
+        return program.rows(self._logits_rows[:n_rows])
 
     def expect_next(self, cache: KVCache) -> None:
         """After `decode`: the next call will most likely be for one token, drawn from the last row
@@ -166,7 +166,7 @@ class Model:
             head = self._heads[first // MAX_DECODE_ROWS]
             if not head.run(state):
                 return False
-            on_logits(np.asarray(head.rows(self._buffers.logits[: len(rows)])))
+            on_logits(np.asarray(head.rows(self._logits_rows[: len(rows)])))
         return True
 
     def _passes(self, cache: KVCache) -> _Passes:
@@ -188,10 +188,10 @@ class Model:
         """A pass through all layers; unless `to_end`, the last layer only computes its K/V."""
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
         program.append(Embed(table=self.weights.embedding, out=self._buffers.residual))
-        for index in range(self.config.n_layers):
-            self._attention(program, index, cache)
+        for index, layer in enumerate(self._layers):
+            layer.append_attention(program, cache.layers[index], is_first=index == 0)
             if index < last or to_end:
-                self._output_and_mlp(program, index)
+                layer.append_rest(program)
         return program
 
     def _recorded_head(self, first: int) -> Program:
@@ -199,65 +199,6 @@ class Model:
         program = self.ops.program(MAX_DECODE_ROWS)
         self._logits(program, first)
         return program
-
-    def _attention(self, program: Program, index: int, cache: KVCache) -> None:
-        buffers, weights = self._buffers, self.weights.layers[index]
-        attention, eps, first = (
-            self.config.layers[index].attention,
-            self.config.norm_eps,
-            index == 0,
-        )
-        qkv, heads = buffers.qkv[attention.qkv_dim], buffers.heads[attention.q_dim]
-        program.append(
-            NormLinear(
-                residual=buffers.residual if first else buffers.next_residual,
-                branch=None if first else buffers.branch,
-                residual_out=None if first else buffers.residual,
-                norm=weights.attention_norm,
-                eps=eps,
-                matrix=weights.wqkv,
-                bias=weights.bqkv,
-                out=qkv,
-            )
-        )
-        (k_cache, v_cache), (cos, sin) = cache.layers[index], self._ropes[attention.rope]
-        program.append(
-            Attention(
-                qkv=qkv,
-                k_cache=k_cache,
-                v_cache=v_cache,
-                n_heads=attention.n_heads,
-                q_norm=weights.q_norm,
-                k_norm=weights.k_norm,
-                eps=eps,
-                cos=cos,
-                sin=sin,
-                window=attention.window,
-                scale=attention.head_dim**-0.5,
-                out=heads,
-            )
-        )
-
-    def _output_and_mlp(self, program: Program, index: int) -> None:
-        buffers, weights = self._buffers, self.weights.layers[index]
-        layer = self.config.layers[index]
-        heads, gated = buffers.heads[layer.attention.q_dim], buffers.gated[layer.mlp.hidden_dim]
-        program.append(Linear(x=heads, matrix=weights.wo, bias=weights.bo, out=buffers.branch))
-        program.append(
-            NormLinear(
-                residual=buffers.residual,
-                branch=buffers.branch,
-                residual_out=buffers.next_residual,
-                norm=weights.mlp_norm,
-                eps=self.config.norm_eps,
-                matrix=weights.w_gate_up,
-                bias=weights.b_gate_up,
-                gated=True,
-                out=gated,
-            )
-        )
-        down, bias = weights.w_down, weights.b_down
-        program.append(Linear(x=gated, matrix=down, bias=bias, out=buffers.branch))
 
     def _logits(self, program: Program, first: int = 0) -> None:
         """Records the logits of the rows from `first` on."""
@@ -270,28 +211,6 @@ class Model:
                 norm=self.weights.norm,
                 eps=self.config.norm_eps,
                 matrix=self.weights.head,
-                out=buffers.logits,
+                out=self._logits_rows,
             )
         )
-
-
-class _Buffers:
-    """The memory that a pass works in: activations of up to `max_rows` rows, logits of up to
-    `max_logits_rows`. An op takes the number of its rows from the step state.
-    """
-
-    def __init__(
-        self, config: ModelConfig, ops: Ops, *, max_rows: int, max_logits_rows: int
-    ) -> None:
-        def rows_of(width: int) -> Array:
-            return ops.zeros((max_rows, width), ops.activation_dtype)
-
-        # Two: an op that adds a branch to the residual must not overwrite what it reads.
-        self.residual, self.next_residual = rows_of(config.dim), rows_of(config.dim)
-        self.branch = rows_of(config.dim)  # what attention or MLP adds to the residual
-        layers = config.layers
-        # By width: layers of one width share them.
-        self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
-        self.heads = {n: rows_of(n) for n in {layer.attention.q_dim for layer in layers}}
-        self.gated = {n: rows_of(n) for n in {layer.mlp.hidden_dim for layer in layers}}
-        self.logits = ops.zeros((max_logits_rows, config.vocab_size), "float32")

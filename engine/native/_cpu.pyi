@@ -83,6 +83,7 @@ def pack(
     n_panels: int,
     begin_panel: int,
     end_panel: int,
+    importance: int,
 ) -> tuple[int, int]:
     """Packs weights into panels, on all threads. `rows` is the address of an int64 array: the
     addresses of the rows of weights, 16 per panel, 0 for a row of zeros. Returns row and column of

@@ -38,7 +38,13 @@ def row_addresses(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def pack_rows(
-    rows: npt.NDArray[np.int64], source: str, n_in: int, layout: str, *, is_woven: bool = False
+    rows: npt.NDArray[np.int64],
+    source: str,
+    n_in: int,
+    layout: str,
+    *,
+    is_woven: bool = False,
+    importance: Floats | None = None,
 ) -> tuple[Bytes, tuple[int, int]]:
     """The panels, and the index of the first weight that is not finite."""
     n_panels, n_blocks = len(rows) // ROWS, -(-n_in // COLUMNS)
@@ -53,14 +59,23 @@ def pack_rows(
         n_panels=n_panels,
         begin_panel=0,
         end_panel=n_panels,
+        importance=address(importance),
     )
     return panels, bad
 
 
-def pack(weights: npt.NDArray[Any], layout: str, *, is_woven: bool = False) -> Bytes:
+def pack(
+    weights: npt.NDArray[Any],
+    layout: str,
+    *,
+    is_woven: bool = False,
+    importance: Floats | None = None,
+) -> Bytes:
     """The panels of weights (n_out, n_in), all finite."""
     source, rows = _SOURCES[weights.dtype.name], row_addresses(weights)
-    panels, bad = pack_rows(rows, source, weights.shape[1], layout, is_woven=is_woven)
+    panels, bad = pack_rows(
+        rows, source, weights.shape[1], layout, is_woven=is_woven, importance=importance
+    )
     assert bad[0] == -1
     return panels
 

@@ -47,12 +47,22 @@ class PanelMatrix:
         }
 
 
-def pack(parts: Sequence[Stored], format_: str, *, gated: bool, is_woven: bool) -> PanelMatrix:
-    """The parts (n, n_in) one below the other; `gated`: their panels take turns.
+def pack(
+    parts: Sequence[Stored],
+    format_: str,
+    *,
+    gated: bool,
+    is_woven: bool,
+    importance: Floats | None = None,
+) -> PanelMatrix:
+    """The parts (n, n_in) one below the other; `gated`: their panels take turns; `importance`: of
+    an error in each column (n_in,), for 4-bit codes.
 
     Raises NotFiniteError.
     """
     arrays = [as_array(part) for part in parts]
+    if importance is not None:
+        native.check("importance", importance, arrays[0].shape[1:], np.float32)
     if len({array.dtype for array in arrays}) > 1:
         arrays = [as_float32(array) for array in arrays]
     n_out, n_in = sum(len(array) for array in arrays), arrays[0].shape[1]
@@ -71,6 +81,7 @@ def pack(parts: Sequence[Stored], format_: str, *, gated: bool, is_woven: bool) 
         n_panels=rows.size // PANEL_ROWS,
         begin_panel=0,
         end_panel=rows.size // PANEL_ROWS,
+        importance=0 if importance is None else native.address(importance),
     )
     if bad_row >= 0:
         raise NotFiniteError((int(order[bad_row]), bad_column))

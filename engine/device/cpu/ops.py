@@ -51,6 +51,7 @@ class CpuOps:
         count = thread_count(n_threads)
         kernels.set_threads(count, helper_processors(count))
         self.format = format_
+        self.calibrates = format_ == "4bit"
         self.kv_format = kv_format(kv_cache, format_)
         self.name = f"native {kernels.isa()}"
         self.n_threads = kernels.threads()
@@ -75,9 +76,16 @@ class CpuOps:
             raise NotFiniteError((int(bad[0]),))
         return vector
 
-    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> PanelMatrix:
+    def matrix(
+        self,
+        parts: Sequence[Stored],
+        format_: str,
+        *,
+        gated: bool = False,
+        importance: Floats | None = None,
+    ) -> PanelMatrix:
         is_woven = is_woven_faster(format_, kernels.isa())
-        return pack(parts, format_, gated=gated, is_woven=is_woven)
+        return pack(parts, format_, gated=gated, is_woven=is_woven, importance=importance)
 
     def table(self, values: Floats) -> Floats:
         return values

@@ -42,6 +42,11 @@ class PanelCache:
         self._kept = kept
         self._new = new
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the matrices were packed before."""
+        return bool(self._kept)
+
     def get(
         self, name: str, parts: Sequence[tuple[int, ...]], format_: str, *, gated: bool = False
     ) -> PanelMatrix | None:

@@ -43,6 +43,7 @@ class CudaOps:
 
     activation_dtype = "float32"
     packs = False
+    calibrates = False
     is_async = True
     prefill_rows = 2048
 
@@ -96,7 +97,14 @@ class CudaOps:
             raise NotFiniteError(tuple(bad[0].tolist()))
         return vector
 
-    def matrix(self, parts: Sequence[Stored], format_: str, *, gated: bool = False) -> CudaMatrix:
+    def matrix(
+        self,
+        parts: Sequence[Stored],
+        format_: str,
+        *,
+        gated: bool = False,
+        importance: npt.NDArray[np.float32] | None = None,
+    ) -> CudaMatrix:
         with out_of_memory_as_memory_error():
             tensors = [self._on_device(part) for part in parts]
             return cuda_weights.pack(tensors, format_, self._kernels, gated=gated)

@@ -19,8 +19,8 @@ from engine.device.open import open_ops
 from engine.device.ops import Ops
 from engine.device.reference import TorchHeadRows
 from engine.device.torch_ops import TorchOps
+from engine.model.loading import load_weights
 from engine.model.model import Model
-from engine.model.weights import load_weights
 from engine.sampling.logits import Logits
 from tests.support.tiny_models import VOCAB_SIZE, save_model
 

@@ -23,7 +23,8 @@ from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import StoredTensor, read_checkpoint, read_header, stored_values
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.torch_ops import TorchOps
-from engine.model.weights import Weights, load_weights
+from engine.model.loading import load_weights
+from engine.model.weights import Weights
 from tests.native.loader_fuzz import (
     FoundError,
     UnsoundError,

@@ -28,7 +28,8 @@ from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.panel_cache import open_panels
 from engine.device.ops import Ops
 from engine.device.torch_ops import TorchOps
-from engine.model.weights import Weights, load_weights, weight_bytes
+from engine.model.loading import load_weights
+from engine.model.weights import Weights, weight_bytes
 from tests.support.tiny_models import save_model
 
 Tensors = dict[str, Tensor]

@@ -36,8 +36,8 @@ from engine.draft.ngram import NgramDrafter
 from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import Speculator
 from engine.errors import ModelLoadError, NumericsError
+from engine.model.loading import load_weights
 from engine.model.model import Model
-from engine.model.weights import load_weights
 from engine.native import cuda as cuda_native
 from engine.sampling.guidance import log_softmax
 from engine.sampling.logits import Logits

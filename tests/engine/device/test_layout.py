@@ -215,6 +215,33 @@ def bfloat16_bits(values: Floats) -> npt.NDArray[np.uint16]:
     return (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
+def test_equal_importance_changes_nothing() -> None:
+    weights = weights_of(48, 96)
+    for importance in (1.0, 0.25, 2.0**40):
+        equal = np.full(96, importance, np.float32)
+        assert np.array_equal(pack(weights, "Q4", importance=equal), pack(weights, "Q4"))
+
+
+def test_4_bit_codes_are_most_exact_in_the_important_columns() -> None:
+    weights = weights_of(64, 512)
+    importance = np.random.default_rng(1).lognormal(0, 2, 512).astype(np.float32)
+    error, uniform = (
+        np.square(unpack(packed, "Q4", 64, 512) - weights)
+        for packed in (pack(weights, "Q4", importance=importance), pack(weights, "Q4"))
+    )
+    assert (error * importance).sum() < 0.7 * (uniform * importance).sum()
+    assert error.sum() > uniform.sum()
+
+
+def test_columns_without_importance_take_what_the_others_leave() -> None:
+    weights = weights_of(32, 64)
+    importance = np.zeros(64, np.float32)
+    assert np.isfinite(unpack(pack(weights, "Q4", importance=importance), "Q4", 32, 64)).all()
+    importance[[3, 7]] = 1.0
+    values = unpack(pack(weights, "Q4", importance=importance), "Q4", 32, 64)
+    assert np.allclose(values[:, [3, 7]], weights[:, [3, 7]], rtol=1e-2, atol=1e-3)
+
+
 @pytest.mark.parametrize("n_out", [1, 16, 64, 100, 130])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_blocks_of_four_woven_panels_take_turns(layout: str, n_out: int) -> None:
@@ -242,6 +269,7 @@ def test_panels_can_be_packed_in_parts(layout: str, is_woven: bool) -> None:
             n_panels=7,
             begin_panel=panel,
             end_panel=panel + 1,
+            importance=0,
         )
     assert np.array_equal(parts, whole)
 
@@ -269,6 +297,6 @@ PACKED = {
 def test_the_same_layout_version_means_the_same_bytes(layout: str) -> None:
     numbers = np.arange(33 * 70, dtype=np.int64) * 7919 % 2003 - 1001
     weights = (numbers.astype(np.float32) / 1024).reshape(33, 70)
-    assert _cpu.LAYOUT_VERSION == 1
+    assert _cpu.LAYOUT_VERSION == 2
     digest = hashlib.sha256(pack(weights, layout).tobytes()).hexdigest()
     assert digest.startswith(PACKED[layout])

@@ -24,7 +24,8 @@ from engine.checkpoint.safetensors import StoredTensor, read_checkpoint
 from engine.checkpoint.tensors import check_tensors
 from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.panel_cache import open_panels
-from engine.model.weights import Weights, load_weights
+from engine.model.loading import load_weights
+from engine.model.weights import Weights
 from engine.native import _cpu
 from engine.native.cpu import address
 

@@ -14,8 +14,8 @@ from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors
 from engine.device.open import open_ops
+from engine.model.loading import load_weights
 from engine.model.model import Model
-from engine.model.weights import load_weights
 
 PROMPTS = ("Once upon a time, there was a little otter", "The old king looked out of the window")
 DRAFT_MODEL = DEFAULT_MODEL / "draft"

@@ -18,8 +18,8 @@ from engine.checkpoint.tensors import check_tensors
 from engine.device.open import open_ops
 from engine.device.ops import Ops
 from engine.device.torch_ops import TorchOps
+from engine.model.loading import load_weights
 from engine.model.model import Model
-from engine.model.weights import load_weights
 from engine.native.cpu import kernels
 from engine.sampling.logits import Logits
 from tests.support.tiny_models import FAMILIES, LLAMA3_ROPE, VOCAB_SIZE, save_model

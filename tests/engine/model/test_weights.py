@@ -19,7 +19,8 @@ from engine.checkpoint.tensors import check_tensors
 from engine.device.arguments import Matrix
 from engine.device.reference import TorchMatrix
 from engine.device.torch_ops import TorchOps
-from engine.model.weights import Weights, load_weights
+from engine.model.loading import load_weights
+from engine.model.weights import Weights
 from tests.support.tiny_models import save_model
 
 Edit = Callable[[dict[str, Any]], object]

@@ -36,8 +36,8 @@ from engine.draft.ngram import NgramDrafter
 from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import Speculator
 from engine.grammar.compiler import ConstraintCompiler
+from engine.model.loading import load_weights
 from engine.model.model import Model
-from engine.model.weights import load_weights
 from engine.sampling.request import SampleResult
 from tests.support.scripted_model import (
     PieceVocabulary,

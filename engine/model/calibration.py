@@ -1,0 +1,95 @@
+"""How much each column of a layer's matrices matters when they are quantised: the root mean square
+of what it is multiplied by.
+
+Owns a run of some token ids through the layers, one layer at a time, so that no more than one is in
+memory unquantised. An error in a column that is multiplied by large numbers costs more, and a few
+columns are multiplied by far larger ones than the others. Which ids run hardly matters; mean
+squares would overrate the few (bench/RESULTS.md). CPU only. Knows no text and no file.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..checkpoint.config import ModelConfig
+from ..device.arguments import Array, Embed, Matrix
+from ..device.ops import Ops
+from ..device.step import StepState
+from .layer import Buffers, Layer, rope_arrays
+from .weights import LayerWeights
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+_N_TOKENS = 64
+_STRIDE = 2654435761  # its multiples spread evenly over any vocabulary
+# Of the mean: what a column counts at least, since 64 tokens do not show everything.
+_LEAST = 1e-3
+
+
+class Importance(NamedTuple):
+    """Of the columns of each matrix, (n_in,), about 1 in the mean."""
+
+    wqkv: Floats
+    wo: Floats
+    w_gate_up: Floats
+    w_down: Floats
+
+
+class Calibration:
+    """Runs the layers of a model in order."""
+
+    def __init__(self, config: ModelConfig, ops: Ops, embedding: Matrix) -> None:
+        n_tokens = min(_N_TOKENS, config.max_seq_len)
+        self._config, self._ops = config, ops
+        self._buffers = Buffers(config, ops, max_rows=n_tokens)
+        self._ropes = rope_arrays(config, ops, n_tokens)
+        n_kv_heads, head_dim = config.kv_shape
+        (keys,), (values,), _ = ops.kv_memory(1, (n_kv_heads, n_tokens, head_dim))
+        self._kv = keys, values
+        self._state = StepState(n_tokens)
+        self.token_ids = [i * _STRIDE % config.vocab_size for i in range(1, n_tokens + 1)]
+        self._state.set(self.token_ids, 0)
+        program = ops.program(n_tokens)
+        program.append(Embed(table=embedding, out=self._buffers.residual))
+        program.run(self._state)
+        self._n_done = 0
+
+    def next_layer(self, weights: LayerWeights) -> Importance:
+        """`weights`: those of the next layer, in a format that loses little."""
+        config, buffers = self._config.layers[self._n_done], self._buffers
+        rope = self._ropes[config.attention.rope]
+        layer = Layer(weights, config, rope, self._config.norm_eps, buffers)
+        program = self._ops.program(self._state.n_rows)
+        layer.append_attention(program, self._kv, is_first=self._n_done == 0)
+        layer.append_rest(program)
+        program.run(self._state)
+        self._n_done += 1
+        return Importance(
+            wqkv=_importance(self._normed(buffers.residual, weights.attention_norm)),
+            wo=_importance(_doubles(layer.heads)),
+            w_gate_up=_importance(self._normed(buffers.next_residual, weights.mlp_norm)),
+            w_down=_importance(_doubles(layer.gated)),
+        )
+
+    def _normed(self, residual: Array, norm: Array) -> Doubles:
+        """RMSNorm, which the ops do not keep."""
+        x = _doubles(residual)
+        mean_squares = np.square(x).mean(1, keepdims=True)
+        normed: Doubles = x / np.sqrt(mean_squares + self._config.norm_eps) * _doubles(norm)
+        return normed
+
+
+def _importance(inputs: Doubles) -> Floats:
+    """Of the columns that the inputs (rows, n_in) are multiplied by."""
+    with np.errstate(all="ignore"):
+        sizes = np.sqrt(np.square(inputs).mean(0))
+        relative = sizes / sizes.mean() + _LEAST
+    # A model that computes no numbers is quantised without this.
+    return np.where(np.isfinite(relative), relative, 1.0).astype(np.float32)
+
+
+def _doubles(array: Array) -> Doubles:
+    assert isinstance(array, np.ndarray), "other devices do not calibrate"
+    return array.astype(np.float64)

@@ -1,0 +1,120 @@
+"""One layer of the decoder as recorded ops, and the buffers that all layers work in.
+
+Owns the order of a layer's ops. Knows no cache but the keys and values that it is given, and no
+logits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..checkpoint.config import LayerConfig, ModelConfig
+from ..device.arguments import Array, Attention, HeadRows, Linear, NormLinear
+from ..device.ops import Ops, Program
+from .rope import rope_tables
+from .weights import LayerWeights
+
+
+class Buffers:
+    """Activations of up to `max_rows` rows. An op takes the number of its rows from the step
+    state.
+    """
+
+    def __init__(self, config: ModelConfig, ops: Ops, *, max_rows: int) -> None:
+        def rows_of(width: int) -> Array:
+            return ops.zeros((max_rows, width), ops.activation_dtype)
+
+        # Two: an op that adds a branch to the residual must not overwrite what it reads.
+        self.residual, self.next_residual = rows_of(config.dim), rows_of(config.dim)
+        self.branch = rows_of(config.dim)  # what attention or MLP adds to the residual
+        layers = config.layers
+        # By width: layers of one width share them.
+        self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
+        self.heads = {n: rows_of(n) for n in {layer.attention.q_dim for layer in layers}}
+        self.gated = {n: rows_of(n) for n in {layer.mlp.hidden_dim for layer in layers}}
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What the ops of one layer are recorded from."""
+
+    weights: LayerWeights
+    config: LayerConfig
+    rope: tuple[Array, Array]  # cos and sin
+    norm_eps: float
+    buffers: Buffers
+
+    @property
+    def heads(self) -> Array:
+        """The outputs of all heads."""
+        return self.buffers.heads[self.config.attention.q_dim]
+
+    @property
+    def gated(self) -> Array:
+        """The MLP's inner activations."""
+        return self.buffers.gated[self.config.mlp.hidden_dim]
+
+    def append_attention(
+        self, program: Program, kv: tuple[HeadRows, HeadRows], *, is_first: bool
+    ) -> None:
+        """Up to the outputs of the heads. The sum of residual and branch goes to `residual`, where
+        the first layer finds the embeddings.
+        """
+        buffers, weights, attention = self.buffers, self.weights, self.config.attention
+        qkv, (k_cache, v_cache), (cos, sin) = buffers.qkv[attention.qkv_dim], kv, self.rope
+        program.append(
+            NormLinear(
+                residual=buffers.residual if is_first else buffers.next_residual,
+                branch=None if is_first else buffers.branch,
+                residual_out=None if is_first else buffers.residual,
+                norm=weights.attention_norm,
+                eps=self.norm_eps,
+                matrix=weights.wqkv,
+                bias=weights.bqkv,
+                out=qkv,
+            )
+        )
+        program.append(
+            Attention(
+                qkv=qkv,
+                k_cache=k_cache,
+                v_cache=v_cache,
+                n_heads=attention.n_heads,
+                q_norm=weights.q_norm,
+                k_norm=weights.k_norm,
+                eps=self.norm_eps,
+                cos=cos,
+                sin=sin,
+                window=attention.window,
+                scale=attention.head_dim**-0.5,
+                out=self.heads,
+            )
+        )
+
+    def append_rest(self, program: Program) -> None:
+        """Output projection and MLP, whose output goes to `branch`, and the sum before it to
+        `next_residual`.
+        """
+        buffers, weights = self.buffers, self.weights
+        wo, bo = weights.wo, weights.bo
+        program.append(Linear(x=self.heads, matrix=wo, bias=bo, out=buffers.branch))
+        program.append(
+            NormLinear(
+                residual=buffers.residual,
+                branch=buffers.branch,
+                residual_out=buffers.next_residual,
+                norm=weights.mlp_norm,
+                eps=self.norm_eps,
+                matrix=weights.w_gate_up,
+                bias=weights.b_gate_up,
+                gated=True,
+                out=self.gated,
+            )
+        )
+        down, bias = weights.w_down, weights.b_down
+        program.append(Linear(x=self.gated, matrix=down, bias=bias, out=buffers.branch))
+
+
+def rope_arrays(config: ModelConfig, ops: Ops, max_seq_len: int) -> Sequence[tuple[Array, Array]]:
+    """cos and sin of each of the model's `ropes`."""
+    tables = [rope_tables(rope, max_seq_len) for rope in config.ropes]
+    return [(ops.table(cos), ops.table(sin)) for cos, sin in tables]

@@ -1,0 +1,212 @@
+"""Stored tensors -> the weights that the decoder runs on.
+
+Owns the fusion of q, k, v and of gate and up into one matrix each. The family knows where a weight
+is in a checkpoint (`checkpoint/sources.py`), the ops how a matrix lies in memory.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ..checkpoint.config import ModelConfig
+from ..checkpoint.safetensors import StoredTensor
+from ..checkpoint.sources import LayerSources, Source
+from ..checkpoint.tensors import model_sources
+from ..device.arguments import Array, Matrix
+from ..device.formats import table_format
+from ..device.ops import NotFiniteError, Ops, Stored
+from ..errors import ModelLoadError
+from .calibration import Calibration, Floats
+from .weights import LayerWeights, Weights
+
+if TYPE_CHECKING:
+    from ..device.cpu.panel_cache import PanelCache
+
+
+T = TypeVar("T")
+
+
+def load_weights(
+    tensors: Mapping[str, StoredTensor],
+    config: ModelConfig,
+    ops: Ops,
+    *,
+    panels: "PanelCache | None" = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Weights:
+    """Reads `tensors`, as `check_tensors` returns them, into memory of `ops`, in its format.
+
+    `panels` has matrices that were read before, or takes those that are read now. `on_progress`
+    gets (bytes read, bytes in all) after each tensor. Raises ModelLoadError.
+    """
+    tables, sources = table_format(ops.format), model_sources(config)
+    needed = sources.needed(tied=config.tie_embeddings)
+    total = sum(source.share * tensors[source.name].n_bytes for source in needed)
+    progress = _Progress(round(total), on_progress)
+    with ops.reader() as read:
+        reader = _Reader(tensors, ops, read, panels, progress)
+        embedding = reader.matrix((sources.embedding,), format_=tables)
+        is_packed = panels is not None and panels.is_complete
+        calibrates = ops.calibrates and not is_packed
+        calibration = Calibration(config, ops, embedding) if calibrates else None
+        return Weights(
+            embedding=embedding,
+            layers=tuple(_read_layer(reader, layer, calibration) for layer in sources.layers),
+            norm=reader.norm((sources.norm,)),
+            head=(
+                embedding
+                if config.tie_embeddings
+                else reader.matrix((sources.head,), format_=tables)
+            ),
+        )
+
+
+def _read_layer(
+    reader: "_Reader", layer: LayerSources, calibration: Calibration | None
+) -> LayerWeights:
+    """With `calibration`, a copy of the layer that loses little is run first."""
+    read = reader.matrix if calibration is None else reader.unquantized
+    weights = LayerWeights(
+        attention_norm=reader.norm(layer.attention_norm),
+        wqkv=read(layer.wqkv),
+        bqkv=reader.vector(layer.bqkv),
+        q_norm=reader.norm(layer.q_norm) if layer.q_norm else None,
+        k_norm=reader.norm(layer.k_norm) if layer.k_norm else None,
+        wo=read(layer.wo),
+        bo=reader.vector(layer.bo),
+        mlp_norm=reader.norm(layer.mlp_norm),
+        w_gate_up=read(layer.w_gate_up, gated=True),
+        b_gate_up=reader.vector(layer.b_gate_up),
+        w_down=read(layer.w_down),
+        b_down=reader.vector(layer.b_down),
+    )
+    if calibration is None:
+        return weights
+    found = calibration.next_layer(weights)
+    return replace(
+        weights,
+        wqkv=reader.matrix(layer.wqkv, importance=found.wqkv),
+        wo=reader.matrix(layer.wo, importance=found.wo),
+        w_gate_up=reader.matrix(layer.w_gate_up, gated=True, importance=found.w_gate_up),
+        w_down=reader.matrix(layer.w_down, importance=found.w_down),
+    )
+
+
+class _Progress:
+    """Counts the bytes that are read, and reports them."""
+
+    def __init__(self, total: int, on_progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total = 0.0, total
+        self._on_progress = on_progress
+
+    def add(self, n_bytes: float) -> None:
+        self._done += n_bytes
+        if self._on_progress is not None:
+            self._on_progress(round(self._done), self._total)
+
+
+class _Reader:
+    """Turns sources, several of them stacked by rows, into memory of the ops."""
+
+    def __init__(
+        self,
+        tensors: Mapping[str, StoredTensor],
+        ops: Ops,
+        read: Callable[[StoredTensor], Stored],
+        panels: "PanelCache | None",
+        progress: _Progress,
+    ) -> None:
+        self._tensors = tensors
+        self._ops = ops
+        self._stored = read
+        self._panels = panels
+        self._progress = progress
+        self._read_before: dict[str, list[Stored]] = {}
+
+    def matrix(
+        self,
+        sources: Sequence[Source],
+        *,
+        format_: str | None = None,
+        gated: bool = False,
+        importance: Floats | None = None,
+    ) -> Matrix:
+        """`importance`: of the columns, for ops that calibrate."""
+        own_format = format_ or self._ops.format
+        name = _name(sources)
+        if self._panels is not None:
+            shapes = [source.part_shape for source in sources]
+            kept = self._panels.get(name, shapes, own_format, gated=gated)
+            if kept is not None:
+                self._count(sources)
+                return kept
+        parts = self._read_before.pop(name, None) or [self._part(each) for each in sources]
+        matrix = self._converted(
+            sources,
+            lambda: self._ops.matrix(parts, own_format, gated=gated, importance=importance),
+        )
+        self._count(sources)
+        if self._panels is not None:
+            self._panels.put(name, matrix)
+        return matrix
+
+    def unquantized(self, sources: Sequence[Source], *, gated: bool = False) -> Matrix:
+        """A copy that comes before the matrix: it is not from the panels and does not go there."""
+        parts = [self._part(source) for source in sources]
+        self._read_before[_name(sources)] = parts
+        return self._converted(sources, lambda: self._ops.matrix(parts, "bfloat16", gated=gated))
+
+    def vector(self, sources: Sequence[Source]) -> Array | None:
+        """None where there are no sources."""
+        if not sources:
+            return None
+        return self._vector(sources, [self._part(source) for source in sources])
+
+    def norm(self, sources: Sequence[Source]) -> Array:
+        """A vector that scales: all zeros mean a hole in the file, not weights."""
+        parts = [self._part(source) for source in sources]
+        for source, part in zip(sources, parts, strict=True):
+            if not part.any():
+                file = self._tensors[source.name].file
+                raise ModelLoadError(
+                    f"{file}: {source.name}: all zeros; the file may be incomplete"
+                )
+        return self._vector(sources, parts)
+
+    def _vector(self, sources: Sequence[Source], parts: Sequence[Stored]) -> Array:
+        plus = sources[0].plus
+        vector = self._converted(sources, lambda: self._ops.vector(parts, plus=plus))
+        self._count(sources)
+        return vector
+
+    def _part(self, source: Source) -> Stored:
+        part: Stored = source.of(self._stored(self._tensors[source.name]))
+        return part
+
+    def _converted(self, sources: Sequence[Source], convert: Callable[[], T]) -> T:
+        try:
+            return convert()
+        except NotFiniteError as error:
+            raise self._refusal(sources, error.index) from error
+
+    def _count(self, sources: Sequence[Source]) -> None:
+        self._progress.add(
+            sum(source.share * self._tensors[source.name].n_bytes for source in sources)
+        )
+
+    def _refusal(self, sources: Sequence[Source], index: tuple[int, ...]) -> ModelLoadError:
+        """`index` of a NaN or infinity is counted through the stacked sources."""
+        row, *rest = index
+        for source in sources:
+            n_rows = source.part_shape[0]
+            if row < n_rows:
+                break
+            row -= n_rows
+        place = list(source.stored_index((row, *rest)))
+        file = self._tensors[source.name].file
+        return ModelLoadError(f"{file}: {source.name}: not finite at {place}")
+
+
+def _name(sources: Sequence[Source]) -> str:
+    """Of a matrix that is made of these."""
+    return " ".join(source.part for source in sources)

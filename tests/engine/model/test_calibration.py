@@ -1,0 +1,109 @@
+"""What the columns of a layer's matrices count when it is quantised to 4 bits: the root mean square
+of their inputs, as transformers computes them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from engine.cache.kv import KVCache
+from engine.checkpoint.config import ModelConfig
+from engine.checkpoint.config_json import model_config
+from engine.checkpoint.safetensors import read_checkpoint
+from engine.checkpoint.tensors import check_tensors
+from engine.device.cpu.ops import CpuOps
+from engine.model.calibration import Calibration
+from engine.model.loading import load_weights
+from engine.model.model import Model
+from engine.model.weights import Weights
+from tests.support.tiny_models import FAMILIES, save_model
+
+MATRICES = {
+    "wqkv": "self_attn.q_proj",
+    "wo": "self_attn.o_proj",
+    "w_gate_up": "mlp.gate_proj",
+    "w_down": "mlp.down_proj",
+}
+LEAST = 1e-3
+
+Floats = npt.NDArray[np.float32]
+
+
+def loaded(path: Path, ops: CpuOps) -> tuple[ModelConfig, Weights]:
+    config = model_config(path)
+    return config, load_weights(check_tensors(read_checkpoint(path), config), config, ops)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_importance_is_the_root_mean_square_of_the_inputs(family: str, tmp_path: Path) -> None:
+    oracle = save_model(tmp_path, family)
+    ops = CpuOps("float32", n_threads=1)
+    config, weights = loaded(tmp_path, ops)
+    calibration = Calibration(config, ops, weights.embedding)
+    inputs = inputs_of(oracle, calibration.token_ids)
+    for index, layer in enumerate(weights.layers):
+        importance = calibration.next_layer(layer)
+        for name, module in MATRICES.items():
+            sizes = np.sqrt(np.square(inputs[f"model.layers.{index}.{module}"]).mean(0))
+            expected = sizes / sizes.mean() + LEAST
+            assert np.allclose(getattr(importance, name), expected, rtol=1e-3), (index, name)
+
+
+def test_a_model_that_computes_no_numbers_is_quantised_all_the_same(tmp_path: Path) -> None:
+    save_model(tmp_path)
+    config, weights = loaded(tmp_path, CpuOps("float32", n_threads=1))
+    ops = CpuOps("4bit", n_threads=1)
+    huge = ops.matrix([np.full((config.vocab_size, config.dim), 3e38, np.float32)], "float32")
+    importance = Calibration(config, ops, huge).next_layer(weights.layers[0])
+    for values in importance:
+        assert np.isfinite(values).all()
+
+
+def test_calibration_halves_what_four_bits_cost(tmp_path: Path) -> None:
+    """Where a few columns are multiplied by far larger numbers than the others."""
+    oracle = save_model(tmp_path)
+    with torch.no_grad():
+        for name, parameter in oracle.named_parameters():
+            if "layernorm" in name:
+                parameter[:2] = 10.0
+    oracle.save_pretrained(tmp_path)
+    exact, calibrated, uniform = (outputs(tmp_path, each) for each in ("float32", "4bit", "plain"))
+    assert deviation(calibrated, exact) < 0.5 * deviation(uniform, exact)
+
+
+def outputs(path: Path, format_: str) -> Floats:
+    """The logits after 40 tokens, (40, vocab_size); "plain": in 4 bits without calibration."""
+    ops = CpuOps("4bit" if format_ == "plain" else format_, kv_cache="float32", n_threads=1)
+    ops.calibrates = format_ == "4bit"
+    config, weights = loaded(path, ops)
+    model = Model(weights, config, ops, max_seq_len=64)
+    rows: list[Floats] = []
+    ids = np.random.default_rng(2).integers(0, config.vocab_size, 40).tolist()
+    model.prefill(
+        ids, KVCache(config, ops, max_seq_len=64), on_logits=lambda each: rows.append(each.copy())
+    )
+    return np.concatenate(rows)
+
+
+def deviation(found: Floats, exact: Floats) -> float:
+    return float(np.square(found - exact).mean())
+
+
+def inputs_of(oracle: Any, token_ids: list[int]) -> dict[str, npt.NDArray[np.float64]]:
+    inputs: dict[str, npt.NDArray[np.float64]] = {}
+    hooks = [
+        module.register_forward_hook(
+            lambda _, args, __, name=name: inputs.update({name: args[0][0].double().numpy()})
+        )
+        for name, module in oracle.named_modules()
+        if name.endswith(tuple(MATRICES.values()))
+    ]
+    with torch.no_grad():
+        oracle(torch.tensor([token_ids]))
+    for hook in hooks:
+        hook.remove()
+    return inputs
