@@ -70,7 +70,7 @@ inline constexpr int64_t kPanelsAtOnce = 4;
 // Where the blocks of a panel lie.
 struct PanelPlace {
     int64_t begin;        // of block 0, in bytes from the begin of the matrix
-    int64_t pitch;        // bytes to block 0 of the next panel, unless other panels are woven
+    int64_t pitch;        // bytes to block 0 of the next panel; if woven, of the same four
     int64_t block_pitch;  // bytes from one block to the next
 };
 

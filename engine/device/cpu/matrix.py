@@ -81,7 +81,7 @@ def pack(
         n_panels=rows.size // PANEL_ROWS,
         begin_panel=0,
         end_panel=rows.size // PANEL_ROWS,
-        importance=0 if importance is None else native.address(importance),
+        importance=native.address(importance),
     )
     if bad_row >= 0:
         raise NotFiniteError((int(order[bad_row]), bad_column))
