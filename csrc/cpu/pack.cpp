@@ -3,6 +3,7 @@
 #include "kernels.h"
 #include "pack_line.h"
 #include "pack_numbers.h"
+#include "pack_scale.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
@@ -126,6 +127,64 @@ void write_q4(const Block& block, uint8_t* out) {
     __builtin_memcpy(out + sizeof groups + sizeof scales.at, minima.at, sizeof minima.at);
 }
 
+// The codes of a group, four bytes of each row. They fit the lower bits of every byte.
+using Group = uint32_t[kPanelRows];
+constexpr int64_t kGroups = kBlockColumns / 4;
+
+// These bits of all four bytes.
+uint32_t bits(uint32_t bytes, uint32_t mask) {
+    return bytes & mask * 0x01010101u;
+}
+
+// A row of the lines that layout.h describes.
+void join_six_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
+    for (int64_t quad = 0; quad < 2; ++quad) {
+        const uint32_t last = groups[4 * quad + 3][row];
+        lines[3 * quad][row] = groups[4 * quad][row] | bits(last, 48) << 2;
+        lines[3 * quad + 1][row] = groups[4 * quad + 1][row] | bits(last, 12) << 4;
+        lines[3 * quad + 2][row] = groups[4 * quad + 2][row] | bits(last, 3) << 6;
+    }
+}
+
+void join_five_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
+    const uint32_t third = groups[2][row];
+    const uint32_t sixth = groups[5][row];
+    const uint32_t eighth = groups[7][row];
+    lines[0][row] = groups[0][row] | bits(third, 28) << 3;
+    lines[1][row] = groups[1][row] | bits(third, 3) << 6 | bits(eighth, 2) << 4;
+    lines[2][row] = groups[3][row] | bits(sixth, 28) << 3;
+    lines[3][row] = groups[4][row] | bits(sixth, 3) << 6 | bits(eighth, 1) << 5;
+    lines[4][row] = groups[6][row] | bits(eighth, 28) << 3;
+}
+
+// kQ6 or kQ5.
+template <Layout kLayout>
+void write_joined(const Block& block, uint8_t* out) {
+    constexpr int kExcess = excess(kLayout);
+    Lanes scale = best_scale<kLayout>(block);
+    const Halves scales = to_float16(scale);
+    const Lanes per_step = inverse_or_zero(scale);
+    uint32_t groups[kGroups][kPanelRows] = {};
+    for (int64_t k = 0; k < kBlockColumns; ++k) {
+        const int shift = static_cast<int>(k % 4 * 8);
+        const Lanes& column = block.columns[k];
+#pragma omp simd
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            const float code = nearest_signed<kExcess>(column.at[row] * per_step.at[row]);
+            const int32_t stored = static_cast<int32_t>(code) + kExcess;
+            groups[k / 4][row] |= static_cast<uint32_t>(stored) << shift;
+        }
+    }
+    uint32_t lines[code_bytes(kLayout) / sizeof groups[0]][kPanelRows];
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        kLayout == Layout::kQ6 ? join_six_bits(groups, lines, row)
+                               : join_five_bits(groups, lines, row);
+    }
+    __builtin_memcpy(out, lines, sizeof lines);
+    __builtin_memcpy(out + sizeof lines, scales.at, sizeof scales.at);
+}
+
 template <typename T>
 WeightIndex pack_from(const PackArgs& args) {
     Block block;
@@ -146,6 +205,12 @@ WeightIndex pack_from(const PackArgs& args) {
                     break;
                 case Layout::kQ8:
                     write_q8(block, out);
+                    break;
+                case Layout::kQ6:
+                    write_joined<Layout::kQ6>(block, out);
+                    break;
+                case Layout::kQ5:
+                    write_joined<Layout::kQ5>(block, out);
                     break;
                 case Layout::kQ4:
                     write_q4(block, out);

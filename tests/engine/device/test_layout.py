@@ -141,6 +141,107 @@ def squared_error(
     return one_by_one(error * error)
 
 
+# What the largest weight may get as its code, as shares of the smallest code.
+LARGEST_CODES = [16, 8, 12, 10, 14, 9, 11, 13, 15, 15.5, 16.5, 17]
+
+
+def signed_codes(values: Floats, inverse: Floats, half: int) -> Floats:
+    codes: Floats = np.clip(np.rint(values * inverse), -half, half - 1)
+    return codes
+
+
+def inverse_or_zero(values: Floats) -> Floats:
+    return np.divide(np.float32(1), values, out=np.zeros_like(values), where=values != 0)
+
+
+def signed_error(values: Floats, scales: npt.NDArray[np.float16], half: int) -> Floats:
+    """The squared error of blocks with the nearest codes from -half to half - 1."""
+    wide = scales.astype(np.float32)
+    error = wide * signed_codes(values, inverse_or_zero(wide), half) - values
+    return one_by_one(error * error)
+
+
+def plain_scales(values: Floats, half: int) -> npt.NDArray[np.float16]:
+    """With the largest weight of each block at the smallest code."""
+    return to_float16(np.float32(0) - largest_of(values) / np.float32(half))
+
+
+def largest_of(values: Floats) -> Floats:
+    """The weight of the largest magnitude of each block, with its sign."""
+    where = np.abs(values).argmax(-1, keepdims=True)
+    largest: Floats = np.take_along_axis(values, where, -1)
+    return largest
+
+
+def best_scales(values: Floats, half: int) -> npt.NDArray[np.float16]:
+    """The scales of 6 or 5 bits, by the definition: of those with the largest weight at several
+    codes, moved to where their codes fit best, the one that explains most; the plain one if that
+    errs no more.
+    """
+    inverse = inverse_or_zero(largest_of(values))
+    most, best = np.zeros_like(inverse), np.zeros_like(inverse)
+    for share in LARGEST_CODES:
+        codes = signed_codes(values, inverse * np.float32(-share / 16 * half), half)
+        squares, products = one_by_one(codes * codes), one_by_one(codes * values)
+        scale = np.divide(products, squares, out=np.zeros_like(best), where=squares > 0)
+        better = scale * products > most * np.float32(1 + 2**-20)
+        most, best = np.where(better, scale * products, most), np.where(better, scale, best)
+    plain, fitted_ = plain_scales(values, half), to_float16(best)
+    is_better = signed_error(values, fitted_, half) < signed_error(values, plain, half)
+    return np.where(is_better, fitted_, plain)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-5, 1e-12, 1e6])
+@pytest.mark.parametrize(("n_out", "n_in"), SIZES)
+@pytest.mark.parametrize(("layout", "half"), [("Q6", 32), ("Q5", 16)])
+def test_six_and_five_bit_codes_and_scales_are_those_of_the_definition(
+    layout: str, half: int, n_out: int, n_in: int, size: float
+) -> None:
+    weights = weights_of(n_out, n_in) * np.float32(size)
+    packed = pack(weights, layout).reshape(-(-n_out // ROWS), -(-n_in // COLUMNS), -1)
+    codes, scales, _ = codes_of(packed, layout)
+    blocks = blocks_of(weights)
+    expected = best_scales(blocks, half)
+    assert np.array_equal(scales.reshape(expected.shape), expected)
+    inverse = inverse_or_zero(expected.astype(np.float32))
+    assert np.array_equal(codes.reshape(blocks.shape), signed_codes(blocks, inverse, half))
+
+
+@pytest.mark.parametrize(("layout", "half"), [("Q6", 32), ("Q5", 16)])
+def test_six_and_five_bits_err_less_than_with_the_largest_weight_at_an_end(
+    layout: str, half: int
+) -> None:
+    weights = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
+    blocks = blocks_of(weights)
+    error = blocks_of(np.square(unpack(pack(weights, layout), layout, 64, 512) - weights))
+    plain = signed_error(blocks, plain_scales(blocks, half), half)
+    assert np.all(error.sum(-1, keepdims=True) <= plain * np.float32(1 + 1e-5))
+    largest = to_float16(np.abs(blocks).max(-1, keepdims=True) / np.float32(half - 1))
+    assert error.sum() < 0.9 * min(plain.sum(), signed_error(blocks, largest, half).sum())
+
+
+@pytest.mark.parametrize("least_range", [1, 16])
+@pytest.mark.parametrize(("layout", "half"), [("Q6", 32), ("Q5", 16)])
+def test_weights_that_already_are_codes_times_a_scale_are_kept_exactly(
+    layout: str, half: int, least_range: int
+) -> None:
+    """As blocks of 5 bits in other files are, whatever codes they use; in 6 bits only with the
+    smallest code.
+    """
+    random = np.random.default_rng(least_range)
+    codes = random.integers(-half, half, (64, 8, COLUMNS))
+    if layout == "Q6":
+        codes[..., 5] = -half
+    else:
+        ranges = random.integers(least_range, 17, (64, 8, 1))
+        codes = np.clip(codes, -ranges, np.minimum(ranges, 15))
+    signs = random.choice([-1, 1], (64, 8, 1))
+    scales = signs * 2.0 ** random.uniform(-10, 10, (64, 8, 1))  # an eighth is not subnormal
+    weights = (codes * scales.astype(np.float16).astype(np.float32)).astype(np.float32)
+    weights = weights.reshape(64, -1)
+    assert np.array_equal(unpack(pack(weights, layout), layout, 64, 256), weights)
+
+
 @pytest.mark.parametrize("size", [1.0, 1e-5, 1e-12, 1e6])
 @pytest.mark.parametrize(("n_out", "n_in"), SIZES)
 def test_eight_bit_codes_and_scales_are_those_of_the_definition(
@@ -215,28 +316,36 @@ def bfloat16_bits(values: Floats) -> npt.NDArray[np.uint16]:
     return (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
-def test_equal_importance_changes_nothing() -> None:
+@pytest.mark.parametrize("layout", ["Q6", "Q5", "Q4"])
+def test_equal_importance_changes_nothing(layout: str) -> None:
     weights = weights_of(48, 96)
     for importance in (1.0, 0.25, 2.0**40):
         equal = np.full(96, importance, np.float32)
-        assert np.array_equal(pack(weights, "Q4", importance=equal), pack(weights, "Q4"))
+        assert np.array_equal(pack(weights, layout, importance=equal), pack(weights, layout))
 
 
-def test_4_bit_codes_are_most_exact_in_the_important_columns() -> None:
+@pytest.mark.parametrize("layout", ["Q6", "Q5", "Q4"])
+def test_codes_are_most_exact_in_the_important_columns(layout: str) -> None:
     weights = weights_of(64, 512)
     importance = np.random.default_rng(1).lognormal(0, 2, 512).astype(np.float32)
     error, uniform = (
-        np.square(unpack(packed, "Q4", 64, 512) - weights)
-        for packed in (pack(weights, "Q4", importance=importance), pack(weights, "Q4"))
+        np.square(unpack(packed, layout, 64, 512) - weights)
+        for packed in (pack(weights, layout, importance=importance), pack(weights, layout))
     )
     assert (error * importance).sum() < 0.7 * (uniform * importance).sum()
     assert error.sum() > uniform.sum()
 
 
+@pytest.mark.parametrize("layout", ["Q6", "Q5", "Q4"])
+def test_without_importance_weights_are_still_near(layout: str) -> None:
+    weights, importance = weights_of(32, 64), np.zeros(64, np.float32)
+    values = unpack(pack(weights, layout, importance=importance), layout, 32, 64)
+    largest = np.abs(blocks_of(weights)).max(-1).repeat(COLUMNS, axis=1)
+    assert np.all(np.abs(values - weights) <= largest / 14)
+
+
 def test_columns_without_importance_take_what_the_others_leave() -> None:
-    weights = weights_of(32, 64)
-    importance = np.zeros(64, np.float32)
-    assert np.isfinite(unpack(pack(weights, "Q4", importance=importance), "Q4", 32, 64)).all()
+    weights, importance = weights_of(32, 64), np.zeros(64, np.float32)
     importance[[3, 7]] = 1.0
     values = unpack(pack(weights, "Q4", importance=importance), "Q4", 32, 64)
     assert np.allclose(values[:, [3, 7]], weights[:, [3, 7]], rtol=1e-2, atol=1e-3)
@@ -289,6 +398,8 @@ PACKED = {
     "F32": "a1327bc2050c4a07",
     "BF16": "70ea7cd935fb6301",
     "Q8": "f779aaea92a6eabf",
+    "Q6": "56092c22a1971d9e",
+    "Q5": "15dcbb1758acd8b3",
     "Q4": "70f3f475a54bc39e",
 }
 
