@@ -36,7 +36,7 @@ class ModelDescription:
     default_format: str  # of the weights on the CPU, unless options say otherwise
 
     def weight_bytes(self, format_: str) -> int:
-        """Bytes of the weights, loaded in `format_` (a dtype, 8bit or 4bit)."""
+        """Bytes of the weights, loaded in `format_` (a dtype, 8bit, 6bit, 5bit or 4bit)."""
         return weight_bytes(self.config, format_)
 
     def kv_bytes(self, n_tokens: int, format_: str, kv_cache: str = "auto") -> int:

@@ -107,7 +107,7 @@ def cuda_format(dtype: str, quantize: str) -> str:
     format_ = chosen_format(dtype, quantize, default="bfloat16")
     if format_ in QUANTIZED and format_ not in _CUDA_QUANTIZED:
         raise ModelLoadError(
-            f"quantize: on CUDA it must be none, {', '.join(_CUDA_QUANTIZED)}, not {format_} "
+            f"quantize: on CUDA it must be none, {' or '.join(_CUDA_QUANTIZED)}, not {format_} "
             "(which needs device cpu)"
         )
     return format_

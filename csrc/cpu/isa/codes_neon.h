@@ -81,6 +81,12 @@ constexpr int64_t kTogether = kLayout == Layout::kQ5   ? 8
                               : kLayout == Layout::kQ6 ? 4
                                                        : 2;
 
+// Keeps the compiler from moving the loads of all groups before the first products, which runs out
+// of registers.
+SOLITON_INLINE void hold_loads() {
+    asm volatile("" ::: "memory");
+}
+
 SOLITON_INLINE int8x16_t broadcast_codes(const std::byte* at) {
     return vreinterpretq_s8_s32(vdupq_n_s32(four_codes(at)));
 }
@@ -93,13 +99,12 @@ struct Codes {
 
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
         const std::byte* codes = x.at + b * kBlockColumns;
-        // If unrolled, the compiler would move all loads before the products and run out of
-        // registers.
-#pragma GCC unroll 1
+#pragma GCC unroll 1  // for the same reason
         for (int64_t begin = 0; begin < 8; begin += kTogether<kLayout>) {
             const uint8_t* lines = block + begin * code_bytes(kLayout) / 8;
 #pragma GCC unroll 8
             for (int64_t j = 0; j < kTogether<kLayout>; ++j) {
+                hold_loads();
                 const CodeGroup weights = load_group<kLayout>(lines, j);
                 for (int row = 0; row < kRows; ++row) {
                     const int8x16_t four =
@@ -149,10 +154,12 @@ struct Codes {
         for (int64_t begin = 0; begin < kBlockColumns / 4; begin += kGroups) {
             Words first[kRows] = {};
             Words last[kRows] = {};
+#pragma GCC unroll 1
             for (int64_t i = begin; i < begin + kGroups; i += kTogether<kLayout>) {
                 const uint8_t* lines = block + i * code_bytes(kLayout) / 8;
 #pragma GCC unroll 8
                 for (int64_t j = 0; j < kTogether<kLayout>; ++j) {
+                    hold_loads();
                     const CodeGroup weights = load_group<kLayout>(lines, j);
                     for (int row = 0; row < kRows; ++row) {
                         const int8x16_t four =

@@ -298,7 +298,9 @@ def test_damaged_directories_are_one_line(model: Path, damage: str) -> None:
         ({"device": "cuda:99"}, "device: cuda:99: torch finds"),
         ({"dtype": "int8"}, "dtype: must be auto, float32, bfloat16, float16, not 'int8'"),
         ({"dtype": "float16"}, "dtype: float16 needs torch and CUDA"),
-        ({"quantize": "2bit"}, "quantize: must be none, 8bit, 4bit, not '2bit'"),
+        ({"quantize": "2bit"}, "quantize: must be none, 8bit, 6bit, 5bit, 4bit, not '2bit'"),
+        ({"quantize": "5bit", "device": "cuda"}, "quantize: on CUDA it must be none, 8bit or 4bit"),
+        ({"quantize": "6bit", "device": "cuda"}, "not 6bit (which needs device cpu"),
         ({"quantize": "8bit", "dtype": "float32"}, "dtype: must be auto where quantize is 8bit"),
         ({"kv_cache": "4bit"}, "kv_cache: must be auto, float32, bfloat16, 8bit, not '4bit'"),
         ({"max_seq_len": 257}, "max_seq_len: must be between 2 and the model's 256, not 257"),
@@ -383,9 +385,11 @@ def test_describe_reads_no_weights(model: Path) -> None:
     assert description.weight_bytes("bfloat16") == 2 * matrices + 4 * norms
     assert description.weight_bytes("8bit") == matrices * 544 // 512 + 4 * norms
     tables = 2 * 320 * 64
-    assert description.weight_bytes("4bit") == (
-        tables * 544 // 512 + (matrices - tables) * 320 // 512 + 4 * norms
-    )
+    for format_, block in (("5bit", 352), ("4bit", 320)):
+        assert description.weight_bytes(format_) == (
+            tables * 544 // 512 + (matrices - tables) * block // 512 + 4 * norms
+        )
+    assert description.weight_bytes("6bit") == matrices * 416 // 512 + 4 * norms
     n_kv_heads, head_dim = description.config.kv_shape
     heads = 2 * description.config.n_layers * n_kv_heads
     per_token = heads * 2 * head_dim
