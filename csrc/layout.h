@@ -46,7 +46,7 @@ inline constexpr int64_t kPanelsAtOnce = 4;
 
 // always_inline: the files of all instruction sets use these, and must not share one compiled copy.
 
-// Of a quantised layout.
+// The bits of a code, in a quantised layout.
 [[gnu::always_inline]] constexpr inline int code_bits(Layout layout) {
     return layout == Layout::kQ8 ? 8 : layout == Layout::kQ6 ? 6 : layout == Layout::kQ5 ? 5 : 4;
 }
