@@ -55,6 +55,9 @@ build: $(SERVE)
 serve: $(SERVE)
 	@exec $(BIN)/soliton serve $(if $(MODEL),'$(MODEL)') $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
+# Compiled Python is kept even if the user's environment says otherwise: the tests start hundreds of
+# processes, and each would compile the packages and rewrite the assertions again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(TEST) $(NODE) $(CLIENTS)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 

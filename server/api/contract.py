@@ -65,8 +65,9 @@ def _describe_streams(document: Document) -> None:
         [(model, "serialization") for model in ordered],
         ref_template="#/components/schemas/{model}",
     )
-    components = document["components"]
-    components["schemas"] = dict(sorted({**definitions["$defs"], **components["schemas"]}.items()))
+    schemas = document["components"]["schemas"]
+    for name, schema in definitions["$defs"].items():
+        schemas.setdefault(name, schema)
     for path, events in _EVENTS.items():
         content = document["paths"][path]["post"]["responses"]["200"]["content"]
         content["text/event-stream"] = {

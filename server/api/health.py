@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from ..errors import UnavailableError
-from ..schema.errors import error_responses
+from ..schema.errors import MODELLED_ERRORS, error_responses
 from ..schema.models import Health
 from ..service import Service
 from ..version import own_version
@@ -14,7 +14,7 @@ def system_routes(service: Service) -> APIRouter:
     """The routes, over one engine, which they never wait for."""
     router = APIRouter(tags=["health"])
 
-    @router.get("/health/live", responses=error_responses(421))
+    @router.get("/health/live", responses=MODELLED_ERRORS)
     async def live() -> Health:
         """The process answers."""
         return Health(status="ok")

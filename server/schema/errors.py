@@ -44,15 +44,18 @@ _DESCRIPTIONS = {
 Responses = dict[int | str, dict[str, Any]]
 
 
-# Not `"model": ErrorResponse`: FastAPI would build a validator for each status of each route.
+# Not `"model": ErrorResponse`: FastAPI would build a validator for each status of each route. Only
+# one route does, so that FastAPI lists the schema: MODELLED_ERRORS.
 _CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
 
 
 def error_responses(*statuses: int) -> Responses:
-    """The documented error answers of a route. The contract adds the schema that they name."""
+    """The documented error answers of a route."""
     return {
         status: {"description": _DESCRIPTIONS[status], "content": _CONTENT} for status in statuses
     }
 
+
+MODELLED_ERRORS: Responses = {421: {"description": _DESCRIPTIONS[421], "model": ErrorResponse}}
 
 GENERATION_ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421, 429, 500, 503, 504)

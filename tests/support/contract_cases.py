@@ -5,7 +5,10 @@ Cases depend only on the contract and a seed: the same file gives the same cases
 them and checks the answers, except for the events of a stream, which are checked here.
 """
 
+import importlib.metadata
 import itertools
+import pickle
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +22,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import APIOperation, GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.core import NOT_SET
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -27,6 +31,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.support.event_stream import parse_event_stream
+from tests.support.kept import kept
 
 Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
 Case: TypeAlias = schemathesis.Case[Operation]
@@ -38,6 +43,9 @@ CHECKS = [
     content_type_conformance,
     response_headers_conformance,
 ]
+# What a case is made of, and the packages that decide which cases are drawn.
+PARTS = ("method", "path_parameters", "headers", "cookies", "query", "body", "media_type")
+DRAWN_BY = ("hypothesis", "schemathesis", "jsonschema-rs")
 # What valid requests contain, so that many reach the engine and none keeps it busy for long.
 TEXT = {"type": "string", "minLength": 1, "maxLength": 40}
 IDS = {
@@ -113,10 +121,24 @@ def operations() -> list[Operation]:
 
 
 def drawn(operation: Operation, mode: GenerationMode, n: int) -> list[Case]:
-    """`n` cases or a few less, always the same ones."""
-    cases: list[Case] = []
-    draw(operation, mode, n, cases.append)
-    return cases
+    """`n` cases or a few less, always the same ones. Drawing them takes longer than sending them,
+    so they are kept until the contract or a package that draws them changes.
+    """
+
+    def draw_into(place: Path) -> None:
+        cases: list[Case] = []
+        draw(operation, mode, n, cases.append)
+        parts = [
+            {name: part for name in PARTS if (part := getattr(case, name)) is not NOT_SET}
+            for case in cases
+        ]
+        (place / "cases").write_bytes(pickle.dumps(parts))
+
+    name = re.sub(r"\W+", "-", f"cases {operation.label} {mode.value}")
+    versions = [f"{package} {importlib.metadata.version(package)}" for package in DRAWN_BY]
+    place = kept(name, [CONTRACT, Path(__file__), f"{n} cases", *versions], draw_into)
+    parts = pickle.loads((place / "cases").read_bytes())
+    return [operation.Case(**each) for each in parts]
 
 
 def draw(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cuda_module import EMULATOR, ROOT, compiler
+from tests.support.kept import kept
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -19,13 +20,18 @@ CHECKS = ("-fsanitize=alignment,bounds", "-fsanitize-undefined-trap-on-error")
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def results() -> dict[str, set[str]]:
     """For each kernel, its results over all seeds."""
-    probes = tmp_path_factory.mktemp("probes") / "probes"
     command = [compiler(), "-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
     command += ["-Werror", "-DSOLITON_CUDA_EMULATED", "-I", str(EMULATOR), *CHECKS]
     command += ["-I", str(ROOT / "csrc/cuda"), *map(str, EMULATOR.glob("*.cpp"))]
-    subprocess.run([*command, "-o", probes], check=True, timeout=300)
+
+    def build(place: Path) -> None:
+        subprocess.run([*command, "-o", place / "probes"], check=True, timeout=300)
+
+    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True)
+    sources = [*EMULATOR.rglob("*.*"), *(ROOT / "csrc/cuda").glob("*.*")]
+    probes = kept("probes", [*sorted(sources), version.stdout, *command], build) / "probes"
     results: dict[str, set[str]] = {}
     for seed in SEEDS:
         environment = {**os.environ, "SOLITON_CUDA_EMULATOR_SEED": str(seed)}

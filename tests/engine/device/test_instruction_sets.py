@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from tests.support.kept import kept
+
 # Compilers and an emulator, on a machine with other load.
 pytestmark = pytest.mark.timeout(600)
 
@@ -59,7 +61,26 @@ def flags(isa: str) -> list[str]:
     return [*re.findall(r"-\S+", of_all[1]), *own[1].split()]
 
 
-def build(compiler: str, processor: str, directory: Path, options: Sequence[str]) -> Path:
+def built(compiler: str, processor: str, options: Sequence[str]) -> Path:
+    """The driver, compiled unless an earlier run did so from the same files."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    made_of: list[Path | str] = [
+        *sorted(path for path in (ROOT / "csrc").rglob("*") if path.is_file()),
+        ROOT / "CMakeLists.txt",
+        *sorted((ROOT / "tests/native").glob("*.*")),
+        Path(__file__),
+        version.stdout,
+        *options,
+    ]
+    place = kept(
+        f"kernel-driver-{processor}",
+        made_of,
+        lambda directory: build(compiler, processor, directory, options),
+    )
+    return place / "driver"
+
+
+def build(compiler: str, processor: str, directory: Path, options: Sequence[str]) -> None:
     kernels = sources("add_library(kernels_${isa}")
     others = [
         path
@@ -85,24 +106,24 @@ def build(compiler: str, processor: str, directory: Path, options: Sequence[str]
     path = directory / "driver"
     objects = map(str, directory.glob("*/*.o"))
     subprocess.run([compiler, "-pthread", *options, *objects, "-o", path], check=True)
-    return path
+    for place in directory.glob("*/"):
+        shutil.rmtree(place)
 
 
 @pytest.fixture(scope="session")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+def host() -> Driver:
     compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
     options = ["-O1", *os.environ.get("CXXFLAGS", "").split()]
-    return Driver(build(compiler, HOST, tmp_path_factory.mktemp("host"), options))
+    return Driver(built(compiler, HOST, options))
 
 
 @pytest.fixture(scope="session")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+def emulated() -> Driver:
     compiler = shutil.which("aarch64-linux-gnu-g++")
     emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if compiler is None or emulator is None:
         pytest.skip("needs aarch64-linux-gnu-g++ and qemu-aarch64")
-    directory = tmp_path_factory.mktemp("arm64")
-    path = build(compiler, "SOLITON_ARM64", directory, ["-O3", "-static"])
+    path = built(compiler, "SOLITON_ARM64", ["-O3", "-static"])
     return Driver(path, (emulator, "-cpu", "max"))
 
 
