@@ -18,6 +18,7 @@ from ...native.cpu import kernels
 from ...sampling.op import sample
 from ..formats import QUANTIZED, kv_format, matrix_bytes
 from ..memory import host_bytes
+from ..mixed import ModelFormats, mixed_formats
 from ..ops import KVMemory, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
 from .kv import kv_memory
@@ -95,6 +96,9 @@ class CpuOps:
 
     def wait(self) -> None:
         """Nothing runs."""
+
+    def formats(self, config: ModelConfig) -> ModelFormats:
+        return mixed_formats(config, self.format)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
         return matrix_bytes(format_, n_out, n_in)

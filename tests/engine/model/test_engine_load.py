@@ -384,12 +384,16 @@ def test_describe_reads_no_weights(model: Path) -> None:
     matrices = description.n_params - norms
     assert description.weight_bytes("bfloat16") == 2 * matrices + 4 * norms
     assert description.weight_bytes("8bit") == matrices * 544 // 512 + 4 * norms
-    tables = 2 * 320 * 64
-    for format_, block in (("5bit", 352), ("4bit", 320)):
-        assert description.weight_bytes(format_) == (
-            tables * 544 // 512 + (matrices - tables) * block // 512 + 4 * norms
-        )
-    assert description.weight_bytes("6bit") == matrices * 416 // 512 + 4 * norms
+    assert description.weight_bytes("6bit") == matrices * 448 // 512 + 4 * norms
+    tables, table = 2 * 320 * 64, 320 * 64
+    of_five, of_four = (
+        tables * 448 // 512 + (matrices - tables) * block // 512 + 4 * norms
+        for block in (384, 320)
+    )
+    assert description.weight_bytes("5bit") == of_five
+    # What the head saves with six bits instead of eight goes to fifth bits.
+    fifth_bits = description.weight_bytes("4bit") - of_four
+    assert 0 < fifth_bits <= table * (544 - 448) // 512
     n_kv_heads, head_dim = description.config.kv_shape
     heads = 2 * description.config.n_layers * n_kv_heads
     per_token = heads * 2 * head_dim
