@@ -12,13 +12,12 @@
 //   kQ8    for each group of 4 columns the 16 times 4 codes + 128 as uint8; then 16 scales as
 //          float16. weight = scale * code, codes -127..127
 //   kQ6    for each four groups three lines of 16 times 4 bytes. Their lower six bits are the codes
-//          + 32 of three groups, their upper two bits those of the fourth, the highest bits in the
-//          first line; then 16 scales as float16. weight = scale * code, codes -32..31
-//   kQ5    five lines of 16 times 4 bytes. Their lower five bits are the codes + 16 of groups 0, 1,
-//          3, 4 and 6. Group 2 has the upper three bits of line 0, then the upper two of line 1;
-//          group 5 those of lines 2 and 3; group 7 the upper three bits of line 4, then bit 5 of
-//          line 1 and that of line 3; then 16 scales as float16. weight = scale * code, codes
-//          -16..15
+//          of three groups, their upper two bits those of the fourth, the highest bits in the first
+//          line. Codes 0..63, scales and minima as for kQ4
+//   kQ5    five lines of 16 times 4 bytes. Their lower five bits are the codes of groups 0, 1, 3, 4
+//          and 6. Group 2 has the upper three bits of line 0, then the upper two of line 1; group 5
+//          those of lines 2 and 3; group 7 the upper three bits of line 4, then bit 5 of line 1 and
+//          that of line 3. Codes 0..31, scales and minima as for kQ4
 //   kQ4    for each two groups of 4 columns 16 times 4 bytes, the first group in the low halves,
 //          the second in the high ones, codes 0..15; then 16 scales and 16 minima as float16.
 //          weight = scale * code + minimum
@@ -35,7 +34,7 @@ namespace soliton {
 
 // Panels are cached on disk. Increase this number whenever the same weights give other bytes,
 // because the layout or the packing changed; cached panels are then packed again.
-inline constexpr int64_t kLayoutVersion = 2;
+inline constexpr int64_t kLayoutVersion = 3;
 
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kBlockColumns = 32;
@@ -51,14 +50,14 @@ inline constexpr int64_t kPanelsAtOnce = 4;
     return layout == Layout::kQ8 ? 8 : layout == Layout::kQ6 ? 6 : layout == Layout::kQ5 ? 5 : 4;
 }
 
+// Whether blocks have a minimum for each row.
+[[gnu::always_inline]] constexpr inline bool has_minimum(Layout layout) {
+    return layout == Layout::kQ6 || layout == Layout::kQ5 || layout == Layout::kQ4;
+}
+
 // Bytes of the codes of a block; the scales follow.
 [[gnu::always_inline]] constexpr inline int64_t code_bytes(Layout layout) {
     return kBlockColumns * kPanelRows * code_bits(layout) / 8;
-}
-
-// How much larger than the codes the numbers are that a block holds.
-[[gnu::always_inline]] constexpr inline int excess(Layout layout) {
-    return layout == Layout::kQ4 ? 0 : 1 << (code_bits(layout) - 1);
 }
 
 // The code at place `at` of the 64 in group j, as a block of a quantised layout holds it.
@@ -99,9 +98,9 @@ inline constexpr int64_t kPanelsAtOnce = 4;
         case Layout::kBf16:
             return kBlockColumns * kPanelRows * 2;
         case Layout::kQ8:
+            return code_bytes(layout) + kPanelRows * 2;
         case Layout::kQ6:
         case Layout::kQ5:
-            return code_bytes(layout) + kPanelRows * 2;
         case Layout::kQ4:
             return code_bytes(layout) + kPanelRows * 4;
     }

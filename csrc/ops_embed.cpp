@@ -55,9 +55,9 @@ void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
                 const uint8_t* scales = block + code_bytes(layout);
                 const int stored = stored_code(layout, block, k / 4, lane * 4 + k % 4);
                 out[k] = from_float16(read<uint16_t>(scales + lane * 2)) *
-                         static_cast<float>(stored - excess(layout));
-                if (layout == Layout::kQ4) {
-                    // Scale times code has 15 bits, so only the sum is rounded.
+                         static_cast<float>(layout == Layout::kQ8 ? stored - 128 : stored);
+                if (has_minimum(layout)) {
+                    // Scale times code has at most 17 bits, so only the sum is rounded.
                     const uint8_t* minima = scales + kPanelRows * 2;
                     out[k] += from_float16(read<uint16_t>(minima + lane * 2));
                 }

@@ -56,7 +56,7 @@ template <Layout kLayout, int kRows, bool kPrefetch>
             codes.multiply(block, b, dots);
             const Floats scale = load_float16(block + code_bytes(kLayout));
             Floats minimum = scale;
-            if constexpr (kLayout == Layout::kQ4) {
+            if constexpr (has_minimum(kLayout)) {
                 minimum = load_float16(block + code_bytes(kLayout) + kPanelRows * 2);
             }
             each_row<kRows>([&](int row) __attribute__((always_inline)) {
@@ -64,7 +64,7 @@ template <Layout kLayout, int kRows, bool kPrefetch>
                 Floats total = load(sums + row * kLanes);
                 total = multiply_add(to_floats(dots[row]), multiply(scale, broadcast(code.scale)),
                                      total);
-                if constexpr (kLayout == Layout::kQ4) {
+                if constexpr (has_minimum(kLayout)) {
                     total = multiply_add(minimum, broadcast(code.scaled_sum), total);
                 }
                 store(sums + row * kLanes, total);
@@ -91,7 +91,7 @@ template <Layout kLayout, int kPanels>
                 to_floats(dots[0]),
                 multiply(load_float16(block + code_bytes(kLayout)), broadcast(code.scale)),
                 totals[i]);
-            if constexpr (kLayout == Layout::kQ4) {
+            if constexpr (has_minimum(kLayout)) {
                 const Floats minimum = load_float16(block + code_bytes(kLayout) + kPanelRows * 2);
                 totals[i] = multiply_add(minimum, broadcast(code.scaled_sum), totals[i]);
             }

@@ -3,7 +3,6 @@
 #include "kernels.h"
 #include "pack_line.h"
 #include "pack_numbers.h"
-#include "pack_scale.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
@@ -106,27 +105,6 @@ void write_q8(const Block& block, uint8_t* out) {
     __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
 }
 
-void write_q4(const Block& block, uint8_t* out) {
-    Line line = best_line(block);
-    const Halves scales = to_float16(line.scale);
-    const Halves minima = to_float16(line.minimum);
-    const Lanes per_step = inverse(line.scale);
-    uint32_t groups[kBlockColumns / 8][kPanelRows] = {};
-    for (int64_t k = 0; k < kBlockColumns; ++k) {
-        const int shift = static_cast<int>(k % 4 * 8 + k / 4 % 2 * 4);
-        const Lanes& column = block.columns[k];
-#pragma omp simd
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const float above = column.at[row] - line.minimum.at[row];
-            const float code = nearest_code(above * per_step.at[row]);
-            groups[k / 8][row] |= static_cast<uint32_t>(static_cast<int32_t>(code)) << shift;
-        }
-    }
-    __builtin_memcpy(out, groups, sizeof groups);
-    __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
-    __builtin_memcpy(out + sizeof groups + sizeof scales.at, minima.at, sizeof minima.at);
-}
-
 // The codes of a group, four bytes of each row. They fit the lower bits of every byte.
 using Group = uint32_t[kPanelRows];
 constexpr int64_t kGroups = kBlockColumns / 4;
@@ -157,32 +135,44 @@ void join_five_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
     lines[4][row] = groups[6][row] | bits(eighth, 28) << 3;
 }
 
-// kQ6 or kQ5.
+void join_four_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
+    for (int64_t pair = 0; pair < kGroups / 2; ++pair) {
+        lines[pair][row] = groups[2 * pair][row] | groups[2 * pair + 1][row] << 4;
+    }
+}
+
+// kQ6, kQ5 or kQ4.
 template <Layout kLayout>
-void write_joined(const Block& block, uint8_t* out) {
-    constexpr int kExcess = excess(kLayout);
-    Lanes scale = best_scale<kLayout>(block);
-    const Halves scales = to_float16(scale);
-    const Lanes per_step = inverse_or_zero(scale);
+void write_line(const Block& block, uint8_t* out) {
+    Line line = best_line<kLayout>(block);
+    const Halves scales = to_float16(line.scale);
+    const Halves minima = to_float16(line.minimum);
+    const Lanes per_step = inverse(line.scale);
     uint32_t groups[kGroups][kPanelRows] = {};
     for (int64_t k = 0; k < kBlockColumns; ++k) {
         const int shift = static_cast<int>(k % 4 * 8);
         const Lanes& column = block.columns[k];
 #pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
-            const float code = nearest_signed<kExcess>(column.at[row] * per_step.at[row]);
-            const int32_t stored = static_cast<int32_t>(code) + kExcess;
-            groups[k / 4][row] |= static_cast<uint32_t>(stored) << shift;
+            const float above = column.at[row] - line.minimum.at[row];
+            const float code = nearest_code<kLayout>(above * per_step.at[row]);
+            groups[k / 4][row] |= static_cast<uint32_t>(static_cast<int32_t>(code)) << shift;
         }
     }
     uint32_t lines[code_bytes(kLayout) / sizeof groups[0]][kPanelRows];
 #pragma omp simd
     for (int64_t row = 0; row < kPanelRows; ++row) {
-        kLayout == Layout::kQ6 ? join_six_bits(groups, lines, row)
-                               : join_five_bits(groups, lines, row);
+        if constexpr (kLayout == Layout::kQ6) {
+            join_six_bits(groups, lines, row);
+        } else if constexpr (kLayout == Layout::kQ5) {
+            join_five_bits(groups, lines, row);
+        } else {
+            join_four_bits(groups, lines, row);
+        }
     }
     __builtin_memcpy(out, lines, sizeof lines);
     __builtin_memcpy(out + sizeof lines, scales.at, sizeof scales.at);
+    __builtin_memcpy(out + sizeof lines + sizeof scales.at, minima.at, sizeof minima.at);
 }
 
 template <typename T>
@@ -207,13 +197,13 @@ WeightIndex pack_from(const PackArgs& args) {
                     write_q8(block, out);
                     break;
                 case Layout::kQ6:
-                    write_joined<Layout::kQ6>(block, out);
+                    write_line<Layout::kQ6>(block, out);
                     break;
                 case Layout::kQ5:
-                    write_joined<Layout::kQ5>(block, out);
+                    write_line<Layout::kQ5>(block, out);
                     break;
                 case Layout::kQ4:
-                    write_q4(block, out);
+                    write_line<Layout::kQ4>(block, out);
                     break;
             }
             out += place.block_pitch;

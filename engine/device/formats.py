@@ -9,7 +9,7 @@ from ..checkpoint.config import ModelConfig
 from ..errors import ModelLoadError
 
 DTYPES = ("float32", "bfloat16", "float16")
-# Blocks of 32 weights (64 on a CUDA device) share a scale and, with 4bit, a minimum.
+# Blocks of 32 weights (64 on a CUDA device) share a scale and, with 6 bits or fewer, a minimum.
 QUANTIZED = ("8bit", "6bit", "5bit", "4bit")
 _CUDA_QUANTIZED = ("8bit", "4bit")
 # Formats of native code on a CUDA device.
@@ -24,8 +24,8 @@ _BLOCK_BYTES = {
     "bfloat16": 1024,
     "float16": 1024,
     "8bit": 544,
-    "6bit": 416,
-    "5bit": 352,
+    "6bit": 448,
+    "5bit": 384,
     "4bit": 320,
 }
 
@@ -43,11 +43,6 @@ def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = 
     if gated:
         return sum(matrix_bytes(format_, n, n_in) for n in rows)
     return matrix_bytes(format_, sum(rows), n_in)
-
-
-def table_format(format_: str) -> str:
-    """The format of embedding and head: 5bit and 4bit cost too much quality there."""
-    return "8bit" if format_ in ("5bit", "4bit") else format_
 
 
 def kv_format(kv_cache: str, format_: str) -> str:

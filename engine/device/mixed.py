@@ -1,15 +1,14 @@
 """Which format each matrix of a model gets.
 
-Owns the rule of `4bit`: the matrices where rounding costs most get a fifth bit, for the bytes that
-the head saves with six bits instead of eight. Knows the matrices of a layer, not their names in a
-checkpoint.
+Owns the bits of embedding and head, where rounding costs more than in the layers, and the mixture
+that is called 4bit on the CPU. Knows the matrices of a layer, not their names in a checkpoint.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..checkpoint.config import LayerConfig, ModelConfig
-from .formats import matrix_bytes, table_format
+from .formats import matrix_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +34,34 @@ _MOST_SENSITIVE_FIRST = ("wo", "w_down", "wqkv", "w_gate_up")
 
 
 def uniform_formats(config: ModelConfig, format_: str) -> ModelFormats:
-    """All layers in `format_`."""
-    layer = LayerFormats(format_, format_, format_, format_)
-    return ModelFormats(table_format(format_), (layer,) * config.n_layers)
+    """All layers in `format_`; for devices that have 8bit and 4bit."""
+    tables = "8bit" if format_ == "4bit" else format_
+    return ModelFormats(tables, _layers(config, format_))
 
 
 def mixed_formats(config: ModelConfig, format_: str) -> ModelFormats:
-    """As `uniform_formats`, but `4bit` is a mixture: a head of six bits, and five bits for as many
-    matrices as fit into the bytes that eight bits would take there.
+    """For devices that have 6bit and 5bit too. `4bit` has five bits in as many matrices as fit into
+    the bytes that the head saves with six bits instead of eight.
     """
-    uniform = uniform_formats(config, format_)
-    if format_ != "4bit":
-        return uniform
+    tables = "6bit" if format_ in ("5bit", "4bit") else format_
+    layers = list(_layers(config, format_))
+    if format_ == "4bit":
+        _add_fifth_bits(config, layers)
+    return ModelFormats(tables, tuple(layers))
+
+
+def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:
+    return (LayerFormats(format_, format_, format_, format_),) * config.n_layers
+
+
+def _add_fifth_bits(config: ModelConfig, layers: list[LayerFormats]) -> None:
     head = config.vocab_size, config.dim
     left = matrix_bytes("8bit", *head) - matrix_bytes("6bit", *head)
-    layers = list(uniform.layers)
     for kind, index, shape in _matrices(config):
         more = matrix_bytes("5bit", *shape) - matrix_bytes("4bit", *shape)
         if more <= left:
             left -= more
             layers[index] = replace(layers[index], **{kind: "5bit"})
-    return ModelFormats("6bit", tuple(layers))
 
 
 def _matrices(config: ModelConfig) -> Iterator[tuple[str, int, tuple[int, int]]]:
@@ -66,11 +72,10 @@ def _matrices(config: ModelConfig) -> Iterator[tuple[str, int, tuple[int, int]]]
 
 
 def _shapes(dim: int, layer: LayerConfig) -> dict[str, tuple[int, int]]:
-    attention, hidden = layer.attention, layer.mlp.hidden_dim
-    heads = attention.n_heads * attention.head_dim
+    hidden = layer.mlp.hidden_dim
     return {
-        "wqkv": (heads + 2 * attention.n_kv_heads * attention.head_dim, dim),
-        "wo": (dim, heads),
+        "wqkv": (layer.attention.qkv_dim, dim),
+        "wo": (dim, layer.attention.q_dim),
         "w_gate_up": (2 * hidden, dim),
         "w_down": (dim, hidden),
     }

@@ -2,8 +2,7 @@
 //
 // Each instruction set defines Codes<kLayout, kRows> for kRows rows of x: multiply(block, b, dots)
 // adds the products of their codes (words with kReadsWords) with block b of a panel to dots. With
-// kHasExcess the weights' codes are multiplied as stored, so the caller starts dots with the
-// correction.
+// kHasExcess the codes of kQ8 are 128 too large, so the caller starts dots with the correction.
 #pragma once
 
 #include "../tiles.h"
@@ -34,15 +33,10 @@ SOLITON_INLINE int32_t four_codes(const std::byte* at) {
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// What the products of a block begin with: the correction if the weights' codes are multiplied as
-// stored, too large by an excess that divides 128.
+// What the products of a block begin with.
 template <Layout kLayout>
 SOLITON_INLINE int32_t first_sum(const CodeBlock& code) {
-    if constexpr (kLayout == Layout::kQ4 || !kHasExcess<kLayout>) {
-        return 0;
-    } else {
-        return code.offset / (128 / excess(kLayout));
-    }
+    return kLayout == Layout::kQ8 && kHasExcess ? code.offset : 0;
 }
 
 }  // namespace

@@ -12,8 +12,7 @@ constexpr int kMostRows = 6;
 // Whether the words of x are read instead of its codes.
 template <Layout kLayout>
 constexpr bool kReadsWords = kLayout == Layout::kQ8;
-// Whether codes are multiplied as stored, without taking off their excess.
-template <Layout>
+// Whether codes of kQ8 are multiplied as stored, 128 too large.
 constexpr bool kHasExcess = true;
 
 SOLITON_INLINE __m256i load_bytes(const void* at) {

@@ -17,10 +17,8 @@ constexpr int kMostRows = 2;
 // Whether the words of x are read instead of its codes.
 template <Layout>
 constexpr bool kReadsWords = false;
-// Whether codes are multiplied as stored, without taking off their excess: if they fit signed
-// bytes.
-template <Layout kLayout>
-constexpr bool kHasExcess = kLayout != Layout::kQ8;
+// Whether codes of kQ8 are multiplied as stored, 128 too large.
+constexpr bool kHasExcess = false;
 
 // 16 times 4 signed codes of weights.
 using CodeGroup = Quarters<int8x16_t>;

@@ -12,8 +12,7 @@ constexpr int kMostRows = 1;
 // Whether the words of x are read instead of its codes.
 template <Layout>
 constexpr bool kReadsWords = false;
-// Whether codes are multiplied as stored, without taking off their excess.
-template <Layout>
+// Whether codes of kQ8 are multiplied as stored, 128 too large.
 constexpr bool kHasExcess = true;
 
 template <Layout kLayout, int kRows>

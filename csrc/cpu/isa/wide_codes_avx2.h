@@ -19,7 +19,7 @@ struct WideBlock {
     static constexpr int64_t kGroupsPerSum = kLayout == Layout::kQ8 ? 16 : kGroupsInWords<kLayout>;
     alignas(64) uint8_t groups[kGroups][kLineBytes];
     float scales[kPanelRows];
-    float minima[kPanelRows];  // of kQ4
+    float minima[kPanelRows];  // unless of kQ8
 };
 
 // Twelve sums, two vectors of weights, one of x and one of products use all sixteen registers.
@@ -44,7 +44,7 @@ SOLITON_INLINE void unpack(const uint8_t* block, WideBlock<kLayout>& wide) {
         }
     }
     store(wide.scales, load_float16(block + code_bytes(kLayout)));
-    if constexpr (kLayout == Layout::kQ4) {
+    if constexpr (has_minimum(kLayout)) {
         store(wide.minima, load_float16(block + code_bytes(kLayout) + kPanelRows * 2));
     }
 }
@@ -112,13 +112,10 @@ template <Layout kLayout, int kRows>
         for (int row = 0; row < kRows; ++row) {
             const CodeBlock& code =
                 reinterpret_cast<const CodeBlock*>(scales.at + row * scales.stride)[b];
-            if constexpr (kLayout != Layout::kQ8) {
-                dots[row] = add(dots[row], broadcast(first_sum<kLayout>(code)));
-            }
             Floats total = load(sums + row * kLanes);
             total =
                 multiply_add(to_floats(dots[row]), multiply(scale, broadcast(code.scale)), total);
-            if constexpr (kLayout == Layout::kQ4) {
+            if constexpr (has_minimum(kLayout)) {
                 total = multiply_add(load(blocks[b].minima), broadcast(code.scaled_sum), total);
             }
             store(sums + row * kLanes, total);

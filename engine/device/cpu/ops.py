@@ -52,7 +52,7 @@ class CpuOps:
         count = thread_count(n_threads)
         kernels.set_threads(count, helper_processors(count))
         self.format = format_
-        self.calibrates = format_ in ("5bit", "4bit")
+        self.calibrates = format_ in ("6bit", "5bit", "4bit")
         self.kv_format = kv_format(kv_cache, format_)
         self.name = f"native {kernels.isa()}"
         self.n_threads = kernels.threads()

@@ -26,10 +26,10 @@ from engine.checkpoint.sources import LayerSources, ModelSources, Source
 from engine.checkpoint.tensors import check_tensors
 from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.panel_cache import open_panels
+from engine.device.mixed import mixed_formats
 from engine.device.ops import Ops
 from engine.device.torch_ops import TorchOps
 from engine.model.loading import load_weights
-from engine.device.mixed import mixed_formats
 from engine.model.weights import Weights, weight_bytes
 from tests.support.tiny_models import save_model
 
