@@ -13,7 +13,7 @@ namespace {
 // steps the range has, the less is to be gained by smaller ones.
 constexpr float kCut[] = {0.0f, 0.03f, 0.06f};
 template <Layout kLayout>
-constexpr int kCuts = kLayout == Layout::kQ6 ? 1 : kLayout == Layout::kQ5 ? 2 : 3;
+constexpr int kCuts = 7 - code_bits(kLayout);
 
 template <Layout kLayout>
 constexpr float kLargestCode = (1 << code_bits(kLayout)) - 1;

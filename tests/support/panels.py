@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
 ROWS, COLUMNS = 16, 32
-BLOCK_BYTES = {"F32": 2048, "BF16": 1024, "Q8": 544, "Q6": 416, "Q5": 352, "Q4": 320}
+BLOCK_BYTES = {"F32": 2048, "BF16": 1024, "Q8": 544, "Q6": 448, "Q5": 384, "Q4": 320}
 LAYOUTS = tuple(BLOCK_BYTES)
 CODE_BITS = {"Q8": 8, "Q6": 6, "Q5": 5, "Q4": 4}
 WOVEN = 4  # panels whose blocks take turns
@@ -112,12 +112,12 @@ def codes_of(
     n_code_bytes = ROWS * COLUMNS * CODE_BITS[layout] // 8
     lines = blocks[..., :n_code_bytes].reshape(n_panels, n_blocks, -1, 4 * ROWS)
     groups = stored_groups(lines, layout).astype(np.float32)
-    if layout != "Q4":
-        groups -= 1 << (CODE_BITS[layout] - 1)
+    if layout == "Q8":
+        groups -= 128
     codes = groups.reshape(n_panels, n_blocks, 8, ROWS, 4).transpose(0, 3, 1, 2, 4)
     halves = np.ascontiguousarray(blocks[..., n_code_bytes:]).view(np.float16)
     scales = halves[..., :ROWS].transpose(0, 2, 1)[..., None]
-    minima = halves[..., ROWS:].transpose(0, 2, 1)[..., None] if layout == "Q4" else 0 * scales
+    minima = halves[..., ROWS:].transpose(0, 2, 1)[..., None] if layout != "Q8" else 0 * scales
     return codes.reshape(n_panels, ROWS, n_blocks, COLUMNS), scales, minima
 
 

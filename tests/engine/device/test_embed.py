@@ -67,14 +67,15 @@ def q8_panels(dim: int) -> Table:
     return np.concatenate(parts, axis=-1), rows_of(values, dim)
 
 
-def q4_panels(dim: int) -> Table:
-    codes = padded(np.random.default_rng(0).integers(0, 16, (VOCAB, dim)))
+def panels_on_a_line(dim: int, bits: int, lines_of: Callable[..., list[Any]]) -> Table:
+    """Codes, of whose 8 groups `lines_of` makes lines of 64 bytes, scales and minima."""
+    codes = padded(np.random.default_rng(0).integers(0, 1 << bits, (VOCAB, dim)))
     scale, minimum = scales(dim, 1), scales(dim, 2)
     n_panels, _, n_blocks, _ = codes.shape
-    groups = codes.astype(np.uint8).reshape(n_panels, 16, n_blocks, 4, 2, 4)
-    bytes_ = groups[..., 0, :] | groups[..., 1, :] << 4
+    groups = codes.astype(np.uint8).reshape(n_panels, 16, n_blocks, 8, 4)
+    lines = np.stack(lines_of(*np.moveaxis(groups, 3, 0)), axis=3)
     parts = [
-        bytes_.transpose(0, 2, 3, 1, 4).reshape(n_panels, n_blocks, -1),
+        lines.transpose(0, 2, 3, 1, 4).reshape(n_panels, n_blocks, -1),
         scale.transpose(0, 2, 1).copy().view(np.uint8),
         minimum.transpose(0, 2, 1).copy().view(np.uint8),
     ]
@@ -82,27 +83,12 @@ def q4_panels(dim: int) -> Table:
     return np.concatenate(parts, axis=-1), rows_of(products + minimum[..., None], dim)
 
 
-def joined_panels(dim: int, half: int, lines_of: Callable[..., list[Any]]) -> Table:
-    """Codes from -half to half - 1, of whose 8 groups `lines_of` makes lines of 64 bytes."""
-    codes = padded(np.random.default_rng(0).integers(-half, half, (VOCAB, dim)))
-    scale = scales(dim, 1)
-    n_panels, _, n_blocks, _ = codes.shape
-    groups = (codes + half).astype(np.uint8).reshape(n_panels, 16, n_blocks, 8, 4)
-    lines = np.stack(lines_of(*np.moveaxis(groups, 3, 0)), axis=3)
-    parts = [
-        lines.transpose(0, 2, 3, 1, 4).reshape(n_panels, n_blocks, -1),
-        scale.transpose(0, 2, 1).copy().view(np.uint8),
-    ]
-    values = codes * scale[..., None].astype(np.float32)
-    return np.concatenate(parts, axis=-1), rows_of(values, dim)
-
-
 def q6_panels(dim: int) -> Table:
     def lines(a: Any, b: Any, c: Any, d: Any, *rest: Any) -> list[Any]:
         first = [a | d >> 4 << 6, b | d >> 2 << 6, c | d << 6]
         return first + (lines(*rest) if rest else [])
 
-    return joined_panels(dim, 32, lines)
+    return panels_on_a_line(dim, 6, lines)
 
 
 def q5_panels(dim: int) -> Table:
@@ -115,7 +101,14 @@ def q5_panels(dim: int) -> Table:
             e | bde >> 2 << 5,
         ]
 
-    return joined_panels(dim, 16, lines)
+    return panels_on_a_line(dim, 5, lines)
+
+
+def q4_panels(dim: int) -> Table:
+    def lines(a: Any, b: Any, *rest: Any) -> list[Any]:
+        return [a | b << 4, *(lines(*rest) if rest else [])]
+
+    return panels_on_a_line(dim, 4, lines)
 
 
 def rows_of(values: npt.NDArray[Any], dim: int) -> Floats:

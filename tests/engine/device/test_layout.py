@@ -88,29 +88,44 @@ def eight_bits(values: Floats) -> tuple[Floats, npt.NDArray[np.float16]]:
     return np.clip(np.rint(codes), -127, 127), scales
 
 
-def four_bits(
-    values: Floats,
-) -> tuple[Floats, npt.NDArray[np.float16], npt.NDArray[np.float16]]:
+# The layouts with a scale and a minimum: their largest code, and the shares of the range that may
+# be cut off at either end.
+ON_A_LINE = {"Q6": (63, [0]), "Q5": (31, [0, 0.03]), "Q4": (15, [0, 0.03, 0.06])}
+
+Halves = npt.NDArray[np.float16]
+
+
+def on_a_line(values: Floats, layout: str) -> tuple[Floats, Halves, Halves]:
     """Codes, scales and minima of blocks, by the definition: the line over the whole range, or one
     over a part of it, moved to where its codes fit best, if its squared error is less.
     """
+    largest, cuts = ON_A_LINE[layout]
     low, high = values.min(-1, keepdims=True), values.max(-1, keepdims=True)
     span = high - low
-    scales, minima = to_float16(span / np.float32(15)), to_float16(low)
-    least = squared_error(values, scales, minima)
-    for low_cut, high_cut in product(np.array([0, 0.03, 0.06], np.float32), repeat=2):
-        scale = (span - span * low_cut - span * high_cut) / np.float32(15)
-        line = [to_float16(part) for part in fitted(values, scale, low + span * low_cut)]
-        error = squared_error(values, *line)
+    scales, minima = whole_range(values, layout)
+    least = squared_error(values, scales, minima, layout)
+    for low_cut, high_cut in product(np.array(cuts, np.float32), repeat=2):
+        scale = (span - span * low_cut - span * high_cut) / np.float32(largest)
+        line = fitted(values, scale, low + span * low_cut, layout)
+        new_scales, new_minima = to_float16(line[0]), to_float16(line[1])
+        error = squared_error(values, new_scales, new_minima, layout)
         better = error < least
         least = np.where(better, error, least)
-        scales, minima = np.where(better, line[0], scales), np.where(better, line[1], minima)
-    return codes_on(values, scales.astype(np.float32), minima.astype(np.float32)), scales, minima
+        scales = np.where(better, new_scales, scales)
+        minima = np.where(better, new_minima, minima)
+    codes = codes_on(values, scales.astype(np.float32), minima.astype(np.float32), layout)
+    return codes, scales, minima
 
 
-def codes_on(values: Floats, scale: Floats, minimum: Floats) -> Floats:
+def whole_range(values: Floats, layout: str) -> tuple[Halves, Halves]:
+    """The line from the smallest to the largest value of each block."""
+    low, high = values.min(-1, keepdims=True), values.max(-1, keepdims=True)
+    return to_float16((high - low) / np.float32(ON_A_LINE[layout][0])), to_float16(low)
+
+
+def codes_on(values: Floats, scale: Floats, minimum: Floats, layout: str) -> Floats:
     inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
-    codes: Floats = np.clip(np.rint((values - minimum) * inverse), 0, 15)
+    codes: Floats = np.clip(np.rint((values - minimum) * inverse), 0, ON_A_LINE[layout][0])
     return codes
 
 
@@ -120,8 +135,8 @@ def one_by_one(values: Floats) -> Floats:
     return sums[..., -1:]
 
 
-def fitted(values: Floats, scale: Floats, minimum: Floats) -> tuple[Floats, Floats]:
-    codes, n = codes_on(values, scale, minimum), np.float32(COLUMNS)
+def fitted(values: Floats, scale: Floats, minimum: Floats, layout: str) -> tuple[Floats, Floats]:
+    codes, n = codes_on(values, scale, minimum, layout), np.float32(COLUMNS)
     sums = [one_by_one(part) for part in (codes, codes * codes)]
     value_sum, product_sum = (
         one_by_one(part) for part in (values - minimum, codes * (values - minimum))
@@ -133,113 +148,20 @@ def fitted(values: Floats, scale: Floats, minimum: Floats) -> tuple[Floats, Floa
     return np.where(spread > 0, slope, scale), np.where(spread > 0, moved, minimum)
 
 
-def squared_error(
-    values: Floats, scales: npt.NDArray[np.float16], minima: npt.NDArray[np.float16]
-) -> Floats:
+def squared_error(values: Floats, scales: Halves, minima: Halves, layout: str) -> Floats:
     scale, minimum = scales.astype(np.float32), minima.astype(np.float32)
-    error = scale * codes_on(values, scale, minimum) + minimum - values
+    error = scale * codes_on(values, scale, minimum, layout) + minimum - values
     return one_by_one(error * error)
 
 
-# What the largest weight may get as its code, as shares of the smallest code.
-LARGEST_CODES = [16, 8, 12, 10, 14, 9, 11, 13, 15, 15.5, 16.5, 17]
-
-
-def signed_codes(values: Floats, inverse: Floats, half: int) -> Floats:
-    codes: Floats = np.clip(np.rint(values * inverse), -half, half - 1)
-    return codes
-
-
-def inverse_or_zero(values: Floats) -> Floats:
-    return np.divide(np.float32(1), values, out=np.zeros_like(values), where=values != 0)
-
-
-def signed_error(values: Floats, scales: npt.NDArray[np.float16], half: int) -> Floats:
-    """The squared error of blocks with the nearest codes from -half to half - 1."""
-    wide = scales.astype(np.float32)
-    error = wide * signed_codes(values, inverse_or_zero(wide), half) - values
-    return one_by_one(error * error)
-
-
-def plain_scales(values: Floats, half: int) -> npt.NDArray[np.float16]:
-    """With the largest weight of each block at the smallest code."""
-    return to_float16(np.float32(0) - largest_of(values) / np.float32(half))
-
-
-def largest_of(values: Floats) -> Floats:
-    """The weight of the largest magnitude of each block, with its sign."""
-    where = np.abs(values).argmax(-1, keepdims=True)
-    largest: Floats = np.take_along_axis(values, where, -1)
-    return largest
-
-
-def best_scales(values: Floats, half: int) -> npt.NDArray[np.float16]:
-    """The scales of 6 or 5 bits, by the definition: of those with the largest weight at several
-    codes, moved to where their codes fit best, the one that explains most; the plain one if that
-    errs no more.
-    """
-    inverse = inverse_or_zero(largest_of(values))
-    most, best = np.zeros_like(inverse), np.zeros_like(inverse)
-    for share in LARGEST_CODES:
-        codes = signed_codes(values, inverse * np.float32(-share / 16 * half), half)
-        squares, products = one_by_one(codes * codes), one_by_one(codes * values)
-        scale = np.divide(products, squares, out=np.zeros_like(best), where=squares > 0)
-        better = scale * products > most * np.float32(1 + 2**-20)
-        most, best = np.where(better, scale * products, most), np.where(better, scale, best)
-    plain, fitted_ = plain_scales(values, half), to_float16(best)
-    is_better = signed_error(values, fitted_, half) < signed_error(values, plain, half)
-    return np.where(is_better, fitted_, plain)
-
-
-@pytest.mark.parametrize("size", [1.0, 1e-5, 1e-12, 1e6])
-@pytest.mark.parametrize(("n_out", "n_in"), SIZES)
-@pytest.mark.parametrize(("layout", "half"), [("Q6", 32), ("Q5", 16)])
-def test_six_and_five_bit_codes_and_scales_are_those_of_the_definition(
-    layout: str, half: int, n_out: int, n_in: int, size: float
-) -> None:
-    weights = weights_of(n_out, n_in) * np.float32(size)
-    packed = pack(weights, layout).reshape(-(-n_out // ROWS), -(-n_in // COLUMNS), -1)
-    codes, scales, _ = codes_of(packed, layout)
-    blocks = blocks_of(weights)
-    expected = best_scales(blocks, half)
-    assert np.array_equal(scales.reshape(expected.shape), expected)
-    inverse = inverse_or_zero(expected.astype(np.float32))
-    assert np.array_equal(codes.reshape(blocks.shape), signed_codes(blocks, inverse, half))
-
-
-@pytest.mark.parametrize(("layout", "half"), [("Q6", 32), ("Q5", 16)])
-def test_six_and_five_bits_err_less_than_with_the_largest_weight_at_an_end(
-    layout: str, half: int
-) -> None:
+@pytest.mark.parametrize(("layout", "share"), [("Q6", 0.97), ("Q5", 0.94), ("Q4", 0.85)])
+def test_codes_on_a_line_err_less_than_with_the_whole_range(layout: str, share: float) -> None:
     weights = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
     blocks = blocks_of(weights)
     error = blocks_of(np.square(unpack(pack(weights, layout), layout, 64, 512) - weights))
-    plain = signed_error(blocks, plain_scales(blocks, half), half)
+    plain = squared_error(blocks, *whole_range(blocks, layout), layout)
     assert np.all(error.sum(-1, keepdims=True) <= plain * np.float32(1 + 1e-5))
-    largest = to_float16(np.abs(blocks).max(-1, keepdims=True) / np.float32(half - 1))
-    assert error.sum() < 0.9 * min(plain.sum(), signed_error(blocks, largest, half).sum())
-
-
-@pytest.mark.parametrize("least_range", [1, 16])
-@pytest.mark.parametrize(("layout", "half"), [("Q6", 32), ("Q5", 16)])
-def test_weights_that_already_are_codes_times_a_scale_are_kept_exactly(
-    layout: str, half: int, least_range: int
-) -> None:
-    """As blocks of 5 bits in other files are, whatever codes they use; in 6 bits only with the
-    smallest code.
-    """
-    random = np.random.default_rng(least_range)
-    codes = random.integers(-half, half, (64, 8, COLUMNS))
-    if layout == "Q6":
-        codes[..., 5] = -half
-    else:
-        ranges = random.integers(least_range, 17, (64, 8, 1))
-        codes = np.clip(codes, -ranges, np.minimum(ranges, 15))
-    signs = random.choice([-1, 1], (64, 8, 1))
-    scales = signs * 2.0 ** random.uniform(-10, 10, (64, 8, 1))  # an eighth is not subnormal
-    weights = (codes * scales.astype(np.float16).astype(np.float32)).astype(np.float32)
-    weights = weights.reshape(64, -1)
-    assert np.array_equal(unpack(pack(weights, layout), layout, 64, 256), weights)
+    assert error.sum() < share * plain.sum()
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-5, 1e-12, 1e6])
@@ -257,13 +179,14 @@ def test_eight_bit_codes_and_scales_are_those_of_the_definition(
 
 @pytest.mark.parametrize("size", [1.0, 1e-5, 1e-12, 1e6])
 @pytest.mark.parametrize(("n_out", "n_in"), SIZES)
-def test_four_bit_codes_scales_and_minima_are_those_of_the_definition(
-    n_out: int, n_in: int, size: float
+@pytest.mark.parametrize("layout", ON_A_LINE)
+def test_codes_scales_and_minima_are_those_of_the_definition(
+    layout: str, n_out: int, n_in: int, size: float
 ) -> None:
     weights = weights_of(n_out, n_in) * np.float32(size)
-    packed = pack(weights, "Q4").reshape(-(-n_out // ROWS), -(-n_in // COLUMNS), -1)
-    codes, scales, minima = codes_of(packed, "Q4")
-    expected_codes, expected_scales, expected_minima = four_bits(blocks_of(weights))
+    packed = pack(weights, layout).reshape(-(-n_out // ROWS), -(-n_in // COLUMNS), -1)
+    codes, scales, minima = codes_of(packed, layout)
+    expected_codes, expected_scales, expected_minima = on_a_line(blocks_of(weights), layout)
     assert np.array_equal(scales.reshape(expected_scales.shape), expected_scales)
     assert np.array_equal(minima.reshape(expected_minima.shape), expected_minima)
     assert np.array_equal(codes.reshape(expected_codes.shape), expected_codes)
@@ -316,7 +239,7 @@ def bfloat16_bits(values: Floats) -> npt.NDArray[np.uint16]:
     return (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
-@pytest.mark.parametrize("layout", ["Q6", "Q5", "Q4"])
+@pytest.mark.parametrize("layout", ON_A_LINE)
 def test_equal_importance_changes_nothing(layout: str) -> None:
     weights = weights_of(48, 96)
     for importance in (1.0, 0.25, 2.0**40):
@@ -324,7 +247,7 @@ def test_equal_importance_changes_nothing(layout: str) -> None:
         assert np.array_equal(pack(weights, layout, importance=equal), pack(weights, layout))
 
 
-@pytest.mark.parametrize("layout", ["Q6", "Q5", "Q4"])
+@pytest.mark.parametrize("layout", ON_A_LINE)
 def test_codes_are_most_exact_in_the_important_columns(layout: str) -> None:
     weights = weights_of(64, 512)
     importance = np.random.default_rng(1).lognormal(0, 2, 512).astype(np.float32)
@@ -336,7 +259,7 @@ def test_codes_are_most_exact_in_the_important_columns(layout: str) -> None:
     assert error.sum() > uniform.sum()
 
 
-@pytest.mark.parametrize("layout", ["Q6", "Q5", "Q4"])
+@pytest.mark.parametrize("layout", ON_A_LINE)
 def test_without_importance_weights_are_still_near(layout: str) -> None:
     weights, importance = weights_of(32, 64), np.zeros(64, np.float32)
     values = unpack(pack(weights, layout, importance=importance), layout, 32, 64)
@@ -383,23 +306,13 @@ def test_panels_can_be_packed_in_parts(layout: str, is_woven: bool) -> None:
     assert np.array_equal(parts, whole)
 
 
-def test_four_bits_err_less_than_with_the_whole_range() -> None:
-    weights = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
-    blocks = blocks_of(weights)
-    low = blocks.min(-1, keepdims=True)
-    scales, minima = to_float16((blocks.max(-1, keepdims=True) - low) / 15), to_float16(low)
-    whole = float(squared_error(blocks, scales, minima).sum())
-    error = unpack(pack(weights, "Q4"), "Q4", 64, 512) - weights
-    assert float(np.square(error).sum()) < 0.85 * whole
-
-
 # Panels are kept on disk under the number of their layout: change it together with a digest.
 PACKED = {
     "F32": "a1327bc2050c4a07",
     "BF16": "70ea7cd935fb6301",
     "Q8": "f779aaea92a6eabf",
-    "Q6": "56092c22a1971d9e",
-    "Q5": "15dcbb1758acd8b3",
+    "Q6": "6561a232444fc978",
+    "Q5": "3f9df47f99648fb5",
     "Q4": "70f3f475a54bc39e",
 }
 
@@ -408,6 +321,6 @@ PACKED = {
 def test_the_same_layout_version_means_the_same_bytes(layout: str) -> None:
     numbers = np.arange(33 * 70, dtype=np.int64) * 7919 % 2003 - 1001
     weights = (numbers.astype(np.float32) / 1024).reshape(33, 70)
-    assert _cpu.LAYOUT_VERSION == 2
+    assert _cpu.LAYOUT_VERSION == 3
     digest = hashlib.sha256(pack(weights, layout).tobytes()).hexdigest()
     assert digest.startswith(PACKED[layout])

@@ -78,7 +78,7 @@ def test_calibration_lowers_what_few_bits_cost(tmp_path: Path, format_: str, mos
 
 
 @pytest.mark.parametrize(
-    ("format_", "calibrates"), [("8bit", False), ("6bit", False), ("5bit", True), ("4bit", True)]
+    ("format_", "calibrates"), [("8bit", False), ("6bit", True), ("5bit", True), ("4bit", True)]
 )
 def test_the_formats_of_few_bits_are_calibrated(format_: str, calibrates: bool) -> None:
     assert CpuOps(format_, n_threads=1).calibrates == calibrates

@@ -387,8 +387,7 @@ def test_describe_reads_no_weights(model: Path) -> None:
     assert description.weight_bytes("6bit") == matrices * 448 // 512 + 4 * norms
     tables, table = 2 * 320 * 64, 320 * 64
     of_five, of_four = (
-        tables * 448 // 512 + (matrices - tables) * block // 512 + 4 * norms
-        for block in (384, 320)
+        tables * 448 // 512 + (matrices - tables) * block // 512 + 4 * norms for block in (384, 320)
     )
     assert description.weight_bytes("5bit") == of_five
     # What the head saves with six bits instead of eight goes to fifth bits.
