@@ -53,6 +53,8 @@ void bind_loading(nb::module_& module) {
         .value("F32", Layout::kF32)
         .value("BF16", Layout::kBf16)
         .value("Q8", Layout::kQ8)
+        .value("Q6", Layout::kQ6)
+        .value("Q5", Layout::kQ5)
         .value("Q4", Layout::kQ4);
     nb::enum_<SourceType>(module, "SourceType")
         .value("F32", SourceType::kF32)

@@ -25,7 +25,7 @@ struct StepState {
 };
 
 // How the weights of a matrix lie in memory: layout.h.
-enum class Layout : int32_t { kF32, kBf16, kQ8, kQ4 };
+enum class Layout : int32_t { kF32, kBf16, kQ8, kQ6, kQ5, kQ4 };
 
 // W (n_out, n_in) of y = W x, in panels.
 struct Matrix {

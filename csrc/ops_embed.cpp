@@ -48,21 +48,19 @@ void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
                 out[k] = from_bfloat16(
                     read<uint16_t>(block + ((k / 2 * kPanelRows + lane) * 2 + k % 2) * 2));
                 break;
-            case Layout::kQ8: {
-                const uint8_t* scales = block + kBlockColumns * kPanelRows;
-                const int code = block[(k / 4 * kPanelRows + lane) * 4 + k % 4] - 128;
-                out[k] = from_float16(read<uint16_t>(scales + lane * 2)) * static_cast<float>(code);
-                break;
-            }
+            case Layout::kQ8:
+            case Layout::kQ6:
+            case Layout::kQ5:
             case Layout::kQ4: {
-                const uint8_t* scales = block + kBlockColumns * kPanelRows / 2;
-                const uint8_t* minima = scales + kPanelRows * 2;
-                const uint8_t pair = block[(k / 8 * kPanelRows + lane) * 4 + k % 4];
-                const int code = k / 4 % 2 ? pair >> 4 : pair & 15;
-                // Scale times code has 15 bits, so only the sum is rounded.
-                out[k] =
-                    from_float16(read<uint16_t>(scales + lane * 2)) * static_cast<float>(code) +
-                    from_float16(read<uint16_t>(minima + lane * 2));
+                const uint8_t* scales = block + code_bytes(layout);
+                const int stored = stored_code(layout, block, k / 4, lane * 4 + k % 4);
+                out[k] = from_float16(read<uint16_t>(scales + lane * 2)) *
+                         static_cast<float>(layout == Layout::kQ8 ? stored - 128 : stored);
+                if (has_minimum(layout)) {
+                    // Scale times code has at most 17 bits, so only the sum is rounded.
+                    const uint8_t* minima = scales + kPanelRows * 2;
+                    out[k] += from_float16(read<uint16_t>(minima + lane * 2));
+                }
                 break;
             }
         }

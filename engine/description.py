@@ -15,6 +15,7 @@ from .checkpoint.directory import model_directory
 from .checkpoint.safetensors import read_checkpoint
 from .checkpoint.tensors import check_tensors, matrix_dtypes
 from .device.formats import kv_bytes_per_token, kv_format, stored_format
+from .device.mixed import mixed_formats
 from .model.weights import weight_bytes
 from .text.tokenizer import Tokenizer
 
@@ -36,8 +37,8 @@ class ModelDescription:
     default_format: str  # of the weights on the CPU, unless options say otherwise
 
     def weight_bytes(self, format_: str) -> int:
-        """Bytes of the weights, loaded in `format_` (a dtype, 8bit or 4bit)."""
-        return weight_bytes(self.config, format_)
+        """Bytes of the weights, loaded on the CPU in `format_` (a dtype, or 8bit to 4bit)."""
+        return weight_bytes(self.config, mixed_formats(self.config, format_))
 
     def kv_bytes(self, n_tokens: int, format_: str, kv_cache: str = "auto") -> int:
         """Bytes of the KV cache for a context of `n_tokens`, with weights in `format_`.

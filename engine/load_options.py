@@ -36,7 +36,7 @@ class LoadOptions:
     """
     _: KW_ONLY
     quantize: str = "none"
-    """Smaller weights: "none", "8bit" or "4bit"."""
+    """Smaller weights: "none", "8bit", "4bit" or, on the CPU, "6bit" or "5bit"."""
     kv_cache: str = "auto"
     """The format of keys and values: "auto" (bfloat16 on CUDA; on the CPU float32, or bfloat16 with
     quantised weights), "bfloat16", "8bit" or, on the CPU, "float32". When torch computes, which on

@@ -86,7 +86,10 @@ class Settings(BaseSettings):
     dtype: str = Field(
         default="auto", description="number format of the weights; float16 on CUDA only"
     )
-    quantize: str = Field(default="none", description="quantization of the weights")
+    quantize: str = Field(
+        default="none",
+        description="quantization of the weights; 6bit and 5bit on the CPU only",
+    )
     kv_cache: str = Field(
         default="auto", description="format of keys and values; float32 on the CPU only"
     )

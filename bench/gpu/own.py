@@ -22,7 +22,7 @@ from engine.cache.prefix import PrefixCache
 from engine.checkpoint.config import AttentionConfig, ModelConfig
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors, expected_shapes
-from engine.device.formats import kv_bytes_per_token, table_format
+from engine.device.formats import kv_bytes_per_token
 from engine.device.ops import Ops
 from engine.model.loading import load_weights
 from engine.model.model import Model
@@ -96,7 +96,7 @@ def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
         )
 
     def table() -> Any:
-        return matrix(config.vocab_size, n_in=config.dim, format_=table_format(ops.format))
+        return matrix(config.vocab_size, n_in=config.dim, format_=ops.formats(config).tables)
 
     embedding = table()
     return Weights(
@@ -121,7 +121,7 @@ def step_bytes(config: ModelConfig, ops: Ops) -> int:
             (dim, hidden_dim),
         )
     )
-    head = ops.matrix_bytes(table_format(ops.format), config.vocab_size, dim)
+    head = ops.matrix_bytes(ops.formats(config).tables, config.vocab_size, dim)
     return config.n_layers * layer + head
 
 

@@ -150,6 +150,10 @@ void multiply_units(const MultiplyArgs& args) {
             return multiply_units<Layout::kBf16>(args);
         case Layout::kQ8:
             return multiply_units<Layout::kQ8>(args);
+        case Layout::kQ6:
+            return multiply_units<Layout::kQ6>(args);
+        case Layout::kQ5:
+            return multiply_units<Layout::kQ5>(args);
         case Layout::kQ4:
             return multiply_units<Layout::kQ4>(args);
     }

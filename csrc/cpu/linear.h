@@ -66,7 +66,7 @@ struct PackArgs {
     int64_t n_panels;
     int64_t begin_panel;
     int64_t end_panel;
-    const float* importance;  // of each column (n_in,), for 4-bit codes; null: all the same
+    const float* importance;  // of each column (n_in,), unless for kQ8; null: all the same
 };
 
 // The place of a NaN or infinite weight: its row in PackArgs::rows and its column. Row -1 means

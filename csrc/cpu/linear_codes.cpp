@@ -1,4 +1,4 @@
-// Products of rows of codes with panels of 8-bit and 4-bit codes. Compiled once per instruction set
+// Products of rows of codes with panels of codes of 4 to 8 bits. Compiled once per instruction set
 // (see kernels.h); linear.cpp chooses the rows and panels.
 #include "isa/codes.h"
 #if defined(SOLITON_LANES_AVX2)
@@ -7,9 +7,6 @@
 
 namespace soliton::SOLITON_ISA {
 namespace {
-
-template <Layout kLayout>
-constexpr int64_t kCodeBytes = kBlockColumns * kPanelRows / (kLayout == Layout::kQ8 ? 1 : 2);
 
 // What a tile reads of x, from a row on: codes or words.
 template <Layout kLayout>
@@ -54,21 +51,20 @@ template <Layout kLayout, int kRows, bool kPrefetch>
             }
             Ints dots[kRows];
             each_row<kRows>([&](int row) __attribute__((always_inline)) {
-                dots[row] =
-                    broadcast(kLayout == Layout::kQ8 && kHasExcess ? scale_of(row).offset : 0);
+                dots[row] = broadcast(first_sum<kLayout>(scale_of(row)));
             });
             codes.multiply(block, b, dots);
-            const Floats scale = load_float16(block + kCodeBytes<kLayout>);
+            const Floats scale = load_float16(block + code_bytes(kLayout));
             Floats minimum = scale;
-            if constexpr (kLayout == Layout::kQ4) {
-                minimum = load_float16(block + kCodeBytes<kLayout> + kPanelRows * 2);
+            if constexpr (has_minimum(kLayout)) {
+                minimum = load_float16(block + code_bytes(kLayout) + kPanelRows * 2);
             }
             each_row<kRows>([&](int row) __attribute__((always_inline)) {
                 const CodeBlock& code = scale_of(row);
                 Floats total = load(sums + row * kLanes);
                 total = multiply_add(to_floats(dots[row]), multiply(scale, broadcast(code.scale)),
                                      total);
-                if constexpr (kLayout == Layout::kQ4) {
+                if constexpr (has_minimum(kLayout)) {
                     total = multiply_add(minimum, broadcast(code.scaled_sum), total);
                 }
                 store(sums + row * kLanes, total);
@@ -89,14 +85,14 @@ template <Layout kLayout, int kPanels>
         const CodeBlock& code = reinterpret_cast<const CodeBlock*>(scales.at)[b];
         for (int i = 0; i < kPanels; ++i) {
             const uint8_t* block = panels.at + i * panels.pitch + b * panels.block_pitch;
-            Ints dots[1] = {broadcast(kLayout == Layout::kQ8 && kHasExcess ? code.offset : 0)};
+            Ints dots[1] = {broadcast(first_sum<kLayout>(code))};
             codes.multiply(block, b, dots);
             totals[i] = multiply_add(
                 to_floats(dots[0]),
-                multiply(load_float16(block + kCodeBytes<kLayout>), broadcast(code.scale)),
+                multiply(load_float16(block + code_bytes(kLayout)), broadcast(code.scale)),
                 totals[i]);
-            if constexpr (kLayout == Layout::kQ4) {
-                const Floats minimum = load_float16(block + kCodeBytes<kLayout> + kPanelRows * 2);
+            if constexpr (has_minimum(kLayout)) {
+                const Floats minimum = load_float16(block + code_bytes(kLayout) + kPanelRows * 2);
                 totals[i] = multiply_add(minimum, broadcast(code.scaled_sum), totals[i]);
             }
         }
@@ -165,6 +161,8 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
 }
 
 template void add_chunk<Layout::kQ8>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kQ6>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kQ5>(const Chunk&, int64_t, float*, int64_t);
 template void add_chunk<Layout::kQ4>(const Chunk&, int64_t, float*, int64_t);
 
 }  // namespace soliton::SOLITON_ISA

@@ -105,25 +105,74 @@ void write_q8(const Block& block, uint8_t* out) {
     __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
 }
 
-void write_q4(const Block& block, uint8_t* out) {
-    Line line = best_line(block);
+// The codes of a group, four bytes of each row. They fit the lower bits of every byte.
+using Group = uint32_t[kPanelRows];
+constexpr int64_t kGroups = kBlockColumns / 4;
+
+// These bits of all four bytes.
+uint32_t bits(uint32_t bytes, uint32_t mask) {
+    return bytes & mask * 0x01010101u;
+}
+
+// A row of the lines that layout.h describes.
+void join_six_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
+    for (int64_t quad = 0; quad < 2; ++quad) {
+        const uint32_t last = groups[4 * quad + 3][row];
+        lines[3 * quad][row] = groups[4 * quad][row] | bits(last, 48) << 2;
+        lines[3 * quad + 1][row] = groups[4 * quad + 1][row] | bits(last, 12) << 4;
+        lines[3 * quad + 2][row] = groups[4 * quad + 2][row] | bits(last, 3) << 6;
+    }
+}
+
+void join_five_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
+    const uint32_t third = groups[2][row];
+    const uint32_t sixth = groups[5][row];
+    const uint32_t eighth = groups[7][row];
+    lines[0][row] = groups[0][row] | bits(third, 28) << 3;
+    lines[1][row] = groups[1][row] | bits(third, 3) << 6 | bits(eighth, 2) << 4;
+    lines[2][row] = groups[3][row] | bits(sixth, 28) << 3;
+    lines[3][row] = groups[4][row] | bits(sixth, 3) << 6 | bits(eighth, 1) << 5;
+    lines[4][row] = groups[6][row] | bits(eighth, 28) << 3;
+}
+
+void join_four_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
+    for (int64_t pair = 0; pair < kGroups / 2; ++pair) {
+        lines[pair][row] = groups[2 * pair][row] | groups[2 * pair + 1][row] << 4;
+    }
+}
+
+// kQ6, kQ5 or kQ4.
+template <Layout kLayout>
+void write_line(const Block& block, uint8_t* out) {
+    Line line = best_line<kLayout>(block);
     const Halves scales = to_float16(line.scale);
     const Halves minima = to_float16(line.minimum);
     const Lanes per_step = inverse(line.scale);
-    uint32_t groups[kBlockColumns / 8][kPanelRows] = {};
+    uint32_t groups[kGroups][kPanelRows] = {};
     for (int64_t k = 0; k < kBlockColumns; ++k) {
-        const int shift = static_cast<int>(k % 4 * 8 + k / 4 % 2 * 4);
+        const int shift = static_cast<int>(k % 4 * 8);
         const Lanes& column = block.columns[k];
 #pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
             const float above = column.at[row] - line.minimum.at[row];
-            const float code = nearest_code(above * per_step.at[row]);
-            groups[k / 8][row] |= static_cast<uint32_t>(static_cast<int32_t>(code)) << shift;
+            const float code = nearest_code<kLayout>(above * per_step.at[row]);
+            groups[k / 4][row] |= static_cast<uint32_t>(static_cast<int32_t>(code)) << shift;
         }
     }
-    __builtin_memcpy(out, groups, sizeof groups);
-    __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
-    __builtin_memcpy(out + sizeof groups + sizeof scales.at, minima.at, sizeof minima.at);
+    uint32_t lines[code_bytes(kLayout) / sizeof groups[0]][kPanelRows];
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        if constexpr (kLayout == Layout::kQ6) {
+            join_six_bits(groups, lines, row);
+        } else if constexpr (kLayout == Layout::kQ5) {
+            join_five_bits(groups, lines, row);
+        } else {
+            join_four_bits(groups, lines, row);
+        }
+    }
+    __builtin_memcpy(out, lines, sizeof lines);
+    __builtin_memcpy(out + sizeof lines, scales.at, sizeof scales.at);
+    __builtin_memcpy(out + sizeof lines + sizeof scales.at, minima.at, sizeof minima.at);
 }
 
 template <typename T>
@@ -147,8 +196,14 @@ WeightIndex pack_from(const PackArgs& args) {
                 case Layout::kQ8:
                     write_q8(block, out);
                     break;
+                case Layout::kQ6:
+                    write_line<Layout::kQ6>(block, out);
+                    break;
+                case Layout::kQ5:
+                    write_line<Layout::kQ5>(block, out);
+                    break;
                 case Layout::kQ4:
-                    write_q4(block, out);
+                    write_line<Layout::kQ4>(block, out);
                     break;
             }
             out += place.block_pitch;

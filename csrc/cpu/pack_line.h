@@ -1,4 +1,4 @@
-// The line scale * code + minimum for a block of 4-bit codes: finds, for each row, one with a small
+// The line scale * code + minimum for a block of codes: finds, for each row, one with a small
 // squared error, in which the columns count by their importance. Knows no bytes.
 //
 // Everything is in an unnamed namespace: no copy is shared between instruction sets.
@@ -9,10 +9,16 @@
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// Shares of a row's range that may be cut off at either end, for 4-bit codes.
-constexpr float kCuts[] = {0.0f, 0.03f, 0.06f};
+// Shares of a row's range that may be cut off at either end, in the first kCuts of them: the more
+// steps the range has, the less is to be gained by smaller ones.
+constexpr float kCut[] = {0.0f, 0.03f, 0.06f};
+template <Layout kLayout>
+constexpr int kCuts = 7 - code_bits(kLayout);
 
-// A row's weights are scale * code + minimum, with codes 0..15.
+template <Layout kLayout>
+constexpr float kLargestCode = (1 << code_bits(kLayout)) - 1;
+
+// A row's weights are scale * code + minimum, with codes from 0 to kLargestCode.
 struct Line {
     Lanes scale;
     Lanes minimum;
@@ -29,9 +35,10 @@ Lanes inverse(const Lanes& scale) {
     return result;
 }
 
+template <Layout kLayout>
 float nearest_code(float value) {
     const float above = value < 0.0f ? 0.0f : value;
-    const float inside = above > 15.0f ? 15.0f : above;
+    const float inside = above > kLargestCode<kLayout> ? kLargestCode<kLayout> : above;
     return inside + 0x1.8p23f - 0x1.8p23f;
 }
 
@@ -41,6 +48,7 @@ void round_to_float16(Lanes& wide) {
 
 // The least-squares line for the codes that `line` gives the weights; `line` itself if these codes
 // are all the same, or none is important.
+template <Layout kLayout>
 Line fitted(const Block& block, const Line& line) {
     const Lanes per_step = inverse(line.scale);
     Lanes codes = {};
@@ -55,7 +63,7 @@ Line fitted(const Block& block, const Line& line) {
 #pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
             const float value = column.at[row] - line.minimum.at[row];
-            const float code = nearest_code(value * per_step.at[row]);
+            const float code = nearest_code<kLayout>(value * per_step.at[row]);
             codes.at[row] += importance * code;
             squares.at[row] += importance * (code * code);
             values.at[row] += importance * value;
@@ -76,6 +84,7 @@ Line fitted(const Block& block, const Line& line) {
 }
 
 // Each row's weighted squared error with the nearest codes.
+template <Layout kLayout>
 Lanes squared_error(const Block& block, const Line& line) {
     const Lanes per_step = inverse(line.scale);
     Lanes sum = {};
@@ -85,7 +94,7 @@ Lanes squared_error(const Block& block, const Line& line) {
 #pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
             const float minimum = line.minimum.at[row];
-            const float code = nearest_code((column.at[row] - minimum) * per_step.at[row]);
+            const float code = nearest_code<kLayout>((column.at[row] - minimum) * per_step.at[row]);
             const float error = line.scale.at[row] * code + minimum - column.at[row];
             sum.at[row] += importance * (error * error);
         }
@@ -107,13 +116,14 @@ void find_range(const Block& block, Lanes& low, Lanes& high) {
 
 // The line over the range, shortened by the share `low_cut` at its low end and `high_cut` at its
 // high end.
+template <Layout kLayout>
 Line line_over(const Lanes& low, const Lanes& high, float low_cut, float high_cut) {
     Line line;
 #pragma omp simd
     for (int64_t row = 0; row < kPanelRows; ++row) {
         const float span = high.at[row] - low.at[row];
         line.minimum.at[row] = low.at[row] + span * low_cut;
-        line.scale.at[row] = (span - span * low_cut - span * high_cut) / 15.0f;
+        line.scale.at[row] = (span - span * low_cut - span * high_cut) / kLargestCode<kLayout>;
     }
     return line;
 }
@@ -121,20 +131,22 @@ Line line_over(const Lanes& low, const Lanes& high, float low_cut, float high_cu
 // The line over the whole range covers every weight, but most weights lie in its middle. There,
 // smaller steps reduce the error by more than clipping the weights at the ends adds. The best range
 // differs from block to block, so this tries several, each with its line fitted to its codes.
+template <Layout kLayout>
 Line best_line(const Block& block) {
     Lanes low;
     Lanes high;
     find_range(block, low, high);
-    Line best = line_over(low, high, 0.0f, 0.0f);
+    Line best = line_over<kLayout>(low, high, 0.0f, 0.0f);
     round_to_float16(best.scale);
     round_to_float16(best.minimum);
-    Lanes least = squared_error(block, best);
-    for (const float low_cut : kCuts) {
-        for (const float high_cut : kCuts) {
-            Line line = fitted(block, line_over(low, high, low_cut, high_cut));
+    Lanes least = squared_error<kLayout>(block, best);
+    for (int at_low = 0; at_low < kCuts<kLayout>; ++at_low) {
+        for (int at_high = 0; at_high < kCuts<kLayout>; ++at_high) {
+            const Line cut = line_over<kLayout>(low, high, kCut[at_low], kCut[at_high]);
+            Line line = fitted<kLayout>(block, cut);
             round_to_float16(line.scale);
             round_to_float16(line.minimum);
-            const Lanes error = squared_error(block, line);
+            const Lanes error = squared_error<kLayout>(block, line);
 #pragma omp simd
             for (int64_t row = 0; row < kPanelRows; ++row) {
                 const bool better = error.at[row] < least.at[row];

@@ -75,7 +75,7 @@ def _refuse_unsupported(file: JsonObject) -> None:
         raise ModelLoadError(
             f"{file.where}: quantization_config: quantized weights are not supported (quant_method "
             f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
-            f"here, to 8bit or 4bit"
+            f"here, to 8bit, 6bit, 5bit or 4bit"
         )
     activation = file.string("hidden_act", default="silu")
     if activation != "silu":

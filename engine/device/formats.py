@@ -9,16 +9,25 @@ from ..checkpoint.config import ModelConfig
 from ..errors import ModelLoadError
 
 DTYPES = ("float32", "bfloat16", "float16")
-# Blocks of 32 weights (64 on a CUDA device) share a scale and, with 4bit, a minimum.
-QUANTIZED = ("8bit", "4bit")
+# Blocks of 32 weights (64 on a CUDA device) share a scale and, with 6 bits or fewer, a minimum.
+QUANTIZED = ("8bit", "6bit", "5bit", "4bit")
+_CUDA_QUANTIZED = ("8bit", "4bit")
 # Formats of native code on a CUDA device.
-CUDA_FORMATS = ("bfloat16", *QUANTIZED)
+CUDA_FORMATS = ("bfloat16", *_CUDA_QUANTIZED)
 # Formats of keys and values; 8bit has one scale per head and position.
 KV_FORMATS = ("float32", "bfloat16", "8bit")
 
 # A matrix lies in panels of 16 rows, a panel in blocks of 32 columns: csrc/layout.h.
 PANEL_ROWS, _BLOCK_COLUMNS = 16, 32
-_BLOCK_BYTES = {"float32": 2048, "bfloat16": 1024, "float16": 1024, "8bit": 544, "4bit": 320}
+_BLOCK_BYTES = {
+    "float32": 2048,
+    "bfloat16": 1024,
+    "float16": 1024,
+    "8bit": 544,
+    "6bit": 448,
+    "5bit": 384,
+    "4bit": 320,
+}
 
 
 def matrix_bytes(format_: str, n_out: int, n_in: int) -> int:
@@ -34,11 +43,6 @@ def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = 
     if gated:
         return sum(matrix_bytes(format_, n, n_in) for n in rows)
     return matrix_bytes(format_, sum(rows), n_in)
-
-
-def table_format(format_: str) -> str:
-    """The format of embedding and head: 4bit costs too much quality there."""
-    return "8bit" if format_ == "4bit" else format_
 
 
 def kv_format(kv_cache: str, format_: str) -> str:
@@ -91,6 +95,17 @@ def chosen_format(dtype: str, quantize: str, *, default: str) -> str:
     if dtype != "auto":
         raise ModelLoadError(f"dtype: must be auto where quantize is {quantize}, not {dtype!r}")
     return quantize
+
+
+def cuda_format(dtype: str, quantize: str) -> str:
+    """The same on a CUDA device, where bfloat16 is the default and fewer formats exist."""
+    format_ = chosen_format(dtype, quantize, default="bfloat16")
+    if format_ in QUANTIZED and format_ not in _CUDA_QUANTIZED:
+        raise ModelLoadError(
+            f"quantize: on CUDA it must be none, {' or '.join(_CUDA_QUANTIZED)}, not {format_} "
+            "(which needs device cpu)"
+        )
+    return format_
 
 
 def stored_format(stored_dtypes: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import ModelLoadError
 from ..native import cpu as native
-from .formats import CUDA_FORMATS, chosen_format, stored_format
+from .formats import CUDA_FORMATS, chosen_format, cuda_format, stored_format
 from .ops import Ops
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def open_ops(
     if kind == "cuda" or (kind == "auto" and _finds_cuda()):
         if missing := _torch_missing():
             raise ModelLoadError(f"device: {device} needs torch: {missing}; {_INSTALL_TORCH}")
-        format_ = chosen_format(dtype, quantize, default="bfloat16")
+        format_ = cuda_format(dtype, quantize)
         return _open_cuda(
             "cuda" if kind == "auto" else device,
             format_,

@@ -21,6 +21,7 @@ from ..checkpoint.safetensors import StoredTensor
 from ..sampling.logits import Rows
 from ..sampling.request import Draw
 from .arguments import Array, HeadRows, Matrix, Op
+from .mixed import ModelFormats
 from .step import StepState
 
 # A copy of some positions, as bytes (n,).
@@ -121,7 +122,7 @@ class Ops(Protocol):
     """Memory and programs of one device."""
 
     format: str
-    """The format of matrices, as `formats.py` names it."""
+    """The format of weights that the options choose, as `formats.py` names it."""
     activation_dtype: str
     kv_format: str
     """The format of keys and values."""
@@ -183,6 +184,10 @@ class Ops(Protocol):
 
     def wait(self) -> None:
         """Waits until all passes have run."""
+
+    def formats(self, config: ModelConfig) -> ModelFormats:
+        """Of the matrices of a model."""
+        ...
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
         """Bytes of a matrix in memory."""

@@ -21,6 +21,7 @@ from . import reference
 from .arguments import Array, Op
 from .formats import DTYPES, check_kv_cache, matrix_bytes
 from .memory import host_bytes
+from .mixed import ModelFormats, uniform_formats
 from .ops import Bytes, KVMemory, NotFiniteError, OpTime, Stored
 from .reference import TorchHeadRows, TorchMatrix
 from .step import StepState
@@ -122,6 +123,9 @@ class TorchOps:
 
     def wait(self) -> None:
         """Nothing to wait for: reading rows waits."""
+
+    def formats(self, config: ModelConfig) -> ModelFormats:
+        return uniform_formats(config, self.format)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
         return matrix_bytes(format_, n_out, n_in)

@@ -13,7 +13,7 @@ from ..checkpoint.safetensors import StoredTensor
 from ..checkpoint.sources import LayerSources, Source
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import Array, Matrix
-from ..device.formats import table_format
+from ..device.mixed import LayerFormats
 from ..device.ops import NotFiniteError, Ops, Stored
 from ..errors import ModelLoadError
 from .calibration import Calibration, Floats
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+# Of a layer that is run before it is quantised.
+_COPIES = LayerFormats("bfloat16", "bfloat16", "bfloat16", "bfloat16")
 
 
 def load_weights(
@@ -39,45 +42,51 @@ def load_weights(
     `panels` has matrices that were read before, or takes those that are read now. `on_progress`
     gets (bytes read, bytes in all) after each tensor. Raises ModelLoadError.
     """
-    tables, sources = table_format(ops.format), model_sources(config)
+    formats, sources = ops.formats(config), model_sources(config)
     needed = sources.needed(tied=config.tie_embeddings)
     total = sum(source.share * tensors[source.name].n_bytes for source in needed)
     progress = _Progress(round(total), on_progress)
     with ops.reader() as read:
         reader = _Reader(tensors, ops, read, panels, progress)
-        embedding = reader.matrix((sources.embedding,), format_=tables)
+        embedding = reader.matrix((sources.embedding,), formats.tables)
         is_packed = panels is not None and panels.is_complete
         calibrates = ops.calibrates and not is_packed
         calibration = Calibration(config, ops, embedding) if calibrates else None
         return Weights(
             embedding=embedding,
-            layers=tuple(_read_layer(reader, layer, calibration) for layer in sources.layers),
+            layers=tuple(
+                _read_layer(reader, layer, own, calibration)
+                for layer, own in zip(sources.layers, formats.layers, strict=True)
+            ),
             norm=reader.norm((sources.norm,)),
             head=(
                 embedding
                 if config.tie_embeddings
-                else reader.matrix((sources.head,), format_=tables)
+                else reader.matrix((sources.head,), formats.tables)
             ),
         )
 
 
 def _read_layer(
-    reader: "_Reader", layer: LayerSources, calibration: Calibration | None
+    reader: "_Reader",
+    layer: LayerSources,
+    formats: LayerFormats,
+    calibration: Calibration | None,
 ) -> LayerWeights:
     """With `calibration`, a copy of the layer that loses little is run first."""
-    read = reader.matrix if calibration is None else reader.unquantized
+    read, own = (reader.matrix, formats) if calibration is None else (reader.copy, _COPIES)
     weights = LayerWeights(
         attention_norm=reader.norm(layer.attention_norm),
-        wqkv=read(layer.wqkv),
+        wqkv=read(layer.wqkv, own.wqkv),
         bqkv=reader.vector(layer.bqkv),
         q_norm=reader.norm(layer.q_norm) if layer.q_norm else None,
         k_norm=reader.norm(layer.k_norm) if layer.k_norm else None,
-        wo=read(layer.wo),
+        wo=read(layer.wo, own.wo),
         bo=reader.vector(layer.bo),
         mlp_norm=reader.norm(layer.mlp_norm),
-        w_gate_up=read(layer.w_gate_up, gated=True),
+        w_gate_up=read(layer.w_gate_up, own.w_gate_up, gated=True),
         b_gate_up=reader.vector(layer.b_gate_up),
-        w_down=read(layer.w_down),
+        w_down=read(layer.w_down, own.w_down),
         b_down=reader.vector(layer.b_down),
     )
     if calibration is None:
@@ -85,10 +94,12 @@ def _read_layer(
     found = calibration.next_layer(weights)
     return replace(
         weights,
-        wqkv=reader.matrix(layer.wqkv, importance=found.wqkv),
-        wo=reader.matrix(layer.wo, importance=found.wo),
-        w_gate_up=reader.matrix(layer.w_gate_up, gated=True, importance=found.w_gate_up),
-        w_down=reader.matrix(layer.w_down, importance=found.w_down),
+        wqkv=reader.matrix(layer.wqkv, formats.wqkv, importance=found.wqkv),
+        wo=reader.matrix(layer.wo, formats.wo, importance=found.wo),
+        w_gate_up=reader.matrix(
+            layer.w_gate_up, formats.w_gate_up, gated=True, importance=found.w_gate_up
+        ),
+        w_down=reader.matrix(layer.w_down, formats.w_down, importance=found.w_down),
     )
 
 
@@ -126,35 +137,34 @@ class _Reader:
     def matrix(
         self,
         sources: Sequence[Source],
+        format_: str,
         *,
-        format_: str | None = None,
         gated: bool = False,
         importance: Floats | None = None,
     ) -> Matrix:
         """`importance`: of the columns, for ops that calibrate."""
-        own_format = format_ or self._ops.format
         name = _name(sources)
         if self._panels is not None:
             shapes = [source.part_shape for source in sources]
-            kept = self._panels.get(name, shapes, own_format, gated=gated)
+            kept = self._panels.get(name, shapes, format_, gated=gated)
             if kept is not None:
                 self._count(sources)
                 return kept
         parts = self._read_before.pop(name, None) or [self._part(each) for each in sources]
         matrix = self._converted(
             sources,
-            lambda: self._ops.matrix(parts, own_format, gated=gated, importance=importance),
+            lambda: self._ops.matrix(parts, format_, gated=gated, importance=importance),
         )
         self._count(sources)
         if self._panels is not None:
             self._panels.put(name, matrix)
         return matrix
 
-    def unquantized(self, sources: Sequence[Source], *, gated: bool = False) -> Matrix:
+    def copy(self, sources: Sequence[Source], format_: str, *, gated: bool = False) -> Matrix:
         """A copy that comes before the matrix: it is not from the panels and does not go there."""
         parts = [self._part(source) for source in sources]
         self._read_before[_name(sources)] = parts
-        return self._converted(sources, lambda: self._ops.matrix(parts, "bfloat16", gated=gated))
+        return self._converted(sources, lambda: self._ops.matrix(parts, format_, gated=gated))
 
     def vector(self, sources: Sequence[Source]) -> Array | None:
         """None where there are no sources."""

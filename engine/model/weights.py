@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..checkpoint.config import ModelConfig
+from ..checkpoint.sources import ModelSources
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import Array, Matrix
-from ..device.formats import matrix_bytes, table_format
+from ..device.formats import matrix_bytes
+from ..device.mixed import ModelFormats
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +47,39 @@ MatrixBytes = Callable[[str, int, int], int]
 
 
 def weight_bytes(
-    config: ModelConfig, format_: str, matrix_bytes: MatrixBytes = matrix_bytes
+    config: ModelConfig, formats: ModelFormats, matrix_bytes: MatrixBytes = matrix_bytes
 ) -> int:
-    """Bytes of the loaded weights in `format_`, by the `matrix_bytes` of the ops."""
+    """Bytes of the loaded weights in these formats, by the `matrix_bytes` of the ops."""
     sources = model_sources(config)
-    tables = {sources.embedding.name, sources.head.name}
+    format_of = _format_of(sources, formats)
     n_bytes = 0
     for source in sources.needed(tied=config.tie_embeddings):
         shape = source.part_shape
         if len(shape) == 1:
             n_bytes += 4 * shape[0]
         else:
-            own = table_format(format_) if source.name in tables else format_
-            n_bytes += matrix_bytes(own, *shape)
+            n_bytes += matrix_bytes(format_of[source.name], *shape)
     return n_bytes
 
 
-def step_bytes(config: ModelConfig, format_: str, matrix_bytes: MatrixBytes = matrix_bytes) -> int:
+def step_bytes(
+    config: ModelConfig, formats: ModelFormats, matrix_bytes: MatrixBytes = matrix_bytes
+) -> int:
     """Bytes of the weights that a decode step reads: all but an untied embedding."""
-    table = matrix_bytes(table_format(format_), config.vocab_size, config.dim)
-    whole = weight_bytes(config, format_, matrix_bytes)
+    table = matrix_bytes(formats.tables, config.vocab_size, config.dim)
+    whole = weight_bytes(config, formats, matrix_bytes)
     return whole - (0 if config.tie_embeddings else table)
+
+
+def _format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
+    """The format of each stored tensor that is a matrix or a part of one."""
+    of = dict.fromkeys((sources.embedding.name, sources.head.name), formats.tables)
+    for layer, own in zip(sources.layers, formats.layers, strict=True):
+        for stacked, format_ in (
+            (layer.wqkv, own.wqkv),
+            (layer.wo, own.wo),
+            (layer.w_gate_up, own.w_gate_up),
+            (layer.w_down, own.w_down),
+        ):
+            of |= dict.fromkeys((source.name for source in stacked), format_)
+    return of

@@ -10,7 +10,7 @@ from .terminal import CommandParser
 # The allowed values, as the help shows them. The engine checks them.
 DEVICES = "auto|cpu|cuda"
 DTYPES = "auto|float32|bfloat16|float16"
-QUANTIZATIONS = "none|8bit|4bit"
+QUANTIZATIONS = "none|8bit|6bit|5bit|4bit"
 KV_FORMATS = "auto|float32|bfloat16|8bit"
 DRAFTS = "off|ngram|draft"
 
@@ -184,7 +184,7 @@ def add_model_arguments(parser: CommandParser) -> None:
         "--quantize",
         default="none",
         metavar=QUANTIZATIONS,
-        help="quantization of the weights (default: none)",
+        help="quantization of the weights; 6bit and 5bit on the CPU only (default: none)",
     )
     group.add_argument(
         "--kv-cache",

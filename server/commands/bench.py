@@ -16,10 +16,10 @@ from .terminal import CommandError, CommandParser
 PARTS = ("decode", "depth", "prefill", "ttft", "http")
 SHAPES = ("15M", "125M", "1.1B")
 _EXAMPLES = """
-soliton bench ./qwen3 --quantize none,8bit,4bit
+soliton bench ./qwen3 --quantize none,8bit,5bit
 soliton bench --shape 125M --only decode,prefill --json figures.json
 """
-_QUANTIZE = ("none", "8bit", "4bit")
+_QUANTIZE = ("none", "8bit", "6bit", "5bit", "4bit")
 
 
 def main(argv: list[str]) -> int:
@@ -66,7 +66,7 @@ def _parser() -> CommandParser:
         "--quantize",
         default="none",
         metavar="LIST",
-        help="formats to measure, comma-separated: none, 8bit, 4bit (default: none)",
+        help=f"formats to measure, comma-separated: {', '.join(_QUANTIZE)} (default: none)",
     )
     parser.add_argument(
         "--kv-cache",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from engine import ModelConfig, ModelDescription
 
-_FORMATS = ("float32", "bfloat16", "8bit", "4bit")
+_FORMATS = ("float32", "bfloat16", "8bit", "6bit", "5bit", "4bit")
 
 
 def summary(

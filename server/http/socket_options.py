@@ -48,6 +48,8 @@ def unacknowledged_seconds(sock: socket.socket) -> float:
     if sys.platform != "linux":
         return 0.0
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    if len(info) < _TCP_INFO_BYTES:  # some emulated kernels say less
+        return 0.0
     (n_unacknowledged,) = struct.unpack_from("=I", info, _N_UNACKNOWLEDGED)
     (milliseconds,) = struct.unpack_from("=I", info, _MS_SINCE_ONE)
     return milliseconds / 1000 if n_unacknowledged else 0.0

@@ -98,8 +98,9 @@ void run(const Args& args, int64_t n_rows, int64_t pos, int64_t scratch_bytes) {
     tape.run(step);
 }
 
-const char* const kLayoutNames[] = {"f32", "bf16", "q8", "q4"};
-constexpr Layout kLayouts[] = {Layout::kF32, Layout::kBf16, Layout::kQ8, Layout::kQ4};
+const char* const kLayoutNames[] = {"f32", "bf16", "q8", "q6", "q5", "q4"};
+constexpr Layout kLayouts[] = {Layout::kF32, Layout::kBf16, Layout::kQ8,
+                               Layout::kQ6,  Layout::kQ5,   Layout::kQ4};
 
 // A matrix in panels, with rows of very different magnitude, one of zeros, and one too large for
 // float16 scales.

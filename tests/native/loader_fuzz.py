@@ -488,10 +488,10 @@ class Pack(Target):
     """Stored weights of any shape and place, packed by native code."""
 
     def run(self, rng: random.Random) -> bool:
-        from engine.device.cpu.ops import CpuOps
+        from engine.device.cpu.ops import FORMATS, CpuOps
         from tests.support.panels import LAYOUTS, as_float32, unpack
 
-        formats = dict(zip(("float32", "bfloat16", "8bit", "4bit"), LAYOUTS, strict=True))
+        formats = dict(zip(FORMATS, LAYOUTS, strict=True))
         format_ = rng.choice(list(formats))
         dtype = np.dtype(rng.choice(("<f4", "<f2", "<u2")))
         n_in = rng.choice((1, 2, 31, 32, 33, 64, 100))

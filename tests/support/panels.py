@@ -12,8 +12,9 @@ Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
 ROWS, COLUMNS = 16, 32
-BLOCK_BYTES = {"F32": 2048, "BF16": 1024, "Q8": 544, "Q4": 320}
+BLOCK_BYTES = {"F32": 2048, "BF16": 1024, "Q8": 544, "Q6": 448, "Q5": 384, "Q4": 320}
 LAYOUTS = tuple(BLOCK_BYTES)
+CODE_BITS = {"Q8": 8, "Q6": 6, "Q5": 5, "Q4": 4}
 WOVEN = 4  # panels whose blocks take turns
 _SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
 
@@ -108,15 +109,32 @@ def codes_of(
 ) -> tuple[Floats, npt.NDArray[np.float16], npt.NDArray[np.float16]]:
     """Codes (panels, rows, blocks, columns), and scales and minima (panels, rows, blocks, 1)."""
     n_panels, n_blocks, _ = blocks.shape
-    n_code_bytes = ROWS * COLUMNS // (1 if layout == "Q8" else 2)
-    packed = blocks[..., :n_code_bytes]
+    n_code_bytes = ROWS * COLUMNS * CODE_BITS[layout] // 8
+    lines = blocks[..., :n_code_bytes].reshape(n_panels, n_blocks, -1, 4 * ROWS)
+    groups = stored_groups(lines, layout).astype(np.float32)
     if layout == "Q8":
-        groups = packed.astype(np.float32) - 128
-    else:
-        pairs = packed.reshape(n_panels, n_blocks, 4, 64)
-        groups = np.stack([pairs & 15, pairs >> 4], axis=3).astype(np.float32)
+        groups -= 128
     codes = groups.reshape(n_panels, n_blocks, 8, ROWS, 4).transpose(0, 3, 1, 2, 4)
     halves = np.ascontiguousarray(blocks[..., n_code_bytes:]).view(np.float16)
     scales = halves[..., :ROWS].transpose(0, 2, 1)[..., None]
-    minima = halves[..., ROWS:].transpose(0, 2, 1)[..., None] if layout == "Q4" else 0 * scales
+    minima = halves[..., ROWS:].transpose(0, 2, 1)[..., None] if layout != "Q8" else 0 * scales
     return codes.reshape(n_panels, ROWS, n_blocks, COLUMNS), scales, minima
+
+
+def stored_groups(lines: Bytes, layout: str) -> Bytes:
+    """The codes of the 8 groups of blocks (..., groups, 64), as their lines hold them."""
+    if layout == "Q8":
+        return lines
+    each = np.moveaxis(lines, -2, 0)
+    if layout == "Q4":
+        groups = [half for line in each for half in (line & 15, line >> 4)]
+    elif layout == "Q6":
+        groups = []
+        for a, b, c in (each[:3], each[3:]):
+            groups += [a & 63, b & 63, c & 63, a >> 6 << 4 | b >> 6 << 2 | c >> 6]
+    else:
+        a, b, c, d, e = each
+        last = (b >> 5 & 1) << 1 | d >> 5 & 1
+        upper = [a >> 5 << 2 | b >> 6, c >> 5 << 2 | d >> 6, e >> 5 << 2 | last]
+        groups = [a & 31, b & 31, upper[0], c & 31, d & 31, upper[1], e & 31, upper[2]]
+    return np.stack(groups, axis=-2)

@@ -2,7 +2,7 @@
 //
 // Each instruction set defines Codes<kLayout, kRows> for kRows rows of x: multiply(block, b, dots)
 // adds the products of their codes (words with kReadsWords) with block b of a panel to dots. With
-// kHasExcess the weights' codes are 128 too large, so the caller starts dots with the correction.
+// kHasExcess the codes of kQ8 are 128 too large, so the caller starts dots with the correction.
 #pragma once
 
 #include "../tiles.h"
@@ -29,3 +29,15 @@ SOLITON_INLINE int32_t four_codes(const std::byte* at) {
 #else
 #include "codes_plain.h"
 #endif
+
+namespace soliton::SOLITON_ISA {
+namespace {
+
+// What the products of a block begin with.
+template <Layout kLayout>
+SOLITON_INLINE int32_t first_sum(const CodeBlock& code) {
+    return kLayout == Layout::kQ8 && kHasExcess ? code.offset : 0;
+}
+
+}  // namespace
+}  // namespace soliton::SOLITON_ISA

@@ -25,8 +25,89 @@ SOLITON_INLINE void settle(__m256i& sums) {
     asm volatile("" : "+x"(sums));
 }
 
+// The codes of group j, as stored, of 8 rows. `half` is that of its line: 0 or 32.
+template <Layout kLayout>
+SOLITON_INLINE __m256i load_group(const uint8_t* block, int64_t j, int64_t half) {
+    const auto line = [&](int64_t i) __attribute__((always_inline)) {
+        return load_bytes(block + i * kLineBytes + half);
+    };
+    const auto masked = [](__m256i bytes, int mask) __attribute__((always_inline)) {
+        return _mm256_and_si256(bytes, _mm256_set1_epi8(static_cast<char>(mask)));
+    };
+    // The bits of b, shifted to the right, after those of a.
+    const auto joined = [](__m256i a, __m256i b, int shift) __attribute__((always_inline)) {
+        return _mm256_or_si256(a, _mm256_srli_epi16(b, shift));
+    };
+    if constexpr (kLayout == Layout::kQ6) {
+        const int64_t first = j / 4 * 3;
+        if (j % 4 < 3) {
+            return masked(line(first + j % 4), 63);
+        }
+        const __m256i four = joined(masked(line(first), 0xc0), masked(line(first + 1), 0xc0), 2);
+        return _mm256_srli_epi16(joined(four, masked(line(first + 2), 0xc0), 4), 2);
+    } else if constexpr (kLayout == Layout::kQ5) {
+        if (j == 7) {
+            const __m256i two = joined(masked(line(1), 0x20), masked(line(3), 0x20), 1);
+            return _mm256_srli_epi16(joined(masked(line(4), 0xe0), two, 1), 3);
+        }
+        const int64_t i = j - j / 3;
+        if (j % 3 < 2) {
+            return masked(line(i), 31);
+        }
+        return _mm256_srli_epi16(joined(masked(line(i - 2), 0xe0), masked(line(i - 1), 0xc0), 3),
+                                 3);
+    } else {
+        return masked(j % 2 == 0 ? line(j / 2) : _mm256_srli_epi16(line(j / 2), 4), 15);
+    }
+}
+
+// The groups whose sums of products fit 16 bits: for kQ4 all of a block (16 * 15 * 127), for kQ5
+// half of them (8 * 31 * 127), for kQ6 two (4 * 63 * 127).
+template <Layout kLayout>
+constexpr int64_t kGroupsInWords = kLayout == Layout::kQ6   ? 2
+                                   : kLayout == Layout::kQ5 ? 4
+                                                            : 8;
+
+// Codes of at most 6 bits times bytes: some sums of products fit 16 bits.
 template <Layout kLayout, int kRows>
-struct Codes;
+struct Codes {
+    Rows x;
+
+    SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
+        const std::byte* codes = x.at + b * kBlockColumns;
+        __m256i low_words[kRows];
+        __m256i high_words[kRows];
+        const auto add_group = [&](int64_t j, __m256i low,
+                                   __m256i high) __attribute__((always_inline)) {
+            each_row<kRows>([&](int row) __attribute__((always_inline)) {
+                const __m256i four = _mm256_set1_epi32(four_codes(codes + row * x.stride + j * 4));
+                low_words[row] = _mm256_add_epi16(low_words[row], _mm256_maddubs_epi16(low, four));
+                high_words[row] =
+                    _mm256_add_epi16(high_words[row], _mm256_maddubs_epi16(high, four));
+                settle(low_words[row]);
+                settle(high_words[row]);
+            });
+        };
+        const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 4
+        for (int64_t begin = 0; begin < 8; begin += kGroupsInWords<kLayout>) {
+            each_row<kRows>([&](int row) __attribute__((always_inline)) {
+                low_words[row] = _mm256_setzero_si256();
+                high_words[row] = _mm256_setzero_si256();
+            });
+#pragma GCC unroll 8
+            for (int64_t j = begin; j < begin + kGroupsInWords<kLayout>; ++j) {
+                add_group(j, load_group<kLayout>(block, j, 0), load_group<kLayout>(block, j, 32));
+            }
+            each_row<kRows>([&](int row) __attribute__((always_inline)) {
+                dots[row].low =
+                    _mm256_add_epi32(dots[row].low, _mm256_madd_epi16(low_words[row], ones));
+                dots[row].high =
+                    _mm256_add_epi32(dots[row].high, _mm256_madd_epi16(high_words[row], ones));
+            });
+        }
+    }
+};
 
 // The instruction for products of bytes adds pairs in 16 bits, in which these would overflow. So
 // bytes become words, those at even places and those at odd places.
@@ -63,46 +144,6 @@ struct Codes<Layout::kQ8, kRows> {
         }
         each_row<kRows>([&](int row) __attribute__((always_inline)) {
             dots[row] = {low_sums[row], high_sums[row]};
-        });
-    }
-};
-
-// Half-bytes times bytes: even the sum of all 16 products of a block fits 16 bits (16 * 15 * 127).
-template <int kRows>
-struct Codes<Layout::kQ4, kRows> {
-    Rows x;
-
-    SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
-        const std::byte* codes = x.at + b * kBlockColumns;
-        const __m256i low_halves = _mm256_set1_epi8(15);
-        __m256i low_words[kRows];
-        __m256i high_words[kRows];
-        each_row<kRows>([&](int row) __attribute__((always_inline)) {
-            low_words[row] = _mm256_setzero_si256();
-            high_words[row] = _mm256_setzero_si256();
-        });
-        const auto add_group = [&](int64_t j, __m256i low,
-                                   __m256i high) __attribute__((always_inline)) {
-            each_row<kRows>([&](int row) __attribute__((always_inline)) {
-                const __m256i four = _mm256_set1_epi32(four_codes(codes + row * x.stride + j * 4));
-                low_words[row] = _mm256_add_epi16(low_words[row], _mm256_maddubs_epi16(low, four));
-                high_words[row] =
-                    _mm256_add_epi16(high_words[row], _mm256_maddubs_epi16(high, four));
-                settle(low_words[row]);
-                settle(high_words[row]);
-            });
-        };
-        for (int64_t j = 0; j < kBlockColumns / 4; j += 2) {
-            const __m256i low = load_bytes(block + j / 2 * kLineBytes);
-            const __m256i high = load_bytes(block + j / 2 * kLineBytes + 32);
-            add_group(j, _mm256_and_si256(low, low_halves), _mm256_and_si256(high, low_halves));
-            add_group(j + 1, _mm256_and_si256(_mm256_srli_epi16(low, 4), low_halves),
-                      _mm256_and_si256(_mm256_srli_epi16(high, 4), low_halves));
-        }
-        const __m256i ones = _mm256_set1_epi16(1);
-        each_row<kRows>([&](int row) __attribute__((always_inline)) {
-            dots[row].low = _mm256_madd_epi16(low_words[row], ones);
-            dots[row].high = _mm256_madd_epi16(high_words[row], ones);
         });
     }
 };

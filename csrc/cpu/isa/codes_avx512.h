@@ -15,28 +15,61 @@ constexpr bool kReadsWords = false;
 // Whether codes of kQ8 are multiplied as stored, 128 too large.
 constexpr bool kHasExcess = true;
 
+// The bits of `a` that the mask has, and of `b` the others.
+SOLITON_INLINE __m512i choose(int mask, __m512i a, __m512i b) {
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8(static_cast<char>(mask)), a, b, 0xca);
+}
+
+// The codes of group j, as stored.
+template <Layout kLayout>
+SOLITON_INLINE __m512i load_group(const uint8_t* block, int64_t j) {
+    const auto line = [&](int64_t i) __attribute__((always_inline)) {
+        return _mm512_loadu_si512(block + i * kLineBytes);
+    };
+    const auto lowest = [](__m512i codes) __attribute__((always_inline)) {
+        constexpr char kMask = static_cast<char>((1 << code_bits(kLayout)) - 1);
+        return _mm512_and_si512(codes, _mm512_set1_epi8(kMask));
+    };
+    if constexpr (kLayout == Layout::kQ8) {
+        return line(j);
+    } else if constexpr (kLayout == Layout::kQ6) {
+        const int64_t first = j / 4 * 3;
+        if (j % 4 < 3) {
+            return lowest(line(first + j % 4));
+        }
+        const __m512i second = _mm512_srli_epi16(line(first + 1), 2);
+        const __m512i third = _mm512_srli_epi16(line(first + 2), 4);
+        const __m512i upper = choose(0xf0, choose(0xc0, line(first), second), third);
+        return lowest(_mm512_srli_epi16(upper, 2));
+    } else if constexpr (kLayout == Layout::kQ5) {
+        if (j == 7) {
+            const __m512i second = _mm512_srli_epi16(line(1), 1);
+            const __m512i lower = choose(0x10, second, _mm512_srli_epi16(line(3), 2));
+            return lowest(_mm512_srli_epi16(choose(0xe0, line(4), lower), 3));
+        }
+        const int64_t i = j - j / 3;
+        if (j % 3 < 2) {
+            return lowest(line(i));
+        }
+        const __m512i lower = _mm512_srli_epi16(line(i - 1), 3);
+        return lowest(_mm512_srli_epi16(choose(0xe0, line(i - 2), lower), 3));
+    } else {
+        return lowest(j % 2 == 0 ? line(j / 2) : _mm512_srli_epi16(line(j / 2), 4));
+    }
+}
+
 template <Layout kLayout, int kRows>
 struct Codes {
     Rows x;
 
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
         const std::byte* codes = x.at + b * kBlockColumns;
-        const auto add_group = [&](int64_t j, __m512i weights) {
+#pragma GCC unroll 8
+        for (int64_t j = 0; j < kBlockColumns / 4; ++j) {
+            const __m512i weights = load_group<kLayout>(block, j);
             for (int row = 0; row < kRows; ++row) {
                 const __m512i four = _mm512_set1_epi32(four_codes(codes + row * x.stride + j * 4));
                 dots[row].all = _mm512_dpbusd_epi32(dots[row].all, weights, four);
-            }
-        };
-        if constexpr (kLayout == Layout::kQ8) {
-            for (int64_t j = 0; j < kBlockColumns / 4; ++j) {
-                add_group(j, _mm512_loadu_si512(block + j * kLineBytes));
-            }
-        } else {
-            const __m512i low_halves = _mm512_set1_epi8(15);
-            for (int64_t j = 0; j < kBlockColumns / 4; j += 2) {
-                const __m512i both = _mm512_loadu_si512(block + j / 2 * kLineBytes);
-                add_group(j, _mm512_and_si512(both, low_halves));
-                add_group(j + 1, _mm512_and_si512(_mm512_srli_epi16(both, 4), low_halves));
             }
         }
     }

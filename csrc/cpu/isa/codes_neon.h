@@ -23,22 +23,66 @@ constexpr bool kHasExcess = false;
 // 16 times 4 signed codes of weights.
 using CodeGroup = Quarters<int8x16_t>;
 
-// Group j of a block.
+// The codes of group j, signed.
 template <Layout kLayout>
-SOLITON_INLINE CodeGroup load_group(const uint8_t* block, int64_t j, bool odd) {
+SOLITON_INLINE CodeGroup load_group(const uint8_t* block, int64_t j) {
+    using Bytes = Quarters<uint8x16_t>;
+    const auto line = [=](int64_t i) { return load_line(block + i * kLineBytes); };
+    const auto as_signed = [](uint8x16_t codes) { return vreinterpretq_s8_u8(codes); };
+    const auto lowest = [=](const Bytes& bytes) {
+        const uint8x16_t mask = vdupq_n_u8((1 << code_bits(kLayout)) - 1);
+        return each_quarter([=](uint8x16_t a) { return as_signed(vandq_u8(a, mask)); }, bytes);
+    };
+    // vsriq_n_u8(a, b, n) has the upper n bits of a, and after them the upper bits of b.
     if constexpr (kLayout == Layout::kQ8) {
         // Flipping the highest bit of code + 128 gives the code.
+        const uint8x16_t highest = vdupq_n_u8(0x80);
+        return each_quarter([=](uint8x16_t a) { return as_signed(veorq_u8(a, highest)); }, line(j));
+    } else if constexpr (kLayout == Layout::kQ6) {
+        const int64_t first = j / 4 * 3;
+        if (j % 4 < 3) {
+            return lowest(line(first + j % 4));
+        }
         return each_quarter(
-            [](uint8x16_t a) { return vreinterpretq_s8_u8(veorq_u8(a, vdupq_n_u8(0x80))); },
-            load_line(block + j * kLineBytes));
-    } else {
-        return each_quarter(
-            [=](uint8x16_t both) {
-                return vreinterpretq_s8_u8(odd ? vshrq_n_u8(both, 4)
-                                               : vandq_u8(both, vdupq_n_u8(15)));
+            [=](uint8x16_t a, uint8x16_t b, uint8x16_t c) {
+                return as_signed(vshrq_n_u8(vsriq_n_u8(vsriq_n_u8(a, b, 2), c, 4), 2));
             },
-            load_line(block + j / 2 * kLineBytes));
+            line(first), line(first + 1), line(first + 2));
+    } else if constexpr (kLayout == Layout::kQ5) {
+        const int64_t i = j - j / 3;
+        if (j % 3 < 2 && j < 7) {
+            return lowest(line(i));
+        }
+        const Bytes lower = j < 7 ? line(i - 1)
+                                  : each_quarter(
+                                        [](uint8x16_t b, uint8x16_t d) {
+                                            const uint8x16_t last = vshlq_n_u8(d, 2);
+                                            return vsriq_n_u8(vshlq_n_u8(b, 2), last, 1);
+                                        },
+                                        line(1), line(3));
+        return each_quarter(
+            [=](uint8x16_t a, uint8x16_t b) {
+                return as_signed(vshrq_n_u8(vsriq_n_u8(a, b, 3), 3));
+            },
+            line(j < 7 ? i - 2 : 4), lower);
+    } else {
+        if (j % 2 == 0) {
+            return lowest(line(j / 2));
+        }
+        return each_quarter([=](uint8x16_t a) { return as_signed(vshrq_n_u8(a, 4)); }, line(j / 2));
     }
+}
+
+// The groups whose codes share lines, for kQ8 two as well.
+template <Layout kLayout>
+constexpr int64_t kTogether = kLayout == Layout::kQ5   ? 8
+                              : kLayout == Layout::kQ6 ? 4
+                                                       : 2;
+
+// Keeps the compiler from moving the loads of all groups before the first products, which runs out
+// of registers.
+SOLITON_INLINE void hold_loads() {
+    asm volatile("" ::: "memory");
 }
 
 SOLITON_INLINE int8x16_t broadcast_codes(const std::byte* at) {
@@ -53,21 +97,22 @@ struct Codes {
 
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
         const std::byte* codes = x.at + b * kBlockColumns;
-        const auto add_group = [&](int64_t j, bool odd) {
-            const CodeGroup weights = load_group<kLayout>(block, j, odd);
-            for (int row = 0; row < kRows; ++row) {
-                const int8x16_t four = broadcast_codes(codes + row * x.stride + j * 4);
-                dots[row] = each_quarter(
-                    [=](int32x4_t dot, int8x16_t weight) { return vdotq_s32(dot, weight, four); },
-                    dots[row], weights);
+#pragma GCC unroll 1  // for the same reason
+        for (int64_t begin = 0; begin < 8; begin += kTogether<kLayout>) {
+            const uint8_t* lines = block + begin * code_bytes(kLayout) / 8;
+#pragma GCC unroll 8
+            for (int64_t j = 0; j < kTogether<kLayout>; ++j) {
+                hold_loads();
+                const CodeGroup weights = load_group<kLayout>(lines, j);
+                for (int row = 0; row < kRows; ++row) {
+                    const int8x16_t four =
+                        broadcast_codes(codes + row * x.stride + (begin + j) * 4);
+                    dots[row] =
+                        each_quarter([=](int32x4_t dot,
+                                         int8x16_t weight) { return vdotq_s32(dot, weight, four); },
+                                     dots[row], weights);
+                }
             }
-        };
-        // If unrolled, the compiler would move all loads before the products and run out of
-        // registers.
-#pragma GCC unroll 1
-        for (int64_t j = 0; j < kBlockColumns / 4; j += 2) {
-            add_group(j, false);
-            add_group(j + 1, true);
         }
     }
 };
@@ -93,11 +138,11 @@ SOLITON_INLINE Ints add_neighbours(Words words, Ints pairs) {
                         words, pairs);
 }
 
-// Products of bytes are added as words, as many as fit: 2 for kQ8 (2 * 127 * 127), and for kQ4 the
-// 8 of a block that belong together (8 * 15 * 127).
+// Products of bytes are added as words, as many as fit: 2 for kQ8 (2 * 127 * 127), 4 for kQ6
+// (4 * 63 * 127), and otherwise the 8 of a block that belong together (8 * 31 * 127).
 template <Layout kLayout, int kRows>
 struct Codes {
-    static constexpr int64_t kGroups = kLayout == Layout::kQ8 ? 2 : 8;
+    static constexpr int64_t kGroups = kLayout == Layout::kQ8 ? 2 : kLayout == Layout::kQ6 ? 4 : 8;
     Rows x;
 
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
@@ -107,12 +152,19 @@ struct Codes {
         for (int64_t begin = 0; begin < kBlockColumns / 4; begin += kGroups) {
             Words first[kRows] = {};
             Words last[kRows] = {};
-            for (int64_t j = begin; j < begin + kGroups; ++j) {
-                const CodeGroup weights = load_group<kLayout>(block, j, j % 2);
-                for (int row = 0; row < kRows; ++row) {
-                    const int8x16_t four = broadcast_codes(codes + row * x.stride + j * 4);
-                    first[row] = multiply_add<false>(weights, four, first[row]);
-                    last[row] = multiply_add<true>(weights, four, last[row]);
+#pragma GCC unroll 1
+            for (int64_t i = begin; i < begin + kGroups; i += kTogether<kLayout>) {
+                const uint8_t* lines = block + i * code_bytes(kLayout) / 8;
+#pragma GCC unroll 8
+                for (int64_t j = 0; j < kTogether<kLayout>; ++j) {
+                    hold_loads();
+                    const CodeGroup weights = load_group<kLayout>(lines, j);
+                    for (int row = 0; row < kRows; ++row) {
+                        const int8x16_t four =
+                            broadcast_codes(codes + row * x.stride + (i + j) * 4);
+                        first[row] = multiply_add<false>(weights, four, first[row]);
+                        last[row] = multiply_add<true>(weights, four, last[row]);
+                    }
                 }
             }
             for (int row = 0; row < kRows; ++row) {

@@ -23,12 +23,7 @@ struct Codes {
         for (int64_t j = 0; j < kBlockColumns / 4; ++j) {
             uint8_t weights[4 * kLanes];
             for (int64_t i = 0; i < 4 * kLanes; ++i) {
-                if constexpr (kLayout == Layout::kQ8) {
-                    weights[i] = block[j * kLineBytes + i];
-                } else {
-                    const uint8_t both = block[j / 2 * kLineBytes + i];
-                    weights[i] = j % 2 ? both >> 4 : both & 15;
-                }
+                weights[i] = static_cast<uint8_t>(stored_code(kLayout, block, j, i));
             }
             for (int row = 0; row < kRows; ++row) {
                 const int8_t* codes = reinterpret_cast<const int8_t*>(x.at + row * x.stride +

@@ -12,13 +12,14 @@ SOLITON_INLINE void store_bytes(void* at, __m256i bytes) {
 }
 
 // A block of a panel in the form whose products are fastest: for kQ8 pairs of words (codes at even
-// places, then at odd places), for kQ4 a byte per code.
+// places, then at odd places), otherwise a byte per code.
 template <Layout kLayout>
 struct WideBlock {
     static constexpr int64_t kGroups = kLayout == Layout::kQ8 ? 16 : 8;
+    static constexpr int64_t kGroupsPerSum = kLayout == Layout::kQ8 ? 16 : kGroupsInWords<kLayout>;
     alignas(64) uint8_t groups[kGroups][kLineBytes];
     float scales[kPanelRows];
-    float minima[kPanelRows];  // of kQ4
+    float minima[kPanelRows];  // unless of kQ8
 };
 
 // Twelve sums, two vectors of weights, one of x and one of products use all sixteen registers.
@@ -26,41 +27,40 @@ constexpr int kWideRows = 6;
 
 template <Layout kLayout>
 SOLITON_INLINE void unpack(const uint8_t* block, WideBlock<kLayout>& wide) {
-    constexpr int64_t kCodeBytes = kLayout == Layout::kQ8 ? 512 : 256;
     const __m256i even_places = _mm256_set1_epi16(0xff);
-    const __m256i low_halves = _mm256_set1_epi8(15);
     const __m256i excess = _mm256_set1_epi16(128);
-    for (int64_t i = 0; i < kCodeBytes; i += 32) {
-        const __m256i both = load_bytes(block + i);
-        const int64_t line = i / kLineBytes;
-        const int64_t half = i % kLineBytes;
-        if constexpr (kLayout == Layout::kQ8) {
-            store_bytes(wide.groups[line] + half,
-                        _mm256_sub_epi16(_mm256_and_si256(both, even_places), excess));
-            store_bytes(wide.groups[line + 8] + half,
-                        _mm256_sub_epi16(_mm256_srli_epi16(both, 8), excess));
-        } else {
-            store_bytes(wide.groups[2 * line] + half, _mm256_and_si256(both, low_halves));
-            store_bytes(wide.groups[2 * line + 1] + half,
-                        _mm256_and_si256(_mm256_srli_epi16(both, 4), low_halves));
+#pragma GCC unroll 8
+    for (int64_t j = 0; j < 8; ++j) {
+        for (int64_t half = 0; half < kLineBytes; half += 32) {
+            if constexpr (kLayout == Layout::kQ8) {
+                const __m256i both = load_bytes(block + j * kLineBytes + half);
+                store_bytes(wide.groups[j] + half,
+                            _mm256_sub_epi16(_mm256_and_si256(both, even_places), excess));
+                store_bytes(wide.groups[j + 8] + half,
+                            _mm256_sub_epi16(_mm256_srli_epi16(both, 8), excess));
+            } else {
+                store_bytes(wide.groups[j] + half, load_group<kLayout>(block, j, half));
+            }
         }
     }
-    store(wide.scales, load_float16(block + kCodeBytes));
-    if constexpr (kLayout == Layout::kQ4) {
-        store(wide.minima, load_float16(block + kCodeBytes + kPanelRows * 2));
+    store(wide.scales, load_float16(block + code_bytes(kLayout)));
+    if constexpr (has_minimum(kLayout)) {
+        store(wide.minima, load_float16(block + code_bytes(kLayout) + kPanelRows * 2));
     }
 }
 
-// The products of a block with the same block of some rows of x, from `x` on.
+// The products of some groups, from `begin` on, with the same groups of some rows of x.
 template <Layout kLayout, int kRows>
-SOLITON_INLINE void multiply_wide(const WideBlock<kLayout>& block, Rows x, Ints (&dots)[kRows]) {
+SOLITON_INLINE void multiply_groups(const WideBlock<kLayout>& block, int64_t begin, Rows x,
+                                    Ints (&dots)[kRows]) {
+    constexpr int64_t kGroups = WideBlock<kLayout>::kGroupsPerSum;
     __m256i low_sums[kRows];
     __m256i high_sums[kRows];
     for (int row = 0; row < kRows; ++row) {
         low_sums[row] = _mm256_setzero_si256();
         high_sums[row] = _mm256_setzero_si256();
     }
-    for (int64_t j = 0; j < WideBlock<kLayout>::kGroups; ++j) {
+    for (int64_t j = begin; j < begin + kGroups; ++j) {
         const __m256i low = load_bytes(block.groups[j]);
         const __m256i high = load_bytes(block.groups[j] + 32);
         for (int row = 0; row < kRows; ++row) {
@@ -87,6 +87,20 @@ SOLITON_INLINE void multiply_wide(const WideBlock<kLayout>& block, Rows x, Ints 
     }
 }
 
+// The products of a block with the same block of some rows of x, from `x` on.
+template <Layout kLayout, int kRows>
+SOLITON_INLINE void multiply_wide(const WideBlock<kLayout>& block, Rows x, Ints (&dots)[kRows]) {
+    using Wide = WideBlock<kLayout>;
+    multiply_groups(block, 0, x, dots);
+    for (int64_t begin = Wide::kGroupsPerSum; begin < Wide::kGroups; begin += Wide::kGroupsPerSum) {
+        Ints more[kRows];
+        multiply_groups(block, begin, x, more);
+        for (int row = 0; row < kRows; ++row) {
+            dots[row] = add(dots[row], more[row]);
+        }
+    }
+}
+
 template <Layout kLayout, int kRows>
 [[gnu::noinline]] void add_wide_tile(const WideBlock<kLayout>* blocks, Rows x, Rows scales,
                                      int64_t n_blocks, float* sums) {
@@ -101,7 +115,7 @@ template <Layout kLayout, int kRows>
             Floats total = load(sums + row * kLanes);
             total =
                 multiply_add(to_floats(dots[row]), multiply(scale, broadcast(code.scale)), total);
-            if constexpr (kLayout == Layout::kQ4) {
+            if constexpr (has_minimum(kLayout)) {
                 total = multiply_add(load(blocks[b].minima), broadcast(code.scaled_sum), total);
             }
             store(sums + row * kLanes, total);

@@ -16,7 +16,14 @@ from ..formats import PANEL_ROWS, matrix_bytes
 from ..ops import NotFiniteError, Stored
 from .memory import Floats, zeros
 
-_LAYOUTS = {"float32": "F32", "bfloat16": "BF16", "8bit": "Q8", "4bit": "Q4"}
+_LAYOUTS = {
+    "float32": "F32",
+    "bfloat16": "BF16",
+    "8bit": "Q8",
+    "6bit": "Q6",
+    "5bit": "Q5",
+    "4bit": "Q4",
+}
 _SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
 
 Indices = npt.NDArray[np.int64]
@@ -56,7 +63,7 @@ def pack(
     importance: Floats | None = None,
 ) -> PanelMatrix:
     """The parts (n, n_in) one below the other; `gated`: their panels take turns; `importance`: of
-    an error in each column (n_in,), for 4-bit codes.
+    an error in each column (n_in,), for codes of 6 bits or fewer.
 
     Raises NotFiniteError.
     """

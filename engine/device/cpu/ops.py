@@ -16,8 +16,9 @@ from ...checkpoint.safetensors import StoredTensor, stored_values
 from ...errors import ModelLoadError
 from ...native.cpu import kernels
 from ...sampling.op import sample
-from ..formats import kv_format, matrix_bytes
+from ..formats import QUANTIZED, kv_format, matrix_bytes
 from ..memory import host_bytes
+from ..mixed import ModelFormats, mixed_formats
 from ..ops import KVMemory, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
 from .kv import kv_memory
@@ -26,7 +27,7 @@ from .memory import Floats, zeros
 from .program import CpuProgram
 from .weave import is_woven_faster
 
-FORMATS = ("float32", "bfloat16", "8bit", "4bit")
+FORMATS = ("float32", "bfloat16", *QUANTIZED)
 
 _DTYPES = {"float32": np.float32, "bfloat16": np.uint16}  # numpy has no bfloat16
 
@@ -51,7 +52,7 @@ class CpuOps:
         count = thread_count(n_threads)
         kernels.set_threads(count, helper_processors(count))
         self.format = format_
-        self.calibrates = format_ == "4bit"
+        self.calibrates = format_ in ("6bit", "5bit", "4bit")
         self.kv_format = kv_format(kv_cache, format_)
         self.name = f"native {kernels.isa()}"
         self.n_threads = kernels.threads()
@@ -95,6 +96,9 @@ class CpuOps:
 
     def wait(self) -> None:
         """Nothing runs."""
+
+    def formats(self, config: ModelConfig) -> ModelFormats:
+        return mixed_formats(config, self.format)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
         return matrix_bytes(format_, n_out, n_in)

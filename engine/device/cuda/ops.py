@@ -21,6 +21,7 @@ from ...sampling.op import sample
 from ...sampling.request import SampleRequest, SampleResult
 from ..formats import cuda_kv_format
 from ..memory import host_bytes
+from ..mixed import ModelFormats, uniform_formats
 from ..ops import Bytes, KVMemory, NotFiniteError, Stored
 from . import prefill as cuda_prefill
 from . import weights as cuda_weights
@@ -141,6 +142,9 @@ class CudaOps:
 
     def wait(self) -> None:
         self._lane.wait()
+
+    def formats(self, config: ModelConfig) -> ModelFormats:
+        return uniform_formats(config, self.format)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
         return cuda_weights.matrix_bytes(format_, n_out, n_in)

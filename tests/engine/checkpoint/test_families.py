@@ -189,7 +189,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"quantization_config": {"quant_method": "gptq"}},
         "quantized weights are not supported (quant_method 'gptq'); allowed are F32, F16 and BF16; "
-        "load the original model and quantize it here, to 8bit or 4bit",
+        "load the original model and quantize it here, to 8bit, 6bit, 5bit or 4bit",
     ),
     (
         {"quantization_config": {"quant_method": "awq"}},

@@ -383,7 +383,7 @@ def test_a_norm_of_zeros_is_a_hole_in_a_file(model: Path, file: Path) -> None:
     load(model)
 
 
-@pytest.mark.parametrize("format_", ["none", "8bit", "4bit"])
+@pytest.mark.parametrize("format_", ["none", "8bit", "5bit", "4bit"])
 @pytest.mark.parametrize("value", [1e-41, 3e38])
 def test_extreme_numbers_are_errors_of_a_request_or_harmless(
     model: Path, file: Path, format_: str, value: float

@@ -26,6 +26,7 @@ from engine.checkpoint.sources import LayerSources, ModelSources, Source
 from engine.checkpoint.tensors import check_tensors
 from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.panel_cache import open_panels
+from engine.device.mixed import mixed_formats
 from engine.device.ops import Ops
 from engine.device.torch_ops import TorchOps
 from engine.model.loading import load_weights
@@ -199,9 +200,10 @@ def test_memory_is_counted_by_what_is_loaded(
     model: Path, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = model_config(model)
-    expected = weight_bytes(config, "8bit")
+    formats = mixed_formats(config, "4bit")
+    expected = weight_bytes(config, formats)
     describe(case, monkeypatch)
-    assert weight_bytes(config, "8bit") == expected
+    assert weight_bytes(config, formats) == expected
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -12,6 +12,7 @@ import torch
 
 from engine.device.arguments import Embed, Linear, Matrix, NormLinear
 from engine.device.cpu.ops import FORMATS, CpuOps
+from engine.device.formats import QUANTIZED
 from engine.device.ops import NotFiniteError, Ops
 from engine.device.step import StepState
 from engine.device.torch_ops import TorchOps
@@ -70,9 +71,12 @@ def test_unquantised_matrices_hold_their_parts_exactly(shapes: Any) -> None:
 
 
 @pytest.mark.usefixtures("isa")
-# Half a step; in 4 bits also what may be cut off either end of the range, which is twice as long as
-# the largest weight at most.
-@pytest.mark.parametrize(("format_", "share"), [("8bit", 0.5 / 127), ("4bit", 0.5 / 7.5 + 0.24)])
+# Half a step, which in 6 and 5 bits may be longer so that others err less; in 4 bits also what may
+# be cut off either end of the range, which is twice as long as the largest weight at most.
+@pytest.mark.parametrize(
+    ("format_", "share"),
+    [("8bit", 0.5 / 127), ("6bit", 1 / 32), ("5bit", 1 / 16), ("4bit", 0.5 / 7.5 + 0.24)],
+)
 def test_quantised_weights_are_near(format_: str, share: float) -> None:
     values = random(50, 100)
     values[3] *= 1e-3
@@ -134,7 +138,7 @@ def quantised(x: Floats) -> Floats:
 
 
 def seen(format_: str, x: Floats) -> npt.NDArray[np.float64]:
-    return (quantised(x) if format_ in ("8bit", "4bit") else x).astype(np.float64)
+    return (quantised(x) if format_ in QUANTIZED else x).astype(np.float64)
 
 
 @pytest.mark.usefixtures("isa")
@@ -198,7 +202,7 @@ def test_norm_linear(format_: str, n_out: int, n_in: int, gated: bool, with_bran
         results.append((out, kept))
     (out, kept), (expected, expected_kept) = results
     # Of quantised formats the twin has the weights, but it does not quantise activations.
-    slack = 0.03 if format_ in ("8bit", "4bit") else 2e-5
+    slack = 0.03 if format_ in QUANTIZED else 2e-5
     np.testing.assert_allclose(out, expected, rtol=0, atol=slack * np.abs(expected).max())
     assert np.array_equal(kept, expected_kept), "a sum of two is rounded once"
 

@@ -67,19 +67,48 @@ def q8_panels(dim: int) -> Table:
     return np.concatenate(parts, axis=-1), rows_of(values, dim)
 
 
-def q4_panels(dim: int) -> Table:
-    codes = padded(np.random.default_rng(0).integers(0, 16, (VOCAB, dim)))
+def panels_on_a_line(dim: int, bits: int, lines_of: Callable[..., list[Any]]) -> Table:
+    """Codes, of whose 8 groups `lines_of` makes lines of 64 bytes, scales and minima."""
+    codes = padded(np.random.default_rng(0).integers(0, 1 << bits, (VOCAB, dim)))
     scale, minimum = scales(dim, 1), scales(dim, 2)
     n_panels, _, n_blocks, _ = codes.shape
-    groups = codes.astype(np.uint8).reshape(n_panels, 16, n_blocks, 4, 2, 4)
-    bytes_ = groups[..., 0, :] | groups[..., 1, :] << 4
+    groups = codes.astype(np.uint8).reshape(n_panels, 16, n_blocks, 8, 4)
+    lines = np.stack(lines_of(*np.moveaxis(groups, 3, 0)), axis=3)
     parts = [
-        bytes_.transpose(0, 2, 3, 1, 4).reshape(n_panels, n_blocks, -1),
+        lines.transpose(0, 2, 3, 1, 4).reshape(n_panels, n_blocks, -1),
         scale.transpose(0, 2, 1).copy().view(np.uint8),
         minimum.transpose(0, 2, 1).copy().view(np.uint8),
     ]
     products = codes * scale[..., None].astype(np.float32)
     return np.concatenate(parts, axis=-1), rows_of(products + minimum[..., None], dim)
+
+
+def q6_panels(dim: int) -> Table:
+    def lines(a: Any, b: Any, c: Any, d: Any, *rest: Any) -> list[Any]:
+        first = [a | d >> 4 << 6, b | d >> 2 << 6, c | d << 6]
+        return first + (lines(*rest) if rest else [])
+
+    return panels_on_a_line(dim, 6, lines)
+
+
+def q5_panels(dim: int) -> Table:
+    def lines(a: Any, b: Any, ab: Any, c: Any, d: Any, cd: Any, e: Any, bde: Any) -> list[Any]:
+        return [
+            a | ab >> 2 << 5,
+            b | ab << 6 | (bde >> 1 & 1) << 5,
+            c | cd >> 2 << 5,
+            d | cd << 6 | (bde & 1) << 5,
+            e | bde >> 2 << 5,
+        ]
+
+    return panels_on_a_line(dim, 5, lines)
+
+
+def q4_panels(dim: int) -> Table:
+    def lines(a: Any, b: Any, *rest: Any) -> list[Any]:
+        return [a | b << 4, *(lines(*rest) if rest else [])]
+
+    return panels_on_a_line(dim, 4, lines)
 
 
 def rows_of(values: npt.NDArray[Any], dim: int) -> Floats:
@@ -116,9 +145,11 @@ def embedded(
         (Layout.F32, f32_panels),
         (Layout.BF16, bf16_panels),
         (Layout.Q8, q8_panels),
+        (Layout.Q6, q6_panels),
+        (Layout.Q5, q5_panels),
         (Layout.Q4, q4_panels),
     ],
-    ids=["f32", "bf16", "q8", "q4"],
+    ids=["f32", "bf16", "q8", "q6", "q5", "q4"],
 )
 def test_panels(layout: Layout, make: Callable[[int], Table], dim: int) -> None:
     table, values = make(dim)

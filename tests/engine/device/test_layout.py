@@ -88,29 +88,44 @@ def eight_bits(values: Floats) -> tuple[Floats, npt.NDArray[np.float16]]:
     return np.clip(np.rint(codes), -127, 127), scales
 
 
-def four_bits(
-    values: Floats,
-) -> tuple[Floats, npt.NDArray[np.float16], npt.NDArray[np.float16]]:
+# The layouts with a scale and a minimum: their largest code, and the shares of the range that may
+# be cut off at either end.
+ON_A_LINE = {"Q6": (63, [0]), "Q5": (31, [0, 0.03]), "Q4": (15, [0, 0.03, 0.06])}
+
+Halves = npt.NDArray[np.float16]
+
+
+def on_a_line(values: Floats, layout: str) -> tuple[Floats, Halves, Halves]:
     """Codes, scales and minima of blocks, by the definition: the line over the whole range, or one
     over a part of it, moved to where its codes fit best, if its squared error is less.
     """
+    largest, cuts = ON_A_LINE[layout]
     low, high = values.min(-1, keepdims=True), values.max(-1, keepdims=True)
     span = high - low
-    scales, minima = to_float16(span / np.float32(15)), to_float16(low)
-    least = squared_error(values, scales, minima)
-    for low_cut, high_cut in product(np.array([0, 0.03, 0.06], np.float32), repeat=2):
-        scale = (span - span * low_cut - span * high_cut) / np.float32(15)
-        line = [to_float16(part) for part in fitted(values, scale, low + span * low_cut)]
-        error = squared_error(values, *line)
+    scales, minima = whole_range(values, layout)
+    least = squared_error(values, scales, minima, layout)
+    for low_cut, high_cut in product(np.array(cuts, np.float32), repeat=2):
+        scale = (span - span * low_cut - span * high_cut) / np.float32(largest)
+        line = fitted(values, scale, low + span * low_cut, layout)
+        new_scales, new_minima = to_float16(line[0]), to_float16(line[1])
+        error = squared_error(values, new_scales, new_minima, layout)
         better = error < least
         least = np.where(better, error, least)
-        scales, minima = np.where(better, line[0], scales), np.where(better, line[1], minima)
-    return codes_on(values, scales.astype(np.float32), minima.astype(np.float32)), scales, minima
+        scales = np.where(better, new_scales, scales)
+        minima = np.where(better, new_minima, minima)
+    codes = codes_on(values, scales.astype(np.float32), minima.astype(np.float32), layout)
+    return codes, scales, minima
 
 
-def codes_on(values: Floats, scale: Floats, minimum: Floats) -> Floats:
+def whole_range(values: Floats, layout: str) -> tuple[Halves, Halves]:
+    """The line from the smallest to the largest value of each block."""
+    low, high = values.min(-1, keepdims=True), values.max(-1, keepdims=True)
+    return to_float16((high - low) / np.float32(ON_A_LINE[layout][0])), to_float16(low)
+
+
+def codes_on(values: Floats, scale: Floats, minimum: Floats, layout: str) -> Floats:
     inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
-    codes: Floats = np.clip(np.rint((values - minimum) * inverse), 0, 15)
+    codes: Floats = np.clip(np.rint((values - minimum) * inverse), 0, ON_A_LINE[layout][0])
     return codes
 
 
@@ -120,8 +135,8 @@ def one_by_one(values: Floats) -> Floats:
     return sums[..., -1:]
 
 
-def fitted(values: Floats, scale: Floats, minimum: Floats) -> tuple[Floats, Floats]:
-    codes, n = codes_on(values, scale, minimum), np.float32(COLUMNS)
+def fitted(values: Floats, scale: Floats, minimum: Floats, layout: str) -> tuple[Floats, Floats]:
+    codes, n = codes_on(values, scale, minimum, layout), np.float32(COLUMNS)
     sums = [one_by_one(part) for part in (codes, codes * codes)]
     value_sum, product_sum = (
         one_by_one(part) for part in (values - minimum, codes * (values - minimum))
@@ -133,12 +148,20 @@ def fitted(values: Floats, scale: Floats, minimum: Floats) -> tuple[Floats, Floa
     return np.where(spread > 0, slope, scale), np.where(spread > 0, moved, minimum)
 
 
-def squared_error(
-    values: Floats, scales: npt.NDArray[np.float16], minima: npt.NDArray[np.float16]
-) -> Floats:
+def squared_error(values: Floats, scales: Halves, minima: Halves, layout: str) -> Floats:
     scale, minimum = scales.astype(np.float32), minima.astype(np.float32)
-    error = scale * codes_on(values, scale, minimum) + minimum - values
+    error = scale * codes_on(values, scale, minimum, layout) + minimum - values
     return one_by_one(error * error)
+
+
+@pytest.mark.parametrize(("layout", "share"), [("Q6", 0.97), ("Q5", 0.94), ("Q4", 0.85)])
+def test_codes_on_a_line_err_less_than_with_the_whole_range(layout: str, share: float) -> None:
+    weights = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
+    blocks = blocks_of(weights)
+    error = blocks_of(np.square(unpack(pack(weights, layout), layout, 64, 512) - weights))
+    plain = squared_error(blocks, *whole_range(blocks, layout), layout)
+    assert np.all(error.sum(-1, keepdims=True) <= plain * np.float32(1 + 1e-5))
+    assert error.sum() < share * plain.sum()
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-5, 1e-12, 1e6])
@@ -156,13 +179,14 @@ def test_eight_bit_codes_and_scales_are_those_of_the_definition(
 
 @pytest.mark.parametrize("size", [1.0, 1e-5, 1e-12, 1e6])
 @pytest.mark.parametrize(("n_out", "n_in"), SIZES)
-def test_four_bit_codes_scales_and_minima_are_those_of_the_definition(
-    n_out: int, n_in: int, size: float
+@pytest.mark.parametrize("layout", ON_A_LINE)
+def test_codes_scales_and_minima_are_those_of_the_definition(
+    layout: str, n_out: int, n_in: int, size: float
 ) -> None:
     weights = weights_of(n_out, n_in) * np.float32(size)
-    packed = pack(weights, "Q4").reshape(-(-n_out // ROWS), -(-n_in // COLUMNS), -1)
-    codes, scales, minima = codes_of(packed, "Q4")
-    expected_codes, expected_scales, expected_minima = four_bits(blocks_of(weights))
+    packed = pack(weights, layout).reshape(-(-n_out // ROWS), -(-n_in // COLUMNS), -1)
+    codes, scales, minima = codes_of(packed, layout)
+    expected_codes, expected_scales, expected_minima = on_a_line(blocks_of(weights), layout)
     assert np.array_equal(scales.reshape(expected_scales.shape), expected_scales)
     assert np.array_equal(minima.reshape(expected_minima.shape), expected_minima)
     assert np.array_equal(codes.reshape(expected_codes.shape), expected_codes)
@@ -215,28 +239,36 @@ def bfloat16_bits(values: Floats) -> npt.NDArray[np.uint16]:
     return (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
-def test_equal_importance_changes_nothing() -> None:
+@pytest.mark.parametrize("layout", ON_A_LINE)
+def test_equal_importance_changes_nothing(layout: str) -> None:
     weights = weights_of(48, 96)
     for importance in (1.0, 0.25, 2.0**40):
         equal = np.full(96, importance, np.float32)
-        assert np.array_equal(pack(weights, "Q4", importance=equal), pack(weights, "Q4"))
+        assert np.array_equal(pack(weights, layout, importance=equal), pack(weights, layout))
 
 
-def test_4_bit_codes_are_most_exact_in_the_important_columns() -> None:
+@pytest.mark.parametrize("layout", ON_A_LINE)
+def test_codes_are_most_exact_in_the_important_columns(layout: str) -> None:
     weights = weights_of(64, 512)
     importance = np.random.default_rng(1).lognormal(0, 2, 512).astype(np.float32)
     error, uniform = (
-        np.square(unpack(packed, "Q4", 64, 512) - weights)
-        for packed in (pack(weights, "Q4", importance=importance), pack(weights, "Q4"))
+        np.square(unpack(packed, layout, 64, 512) - weights)
+        for packed in (pack(weights, layout, importance=importance), pack(weights, layout))
     )
     assert (error * importance).sum() < 0.7 * (uniform * importance).sum()
     assert error.sum() > uniform.sum()
 
 
+@pytest.mark.parametrize("layout", ON_A_LINE)
+def test_without_importance_weights_are_still_near(layout: str) -> None:
+    weights, importance = weights_of(32, 64), np.zeros(64, np.float32)
+    values = unpack(pack(weights, layout, importance=importance), layout, 32, 64)
+    largest = np.abs(blocks_of(weights)).max(-1).repeat(COLUMNS, axis=1)
+    assert np.all(np.abs(values - weights) <= largest / 14)
+
+
 def test_columns_without_importance_take_what_the_others_leave() -> None:
-    weights = weights_of(32, 64)
-    importance = np.zeros(64, np.float32)
-    assert np.isfinite(unpack(pack(weights, "Q4", importance=importance), "Q4", 32, 64)).all()
+    weights, importance = weights_of(32, 64), np.zeros(64, np.float32)
     importance[[3, 7]] = 1.0
     values = unpack(pack(weights, "Q4", importance=importance), "Q4", 32, 64)
     assert np.allclose(values[:, [3, 7]], weights[:, [3, 7]], rtol=1e-2, atol=1e-3)
@@ -274,21 +306,13 @@ def test_panels_can_be_packed_in_parts(layout: str, is_woven: bool) -> None:
     assert np.array_equal(parts, whole)
 
 
-def test_four_bits_err_less_than_with_the_whole_range() -> None:
-    weights = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
-    blocks = blocks_of(weights)
-    low = blocks.min(-1, keepdims=True)
-    scales, minima = to_float16((blocks.max(-1, keepdims=True) - low) / 15), to_float16(low)
-    whole = float(squared_error(blocks, scales, minima).sum())
-    error = unpack(pack(weights, "Q4"), "Q4", 64, 512) - weights
-    assert float(np.square(error).sum()) < 0.85 * whole
-
-
 # Panels are kept on disk under the number of their layout: change it together with a digest.
 PACKED = {
     "F32": "a1327bc2050c4a07",
     "BF16": "70ea7cd935fb6301",
     "Q8": "f779aaea92a6eabf",
+    "Q6": "6561a232444fc978",
+    "Q5": "3f9df47f99648fb5",
     "Q4": "70f3f475a54bc39e",
 }
 
@@ -297,6 +321,6 @@ PACKED = {
 def test_the_same_layout_version_means_the_same_bytes(layout: str) -> None:
     numbers = np.arange(33 * 70, dtype=np.int64) * 7919 % 2003 - 1001
     weights = (numbers.astype(np.float32) / 1024).reshape(33, 70)
-    assert _cpu.LAYOUT_VERSION == 2
+    assert _cpu.LAYOUT_VERSION == 3
     digest = hashlib.sha256(pack(weights, layout).tobytes()).hexdigest()
     assert digest.startswith(PACKED[layout])

@@ -9,7 +9,18 @@ import pytest
 from engine.device.step import StepState
 from engine.native import _cpu
 from engine.native.cpu import address
-from tests.support.panels import COLUMNS, LAYOUTS, ROWS, Floats, as_bfloat16, pack, unpack, woven
+from tests.support.panels import (
+    BLOCK_BYTES,
+    CODE_BITS,
+    COLUMNS,
+    LAYOUTS,
+    ROWS,
+    Floats,
+    as_bfloat16,
+    pack,
+    unpack,
+    woven,
+)
 
 Doubles = npt.NDArray[np.float64]
 
@@ -141,7 +152,7 @@ def assert_is_product(y: Floats, matrix: Matrix, x: Floats, bias: Floats | None 
     exact = wide @ weights.T + (0 if bias is None else bias)
     sizes = np.abs(wide) @ np.abs(weights).T + (0 if bias is None else np.abs(bias))
     # Each link of a chain of sums rounds once, to half a unit in the last place of what it has.
-    links = matrix.n_in / (COLUMNS if matrix.layout in ("Q8", "Q4") else 2)
+    links = matrix.n_in / (COLUMNS if matrix.layout in CODE_BITS else 2)
     slack = 4 if matrix.layout == "Q4" else 1  # scale and minimum of a weight cancel out partly
     bound = (2 * links + 6) * HALF_ULP * sizes * slack + 1e-30
     assert np.all(np.abs(y - exact) <= bound)
@@ -209,7 +220,7 @@ def test_products_are_the_same_on_every_instruction_set(
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize("n_rows", [1, 2, 5, 40])
-@pytest.mark.parametrize("layout", ["Q8", "Q4"])
+@pytest.mark.parametrize("layout", CODE_BITS)
 @pytest.mark.parametrize(("n_out", "n_in"), [*SIZES, (450, 96)])
 @pytest.mark.usefixtures("isa")
 def test_woven_panels_give_the_same_products(
@@ -312,7 +323,7 @@ def test_what_is_not_finite_shows_in_its_row_and_in_no_other(
     assert np.array_equal(y[others], clean[others])
 
 
-@pytest.mark.parametrize("layout", ["Q8", "Q4"])
+@pytest.mark.parametrize("layout", CODE_BITS)
 @pytest.mark.parametrize("size", [0.0, 1e-44, 1e-30, 1e30])
 @pytest.mark.usefixtures("isa")
 def test_tiny_and_huge_inputs_make_no_nonsense(layout: str, size: float) -> None:
@@ -325,7 +336,7 @@ def test_tiny_and_huge_inputs_make_no_nonsense(layout: str, size: float) -> None
     assert np.all(np.abs(y - exact) <= largest * np.abs(matrix.values).sum(1) / 200 + 1e-28)
 
 
-@pytest.mark.parametrize("layout", ["Q8", "Q4"])
+@pytest.mark.parametrize("layout", CODE_BITS)
 @pytest.mark.usefixtures("isa")
 def test_extreme_codes_do_not_overflow(layout: str) -> None:
     """All weights and inputs as large as codes go, with every combination of signs."""
@@ -334,3 +345,16 @@ def test_extreme_codes_do_not_overflow(layout: str) -> None:
     matrix = Matrix.of(signs, layout)
     for x in (signs, np.ones_like(signs), -np.ones_like(signs)):
         assert np.allclose(matrix.linear(x), x @ matrix.values.T, atol=2e-2)
+
+
+@pytest.mark.parametrize("n_rows", [1, 6, 20])
+@pytest.mark.parametrize("layout", CODE_BITS)
+@pytest.mark.usefixtures("isa")
+def test_the_largest_stored_codes_do_not_overflow(layout: str, n_rows: int) -> None:
+    """All bits of the codes set, and inputs whose products have the same sign, or any."""
+    matrix, signs = Matrix(32, 256, layout), np.sign(random(n_rows, 256))
+    blocks = matrix.panels.reshape(-1, BLOCK_BYTES[layout])
+    blocks[:, : ROWS * COLUMNS * CODE_BITS[layout] // 8] = 0xFF
+    matrix.values = unpack(matrix.panels, layout, 32, 256)
+    for x in (signs, np.ones_like(signs), -np.ones_like(signs)):
+        assert_is_product(matrix.linear(x), matrix, x)

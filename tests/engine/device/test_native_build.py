@@ -65,7 +65,7 @@ def test_an_unknown_instruction_set_is_refused() -> None:
     assert _cpu.isa() == chosen
 
 
-@pytest.mark.parametrize("quantize", ["none", "8bit", "4bit"])
+@pytest.mark.parametrize("quantize", ["none", "8bit", "5bit"])
 def test_the_server_and_a_model_on_the_cpu_need_no_torch(quantize: str) -> None:
     assert run(WITHOUT_TORCH, quantize) == ["True False"], "text should come, without torch"
 

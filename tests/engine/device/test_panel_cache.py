@@ -77,7 +77,7 @@ def only_entry(cache: Path) -> Path:
     return entry
 
 
-@pytest.mark.parametrize("format_", ["float32", "bfloat16", "8bit", "4bit"])
+@pytest.mark.parametrize("format_", ["float32", "bfloat16", "8bit", "6bit", "5bit", "4bit"])
 def test_the_second_start_packs_nothing_and_has_the_same_weights(
     format_: str, model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,8 @@ def test_a_model_that_computes_no_numbers_is_quantised_all_the_same(tmp_path: Pa
         assert np.isfinite(values).all()
 
 
-def test_calibration_halves_what_four_bits_cost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("format_", "most"), [("5bit", 0.9), ("4bit", 0.5)])
+def test_calibration_lowers_what_few_bits_cost(tmp_path: Path, format_: str, most: float) -> None:
     """Where a few columns are multiplied by far larger numbers than the others."""
     oracle = save_model(tmp_path)
     with torch.no_grad():
@@ -71,14 +72,22 @@ def test_calibration_halves_what_four_bits_cost(tmp_path: Path) -> None:
             if "layernorm" in name:
                 parameter[:2] = 10.0
     oracle.save_pretrained(tmp_path)
-    exact, calibrated, uniform = (outputs(tmp_path, each) for each in ("float32", "4bit", "plain"))
-    assert deviation(calibrated, exact) < 0.5 * deviation(uniform, exact)
+    exact, calibrated = (outputs(tmp_path, each) for each in ("float32", format_))
+    uniform = outputs(tmp_path, format_, calibrates=False)
+    assert deviation(calibrated, exact) < most * deviation(uniform, exact)
 
 
-def outputs(path: Path, format_: str) -> Floats:
-    """The logits after 40 tokens, (40, vocab_size); "plain": in 4 bits without calibration."""
-    ops = CpuOps("4bit" if format_ == "plain" else format_, kv_cache="float32", n_threads=1)
-    ops.calibrates = format_ == "4bit"
+@pytest.mark.parametrize(
+    ("format_", "calibrates"), [("8bit", False), ("6bit", True), ("5bit", True), ("4bit", True)]
+)
+def test_the_formats_of_few_bits_are_calibrated(format_: str, calibrates: bool) -> None:
+    assert CpuOps(format_, n_threads=1).calibrates == calibrates
+
+
+def outputs(path: Path, format_: str, *, calibrates: bool = True) -> Floats:
+    """The logits after 40 tokens, (40, vocab_size)."""
+    ops = CpuOps(format_, kv_cache="float32", n_threads=1)
+    ops.calibrates &= calibrates
     config, weights = loaded(path, ops)
     model = Model(weights, config, ops, max_seq_len=64)
     rows: list[Floats] = []

@@ -298,7 +298,9 @@ def test_damaged_directories_are_one_line(model: Path, damage: str) -> None:
         ({"device": "cuda:99"}, "device: cuda:99: torch finds"),
         ({"dtype": "int8"}, "dtype: must be auto, float32, bfloat16, float16, not 'int8'"),
         ({"dtype": "float16"}, "dtype: float16 needs torch and CUDA"),
-        ({"quantize": "2bit"}, "quantize: must be none, 8bit, 4bit, not '2bit'"),
+        ({"quantize": "2bit"}, "quantize: must be none, 8bit, 6bit, 5bit, 4bit, not '2bit'"),
+        ({"quantize": "5bit", "device": "cuda"}, "quantize: on CUDA it must be none, 8bit or 4bit"),
+        ({"quantize": "6bit", "device": "cuda"}, "not 6bit (which needs device cpu"),
         ({"quantize": "8bit", "dtype": "float32"}, "dtype: must be auto where quantize is 8bit"),
         ({"kv_cache": "4bit"}, "kv_cache: must be auto, float32, bfloat16, 8bit, not '4bit'"),
         ({"max_seq_len": 257}, "max_seq_len: must be between 2 and the model's 256, not 257"),
@@ -382,10 +384,15 @@ def test_describe_reads_no_weights(model: Path) -> None:
     matrices = description.n_params - norms
     assert description.weight_bytes("bfloat16") == 2 * matrices + 4 * norms
     assert description.weight_bytes("8bit") == matrices * 544 // 512 + 4 * norms
-    tables = 2 * 320 * 64
-    assert description.weight_bytes("4bit") == (
-        tables * 544 // 512 + (matrices - tables) * 320 // 512 + 4 * norms
+    assert description.weight_bytes("6bit") == matrices * 448 // 512 + 4 * norms
+    tables, table = 2 * 320 * 64, 320 * 64
+    of_five, of_four = (
+        tables * 448 // 512 + (matrices - tables) * block // 512 + 4 * norms for block in (384, 320)
     )
+    assert description.weight_bytes("5bit") == of_five
+    # What the head saves with six bits instead of eight goes to fifth bits.
+    fifth_bits = description.weight_bytes("4bit") - of_four
+    assert 0 < fifth_bits <= table * (544 - 448) // 512
     n_kv_heads, head_dim = description.config.kv_shape
     heads = 2 * description.config.n_layers * n_kv_heads
     per_token = heads * 2 * head_dim

@@ -155,6 +155,7 @@ def test_chunked_prefill_equals_whole_prefill(
         {"dtype": "float32"},
         {"dtype": "bfloat16"},
         {"quantize": "8bit"},
+        {"quantize": "5bit"},
         {"quantize": "4bit"},
         {"kv_cache": "8bit"},
         {"kv_cache": "bfloat16", "dtype": "bfloat16"},
@@ -259,6 +260,8 @@ LOSSY: dict[str, tuple[Callable[[], Ops], float]] = {
     "torch bfloat16": (lambda: TorchOps("cpu", "bfloat16"), 0.99),
     "bfloat16": (lambda: open_ops(device="cpu", dtype="bfloat16"), 0.999),
     "8bit": (lambda: open_ops(device="cpu", quantize="8bit"), 0.995),
+    "6bit": (lambda: open_ops(device="cpu", quantize="6bit"), 0.975),
+    "5bit": (lambda: open_ops(device="cpu", quantize="5bit"), 0.92),
     "4bit": (lambda: open_ops(device="cpu", quantize="4bit"), 0.8),
     "keys and values in 8bit": (lambda: open_ops(device="cpu", kv_cache="8bit"), 0.999),
 }

@@ -155,7 +155,13 @@ def test_the_bundled_model_agrees_with_transformers_over_its_whole_context(
 
 @pytest.mark.parametrize(
     "options",
-    [{"dtype": "float32"}, {"dtype": "bfloat16"}, {"quantize": "8bit"}, {"quantize": "4bit"}],
+    [
+        {"dtype": "float32"},
+        {"dtype": "bfloat16"},
+        {"quantize": "8bit"},
+        {"quantize": "6bit"},
+        {"quantize": "4bit"},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("name", ["qwen3", "mistral-window"])

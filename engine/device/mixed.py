@@ -1,0 +1,81 @@
+"""Which format each matrix of a model gets.
+
+Owns the bits of embedding and head, where rounding costs more than in the layers, and the mixture
+that is called 4bit on the CPU. Knows the matrices of a layer, not their names in a checkpoint.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..checkpoint.config import LayerConfig, ModelConfig
+from .formats import matrix_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFormats:
+    """The formats of a layer's matrices."""
+
+    wqkv: str
+    wo: str
+    w_gate_up: str
+    w_down: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFormats:
+    """The formats of a model's matrices."""
+
+    tables: str  # embedding and head
+    layers: tuple[LayerFormats, ...]
+
+
+# By how much less a model's output changes per byte, measured on a real model (bench/RESULTS.md).
+_MOST_SENSITIVE_FIRST = ("wo", "w_down", "wqkv", "w_gate_up")
+
+
+def uniform_formats(config: ModelConfig, format_: str) -> ModelFormats:
+    """All layers in `format_`; for devices that have 8bit and 4bit."""
+    tables = "8bit" if format_ == "4bit" else format_
+    return ModelFormats(tables, _layers(config, format_))
+
+
+def mixed_formats(config: ModelConfig, format_: str) -> ModelFormats:
+    """For devices that have 6bit and 5bit too. `4bit` has five bits in as many matrices as fit into
+    the bytes that the head saves with six bits instead of eight.
+    """
+    tables = "6bit" if format_ in ("5bit", "4bit") else format_
+    layers = list(_layers(config, format_))
+    if format_ == "4bit":
+        _add_fifth_bits(config, layers)
+    return ModelFormats(tables, tuple(layers))
+
+
+def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:
+    return (LayerFormats(format_, format_, format_, format_),) * config.n_layers
+
+
+def _add_fifth_bits(config: ModelConfig, layers: list[LayerFormats]) -> None:
+    head = config.vocab_size, config.dim
+    left = matrix_bytes("8bit", *head) - matrix_bytes("6bit", *head)
+    for kind, index, shape in _matrices(config):
+        more = matrix_bytes("5bit", *shape) - matrix_bytes("4bit", *shape)
+        if more <= left:
+            left -= more
+            layers[index] = replace(layers[index], **{kind: "5bit"})
+
+
+def _matrices(config: ModelConfig) -> Iterator[tuple[str, int, tuple[int, int]]]:
+    """Kind, layer and shape of each matrix, the most sensitive ones first."""
+    for kind in _MOST_SENSITIVE_FIRST:
+        for index, layer in enumerate(config.layers):
+            yield kind, index, _shapes(config.dim, layer)[kind]
+
+
+def _shapes(dim: int, layer: LayerConfig) -> dict[str, tuple[int, int]]:
+    hidden = layer.mlp.hidden_dim
+    return {
+        "wqkv": (layer.attention.qkv_dim, dim),
+        "wo": (dim, layer.attention.q_dim),
+        "w_gate_up": (2 * hidden, dim),
+        "w_down": (dim, hidden),
+    }

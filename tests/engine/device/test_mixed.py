@@ -1,0 +1,71 @@
+"""The mixture of formats that is called 4bit: never more bytes in a step than with four bits in all
+layers and eight in the head, and as planned in memory.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine import Engine
+from engine.benchmark.shapes import SHAPES
+from engine.checkpoint.config import ModelConfig
+from engine.checkpoint.config_json import model_config
+from engine.device.cpu.matrix import PanelMatrix
+from engine.device.formats import DTYPES, matrix_bytes
+from engine.device.mixed import ModelFormats, mixed_formats, uniform_formats
+from engine.model.weights import step_bytes, weight_bytes
+
+
+@pytest.fixture(params=["tiny", *SHAPES])
+def config(request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path) -> ModelConfig:
+    if request.param == "tiny":
+        return model_config(tiny_model)
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES[request.param].config()))
+    return model_config(tmp_path)
+
+
+def before(config: ModelConfig) -> ModelFormats:
+    """Four bits in all layers and eight in the head."""
+    return ModelFormats("8bit", uniform_formats(config, "4bit").layers)
+
+
+def test_a_step_reads_no_more_than_with_four_bits_everywhere(config: ModelConfig) -> None:
+    formats = mixed_formats(config, "4bit")
+    mixed, plain = step_bytes(config, formats), step_bytes(config, before(config))
+    assert mixed <= plain
+    # What is left over is too little for any other matrix.
+    for layer in formats.layers:
+        if layer.wo == "4bit":
+            shape = config.dim, config.layers[0].attention.q_dim
+            assert plain - mixed < matrix_bytes("5bit", *shape) - matrix_bytes("4bit", *shape)
+
+
+def test_the_most_sensitive_matrices_come_first(config: ModelConfig) -> None:
+    layers = mixed_formats(config, "4bit").layers
+    if any(layer.w_gate_up == "5bit" for layer in layers):
+        assert all(layer.wo == layer.w_down == "5bit" for layer in layers)
+
+
+@pytest.mark.parametrize("format_", [*DTYPES, "8bit", "6bit", "5bit"])
+def test_the_other_formats_are_uniform(config: ModelConfig, format_: str) -> None:
+    assert mixed_formats(config, format_).layers == uniform_formats(config, format_).layers
+
+
+def test_what_is_loaded_is_what_was_planned(tiny_model: Path) -> None:
+    engine = Engine.load(tiny_model, device="cpu", quantize="4bit")
+    config, weights = engine.config, engine.model.weights
+    formats = mixed_formats(config, "4bit")
+    n_bytes = 0
+    for table in (weights.embedding, weights.head):
+        assert isinstance(table, PanelMatrix)
+        assert table.format == formats.tables
+        n_bytes += table.panels.nbytes
+    for layer, planned in zip(weights.layers, formats.layers, strict=True):
+        for kind in ("wqkv", "wo", "w_gate_up", "w_down"):
+            matrix = getattr(layer, kind)
+            assert isinstance(matrix, PanelMatrix)
+            assert matrix.format == getattr(planned, kind)
+            n_bytes += matrix.panels.nbytes
+    norms = 4 * config.dim * (1 + 2 * config.n_layers)
+    assert n_bytes + norms == weight_bytes(config, formats)
