@@ -73,18 +73,36 @@ template <Layout kLayout, int kRows, bool kPrefetch>
     }
 }
 
+// Panels of few bits that follow each other are short streams of memory, and a processor notices
+// only after some blocks that they are read in sequence. So at the end of some panels, the first
+// blocks of as many panels after them are fetched. 8 bits gain nothing by it.
+constexpr int64_t kBlocksAhead = 4;
+
+template <Layout kLayout>
+SOLITON_INLINE void fetch_block(const uint8_t* block) {
+    for (int64_t k = 0; k < block_bytes(kLayout); k += kLineBytes) {
+        __builtin_prefetch(block + k);
+    }
+}
+
 // The same for one row, whose sums stay in registers.
 template <Layout kLayout, int kPanels>
 [[gnu::noinline]] void add_streams(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
     const Codes<kLayout, 1> codes = {x};
+    const bool fetches = has_minimum(kLayout) && panels.block_pitch == block_bytes(kLayout);
     Floats totals[kPanels];
     for (int i = 0; i < kPanels; ++i) {
         totals[i] = load(panels.sums + i * panels.sums_pitch);
     }
     for (int64_t b = 0; b < n_blocks; ++b) {
         const CodeBlock& code = reinterpret_cast<const CodeBlock*>(scales.at)[b];
+        const int64_t ahead = fetches ? b - (n_blocks - kBlocksAhead) : -1;
         for (int i = 0; i < kPanels; ++i) {
             const uint8_t* block = panels.at + i * panels.pitch + b * panels.block_pitch;
+            if (ahead >= 0) {
+                fetch_block<kLayout>(panels.at + (kPanels + i) * panels.pitch +
+                                     ahead * panels.block_pitch);
+            }
             Ints dots[1] = {broadcast(first_sum<kLayout>(code))};
             codes.multiply(block, b, dots);
             totals[i] = multiply_add(
