@@ -210,7 +210,7 @@ def test_serve_by_name_from_the_hub_and_then_without_it(
                 models = httpx.get(f"{url}/v1/models").json()
                 assert [model["id"] for model in models["data"]] == [NAME]
                 assert httpx.get(f"{url}/v1/models/{NAME}").status_code == 200
-                body = {"model": NAME, "prompt": "The river", "max_tokens": 3}
+                body = {"model": NAME, "prompt": "The river", "max_tokens": 3, "ignore_eos": True}
                 answer = httpx.post(f"{url}/v1/completions", json=body)
                 assert answer.json()["usage"]["completion_tokens"] == 3
             finally:
