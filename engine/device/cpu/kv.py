@@ -33,10 +33,16 @@ class PanelHeadRows:
     format: str  # as device/formats.py names it
 
 
-def kv_memory(n_layers: int, shape: tuple[int, int, int], format_: str) -> KVMemory:
-    """Memory for `n_layers` times keys and values (n_kv_heads, max_seq_len, head_dim)."""
+def kv_memory(
+    n_layers: int, shape: tuple[int, int, int], format_: str, *, n_touched: int
+) -> KVMemory:
+    """Memory for `n_layers` times keys and values (n_kv_heads, max_seq_len, head_dim). The system
+    gives it page by page when it is used, but the first `n_touched` positions at once.
+    """
     keys, values = (_head_rows(n_layers, shape, format_) for _ in range(2))
-    return KVMemory(keys, values, CpuPositions(keys, values))
+    positions = CpuPositions(keys, values)
+    positions.touch(n_touched)
+    return KVMemory(keys, values, positions)
 
 
 def _head_rows(n_layers: int, shape: tuple[int, int, int], format_: str) -> list[PanelHeadRows]:
@@ -77,6 +83,11 @@ class CpuPositions:
             scales = [rows.scales for rows in of_one_kind if rows.scales is not None]
             if scales:
                 self._parts.append(_blocks(scales, first.n_kv_heads))
+
+    def touch(self, n: int) -> None:
+        """Writes zeros into the first `n` positions, or into all if there are fewer."""
+        for part in self._parts:
+            part[:, : -(-n // LANES)] = 0
 
     def n_bytes(self, n: int) -> int:
         n_blocks = -(-n // LANES)

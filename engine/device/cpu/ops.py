@@ -64,7 +64,8 @@ class CpuOps:
         return memory
 
     def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
-        return kv_memory(n_layers, shape, self.kv_format)
+        # The first prompt would wait for the pages of the positions that it fills.
+        return kv_memory(n_layers, shape, self.kv_format, n_touched=self.prefill_rows)
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
         return nullcontext(stored_values)

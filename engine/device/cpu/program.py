@@ -139,6 +139,7 @@ class CpuProgram:
         """The address of memory that one op at a time uses: all ops share it."""
         if len(self._scratch) < n_bytes:
             memory = np.empty(n_bytes + CACHE_LINE, np.uint8)
+            memory.fill(0)  # touches all pages: otherwise the first prompt would wait for them
             begin = -native.address(memory) % CACHE_LINE
             self._old_scratch.append(self._scratch)
             self._scratch = memory[begin : begin + n_bytes]

@@ -168,7 +168,7 @@ def test_blocks_of_panels_cannot_be_split() -> None:
 
 
 def test_layers_must_follow_each_other_in_memory() -> None:
-    memory = kv_memory(2, (1, 16, 8), "float32")
+    memory = kv_memory(2, (1, 16, 8), "float32", n_touched=0)
     keys, values = (cast(list[PanelHeadRows], rows) for rows in memory[:2])
     with pytest.raises(ValueError, match="layers must follow each other in memory"):
         CpuPositions(keys[::-1], values)
