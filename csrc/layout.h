@@ -86,21 +86,18 @@ enum class Scaling {
     kLine,
     // A byte e per row: the scale is 2^(e - 128).
     kExponent,
-    // float16 factors of the scales, then those of the minima; then three words of 32 bits per row,
-    // word by word. They hold the 6-bit numbers 0..15, of which 2b and 2b + 1 are for block b:
-    // scale = factor * number, minimum likewise. Each word has five of them from its lowest bit on;
-    // the highest two bits are the last number, whose lowest bits are in the first word.
+    // float16 factors of the scales, then those of the minima; then numbers of 6 bits for the eight
+    // blocks, a byte for each row: first those of block 0's scales, then of its minima, then those
+    // of block 1. As in four groups of 6-bit codes, three lines hold four numbers per row each, and
+    // in their upper bits the last four. scale = factor * number, minimum likewise.
     kSuperLine,
-    // float16 factors of the scales, then a word of 32 bits per row, then one of 16 bits. The first
-    // has number 7's lowest two bits in its highest, and below them numbers 0..4 of 6 bits; the
-    // second numbers 5 and 6, and then the rest of number 7. scale = factor * (number - 32)
+    // float16 factors, then the same of two numbers for each of three half lines, and the last two
+    // in their upper bits. scale = factor * (number - 32).
     kSuperScale,
-    // float16 factors, then four words per row, word by word, with an int8 for each 16 columns:
-    // scale = factor * number.
+    // float16 factors, then for each 16 columns an int8 per row: scale = factor * number.
     kSuperHalves,
-    // float16 factors of the scales, then those of the minima; then four words per row, word by
-    // word, with a byte for each 16 columns: its lower half is for the scale, the other for the
-    // minimum.
+    // float16 factors of the scales, then those of the minima; then for each 16 columns a byte per
+    // row, whose lower half is for the scale and the other for the minimum.
     kSuperHalfLines,
 };
 

@@ -43,23 +43,14 @@ struct Line {
     float minimum;
 };
 
-// Number i of Scaling::kSuperLine.
-uint32_t six_bits(const uint8_t* words, int64_t lane, int64_t i) {
-    const auto word = [&](int64_t line) {
-        return read<uint32_t>(words + (line * kPanelRows + lane) * 4);
-    };
-    return i < 15 ? word(i / 5) >> i % 5 * 6 & 63
-                  : word(0) >> 30 | word(1) >> 30 << 2 | word(2) >> 30 << 4;
-}
-
-// Number i of Scaling::kSuperScale.
-int32_t six_bit_scale(const uint8_t* words, int64_t lane, int64_t i) {
-    const uint32_t word = read<uint32_t>(words + lane * 4);
-    const uint32_t rest = read<uint16_t>(words + kPanelRows * 4 + lane * 2);
-    const uint32_t number = i < 5   ? word >> i * 6 & 63
-                            : i < 7 ? rest >> (i - 5) * 6 & 63
-                                    : word >> 30 | rest >> 12 << 2;
-    return static_cast<int32_t>(number) - 32;
+// Number i of a row, of 4 * n numbers of 6 bits in three times n bytes for each row.
+int six_bits(const uint8_t* numbers, int64_t n, int64_t lane, int64_t i) {
+    const auto byte = [&](int64_t at) { return numbers[at * kPanelRows + lane]; };
+    if (i < 3 * n) {
+        return byte(i) & 63;
+    }
+    i -= 3 * n;
+    return byte(i) >> 6 << 4 | byte(n + i) >> 6 << 2 | byte(2 * n + i) >> 6;
 }
 
 // 2^(exponent - 128).
@@ -77,10 +68,11 @@ Line read_line(const uint8_t* piece, Layout layout, int64_t lane, int64_t k, int
     const auto float16 = [&](int64_t line) {
         return from_float16(read<uint16_t>(at + (line * kPanelRows + lane) * 2));
     };
-    const uint8_t* words = at + kPanelRows * (has_minimum(layout) ? 4 : 2);
-    const int64_t part = 2 * k + half;
-    const uint8_t byte =
-        scales_per_block(layout) == 1 ? 0 : words[(part / 4 * kPanelRows + lane) * 4 + part % 4];
+    const uint8_t* numbers = at + kPanelRows * (has_minimum(layout) ? 4 : 2);
+    const auto product = [&](int64_t line, int number) {
+        return float16(line) * static_cast<float>(number);
+    };
+    const auto byte = [&] { return numbers[(2 * k + half) * kPanelRows + lane]; };
     switch (scaling(layout)) {
         case Scaling::kNone:
             break;
@@ -91,15 +83,14 @@ Line read_line(const uint8_t* piece, Layout layout, int64_t lane, int64_t k, int
         case Scaling::kExponent:
             return {from_exponent(at[lane]), 0.0f};
         case Scaling::kSuperLine:
-            return {float16(0) * static_cast<float>(six_bits(words, lane, 2 * k)),
-                    float16(1) * static_cast<float>(six_bits(words, lane, 2 * k + 1))};
+            return {product(0, six_bits(numbers, 4, lane, 2 * k)),
+                    product(1, six_bits(numbers, 4, lane, 2 * k + 1))};
         case Scaling::kSuperScale:
-            return {float16(0) * static_cast<float>(six_bit_scale(words, lane, k)), 0.0f};
+            return {product(0, six_bits(numbers, 2, lane, k) - 32), 0.0f};
         case Scaling::kSuperHalves:
-            return {float16(0) * static_cast<float>(static_cast<int8_t>(byte)), 0.0f};
+            return {product(0, static_cast<int8_t>(byte())), 0.0f};
         case Scaling::kSuperHalfLines:
-            return {float16(0) * static_cast<float>(byte & 15),
-                    float16(1) * static_cast<float>(byte >> 4)};
+            return {product(0, byte() & 15), product(1, byte() >> 4)};
     }
     return {};
 }

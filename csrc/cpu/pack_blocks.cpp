@@ -92,25 +92,17 @@ void write_factors(const PanelScales& scales, uint8_t* out, bool with_minima) {
     __builtin_memcpy(out, halves, with_minima ? sizeof halves : sizeof halves / 2);
 }
 
-// `words` of every row, from the row's numbers.
-template <int kWords, typename Function>
-void write_words(const PanelScales& scales, uint8_t* out, Function word) {
-    uint32_t words[kWords][kPanelRows];
-    for (int64_t i = 0; i < kWords; ++i) {
+// 4 * kCount numbers of 6 bits of each row, in three times kCount bytes.
+template <int kCount>
+void write_six_bits(const PanelScales& scales, uint8_t* out) {
+    for (int i = 0; i < 3 * kCount; ++i) {
         for (int64_t row = 0; row < kPanelRows; ++row) {
-            words[i][row] = word(scales[row].numbers, i);
+            const uint8_t* numbers = scales[row].numbers;
+            const int last = numbers[3 * kCount + i % kCount];
+            out[i * kPanelRows + row] =
+                static_cast<uint8_t>(numbers[i] | last >> (4 - i / kCount * 2) << 6);
         }
     }
-    __builtin_memcpy(out, words, sizeof words);
-}
-
-// Five numbers of 6 bits.
-uint32_t five_numbers(const uint8_t* numbers) {
-    uint32_t word = 0;
-    for (int i = 0; i < 5; ++i) {
-        word |= static_cast<uint32_t>(numbers[i]) << i * 6;
-    }
-    return word;
 }
 
 // The scales of a piece, as Scaling describes them.
@@ -126,26 +118,15 @@ void write_scales(const PanelScales& scales, uint8_t* out) {
     write_factors(scales, out, has_minimum(kLayout));
     out += kPanelRows * (has_minimum(kLayout) ? 4 : 2);
     if constexpr (kScaling == Scaling::kSuperLine) {
-        write_words<3>(scales, out, [](const uint8_t* numbers, int64_t i) {
-            const uint32_t last = numbers[15] >> 2 * i & 3;
-            return five_numbers(numbers + 5 * i) | last << 30;
-        });
+        write_six_bits<4>(scales, out);
     } else if constexpr (kScaling == Scaling::kSuperScale) {
-        write_words<1>(scales, out, [](const uint8_t* numbers, int64_t) {
-            return five_numbers(numbers) | static_cast<uint32_t>(numbers[7] & 3) << 30;
-        });
-        uint16_t rest[kPanelRows];
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const uint8_t* numbers = scales[row].numbers;
-            rest[row] = static_cast<uint16_t>(numbers[5] | numbers[6] << 6 | numbers[7] >> 2 << 12);
-        }
-        __builtin_memcpy(out + kPanelRows * 4, rest, sizeof rest);
+        write_six_bits<2>(scales, out);
     } else if constexpr (scales_per_block(kLayout) == 2) {
-        write_words<4>(scales, out, [](const uint8_t* numbers, int64_t i) {
-            uint32_t word;
-            __builtin_memcpy(&word, numbers + 4 * i, sizeof word);
-            return word;
-        });
+        for (int64_t i = 0; i < 16; ++i) {
+            for (int64_t row = 0; row < kPanelRows; ++row) {
+                out[i * kPanelRows + row] = scales[row].numbers[i];
+            }
+        }
     }
 }
 

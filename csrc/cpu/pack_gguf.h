@@ -28,20 +28,53 @@ uint16_t negative(uint16_t half) {
     return half ^ 0x8000;
 }
 
+// Eight bytes at a time, which are shifted together: what comes from a neighbour is masked.
+uint64_t load_eight(const uint8_t* at) {
+    uint64_t bytes;
+    __builtin_memcpy(&bytes, at, sizeof bytes);
+    return bytes;
+}
+
+void store_eight(uint8_t* at, uint64_t bytes) {
+    __builtin_memcpy(at, &bytes, sizeof bytes);
+}
+
+// These bits of all bytes, which are shifted to the right before.
+uint64_t bits_of(uint64_t bytes, int64_t shift, uint64_t mask) {
+    return bytes >> shift & mask * 0x0101010101010101u;
+}
+
 // 32 codes of 4 bits: the first 16 in the low halves of 16 bytes, the others in the high ones.
 void read_halves(const uint8_t* at, uint8_t* codes) {
-    for (int64_t i = 0; i < 16; ++i) {
-        codes[i] = at[i] & 15;
-        codes[i + 16] = at[i] >> 4;
+    for (int64_t i = 0; i < 16; i += 8) {
+        const uint64_t bytes = load_eight(at + i);
+        store_eight(codes + i, bits_of(bytes, 0, 15));
+        store_eight(codes + i + 16, bits_of(bytes, 4, 15));
     }
 }
 
 // Adds the fifth bits of 32 codes, one after the other.
 void add_fifth_bits(const uint8_t* at, uint8_t* codes) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, at, sizeof bits);
-    for (int64_t i = 0; i < kBlockColumns; ++i) {
-        codes[i] |= static_cast<uint8_t>((bits >> i & 1) << 4);
+    for (int64_t i = 0; i < 4; ++i) {
+        // Each byte keeps another bit. Adding 127 moves it into the highest place.
+        const uint64_t kept = at[i] * 0x0101010101010101u & 0x8040201008040201u;
+        const uint64_t highest = kept + 0x7f7f7f7f7f7f7f7fu;
+        store_eight(codes + 8 * i, load_eight(codes + 8 * i) | bits_of(highest, 7, 1) << 4);
+    }
+}
+
+// 32 codes that are the same bits of 32 bytes.
+void read_bits(const uint8_t* at, int64_t shift, uint64_t mask, uint8_t* codes) {
+    for (int64_t i = 0; i < kBlockColumns; i += 8) {
+        store_eight(codes + i, bits_of(load_eight(at + i), shift, mask));
+    }
+}
+
+// Adds bits of 32 other bytes, moved to the left.
+void add_bits(const uint8_t* at, int64_t shift, uint64_t mask, int64_t left, uint8_t* codes) {
+    for (int64_t i = 0; i < kBlockColumns; i += 8) {
+        const uint64_t more = bits_of(load_eight(at + i), shift, mask) << left;
+        store_eight(codes + i, load_eight(codes + i) + more);
     }
 }
 
@@ -106,8 +139,8 @@ struct FileQ8_0 {
     static constexpr int64_t kBytes = 34;
     static void read_scales(const uint8_t* at, FileScales& scales) { scales.factor = half_at(at); }
     static void read_codes(const uint8_t* at, int64_t, uint8_t* codes) {
-        for (int64_t i = 0; i < kBlockColumns; ++i) {
-            codes[i] = at[2 + i] ^ 128;
+        for (int64_t i = 0; i < kBlockColumns; i += 8) {
+            store_eight(codes + i, load_eight(at + 2 + i) ^ 0x8080808080808080u);
         }
     }
 };
@@ -160,10 +193,7 @@ struct FileQ4_K {
         read_six_bit_lines(at + 4, scales);
     }
     static void read_codes(const uint8_t* at, int64_t k, uint8_t* codes) {
-        const uint8_t* from = at + 16 + k / 2 * 32;
-        for (int64_t i = 0; i < kBlockColumns; ++i) {
-            codes[i] = from[i] >> k % 2 * 4 & 15;
-        }
+        read_bits(at + 16 + k / 2 * 32, k % 2 * 4, 15, codes);
     }
 };
 
@@ -175,11 +205,8 @@ struct FileQ5_K {
         FileQ4_K::read_scales(at, scales);
     }
     static void read_codes(const uint8_t* at, int64_t k, uint8_t* codes) {
-        const uint8_t* from = at + 48 + k / 2 * 32;
-        for (int64_t i = 0; i < kBlockColumns; ++i) {
-            const int high = at[16 + i] >> k & 1;
-            codes[i] = static_cast<uint8_t>((from[i] >> k % 2 * 4 & 15) | high << 4);
-        }
+        read_bits(at + 48 + k / 2 * 32, k % 2 * 4, 15, codes);
+        add_bits(at + 16, k, 1, 4, codes);
     }
 };
 
@@ -192,21 +219,10 @@ struct FileQ6_K {
         __builtin_memcpy(scales.numbers, at + 192, 16);
     }
     static void read_codes(const uint8_t* at, int64_t k, uint8_t* codes) {
-        const uint8_t* low = at + k / 4 * 64 + k % 2 * 32;
-        const uint8_t* high = at + 128 + k / 4 * 32;
-        for (int64_t i = 0; i < kBlockColumns; ++i) {
-            const int upper = high[i] >> k % 4 * 2 & 3;
-            codes[i] = static_cast<uint8_t>((low[i] >> k % 4 / 2 * 4 & 15) | upper << 4);
-        }
+        read_bits(at + k / 4 * 64 + k % 2 * 32, k % 4 / 2 * 4, 15, codes);
+        add_bits(at + 128 + k / 4 * 32, k % 4 * 2, 3, 4, codes);
     }
 };
-
-// Two bits of each of 32 bytes for every block; four blocks share them.
-void read_two_bits(const uint8_t* at, int64_t k, uint8_t* codes) {
-    for (int64_t i = 0; i < kBlockColumns; ++i) {
-        codes[i] = at[k / 4 * 32 + i] >> k % 4 * 2 & 3;
-    }
-}
 
 struct FileQ2_K {
     static constexpr Layout kLayout = Layout::kQ2_K;
@@ -218,7 +234,7 @@ struct FileQ2_K {
         scales.minimum = negative(half_at(at + 82));
     }
     static void read_codes(const uint8_t* at, int64_t k, uint8_t* codes) {
-        read_two_bits(at + 16, k, codes);
+        read_bits(at + 16 + k / 4 * 32, k % 4 * 2, 3, codes);
     }
 };
 
@@ -236,9 +252,10 @@ struct FileQ3_K {
         scales.factor = half_at(at + 108);
     }
     static void read_codes(const uint8_t* at, int64_t k, uint8_t* codes) {
-        read_two_bits(at + 32, k, codes);
-        for (int64_t i = 0; i < kBlockColumns; ++i) {
-            codes[i] = static_cast<uint8_t>(codes[i] + (at[i] >> k & 1) * 4 + 28);
+        read_bits(at + 32 + k / 4 * 32, k % 4 * 2, 3, codes);
+        add_bits(at, k, 1, 2, codes);
+        for (int64_t i = 0; i < kBlockColumns; i += 8) {
+            store_eight(codes + i, load_eight(codes + i) + 28 * 0x0101010101010101u);
         }
     }
 };

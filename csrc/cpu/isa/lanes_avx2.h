@@ -84,8 +84,8 @@ SOLITON_INLINE Ints shift_left(Ints a, int n) {
 SOLITON_INLINE Ints shift_right(Ints a, int n) {
     return {(__m256i)((__v8su)a.low >> n), (__m256i)((__v8su)a.high >> n)};
 }
-SOLITON_INLINE Ints shift_right_signed(Ints a, int n) {
-    return {(__m256i)((__v8si)a.low >> n), (__m256i)((__v8si)a.high >> n)};
+SOLITON_INLINE Ints bits_of(Ints a, Ints mask) {
+    return {_mm256_and_si256(a.low, mask.low), _mm256_and_si256(a.high, mask.high)};
 }
 SOLITON_INLINE Floats as_floats(Ints a) {
     return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)};
@@ -94,10 +94,9 @@ SOLITON_INLINE Ints widen_bytes(const uint8_t* at) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
     return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
 }
-SOLITON_INLINE Ints widen_words(const uint8_t* at) {
-    const __m128i* halves = reinterpret_cast<const __m128i*>(at);
-    return {_mm256_cvtepu16_epi32(_mm_loadu_si128(halves)),
-            _mm256_cvtepu16_epi32(_mm_loadu_si128(halves + 1))};
+SOLITON_INLINE Ints widen_signed_bytes(const uint8_t* at) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
 }
 SOLITON_INLINE Floats load_float16(const uint8_t* at) {
     const __m128i* halves = reinterpret_cast<const __m128i*>(at);
@@ -136,6 +135,11 @@ SOLITON_INLINE int32_t largest(Ints a) {
 SOLITON_INLINE Ints load_ints(const void* at) {
     const __m256i* halves = static_cast<const __m256i*>(at);
     return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
+}
+SOLITON_INLINE void store_ints(void* at, Ints a) {
+    __m256i* halves = static_cast<__m256i*>(at);
+    _mm256_storeu_si256(halves, a.low);
+    _mm256_storeu_si256(halves + 1, a.high);
 }
 SOLITON_INLINE Ints even_bytes(Ints a) {
     return {_mm256_srai_epi16(_mm256_slli_epi16(a.low, 8), 8),

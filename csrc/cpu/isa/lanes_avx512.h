@@ -81,20 +81,19 @@ SOLITON_INLINE Ints shift_left(Ints a, int n) {
 SOLITON_INLINE Ints shift_right(Ints a, int n) {
     return {(__m512i)((__v16su)a.all >> n)};
 }
-// Copies of the sign come in.
-SOLITON_INLINE Ints shift_right_signed(Ints a, int n) {
-    return {(__m512i)((__v16si)a.all >> n)};
+SOLITON_INLINE Ints bits_of(Ints a, Ints mask) {
+    return {_mm512_and_si512(a.all, mask.all)};
 }
 // The floats with these bits.
 SOLITON_INLINE Floats as_floats(Ints a) {
     return {_mm512_castsi512_ps(a.all)};
 }
-// 16 unsigned bytes, or words of 16 bits.
+// 16 bytes, unsigned or signed.
 SOLITON_INLINE Ints widen_bytes(const uint8_t* at) {
     return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)))};
 }
-SOLITON_INLINE Ints widen_words(const uint8_t* at) {
-    return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)))};
+SOLITON_INLINE Ints widen_signed_bytes(const uint8_t* at) {
+    return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)))};
 }
 SOLITON_INLINE Floats load_float16(const uint8_t* at) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)))};
@@ -118,6 +117,9 @@ SOLITON_INLINE int32_t largest(Ints a) {
 }
 SOLITON_INLINE Ints load_ints(const void* at) {
     return {_mm512_loadu_si512(at)};
+}
+SOLITON_INLINE void store_ints(void* at, Ints a) {
+    _mm512_storeu_si512(at, a.all);
 }
 // The first and third of the four bytes of a lane, or the second and fourth, as signed words.
 SOLITON_INLINE Ints even_bytes(Ints a) {

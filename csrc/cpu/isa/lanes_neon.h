@@ -106,22 +106,24 @@ SOLITON_INLINE Ints shift_left(Ints a, int n) {
 SOLITON_INLINE Ints shift_right(Ints a, int n) {
     return each_quarter([=](int32x4_t a) { return (int32x4_t)((uint32x4_t)a >> n); }, a);
 }
-SOLITON_INLINE Ints shift_right_signed(Ints a, int n) {
-    return each_quarter([=](int32x4_t a) { return a >> n; }, a);
+SOLITON_INLINE Ints bits_of(Ints a, Ints mask) {
+    return each_quarter([](int32x4_t a, int32x4_t mask) { return vandq_s32(a, mask); }, a, mask);
 }
 SOLITON_INLINE Floats as_floats(Ints a) {
     return each_quarter([](int32x4_t a) { return vreinterpretq_f32_s32(a); }, a);
 }
-SOLITON_INLINE Ints widen_words(uint16x8_t low, uint16x8_t high) {
+SOLITON_INLINE Ints widen_bytes(const uint8_t* at) {
+    const uint16x8_t low = vmovl_u8(vld1_u8(at));
+    const uint16x8_t high = vmovl_u8(vld1_u8(at + 8));
     const auto widened = [](uint16x4_t a) { return vreinterpretq_s32_u32(vmovl_u16(a)); };
     return {widened(vget_low_u16(low)), widened(vget_high_u16(low)), widened(vget_low_u16(high)),
             widened(vget_high_u16(high))};
 }
-SOLITON_INLINE Ints widen_bytes(const uint8_t* at) {
-    return widen_words(vmovl_u8(vld1_u8(at)), vmovl_u8(vld1_u8(at + 8)));
-}
-SOLITON_INLINE Ints widen_words(const uint8_t* at) {
-    return widen_words(vreinterpretq_u16_u8(vld1q_u8(at)), vreinterpretq_u16_u8(vld1q_u8(at + 16)));
+SOLITON_INLINE Ints widen_signed_bytes(const uint8_t* at) {
+    const int16x8_t low = vmovl_s8(vreinterpret_s8_u8(vld1_u8(at)));
+    const int16x8_t high = vmovl_s8(vreinterpret_s8_u8(vld1_u8(at + 8)));
+    return {vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)),
+            vmovl_s16(vget_low_s16(high)), vmovl_s16(vget_high_s16(high))};
 }
 SOLITON_INLINE Quarters<uint8x16_t> load_line(const uint8_t* at) {
     return {vld1q_u8(at), vld1q_u8(at + 16), vld1q_u8(at + 32), vld1q_u8(at + 48)};
@@ -154,6 +156,13 @@ SOLITON_INLINE int32_t largest(Ints a) {
 SOLITON_INLINE Ints load_ints(const void* at) {
     return each_quarter([](uint8x16_t bytes) { return vreinterpretq_s32_u8(bytes); },
                         load_line(static_cast<const uint8_t*>(at)));
+}
+SOLITON_INLINE void store_ints(void* at, Ints a) {
+    int32_t* words = static_cast<int32_t*>(at);
+    vst1q_s32(words, a.first);
+    vst1q_s32(words + 4, a.second);
+    vst1q_s32(words + 8, a.third);
+    vst1q_s32(words + 12, a.fourth);
 }
 SOLITON_INLINE Ints even_bytes(Ints a) {
     return each_quarter(

@@ -94,8 +94,8 @@ SOLITON_INLINE Ints shift_right(const Ints& a, int n) {
     return each_lane<Ints>(
         [&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.at[i]) >> n); });
 }
-SOLITON_INLINE Ints shift_right_signed(const Ints& a, int n) {
-    return each_lane<Ints>([&](int i) { return a.at[i] >> n; });
+SOLITON_INLINE Ints bits_of(const Ints& a, const Ints& mask) {
+    return each_lane<Ints>([&](int i) { return a.at[i] & mask.at[i]; });
 }
 SOLITON_INLINE Floats as_floats(const Ints& a) {
     return each_lane<Floats>([&](int i) { return __builtin_bit_cast(float, a.at[i]); });
@@ -103,8 +103,8 @@ SOLITON_INLINE Floats as_floats(const Ints& a) {
 SOLITON_INLINE Ints widen_bytes(const uint8_t* at) {
     return each_lane<Ints>([=](int i) { return at[i]; });
 }
-SOLITON_INLINE Ints widen_words(const uint8_t* at) {
-    return each_lane<Ints>([=](int i) { return at[2 * i] | at[2 * i + 1] << 8; });
+SOLITON_INLINE Ints widen_signed_bytes(const uint8_t* at) {
+    return each_lane<Ints>([=](int i) { return static_cast<int8_t>(at[i]); });
 }
 SOLITON_INLINE Floats load_float16(const uint8_t* at) {
     uint16_t halves[kLanes];
@@ -147,6 +147,9 @@ SOLITON_INLINE Ints load_ints(const void* at) {
     Ints result;
     __builtin_memcpy(&result, at, sizeof result);
     return result;
+}
+SOLITON_INLINE void store_ints(void* at, const Ints& a) {
+    __builtin_memcpy(at, &a, sizeof a);
 }
 SOLITON_INLINE int32_t signed_byte(int32_t lane, int index) {
     return static_cast<int8_t>(static_cast<uint32_t>(lane) >> (8 * index));

@@ -34,82 +34,66 @@ struct Scales<kLayout> {
     SOLITON_INLINE Floats minimum(int64_t, int) const { return load_float16(at + kPanelRows * 2); }
 };
 
-// Those of eight blocks are computed once.
+// Those of eight blocks are factors times small numbers.
 template <Layout kLayout>
     requires(piece_blocks(kLayout) > 1)
 struct Scales<kLayout> {
-    static constexpr int kParts = scales_per_block(kLayout);
-    static constexpr int kCount = 8 * kParts;
-    Floats scales[kCount];
-    Floats minima[has_minimum(kLayout) ? kCount : 1];
+    static constexpr Scaling kScaling = scaling(kLayout);
+    static constexpr bool kHasSixBits =
+        kScaling == Scaling::kSuperLine || kScaling == Scaling::kSuperScale;
+    Floats factor;
+    Floats minimum_factor;
+    const uint8_t* numbers;
+    // Numbers of 6 bits, a byte each; and what is written behind them.
+    alignas(64) uint8_t bytes[kHasSixBits ? 256 : 1];
 
-    SOLITON_INLINE explicit Scales(const uint8_t* piece) {
-        constexpr int64_t kFactors = kPanelRows * (has_minimum(kLayout) ? 4 : 2);
-        const Floats factor = load_float16(piece);
-#pragma GCC unroll 16
-        for (int i = 0; i < kCount; ++i) {
-            scales[i] = multiply(factor, to_floats(scale_number(piece + kFactors, i)));
-        }
-        if constexpr (has_minimum(kLayout)) {
-            const Floats minimum_factor = load_float16(piece + kPanelRows * 2);
-#pragma GCC unroll 16
-            for (int i = 0; i < kCount; ++i) {
-                const Floats number = to_floats(minimum_number(piece + kFactors, i));
-                minima[i] = multiply(minimum_factor, number);
-            }
+    SOLITON_INLINE explicit Scales(const uint8_t* piece)
+        : factor(load_float16(piece)),
+          minimum_factor(load_float16(piece + (has_minimum(kLayout) ? kPanelRows * 2 : 0))),
+          numbers(piece + kPanelRows * (has_minimum(kLayout) ? 4 : 2)) {
+        if constexpr (kHasSixBits) {
+            split(numbers);
         }
     }
 
     SOLITON_INLINE Floats scale(int64_t block, int part) const {
-        return scales[block * kParts + part];
+        return multiply(factor, to_floats(scale_number(block, part)));
     }
     SOLITON_INLINE Floats minimum(int64_t block, int part) const {
-        return minima[block * kParts + part];
+        return multiply(minimum_factor, to_floats(minimum_number(block, part)));
     }
 
   private:
-    // Some bits of each word, the lowest of them at `shift`.
-    SOLITON_INLINE static Ints field(Ints words, int shift, int bits) {
-        return shift_right(shift_left(words, 32 - bits - shift), 32 - bits);
-    }
-
-    // Line i of words.
-    SOLITON_INLINE static Ints line(const uint8_t* words, int i) {
-        return load_ints(words + i * kPanelRows * 4);
-    }
-
-    // Number i of kSuperLine.
-    SOLITON_INLINE static Ints six_bits(const uint8_t* words, int i) {
-        if (i < 15) {
-            return field(line(words, i / 5), i % 5 * 6, 6);
+    // The numbers of three lines, or half lines.
+    SOLITON_INLINE void split(const uint8_t* lines) {
+        constexpr int64_t kPitch = kPanelRows * (kScaling == Scaling::kSuperLine ? 4 : 2);
+        const Ints upper = broadcast(static_cast<int32_t>(0xc0c0c0c0));
+        Ints last = broadcast(0);
+        for (int i = 0; i < 3; ++i) {
+            const Ints line = load_ints(lines + i * kPitch);
+            store_ints(bytes + i * kPitch, bits_of(line, broadcast(0x3f3f3f3f)));
+            last = add(last, shift_right(bits_of(line, upper), 2 + 2 * i));
         }
-        const Ints low = shift_right(line(words, 0), 30);
-        const Ints middle = shift_left(shift_right(line(words, 1), 30), 2);
-        return add(low, add(middle, shift_left(shift_right(line(words, 2), 30), 4)));
+        store_ints(bytes + 3 * kPitch, last);
     }
 
-    SOLITON_INLINE static Ints scale_number(const uint8_t* words, int i) {
-        if constexpr (scaling(kLayout) == Scaling::kSuperLine) {
-            return six_bits(words, 2 * i);
-        } else if constexpr (scaling(kLayout) == Scaling::kSuperHalves) {
-            return shift_right_signed(shift_left(line(words, i / 4), 24 - i % 4 * 8), 24);
-        } else if constexpr (scaling(kLayout) == Scaling::kSuperHalfLines) {
-            return field(line(words, i / 4), i % 4 * 8, 4);
+    SOLITON_INLINE Ints scale_number(int64_t block, int part) const {
+        if constexpr (kScaling == Scaling::kSuperLine) {
+            return widen_bytes(bytes + 2 * block * kPanelRows);
+        } else if constexpr (kScaling == Scaling::kSuperScale) {
+            return add(widen_bytes(bytes + block * kPanelRows), broadcast(-32));
+        } else if constexpr (kScaling == Scaling::kSuperHalves) {
+            return widen_signed_bytes(numbers + (2 * block + part) * kPanelRows);
         } else {
-            const Ints rest = widen_words(words + kPanelRows * 4);
-            Ints number = i < 5 ? field(line(words, 0), i * 6, 6) : field(rest, (i - 5) * 6, 6);
-            if (i == 7) {
-                number = add(shift_right(line(words, 0), 30), shift_left(field(rest, 12, 4), 2));
-            }
-            return add(number, broadcast(-32));
+            return bits_of(widen_bytes(numbers + (2 * block + part) * kPanelRows), broadcast(15));
         }
     }
 
-    SOLITON_INLINE static Ints minimum_number(const uint8_t* words, int i) {
-        if constexpr (scaling(kLayout) == Scaling::kSuperLine) {
-            return six_bits(words, 2 * i + 1);
+    SOLITON_INLINE Ints minimum_number(int64_t block, int part) const {
+        if constexpr (kScaling == Scaling::kSuperLine) {
+            return widen_bytes(bytes + (2 * block + 1) * kPanelRows);
         } else {
-            return field(line(words, i / 4), i % 4 * 8 + 4, 4);
+            return shift_right(widen_bytes(numbers + (2 * block + part) * kPanelRows), 4);
         }
     }
 };
