@@ -139,6 +139,30 @@ def test_a_block_whose_scale_is_no_number_is_refused_with_its_place(name: str, b
             assert error.value.index == (row, column)
 
 
+@pytest.mark.parametrize("name", BLOCK_TYPES)
+@pytest.mark.usefixtures("isa")
+def test_any_bytes_are_the_same_weights_or_are_refused_at_the_same_place(name: str) -> None:
+    type_, rng = READ[name], np.random.default_rng(0)
+    n_refused = 0
+    for _ in range(12):
+        rows = BlockRows(type_, rng.integers(0, 256, (20, type_.row_bytes(SUPER)), np.uint8))
+        exact, floats = (weights_or_place(rows, each) for each in (EXACT_FORMATS[name], "float32"))
+        if isinstance(exact, tuple) or isinstance(floats, tuple):
+            assert exact == floats
+            n_refused += 1
+        else:
+            assert_same_bits(exact, floats)
+            assert np.isfinite(floats).all()
+    assert n_refused
+
+
+def weights_or_place(rows: BlockRows, format_: str) -> Floats | tuple[int, ...]:
+    try:
+        return content(pack([rows], format_, gated=False, is_woven=False))
+    except NotFiniteError as error:
+        return error.index
+
+
 @pytest.mark.usefixtures("isa")
 def test_a_code_of_minus_128_stays_exact() -> None:
     rows = random_rows("Q8_0", 16, 64)

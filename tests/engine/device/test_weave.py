@@ -7,10 +7,11 @@ import pytest
 
 from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.weave import is_woven_faster
-from engine.device.formats import DTYPES, QUANTIZED
+from engine.device.formats import DTYPES, EXACT_FORMATS, QUANTIZED
 from engine.device.step import StepState
 from engine.native import _cpu
 from engine.native.cpu import address
+from tests.support.gguf_blocks import random_rows
 
 
 @pytest.mark.parametrize("format_", DTYPES)
@@ -27,6 +28,13 @@ def test_matrices_have_the_order_that_was_measured(format_: str) -> None:
     before = is_woven_faster.cache_info().misses
     assert ops.matrix([weights], format_).is_woven == matrix.is_woven
     assert is_woven_faster.cache_info().misses == before, "it is measured once"
+
+
+@pytest.mark.parametrize("type_name", ["Q4_K", "MXFP4"])
+def test_blocks_of_gguf_types_have_the_order_that_was_measured(type_name: str) -> None:
+    format_ = EXACT_FORMATS[type_name]
+    matrix = CpuOps("float32", n_threads=1).matrix([random_rows(type_name, 100, 512)], format_)
+    assert matrix.is_woven == is_woven_faster(format_, _cpu.isa())
 
 
 def test_nothing_is_measured_while_another_thread_runs_ops() -> None:
