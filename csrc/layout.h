@@ -194,10 +194,8 @@ inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -
 inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,  // twice the values
                                             0, -1, -2, -3, -4, -6, -8, -12};
 
-[[gnu::always_inline]] constexpr inline const int8_t* code_table(Layout layout) {
-    return layout == Layout::kMxfp4                               ? kMxfp4Values
-           : layout == Layout::kIq4Nl || layout == Layout::kIq4Xs ? kIq4Values
-                                                                  : nullptr;
+[[gnu::always_inline]] constexpr inline bool has_table(Layout layout) {
+    return layout == Layout::kIq4Nl || layout == Layout::kIq4Xs || layout == Layout::kMxfp4;
 }
 
 // What a code without a table is larger than the number that it stands for.
@@ -218,8 +216,10 @@ inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,  // t
 
 // The number that a stored code stands for.
 [[gnu::always_inline]] constexpr inline int code_value(Layout layout, int stored) {
-    const int8_t* table = code_table(layout);
-    return table != nullptr ? table[stored] : stored - code_excess(layout);
+    if (has_table(layout)) {
+        return layout == Layout::kMxfp4 ? kMxfp4Values[stored] : kIq4Values[stored];
+    }
+    return stored - code_excess(layout);
 }
 
 // The code at place `at` of the 64 in group j, as a block of a quantised layout holds it.

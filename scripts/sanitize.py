@@ -40,7 +40,8 @@ BESIDE = ("tests", "csrc", "docs", "bench", "scripts", "CMakeLists.txt", "pyproj
 # Tests that run kernels, load weights or serve a model.
 NATIVE_TESTS = (
     "attention", "cache", "cancel", "default_model", "draft", "draft_model", "embed",
-    "engine_load", "families", "generator", "layout", "linear", "loading", "model_parity",
+    "engine_load", "families", "generator", "gguf_linear", "gguf_panels", "layout", "linear",
+    "loading", "model_parity",
     "cpu_ops", "native_build", "ngram_index", "ops", "panel_cache", "prefix", "prefix_files",
     "prefix_model", "program", "random_numbers", "read_boundaries", "sample_adjust",
     "sample_native", "sample_op", "sample_score", "sample_stages", "sampler_vocabulary", "sampling",

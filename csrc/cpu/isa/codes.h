@@ -24,9 +24,9 @@ constexpr int64_t kPartGroups = kBlockColumns / 4 / scales_per_block(kLayout);
 
 // The bits of what is multiplied: of codes, or of what a table has for them, made unsigned.
 template <Layout kLayout>
-constexpr int kByteBits = code_table(kLayout) == nullptr ? code_bits(kLayout)
-                          : kLayout == Layout::kMxfp4    ? 5
-                                                         : 8;
+constexpr int kByteBits = !has_table(kLayout)         ? code_bits(kLayout)
+                          : kLayout == Layout::kMxfp4 ? 5
+                                                      : 8;
 
 // What is added to the numbers of a table, so that they are unsigned.
 template <Layout kLayout>
@@ -51,8 +51,7 @@ constexpr ByteTable kUnsignedTable = unsigned_table<kLayout>();
 
 // kExcess where everything is multiplied as unsigned bytes.
 template <Layout kLayout>
-constexpr int kUnsignedExcess =
-    code_table(kLayout) == nullptr ? code_excess(kLayout) : kTableExcess<kLayout>;
+constexpr int kUnsignedExcess = !has_table(kLayout) ? code_excess(kLayout) : kTableExcess<kLayout>;
 
 }  // namespace
 }  // namespace soliton::SOLITON_ISA

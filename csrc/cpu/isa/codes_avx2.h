@@ -65,7 +65,7 @@ SOLITON_INLINE __m256i load_group(const uint8_t* block, int64_t j, int64_t half)
     } else {
         const __m256i codes =
             masked(j % 2 == 0 ? line(j / 2) : _mm256_srli_epi16(line(j / 2), 4), 15);
-        if constexpr (code_table(kLayout) == nullptr) {
+        if constexpr (!has_table(kLayout)) {
             return codes;
         } else {
             const __m128i* table = reinterpret_cast<const __m128i*>(&kUnsignedTable<kLayout>);

@@ -58,7 +58,7 @@ SOLITON_INLINE __m512i load_group(const uint8_t* block, int64_t j) {
         return lowest(_mm512_srli_epi16(line(j / 4), static_cast<unsigned>(j % 4 * 2)));
     } else {
         const __m512i codes = lowest(j % 2 == 0 ? line(j / 2) : _mm512_srli_epi16(line(j / 2), 4));
-        if constexpr (code_table(kLayout) == nullptr) {
+        if constexpr (!has_table(kLayout)) {
             return codes;
         } else {
             const __m128i* table = reinterpret_cast<const __m128i*>(&kUnsignedTable<kLayout>);

@@ -75,7 +75,7 @@ SOLITON_INLINE CodeGroup load_group(const uint8_t* block, int64_t j) {
             j % 2 == 0 ? lowest(line(j / 2))
                        : each_quarter([=](uint8x16_t a) { return as_signed(vshrq_n_u8(a, 4)); },
                                       line(j / 2));
-        if constexpr (code_table(kLayout) == nullptr) {
+        if constexpr (!has_table(kLayout)) {
             return codes;
         } else {
             // Flipping the highest bit removes the excess of 128.
