@@ -262,7 +262,7 @@ def _ends(tokenizer: tokenizers.Tokenizer) -> tuple[str, str]:
     return ("<s>", "</s>") if is_sentencepiece else ("<|endoftext|>", "<|end|>")
 
 
-def _ids_of_ends(tokenizer: tokenizers.Tokenizer) -> dict[str, int | None]:
+def _ids_of_ends(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
     bos, eos = (tokenizer.token_to_id(text) for text in _ends(tokenizer))
     return {"bos_token_id": bos, "eos_token_id": eos}
 
