@@ -35,6 +35,10 @@ int64_t rows_before(const Stack& matrix, int64_t index) {
     return n_out;
 }
 
+int64_t width_of(const Stack& matrix) {
+    return rows_before(matrix, matrix.n_sections);
+}
+
 // A prepared row of x: its codes if a section reads codes, then floats if a section reads floats.
 struct PreparedRow {
     int64_t code_bytes = 0;
@@ -65,6 +69,7 @@ struct Product {
     int64_t n_rows;
     const float* bias;  // of all sections, as out is
     float* out;
+    int64_t out_pitch;  // floats from one row of out to the next
     Epilogue epilogue;
 
     int64_t n_parts() const { return epilogue == Epilogue::kSiluGate ? 2 : 1; }
@@ -80,7 +85,7 @@ struct Product {
             .n_rows = n_rows,
             .bias = bias == nullptr ? nullptr : bias + column,
             .out = out + column,
-            .out_pitch = rows_before(matrix, matrix.n_sections) / n_parts(),
+            .out_pitch = out_pitch,
             .epilogue = epilogue,
             .begin_unit = begin,
             .end_unit = end,
@@ -122,7 +127,7 @@ class Cut {
   private:
     struct Section {
         int64_t n_units;
-        int64_t at_once;
+        int64_t at_once;     // a power of two
         int64_t per_thread;  // chunks
     };
 
@@ -132,7 +137,7 @@ class Cut {
                              (section.per_thread * n_threads_);
         return at == 0 || at == section.per_thread
                    ? even
-                   : (even + section.at_once / 2) / section.at_once * section.at_once;
+                   : (even + section.at_once / 2) & -section.at_once;
     }
 
     std::array<Section, kMostSections> sections_ = {};
@@ -199,6 +204,7 @@ void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& wor
         .n_rows = state.n_rows,
         .bias = args.bias,
         .out = args.out,
+        .out_pitch = width_of(args.matrix) / (args.epilogue == Epilogue::kSiluGate ? 2 : 1),
         .epilogue = args.epilogue,
     };
     multiply_prepared(
@@ -228,6 +234,7 @@ void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
         .n_rows = state.n_rows,
         .bias = args.bias,
         .out = args.out,
+        .out_pitch = width_of(args.matrix),
         .epilogue = Epilogue::kNone,
     };
     if (!form.has_codes()) {
