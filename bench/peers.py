@@ -7,6 +7,11 @@ bits. Nothing else should run on the machine. After `pip install '.[peers]'`:
     python -m bench.peers [--shape 1.1B] [--measure decode] [--peer llama.cpp] [--rounds 5]
 
 `--rounds 0` only converts the models. A program that is missing or fails is reported and left out.
+
+    python -m bench.peers --gguf FILE [--measure decode] [--threads 1] [--rounds 5]
+
+compares Soliton with llama.cpp on a GGUF file as it is, by llama.cpp's own llama-bench, which must
+be on the PATH; with one thread and with all, unless `--threads` is given.
 """
 
 import argparse
@@ -28,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peer.files import written
-from bench.peer.protocol import CONTESTANTS, MEASURES, REFERENCE, SOLITON, Contestant
+from bench.peer.protocol import CONTESTANTS, MEASURES, OF_FILE, REFERENCE, SOLITON, Contestant
 from engine import DEFAULT_MODEL, ModelLoadError
 from engine.benchmark.shapes import SHAPES, write_model
 from engine.device.threads import thread_count
@@ -122,6 +127,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         n_threads = thread_count(args.threads)
     except ModelLoadError as error:
         parser.error(f"--threads: {error}")
+    if args.gguf and (args.peer or args.bits or args.check):
+        parser.error("--gguf: --peer, --bits and --check are for --shape")
+    tables = shape_tables(args, n_threads) if args.gguf is None else file_tables(args, n_threads)
+    if args.json:
+        text = json.dumps(report(tables, n_threads), indent=2)
+        args.json.write_text(text + "\n", "utf-8")
+
+
+def shape_tables(args: argparse.Namespace, n_threads: int) -> list[Table]:
+    """All chosen programs on models of the chosen shapes."""
     runner = Runner(tuple(shlex.split(args.prefix)), n_threads, args.timeout)
     contestants = installed(chosen(args.peer, args.bits))
     tables: list[Table] = []
@@ -130,17 +145,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ready = [each for each in contestants if prepared(runner, each, model)]
         if args.check:
             compare_tokens(runner, ready, model)
-        for measure in (args.measure or [each.name for each in MEASURES]) if args.rounds else ():
+        for measure in _measures(args):
             tables.append(take_turns(runner, ready, model, shape, measure, args.rounds))
             print_table(tables[-1])
-    if args.json:
-        text = json.dumps(report(tables, n_threads), indent=2)
-        args.json.write_text(text + "\n", "utf-8")
+    return tables
+
+
+def file_tables(args: argparse.Namespace, most_threads: int) -> list[Table]:
+    """Soliton and llama-bench on one file."""
+    counts = [most_threads] if args.threads else sorted({1, most_threads})
+    tables: list[Table] = []
+    for n_threads in counts:
+        runner = Runner(tuple(shlex.split(args.prefix)), n_threads, args.timeout)
+        title = f"{args.gguf.name}, {n_threads} thread{'s' if n_threads > 1 else ''}"
+        for measure in _measures(args):
+            # The measuring processes run in another directory.
+            file = args.gguf.resolve()
+            tables.append(take_turns(runner, OF_FILE, file, title, measure, args.rounds))
+            print_table(tables[-1])
+    return tables
+
+
+def _measures(args: argparse.Namespace) -> list[str]:
+    return (args.measure or [each.name for each in MEASURES]) if args.rounds else []
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", action="append", choices=list(SHAPES), help="default: all")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--shape", action="append", choices=list(SHAPES), help="default: all")
+    what.add_argument("--gguf", type=Path, metavar="FILE", help="instead of random weights")
     parser.add_argument("--measure", action="append", choices=[each.name for each in MEASURES])
     parser.add_argument("--peer", action="append", choices=_PEERS, help="default: all")
     parser.add_argument("--bits", action="append", type=int, choices=[16, 8, 4])

@@ -95,6 +95,10 @@ def _opened(name: str, model: Path, format_: str, n_threads: int) -> Peer:
             from bench.peer.llama_cpp import LlamaCpp
 
             return LlamaCpp(model, n_threads=n_threads)
+        case "llama-bench":
+            from bench.peer.llama_bench import LlamaBench
+
+            return LlamaBench(model, n_threads=n_threads)
         case "openvino":
             from bench.peer.openvino import OpenVino
 

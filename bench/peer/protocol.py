@@ -59,6 +59,8 @@ CONTESTANTS = (
     Contestant("openvino", "Q4_0", 4, ("openvino_genai", *_GGUF)),
     Contestant("onnxruntime", "int4", 4, _ONNX),
 )
+# On a GGUF file as it is; how many bits it has, only the file knows.
+OF_FILE = (Contestant(SOLITON, "none", 0), Contestant("llama-bench", "none", 0))
 MEASURES = (
     Measure("decode", 16, 128),
     Measure("decode_2048", 2048, 64),

@@ -17,6 +17,11 @@ CUDA_FORMATS = ("bfloat16", *_CUDA_QUANTIZED)
 # Formats of keys and values; 8bit has one scale per head and position.
 KV_FORMATS = ("float32", "bfloat16", "8bit")
 
+# Of a matrix: one for all of its parts, or one for each.
+Format = str | tuple[str, ...]
+# Of an engine: each matrix in the format that holds its stored type without loss.
+STORED = "stored"
+
 # Formats that exist only to hold the blocks of a GGUF type as they are.
 GGUF_FORMATS = (
     "q4_0",
@@ -78,6 +83,12 @@ def matrix_bytes(format_: str, n_out: int, n_in: int) -> int:
     return n_panels * n_pieces * n_bytes
 
 
+def bits_per_weight(format_: str) -> float:
+    """In a panel without padding."""
+    columns, n_bytes = _PIECES[format_]
+    return 8 * n_bytes / (columns * PANEL_ROWS)
+
+
 def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = False) -> int:
     """Bytes of a matrix whose parts have these numbers of rows. If it is `gated`, the panels of the
     parts alternate, so that each part is padded.
@@ -85,6 +96,29 @@ def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = 
     if gated:
         return sum(matrix_bytes(format_, n, n_in) for n in rows)
     return matrix_bytes(format_, sum(rows), n_in)
+
+
+def sections(format_: Format, n_parts: int) -> list[tuple[str, slice]]:
+    """Which neighbouring parts have one format: they lie in panels together.
+
+    Raises ValueError if there is not one format for each part.
+    """
+    if isinstance(format_, str):
+        return [(format_, slice(0, n_parts))]
+    if len(format_) != n_parts:
+        raise ValueError(f"{len(format_)} formats for {n_parts} parts")
+    begins = [i for i in range(n_parts) if i == 0 or format_[i] != format_[i - 1]]
+    ends = [*begins[1:], n_parts]
+    return [(format_[begin], slice(begin, end)) for begin, end in zip(begins, ends, strict=True)]
+
+
+def common_format(format_: Format) -> str:
+    """The format of all parts. Raises ValueError if there are several."""
+    if isinstance(format_, str):
+        return format_
+    if len(set(format_)) != 1:
+        raise ValueError(f"parts in {', '.join(format_)}; here all must be in one format")
+    return format_[0]
 
 
 def kv_format(kv_cache: str, format_: str) -> str:
@@ -151,5 +185,10 @@ def cuda_format(dtype: str, quantize: str) -> str:
 
 
 def stored_format(stored_dtypes: Iterable[str]) -> str:
-    """The narrowest format that loses nothing of weights stored as F32, F16 or BF16."""
-    return "bfloat16" if set(stored_dtypes) == {"BF16"} else "float32"
+    """The narrowest format that loses nothing of weights stored in these dtypes; STORED if there
+    are blocks among them.
+    """
+    dtypes = set(stored_dtypes)
+    if dtypes <= {"F32", "F16", "BF16"}:
+        return "bfloat16" if dtypes == {"BF16"} else "float32"
+    return STORED

@@ -9,6 +9,7 @@ import pytest
 
 from bench import peers
 from bench.peer.files import written
+from bench.peer.llama_bench import LlamaBench
 from bench.peer.protocol import Contestant
 
 OWN_8, OWN_4 = Contestant("soliton", "8bit", 8), Contestant("soliton", "4bit", 4)
@@ -110,6 +111,65 @@ def test_a_peer_that_cannot_be_imported_is_named() -> None:
         runner.run(Contestant("llama.cpp", "Q8_0", 8), Path("hf"), "prepare")
 
 
+# Answers like llama-bench, at a speed that tells which arguments it got.
+LLAMA_BENCH = """#!/bin/sh
+echo "$*" >> "$(dirname "$0")/calls"
+case "$*" in
+*missing*) echo "error: no such file" >&2; exit 1 ;;
+*"-n 0"*) echo '[{"avg_ts": 512.0}]' ;;
+*) echo '[{"avg_ts": 4.0}]' ;;
+esac
+"""
+
+
+@pytest.fixture
+def llama_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program on the PATH; the file next to it has its arguments."""
+    program = tmp_path / "llama-bench"
+    program.write_text(LLAMA_BENCH)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path / "calls"
+
+
+def test_llama_bench_gets_the_lengths_and_gives_seconds(llama_bench: Path) -> None:
+    bench = LlamaBench(Path("model.gguf"), n_threads=2)
+    assert bench.prefill([1] * 256) == 0.5
+    assert bench.decode([1] * 16, 128) == 0.25
+    prefill, decode = llama_bench.read_text().splitlines()
+    assert prefill == "-m model.gguf -t 2 -r 1 -o json -p 256 -n 0 -d 0"
+    assert decode == "-m model.gguf -t 2 -r 1 -o json -p 0 -n 128 -d 16"
+
+
+@pytest.mark.usefixtures("llama_bench")
+def test_llama_bench_that_fails_says_why() -> None:
+    with pytest.raises(SystemExit, match="llama-bench: error: no such file"):
+        LlamaBench(Path("missing.gguf"), n_threads=1).prefill([1])
+
+
+@pytest.mark.usefixtures("llama_bench")
+def test_a_file_is_measured_with_one_thread_and_with_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
+
+    def run(self: peers.Runner, contestant: Contestant, model: Path, what: str) -> float:
+        if what == "bandwidth":
+            return 20e9
+        calls.append((contestant.peer, model.is_absolute(), what, self.n_threads))
+        return 10.0 if contestant.peer == "soliton" else 4.0
+
+    monkeypatch.setattr(peers.Runner, "run", run)
+    monkeypatch.setattr(peers, "thread_count", lambda n: n or 2)
+    peers.main(["--gguf", "some.gguf", "--measure", "decode", "--rounds", "2"])
+    turns = [("soliton", True, "decode"), ("llama-bench", True, "decode")] * 2
+    assert calls == [(*turn, n) for n in (1, 2) for turn in turns]
+    printed = capsys.readouterr().out
+    assert "some.gguf, 1 thread, decode" in printed
+    assert "some.gguf, 2 threads, decode" in printed
+    assert printed.count("soliton none: 2.50 x") == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -119,6 +179,8 @@ def test_a_peer_that_cannot_be_imported_is_named() -> None:
         (["--threads", "0"], "must be 1 to 256, not 0"),
         (["--rounds", "-1"], "'-1' is not 0, 1, 2"),
         (["--rounds", "few"], "'few' is not 0, 1, 2"),
+        (["--gguf", "a.gguf", "--shape", "15M"], "not allowed with argument"),
+        (["--gguf", "a.gguf", "--bits", "4"], "--peer, --bits and --check are for --shape"),
     ],
 )
 def test_wrong_options_are_refused(
