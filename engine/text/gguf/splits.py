@@ -8,6 +8,9 @@ with.
 
 from typing import NamedTuple
 
+import tokenizers
+from tokenizers import pre_tokenizers
+
 
 class Split(NamedTuple):
     """What a name stands for."""
@@ -120,3 +123,10 @@ _SPLITS = {
 
 SPLITS = {name: split for names, split in _SPLITS.items() for name in names}
 """By name."""
+
+
+def cutter(split: Split) -> pre_tokenizers.PreTokenizer:
+    """Cuts text into words, and spells them in the alphabet of byte-level vocabularies."""
+    cuts = [pre_tokenizers.Split(tokenizers.Regex(p), "isolated") for p in split.patterns]
+    spelled = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([*cuts, spelled])

@@ -7,7 +7,7 @@ number of embedding rows.
 from collections.abc import Iterator
 
 import tokenizers
-from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, models, normalizers, processors
 
 from ...gguf.metadata import Metadata
 from ..token_bytes import ByteLevelSpelling, SentencePieceSpelling, Spelling
@@ -15,7 +15,7 @@ from ..tokenizer import Tokenizer, check_pieces, is_marker
 from ..tokenizer_json import checked
 from .ends import ENDS, ending_texts
 from .sentencepiece import SPACE, merges_of, sentencepiece_backend
-from .splits import SPLITS, Split
+from .splits import SPLITS, Split, cutter
 from .tokens import TOKENS, Tokens, TokenType, read_tokens, role_id
 
 _MODEL = "tokenizer.ggml.model"
@@ -42,7 +42,7 @@ def gguf_tokenizer(metadata: Metadata, vocab_size: int) -> Tokenizer:
 
 def _byte_level(metadata: Metadata, vocab_size: int) -> Tokenizer:
     split = _split(metadata)
-    tokens = read_tokens(metadata)
+    tokens = _tokens(metadata, vocab_size)
     pairs = list(_pairs(metadata))
 
     def build() -> tokenizers.Tokenizer:
@@ -50,20 +50,18 @@ def _byte_level(metadata: Metadata, vocab_size: int) -> Tokenizer:
         backend = tokenizers.Tokenizer(model)
         if split.composes:
             backend.normalizer = normalizers.NFC()
-        cuts = [pre_tokenizers.Split(tokenizers.Regex(p), "isolated") for p in split.patterns]
-        spelled = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, spelled])
+        backend.pre_tokenizer = cutter(split)
         return backend
 
     backend = checked(build, f"{metadata.where}: {_MERGES}")
     roles = _roles(metadata, tokens, {})
     _add_tokens(backend, tokens)
     _put_around(backend, metadata, tokens, roles, adds_bos=split.adds_bos)
-    return _tokenizer(backend, metadata, tokens, roles, ByteLevelSpelling(), vocab_size)
+    return _tokenizer(backend, metadata, tokens, roles, ByteLevelSpelling())
 
 
 def _sentencepiece(metadata: Metadata, vocab_size: int) -> Tokenizer:
-    tokens = read_tokens(metadata)
+    tokens = _tokens(metadata, vocab_size)
     scores = metadata.numbers(_SCORES)
     if len(scores) != len(tokens):
         metadata.fail(_SCORES, scores, f"an array of {len(tokens)} numbers, one per token")
@@ -72,7 +70,7 @@ def _sentencepiece(metadata: Metadata, vocab_size: int) -> Tokenizer:
             metadata.fail(TOKENS, metadata.strings(TOKENS), f"a list with a token {text}")
     normal = tokens.of_type(TokenType.NORMAL)
     merges = merges_of([tokens.texts[token_id] for token_id in normal], scores[normal])
-    ids = {text: token_id for token_id, text in tokens.pieces().items()}
+    ids = {text: token_id for token_id, text in tokens.pieces.items()}
 
     def build() -> tokenizers.Tokenizer:
         return sentencepiece_backend(
@@ -87,7 +85,13 @@ def _sentencepiece(metadata: Metadata, vocab_size: int) -> Tokenizer:
     _add_tokens(backend, tokens)
     _put_around(backend, metadata, tokens, roles, adds_bos=True)
     spelling = SentencePieceSpelling(SPACE, byte_fallback=True)
-    return _tokenizer(backend, metadata, tokens, roles, spelling, vocab_size)
+    return _tokenizer(backend, metadata, tokens, roles, spelling)
+
+
+def _tokens(metadata: Metadata, vocab_size: int) -> Tokens:
+    tokens = read_tokens(metadata)
+    check_pieces(tokens.pieces, vocab_size, f"{metadata.where}: {TOKENS}")
+    return tokens
 
 
 def _split(metadata: Metadata) -> Split:
@@ -172,10 +176,7 @@ def _tokenizer(
     tokens: Tokens,
     roles: dict[str, int],
     spelling: Spelling,
-    vocab_size: int,
 ) -> Tokenizer:
-    pieces = tokens.pieces()
-    check_pieces(pieces, vocab_size, f"{metadata.where}: {TOKENS}")
     shown = tokens.texts_of(TokenType.USER_DEFINED)
     control = [*_control(tokens), *filter(is_marker, shown)]
     ends = {roles[role] for role in ("eos", "eot", "eom") if role in roles}
@@ -183,7 +184,7 @@ def _tokenizer(
     return Tokenizer(
         backend,
         spelling=spelling,
-        pieces=pieces,
+        pieces=tokens.pieces,
         special={_ROLES[role]: tokens.texts[i] for role, i in roles.items() if role in _ROLES},
         eos_token_ids=sorted(ends),
         verbatim=[tokens.ids[text] for text in (*control, *shown)],

@@ -36,6 +36,8 @@ class Tokens:
     """(n,), values of TokenType."""
     ids: Mapping[str, int]
     """By text."""
+    pieces: Mapping[int, str]
+    """By id, those that can occur."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -46,13 +48,6 @@ class Tokens:
 
     def texts_of(self, *types: TokenType) -> list[str]:
         return [self.texts[token_id] for token_id in self.of_type(*types)]
-
-    def pieces(self) -> dict[int, str]:
-        """The tokens that can occur, by id."""
-        used = dict(zip(self.ids.values(), self.ids.keys(), strict=True))
-        for token_id in self.of_type(TokenType.UNUSED):
-            del used[token_id]
-        return used
 
 
 def read_tokens(metadata: Metadata) -> Tokens:
@@ -70,7 +65,10 @@ def read_tokens(metadata: Metadata) -> Tokens:
         twice = next(token_id for token_id, text in enumerate(texts) if ids.get(text, 0) > token_id)
         other = ids[texts[twice]]
         metadata.fail(f"{TOKENS}[{twice}]", texts[twice], f"another text than [{other}]")
-    return Tokens(texts, types, ids)
+    pieces = dict(zip(ids.values(), ids.keys(), strict=True))
+    for token_id in np.flatnonzero(types == TokenType.UNUSED).tolist():
+        pieces.pop(token_id, None)
+    return Tokens(texts, types, ids, pieces)
 
 
 def role_id(metadata: Metadata, role: str, tokens: Tokens) -> int | None:
