@@ -4,9 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine import ModelLoadError
+from engine import ModelLoadError, Tokenizer
+from engine.gguf.metadata import Metadata
 from engine.text.fill_in import fill_in_ids
 from engine.text.gguf.tokenizer import gguf_tokenizer
 from tests.support.gguf_tokenizers import (
@@ -212,3 +216,46 @@ def refused(directory: Path, keys: dict[str, Any], message: str) -> None:
 def test_a_tokenizer_larger_than_the_model(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"does not fit the model: token 'ab' has id 27"):
         gguf_tokenizer(metadata_of(tmp_path, byte_level()), 27)
+
+
+ODD = (
+    0, -1, 2**63, 1.5, float("nan"), True, "", "a", "\0", [], ["a"], ["a", "a"], [""], ["a "],
+    [" a"], ["\u2581"], ["a"] * 300, np.zeros(0, np.int32), np.ones(28, np.uint64) * 2**63, np.ones(28),
+    np.full(262, np.nan), np.full(262, np.inf), np.ones(262, np.int8), np.ones(28, bool),
+)  # fmt: skip
+
+
+@given(
+    make=st.sampled_from([byte_level, pieces]),
+    changes=st.dictionaries(
+        st.sampled_from(
+            ["model", "pre", "tokens", "token_type", "merges", "scores", "bos_token_id",
+             "eot_token_id", "add_bos_token", "add_eos_token", "add_space_prefix",
+             "remove_extra_whitespaces", "fim_pre_token_id"]
+        ),
+        st.one_of(st.none(), st.sampled_from(ODD)),
+        max_size=3,
+    ),
+)  # fmt: skip
+def test_odd_values_are_refused_in_one_line_or_harmless(
+    make: Callable[[], dict[str, Any]], changes: dict[str, Any]
+) -> None:
+    keys = make()
+    for name in ("token_type", "scores"):
+        if name in keys:
+            keys[name] = np.array(keys[name])
+    keys |= changes
+    values = {f"tokenizer.ggml.{key}": value for key, value in keys.items() if value is not None}
+    read = read_or_refused(Metadata("model.gguf", values))
+    if isinstance(read, ModelLoadError):
+        assert str(read).startswith("model.gguf: tokenizer.ggml.")
+        assert str(read).isprintable()
+    else:
+        read.decode(read.encode("ab <s>\u00e9"))
+
+
+def read_or_refused(metadata: Metadata) -> Tokenizer | ModelLoadError:
+    try:
+        return gguf_tokenizer(metadata, 300)
+    except ModelLoadError as error:
+        return error
