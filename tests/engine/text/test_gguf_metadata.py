@@ -218,9 +218,10 @@ def test_a_tokenizer_larger_than_the_model(tmp_path: Path) -> None:
         gguf_tokenizer(metadata_of(tmp_path, byte_level()), 27)
 
 
-ODD = (
+ODD: tuple[Any, ...] = (
     0, -1, 2**63, 1.5, float("nan"), True, "", "a", "\0", [], ["a"], ["a", "a"], [""], ["a "],
-    [" a"], ["\u2581"], ["a"] * 300, np.zeros(0, np.int32), np.ones(28, np.uint64) * 2**63, np.ones(28),
+    [" a"], ["\u2581"], ["a"] * 300,
+    np.zeros(0, np.int32), np.ones(28, np.uint64) * 2**63, np.ones(28),
     np.full(262, np.nan), np.full(262, np.inf), np.ones(262, np.int8), np.ones(28, bool),
 )  # fmt: skip
 
