@@ -1,10 +1,10 @@
 """A tokenizer from the metadata of a GGUF file.
 
-Owns what the keys mean. Knows no file but through `Metadata`, and nothing of the model but its
-number of embedding rows.
+Owns the two kinds of vocabularies and how their parts become one tokenizer. Knows no file but
+through `Metadata`, and nothing of the model but its number of embedding rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, processors
@@ -14,20 +14,17 @@ from ..token_bytes import ByteLevelSpelling, SentencePieceSpelling, Spelling
 from ..tokenizer import Tokenizer, check_pieces, is_marker
 from ..tokenizer_json import checked
 from .ends import ENDS, ending_texts
+from .roles import Roles
 from .sentencepiece import SPACE, merges_of, sentencepiece_backend
 from .splits import SPLITS, Split, cutter
-from .tokens import TOKENS, Tokens, TokenType, read_tokens, role_id
+from .tokens import TOKENS, Tokens, TokenType, read_tokens
 
 _MODEL = "tokenizer.ggml.model"
 _PRE = "tokenizer.ggml.pre"
 _MERGES = "tokenizer.ggml.merges"
 _SCORES = "tokenizer.ggml.scores"
-# Roles of tokens, as files and as chat templates call them.
-_ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 # Files may leave out SentencePiece's own ids.
 _SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
-# The roles for filling in the middle; older files call them otherwise.
-_FILL_IN = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))
 
 
 def gguf_tokenizer(metadata: Metadata, vocab_size: int) -> Tokenizer:
@@ -54,10 +51,8 @@ def _byte_level(metadata: Metadata, vocab_size: int) -> Tokenizer:
         return backend
 
     backend = checked(build, f"{metadata.where}: {_MERGES}")
-    roles = _roles(metadata, tokens, {})
-    _add_tokens(backend, tokens)
-    _put_around(backend, metadata, tokens, roles, adds_bos=split.adds_bos)
-    return _tokenizer(backend, metadata, tokens, roles, ByteLevelSpelling())
+    roles = Roles(metadata, tokens, {})
+    return _tokenizer(backend, tokens, roles, ByteLevelSpelling(), adds_bos=split.adds_bos)
 
 
 def _sentencepiece(metadata: Metadata, vocab_size: int) -> Tokenizer:
@@ -81,11 +76,9 @@ def _sentencepiece(metadata: Metadata, vocab_size: int) -> Tokenizer:
         )
 
     backend = checked(build, f"{metadata.where}: {TOKENS}")
-    roles = _roles(metadata, tokens, _SENTENCEPIECE_IDS)
-    _add_tokens(backend, tokens)
-    _put_around(backend, metadata, tokens, roles, adds_bos=True)
+    roles = Roles(metadata, tokens, _SENTENCEPIECE_IDS)
     spelling = SentencePieceSpelling(SPACE, byte_fallback=True)
-    return _tokenizer(backend, metadata, tokens, roles, spelling)
+    return _tokenizer(backend, tokens, roles, spelling, adds_bos=True)
 
 
 def _tokens(metadata: Metadata, vocab_size: int) -> Tokens:
@@ -113,24 +106,30 @@ def _pairs(metadata: Metadata) -> Iterator[tuple[str, str]]:
         yield left, right
 
 
-def _roles(metadata: Metadata, tokens: Tokens, defaults: dict[str, int]) -> dict[str, int]:
-    """Ids by role, of the roles that there are."""
-    found = {}
-    for role in (*_ROLES, "eot", "eom"):
-        token_id = role_id(metadata, role, tokens)
-        if token_id is None and defaults.get(role, len(tokens)) < len(tokens):
-            token_id = defaults[role]
-        if token_id is not None:
-            found[role] = token_id
-    return found
-
-
-def _add_tokens(backend: tokenizers.Tokenizer, tokens: Tokens) -> None:
-    """Tokens that are found whole, before anything else looks at a text."""
-    control = [AddedToken(text, special=True, normalized=False) for text in _control(tokens)]
-    backend.add_special_tokens(control)
-    shown = tokens.texts_of(TokenType.USER_DEFINED)
-    backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in shown])
+def _tokenizer(
+    backend: tokenizers.Tokenizer,
+    tokens: Tokens,
+    roles: Roles,
+    spelling: Spelling,
+    *,
+    adds_bos: bool,
+) -> Tokenizer:
+    """Adds to `backend` what is found whole in a text, and what is put around one."""
+    control, shown = _control(tokens), tokens.texts_of(TokenType.USER_DEFINED)
+    backend.add_special_tokens([AddedToken(text, normalized=False) for text in control])
+    backend.add_tokens([AddedToken(text, normalized=False) for text in shown])
+    if around := roles.around(adds_bos=adds_bos):
+        backend.post_processor = _putting(around, tokens)
+    ends = ending_texts([*control, *filter(is_marker, shown)])
+    return Tokenizer(
+        backend,
+        spelling=spelling,
+        pieces=tokens.pieces,
+        special=roles.texts(),
+        eos_token_ids=sorted({*roles.ends(), *(tokens.ids[text] for text in ends)}),
+        verbatim=[tokens.ids[text] for text in (*control, *shown)],
+        fill_in=roles.fill_in(),
+    )
 
 
 def _control(tokens: Tokens) -> list[str]:
@@ -143,60 +142,13 @@ def _control(tokens: Tokens) -> list[str]:
     return [*tokens.texts_of(TokenType.CONTROL, TokenType.UNKNOWN), *forgotten]
 
 
-def _put_around(
-    backend: tokenizers.Tokenizer,
-    metadata: Metadata,
-    tokens: Tokens,
-    roles: dict[str, int],
-    *,
-    adds_bos: bool,
-) -> None:
-    """BOS before each text and EOS after it, if the file wants that. `adds_bos`: its default."""
-    sides = {"bos": adds_bos and "bos" in roles, "eos": False}
-    parts = ["$A"]
-    specials = []
-    for role, default in sides.items():
-        key = f"tokenizer.ggml.add_{role}_token"
-        if not metadata.boolean(key, default=default):
-            continue
-        if role not in roles:
-            metadata.fail(key, True, f"false without tokenizer.ggml.{role}_token_id")
-        token_id = roles[role]
-        specials.append({"id": role, "ids": [token_id], "tokens": [tokens.texts[token_id]]})
-        parts = [role, *parts] if role == "bos" else [*parts, role]
-    if specials:
-        backend.post_processor = processors.TemplateProcessing(
-            single=parts, pair=None, special_tokens=specials
-        )
-
-
-def _tokenizer(
-    backend: tokenizers.Tokenizer,
-    metadata: Metadata,
-    tokens: Tokens,
-    roles: dict[str, int],
-    spelling: Spelling,
-) -> Tokenizer:
-    shown = tokens.texts_of(TokenType.USER_DEFINED)
-    control = [*_control(tokens), *filter(is_marker, shown)]
-    ends = {roles[role] for role in ("eos", "eot", "eom") if role in roles}
-    ends |= {tokens.ids[text] for text in ending_texts(control)}
-    return Tokenizer(
-        backend,
-        spelling=spelling,
-        pieces=tokens.pieces,
-        special={_ROLES[role]: tokens.texts[i] for role, i in roles.items() if role in _ROLES},
-        eos_token_ids=sorted(ends),
-        verbatim=[tokens.ids[text] for text in (*control, *shown)],
-        fill_in=_fill_in(metadata, tokens),
+def _putting(around: Mapping[str, int], tokens: Tokens) -> processors.TemplateProcessing:
+    """Puts `bos` before a text and `eos` after it, those that there are."""
+    return processors.TemplateProcessing(
+        single=[role for role in ("bos", "$A", "eos") if role == "$A" or role in around],
+        pair=None,
+        special_tokens=[
+            {"id": role, "ids": [token_id], "tokens": [tokens.texts[token_id]]}
+            for role, token_id in around.items()
+        ],
     )
-
-
-def _fill_in(metadata: Metadata, tokens: Tokens) -> tuple[str, str, str] | None:
-    """The tokens before the prefix, before the suffix and before what belongs between them."""
-    for roles in _FILL_IN:
-        found = [role_id(metadata, role, tokens) for role in roles]
-        prefix, suffix, middle = (None if i is None else tokens.texts[i] for i in found)
-        if prefix and suffix and middle:
-            return prefix, suffix, middle
-    return None

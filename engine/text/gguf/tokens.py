@@ -1,4 +1,4 @@
-"""The tokens of a GGUF file: their texts, types and ids, and the ids that have a role.
+"""The tokens of a GGUF file: their texts, types and ids.
 
 Owns the checks of these keys. Knows no algorithm that makes tokens of text.
 """
@@ -69,11 +69,3 @@ def read_tokens(metadata: Metadata) -> Tokens:
     for token_id in np.flatnonzero(types == TokenType.UNUSED).tolist():
         pieces.pop(token_id, None)
     return Tokens(texts, types, ids, pieces)
-
-
-def role_id(metadata: Metadata, role: str, tokens: Tokens) -> int | None:
-    """The id of the token with a role such as `bos`; None if the file names none."""
-    key = f"tokenizer.ggml.{role}_token_id"
-    if not metadata.has(key):
-        return None
-    return metadata.integer(key, low=0, high=len(tokens) - 1)
