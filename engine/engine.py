@@ -90,7 +90,9 @@ class Engine:
         weights = _loaded_weights(files, ops, options)
         length = _context_length(files, ops, options.max_seq_len)
         stretched = files.config.stretched_to(length)
-        digits = fingerprint(path, files.tensors, ops, stretched=stretched)
+        digits = fingerprint(
+            path, files.tensors, ops, stretched=stretched, chat_template=options.chat_template
+        )
         model = Model(weights, files.config, ops, max_seq_len=length)
         cache = KVCache(files.config, ops, max_seq_len=length)
         speculator = open_speculator(options.speculate, files.draft, model, cache)
@@ -209,7 +211,7 @@ def _read(path: Path, options: LoadOptions) -> _Files:
     generation = read_generation_config(path, config.vocab_size)
     default_settings = _settings_of(generation)
     tokenizer = Tokenizer.load(path, config.vocab_size)
-    template = ChatTemplate.load(path)
+    template = ChatTemplate.load(path, options.chat_template)
     return _Files(
         config=config,
         default_settings=default_settings,

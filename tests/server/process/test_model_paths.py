@@ -118,3 +118,16 @@ def test_a_home_directory_is_expanded(
     monkeypatch.setenv("HOME", str(tiny_model.parent))
     assert main(["inspect", f"--model=~{os.sep}{tiny_model.name}"]) == 0
     assert str(tiny_model) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["serve", "chat", "complete"])
+def test_a_chat_template_that_cannot_be_used(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    file = tmp_path / "own.jinja"
+    file.write_text("{% if %}")
+    options = ["--model", str(tiny_model), "--chat-template", str(file)]
+    assert main([*COMMANDS[command], *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"soliton: error: {file}: line 1: ")
+    assert error.count("\n") == 1
