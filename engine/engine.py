@@ -23,7 +23,8 @@ from .checkpoint.config import ModelConfig
 from .checkpoint.config_json import model_config
 from .checkpoint.directory import model_directory
 from .checkpoint.generation_config import GenerationConfig, read_generation_config
-from .checkpoint.safetensors import StoredTensor, read_checkpoint
+from .checkpoint.safetensors import read_checkpoint
+from .checkpoint.stored import StoredTensor
 from .checkpoint.tensors import check_tensors, matrix_dtypes
 from .description import model_id
 from .device.formats import kv_bytes_per_token

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from .chat.template.template import TEMPLATE_FILE, TOOL_TEMPLATE_FILE
 from .checkpoint.generation_config import GENERATION_FILE
-from .checkpoint.safetensors import StoredTensor
 from .checkpoint.sample import sample_checkpoint
+from .checkpoint.stored import StoredTensor
 from .device.ops import Ops
 from .files import is_there, open_regular
 from .native import cpu as native

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.safetensors import StoredTensor
+from ..checkpoint.stored import StoredTensor
 from ..sampling.logits import Rows
 from ..sampling.request import Draw
 from .arguments import Array, HeadRows, Matrix, Op

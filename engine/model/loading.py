@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.safetensors import StoredTensor
 from ..checkpoint.sources import LayerSources, Source
+from ..checkpoint.stored import StoredTensor
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import Array, Matrix
 from ..device.mixed import LayerFormats

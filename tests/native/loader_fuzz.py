@@ -36,11 +36,10 @@ from engine.checkpoint.generation_config import GENERATION_FILE, read_generation
 from engine.checkpoint.safetensors import (  # noqa: E402
     INDEX_FILE,
     SINGLE_FILE,
-    StoredTensor,
     read_checkpoint,
     read_header,
-    stored_values,
 )
+from engine.checkpoint.stored import StoredTensor, plain_values  # noqa: E402
 from engine.checkpoint.tensors import expected_shapes  # noqa: E402
 from engine.device.formats import matrix_bytes, packed_bytes  # noqa: E402
 from engine.device.ops import NotFiniteError  # noqa: E402
@@ -177,7 +176,7 @@ def check_against_reference(data: bytes, tensors: Mapping[str, StoredTensor]) ->
         expect((dtype, shape) == (tensor.dtype, list(tensor.shape)), f"{name!r}: other tensor")
         expect(data[tensor.begin : tensor.begin + tensor.n_bytes] == stored, f"{name!r}: place")
         if tensor.dtype in ("F32", "F16", "BF16"):
-            expect(stored_values(tensor).tobytes() == stored, f"{name!r}: other values")
+            expect(plain_values(tensor).tobytes() == stored, f"{name!r}: other values")
 
 
 class Target:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...gguf.blocks import BlockRows
+from ...gguf.decode import dequantize
 from ...native import cpu as native
 from ...native.cpu import kernels
 from ..formats import PANEL_ROWS, matrix_bytes
@@ -96,7 +98,9 @@ def pack(
 
 
 def as_array(part: Stored) -> npt.NDArray[Any]:
-    """What the CPU's `reader` has read."""
+    """What the CPU's `reader` has read, with blocks as the numbers that they stand for."""
+    if isinstance(part, BlockRows):
+        return dequantize(part)
     assert isinstance(part, np.ndarray)
     return part
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoint.config import ModelConfig
-from ...checkpoint.safetensors import StoredTensor, stored_values
+from ...checkpoint.stored import StoredTensor, stored_values
 from ...errors import ModelLoadError
 from ...native.cpu import kernels
 from ...sampling.op import sample
@@ -67,7 +67,7 @@ class CpuOps:
         # The first prompt would wait for the pages of the positions that it fills.
         return kv_memory(n_layers, shape, self.kv_format, n_touched=self.prefill_rows)
 
-    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
+    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
         return nullcontext(stored_values)
 
     def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Floats:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...checkpoint.safetensors import StoredTensor
 from ...checkpoint.sample import sample_checkpoint
+from ...checkpoint.stored import StoredTensor
 from ...errors import ModelLoadError
 from ...files import open_if_regular
 from ...native.cpu import kernels

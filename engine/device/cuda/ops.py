@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoint.config import ModelConfig
-from ...checkpoint.safetensors import StoredTensor
+from ...checkpoint.stored import StoredTensor
 from ...errors import ModelLoadError
 from ...sampling.logits import Logits
 from ...sampling.op import sample

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import engine.checkpoint.safetensors
 from engine import Engine, ModelLoadError, NumericsError, SamplingSettings
 from engine.checkpoint.config_json import model_config
-from engine.checkpoint.safetensors import StoredTensor, read_checkpoint, read_header, stored_values
+from engine.checkpoint.safetensors import read_checkpoint, read_header
+from engine.checkpoint.stored import StoredTensor, stored_values
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.torch_ops import TorchOps
 from engine.model.loading import load_weights

@@ -23,7 +23,8 @@ from engine import AbortFlag, Engine, SamplingSettings
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.checkpoint.config_json import model_config
-from engine.checkpoint.safetensors import read_checkpoint, stored_values
+from engine.checkpoint.safetensors import read_checkpoint
+from engine.checkpoint.stored import stored_values
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device import torch_ops
 from engine.device.cuda import load as cuda_load
