@@ -16,7 +16,7 @@ from .checkpoint.stored import StoredTensor
 from .device.ops import Ops
 from .files import is_there, open_regular
 from .native import cpu as native
-from .text.tokenizer import CONFIG_FILE, TOKENIZER_FILE
+from .text.tokenizer_json import CONFIG_FILE, TOKENIZER_FILE
 
 _WHOLE = (
     "config.json", TOKENIZER_FILE, CONFIG_FILE, GENERATION_FILE, TEMPLATE_FILE, TOOL_TEMPLATE_FILE,

@@ -16,7 +16,8 @@ from ..errors import ModelLoadError
 from ..files import is_there
 from ..model.loading import load_weights
 from ..model.model import Model
-from ..text.tokenizer import TOKENIZER_FILE, Tokenizer
+from ..text.tokenizer import Tokenizer
+from ..text.tokenizer_json import TOKENIZER_FILE
 from .drafter import Drafter
 from .model import ModelDrafter, check_same_vocabulary
 from .ngram import NgramDrafter

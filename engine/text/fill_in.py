@@ -1,7 +1,7 @@
 """Fill in the middle: prompts for models that were trained to write between two texts.
 
 Owns the control tokens for it, and the order that each family of models expects. Knows no model:
-all that counts is which tokens a tokenizer has.
+all that counts is which tokens a tokenizer names for this, or has.
 """
 
 from typing import NamedTuple
@@ -46,7 +46,8 @@ def fill_in_ids(tokenizer: Tokenizer, prefix: str, suffix: str) -> list[int]:
     tokenizer adds no space to it. Neither can become a control token. Raises InvalidInputError if
     the tokenizer has no tokens for filling in the middle.
     """
-    for names in FORMATS:
+    own = () if tokenizer.fill_in is None else (FillInTokens(*tokenizer.fill_in),)
+    for names in (*own, *FORMATS):
         found = [tokenizer.added_token_id(name) for name in names[:3] if name is not None]
         ids = [token_id for token_id in found if token_id is not None]
         if len(ids) < len(found):

@@ -1,14 +1,13 @@
-"""Text <-> token ids, with the `tokenizers` library and the model's tokenizer.json.
+"""Text <-> token ids, with the `tokenizers` library.
 
 Owns the exact bytes of every token, and which texts are control tokens. Knows no template, and
-nothing of the model but its number of embedding rows.
+nothing of the model but its number of embedding rows. `tokenizer_json.py` and `gguf/` own where a
+tokenizer comes from.
 """
 
 import json
 import logging
-import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,41 +15,20 @@ from pathlib import Path
 import tokenizers
 
 from ..errors import ContextLengthError, InvalidInputError, ModelLoadError, is_panic
-from ..files import JsonObject, is_there, read_file
 from .token_bound import TokenBound, token_bound
 from .token_bytes import Spelling, spelling_of
+from .tokenizer_json import TOKENIZER_FILE, open_tokenizer, special_tokens
 
 logger = logging.getLogger(__name__)
 
-TOKENIZER_FILE = "tokenizer.json"
-CONFIG_FILE = "tokenizer_config.json"
-# Older formats that are not supported, and the packages that convert them.
-_OLDER_FORMS = {
-    "tokenizer.model": "transformers sentencepiece protobuf",
-    "vocab.json": "transformers",
-}
-_MAX_TOKENIZER_BYTES = 64 * 1024 * 1024
 # Models round their number of rows up, but by much less than this.
 _LEAST_SHARE_OF_ROWS = 0.75
 _MAX_PIECE = 8192  # characters of one token
 # From this length on, the library's batch encoder is used: only it lets other threads run. It is
 # slower for short texts, and starts threads of its own.
 _LONG_TEXT = 8192
-_MAX_REASON = 500
 _MARKER = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 _PLAIN_TAG = re.compile(r"</?\w+>", re.ASCII)
-
-
-def special_tokens(path: Path) -> dict[str, str]:
-    """The texts of bos_token, eos_token and so on, from tokenizer_config.json if it exists."""
-    if not is_there(path / CONFIG_FILE):
-        return {}
-    texts: dict[str, str] = {}
-    for key, value in JsonObject.read(path / CONFIG_FILE).values.items():
-        text = value.get("content") if isinstance(value, dict) else value
-        if key.endswith("_token") and isinstance(text, str):
-            texts[key] = text
-    return texts
 
 
 class Tokenizer:
@@ -63,8 +41,16 @@ class Tokenizer:
         spelling: Spelling,
         pieces: Mapping[int, str],
         special: Mapping[str, str],
+        eos_token_ids: Sequence[int] | None = None,
+        verbatim: Iterable[int] = (),
+        fill_in: tuple[str, str, str] | None = None,
     ) -> None:
-        """`pieces`: the vocabulary by id; `special`: texts by role (bos_token, eos_token)."""
+        """`pieces`: the vocabulary by id; `special`: texts by role (bos_token, eos_token).
+
+        `eos_token_ids`: the tokens that end an answer; None means eos_token. `verbatim`: added
+        tokens that are not spelled as pieces are, though the vocabulary lists them. `fill_in`: the
+        tokens before a prefix, before a suffix and before what belongs between them.
+        """
         self._backend = backend
         self._spelling = spelling
         self._pieces = pieces
@@ -73,11 +59,13 @@ class Tokenizer:
         self._added = {token_id: token.content for token_id, token in added.items()}
         model = backend.model
         # Added tokens that are not pieces of the plain vocabulary as well.
-        self._beside = {
+        self._beside = frozenset(verbatim) | {
             token_id for token_id, text in self._added.items() if model.token_to_id(text) is None
         }
         self.special_tokens = dict(special)
-        """Texts by role, from tokenizer_config.json."""
+        """Texts by role, as chat templates call it: bos_token, eos_token and so on."""
+        self.fill_in = fill_in
+        """For filling in the middle, if the model says which tokens it uses."""
         self._added_ids = {text: token_id for token_id, text in self._added.items()}
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
         self._control = frozenset(
@@ -87,8 +75,10 @@ class Tokenizer:
         self.control_pattern = _alternatives(self.control_texts)
         self.vocab_size = max(pieces, default=-1) + 1
         self.bos_token_id = self._special_id(special, "bos_token")
-        eos_token_id = self._special_id(special, "eos_token")
-        self.eos_token_ids = () if eos_token_id is None else (eos_token_id,)
+        if eos_token_ids is None:
+            eos_token_id = self._special_id(special, "eos_token")
+            eos_token_ids = () if eos_token_id is None else (eos_token_id,)
+        self.eos_token_ids = tuple(eos_token_ids)
         self.opening_ids, self.closing_ids = self._template_ids()
 
     @property
@@ -100,29 +90,12 @@ class Tokenizer:
     def load(cls, path: Path, vocab_size: int) -> "Tokenizer":
         """Reads `path`/tokenizer.json; ids must be below `vocab_size`. Raises ModelLoadError."""
         file = path / TOKENIZER_FILE
-        _refuse_older_forms(path)
-        backend = _opened(file)
+        backend = open_tokenizer(path)
         vocabulary = backend.get_vocab(with_added_tokens=True)
         pieces = {token_id: piece for piece, token_id in vocabulary.items()}
         if len(pieces) != len(vocabulary):
             raise ModelLoadError(f"{file}: vocabulary: two tokens share one id")
-        if any(len(piece) > _MAX_PIECE for piece in vocabulary):
-            raise ModelLoadError(
-                f"{file}: vocabulary: a token has more than {_MAX_PIECE} characters"
-            )
-        highest = max(pieces, default=-1)
-        if highest >= vocab_size:
-            raise ModelLoadError(
-                f"{file}: does not fit the model: token {pieces[highest][:40]!r} has id {highest}, "
-                f"the model has {vocab_size} embedding rows"
-            )
-        if highest < vocab_size * _LEAST_SHARE_OF_ROWS:
-            logger.warning(
-                "%s: %d tokens for %d embedding rows: is it the tokenizer of another model?",
-                file,
-                len(pieces),
-                vocab_size,
-            )
+        check_pieces(pieces, vocab_size, f"{file}: vocabulary")
         try:
             spelling = spelling_of(_decoder(backend))
         except ValueError as error:
@@ -263,13 +236,10 @@ class Tokenizer:
         return b"" if piece is None else self._spelling.to_bytes(piece)
 
     def _is_control(self, token_id: int, text: str) -> bool:
-        """Special tokens, and role markers that some models forgot to mark, such as `<|User|>`.
-
-        Plain tags such as <think> are content: templates and models write them themselves.
-        """
+        """Special tokens, and role markers that some models forgot to mark, such as `<|User|>`."""
         if token_id in self._special:
             return bool(text)
-        return bool(_MARKER.fullmatch(text)) and not _PLAIN_TAG.fullmatch(text)
+        return is_marker(text)
 
     def _special_id(self, special: Mapping[str, str], role: str) -> int | None:
         return self._backend.token_to_id(special[role]) if role in special else None
@@ -326,38 +296,31 @@ class Tokenizer:
         return [*self._spell(rest), *token_ids[1:]]
 
 
-def _refuse_older_forms(path: Path) -> None:
-    """If there is only an older format, raises a ModelLoadError that says how to convert it."""
-    if os.path.lexists(path / TOKENIZER_FILE):
-        return
-    for name, packages in _OLDER_FORMS.items():
-        if (path / name).exists():
-            place = json.dumps(str(path.absolute()), ensure_ascii=False)
-            code = (
-                f"from transformers import AutoTokenizer; "
-                f"AutoTokenizer.from_pretrained({place}).save_pretrained({place})"
-            )
-            raise ModelLoadError(
-                f"{path / TOKENIZER_FILE}: does not exist, and {name} is not supported. "
-                f"Convert it with transformers: `pip install {packages}`, then "
-                f"`python -c {shlex.quote(code)}`"
-            )
+def is_marker(text: str) -> bool:
+    """Whether a text looks like a control token.
+
+    Plain tags such as <think> are content: templates and models write them themselves.
+    """
+    return bool(_MARKER.fullmatch(text)) and not _PLAIN_TAG.fullmatch(text)
 
 
-def _opened(file: Path) -> tokenizers.Tokenizer:
-    """Opens the file and encodes one text, so that a broken part shows now and not in a request."""
-    data = read_file(file, _MAX_TOKENIZER_BYTES)
-    try:
-        backend = tokenizers.Tokenizer.from_buffer(data)
-        backend.no_truncation()
-        backend.no_padding()
-        backend.encode("a", add_special_tokens=True)
-    except BaseException as error:
-        if not isinstance(error, Exception) and not is_panic(error):
-            raise
-        reason = " ".join(str(error)[:_MAX_REASON].split())
-        raise ModelLoadError(f"{file}: damaged: {reason}") from error
-    return backend
+def check_pieces(pieces: Mapping[int, str], vocab_size: int, where: str) -> None:
+    """Whether a vocabulary, by id, fits a model of `vocab_size` rows. Raises ModelLoadError."""
+    if any(len(piece) > _MAX_PIECE for piece in pieces.values()):
+        raise ModelLoadError(f"{where}: a token has more than {_MAX_PIECE} characters")
+    highest = max(pieces, default=-1)
+    if highest >= vocab_size:
+        raise ModelLoadError(
+            f"{where}: does not fit the model: token {pieces[highest][:40]!r} has id {highest}, "
+            f"the model has {vocab_size} embedding rows"
+        )
+    if highest < vocab_size * _LEAST_SHARE_OF_ROWS:
+        logger.warning(
+            "%s: %d tokens for %d embedding rows: is it the tokenizer of another model?",
+            where,
+            len(pieces),
+            vocab_size,
+        )
 
 
 def _decoder(backend: tokenizers.Tokenizer) -> Mapping[str, object] | None:

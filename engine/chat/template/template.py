@@ -16,7 +16,7 @@ from jinja2 import meta
 
 from ...errors import ModelLoadError, TemplateError
 from ...files import JsonObject, is_there, read_file
-from ...text.tokenizer import CONFIG_FILE, special_tokens
+from ...text.tokenizer_json import CONFIG_FILE, special_tokens
 from .budget import Budget, BudgetContext, TemplateLimitError
 from .sandbox import TemplateEnvironment
 
