@@ -4,21 +4,21 @@ Owns the summary that `inspect` prints. Reads config.json and the headers of the
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
-from .checkpoint.config_json import model_config
-from .checkpoint.directory import model_directory
-from .checkpoint.safetensors import read_checkpoint
-from .checkpoint.tensors import check_tensors, matrix_dtypes
+from .checkpoint.tensors import matrix_dtypes
 from .device.formats import kv_bytes_per_token, kv_format, stored_format
 from .device.mixed import mixed_formats
 from .model.weights import weight_bytes
-from .text.tokenizer import Tokenizer
+from .model_files import ModelFiles
 
+# Which part of a split file it is.
+_PART = re.compile(r"-\d{5}-of-\d{5}$")
 DEFAULT_MODEL = Path(__file__).parent / "default_model"
 
 
@@ -54,29 +54,37 @@ class ModelDescription:
 
 def describe(path: str | Path) -> ModelDescription:
     """Reads the headers of the model in directory `path`. Raises ModelLoadError."""
-    path = model_directory(path)
-    config = model_config(path)
-    tensors = check_tensors(read_checkpoint(path), config)
+    files = ModelFiles.open(path)
+    config, tensors = files.config, files.tensors()
     stored_bytes: dict[str, int] = {}
     for tensor in tensors.values():
         stored_bytes[tensor.dtype] = stored_bytes.get(tensor.dtype, 0) + tensor.n_bytes
     return ModelDescription(
-        path=path,
-        model_id=model_id(path),
+        path=files.path,
+        model_id=model_id(files.path),
         config=config,
         n_params=sum(math.prod(tensor.shape) for tensor in tensors.values()),
         stored_bytes=stored_bytes,
         n_files=len({tensor.file for tensor in tensors.values()}),
-        n_tokens=Tokenizer.load(path, config.vocab_size).vocab_size,
-        has_chat_template=ChatTemplate.load(path) is not None,
+        n_tokens=files.tokenizer().vocab_size,
+        has_chat_template=chat_template(files) is not None,
         default_format=stored_format(matrix_dtypes(tensors)),
     )
 
 
+def chat_template(files: ModelFiles) -> ChatTemplate | None:
+    """The model's own template. Raises ModelLoadError."""
+    if files.gguf is None:
+        return ChatTemplate.load(files.path)
+    raise NotImplementedError
+
+
 def model_id(path: Path) -> str:
     """The name of the model in a directory: that of the directory, or ORG/NAME in the cache of the
-    Hub, which has it in models--ORG--NAME/snapshots/COMMIT.
+    Hub, which has it in models--ORG--NAME/snapshots/COMMIT. A GGUF file's is its own name.
     """
+    if not path.is_dir():  # a link keeps its name: in caches it leads to a digest
+        return _PART.sub("", path.name.removesuffix(".gguf"))
     resolved = path.resolve()
     if resolved == DEFAULT_MODEL.resolve():
         return "soliton-default"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine import Engine, ModelLoadError, describe
-from engine.checkpoint.directory import model_directory
+from engine.checkpoint.directory import model_path
 
 WAY_ON = "get one with: hf download ORG/NAME --local-dir DIR"
 
@@ -70,7 +70,7 @@ def text_file(directory: Path) -> Path:
         "nothing",
     ],
 )
-@pytest.mark.parametrize("reader", [Engine.load, describe, model_directory])
+@pytest.mark.parametrize("reader", [Engine.load, describe, model_path])
 def test_what_is_not_a_model_says_how_to_get_one(
     tmp_path: Path, make: Make, message: str, reader: Callable[[Path], object]
 ) -> None:
@@ -87,7 +87,7 @@ def test_the_directory_above_a_model_names_the_model(tmp_path: Path, inner: str)
     (tmp_path / inner).mkdir(parents=True)
     (tmp_path / inner / "config.json").write_text("{}")
     with pytest.raises(ModelLoadError, match=f"did you mean {tmp_path / inner}\\?"):
-        model_directory(tmp_path)
+        model_path(tmp_path)
 
 
 def test_a_gguf_in_place_of_the_weights_is_named(tiny_model: Path, tmp_path: Path) -> None:
@@ -101,4 +101,4 @@ def test_a_gguf_in_place_of_the_weights_is_named(tiny_model: Path, tmp_path: Pat
 def test_a_directory_that_only_a_name_makes_a_gguf(tiny_model: Path, tmp_path: Path) -> None:
     link = tmp_path / "model.gguf"
     link.symlink_to(tiny_model)
-    assert model_directory(link) == link
+    assert model_path(link) == link

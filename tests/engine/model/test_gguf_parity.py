@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from engine.cache.kv import KVCache
-from engine.checkpoint.model_files import ModelFiles
 from engine.device.open import open_ops
 from engine.device.ops import Ops
 from engine.device.torch_ops import TorchOps
 from engine.model.loading import load_weights
 from engine.model.model import Model
+from engine.model_files import ModelFiles
 from engine.sampling.logits import Logits
 from tests.support.gguf_models import Type, write_gguf
 from tests.support.tiny_models import FAMILIES, VOCAB_SIZE, oracle

@@ -1,21 +1,28 @@
 """A model on disk, whichever way it is stored: a Hugging Face directory or a GGUF file.
 
-Owns which of the two a path is, and the configuration and tensors of either. Knows no tokenizer.
+Owns where either has configuration, tensors, tokenizer and recommended settings. Reads no weights.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..gguf.container import GgufFile, read_gguf
-from .config import ModelConfig
-from .config_gguf import gguf_config
-from .config_json import model_config
-from .directory import model_path
-from .gguf import gguf_checkpoint
-from .safetensors import read_checkpoint
-from .stored import Checkpoint, StoredTensor
-from .tensors import check_tensors
+from .checkpoint.config import ModelConfig
+from .checkpoint.config_gguf import gguf_config
+from .checkpoint.config_json import model_config
+from .checkpoint.directory import model_path
+from .checkpoint.generation_config import (
+    GenerationConfig,
+    metadata_generation,
+    read_generation_config,
+)
+from .checkpoint.gguf import gguf_checkpoint
+from .checkpoint.safetensors import read_checkpoint
+from .checkpoint.stored import Checkpoint, StoredTensor
+from .checkpoint.tensors import check_tensors
+from .gguf.container import GgufFile, read_gguf
+from .text.gguf.tokenizer import gguf_tokenizer
+from .text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,18 @@ class ModelFiles:
     def tensors(self) -> Mapping[str, StoredTensor]:
         """Those that the model needs. Raises ModelLoadError if it does not have them."""
         return check_tensors(self._checkpoint(), self.config)
+
+    def tokenizer(self) -> Tokenizer:
+        """Raises ModelLoadError."""
+        if self.gguf is None:
+            return Tokenizer.load(self.path, self.config.vocab_size)
+        return gguf_tokenizer(self.gguf.metadata, self.config.vocab_size)
+
+    def generation(self) -> GenerationConfig:
+        """What the authors recommend. Raises ModelLoadError."""
+        if self.gguf is None:
+            return read_generation_config(self.path, self.config.vocab_size)
+        return metadata_generation(self.gguf.metadata)
 
     def _checkpoint(self) -> Checkpoint:
         return read_checkpoint(self.path) if self.gguf is None else gguf_checkpoint(self.gguf)
