@@ -3,8 +3,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -23,18 +25,30 @@ Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout, b
     return {at<const void>(panels), n_out, n_in, layout, is_woven};
 }
 
-void append_embed(Tape& tape, uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout,
-                  bool is_woven, uintptr_t out) {
-    tape.append<&embed>("embed", EmbedArgs{
-                                     .table = matrix_at(panels, n_out, n_in, layout, is_woven),
-                                     .out = at<float>(out),
-                                 });
+using Sections = std::vector<Matrix>;
+
+Stack stack_of(const Sections& sections) {
+    if (sections.empty() || std::ssize(sections) > kMostSections) {
+        throw nb::value_error("a matrix has 1 to 4 sections");
+    }
+    Stack stack = {};
+    std::ranges::copy(sections, stack.sections);
+    stack.n_sections = std::ssize(sections);
+    return stack;
+}
+
+int64_t scratch_bytes(const Sections& sections, int64_t max_rows) {
+    return linear_scratch_bytes(stack_of(sections), max_rows);
+}
+
+void append_embed(Tape& tape, const Matrix& table, uintptr_t out) {
+    tape.append<&embed>("embed", EmbedArgs{.table = table, .out = at<float>(out)});
 }
 
 void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uintptr_t residual_out,
-                        uintptr_t norm, float eps, uintptr_t panels, int64_t n_out, int64_t n_in,
-                        Layout layout, bool is_woven, uintptr_t bias, uintptr_t out,
-                        Epilogue epilogue, uintptr_t scratch) {
+                        uintptr_t norm, float eps, const Sections& sections, uintptr_t bias,
+                        uintptr_t out, Epilogue epilogue, uintptr_t scratch) {
+    const Stack matrix = stack_of(sections);
     tape.append<&norm_linear>("norm_linear",
                               NormLinearArgs{
                                   .residual_in = at<const float>(residual_in),
@@ -42,26 +56,27 @@ void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uin
                                   .residual_out = at<float>(residual_out),
                                   .norm = at<const float>(norm),
                                   .eps = eps,
-                                  .matrix = matrix_at(panels, n_out, n_in, layout, is_woven),
+                                  .matrix = matrix,
                                   .bias = at<const float>(bias),
                                   .out = at<float>(out),
                                   .epilogue = epilogue,
                                   .scratch = at<void>(scratch),
                               },
-                              static_cast<size_t>(linear_worker_bytes(n_in)));
+                              static_cast<size_t>(linear_worker_bytes(matrix)));
 }
 
-void append_linear(Tape& tape, uintptr_t x, uintptr_t panels, int64_t n_out, int64_t n_in,
-                   Layout layout, bool is_woven, uintptr_t bias, uintptr_t out, uintptr_t scratch) {
+void append_linear(Tape& tape, uintptr_t x, const Sections& sections, uintptr_t bias, uintptr_t out,
+                   uintptr_t scratch) {
+    const Stack matrix = stack_of(sections);
     tape.append<&linear>("linear",
                          LinearArgs{
                              .x = at<const float>(x),
-                             .matrix = matrix_at(panels, n_out, n_in, layout, is_woven),
+                             .matrix = matrix,
                              .bias = at<const float>(bias),
                              .out = at<float>(out),
                              .scratch = at<void>(scratch),
                          },
-                         static_cast<size_t>(linear_worker_bytes(n_in)));
+                         static_cast<size_t>(linear_worker_bytes(matrix)));
 }
 
 void append_attention(Tape& tape, uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache,
@@ -137,20 +152,22 @@ void bind_tape(nb::module_& module) {
         .value("F32", KvType::kF32)
         .value("BF16", KvType::kBf16)
         .value("INT8", KvType::kInt8);
-    module.def("linear_scratch_bytes", &linear_scratch_bytes, "n_in"_a, "max_rows"_a);
+    nb::class_<Matrix>(module, "Matrix")
+        .def(nb::new_(&matrix_at), nb::kw_only(), "panels"_a, "n_out"_a, "n_in"_a, "layout"_a,
+             "is_woven"_a);
+    module.def("linear_scratch_bytes", &scratch_bytes, "sections"_a, "max_rows"_a);
     module.def("attention_scratch_floats", &attention_scratch_floats, "n_heads"_a, "head_dim"_a,
                "max_seq_len"_a);
 
     // Ops take keywords only, because addresses are easy to mix up.
     nb::class_<Tape>(module, "Tape")
         .def(nb::init<>())
-        .def("embed", &append_embed, nb::kw_only(), "panels"_a, "n_out"_a, "n_in"_a, "layout"_a,
-             "is_woven"_a, "out"_a)
+        .def("embed", &append_embed, nb::kw_only(), "table"_a, "out"_a)
         .def("norm_linear", &append_norm_linear, nb::kw_only(), "residual_in"_a, "branch"_a,
-             "residual_out"_a, "norm"_a, "eps"_a, "panels"_a, "n_out"_a, "n_in"_a, "layout"_a,
-             "is_woven"_a, "bias"_a, "out"_a, "epilogue"_a, "scratch"_a)
-        .def("linear", &append_linear, nb::kw_only(), "x"_a, "panels"_a, "n_out"_a, "n_in"_a,
-             "layout"_a, "is_woven"_a, "bias"_a, "out"_a, "scratch"_a)
+             "residual_out"_a, "norm"_a, "eps"_a, "sections"_a, "bias"_a, "out"_a, "epilogue"_a,
+             "scratch"_a)
+        .def("linear", &append_linear, nb::kw_only(), "x"_a, "sections"_a, "bias"_a, "out"_a,
+             "scratch"_a)
         .def("attention", &append_attention, nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
              "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
              "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,

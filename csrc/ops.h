@@ -36,6 +36,15 @@ struct Matrix {
     bool is_woven;
 };
 
+inline constexpr int64_t kMostSections = 4;
+
+// Matrices (n_out, n_in) one below the other, multiplied as one: a matrix of parts in several
+// layouts has a section for each layout. All have the same n_in.
+struct Stack {
+    Matrix sections[kMostSections];
+    int64_t n_sections;  // at least 1
+};
+
 // out = the rows of the table that the token ids name.
 struct EmbedArgs {
     Matrix table;  // (V, dim)
@@ -54,7 +63,7 @@ struct NormLinearArgs {
     float* residual_out;       // (rows, n_in), may be residual_in only when branch is null
     const float* norm;         // (n_in,)
     float eps;
-    Matrix matrix;
+    Stack matrix;       // with kSiluGate one section
     const float* bias;  // (n_out,) or null
     float* out;         // (rows, n_out); with kSiluGate (rows, n_out / 2)
     Epilogue epilogue;
@@ -64,7 +73,7 @@ struct NormLinearArgs {
 // out = W x + bias.
 struct LinearArgs {
     const float* x;  // (rows, n_in)
-    Matrix matrix;
+    Stack matrix;
     const float* bias;  // (n_out,) or null
     float* out;         // (rows, n_out)
     void* scratch;      // shared by all threads, linear_scratch_bytes()
@@ -111,10 +120,10 @@ void attention(const AttentionArgs& args, const StepState& state, Worker& worker
 void read_memory(const ReadArgs& args, const StepState& state, Worker& worker);
 
 // How large the scratch of NormLinearArgs and LinearArgs must be for up to max_rows rows.
-int64_t linear_scratch_bytes(int64_t n_in, int64_t max_rows);
+int64_t linear_scratch_bytes(const Stack& matrix, int64_t max_rows);
 
 // How large Worker::scratch must be for these two ops.
-int64_t linear_worker_bytes(int64_t n_in);
+int64_t linear_worker_bytes(const Stack& matrix);
 
 // How large AttentionArgs::scratch must be.
 int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_seq_len);

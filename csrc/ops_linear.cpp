@@ -3,10 +3,12 @@
 //
 // Every thread prepares few rows for itself, which is faster than waiting for the shares of others.
 // Many rows are prepared in a separate region. The results are the same, because a prepared row
-// depends on that row alone.
+// depends on that row alone. The sections of a matrix share one preparation and one region.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "cpu/kernels.h"
 #include "ops.h"
@@ -20,80 +22,156 @@ constexpr int64_t kFewRows = 16;
 // slower.
 constexpr int64_t kMostChunksPerThread = 8;
 
-// The distance from one prepared row to the next.
-int64_t row_bytes(const Matrix& matrix) {
-    return is_quantized(matrix.layout) ? code_row_bytes(matrix.n_in) : float_row_bytes(matrix.n_in);
+std::span<const Matrix> sections_of(const Stack& matrix) {
+    return {matrix.sections, static_cast<size_t>(matrix.n_sections)};
 }
 
-int64_t largest_row_bytes(int64_t n_in) {
-    return std::max(code_row_bytes(n_in), float_row_bytes(n_in));
+// The rows of the sections before section `index`.
+int64_t rows_before(const Stack& matrix, int64_t index) {
+    int64_t n_out = 0;
+    for (int64_t i = 0; i < index; ++i) {
+        n_out += matrix.sections[i].n_out;
+    }
+    return n_out;
 }
 
-// Worker::scratch holds one row of floats, then the prepared rows if they are few.
-std::byte* own_rows(const Matrix& matrix, const Worker& worker) {
-    return worker.scratch + float_row_bytes(matrix.n_in);
-}
+// A prepared row of x: its codes if a section reads codes, then floats if a section reads floats.
+struct PreparedRow {
+    int64_t code_bytes = 0;
+    int64_t float_bytes = 0;
 
-// How the units of a matrix are cut into chunks. Each thread has as many units as the others;
-// within its share, chunks begin where panels begin that are multiplied at once.
-class Cut {
-  public:
-    Cut(const MultiplyArgs& args, int64_t n_threads) {
-        const int64_t parts = args.epilogue == Epilogue::kSiluGate ? 2 : 1;
-        n_units_ = panels_for(args.matrix.n_out / parts);
-        at_once_ =
-            is_quantized(args.matrix.layout) && args.n_rows <= kFewRows ? kPanelsAtOnce / parts : 1;
-        per_thread_ =
-            std::clamp(n_units_ / (at_once_ * n_threads), int64_t{1}, kMostChunksPerThread);
-        n_chunks_ = per_thread_ * n_threads;
+    explicit PreparedRow(const Stack& matrix) {
+        for (const Matrix& section : sections_of(matrix)) {
+            if (is_quantized(section.layout)) {
+                code_bytes = code_row_bytes(section.n_in);
+            } else {
+                float_bytes = float_row_bytes(section.n_in);
+            }
+        }
     }
 
-    int64_t n_chunks() const { return n_chunks_; }
+    bool has_codes() const { return code_bytes > 0; }
+    bool has_floats() const { return float_bytes > 0; }
+    int64_t n_bytes() const { return code_bytes + float_bytes; }
+    float* floats(std::byte* row) const { return reinterpret_cast<float*>(row + code_bytes); }
+};
 
-    // The first unit of chunk i.
-    int64_t begin(int64_t i) const {
-        const int64_t even = n_units_ * i / n_chunks_;
-        return i % per_thread_ == 0 ? even : (even + at_once_ / 2) / at_once_ * at_once_;
+// A product with all sections of a matrix.
+struct Product {
+    const Stack& matrix;
+    const std::byte* x;  // rows, prepared if need be
+    int64_t row_bytes;   // from one row of x to the next
+    int64_t floats_at;   // bytes from the begin of a row to its floats
+    int64_t n_rows;
+    const float* bias;  // of all sections, as out is
+    float* out;
+    Epilogue epilogue;
+
+    int64_t n_parts() const { return epilogue == Epilogue::kSiluGate ? 2 : 1; }
+
+    // The work of a chunk: some units of a section.
+    MultiplyArgs units(int64_t index, int64_t begin, int64_t end) const {
+        const Matrix& section = matrix.sections[index];
+        const int64_t column = rows_before(matrix, index);
+        return {
+            .matrix = section,
+            .x = is_quantized(section.layout) ? x : x + floats_at,
+            .row_bytes = row_bytes,
+            .n_rows = n_rows,
+            .bias = bias == nullptr ? nullptr : bias + column,
+            .out = out + column,
+            .out_pitch = rows_before(matrix, matrix.n_sections) / n_parts(),
+            .epilogue = epilogue,
+            .begin_unit = begin,
+            .end_unit = end,
+        };
+    }
+};
+
+// How the units of a matrix are cut into chunks. Of every section, each thread has as many units as
+// the others; within its share, chunks begin where panels begin that are multiplied at once.
+class Cut {
+  public:
+    Cut(const Product& product, int64_t n_threads) : n_threads_(n_threads) {
+        const int64_t n_parts = product.n_parts();
+        const int64_t most = kMostChunksPerThread / product.matrix.n_sections;
+        for (const Matrix& matrix : sections_of(product.matrix)) {
+            const bool in_bundles = is_quantized(matrix.layout) && product.n_rows <= kFewRows;
+            Section& section = sections_[n_sections_++];
+            section.n_units = panels_for(matrix.n_out / n_parts);
+            section.at_once = in_bundles ? kPanelsAtOnce / n_parts : 1;
+            section.per_thread =
+                std::clamp(section.n_units / (section.at_once * n_threads), int64_t{1}, most);
+            per_thread_ += section.per_thread;
+        }
+    }
+
+    int64_t n_chunks() const { return per_thread_ * n_threads_; }
+
+    MultiplyArgs chunk(const Product& product, int64_t i) const {
+        const int64_t thread = i / per_thread_;
+        int64_t at = i % per_thread_;
+        int64_t index = 0;
+        while (at >= sections_[index].per_thread) {
+            at -= sections_[index++].per_thread;
+        }
+        const Section& section = sections_[index];
+        return product.units(index, begin(section, thread, at), begin(section, thread, at + 1));
     }
 
   private:
-    int64_t n_units_;
-    int64_t at_once_;
-    int64_t per_thread_;
-    int64_t n_chunks_;
+    struct Section {
+        int64_t n_units;
+        int64_t at_once;
+        int64_t per_thread;  // chunks
+    };
+
+    // The first unit of a thread's chunk `at`. Where its last chunk ends, the next thread's begins.
+    int64_t begin(const Section& section, int64_t thread, int64_t at) const {
+        const int64_t even = section.n_units * (thread * section.per_thread + at) /
+                             (section.per_thread * n_threads_);
+        return at == 0 || at == section.per_thread
+                   ? even
+                   : (even + section.at_once / 2) / section.at_once * section.at_once;
+    }
+
+    std::array<Section, kMostSections> sections_ = {};
+    int64_t n_sections_ = 0;
+    int64_t n_threads_;
+    int64_t per_thread_ = 0;  // chunks of all sections
 };
 
-// The product of the prepared rows in args.x. Calls `before_chunk(i)` before each chunk.
+// The product of the rows in product.x. Calls `before_chunk(i)` before each chunk.
 template <typename BeforeChunk>
-void multiply(const MultiplyArgs& args, Worker& worker, BeforeChunk before_chunk) {
-    const Cut cut(args, worker.count);
+void multiply(const Product& product, Worker& worker, BeforeChunk before_chunk) {
+    const Cut cut(product, worker.count);
     worker.share(cut.n_chunks(), [&](int64_t i) {
         before_chunk(i);
-        MultiplyArgs part = args;
-        part.begin_unit = cut.begin(i);
-        part.end_unit = cut.begin(i + 1);
-        cpu_kernels().multiply_units(part);
+        cpu_kernels().multiply_units(cut.chunk(product, i));
     });
 }
 
 // The product of rows that `prepare(row, target, is_first)` writes. At least one of the calls for a
 // row has is_first, and two calls with is_first never overlap.
 template <typename Prepare>
-void multiply_prepared(MultiplyArgs args, std::byte* shared, Worker& worker, Prepare prepare) {
-    args.row_bytes = row_bytes(args.matrix);
-    if (args.n_rows > kFewRows) {
-        args.x = shared;
-        worker.share(args.n_rows,
-                     [&](int64_t row) { prepare(row, shared + row * args.row_bytes, true); });
-        multiply(args, worker, [](int64_t) {});
+void multiply_prepared(Product product, const PreparedRow& form, std::byte* shared, Worker& worker,
+                       Prepare prepare) {
+    product.row_bytes = form.n_bytes();
+    product.floats_at = form.code_bytes;
+    if (product.n_rows > kFewRows) {
+        product.x = shared;
+        worker.share(product.n_rows,
+                     [&](int64_t row) { prepare(row, shared + row * form.n_bytes(), true); });
+        multiply(product, worker, [](int64_t) {});
         return;
     }
-    std::byte* rows = own_rows(args.matrix, worker);
-    args.x = rows;
+    // Worker::scratch holds one row of floats, then the prepared rows.
+    std::byte* rows = worker.scratch + float_row_bytes(product.matrix.sections[0].n_in);
+    product.x = rows;
     bool are_ready = false;
-    multiply(args, worker, [&](int64_t i) {
-        for (int64_t row = 0; row < args.n_rows && (i == 0 || !are_ready); ++row) {
-            prepare(row, rows + row * args.row_bytes, i == 0);
+    multiply(product, worker, [&](int64_t i) {
+        for (int64_t row = 0; row < product.n_rows && (i == 0 || !are_ready); ++row) {
+            prepare(row, rows + row * form.n_bytes(), i == 0);
         }
         are_ready = true;
     });
@@ -101,65 +179,69 @@ void multiply_prepared(MultiplyArgs args, std::byte* shared, Worker& worker, Pre
 
 }  // namespace
 
-int64_t linear_scratch_bytes(int64_t n_in, int64_t max_rows) {
-    return max_rows * largest_row_bytes(n_in);
+int64_t linear_scratch_bytes(const Stack& matrix, int64_t max_rows) {
+    return max_rows * PreparedRow(matrix).n_bytes();
 }
 
-int64_t linear_worker_bytes(int64_t n_in) {
-    return float_row_bytes(n_in) + kFewRows * largest_row_bytes(n_in);
+int64_t linear_worker_bytes(const Stack& matrix) {
+    return float_row_bytes(matrix.sections[0].n_in) + kFewRows * PreparedRow(matrix).n_bytes();
 }
 
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker) {
-    const int64_t dim = args.matrix.n_in;
+    const int64_t dim = args.matrix.sections[0].n_in;
     const bool kept = args.residual_out != nullptr && args.residual_out != args.residual_in;
-    const bool quantized = is_quantized(args.matrix.layout);
-    const MultiplyArgs product = {
+    const PreparedRow form(args.matrix);
+    const Product product = {
         .matrix = args.matrix,
         .x = nullptr,
         .row_bytes = 0,
+        .floats_at = 0,
         .n_rows = state.n_rows,
         .bias = args.bias,
         .out = args.out,
         .epilogue = args.epilogue,
-        .begin_unit = 0,
-        .end_unit = 0,
     };
     multiply_prepared(
-        product, static_cast<std::byte*>(args.scratch), worker,
+        product, form, static_cast<std::byte*>(args.scratch), worker,
         [&](int64_t row, std::byte* target, bool is_first) {
             const int64_t at = row * dim;
-            float* normed = reinterpret_cast<float*>(quantized ? worker.scratch : target);
+            float* normed =
+                form.has_floats() ? form.floats(target) : reinterpret_cast<float*>(worker.scratch);
             cpu_kernels().norm_row(args.residual_in + at,
                                    args.branch == nullptr ? nullptr : args.branch + at, args.norm,
                                    args.eps, dim,
                                    kept && is_first ? args.residual_out + at : nullptr, normed);
-            if (quantized) {
+            if (form.has_codes()) {
                 cpu_kernels().quantize_row(normed, dim, target);
             }
         });
 }
 
 void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
-    const int64_t dim = args.matrix.n_in;
-    const MultiplyArgs product = {
+    const int64_t dim = args.matrix.sections[0].n_in;
+    const PreparedRow form(args.matrix);
+    const Product product = {
         .matrix = args.matrix,
         .x = reinterpret_cast<const std::byte*>(args.x),
         .row_bytes = dim * int64_t{sizeof(float)},
+        .floats_at = 0,
         .n_rows = state.n_rows,
         .bias = args.bias,
         .out = args.out,
         .epilogue = Epilogue::kNone,
-        .begin_unit = 0,
-        .end_unit = 0,
     };
-    if (is_quantized(args.matrix.layout)) {
-        multiply_prepared(product, static_cast<std::byte*>(args.scratch), worker,
-                          [&](int64_t row, std::byte* target, bool) {
-                              cpu_kernels().quantize_row(args.x + row * dim, dim, target);
-                          });
-    } else {
+    if (!form.has_codes()) {
         multiply(product, worker, [](int64_t) {});
+        return;
     }
+    multiply_prepared(product, form, static_cast<std::byte*>(args.scratch), worker,
+                      [&](int64_t row, std::byte* target, bool) {
+                          const float* x = args.x + row * dim;
+                          cpu_kernels().quantize_row(x, dim, target);
+                          if (form.has_floats()) {
+                              std::copy_n(x, dim, form.floats(target));
+                          }
+                      });
 }
 
 }  // namespace soliton

@@ -107,7 +107,7 @@ void finish_unit(const MultiplyArgs& args, const Group& group, int64_t unit, int
             const Floats up = finish<kLayout>(up_sums + row * kSumsPerRow, up_bias, n);
             y = multiply(silu(y), up);
         }
-        float* out = args.out + (group.begin_row + row) * width + column;
+        float* out = args.out + (group.begin_row + row) * args.out_pitch + column;
         n == kPanelRows ? store(out, y) : store_first(out, y, n);
     }
 }

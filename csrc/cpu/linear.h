@@ -47,7 +47,8 @@ struct MultiplyArgs {
     int64_t row_bytes;   // from one row of x to the next
     int64_t n_rows;
     const float* bias;  // (n_out,) or null
-    float* out;         // (n_rows, n_out); with kSiluGate (n_rows, n_out / 2)
+    float* out;         // (n_rows, n_out) of wider rows; with kSiluGate (n_rows, n_out / 2)
+    int64_t out_pitch;  // floats from one row of out to the next
     Epilogue epilogue;
     int64_t begin_unit;
     int64_t end_unit;

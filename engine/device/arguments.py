@@ -32,7 +32,7 @@ class Matrix(Protocol):
 
     @property
     def format(self) -> str:
-        """As `formats.py` names it."""
+        """As `formats.py` names it; several are joined by `+`."""
         ...
 
     @property

@@ -17,6 +17,9 @@ CUDA_FORMATS = ("bfloat16", *_CUDA_QUANTIZED)
 # Formats of keys and values; 8bit has one scale per head and position.
 KV_FORMATS = ("float32", "bfloat16", "8bit")
 
+# Of a matrix: one for all of its parts, or one for each.
+Format = str | tuple[str, ...]
+
 # A matrix lies in panels of 16 rows, a panel in blocks of 32 columns: csrc/layout.h.
 PANEL_ROWS, _BLOCK_COLUMNS = 16, 32
 _BLOCK_BYTES = {
@@ -43,6 +46,29 @@ def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = 
     if gated:
         return sum(matrix_bytes(format_, n, n_in) for n in rows)
     return matrix_bytes(format_, sum(rows), n_in)
+
+
+def sections(format_: Format, n_parts: int) -> list[tuple[str, slice]]:
+    """Which neighbouring parts have one format: they lie in panels together.
+
+    Raises ValueError if there is not one format for each part.
+    """
+    if isinstance(format_, str):
+        return [(format_, slice(0, n_parts))]
+    if len(format_) != n_parts:
+        raise ValueError(f"{len(format_)} formats for {n_parts} parts")
+    begins = [i for i in range(n_parts) if i == 0 or format_[i] != format_[i - 1]]
+    ends = [*begins[1:], n_parts]
+    return [(format_[begin], slice(begin, end)) for begin, end in zip(begins, ends, strict=True)]
+
+
+def common_format(format_: Format) -> str:
+    """The format of all parts. Raises ValueError if there are several."""
+    if isinstance(format_, str):
+        return format_
+    if len(set(format_)) != 1:
+        raise ValueError(f"parts in {', '.join(format_)}; here all must be in one format")
+    return format_[0]
 
 
 def kv_format(kv_cache: str, format_: str) -> str:

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..checkpoint.config import LayerConfig, ModelConfig
-from .formats import matrix_bytes
+from .formats import Format, matrix_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class LayerFormats:
-    """The formats of a layer's matrices."""
+    """The formats of a layer's matrices; those of gate and up are equal."""
 
-    wqkv: str
-    wo: str
-    w_gate_up: str
-    w_down: str
+    wqkv: Format
+    wo: Format
+    w_gate_up: Format
+    w_down: Format
 
 
 @dataclass(frozen=True, slots=True)

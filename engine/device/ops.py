@@ -21,6 +21,7 @@ from ..checkpoint.stored import StoredTensor
 from ..sampling.logits import Rows
 from ..sampling.request import Draw
 from .arguments import Array, HeadRows, Matrix, Op
+from .formats import Format
 from .mixed import ModelFormats
 from .step import StepState
 
@@ -166,13 +167,16 @@ class Ops(Protocol):
     def matrix(
         self,
         parts: Sequence[Stored],
-        format_: str,
+        format_: Format,
         *,
         gated: bool = False,
         importance: npt.NDArray[np.float32] | None = None,
     ) -> Matrix:
         """The parts (n, n_in) stacked by rows; `gated`: they are gate and up; `importance`: of an
         error in each column (n_in,), for ops that calibrate. Raises NotFiniteError.
+
+        Parts may have several formats only where `packs` is set, and not if they are gated:
+        ValueError.
         """
         ...
 

@@ -19,7 +19,7 @@ from ..sampling.logits import Logits
 from ..sampling.op import sample
 from . import reference
 from .arguments import Array, Op
-from .formats import DTYPES, check_kv_cache, matrix_bytes
+from .formats import DTYPES, Format, check_kv_cache, common_format, matrix_bytes
 from .memory import host_bytes
 from .mixed import ModelFormats, uniform_formats
 from .ops import Bytes, KVMemory, NotFiniteError, OpTime, Stored
@@ -107,13 +107,14 @@ class TorchOps:
     def matrix(
         self,
         parts: Sequence[Stored],
-        format_: str,
+        format_: Format,
         *,
         gated: bool = False,
         importance: npt.NDArray[np.float32] | None = None,
     ) -> TorchMatrix:
         # Gate and up are one below the other, as other parts are: the reference halves the product.
-        return TorchMatrix(self._stacked(parts, format_), format_)
+        common = common_format(format_)
+        return TorchMatrix(self._stacked(parts, common), common)
 
     def table(self, values: npt.NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(values).to(self.device)

@@ -13,6 +13,7 @@ from ..checkpoint.sources import LayerSources, Source
 from ..checkpoint.stored import StoredTensor
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import Array, Matrix
+from ..device.formats import Format
 from ..device.mixed import LayerFormats
 from ..device.ops import NotFiniteError, Ops, Stored
 from ..errors import ModelLoadError
@@ -137,7 +138,7 @@ class _Reader:
     def matrix(
         self,
         sources: Sequence[Source],
-        format_: str,
+        format_: Format,
         *,
         gated: bool = False,
         importance: Floats | None = None,
@@ -160,7 +161,7 @@ class _Reader:
             self._panels.put(name, matrix)
         return matrix
 
-    def copy(self, sources: Sequence[Source], format_: str, *, gated: bool = False) -> Matrix:
+    def copy(self, sources: Sequence[Source], format_: Format, *, gated: bool = False) -> Matrix:
         """A copy that comes before the matrix: it is not from the panels and does not go there."""
         parts = [self._part(source) for source in sources]
         self._read_before[_name(sources)] = parts

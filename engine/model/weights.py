@@ -10,7 +10,7 @@ from ..checkpoint.config import ModelConfig
 from ..checkpoint.sources import ModelSources
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import Array, Matrix
-from ..device.formats import matrix_bytes
+from ..device.formats import matrix_bytes, sections
 from ..device.mixed import ModelFormats
 
 
@@ -81,5 +81,9 @@ def _format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
             (layer.w_gate_up, own.w_gate_up),
             (layer.w_down, own.w_down),
         ):
-            of |= dict.fromkeys((source.name for source in stacked), format_)
+            of |= {
+                source.name: part_format
+                for part_format, which in sections(format_, len(stacked))
+                for source in stacked[which]
+            }
     return of

@@ -104,16 +104,23 @@ class KvType(Enum):
     BF16 = ...
     INT8 = ...
 
-def linear_scratch_bytes(n_in: int, max_rows: int) -> int: ...
+class Matrix:
+    """Struct Matrix in csrc/ops.h."""
+
+    def __init__(
+        self, *, panels: int, n_out: int, n_in: int, layout: Layout, is_woven: bool
+    ) -> None: ...
+
+def linear_scratch_bytes(sections: Sequence[Matrix], max_rows: int) -> int: ...
 def attention_scratch_floats(n_heads: int, head_dim: int, max_seq_len: int) -> int: ...
 
 class Tape:
-    """Recorded ops; csrc/ops.h describes the arguments. Do not append while it runs."""
+    """Recorded ops; csrc/ops.h describes the arguments. Do not append while it runs. A matrix has 1
+    to 4 sections; ValueError for another number.
+    """
 
     def __init__(self) -> None: ...
-    def embed(
-        self, *, panels: int, n_out: int, n_in: int, layout: Layout, is_woven: bool, out: int
-    ) -> None: ...
+    def embed(self, *, table: Matrix, out: int) -> None: ...
     def norm_linear(
         self,
         *,
@@ -122,28 +129,14 @@ class Tape:
         residual_out: int,
         norm: int,
         eps: float,
-        panels: int,
-        n_out: int,
-        n_in: int,
-        layout: Layout,
-        is_woven: bool,
+        sections: Sequence[Matrix],
         bias: int,
         out: int,
         epilogue: Epilogue,
         scratch: int,
     ) -> None: ...
     def linear(
-        self,
-        *,
-        x: int,
-        panels: int,
-        n_out: int,
-        n_in: int,
-        layout: Layout,
-        is_woven: bool,
-        bias: int,
-        out: int,
-        scratch: int,
+        self, *, x: int, sections: Sequence[Matrix], bias: int, out: int, scratch: int
     ) -> None: ...
     def attention(
         self,

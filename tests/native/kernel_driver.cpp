@@ -229,30 +229,31 @@ void multiply_all() {
         for (const auto& [n_out, n_in] : kSizes) {
             const Panels plain(layout, n_out, n_in);
             const Panels gated(layout, n_out, n_in, true);
+            const Stack one = {{plain.matrix}, 1};
             const std::vector<float> bias = Random(1).many(n_out);
             const std::vector<float> norm = Random(2).many(n_in);
             for (const int64_t n_rows : kRowCounts) {
                 const std::vector<float> x = activations(n_rows, n_in);
-                std::vector<uint8_t> scratch(linear_scratch_bytes(n_in, n_rows) + 64);
+                std::vector<uint8_t> scratch(linear_scratch_bytes(one, n_rows) + 64);
                 std::vector<float> product(n_rows * n_out);
                 std::vector<float> gate(n_rows * n_out / 2);
                 run<&linear>(LinearArgs{.x = x.data(),
-                                        .matrix = plain.matrix,
+                                        .matrix = one,
                                         .bias = n_rows % 2 ? bias.data() : nullptr,
                                         .out = product.data(),
                                         .scratch = scratch.data()},
-                             n_rows, 0, linear_worker_bytes(n_in));
+                             n_rows, 0, linear_worker_bytes(one));
                 run<&norm_linear>(NormLinearArgs{.residual_in = x.data(),
                                                  .branch = nullptr,
                                                  .residual_out = nullptr,
                                                  .norm = norm.data(),
                                                  .eps = 1e-5f,
-                                                 .matrix = gated.matrix,
+                                                 .matrix = {{gated.matrix}, 1},
                                                  .bias = n_rows % 2 ? nullptr : bias.data(),
                                                  .out = gate.data(),
                                                  .epilogue = Epilogue::kSiluGate,
                                                  .scratch = scratch.data()},
-                                  n_rows, 0, linear_worker_bytes(n_in));
+                                  n_rows, 0, linear_worker_bytes(one));
                 Hash hash;
                 hash.add(product);
                 hash.add(gate);

@@ -443,7 +443,7 @@ class Panels(Target):
             names = "a" if len(rows) == 1 else "bc"
             matrix = kept.get(" ".join(names), [(n, 32) for n in rows], format_)
             n_bytes = matrix_bytes(format_, sum(rows), 32)
-            expect(matrix is None or matrix.panels.size == n_bytes, "another size")
+            expect(matrix is None or matrix.n_bytes == n_bytes, "another size")
         return True
 
     def _with_other_index(self, rng: random.Random) -> bytes:
@@ -505,9 +505,9 @@ class Pack(Target):
             expect(not np.isfinite(value), f"{value} is finite")
             return False
         n_bytes = packed_bytes(format_, [len(part) for part in parts], n_in, gated=gated)
-        expect(matrix.panels.size == n_bytes, "bytes")
+        expect(matrix.n_bytes == n_bytes, "bytes")
         if format_ == "float32" and not gated:
-            values = unpack(matrix.panels, formats[format_], matrix.n_out, n_in)
+            values = unpack(matrix.sections[0].panels, formats[format_], matrix.n_out, n_in)
             expect(np.array_equal(values, np.concatenate([as_float32(p) for p in parts])), "values")
         return True
 

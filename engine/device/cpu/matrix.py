@@ -45,15 +45,53 @@ class PanelMatrix:
     def n_bytes(self) -> int:
         return self.panels.nbytes
 
-    def place(self) -> dict[str, Any]:
-        """The fields of struct Matrix in csrc/ops.h."""
-        return {
-            "panels": native.address(self.panels),
-            "n_out": self.n_out,
-            "n_in": self.n_in,
-            "layout": getattr(kernels.Layout, _LAYOUTS[self.format]),
-            "is_woven": self.is_woven,
-        }
+    @property
+    def sections(self) -> tuple["PanelMatrix", ...]:
+        return (self,)
+
+    @property
+    def layout(self) -> Any:
+        return getattr(kernels.Layout, _LAYOUTS[self.format])
+
+    def place(self) -> kernels.Matrix:
+        return kernels.Matrix(
+            panels=native.address(self.panels),
+            n_out=self.n_out,
+            n_in=self.n_in,
+            layout=self.layout,
+            is_woven=self.is_woven,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StackedMatrix:
+    """Matrices of several formats, one below the other, multiplied as one."""
+
+    sections: tuple[PanelMatrix, ...]
+
+    @property
+    def n_out(self) -> int:
+        return sum(section.n_out for section in self.sections)
+
+    @property
+    def n_in(self) -> int:
+        return self.sections[0].n_in
+
+    @property
+    def format(self) -> str:
+        return "+".join(section.format for section in self.sections)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(section.n_bytes for section in self.sections)
+
+
+CpuMatrix = PanelMatrix | StackedMatrix
+
+
+def stacked(sections: Sequence[PanelMatrix]) -> CpuMatrix:
+    """A single section needs no stack."""
+    return sections[0] if len(sections) == 1 else StackedMatrix(tuple(sections))
 
 
 def pack(
@@ -84,7 +122,7 @@ def pack(
         rows=native.address(rows),
         source=getattr(kernels.SourceType, _SOURCES[arrays[0].dtype.name]),
         n_in=n_in,
-        layout=matrix.place()["layout"],
+        layout=matrix.layout,
         is_woven=is_woven,
         panels=native.address(panels),
         n_panels=rows.size // PANEL_ROWS,

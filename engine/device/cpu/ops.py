@@ -16,13 +16,13 @@ from ...checkpoint.stored import StoredTensor, stored_values
 from ...errors import ModelLoadError
 from ...native.cpu import kernels
 from ...sampling.op import sample
-from ..formats import QUANTIZED, kv_format, matrix_bytes
+from ..formats import QUANTIZED, Format, common_format, kv_format, matrix_bytes, sections
 from ..memory import host_bytes
 from ..mixed import ModelFormats, mixed_formats
 from ..ops import KVMemory, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
 from .kv import kv_memory
-from .matrix import PanelMatrix, as_array, as_float32, pack
+from .matrix import CpuMatrix, PanelMatrix, as_array, as_float32, pack, stacked
 from .memory import Floats, zeros
 from .program import CpuProgram
 from .weave import is_woven_faster
@@ -81,13 +81,26 @@ class CpuOps:
     def matrix(
         self,
         parts: Sequence[Stored],
-        format_: str,
+        format_: Format,
         *,
         gated: bool = False,
         importance: Floats | None = None,
-    ) -> PanelMatrix:
-        is_woven = is_woven_faster(format_, kernels.isa())
-        return pack(parts, format_, gated=gated, is_woven=is_woven, importance=importance)
+    ) -> CpuMatrix:
+        if gated:
+            format_ = common_format(format_)
+        packed: list[PanelMatrix] = []
+        for own, which in sections(format_, len(parts)):
+            is_woven = is_woven_faster(own, kernels.isa())
+            try:
+                section = pack(
+                    parts[which], own, gated=gated, is_woven=is_woven, importance=importance
+                )
+            except NotFiniteError as error:
+                row, column = error.index
+                above = sum(each.n_out for each in packed)
+                raise NotFiniteError((above + row, column)) from error
+            packed.append(section)
+        return stacked(packed)
 
     def table(self, values: Floats) -> Floats:
         return values

@@ -21,8 +21,8 @@ from ...errors import ModelLoadError
 from ...files import open_if_regular
 from ...native.cpu import kernels
 from ..arguments import Matrix
-from ..formats import packed_bytes
-from .matrix import PanelMatrix
+from ..formats import Format, packed_bytes, sections
+from .matrix import CpuMatrix, PanelMatrix, StackedMatrix, stacked
 from .panel_file import PanelFileError, PanelWriter, read_panels
 
 logger = logging.getLogger(__name__)
@@ -48,9 +48,22 @@ class PanelCache:
         return bool(self._kept)
 
     def get(
-        self, name: str, parts: Sequence[tuple[int, ...]], format_: str, *, gated: bool = False
-    ) -> PanelMatrix | None:
+        self, name: str, parts: Sequence[tuple[int, ...]], format_: Format, *, gated: bool = False
+    ) -> CpuMatrix | None:
         """What parts of these shapes became in `format_`; None for another shape or size."""
+        own = sections(format_, len(parts))
+        names = _section_names(name, len(own))
+        kept = []
+        for section, (format_of, which) in zip(names, own, strict=True):
+            matrix = self._get_section(section, parts[which], format_of, gated=gated)
+            if matrix is None:
+                return None
+            kept.append(matrix)
+        return stacked(kept)
+
+    def _get_section(
+        self, name: str, parts: Sequence[tuple[int, ...]], format_: str, *, gated: bool
+    ) -> PanelMatrix | None:
         matrix = self._kept.get(name)
         if matrix is None:
             return None
@@ -64,9 +77,11 @@ class PanelCache:
 
     def put(self, name: str, matrix: Matrix) -> None:
         """`name` is that of its parts."""
-        assert isinstance(matrix, PanelMatrix), "other devices have no panels"
+        assert isinstance(matrix, PanelMatrix | StackedMatrix), "other devices have no panels"
         if self._new is not None:
-            self._new.append(name, matrix)
+            names = _section_names(name, len(matrix.sections))
+            for section, own in zip(names, matrix.sections, strict=True):
+                self._new.append(section, own)
 
 
 @contextmanager
@@ -92,6 +107,11 @@ def open_panels(
             new.finish()
     finally:
         new.discard()
+
+
+def _section_names(name: str, n: int) -> list[str]:
+    """Of the sections of a matrix, as they are kept."""
+    return [name] if n == 1 else [f"{name} [{i}]" for i in range(n)]
 
 
 def _key(tensors: Mapping[str, StoredTensor], format_: str) -> str | None:

@@ -5,6 +5,8 @@ arrays the tape points to. Implements `ops.Program`; `arguments.py` says what th
 model and no checkpoint.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +17,7 @@ from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
 from .kv import PanelHeadRows
-from .matrix import PanelMatrix
+from .matrix import CpuMatrix, PanelMatrix
 from .memory import CACHE_LINE, Floats
 
 _KV_TYPES = {"float32": "F32", "bfloat16": "BF16", "8bit": "INT8"}
@@ -44,31 +46,32 @@ class CpuProgram:
         self._ops.append(op)
 
     def _embed(self, op: Embed[Floats, PanelMatrix]) -> None:
-        self._tape.embed(**op.table.place(), out=self._rows("out", op.out, op.table.n_in))
+        self._tape.embed(table=op.table.place(), out=self._rows("out", op.out, op.table.n_in))
 
-    def _norm_linear(self, op: NormLinear[Floats, PanelMatrix]) -> None:
-        matrix, n_in, n_out = op.matrix, op.matrix.n_in, op.matrix.n_out
+    def _norm_linear(self, op: NormLinear[Floats, CpuMatrix]) -> None:
+        n_in, n_out = op.matrix.n_in, op.matrix.n_out
+        sections = _sections(op.matrix)
         self._tape.norm_linear(
             residual_in=self._rows("residual", op.residual, n_in),
             branch=self._rows("branch", op.branch, n_in),
             residual_out=self._rows("residual_out", op.kept, n_in),
             norm=_vector("norm", op.norm, n_in),
             eps=op.eps,
-            **matrix.place(),
+            sections=sections,
             bias=_vector("bias", op.bias, n_out),
             out=self._rows("out", op.out, n_out // 2 if op.gated else n_out),
             epilogue=kernels.Epilogue.SILU_GATE if op.gated else kernels.Epilogue.NONE,
-            scratch=self._linear_scratch(n_in),
+            scratch=self._linear_scratch(sections),
         )
 
-    def _linear(self, op: Linear[Floats, PanelMatrix]) -> None:
-        matrix = op.matrix
+    def _linear(self, op: Linear[Floats, CpuMatrix]) -> None:
+        matrix, sections = op.matrix, _sections(op.matrix)
         self._tape.linear(
             x=self._rows("x", op.x, matrix.n_in),
-            **matrix.place(),
+            sections=sections,
             bias=_vector("bias", op.bias, matrix.n_out),
             out=self._rows("out", op.out, matrix.n_out),
-            scratch=self._linear_scratch(matrix.n_in),
+            scratch=self._linear_scratch(sections),
         )
 
     def _attention(self, op: Attention[Floats, PanelHeadRows]) -> None:
@@ -132,8 +135,8 @@ class CpuProgram:
         self._limits.fit_rows(len(array))
         return native.address(array)
 
-    def _linear_scratch(self, n_in: int) -> int:
-        return self._scratch_of(kernels.linear_scratch_bytes(n_in, self._limits.max_rows))
+    def _linear_scratch(self, sections: Sequence[kernels.Matrix]) -> int:
+        return self._scratch_of(kernels.linear_scratch_bytes(sections, self._limits.max_rows))
 
     def _scratch_of(self, n_bytes: int) -> int:
         """The address of memory that one op at a time uses: all ops share it."""
@@ -144,6 +147,10 @@ class CpuProgram:
             self._old_scratch.append(self._scratch)
             self._scratch = memory[begin : begin + n_bytes]
         return native.address(self._scratch)
+
+
+def _sections(matrix: CpuMatrix) -> list[kernels.Matrix]:
+    return [section.place() for section in matrix.sections]
 
 
 def _vector(name: str, array: Floats | None, n: int) -> int:

@@ -19,7 +19,7 @@ from ...errors import ModelLoadError
 from ...sampling.logits import Logits
 from ...sampling.op import sample
 from ...sampling.request import SampleRequest, SampleResult
-from ..formats import cuda_kv_format
+from ..formats import Format, common_format, cuda_kv_format
 from ..memory import host_bytes
 from ..mixed import ModelFormats, uniform_formats
 from ..ops import Bytes, KVMemory, NotFiniteError, Stored
@@ -101,14 +101,14 @@ class CudaOps:
     def matrix(
         self,
         parts: Sequence[Stored],
-        format_: str,
+        format_: Format,
         *,
         gated: bool = False,
         importance: npt.NDArray[np.float32] | None = None,
     ) -> CudaMatrix:
         with out_of_memory_as_memory_error():
             tensors = [self._on_device(part) for part in parts]
-            return cuda_weights.pack(tensors, format_, self._kernels, gated=gated)
+            return cuda_weights.pack(tensors, common_format(format_), self._kernels, gated=gated)
 
     def table(self, values: npt.NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(values).to(self.device)

@@ -349,7 +349,7 @@ def test_nobody_can_write_into_a_finished_entry(model: Path, tmp_path: Path) -> 
         matrix = panels.get("a", [(16, 32)], "8bit")
     assert matrix is not None
     os.unlink(file)
-    assert not matrix.panels.any()
+    assert not matrix.sections[0].panels.any()
 
 
 # Links that lead nowhere

@@ -124,14 +124,10 @@ def embedded(
     state = StepState(len(IDS))
     state.set(IDS, 5)
     tape = _cpu.Tape()
-    tape.embed(
-        panels=address(table),
-        n_out=VOCAB,
-        n_in=dim,
-        layout=layout,
-        is_woven=is_woven,
-        out=address(out),
+    matrix = _cpu.Matrix(
+        panels=address(table), n_out=VOCAB, n_in=dim, layout=layout, is_woven=is_woven
     )
+    tape.embed(table=matrix, out=address(out))
     assert tape.run(address(state.words)) == 1
     assert np.isnan(out[-1]).all(), "nothing may be written after the rows"
     return out[:-1]

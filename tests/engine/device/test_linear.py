@@ -59,17 +59,22 @@ class Matrix:
     def weave(self) -> None:
         self.panels, self.is_woven = woven(self.panels, self.layout, self.n_in), True
 
-    def linear(self, x: Floats, bias: Floats | None = None) -> Floats:
-        out = np.full((len(x), self.n_out), np.nan, np.float32)
-        scratch = scratch_of(self.n_in, len(x))
-        tape = _cpu.Tape()
-        tape.linear(
-            x=address(x),
+    def place(self) -> _cpu.Matrix:
+        return _cpu.Matrix(
             panels=address(self.panels),
             n_out=self.n_out,
             n_in=self.n_in,
             layout=getattr(_cpu.Layout, self.layout),
             is_woven=self.is_woven,
+        )
+
+    def linear(self, x: Floats, bias: Floats | None = None) -> Floats:
+        out = np.full((len(x), self.n_out), np.nan, np.float32)
+        scratch = scratch_of([self.place()], len(x))
+        tape = _cpu.Tape()
+        tape.linear(
+            x=address(x),
+            sections=[self.place()],
             bias=address(bias),
             out=address(out),
             scratch=address(scratch),
@@ -88,7 +93,7 @@ class Matrix:
         gated: bool = False,
     ) -> Floats:
         out = np.full((len(residual), self.n_out // (1 + gated)), np.nan, np.float32)
-        scratch = scratch_of(self.n_in, len(residual))
+        scratch = scratch_of([self.place()], len(residual))
         tape = _cpu.Tape()
         tape.norm_linear(
             residual_in=address(residual),
@@ -96,11 +101,7 @@ class Matrix:
             residual_out=address(residual_out),
             norm=address(norm),
             eps=EPS,
-            panels=address(self.panels),
-            n_out=self.n_out,
-            n_in=self.n_in,
-            layout=getattr(_cpu.Layout, self.layout),
-            is_woven=self.is_woven,
+            sections=[self.place()],
             bias=address(bias),
             out=address(out),
             epilogue=_cpu.Epilogue.SILU_GATE if gated else _cpu.Epilogue.NONE,
@@ -120,8 +121,8 @@ def gated_matrix(gate: Floats, up: Floats, layout: str) -> Matrix:
     return matrix
 
 
-def scratch_of(n_in: int, n_rows: int) -> npt.NDArray[np.uint8]:
-    return np.empty(_cpu.linear_scratch_bytes(n_in, n_rows), np.uint8)
+def scratch_of(sections: list[_cpu.Matrix], n_rows: int) -> npt.NDArray[np.uint8]:
+    return np.empty(_cpu.linear_scratch_bytes(sections, n_rows), np.uint8)
 
 
 def run(tape: _cpu.Tape, n_rows: int) -> None:

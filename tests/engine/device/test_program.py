@@ -147,7 +147,7 @@ def test_a_program_keeps_its_arrays_and_no_longer_than_itself() -> None:
     ops = CpuOps("float32", n_threads=1)
     values = random(16, 32)
     matrix = ops.matrix([values], "float32")
-    panels = weakref.ref(matrix.panels)
+    panels = weakref.ref(matrix.sections[0].panels)
     out = ops.zeros((1, 32), "float32")
     program = ops.program(1)
     program.append(Embed(table=matrix, out=out))
