@@ -233,7 +233,9 @@ def _opened_ops(options: LoadOptions, tensors: Mapping[str, StoredTensor]) -> Op
 
 def _loaded_weights(files: _Files, ops: Ops, options: LoadOptions) -> Weights:
     """Raises ModelLoadError before anything is read if the weights do not fit into memory."""
-    needed = weight_bytes(files.config, ops.formats(files.config), ops.matrix_bytes)
+    dtypes = {name: tensor.dtype for name, tensor in files.tensors.items()}
+    formats = ops.formats(files.config, dtypes)
+    needed = weight_bytes(files.config, formats, ops.matrix_bytes)
     check_weights_fit(needed, ops.available_bytes(), working=_working_bytes(files, ops))
     with _panels(options.panel_cache, files.tensors, ops, needed) as panels:
         return load_weights(

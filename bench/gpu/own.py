@@ -96,7 +96,7 @@ def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
         )
 
     def table() -> Any:
-        return matrix(config.vocab_size, n_in=config.dim, format_=ops.formats(config).tables)
+        return matrix(config.vocab_size, n_in=config.dim, format_=ops.formats(config, {}).head)
 
     embedding = table()
     return Weights(
@@ -121,7 +121,7 @@ def step_bytes(config: ModelConfig, ops: Ops) -> int:
             (dim, hidden_dim),
         )
     )
-    head = ops.matrix_bytes(ops.formats(config).tables, config.vocab_size, dim)
+    head = ops.matrix_bytes(ops.formats(config, {}).head, config.vocab_size, dim)
     return config.n_layers * layer + head
 
 

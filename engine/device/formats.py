@@ -20,6 +20,17 @@ KV_FORMATS = ("float32", "bfloat16", "8bit")
 # Of a matrix: one for all of its parts, or one for each.
 Format = str | tuple[str, ...]
 
+# For `CpuOps.format`: each matrix in the format that holds its stored type without loss.
+STORED = "stored"
+_LOSSLESS = {
+    "F32": "float32",
+    "F16": "float32",
+    "BF16": "bfloat16",
+    "Q8_0": "8bit",
+    "Q5_1": "5bit",
+    "Q4_1": "4bit",
+}
+
 # A matrix lies in panels of 16 rows, a panel in blocks of 32 columns: csrc/layout.h.
 PANEL_ROWS, _BLOCK_COLUMNS = 16, 32
 _BLOCK_BYTES = {
@@ -135,5 +146,15 @@ def cuda_format(dtype: str, quantize: str) -> str:
 
 
 def stored_format(stored_dtypes: Iterable[str]) -> str:
-    """The narrowest format that loses nothing of weights stored as F32, F16 or BF16."""
-    return "bfloat16" if set(stored_dtypes) == {"BF16"} else "float32"
+    """The narrowest format that loses nothing of weights stored in these dtypes: STORED if there are
+    blocks among them.
+    """
+    dtypes = set(stored_dtypes)
+    if dtypes <= {"F32", "F16", "BF16"}:
+        return "bfloat16" if dtypes == {"BF16"} else "float32"
+    return STORED
+
+
+def lossless_format(dtype: str) -> str:
+    """The narrowest format that loses nothing of weights stored in this one."""
+    return _LOSSLESS.get(dtype, "float32")

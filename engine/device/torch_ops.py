@@ -3,7 +3,7 @@
 Owns torch memory and the recorded passes. `reference.py` computes the ops.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -125,7 +125,7 @@ class TorchOps:
     def wait(self) -> None:
         """Nothing to wait for: reading rows waits."""
 
-    def formats(self, config: ModelConfig) -> ModelFormats:
+    def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
         return uniform_formats(config, self.format)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:

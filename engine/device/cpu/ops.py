@@ -4,7 +4,7 @@ Owns numpy memory and the choice of formats; `matrix.py` and `kv.py` know the pa
 records the passes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,9 +16,9 @@ from ...checkpoint.stored import StoredTensor, stored_values
 from ...errors import ModelLoadError
 from ...native.cpu import kernels
 from ...sampling.op import sample
-from ..formats import QUANTIZED, Format, common_format, kv_format, matrix_bytes, sections
+from ..formats import QUANTIZED, STORED, Format, common_format, kv_format, matrix_bytes, sections
 from ..memory import host_bytes
-from ..mixed import ModelFormats, mixed_formats
+from ..mixed import ModelFormats, mixed_formats, stored_formats
 from ..ops import KVMemory, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
 from .kv import kv_memory
@@ -27,7 +27,7 @@ from .memory import Floats, zeros
 from .program import CpuProgram
 from .weave import is_woven_faster
 
-FORMATS = ("float32", "bfloat16", *QUANTIZED)
+FORMATS = ("float32", "bfloat16", *QUANTIZED, STORED)
 
 _DTYPES = {"float32": np.float32, "bfloat16": np.uint16}  # numpy has no bfloat16
 
@@ -111,7 +111,9 @@ class CpuOps:
     def wait(self) -> None:
         """Nothing runs."""
 
-    def formats(self, config: ModelConfig) -> ModelFormats:
+    def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
+        if self.format == STORED:
+            return stored_formats(config, dtypes)
         return mixed_formats(config, self.format)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:

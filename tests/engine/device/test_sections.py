@@ -163,9 +163,9 @@ class MixedOps(CpuOps):
 
     wqkv: tuple[str, ...] = ("8bit", "4bit", "6bit")
 
-    def formats(self, config: Any) -> ModelFormats:
+    def formats(self, config: Any, dtypes: Any) -> ModelFormats:
         layer = LayerFormats(self.wqkv, "8bit", ("4bit", "4bit"), "6bit")
-        return ModelFormats("8bit", (layer,) * config.n_layers)
+        return ModelFormats("8bit", "8bit", (layer,) * config.n_layers)
 
 
 def test_a_model_with_mixed_matrices_is_kept_on_disk_and_starts_from_there(
