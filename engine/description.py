@@ -16,6 +16,7 @@ from .device.formats import kv_bytes_per_token, kv_format, stored_format
 from .device.mixed import mixed_formats
 from .model.weights import weight_bytes
 from .model_files import ModelFiles
+from .text.tokenizer import Tokenizer
 
 # Which part of a split file it is.
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
@@ -56,6 +57,7 @@ def describe(path: str | Path) -> ModelDescription:
     """Reads the headers of the model in directory `path`. Raises ModelLoadError."""
     files = ModelFiles.open(path)
     config, tensors = files.config, files.tensors()
+    tokenizer = files.tokenizer()
     stored_bytes: dict[str, int] = {}
     for tensor in tensors.values():
         stored_bytes[tensor.dtype] = stored_bytes.get(tensor.dtype, 0) + tensor.n_bytes
@@ -66,17 +68,19 @@ def describe(path: str | Path) -> ModelDescription:
         n_params=sum(math.prod(tensor.shape) for tensor in tensors.values()),
         stored_bytes=stored_bytes,
         n_files=len({tensor.file for tensor in tensors.values()}),
-        n_tokens=files.tokenizer().vocab_size,
-        has_chat_template=chat_template(files) is not None,
+        n_tokens=tokenizer.vocab_size,
+        has_chat_template=chat_template(files, tokenizer) is not None,
         default_format=stored_format(matrix_dtypes(tensors)),
     )
 
 
-def chat_template(files: ModelFiles) -> ChatTemplate | None:
-    """The model's own template. Raises ModelLoadError."""
+def chat_template(
+    files: ModelFiles, tokenizer: Tokenizer, file: Path | None = None
+) -> ChatTemplate | None:
+    """The model's own template, or the one in `file`. Raises ModelLoadError."""
     if files.gguf is None:
-        return ChatTemplate.load(files.path)
-    raise NotImplementedError
+        return ChatTemplate.load(files.path, file)
+    return ChatTemplate.of_metadata(files.gguf.metadata, tokenizer.special_tokens, file)
 
 
 def model_id(path: Path) -> str:

@@ -89,7 +89,13 @@ class Engine:
         weights = _loaded_weights(files, ops, options)
         length = _context_length(files, ops, options.max_seq_len)
         stretched = files.config.stretched_to(length)
-        digits = fingerprint(source.path, files.tensors, ops, stretched=stretched)
+        digits = fingerprint(
+            source.path,
+            files.tensors,
+            ops,
+            stretched=stretched,
+            chat_template=options.chat_template,
+        )
         model = Model(weights, files.config, ops, max_seq_len=length)
         cache = KVCache(files.config, ops, max_seq_len=length)
         speculator = open_speculator(options.speculate, files.draft, model, cache)
@@ -207,7 +213,7 @@ def _read(source: ModelFiles, options: LoadOptions) -> _Files:
     config, generation = source.config, source.generation()
     default_settings = _settings_of(generation)
     tokenizer = source.tokenizer()
-    template = chat_template(source)
+    template = chat_template(source, tokenizer, options.chat_template)
     return _Files(
         config=config,
         default_settings=default_settings,

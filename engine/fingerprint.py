@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from .chat.template.template import TEMPLATE_FILE, TOOL_TEMPLATE_FILE
+from .chat.template.sources import TEMPLATE_FILE, TOOL_TEMPLATE_FILE
 from .checkpoint.generation_config import GENERATION_FILE
 from .checkpoint.sample import sample_checkpoint
 from .checkpoint.stored import StoredTensor
@@ -24,18 +24,27 @@ _WHOLE = (
 
 
 def fingerprint(
-    path: Path, tensors: Mapping[str, StoredTensor], ops: Ops, *, stretched: int = 0
+    path: Path,
+    tensors: Mapping[str, StoredTensor],
+    ops: Ops,
+    *,
+    stretched: int = 0,
+    chat_template: Path | None = None,
 ) -> str:
     """The fingerprint of the model in `path`, computed by `ops`. Raises ModelLoadError.
 
     `stretched`: the context length that its keys depend on (RopeConfig.stretched_to).
+    `chat_template`: the file of the template that is used instead of the model's own.
     """
     computed = f"{_build()} {ops.format} {ops.kv_format} {ops.name} {stretched}"
     digest = hashlib.sha256(computed.encode())
     sample_checkpoint(tensors, digest)
-    for name in _WHOLE:
-        if is_there(path / name):
-            with open_regular(path / name) as stream:
+    files = {name: path / name for name in _WHOLE}
+    if chat_template is not None:
+        files["chat_template"] = chat_template
+    for name, file in files.items():
+        if is_there(file):
+            with open_regular(file) as stream:
                 digest.update(name.encode() + hashlib.sha256(stream.read()).digest())
     return f"fp_{digest.hexdigest()[:12]}"
 

@@ -42,6 +42,8 @@ class LoadOptions:
     quantised weights), "bfloat16", "8bit" or, on the CPU, "float32". When torch computes, which on
     CUDA it does for float32 and float16, they have the format of the weights.
     """
+    chat_template: Path | None = None
+    """File with a chat template in Jinja's language. None means the model's own."""
     n_threads: int | None = None
     """CPU threads, for the whole process. None means all cores."""
     require_native: bool = False

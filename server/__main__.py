@@ -15,7 +15,7 @@ _COMMANDS = {
     "serve": "serve a model over HTTP (OpenAI-compatible, Server-Sent Events)",
     "chat": "chat in the terminal, with a local model or with a server (--url)",
     "complete": "continue a text; --logprobs 5 shows the most probable tokens",
-    "pull": "fetch a model from the Hugging Face Hub",
+    "pull": "fetch a model from the Hugging Face Hub, or smollm2",
     "inspect": "show architecture, sizes, formats and memory of a model",
     "bench": "measure the speed of a model on this machine, in process and over HTTP",
     "health": "ask a server whether it is ready, for the health check of a container",
@@ -27,12 +27,12 @@ Streaming inference for language models, one sequence at a time, with details on
 commands:
 {commands}
 
-`soliton COMMAND --help` lists the options of a command. A MODEL is a Hugging Face directory, or
-ORG/NAME on the Hub. Without one, every command uses the small built-in model.
+`soliton COMMAND --help` lists the options of a command. A MODEL is a Hugging Face directory,
+ORG/NAME on the Hub, or smollm2. Without one, every command uses the small built-in model.
 """
 
 _EXAMPLES = """
-soliton serve ./qwen3 --port 8080           # then ask http://127.0.0.1:8080/v1/completions
+soliton serve smollm2 --port 8080           # then ask http://127.0.0.1:8080/v1/completions
 soliton complete "Once upon a time" --logprobs 5 --seed 7
 """
 

@@ -28,7 +28,7 @@ from .suggest import did_you_mean
 _PREFIX = "SOLITON_"
 
 
-def default_panel_cache() -> Path | None:
+def user_cache() -> Path | None:
     """`soliton` in the user's cache directory; None without a home directory."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     model: str | None = Field(
         default=None,
         min_length=1,
-        description="directory of a Hugging Face model, or ORG/NAME[@REVISION] on the Hub "
+        description="directory of a Hugging Face model, ORG/NAME[@REVISION] on the Hub, or smollm2 "
         "(default: the built-in model)",
     )
     served_model_name: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], NoDecode] = Field(
@@ -98,13 +98,17 @@ class Settings(BaseSettings):
         ge=2,
         description="context length in tokens (default: the model's own, at most 8192)",
     )
+    chat_template: Path | None = Field(
+        default=None,
+        description="file with a chat template in Jinja's language (default: the model's own)",
+    )
     threads: int | None = Field(default=None, ge=1, description="CPU threads (default: all cores)")
     require_native: bool = Field(
         default=False,
         description="fail if the native kernels are missing, instead of falling back to torch",
     )
     panel_cache: Annotated[Path | None, NoDecode] = Field(
-        default_factory=default_panel_cache,
+        default_factory=user_cache,
         description="directory that caches the packed weights of larger models "
         "(default: soliton in the user's cache directory)",
     )

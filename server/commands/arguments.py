@@ -153,7 +153,7 @@ def add_model_argument(
     parser: argparse._ActionsContainer,
     *,
     positional: bool = True,
-    help: str = "model directory, or ORG/NAME[@REVISION] on the Hugging Face Hub "
+    help: str = "model directory, ORG/NAME[@REVISION] on the Hugging Face Hub, or smollm2 "
     "(default: the built-in model)",
 ) -> None:
     """The model, as `--model MODEL` and, unless the command has another argument there, MODEL."""
@@ -197,6 +197,11 @@ def add_model_arguments(parser: CommandParser) -> None:
         type=at_least(2),
         metavar="TOKENS",
         help="context length in tokens (default: the model's own, at most 8192)",
+    )
+    group.add_argument(
+        "--chat-template",
+        metavar="FILE",
+        help="file with a chat template in Jinja's language (default: the model's own)",
     )
     group.add_argument(
         "--threads", type=at_least(1), metavar="N", help="CPU threads (default: all cores)"

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine import AbortFlag, Engine, EngineError, LoadOptions, SamplingSettings
 
-from ..settings import default_panel_cache, panel_cache_directory
+from ..settings import panel_cache_directory, user_cache
 from .arguments import given_sampling
 from .terminal import CommandError, on_interrupt, progress_bar
 
@@ -31,7 +31,6 @@ def engine_errors() -> Iterator[None]:
 def load_options(args: argparse.Namespace) -> LoadOptions:
     """What the command line says, of the options that `add_model_arguments` added."""
     wanted = args.panel_cache
-    draft_model = None if args.draft_model is None else Path(args.draft_model).expanduser()
     return LoadOptions(
         device=args.device,
         dtype=args.dtype,
@@ -39,10 +38,15 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         quantize=args.quantize,
         kv_cache=args.kv_cache,
         n_threads=args.threads,
-        panel_cache=default_panel_cache() if wanted is None else panel_cache_directory(wanted),
+        panel_cache=user_cache() if wanted is None else panel_cache_directory(wanted),
         speculate=args.speculate,
-        draft_model=draft_model,
+        draft_model=_path(args.draft_model),
+        chat_template=_path(args.chat_template),
     )
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text).expanduser()
 
 
 def load_engine(path: Path, options: LoadOptions) -> Engine:

@@ -1,4 +1,5 @@
-"""What a MODEL argument means: a directory, or a model on the Hub, fetched if it is not cached.
+"""What a MODEL argument means: a path, a model with a name of its own, or one on the Hub. What is
+not on this machine is fetched.
 
 Knows the engine's public surface; knows no HTTP. The engine is imported when it is needed: a name
 that cannot be fetched is refused without it.
@@ -6,25 +7,36 @@ that cannot be fetched is refused without it.
 
 from pathlib import Path
 
+from ..suggest import did_you_mean
 from .hub import HubName, cached_model, download
+from .packaged import PACKAGED, packaged_path
+from .terminal import CommandError
+
+# A word is a misspelt name only if it is as near to one as smolm2 is to smollm2.
+_NEAR = 0.75
 
 
 def model_path(model: str | None) -> Path:
-    """The directory of a model (None: the built-in one). Raises CommandError if it cannot be
-    fetched; the engine checks the directory itself.
+    """The path of a model (None: the built-in one). Raises CommandError if it cannot be fetched;
+    the engine checks the path itself.
 
-    A directory wins over a model on the Hub of the same name, and a model in the cache is not
-    looked for on the Hub again: that is what `soliton pull` is for.
+    A path wins over a model of the same name, and a model in the cache is not looked for on the Hub
+    again: that is what `soliton pull` is for.
     """
     if model is None:
         from engine import DEFAULT_MODEL
 
         return DEFAULT_MODEL
     path = Path(model).expanduser()
-    name = None if path.exists() else HubName.read(model)
-    if name is None:
+    if path.exists():
         return path
-    return cached_model(name) or pulled(name)
+    if model in PACKAGED:
+        return packaged_path(PACKAGED[model])
+    if (name := HubName.read(model)) is not None:
+        return cached_model(name) or pulled(name)
+    if near := did_you_mean(model, PACKAGED, cutoff=_NEAR):
+        raise CommandError(f"{model}: does not exist{near}")
+    return path
 
 
 def pulled(name: HubName) -> Path:

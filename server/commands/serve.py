@@ -199,6 +199,7 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
         max_seq_len=settings.max_seq_len,
         quantize=settings.quantize,
         kv_cache=settings.kv_cache,
+        chat_template=settings.chat_template,
         n_threads=settings.threads,
         require_native=settings.require_native,
         panel_cache=settings.panel_cache,

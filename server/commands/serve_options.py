@@ -29,6 +29,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "dtype": DTYPES,
         "quantize": QUANTIZATIONS,
         "kv_cache": KV_FORMATS,
+        "chat_template": "FILE",
     },
     "speed": {
         "threads": "N",

@@ -29,7 +29,11 @@ HARMLESS = {"re.compile"}
 # What answers with files or reads forms; both have a history of holes.
 CLASSES = {"FileResponse", "StaticFiles", "UploadFile", "Form"}
 # The only files that may use these.
-PROGRAMS = {"engine/grammar/trial.py", "server/commands/bench_http.py"}
+PROGRAMS = {
+    "engine/grammar/trial.py",
+    "server/commands/bench_http.py",
+    "server/commands/packaged.py",
+}
 CLIENTS = {
     "server/commands/remote.py",
     "server/commands/bench_http.py",

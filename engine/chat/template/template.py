@@ -1,7 +1,7 @@
-"""The model's own chat template: messages -> the text that the model was trained on.
+"""The model's chat template: messages -> the text that the model was trained on.
 
-Owns where templates are found, which values they get and how much they may write. Knows no token
-ids: `prompt.py` encodes the rendered text.
+Owns which values templates get and how much they may write; `sources.py` owns where they are found.
+Knows no token ids: `prompt.py` encodes the rendered text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +15,18 @@ import jinja2
 from jinja2 import meta
 
 from ...errors import ModelLoadError, TemplateError
-from ...files import JsonObject, is_there, read_file
-from ...text.tokenizer_json import CONFIG_FILE, special_tokens
+from ...gguf.metadata import Metadata
+from ...text.tokenizer_json import special_tokens
 from .budget import Budget, BudgetContext, TemplateLimitError
 from .sandbox import TemplateEnvironment
+from .sources import (
+    MAX_TEMPLATE_BYTES,
+    TemplateSource,
+    directory_source,
+    file_source,
+    metadata_source,
+)
 
-TEMPLATE_FILE = "chat_template.jinja"
-TOOL_TEMPLATE_FILE = "additional_chat_templates/tool_use.jinja"
-MAX_TEMPLATE_BYTES = 256 * 1024
 MAX_TEMPLATE_TOKENS = 20_000
 """Tokens of the template language; this many compile in less than two seconds."""
 MAX_RENDERED_CHARS = 8 * 1024 * 1024
@@ -60,30 +64,42 @@ class ChatTemplate:
         )
 
     @classmethod
-    def load(cls, path: Path) -> "ChatTemplate | None":
-        """chat_template.jinja of `path`, else the one in tokenizer_config.json, else None.
+    def load(cls, path: Path, file: Path | None = None) -> "ChatTemplate | None":
+        """The template of a model directory, or the one in `file`; None if there is none.
 
-        Requests with tools may have another one: TOOL_TEMPLATE_FILE, or the one named "tool_use".
+        Raises ModelLoadError for one that cannot be read or does not parse.
         """
-        special = special_tokens(path)
-        if is_there(path / TEMPLATE_FILE):
-            file, tool_file = path / TEMPLATE_FILE, path / TOOL_TEMPLATE_FILE
-            tool_source = _read(tool_file) if is_there(tool_file) else None
+        own = None if file else directory_source(path)
+        return cls._of(own, file, special_tokens(path))
+
+    @classmethod
+    def of_metadata(
+        cls, metadata: Metadata, special_tokens: Mapping[str, str], file: Path | None = None
+    ) -> "ChatTemplate | None":
+        """`load` for a GGUF file. `special_tokens`: those of its tokenizer."""
+        own = None if file else metadata_source(metadata)
+        return cls._of(own, file, special_tokens)
+
+    @classmethod
+    def _of(
+        cls, own: TemplateSource | None, file: Path | None, special_tokens: Mapping[str, str]
+    ) -> "ChatTemplate | None":
+        source = own if file is None else file_source(file)
+        if source is None:
+            return None
+        try:
             return cls(
-                _read(file), tool_source=tool_source, special_tokens=special, where=str(file)
+                source.text,
+                tool_source=source.tool_text,
+                special_tokens=special_tokens,
+                where=source.where,
             )
-        if not is_there(path / CONFIG_FILE):
-            return None
-        config = JsonObject.read(path / CONFIG_FILE)
-        sources = _sources(config)
-        if "default" not in sources:
-            return None
-        return cls(
-            sources["default"],
-            tool_source=sources.get("tool_use"),
-            special_tokens=special,
-            where=f"{config.where}: chat_template",
-        )
+        except ModelLoadError as error:
+            if file is not None:
+                raise
+            raise ModelLoadError(
+                f"{error}; --chat-template FILE (chat_template) uses the template in FILE instead"
+            ) from error
 
     @cached_property
     def variables(self) -> frozenset[str]:
@@ -202,23 +218,3 @@ def _written(parts: Iterable[str]) -> str:
             raise TemplateLimitError(f"wrote more than {MAX_RENDERED_CHARS} characters")
         written.append(part)
     return "".join(written)
-
-
-def _read(file: Path) -> str:
-    try:
-        return read_file(file, MAX_TEMPLATE_BYTES).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ModelLoadError(f"{file}: not UTF-8 at byte {error.start}") from error
-
-
-def _sources(config: JsonObject) -> dict[str, str]:
-    """Templates by name; one without a name is "default"."""
-    value = config.values.get("chat_template")
-    if value is None:
-        return {}
-    if isinstance(value, str):
-        return {"default": value}
-    if not isinstance(value, list):
-        config.fail("chat_template", value, "a string or a list of named templates")
-    named = [JsonObject(entry if isinstance(entry, dict) else {}, config.where) for entry in value]
-    return {entry.string("name"): entry.string("template") for entry in named}
