@@ -17,7 +17,8 @@ namespace nb = nanobind;
 namespace soliton::bindings {
 namespace {
 
-// The row and column of the first weight that is not finite; row -1 means that all are finite.
+// The row and column of the first weight, or of a block's first, that is not finite; row -1 means
+// that all are finite.
 std::tuple<int64_t, int64_t> pack(uintptr_t rows, SourceType source, int64_t n_in, Layout layout,
                                   bool is_woven, uintptr_t panels, int64_t n_panels,
                                   int64_t begin_panel, int64_t end_panel, uintptr_t importance) {
@@ -55,11 +56,33 @@ void bind_loading(nb::module_& module) {
         .value("Q8", Layout::kQ8)
         .value("Q6", Layout::kQ6)
         .value("Q5", Layout::kQ5)
-        .value("Q4", Layout::kQ4);
+        .value("Q4", Layout::kQ4)
+        .value("Q4_0", Layout::kQ4_0)
+        .value("Q5_0", Layout::kQ5_0)
+        .value("Q2_K", Layout::kQ2_K)
+        .value("Q4_K", Layout::kQ4_K)
+        .value("Q5_K", Layout::kQ5_K)
+        .value("Q6_K", Layout::kQ6_K)
+        .value("IQ4_NL", Layout::kIq4Nl)
+        .value("IQ4_XS", Layout::kIq4Xs)
+        .value("MXFP4", Layout::kMxfp4);
     nb::enum_<SourceType>(module, "SourceType")
         .value("F32", SourceType::kF32)
         .value("F16", SourceType::kF16)
-        .value("BF16", SourceType::kBf16);
+        .value("BF16", SourceType::kBf16)
+        .value("Q4_0", SourceType::kQ4_0)
+        .value("Q4_1", SourceType::kQ4_1)
+        .value("Q5_0", SourceType::kQ5_0)
+        .value("Q5_1", SourceType::kQ5_1)
+        .value("Q8_0", SourceType::kQ8_0)
+        .value("Q2_K", SourceType::kQ2_K)
+        .value("Q3_K", SourceType::kQ3_K)
+        .value("Q4_K", SourceType::kQ4_K)
+        .value("Q5_K", SourceType::kQ5_K)
+        .value("Q6_K", SourceType::kQ6_K)
+        .value("IQ4_NL", SourceType::kIq4Nl)
+        .value("IQ4_XS", SourceType::kIq4Xs)
+        .value("MXFP4", SourceType::kMxfp4);
     module.def("pack", &pack, nb::kw_only(), "rows"_a, "source"_a, "n_in"_a, "layout"_a,
                "is_woven"_a, "panels"_a, "n_panels"_a, "begin_panel"_a, "end_panel"_a,
                "importance"_a);

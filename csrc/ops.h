@@ -25,7 +25,24 @@ struct StepState {
 };
 
 // How the weights of a matrix lie in memory: layout.h.
-enum class Layout : int32_t { kF32, kBf16, kQ8, kQ6, kQ5, kQ4 };
+enum class Layout : int32_t {
+    kF32,
+    kBf16,
+    kQ8,
+    kQ6,
+    kQ5,
+    kQ4,
+    // Those of the GGUF types of the same names.
+    kQ4_0,
+    kQ5_0,
+    kQ2_K,
+    kQ4_K,
+    kQ5_K,
+    kQ6_K,
+    kIq4Nl,
+    kIq4Xs,
+    kMxfp4,
+};
 
 // W (n_out, n_in) of y = W x, in panels.
 struct Matrix {

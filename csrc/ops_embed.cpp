@@ -37,31 +37,92 @@ T read(const uint8_t* at) {
     return value;
 }
 
-// One row of a block of a panel: out (kBlockColumns,). layout.h describes the block.
-void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
-    for (int64_t k = 0; k < kBlockColumns; ++k) {
-        switch (layout) {
-            case Layout::kF32:
-                out[k] = read<float>(block + (k * kPanelRows + lane) * 4);
-                break;
-            case Layout::kBf16:
-                out[k] = from_bfloat16(
-                    read<uint16_t>(block + ((k / 2 * kPanelRows + lane) * 2 + k % 2) * 2));
-                break;
-            case Layout::kQ8:
-            case Layout::kQ6:
-            case Layout::kQ5:
-            case Layout::kQ4: {
-                const uint8_t* scales = block + code_bytes(layout);
-                const int stored = stored_code(layout, block, k / 4, lane * 4 + k % 4);
-                out[k] = from_float16(read<uint16_t>(scales + lane * 2)) *
-                         static_cast<float>(layout == Layout::kQ8 ? stored - 128 : stored);
-                if (has_minimum(layout)) {
-                    // Scale times code has at most 17 bits, so only the sum is rounded.
-                    const uint8_t* minima = scales + kPanelRows * 2;
-                    out[k] += from_float16(read<uint16_t>(minima + lane * 2));
-                }
-                break;
+// What the code of a row and some columns is multiplied with, and what is added to the product.
+struct Line {
+    float scale;
+    float minimum;
+};
+
+// Number i of Scaling::kSuperLine.
+uint32_t six_bits(const uint8_t* words, int64_t lane, int64_t i) {
+    const auto word = [&](int64_t line) {
+        return read<uint32_t>(words + (line * kPanelRows + lane) * 4);
+    };
+    return i < 15 ? word(i / 5) >> i % 5 * 6 & 63
+                  : word(0) >> 30 | word(1) >> 30 << 2 | word(2) >> 30 << 4;
+}
+
+// Number i of Scaling::kSuperScale.
+int32_t six_bit_scale(const uint8_t* words, int64_t lane, int64_t i) {
+    const uint32_t word = read<uint32_t>(words + lane * 4);
+    const uint32_t rest = read<uint16_t>(words + kPanelRows * 4 + lane * 2);
+    const uint32_t number = i < 5   ? word >> i * 6 & 63
+                            : i < 7 ? rest >> (i - 5) * 6 & 63
+                                    : word >> 30 | rest >> 12 << 2;
+    return static_cast<int32_t>(number) - 32;
+}
+
+// 2^(exponent - 128).
+float from_exponent(uint8_t exponent) {
+    const uint32_t bits = exponent == 0 ? 1u << 22 : static_cast<uint32_t>(exponent) << 23;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value * 0.5f;
+}
+
+// Of a row of block k of a piece, from column 16 * half of the block on. layout.h describes where
+// it lies.
+Line read_line(const uint8_t* piece, Layout layout, int64_t lane, int64_t k, int64_t half) {
+    const uint8_t* at = piece + scales_at(layout);
+    const auto float16 = [&](int64_t line) {
+        return from_float16(read<uint16_t>(at + (line * kPanelRows + lane) * 2));
+    };
+    const uint8_t* words = at + kPanelRows * (has_minimum(layout) ? 4 : 2);
+    const int64_t part = 2 * k + half;
+    const uint8_t byte =
+        scales_per_block(layout) == 1 ? 0 : words[(part / 4 * kPanelRows + lane) * 4 + part % 4];
+    switch (scaling(layout)) {
+        case Scaling::kNone:
+            break;
+        case Scaling::kScale:
+            return {float16(0), 0.0f};
+        case Scaling::kLine:
+            return {float16(0), float16(1)};
+        case Scaling::kExponent:
+            return {from_exponent(at[lane]), 0.0f};
+        case Scaling::kSuperLine:
+            return {float16(0) * static_cast<float>(six_bits(words, lane, 2 * k)),
+                    float16(1) * static_cast<float>(six_bits(words, lane, 2 * k + 1))};
+        case Scaling::kSuperScale:
+            return {float16(0) * static_cast<float>(six_bit_scale(words, lane, k)), 0.0f};
+        case Scaling::kSuperHalves:
+            return {float16(0) * static_cast<float>(static_cast<int8_t>(byte)), 0.0f};
+        case Scaling::kSuperHalfLines:
+            return {float16(0) * static_cast<float>(byte & 15),
+                    float16(1) * static_cast<float>(byte >> 4)};
+    }
+    return {};
+}
+
+// One row of block k of a piece: out (kBlockColumns,).
+void read_block(const uint8_t* piece, int64_t k, int64_t lane, Layout layout, float* out) {
+    const uint8_t* block = piece + codes_at(layout, k);
+    Line line = {};
+    for (int64_t i = 0; i < kBlockColumns; ++i) {
+        if (layout == Layout::kF32) {
+            out[i] = read<float>(block + (i * kPanelRows + lane) * 4);
+        } else if (layout == Layout::kBf16) {
+            out[i] = from_bfloat16(
+                read<uint16_t>(block + ((i / 2 * kPanelRows + lane) * 2 + i % 2) * 2));
+        } else {
+            if (i % 16 == 0) {
+                line = read_line(piece, layout, lane, k, i / 16);
+            }
+            const int stored = stored_code(layout, block, i / 4, lane * 4 + i % 4);
+            out[i] = line.scale * static_cast<float>(code_value(layout, stored));
+            if (has_minimum(layout)) {
+                // Scale times code has at most 22 bits, so only the sum is rounded.
+                out[i] += line.minimum;
             }
         }
     }
@@ -72,10 +133,12 @@ void read_block(const uint8_t* block, int64_t lane, Layout layout, float* out) {
 void read_columns(const Matrix& table, int64_t row, int64_t begin, int64_t end, float* out) {
     const PanelPlace place = panel_place(table.layout, table.n_in, panels_for(table.n_out),
                                          table.is_woven, row / kPanelRows);
-    const uint8_t* block = static_cast<const uint8_t*>(table.panels) + place.begin +
-                           begin / kBlockColumns * place.block_pitch;
+    const int64_t block = begin / kBlockColumns;
+    const int64_t blocks = piece_blocks(table.layout);
+    const uint8_t* piece = static_cast<const uint8_t*>(table.panels) + place.begin +
+                           block / blocks * place.piece_pitch;
     float values[kBlockColumns];
-    read_block(block, row % kPanelRows, table.layout, values);
+    read_block(piece, block % blocks, row % kPanelRows, table.layout, values);
     std::copy_n(values, end - begin, out);
 }
 

@@ -72,7 +72,7 @@ void multiply_group(const MultiplyArgs& args, const Group& group, int64_t n_part
         .panels = static_cast<const uint8_t*>(args.matrix.panels) + place.begin,
         .n_panels = group.n_units * n_parts,
         .panel_pitch = place.pitch,
-        .block_pitch = place.block_pitch,
+        .piece_pitch = place.piece_pitch,
         .x = args.x + group.begin_row * args.row_bytes,
         .row_bytes = args.row_bytes,
         .n_in = n_in,
@@ -156,6 +156,24 @@ void multiply_units(const MultiplyArgs& args) {
             return multiply_units<Layout::kQ5>(args);
         case Layout::kQ4:
             return multiply_units<Layout::kQ4>(args);
+        case Layout::kQ4_0:
+            return multiply_units<Layout::kQ4_0>(args);
+        case Layout::kQ5_0:
+            return multiply_units<Layout::kQ5_0>(args);
+        case Layout::kQ2_K:
+            return multiply_units<Layout::kQ2_K>(args);
+        case Layout::kQ4_K:
+            return multiply_units<Layout::kQ4_K>(args);
+        case Layout::kQ5_K:
+            return multiply_units<Layout::kQ5_K>(args);
+        case Layout::kQ6_K:
+            return multiply_units<Layout::kQ6_K>(args);
+        case Layout::kIq4Nl:
+            return multiply_units<Layout::kIq4Nl>(args);
+        case Layout::kIq4Xs:
+            return multiply_units<Layout::kIq4Xs>(args);
+        case Layout::kMxfp4:
+            return multiply_units<Layout::kMxfp4>(args);
     }
 }
 

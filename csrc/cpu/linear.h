@@ -18,6 +18,7 @@ struct CodeBlock {
     float scale;
     float scaled_sum;  // scale * sum of the codes
     int32_t offset;    // -128 * sum of the codes; corrects for weights stored as code + 128
+    int32_t half_sum;  // of the codes of the first 16 columns
 };
 
 // The words of a block: the codes at even places, then those at odd places.
@@ -54,14 +55,32 @@ struct MultiplyArgs {
     int64_t end_unit;
 };
 
-enum class SourceType : int32_t { kF32, kF16, kBf16 };
+// How rows are stored: as floats, or in the blocks of a GGUF type.
+enum class SourceType : int32_t {
+    kF32,
+    kF16,
+    kBf16,
+    kQ4_0,
+    kQ4_1,
+    kQ5_0,
+    kQ5_1,
+    kQ8_0,
+    kQ2_K,
+    kQ3_K,
+    kQ4_K,
+    kQ5_K,
+    kQ6_K,
+    kIq4Nl,
+    kIq4Xs,
+    kMxfp4,
+};
 
 // Packs rows of weights into panels [begin_panel, end_panel) of a matrix.
 struct PackArgs {
     const int64_t* rows;  // address of each row (n_in,) of the source type, 16 per panel; 0: zeros
     SourceType source;
-    int64_t n_in;
-    Layout layout;
+    int64_t n_in;   // a multiple of the columns of the source's blocks
+    Layout layout;  // one of those before kQ4_0, or the one that holds the source as it is
     bool is_woven;
     void* panels;  // of the whole matrix
     int64_t n_panels;

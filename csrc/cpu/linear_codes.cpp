@@ -1,6 +1,7 @@
-// Products of rows of codes with panels of codes of 4 to 8 bits. Compiled once per instruction set
+// Products of rows of codes with panels of codes of 2 to 8 bits. Compiled once per instruction set
 // (see kernels.h); linear.cpp chooses the rows and panels.
 #include "isa/codes.h"
+#include "isa/scales.h"
 #if defined(SOLITON_LANES_AVX2)
 #include "isa/wide_codes_avx2.h"
 #endif
@@ -27,7 +28,7 @@ SOLITON_INLINE Rows scales_of(const Chunk& chunk, int64_t row) {
 struct Panels {
     const uint8_t* at;
     int64_t pitch;        // bytes from one panel to the next
-    int64_t block_pitch;  // bytes from one block of a panel to the next
+    int64_t piece_pitch;  // bytes from one piece of a panel to the next
     int64_t count;
     float* sums;
     int64_t sums_pitch;
@@ -37,38 +38,48 @@ struct Panels {
 // the CodeBlocks of the codes. The sums stay in memory, because there are not enough registers.
 template <Layout kLayout, int kRows, bool kPrefetch>
 [[gnu::noinline]] void add_tile(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
-    constexpr int64_t kBytes = block_bytes(kLayout);
+    constexpr int64_t kBlocks = piece_blocks(kLayout);
+    constexpr int64_t kBytes = piece_bytes(kLayout) / kBlocks;
     const Codes<kLayout, kRows> codes = {x};
-    for (int64_t b = 0; b < n_blocks; ++b) {
-        const auto scale_of = [&](int row) -> const CodeBlock& {
-            return reinterpret_cast<const CodeBlock*>(scales.at + row * scales.stride)[b];
-        };
+    for (int64_t first = 0; first < n_blocks; first += kBlocks) {
         for (int64_t i = 0; i < panels.count; ++i) {
-            const uint8_t* block = panels.at + i * panels.pitch + b * panels.block_pitch;
+            const uint8_t* piece =
+                panels.at + i * panels.pitch + first / kBlocks * panels.piece_pitch;
+            const Scales<kLayout> weights(piece);
             float* sums = panels.sums + i * panels.sums_pitch;
-            if constexpr (kPrefetch) {
-                prefetch(block, (kBytes + kLineBytes - 1) / kLineBytes);
-            }
-            Ints dots[kRows];
-            each_row<kRows>([&](int row) __attribute__((always_inline)) {
-                dots[row] = broadcast(first_sum<kLayout>(scale_of(row)));
-            });
-            codes.multiply(block, b, dots);
-            const Floats scale = load_float16(block + code_bytes(kLayout));
-            Floats minimum = scale;
-            if constexpr (has_minimum(kLayout)) {
-                minimum = load_float16(block + code_bytes(kLayout) + kPanelRows * 2);
-            }
-            each_row<kRows>([&](int row) __attribute__((always_inline)) {
-                const CodeBlock& code = scale_of(row);
-                Floats total = load(sums + row * kLanes);
-                total = multiply_add(to_floats(dots[row]), multiply(scale, broadcast(code.scale)),
-                                     total);
-                if constexpr (has_minimum(kLayout)) {
-                    total = multiply_add(minimum, broadcast(code.scaled_sum), total);
+            for (int64_t k = 0; k < kBlocks; ++k) {
+                const uint8_t* block = piece + codes_at(kLayout, k);
+                const auto scale_of = [&](int row) -> const CodeBlock& {
+                    return reinterpret_cast<const CodeBlock*>(scales.at +
+                                                              row * scales.stride)[first + k];
+                };
+                if constexpr (kPrefetch) {
+                    prefetch(block, (kBytes + kLineBytes - 1) / kLineBytes);
                 }
-                store(sums + row * kLanes, total);
-            });
+                each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
+                    Ints dots[kRows];
+                    each_row<kRows>([&](int row) __attribute__((always_inline)) {
+                        dots[row] = broadcast(first_sum<kLayout, kPart>(scale_of(row)));
+                    });
+                    codes.template multiply<kPart>(block, first + k, dots);
+                    const Floats scale = weights.scale(k, kPart);
+                    Floats minimum = scale;
+                    if constexpr (has_minimum(kLayout)) {
+                        minimum = weights.minimum(k, kPart);
+                    }
+                    each_row<kRows>([&](int row) __attribute__((always_inline)) {
+                        const CodeBlock& code = scale_of(row);
+                        Floats total = load(sums + row * kLanes);
+                        total = multiply_add(to_floats(dots[row]),
+                                             multiply(scale, broadcast(code.scale)), total);
+                        if constexpr (has_minimum(kLayout)) {
+                            const float sum = scaled_sum<kLayout, kPart>(code);
+                            total = multiply_add(minimum, broadcast(sum), total);
+                        }
+                        store(sums + row * kLanes, total);
+                    });
+                });
+            }
         }
     }
 }
@@ -76,42 +87,51 @@ template <Layout kLayout, int kRows, bool kPrefetch>
 // Panels of few bits that follow each other are short streams of memory, and a processor notices
 // only after some blocks that they are read in sequence. So at the end of some panels, the first
 // blocks of as many panels after them are fetched. 8 bits gain nothing by it.
-constexpr int64_t kBlocksAhead = 4;
-
 template <Layout kLayout>
-SOLITON_INLINE void fetch_block(const uint8_t* block) {
-    for (int64_t k = 0; k < block_bytes(kLayout); k += kLineBytes) {
-        __builtin_prefetch(block + k);
+constexpr bool kFetchesAhead = kLayout != Layout::kQ8;
+template <Layout kLayout>
+constexpr int64_t kBlocksAhead = piece_blocks(kLayout) == 1 ? 4 : piece_blocks(kLayout);
+
+SOLITON_INLINE void fetch(const uint8_t* at, int64_t n_bytes) {
+    for (int64_t k = 0; k < n_bytes; k += kLineBytes) {
+        __builtin_prefetch(at + k);
     }
 }
 
 // The same for one row, whose sums stay in registers.
 template <Layout kLayout, int kPanels>
 [[gnu::noinline]] void add_streams(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
+    constexpr int64_t kBlocks = piece_blocks(kLayout);
+    constexpr int64_t kBytes = piece_bytes(kLayout) / kBlocks;
     const Codes<kLayout, 1> codes = {x};
-    const bool fetches = has_minimum(kLayout) && panels.block_pitch == block_bytes(kLayout);
+    const bool fetches = kFetchesAhead<kLayout> && panels.piece_pitch == piece_bytes(kLayout);
     Floats totals[kPanels];
     for (int i = 0; i < kPanels; ++i) {
         totals[i] = load(panels.sums + i * panels.sums_pitch);
     }
-    for (int64_t b = 0; b < n_blocks; ++b) {
-        const CodeBlock& code = reinterpret_cast<const CodeBlock*>(scales.at)[b];
-        const int64_t ahead = fetches ? b - (n_blocks - kBlocksAhead) : -1;
+    for (int64_t first = 0; first < n_blocks; first += kBlocks) {
+        const int64_t ahead = fetches ? first - (n_blocks - kBlocksAhead<kLayout>) : -1;
         for (int i = 0; i < kPanels; ++i) {
-            const uint8_t* block = panels.at + i * panels.pitch + b * panels.block_pitch;
-            if (ahead >= 0) {
-                fetch_block<kLayout>(panels.at + (kPanels + i) * panels.pitch +
-                                     ahead * panels.block_pitch);
-            }
-            Ints dots[1] = {broadcast(first_sum<kLayout>(code))};
-            codes.multiply(block, b, dots);
-            totals[i] = multiply_add(
-                to_floats(dots[0]),
-                multiply(load_float16(block + code_bytes(kLayout)), broadcast(code.scale)),
-                totals[i]);
-            if constexpr (has_minimum(kLayout)) {
-                const Floats minimum = load_float16(block + code_bytes(kLayout) + kPanelRows * 2);
-                totals[i] = multiply_add(minimum, broadcast(code.scaled_sum), totals[i]);
+            const int64_t at = first / kBlocks * panels.piece_pitch;
+            const uint8_t* piece = panels.at + i * panels.pitch + at;
+            const Scales<kLayout> weights(piece);
+            for (int64_t k = 0; k < kBlocks; ++k) {
+                const CodeBlock& code = reinterpret_cast<const CodeBlock*>(scales.at)[first + k];
+                if (ahead >= 0) {
+                    fetch(panels.at + (kPanels + i) * panels.pitch + (ahead + k) * kBytes, kBytes);
+                }
+                each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
+                    Ints dots[1] = {broadcast(first_sum<kLayout, kPart>(code))};
+                    codes.template multiply<kPart>(piece + codes_at(kLayout, k), first + k, dots);
+                    totals[i] = multiply_add(
+                        to_floats(dots[0]),
+                        multiply(weights.scale(k, kPart), broadcast(code.scale)), totals[i]);
+                    if constexpr (has_minimum(kLayout)) {
+                        const float sum = scaled_sum<kLayout, kPart>(code);
+                        totals[i] =
+                            multiply_add(weights.minimum(k, kPart), broadcast(sum), totals[i]);
+                    }
+                });
             }
         }
     }
@@ -125,8 +145,9 @@ template <Layout kLayout>
 void add_wide_chunk(const Chunk& chunk, int64_t n_rows, float* sums) {
     WideBlock<kLayout> blocks[kChunkBlocks<kLayout>];
     const int64_t n_blocks = chunk.end - chunk.begin;
-    for (int64_t b = 0; b < n_blocks; ++b) {
-        unpack(chunk.panels + (chunk.begin + b) * chunk.block_pitch, blocks[b]);
+    constexpr int64_t kBlocks = piece_blocks(kLayout);
+    for (int64_t b = 0; b < n_blocks; b += kBlocks) {
+        unpack(chunk.panels + (chunk.begin + b) / kBlocks * chunk.piece_pitch, blocks + b);
     }
     each_tile<kWideRows>(n_rows, [&]<int kRows>(int64_t row) {
         add_wide_tile<kLayout, kRows>(blocks, values_of<kLayout>(chunk, row), scales_of(chunk, row),
@@ -152,9 +173,9 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
     const int64_t n_blocks = chunk.end - chunk.begin;
     const auto panels_of = [&](int64_t row) -> Panels {
         return {
-            .at = chunk.panels + chunk.begin * chunk.block_pitch,
+            .at = chunk.panels + chunk.begin / piece_blocks(kLayout) * chunk.piece_pitch,
             .pitch = chunk.panel_pitch,
-            .block_pitch = chunk.block_pitch,
+            .piece_pitch = chunk.piece_pitch,
             .count = chunk.n_panels,
             .sums = sums + row * kLanes,
             .sums_pitch = panel_sums,
@@ -182,5 +203,14 @@ template void add_chunk<Layout::kQ8>(const Chunk&, int64_t, float*, int64_t);
 template void add_chunk<Layout::kQ6>(const Chunk&, int64_t, float*, int64_t);
 template void add_chunk<Layout::kQ5>(const Chunk&, int64_t, float*, int64_t);
 template void add_chunk<Layout::kQ4>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kQ4_0>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kQ5_0>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kQ2_K>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kQ4_K>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kQ5_K>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kQ6_K>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kIq4Nl>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kIq4Xs>(const Chunk&, int64_t, float*, int64_t);
+template void add_chunk<Layout::kMxfp4>(const Chunk&, int64_t, float*, int64_t);
 
 }  // namespace soliton::SOLITON_ISA

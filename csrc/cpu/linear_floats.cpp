@@ -28,7 +28,7 @@ SOLITON_INLINE Floats load_column(const uint8_t* weights, int64_t k, bool odd) {
 // Adds the even columns, the odd columns, or both in one loop.
 template <Layout kLayout, int kRows, bool kPrefetch, bool kEven, bool kOdd>
 SOLITON_INLINE void add_columns(const uint8_t* weights, Rows x, int64_t n_columns, float* sums) {
-    constexpr int64_t kPairLines = 2 * block_bytes(kLayout) / kBlockColumns / kLineBytes;
+    constexpr int64_t kPairLines = 2 * piece_bytes(kLayout) / kBlockColumns / kLineBytes;
     Floats even[kRows];
     Floats odd[kRows];
     for (int row = 0; row < kRows; ++row) {
@@ -97,7 +97,7 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
     const int64_t n_columns = (end < chunk.n_in ? end : chunk.n_in) - begin;
     for (int64_t i = 0; i < chunk.n_panels; ++i) {
         const uint8_t* weights =
-            chunk.panels + i * chunk.panel_pitch + chunk.begin * chunk.block_pitch;
+            chunk.panels + i * chunk.panel_pitch + chunk.begin * chunk.piece_pitch;
         each_tile<kMostRows>(n_rows, [&]<int kRows>(int64_t row) {
             const Rows x = {chunk.x + row * chunk.row_bytes + begin * 4, chunk.row_bytes};
             float* tile_sums = sums + i * panel_sums + row * kSums<kLayout> * kLanes;

@@ -1,24 +1,71 @@
 // Weights as a checkpoint stores them, row by row, into the panels that layout.h describes.
 // Compiled once per instruction set (see kernels.h), with the same result in all of them.
 #include "kernels.h"
+#include "pack_blocks.h"
+#include "pack_codes.h"
 #include "pack_line.h"
 #include "pack_numbers.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
 
+// Sixteen rows of floats.
+template <typename T>
+class FloatRows {
+  public:
+    FloatRows(const PackArgs& args, int64_t first_row) : rows_(args.rows + first_row) {}
+
+    // The columns of a row from `begin` on; null: zeros.
+    const T* columns(int64_t row, int64_t begin) const {
+        return rows_[row] == 0 ? nullptr : reinterpret_cast<const T*>(rows_[row]) + begin;
+    }
+
+    void move_to(int64_t) {}
+
+  private:
+    const int64_t* rows_;
+};
+
+// Sixteen rows in blocks of a file, of which one of every row is decoded.
+class BlockRows {
+  public:
+    BlockRows(const PackArgs& args, int64_t first_row)
+        : rows_(args.rows + first_row), decoder_(block_decoder(args.source)) {}
+
+    const float* columns(int64_t row, int64_t begin) const {
+        return rows_[row] == 0 ? nullptr : values_[row] + begin % decoder_.columns;
+    }
+
+    // To the columns from `begin` on, which does not decrease.
+    void move_to(int64_t begin) {
+        if (begin % decoder_.columns != 0) {
+            return;
+        }
+        const int64_t at = begin / decoder_.columns * decoder_.n_bytes;
+        for (int64_t row = 0; row < kPanelRows; ++row) {
+            if (rows_[row] != 0) {
+                decoder_.decode(reinterpret_cast<const uint8_t*>(rows_[row]) + at, values_[row]);
+            }
+        }
+    }
+
+  private:
+    const int64_t* rows_;
+    BlockDecoder decoder_;
+    float values_[kPanelRows][kMostFileColumns];
+};
+
 // Loads a block of columns of 16 rows, with zeros beyond the matrix. Returns whether all are
 // finite.
-template <typename T>
-bool load_block(const PackArgs& args, int64_t first_row, int64_t begin, Block& block) {
+template <typename Source>
+bool load_block(const PackArgs& args, const Source& source, int64_t begin, Block& block) {
     const int64_t left = args.n_in - begin;
     const int64_t n = left < kBlockColumns ? left : kBlockColumns;
     for (int64_t row = 0; row < kPanelRows; ++row) {
-        const int64_t address = args.rows[first_row + row];
-        const T* source = reinterpret_cast<const T*>(address) + begin;
-        const int64_t n_there = address == 0 ? 0 : n;
+        const auto* columns = source.columns(row, begin);
+        const int64_t n_there = columns == nullptr ? 0 : n;
         for (int64_t k = 0; k < n_there; ++k) {
-            block.columns[k].at[row] = to_float(source[k]);
+            block.columns[k].at[row] = to_float(columns[k]);
         }
         for (int64_t k = n_there; k < kBlockColumns; ++k) {
             block.columns[k].at[row] = 0.0f;
@@ -105,42 +152,6 @@ void write_q8(const Block& block, uint8_t* out) {
     __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
 }
 
-// The codes of a group, four bytes of each row. They fit the lower bits of every byte.
-using Group = uint32_t[kPanelRows];
-constexpr int64_t kGroups = kBlockColumns / 4;
-
-// These bits of all four bytes.
-uint32_t bits(uint32_t bytes, uint32_t mask) {
-    return bytes & mask * 0x01010101u;
-}
-
-// A row of the lines that layout.h describes.
-void join_six_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
-    for (int64_t quad = 0; quad < 2; ++quad) {
-        const uint32_t last = groups[4 * quad + 3][row];
-        lines[3 * quad][row] = groups[4 * quad][row] | bits(last, 48) << 2;
-        lines[3 * quad + 1][row] = groups[4 * quad + 1][row] | bits(last, 12) << 4;
-        lines[3 * quad + 2][row] = groups[4 * quad + 2][row] | bits(last, 3) << 6;
-    }
-}
-
-void join_five_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
-    const uint32_t third = groups[2][row];
-    const uint32_t sixth = groups[5][row];
-    const uint32_t eighth = groups[7][row];
-    lines[0][row] = groups[0][row] | bits(third, 28) << 3;
-    lines[1][row] = groups[1][row] | bits(third, 3) << 6 | bits(eighth, 2) << 4;
-    lines[2][row] = groups[3][row] | bits(sixth, 28) << 3;
-    lines[3][row] = groups[4][row] | bits(sixth, 3) << 6 | bits(eighth, 1) << 5;
-    lines[4][row] = groups[6][row] | bits(eighth, 28) << 3;
-}
-
-void join_four_bits(const Group (&groups)[kGroups], Group* lines, int64_t row) {
-    for (int64_t pair = 0; pair < kGroups / 2; ++pair) {
-        lines[pair][row] = groups[2 * pair][row] | groups[2 * pair + 1][row] << 4;
-    }
-}
-
 // kQ6, kQ5 or kQ4.
 template <Layout kLayout>
 void write_line(const Block& block, uint8_t* out) {
@@ -159,31 +170,23 @@ void write_line(const Block& block, uint8_t* out) {
             groups[k / 4][row] |= static_cast<uint32_t>(static_cast<int32_t>(code)) << shift;
         }
     }
-    uint32_t lines[code_bytes(kLayout) / sizeof groups[0]][kPanelRows];
-#pragma omp simd
-    for (int64_t row = 0; row < kPanelRows; ++row) {
-        if constexpr (kLayout == Layout::kQ6) {
-            join_six_bits(groups, lines, row);
-        } else if constexpr (kLayout == Layout::kQ5) {
-            join_five_bits(groups, lines, row);
-        } else {
-            join_four_bits(groups, lines, row);
-        }
-    }
-    __builtin_memcpy(out, lines, sizeof lines);
-    __builtin_memcpy(out + sizeof lines, scales.at, sizeof scales.at);
-    __builtin_memcpy(out + sizeof lines + sizeof scales.at, minima.at, sizeof minima.at);
+    write_codes<kLayout>(groups, out);
+    out += scales_at(kLayout);
+    __builtin_memcpy(out, scales.at, sizeof scales.at);
+    __builtin_memcpy(out + sizeof scales.at, minima.at, sizeof minima.at);
 }
 
-template <typename T>
+template <typename Source>
 WeightIndex pack_from(const PackArgs& args) {
     Block block;
     for (int64_t panel = args.begin_panel; panel < args.end_panel; ++panel) {
         const PanelPlace place =
             panel_place(args.layout, args.n_in, args.n_panels, args.is_woven, panel);
         uint8_t* out = static_cast<uint8_t*>(args.panels) + place.begin;
+        Source source(args, panel * kPanelRows);
         for (int64_t begin = 0; begin < args.n_in; begin += kBlockColumns) {
-            if (!load_block<T>(args, panel * kPanelRows, begin, block)) {
+            source.move_to(begin);
+            if (!load_block(args, source, begin, block)) {
                 return first_bad(block, panel * kPanelRows, begin);
             }
             switch (args.layout) {
@@ -205,8 +208,10 @@ WeightIndex pack_from(const PackArgs& args) {
                 case Layout::kQ4:
                     write_line<Layout::kQ4>(block, out);
                     break;
+                default:  // holds the blocks of one type only
+                    break;
             }
-            out += place.block_pitch;
+            out += place.piece_pitch;
         }
     }
     return {-1, -1};
@@ -217,13 +222,15 @@ WeightIndex pack_from(const PackArgs& args) {
 WeightIndex pack(const PackArgs& args) {
     switch (args.source) {
         case SourceType::kF32:
-            return pack_from<float>(args);
+            return pack_from<FloatRows<float>>(args);
         case SourceType::kF16:
-            return pack_from<Float16>(args);
+            return pack_from<FloatRows<Float16>>(args);
         case SourceType::kBf16:
-            return pack_from<Bfloat16>(args);
+            return pack_from<FloatRows<Bfloat16>>(args);
+        default:
+            return holds_blocks(args.layout, args.source) ? move_blocks(args)
+                                                          : pack_from<BlockRows>(args);
     }
-    return {-1, -1};
 }
 
 }  // namespace soliton::SOLITON_ISA

@@ -27,7 +27,7 @@ CodeBlock quantize_block(Floats first, Floats second, int8_t* codes) {
     const float magnitude = __builtin_bit_cast(float, bits);
     if (bits >= kInfinityBits || magnitude < kSmallest) {
         __builtin_memset(codes, 0, kBlockColumns);
-        return {bits >= kInfinityBits ? magnitude : 0.0f, 0.0f, 0};
+        return {bits >= kInfinityBits ? magnitude : 0.0f, 0.0f, 0, 0};
     }
     const float scale = magnitude / 127.0f;
     const Floats inverse = broadcast(127.0f / magnitude);
@@ -35,8 +35,11 @@ CodeBlock quantize_block(Floats first, Floats second, int8_t* codes) {
     const Ints second_codes = round(multiply(second, inverse));
     store_bytes(codes, first_codes);
     store_bytes(codes + kLanes, second_codes);
-    const int32_t total = sum(add(first_codes, second_codes));
-    return {scale, scale * static_cast<float>(total), -128 * total};
+    // Both sums in one: they fit 16 bits.
+    const int32_t sums = sum(add(first_codes, shift_left(second_codes, 16)));
+    const int32_t half_sum = static_cast<int16_t>(sums);
+    const int32_t total = half_sum + ((sums - half_sum) >> 16);
+    return {scale, scale * static_cast<float>(total), -128 * total, half_sum};
 }
 
 }  // namespace

@@ -9,12 +9,12 @@
 
 namespace soliton::SOLITON_ISA {
 
-// Blocks [begin, end) of neighbouring panels, and rows of x from `x` on.
+// Blocks [begin, end) of neighbouring panels, which are whole pieces, and rows of x from `x` on.
 struct Chunk {
     const uint8_t* panels;
     int64_t n_panels;
-    int64_t panel_pitch;  // bytes from one panel's block 0 to the next panel's
-    int64_t block_pitch;  // bytes from one block of a panel to the next
+    int64_t panel_pitch;  // bytes from one panel's piece 0 to the next panel's
+    int64_t piece_pitch;  // bytes from one piece of a panel to the next
     const std::byte* x;
     int64_t row_bytes;
     int64_t n_in;

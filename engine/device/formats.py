@@ -19,35 +19,68 @@ KV_FORMATS = ("float32", "bfloat16", "8bit")
 
 # Of a matrix: one for all of its parts, or one for each.
 Format = str | tuple[str, ...]
-
-# For `CpuOps.format`: each matrix in the format that holds its stored type without loss.
+# Of an engine: each matrix in the format that holds its stored type without loss.
 STORED = "stored"
-_LOSSLESS = {
+
+# Formats that exist only to hold the blocks of a GGUF type as they are.
+GGUF_FORMATS = (
+    "q4_0",
+    "q5_0",
+    "q2_k",
+    "q4_k",
+    "q5_k",
+    "q6_k",
+    "iq4_nl",
+    "iq4_xs",
+    "mxfp4",
+)
+EXACT_FORMATS = {
     "F32": "float32",
     "F16": "float32",
     "BF16": "bfloat16",
-    "Q8_0": "8bit",
-    "Q5_1": "5bit",
+    "Q4_0": "q4_0",
     "Q4_1": "4bit",
+    "Q5_0": "q5_0",
+    "Q5_1": "5bit",
+    "Q8_0": "8bit",
+    "Q2_K": "q2_k",
+    "Q3_K": "q6_k",
+    "Q4_K": "q4_k",
+    "Q5_K": "q5_k",
+    "Q6_K": "q6_k",
+    "IQ4_NL": "iq4_nl",
+    "IQ4_XS": "iq4_xs",
+    "MXFP4": "mxfp4",
 }
+"""The format that holds the weights of each GGUF type without loss, by the type's name."""
 
-# A matrix lies in panels of 16 rows, a panel in blocks of 32 columns: csrc/layout.h.
-PANEL_ROWS, _BLOCK_COLUMNS = 16, 32
-_BLOCK_BYTES = {
-    "float32": 2048,
-    "bfloat16": 1024,
-    "float16": 1024,
-    "8bit": 544,
-    "6bit": 448,
-    "5bit": 384,
-    "4bit": 320,
+# A matrix lies in panels of 16 rows, a panel in pieces of some columns: csrc/layout.h.
+PANEL_ROWS = 16
+_PIECES = {  # columns, bytes
+    "float32": (32, 2048),
+    "bfloat16": (32, 1024),
+    "float16": (32, 1024),
+    "8bit": (32, 544),
+    "6bit": (32, 448),
+    "5bit": (32, 384),
+    "4bit": (32, 320),
+    "q4_0": (32, 288),
+    "q5_0": (32, 352),
+    "q2_k": (256, 1344),
+    "q4_k": (256, 2304),
+    "q5_k": (256, 2816),
+    "q6_k": (256, 3360),
+    "iq4_nl": (32, 288),
+    "iq4_xs": (256, 2176),
+    "mxfp4": (32, 272),
 }
 
 
 def matrix_bytes(format_: str, n_out: int, n_in: int) -> int:
-    """Bytes of a matrix (n_out, n_in); incomplete panels and blocks are padded."""
-    n_panels, n_blocks = -(-n_out // PANEL_ROWS), -(-n_in // _BLOCK_COLUMNS)
-    return n_panels * n_blocks * _BLOCK_BYTES[format_]
+    """Bytes of a matrix (n_out, n_in); incomplete panels and pieces are padded."""
+    columns, n_bytes = _PIECES[format_]
+    n_panels, n_pieces = -(-n_out // PANEL_ROWS), -(-n_in // columns)
+    return n_panels * n_pieces * n_bytes
 
 
 def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = False) -> int:
@@ -146,15 +179,10 @@ def cuda_format(dtype: str, quantize: str) -> str:
 
 
 def stored_format(stored_dtypes: Iterable[str]) -> str:
-    """The narrowest format that loses nothing of weights stored in these dtypes: STORED if there are
-    blocks among them.
+    """The narrowest format that loses nothing of weights stored in these dtypes; STORED if there
+    are blocks among them.
     """
     dtypes = set(stored_dtypes)
     if dtypes <= {"F32", "F16", "BF16"}:
         return "bfloat16" if dtypes == {"BF16"} else "float32"
     return STORED
-
-
-def lossless_format(dtype: str) -> str:
-    """The narrowest format that loses nothing of weights stored in this one."""
-    return _LOSSLESS.get(dtype, "float32")

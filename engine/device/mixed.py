@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ..checkpoint.config import LayerConfig, ModelConfig
 from ..checkpoint.sources import Source
 from ..checkpoint.tensors import model_sources
-from .formats import Format, lossless_format, matrix_bytes
+from .formats import EXACT_FORMATS, Format, matrix_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
     sources = model_sources(config)
 
     def of(parts: Sequence[Source]) -> Format:
-        formats = tuple(lossless_format(dtypes[part.name]) for part in parts)
+        formats = tuple(EXACT_FORMATS[dtypes[part.name]] for part in parts)
         return formats if len(set(formats)) > 1 else formats[0]
 
     def of_one(*parts: Source) -> str:

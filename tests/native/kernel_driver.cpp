@@ -102,11 +102,75 @@ const char* const kLayoutNames[] = {"f32", "bf16", "q8", "q6", "q5", "q4"};
 constexpr Layout kLayouts[] = {Layout::kF32, Layout::kBf16, Layout::kQ8,
                                Layout::kQ6,  Layout::kQ5,   Layout::kQ4};
 
+// A GGUF type: its blocks, where they have float16 numbers (or an exponent, if nowhere), and the
+// layout that holds them.
+struct BlockType {
+    const char* name;
+    SourceType source;
+    Layout layout;
+    int64_t columns;
+    int64_t n_bytes;
+    std::vector<int> halves;
+};
+
+const BlockType kBlockTypes[] = {
+    {"q4_0", SourceType::kQ4_0, Layout::kQ4_0, 32, 18, {0}},
+    {"q4_1", SourceType::kQ4_1, Layout::kQ4, 32, 20, {0, 2}},
+    {"q5_0", SourceType::kQ5_0, Layout::kQ5_0, 32, 22, {0}},
+    {"q5_1", SourceType::kQ5_1, Layout::kQ5, 32, 24, {0, 2}},
+    {"q8_0", SourceType::kQ8_0, Layout::kQ8, 32, 34, {0}},
+    {"q2_k", SourceType::kQ2_K, Layout::kQ2_K, 256, 84, {80, 82}},
+    {"q3_k", SourceType::kQ3_K, Layout::kQ6_K, 256, 110, {108}},
+    {"q4_k", SourceType::kQ4_K, Layout::kQ4_K, 256, 144, {0, 2}},
+    {"q5_k", SourceType::kQ5_K, Layout::kQ5_K, 256, 176, {0, 2}},
+    {"q6_k", SourceType::kQ6_K, Layout::kQ6_K, 256, 210, {208}},
+    {"iq4_nl", SourceType::kIq4Nl, Layout::kIq4Nl, 32, 18, {0}},
+    {"iq4_xs", SourceType::kIq4Xs, Layout::kIq4Xs, 256, 136, {0}},
+    {"mxfp4", SourceType::kMxfp4, Layout::kMxfp4, 32, 17, {}},
+};
+
+// Blocks with all kinds of codes and scales, from subnormal to large ones; in some, all bits of the
+// codes are set, or those of the most negative ones.
+std::vector<uint8_t> random_blocks(const BlockType& type, int64_t n_blocks) {
+    Random random(static_cast<uint64_t>(type.n_bytes * 1000 + n_blocks));
+    std::vector<uint8_t> bytes(n_blocks * type.n_bytes);
+    for (int64_t i = 0; i < n_blocks; ++i) {
+        uint8_t* block = bytes.data() + i * type.n_bytes;
+        const float kind = random.next();
+        for (int64_t k = 0; k < type.n_bytes; ++k) {
+            const int any = static_cast<int>((random.next() + 1.0f) * 127.99f);
+            block[k] = static_cast<uint8_t>(kind < -0.9f ? 0xff : kind < -0.8f ? 0x80 : any);
+        }
+        if (type.halves.empty()) {
+            block[0] = static_cast<uint8_t>(i % 50 == 0 ? 0 : 100 + block[0] % 30);
+        }
+        for (const int at : type.halves) {
+            block[at + 1] = static_cast<uint8_t>((block[at + 1] & 0x80) | (i * 7 + at) % 0x3c);
+        }
+    }
+    return bytes;
+}
+
 // A matrix in panels, with rows of very different magnitude, one of zeros, and one too large for
-// float16 scales.
+// float16 scales; or one in the blocks of a GGUF type, which become `layout`.
 struct Panels {
     std::vector<uint8_t> bytes;
     Matrix matrix;
+
+    Panels(const BlockType& type, Layout layout, int64_t n_out, int64_t n_in) {
+        const int64_t row_blocks = n_in / type.columns;
+        const std::vector<uint8_t> blocks = random_blocks(type, n_out * row_blocks);
+        const int64_t n_panels = panels_for(n_out);
+        std::vector<int64_t> addresses(n_panels * kPanelRows);
+        for (int64_t row = 0; row < n_out; ++row) {
+            addresses[row] =
+                reinterpret_cast<int64_t>(blocks.data()) + row * row_blocks * type.n_bytes;
+        }
+        bytes.resize(n_panels * panel_bytes(layout, n_in));
+        cpu_kernels().pack({addresses.data(), type.source, n_in, layout, false, bytes.data(),
+                            n_panels, 0, n_panels});
+        matrix = {bytes.data(), n_out, n_in, layout, false};
+    }
 
     Panels(Layout layout, int64_t n_out, int64_t n_in, bool gated = false, bool is_woven = false) {
         Random random(static_cast<uint64_t>(n_out * 1000 + n_in));
@@ -181,6 +245,22 @@ void pack_all() {
     }
 }
 
+constexpr int64_t kBlockSizes[][2] = {{16, 256}, {100, 512}, {34, 1280}};
+
+void pack_blocks() {
+    for (const BlockType& type : kBlockTypes) {
+        for (const Layout layout : {type.layout, Layout::kF32, Layout::kQ8}) {
+            Hash hash;
+            for (const auto& [n_out, n_in] : kBlockSizes) {
+                const Panels panels(type, layout, n_out, n_in);
+                hash.add_bytes(panels.bytes.data(), panels.bytes.size());
+            }
+            hash.write(std::string("pack ") + type.name + " into layout " +
+                       std::to_string(static_cast<int>(layout)));
+        }
+    }
+}
+
 void quantize_all() {
     for (const int64_t n_in : {1, 31, 32, 33, 100, 4096}) {
         Hash hash;
@@ -198,7 +278,8 @@ void quantize_all() {
             for (int64_t i = 0; i < blocks_for(n_in); ++i) {
                 CodeBlock block;
                 std::memcpy(&block, row.data() + n_codes + i * sizeof block, sizeof block);
-                hash.add({block.scale, block.scaled_sum, static_cast<float>(block.offset)});
+                hash.add({block.scale, block.scaled_sum, static_cast<float>(block.offset),
+                          static_cast<float>(block.half_sum)});
             }
         }
         hash.write("quantize " + std::to_string(n_in));
@@ -260,6 +341,31 @@ void multiply_all() {
                 hash.write(std::string("multiply ") + kLayoutNames[static_cast<int>(layout)] + " " +
                            std::to_string(n_out) + "x" + std::to_string(n_in) + " by " +
                            std::to_string(n_rows) + " rows");
+            }
+        }
+    }
+}
+
+void multiply_blocks() {
+    for (const BlockType& type : kBlockTypes) {
+        for (const auto& [n_out, n_in] : kBlockSizes) {
+            const Panels panels(type, type.layout, n_out, n_in);
+            for (const int64_t n_rows : {1, 2, 5, 12, 16, 40}) {
+                std::vector<float> x = activations(n_rows, n_in);
+                // Blocks of nothing but the largest code.
+                std::fill_n(x.begin(), 2 * kBlockColumns, 9.0f);
+                std::vector<uint8_t> scratch(linear_scratch_bytes(n_in, n_rows) + 64);
+                std::vector<float> product(n_rows * n_out);
+                run<&linear>(LinearArgs{.x = x.data(),
+                                        .matrix = panels.matrix,
+                                        .bias = nullptr,
+                                        .out = product.data(),
+                                        .scratch = scratch.data()},
+                             n_rows, 0, linear_worker_bytes(n_in));
+                Hash hash;
+                hash.add(product);
+                hash.write(std::string("multiply ") + type.name + " " + std::to_string(n_out) +
+                           "x" + std::to_string(n_in) + " by " + std::to_string(n_rows) + " rows");
             }
         }
     }
@@ -449,9 +555,11 @@ int main(int argc, char** argv) {
         return 1;
     }
     pack_all();
+    pack_blocks();
     quantize_all();
     norm_all();
     multiply_all();
+    multiply_blocks();
     attend_all();
     sample_all();
     return 0;

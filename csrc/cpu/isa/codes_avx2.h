@@ -11,9 +11,9 @@ template <Layout>
 constexpr int kMostRows = 6;
 // Whether the words of x are read instead of its codes.
 template <Layout kLayout>
-constexpr bool kReadsWords = kLayout == Layout::kQ8;
-// Whether codes of kQ8 are multiplied as stored, 128 too large.
-constexpr bool kHasExcess = true;
+constexpr bool kReadsWords = kByteBits<kLayout> == 8;
+template <Layout kLayout>
+constexpr int kExcess = kUnsignedExcess<kLayout>;
 
 SOLITON_INLINE __m256i load_bytes(const void* at) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(at));
@@ -25,7 +25,8 @@ SOLITON_INLINE void settle(__m256i& sums) {
     asm volatile("" : "+x"(sums));
 }
 
-// The codes of group j, as stored, of 8 rows. `half` is that of its line: 0 or 32.
+// The codes of group j, as stored, of 8 rows; unsigned numbers of the table, if there is one.
+// `half` is that of the group's line: 0 or 32.
 template <Layout kLayout>
 SOLITON_INLINE __m256i load_group(const uint8_t* block, int64_t j, int64_t half) {
     const auto line = [&](int64_t i) __attribute__((always_inline)) {
@@ -38,14 +39,17 @@ SOLITON_INLINE __m256i load_group(const uint8_t* block, int64_t j, int64_t half)
     const auto joined = [](__m256i a, __m256i b, int shift) __attribute__((always_inline)) {
         return _mm256_or_si256(a, _mm256_srli_epi16(b, shift));
     };
-    if constexpr (kLayout == Layout::kQ6) {
+    constexpr int kBits = code_bits(kLayout);
+    if constexpr (kBits == 8) {
+        return line(j);
+    } else if constexpr (kBits == 6) {
         const int64_t first = j / 4 * 3;
         if (j % 4 < 3) {
             return masked(line(first + j % 4), 63);
         }
         const __m256i four = joined(masked(line(first), 0xc0), masked(line(first + 1), 0xc0), 2);
         return _mm256_srli_epi16(joined(four, masked(line(first + 2), 0xc0), 4), 2);
-    } else if constexpr (kLayout == Layout::kQ5) {
+    } else if constexpr (kBits == 5) {
         if (j == 7) {
             const __m256i two = joined(masked(line(1), 0x20), masked(line(3), 0x20), 1);
             return _mm256_srli_epi16(joined(masked(line(4), 0xe0), two, 1), 3);
@@ -56,23 +60,33 @@ SOLITON_INLINE __m256i load_group(const uint8_t* block, int64_t j, int64_t half)
         }
         return _mm256_srli_epi16(joined(masked(line(i - 2), 0xe0), masked(line(i - 1), 0xc0), 3),
                                  3);
+    } else if constexpr (kBits == 2) {
+        return masked(_mm256_srli_epi16(line(j / 4), static_cast<int>(j % 4 * 2)), 3);
     } else {
-        return masked(j % 2 == 0 ? line(j / 2) : _mm256_srli_epi16(line(j / 2), 4), 15);
+        const __m256i codes =
+            masked(j % 2 == 0 ? line(j / 2) : _mm256_srli_epi16(line(j / 2), 4), 15);
+        if constexpr (code_table(kLayout) == nullptr) {
+            return codes;
+        } else {
+            const __m128i* table = reinterpret_cast<const __m128i*>(&kUnsignedTable<kLayout>);
+            return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128(table)), codes);
+        }
     }
 }
 
-// The groups whose sums of products fit 16 bits: for kQ4 all of a block (16 * 15 * 127), for kQ5
-// half of them (8 * 31 * 127), for kQ6 two (4 * 63 * 127).
+// The groups of a part whose sums of products fit 16 bits: with 4 bits all of a block (16 * 15 *
+// 127), with 5 half of them (8 * 31 * 127), with 6 two (4 * 63 * 127).
 template <Layout kLayout>
-constexpr int64_t kGroupsInWords = kLayout == Layout::kQ6   ? 2
-                                   : kLayout == Layout::kQ5 ? 4
-                                                            : 8;
+constexpr int64_t kGroupsInWords = kByteBits<kLayout> == 6                                ? 2
+                                   : kByteBits<kLayout> == 5 || kPartGroups<kLayout> == 4 ? 4
+                                                                                          : 8;
 
-// Codes of at most 6 bits times bytes: some sums of products fit 16 bits.
+// Bytes of at most 6 bits times bytes: some sums of products fit 16 bits.
 template <Layout kLayout, int kRows>
 struct Codes {
     Rows x;
 
+    template <int kPart>
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
         const std::byte* codes = x.at + b * kBlockColumns;
         __m256i low_words[kRows];
@@ -90,7 +104,8 @@ struct Codes {
         };
         const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 4
-        for (int64_t begin = 0; begin < 8; begin += kGroupsInWords<kLayout>) {
+        for (int64_t begin = kPart * kPartGroups<kLayout>;
+             begin < (kPart + 1) * kPartGroups<kLayout>; begin += kGroupsInWords<kLayout>) {
             each_row<kRows>([&](int row) __attribute__((always_inline)) {
                 low_words[row] = _mm256_setzero_si256();
                 high_words[row] = _mm256_setzero_si256();
@@ -111,10 +126,12 @@ struct Codes {
 
 // The instruction for products of bytes adds pairs in 16 bits, in which these would overflow. So
 // bytes become words, those at even places and those at odd places.
-template <int kRows>
-struct Codes<Layout::kQ8, kRows> {
+template <Layout kLayout, int kRows>
+    requires(kReadsWords<kLayout>)
+struct Codes<kLayout, kRows> {
     Rows x;
 
+    template <int kPart>
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
         const std::byte* words = x.at + b * kBlockWordBytes;
         const __m256i even_places = _mm256_set1_epi16(0xff);
@@ -135,8 +152,8 @@ struct Codes<Layout::kQ8, kRows> {
             });
         };
         for (int64_t j = 0; j < kBlockColumns / 4; ++j) {
-            const __m256i low = load_bytes(block + j * kLineBytes);
-            const __m256i high = load_bytes(block + j * kLineBytes + 32);
+            const __m256i low = load_group<kLayout>(block, j, 0);
+            const __m256i high = load_group<kLayout>(block, j, 32);
             add_group(_mm256_and_si256(low, even_places), _mm256_and_si256(high, even_places),
                       words + j * 4);
             add_group(_mm256_srli_epi16(low, 8), _mm256_srli_epi16(high, 8),

@@ -12,15 +12,15 @@ constexpr int kMostRows = 12;
 // Whether the words of x are read instead of its codes.
 template <Layout>
 constexpr bool kReadsWords = false;
-// Whether codes of kQ8 are multiplied as stored, 128 too large.
-constexpr bool kHasExcess = true;
+template <Layout kLayout>
+constexpr int kExcess = kUnsignedExcess<kLayout>;
 
 // The bits of `a` that the mask has, and of `b` the others.
 SOLITON_INLINE __m512i choose(int mask, __m512i a, __m512i b) {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8(static_cast<char>(mask)), a, b, 0xca);
 }
 
-// The codes of group j, as stored.
+// The codes of group j, as stored; unsigned numbers of the table, if there is one.
 template <Layout kLayout>
 SOLITON_INLINE __m512i load_group(const uint8_t* block, int64_t j) {
     const auto line = [&](int64_t i) __attribute__((always_inline)) {
@@ -30,9 +30,10 @@ SOLITON_INLINE __m512i load_group(const uint8_t* block, int64_t j) {
         constexpr char kMask = static_cast<char>((1 << code_bits(kLayout)) - 1);
         return _mm512_and_si512(codes, _mm512_set1_epi8(kMask));
     };
-    if constexpr (kLayout == Layout::kQ8) {
+    constexpr int kBits = code_bits(kLayout);
+    if constexpr (kBits == 8) {
         return line(j);
-    } else if constexpr (kLayout == Layout::kQ6) {
+    } else if constexpr (kBits == 6) {
         const int64_t first = j / 4 * 3;
         if (j % 4 < 3) {
             return lowest(line(first + j % 4));
@@ -41,7 +42,7 @@ SOLITON_INLINE __m512i load_group(const uint8_t* block, int64_t j) {
         const __m512i third = _mm512_srli_epi16(line(first + 2), 4);
         const __m512i upper = choose(0xf0, choose(0xc0, line(first), second), third);
         return lowest(_mm512_srli_epi16(upper, 2));
-    } else if constexpr (kLayout == Layout::kQ5) {
+    } else if constexpr (kBits == 5) {
         if (j == 7) {
             const __m512i second = _mm512_srli_epi16(line(1), 1);
             const __m512i lower = choose(0x10, second, _mm512_srli_epi16(line(3), 2));
@@ -53,8 +54,16 @@ SOLITON_INLINE __m512i load_group(const uint8_t* block, int64_t j) {
         }
         const __m512i lower = _mm512_srli_epi16(line(i - 1), 3);
         return lowest(_mm512_srli_epi16(choose(0xe0, line(i - 2), lower), 3));
+    } else if constexpr (kBits == 2) {
+        return lowest(_mm512_srli_epi16(line(j / 4), static_cast<unsigned>(j % 4 * 2)));
     } else {
-        return lowest(j % 2 == 0 ? line(j / 2) : _mm512_srli_epi16(line(j / 2), 4));
+        const __m512i codes = lowest(j % 2 == 0 ? line(j / 2) : _mm512_srli_epi16(line(j / 2), 4));
+        if constexpr (code_table(kLayout) == nullptr) {
+            return codes;
+        } else {
+            const __m128i* table = reinterpret_cast<const __m128i*>(&kUnsignedTable<kLayout>);
+            return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128(table)), codes);
+        }
     }
 }
 
@@ -62,10 +71,12 @@ template <Layout kLayout, int kRows>
 struct Codes {
     Rows x;
 
+    template <int kPart>
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
+        constexpr int64_t kBegin = kPart * kPartGroups<kLayout>;
         const std::byte* codes = x.at + b * kBlockColumns;
 #pragma GCC unroll 8
-        for (int64_t j = 0; j < kBlockColumns / 4; ++j) {
+        for (int64_t j = kBegin; j < kBegin + kPartGroups<kLayout>; ++j) {
             const __m512i weights = load_group<kLayout>(block, j);
             for (int row = 0; row < kRows; ++row) {
                 const __m512i four = _mm512_set1_epi32(four_codes(codes + row * x.stride + j * 4));

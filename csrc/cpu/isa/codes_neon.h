@@ -17,13 +17,14 @@ constexpr int kMostRows = 2;
 // Whether the words of x are read instead of its codes.
 template <Layout>
 constexpr bool kReadsWords = false;
-// Whether codes of kQ8 are multiplied as stored, 128 too large.
-constexpr bool kHasExcess = false;
+// Numbers of 8 bits are multiplied as they are.
+template <Layout kLayout>
+constexpr int kExcess = kByteBits<kLayout> == 8 ? 0 : kUnsignedExcess<kLayout>;
 
 // 16 times 4 signed codes of weights.
 using CodeGroup = Quarters<int8x16_t>;
 
-// The codes of group j, signed.
+// The codes of group j, or what a table has for them, signed.
 template <Layout kLayout>
 SOLITON_INLINE CodeGroup load_group(const uint8_t* block, int64_t j) {
     using Bytes = Quarters<uint8x16_t>;
@@ -34,11 +35,12 @@ SOLITON_INLINE CodeGroup load_group(const uint8_t* block, int64_t j) {
         return each_quarter([=](uint8x16_t a) { return as_signed(vandq_u8(a, mask)); }, bytes);
     };
     // vsriq_n_u8(a, b, n) has the upper n bits of a, and after them the upper bits of b.
-    if constexpr (kLayout == Layout::kQ8) {
+    constexpr int kBits = code_bits(kLayout);
+    if constexpr (kBits == 8) {
         // Flipping the highest bit of code + 128 gives the code.
         const uint8x16_t highest = vdupq_n_u8(0x80);
         return each_quarter([=](uint8x16_t a) { return as_signed(veorq_u8(a, highest)); }, line(j));
-    } else if constexpr (kLayout == Layout::kQ6) {
+    } else if constexpr (kBits == 6) {
         const int64_t first = j / 4 * 3;
         if (j % 4 < 3) {
             return lowest(line(first + j % 4));
@@ -48,7 +50,7 @@ SOLITON_INLINE CodeGroup load_group(const uint8_t* block, int64_t j) {
                 return as_signed(vshrq_n_u8(vsriq_n_u8(vsriq_n_u8(a, b, 2), c, 4), 2));
             },
             line(first), line(first + 1), line(first + 2));
-    } else if constexpr (kLayout == Layout::kQ5) {
+    } else if constexpr (kBits == 5) {
         const int64_t i = j - j / 3;
         if (j % 3 < 2 && j < 7) {
             return lowest(line(i));
@@ -65,19 +67,32 @@ SOLITON_INLINE CodeGroup load_group(const uint8_t* block, int64_t j) {
                 return as_signed(vshrq_n_u8(vsriq_n_u8(a, b, 3), 3));
             },
             line(j < 7 ? i - 2 : 4), lower);
+    } else if constexpr (kBits == 2) {
+        const int8x16_t right = vdupq_n_s8(static_cast<int8_t>(-2 * (j % 4)));
+        return lowest(each_quarter([=](uint8x16_t a) { return vshlq_u8(a, right); }, line(j / 4)));
     } else {
-        if (j % 2 == 0) {
-            return lowest(line(j / 2));
+        const CodeGroup codes =
+            j % 2 == 0 ? lowest(line(j / 2))
+                       : each_quarter([=](uint8x16_t a) { return as_signed(vshrq_n_u8(a, 4)); },
+                                      line(j / 2));
+        if constexpr (code_table(kLayout) == nullptr) {
+            return codes;
+        } else {
+            // Flipping the highest bit removes the excess of 128.
+            const uint8x16_t excess = vdupq_n_u8(kExcess<kLayout> == 0 ? 0x80 : 0);
+            const uint8x16_t table = veorq_u8(vld1q_u8(kUnsignedTable<kLayout>.at), excess);
+            return each_quarter(
+                [=](int8x16_t a) { return as_signed(vqtbl1q_u8(table, vreinterpretq_u8_s8(a))); },
+                codes);
         }
-        return each_quarter([=](uint8x16_t a) { return as_signed(vshrq_n_u8(a, 4)); }, line(j / 2));
     }
 }
 
-// The groups whose codes share lines, for kQ8 two as well.
+// The groups whose codes share lines, with 8 bits two as well.
 template <Layout kLayout>
-constexpr int64_t kTogether = kLayout == Layout::kQ5   ? 8
-                              : kLayout == Layout::kQ6 ? 4
-                                                       : 2;
+constexpr int64_t kTogether = code_bits(kLayout) == 5                              ? 8
+                              : code_bits(kLayout) == 6 || code_bits(kLayout) == 2 ? 4
+                                                                                   : 2;
 
 // Keeps the compiler from moving the loads of all groups before the first products, which runs out
 // of registers.
@@ -95,10 +110,12 @@ template <Layout kLayout, int kRows>
 struct Codes {
     Rows x;
 
+    template <int kPart>
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
         const std::byte* codes = x.at + b * kBlockColumns;
 #pragma GCC unroll 1  // for the same reason
-        for (int64_t begin = 0; begin < 8; begin += kTogether<kLayout>) {
+        for (int64_t begin = kPart * kPartGroups<kLayout>;
+             begin < (kPart + 1) * kPartGroups<kLayout>; begin += kTogether<kLayout>) {
             const uint8_t* lines = block + begin * code_bytes(kLayout) / 8;
 #pragma GCC unroll 8
             for (int64_t j = 0; j < kTogether<kLayout>; ++j) {
@@ -138,18 +155,23 @@ SOLITON_INLINE Ints add_neighbours(Words words, Ints pairs) {
                         words, pairs);
 }
 
-// Products of bytes are added as words, as many as fit: 2 for kQ8 (2 * 127 * 127), 4 for kQ6
-// (4 * 63 * 127), and otherwise the 8 of a block that belong together (8 * 31 * 127).
+// Products of bytes are added as words, as many as fit: 2 with 8 bits (2 * 128 * 127), 4 with 6
+// (4 * 63 * 127) or if a part has no more, and otherwise the 8 of a block (8 * 31 * 127).
 template <Layout kLayout, int kRows>
 struct Codes {
-    static constexpr int64_t kGroups = kLayout == Layout::kQ8 ? 2 : kLayout == Layout::kQ6 ? 4 : 8;
+    static constexpr int kBits = kByteBits<kLayout>;
+    static constexpr int64_t kGroups = kBits == 8                                ? 2
+                                       : kBits == 6 || kPartGroups<kLayout> == 4 ? 4
+                                                                                 : 8;
     Rows x;
 
+    template <int kPart>
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
         const std::byte* codes = x.at + b * kBlockColumns;
         Ints first_pairs[kRows] = {};
         Ints last_pairs[kRows] = {};
-        for (int64_t begin = 0; begin < kBlockColumns / 4; begin += kGroups) {
+        for (int64_t begin = kPart * kPartGroups<kLayout>;
+             begin < (kPart + 1) * kPartGroups<kLayout>; begin += kGroups) {
             Words first[kRows] = {};
             Words last[kRows] = {};
 #pragma GCC unroll 1

@@ -12,18 +12,21 @@ constexpr int kMostRows = 1;
 // Whether the words of x are read instead of its codes.
 template <Layout>
 constexpr bool kReadsWords = false;
-// Whether codes of kQ8 are multiplied as stored, 128 too large.
-constexpr bool kHasExcess = true;
+template <Layout>
+constexpr int kExcess = 0;
 
 template <Layout kLayout, int kRows>
 struct Codes {
     Rows x;
 
+    template <int kPart>
     SOLITON_INLINE void multiply(const uint8_t* block, int64_t b, Ints (&dots)[kRows]) const {
-        for (int64_t j = 0; j < kBlockColumns / 4; ++j) {
-            uint8_t weights[4 * kLanes];
+        constexpr int64_t kBegin = kPart * kPartGroups<kLayout>;
+        for (int64_t j = kBegin; j < kBegin + kPartGroups<kLayout>; ++j) {
+            int8_t weights[4 * kLanes];
             for (int64_t i = 0; i < 4 * kLanes; ++i) {
-                weights[i] = static_cast<uint8_t>(stored_code(kLayout, block, j, i));
+                const int stored = stored_code(kLayout, block, j, i);
+                weights[i] = static_cast<int8_t>(code_value(kLayout, stored));
             }
             for (int row = 0; row < kRows; ++row) {
                 const int8_t* codes = reinterpret_cast<const int8_t*>(x.at + row * x.stride +

@@ -78,6 +78,27 @@ SOLITON_INLINE Floats power_of_two(Ints n) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(biased.low, 23)),
             _mm256_castsi256_ps(_mm256_slli_epi32(biased.high, 23))};
 }
+SOLITON_INLINE Ints shift_left(Ints a, int n) {
+    return {(__m256i)((__v8su)a.low << n), (__m256i)((__v8su)a.high << n)};
+}
+SOLITON_INLINE Ints shift_right(Ints a, int n) {
+    return {(__m256i)((__v8su)a.low >> n), (__m256i)((__v8su)a.high >> n)};
+}
+SOLITON_INLINE Ints shift_right_signed(Ints a, int n) {
+    return {(__m256i)((__v8si)a.low >> n), (__m256i)((__v8si)a.high >> n)};
+}
+SOLITON_INLINE Floats as_floats(Ints a) {
+    return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)};
+}
+SOLITON_INLINE Ints widen_bytes(const uint8_t* at) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+SOLITON_INLINE Ints widen_words(const uint8_t* at) {
+    const __m128i* halves = reinterpret_cast<const __m128i*>(at);
+    return {_mm256_cvtepu16_epi32(_mm_loadu_si128(halves)),
+            _mm256_cvtepu16_epi32(_mm_loadu_si128(halves + 1))};
+}
 SOLITON_INLINE Floats load_float16(const uint8_t* at) {
     const __m128i* halves = reinterpret_cast<const __m128i*>(at);
     return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};

@@ -74,6 +74,28 @@ SOLITON_INLINE Floats power_of_two(Ints n) {
     const __m512i biased = _mm512_add_epi32(n.all, _mm512_set1_epi32(127));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
 }
+SOLITON_INLINE Ints shift_left(Ints a, int n) {
+    return {(__m512i)((__v16su)a.all << n)};
+}
+// Zeros come in.
+SOLITON_INLINE Ints shift_right(Ints a, int n) {
+    return {(__m512i)((__v16su)a.all >> n)};
+}
+// Copies of the sign come in.
+SOLITON_INLINE Ints shift_right_signed(Ints a, int n) {
+    return {(__m512i)((__v16si)a.all >> n)};
+}
+// The floats with these bits.
+SOLITON_INLINE Floats as_floats(Ints a) {
+    return {_mm512_castsi512_ps(a.all)};
+}
+// 16 unsigned bytes, or words of 16 bits.
+SOLITON_INLINE Ints widen_bytes(const uint8_t* at) {
+    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)))};
+}
+SOLITON_INLINE Ints widen_words(const uint8_t* at) {
+    return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)))};
+}
 SOLITON_INLINE Floats load_float16(const uint8_t* at) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)))};
 }

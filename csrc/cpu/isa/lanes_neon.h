@@ -100,6 +100,29 @@ SOLITON_INLINE Floats power_of_two(Ints n) {
         [](int32x4_t biased) { return vreinterpretq_f32_s32(vshlq_n_s32(biased, 23)); },
         add(n, broadcast(127)));
 }
+SOLITON_INLINE Ints shift_left(Ints a, int n) {
+    return each_quarter([=](int32x4_t a) { return (int32x4_t)((uint32x4_t)a << n); }, a);
+}
+SOLITON_INLINE Ints shift_right(Ints a, int n) {
+    return each_quarter([=](int32x4_t a) { return (int32x4_t)((uint32x4_t)a >> n); }, a);
+}
+SOLITON_INLINE Ints shift_right_signed(Ints a, int n) {
+    return each_quarter([=](int32x4_t a) { return a >> n; }, a);
+}
+SOLITON_INLINE Floats as_floats(Ints a) {
+    return each_quarter([](int32x4_t a) { return vreinterpretq_f32_s32(a); }, a);
+}
+SOLITON_INLINE Ints widen_words(uint16x8_t low, uint16x8_t high) {
+    const auto widened = [](uint16x4_t a) { return vreinterpretq_s32_u32(vmovl_u16(a)); };
+    return {widened(vget_low_u16(low)), widened(vget_high_u16(low)), widened(vget_low_u16(high)),
+            widened(vget_high_u16(high))};
+}
+SOLITON_INLINE Ints widen_bytes(const uint8_t* at) {
+    return widen_words(vmovl_u8(vld1_u8(at)), vmovl_u8(vld1_u8(at + 8)));
+}
+SOLITON_INLINE Ints widen_words(const uint8_t* at) {
+    return widen_words(vreinterpretq_u16_u8(vld1q_u8(at)), vreinterpretq_u16_u8(vld1q_u8(at + 16)));
+}
 SOLITON_INLINE Quarters<uint8x16_t> load_line(const uint8_t* at) {
     return {vld1q_u8(at), vld1q_u8(at + 16), vld1q_u8(at + 32), vld1q_u8(at + 48)};
 }

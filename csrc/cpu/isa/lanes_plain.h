@@ -86,6 +86,26 @@ SOLITON_INLINE Floats power_of_two(const Ints& n) {
     return each_lane<Floats>(
         [&](int i) { return __builtin_bit_cast(float, (n.at[i] + 127) << 23); });
 }
+SOLITON_INLINE Ints shift_left(const Ints& a, int n) {
+    return each_lane<Ints>(
+        [&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.at[i]) << n); });
+}
+SOLITON_INLINE Ints shift_right(const Ints& a, int n) {
+    return each_lane<Ints>(
+        [&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.at[i]) >> n); });
+}
+SOLITON_INLINE Ints shift_right_signed(const Ints& a, int n) {
+    return each_lane<Ints>([&](int i) { return a.at[i] >> n; });
+}
+SOLITON_INLINE Floats as_floats(const Ints& a) {
+    return each_lane<Floats>([&](int i) { return __builtin_bit_cast(float, a.at[i]); });
+}
+SOLITON_INLINE Ints widen_bytes(const uint8_t* at) {
+    return each_lane<Ints>([=](int i) { return at[i]; });
+}
+SOLITON_INLINE Ints widen_words(const uint8_t* at) {
+    return each_lane<Ints>([=](int i) { return at[2 * i] | at[2 * i + 1] << 8; });
+}
 SOLITON_INLINE Floats load_float16(const uint8_t* at) {
     uint16_t halves[kLanes];
     __builtin_memcpy(halves, at, sizeof halves);

@@ -2,7 +2,8 @@
 // them.
 #pragma once
 
-#include "codes_avx2.h"
+#include "codes.h"
+#include "scales.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
@@ -11,29 +12,30 @@ SOLITON_INLINE void store_bytes(void* at, __m256i bytes) {
     _mm256_store_si256(static_cast<__m256i*>(at), bytes);
 }
 
-// A block of a panel in the form whose products are fastest: for kQ8 pairs of words (codes at even
-// places, then at odd places), otherwise a byte per code.
+// A block of a panel in the form whose products are fastest: for bytes of 8 bits pairs of words
+// without excess (codes at even places, then at odd places), otherwise a byte per code.
 template <Layout kLayout>
 struct WideBlock {
-    static constexpr int64_t kGroups = kLayout == Layout::kQ8 ? 16 : 8;
-    static constexpr int64_t kGroupsPerSum = kLayout == Layout::kQ8 ? 16 : kGroupsInWords<kLayout>;
+    static constexpr int kParts = scales_per_block(kLayout);
+    static constexpr int64_t kGroups = kReadsWords<kLayout> ? 16 : 8;
+    static constexpr int64_t kGroupsPerSum = kReadsWords<kLayout> ? 16 : kGroupsInWords<kLayout>;
     alignas(64) uint8_t groups[kGroups][kLineBytes];
-    float scales[kPanelRows];
-    float minima[kPanelRows];  // unless of kQ8
+    float scales[kParts][kPanelRows];
+    float minima[kParts][kPanelRows];  // if there are minima
 };
 
 // Twelve sums, two vectors of weights, one of x and one of products use all sixteen registers.
 constexpr int kWideRows = 6;
 
 template <Layout kLayout>
-SOLITON_INLINE void unpack(const uint8_t* block, WideBlock<kLayout>& wide) {
+SOLITON_INLINE void unpack_codes(const uint8_t* block, WideBlock<kLayout>& wide) {
     const __m256i even_places = _mm256_set1_epi16(0xff);
     const __m256i excess = _mm256_set1_epi16(128);
 #pragma GCC unroll 8
     for (int64_t j = 0; j < 8; ++j) {
         for (int64_t half = 0; half < kLineBytes; half += 32) {
-            if constexpr (kLayout == Layout::kQ8) {
-                const __m256i both = load_bytes(block + j * kLineBytes + half);
+            if constexpr (kReadsWords<kLayout>) {
+                const __m256i both = load_group<kLayout>(block, j, half);
                 store_bytes(wide.groups[j] + half,
                             _mm256_sub_epi16(_mm256_and_si256(both, even_places), excess));
                 store_bytes(wide.groups[j + 8] + half,
@@ -43,9 +45,20 @@ SOLITON_INLINE void unpack(const uint8_t* block, WideBlock<kLayout>& wide) {
             }
         }
     }
-    store(wide.scales, load_float16(block + code_bytes(kLayout)));
-    if constexpr (has_minimum(kLayout)) {
-        store(wide.minima, load_float16(block + code_bytes(kLayout) + kPanelRows * 2));
+}
+
+// The blocks of a piece.
+template <Layout kLayout>
+SOLITON_INLINE void unpack(const uint8_t* piece, WideBlock<kLayout>* blocks) {
+    const Scales<kLayout> scales(piece);
+    for (int64_t k = 0; k < piece_blocks(kLayout); ++k) {
+        unpack_codes(piece + codes_at(kLayout, k), blocks[k]);
+        for (int part = 0; part < WideBlock<kLayout>::kParts; ++part) {
+            store(blocks[k].scales[part], scales.scale(k, part));
+            if constexpr (has_minimum(kLayout)) {
+                store(blocks[k].minima[part], scales.minimum(k, part));
+            }
+        }
     }
 }
 
@@ -65,7 +78,7 @@ SOLITON_INLINE void multiply_groups(const WideBlock<kLayout>& block, int64_t beg
         const __m256i high = load_bytes(block.groups[j] + 32);
         for (int row = 0; row < kRows; ++row) {
             const __m256i four = _mm256_set1_epi32(four_codes(x.at + row * x.stride + j * 4));
-            if constexpr (kLayout == Layout::kQ8) {
+            if constexpr (kReadsWords<kLayout>) {
                 low_sums[row] = _mm256_add_epi32(low_sums[row], _mm256_madd_epi16(low, four));
                 high_sums[row] = _mm256_add_epi32(high_sums[row], _mm256_madd_epi16(high, four));
             } else {
@@ -78,7 +91,7 @@ SOLITON_INLINE void multiply_groups(const WideBlock<kLayout>& block, int64_t beg
     }
     const __m256i ones = _mm256_set1_epi16(1);
     for (int row = 0; row < kRows; ++row) {
-        if constexpr (kLayout == Layout::kQ8) {
+        if constexpr (kReadsWords<kLayout>) {
             dots[row] = {low_sums[row], high_sums[row]};
         } else {
             dots[row] = {_mm256_madd_epi16(low_sums[row], ones),
@@ -87,12 +100,15 @@ SOLITON_INLINE void multiply_groups(const WideBlock<kLayout>& block, int64_t beg
     }
 }
 
-// The products of a block with the same block of some rows of x, from `x` on.
-template <Layout kLayout, int kRows>
+// The products of a part of a block with the same part of some rows of x, from `x` on.
+template <Layout kLayout, int kPart, int kRows>
 SOLITON_INLINE void multiply_wide(const WideBlock<kLayout>& block, Rows x, Ints (&dots)[kRows]) {
     using Wide = WideBlock<kLayout>;
-    multiply_groups(block, 0, x, dots);
-    for (int64_t begin = Wide::kGroupsPerSum; begin < Wide::kGroups; begin += Wide::kGroupsPerSum) {
+    constexpr int64_t kGroups = Wide::kGroups / Wide::kParts;
+    constexpr int64_t kBegin = kPart * kGroups;
+    multiply_groups(block, kBegin, x, dots);
+    for (int64_t begin = kBegin + Wide::kGroupsPerSum; begin < kBegin + kGroups;
+         begin += Wide::kGroupsPerSum) {
         Ints more[kRows];
         multiply_groups(block, begin, x, more);
         for (int row = 0; row < kRows; ++row) {
@@ -106,20 +122,26 @@ template <Layout kLayout, int kRows>
                                      int64_t n_blocks, float* sums) {
     constexpr int64_t kBytes = kReadsWords<kLayout> ? kBlockWordBytes : kBlockColumns;
     for (int64_t b = 0; b < n_blocks; ++b) {
-        Ints dots[kRows];
-        multiply_wide<kLayout, kRows>(blocks[b], {x.at + b * kBytes, x.stride}, dots);
-        const Floats scale = load(blocks[b].scales);
-        for (int row = 0; row < kRows; ++row) {
-            const CodeBlock& code =
-                reinterpret_cast<const CodeBlock*>(scales.at + row * scales.stride)[b];
-            Floats total = load(sums + row * kLanes);
-            total =
-                multiply_add(to_floats(dots[row]), multiply(scale, broadcast(code.scale)), total);
-            if constexpr (has_minimum(kLayout)) {
-                total = multiply_add(load(blocks[b].minima), broadcast(code.scaled_sum), total);
+        each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
+            Ints dots[kRows];
+            multiply_wide<kLayout, kPart, kRows>(blocks[b], {x.at + b * kBytes, x.stride}, dots);
+            const Floats scale = load(blocks[b].scales[kPart]);
+            for (int row = 0; row < kRows; ++row) {
+                const CodeBlock& code =
+                    reinterpret_cast<const CodeBlock*>(scales.at + row * scales.stride)[b];
+                if constexpr (!kReadsWords<kLayout> && kExcess<kLayout> != 0) {
+                    dots[row] = add(dots[row], broadcast(first_sum<kLayout, kPart>(code)));
+                }
+                Floats total = load(sums + row * kLanes);
+                total = multiply_add(to_floats(dots[row]), multiply(scale, broadcast(code.scale)),
+                                     total);
+                if constexpr (has_minimum(kLayout)) {
+                    const float sum = scaled_sum<kLayout, kPart>(code);
+                    total = multiply_add(load(blocks[b].minima[kPart]), broadcast(sum), total);
+                }
+                store(sums + row * kLanes, total);
             }
-            store(sums + row * kLanes, total);
-        }
+        });
     }
 }
 

@@ -14,7 +14,7 @@ from ...gguf.blocks import BlockRows
 from ...gguf.decode import dequantize
 from ...native import cpu as native
 from ...native.cpu import kernels
-from ..formats import PANEL_ROWS, matrix_bytes
+from ..formats import EXACT_FORMATS, GGUF_FORMATS, PANEL_ROWS, matrix_bytes
 from ..ops import NotFiniteError, Stored
 from .memory import Floats, zeros
 
@@ -25,6 +25,7 @@ _LAYOUTS = {
     "6bit": "Q6",
     "5bit": "Q5",
     "4bit": "Q4",
+    **{format_: format_.upper() for format_ in GGUF_FORMATS},
 }
 _SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
 
@@ -105,22 +106,28 @@ def pack(
     """The parts (n, n_in) one below the other; `gated`: their panels take turns; `importance`: of
     an error in each column (n_in,), for codes of 6 bits or fewer.
 
-    Raises NotFiniteError.
+    Blocks of a GGUF type stay as they are in the format that holds them, and are decoded for any
+    other. Raises NotFiniteError, and ValueError for a format that holds only the blocks of others.
     """
-    arrays = [as_array(part) for part in parts]
+    stored = [part if isinstance(part, BlockRows) else as_array(part) for part in parts]
+    if len({_source(part) for part in stored}) > 1:
+        stored = [
+            dequantize(part) if isinstance(part, BlockRows) else as_float32(part) for part in stored
+        ]
+    source, (_, n_in) = _source(stored[0]), stored[0].shape
+    if format_ in GGUF_FORMATS and EXACT_FORMATS.get(source) != format_:
+        raise ValueError(f"{format_} holds no weights of {source}")
     if importance is not None:
-        native.check("importance", importance, arrays[0].shape[1:], np.float32)
-    if len({array.dtype for array in arrays}) > 1:
-        arrays = [as_float32(array) for array in arrays]
-    n_out, n_in = sum(len(array) for array in arrays), arrays[0].shape[1]
-    order = _panel_order([len(array) for array in arrays], alternating=gated)
-    addresses = np.append(np.concatenate([_row_addresses(array) for array in arrays]), 0)
+        native.check("importance", importance, (n_in,), np.float32)
+    n_out = sum(len(part) for part in stored)
+    order = _panel_order([len(part) for part in stored], alternating=gated)
+    addresses = np.append(np.concatenate([_row_addresses(part) for part in stored]), 0)
     rows = addresses[order]
     panels = zeros((matrix_bytes(format_, rows.size, n_in),), np.uint8)
     matrix = PanelMatrix(panels, n_out, n_in, format_, is_woven)
     bad_row, bad_column = kernels.pack(
         rows=native.address(rows),
-        source=getattr(kernels.SourceType, _SOURCES[arrays[0].dtype.name]),
+        source=getattr(kernels.SourceType, source),
         n_in=n_in,
         layout=matrix.layout,
         is_woven=is_woven,
@@ -163,5 +170,11 @@ def _panel_order(lengths: Sequence[int], *, alternating: bool) -> Indices:
     return np.stack([part.reshape(-1, PANEL_ROWS) for part in padded], axis=1).ravel()
 
 
-def _row_addresses(array: npt.NDArray[Any]) -> Indices:
+def _source(part: BlockRows | npt.NDArray[Any]) -> str:
+    """Its name as a SourceType, which is that of a GGUF type."""
+    return part.type.name if isinstance(part, BlockRows) else _SOURCES[part.dtype.name]
+
+
+def _row_addresses(part: BlockRows | npt.NDArray[Any]) -> Indices:
+    array = part.rows if isinstance(part, BlockRows) else part
     return native.address(array) + array.strides[0] * np.arange(len(array), dtype=np.int64)

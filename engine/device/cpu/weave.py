@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from ..arguments import Linear
-from ..formats import QUANTIZED, matrix_bytes
+from ..formats import DTYPES, matrix_bytes
 from ..step import StepState
 from .matrix import PanelMatrix
 from .memory import zeros
@@ -29,7 +29,7 @@ def is_woven_faster(format_: str, isa: str) -> bool:
 
     False where nothing can be measured, because another thread of the process runs ops.
     """
-    if format_ not in QUANTIZED:
+    if format_ in DTYPES:
         return False
     # Not zero: pages that were never written all share one page of zeros.
     weights = np.full(_N_BYTES, 0x11, np.uint8)
