@@ -58,7 +58,7 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
     sources = model_sources(config)
 
     def of(parts: Sequence[Source]) -> Format:
-        formats = tuple(EXACT_FORMATS[dtypes[part.name]] for part in parts)
+        formats = _exact_formats([dtypes[part.name] for part in parts])
         return formats if len(set(formats)) > 1 else formats[0]
 
     def of_one(*parts: Source) -> str:
@@ -75,6 +75,18 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
             for layer in sources.layers
         ),
     )
+
+
+def _exact_formats(dtypes: Sequence[str]) -> tuple[str, ...]:
+    """Of parts of one matrix. Where a format holds two types, blocks of only one of them can become
+    panels together.
+    """
+    formats, held = [], dict[str, str]()
+    for dtype in dtypes:
+        format_ = EXACT_FORMATS[dtype]
+        is_first = held.setdefault(format_, dtype) == dtype
+        formats.append(format_ if is_first else "float32")
+    return tuple(formats)
 
 
 def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:

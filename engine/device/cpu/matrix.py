@@ -143,9 +143,7 @@ def pack(
 
 
 def as_array(part: Stored) -> npt.NDArray[Any]:
-    """What the CPU's `reader` has read, with blocks as the numbers that they stand for."""
-    if isinstance(part, BlockRows):
-        return dequantize(part)
+    """What the CPU's `reader` has read, unless it is blocks."""
     assert isinstance(part, np.ndarray)
     return part
 
