@@ -23,6 +23,7 @@ from .checkpoint.tensors import check_tensors
 from .gguf.container import GgufFile, read_gguf
 from .text.gguf.tokenizer import gguf_tokenizer
 from .text.tokenizer import Tokenizer
+from .text.tokenizer_json import TOKENIZER_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,16 @@ class ModelFiles:
         if self.gguf is None:
             return Tokenizer.load(self.path, self.config.vocab_size)
         return gguf_tokenizer(self.gguf.metadata, self.config.vocab_size)
+
+    @property
+    def tokenizer_kind(self) -> str:
+        """For people: its file, or what a GGUF file says it is."""
+        if self.gguf is None:
+            return TOKENIZER_FILE
+        metadata = self.gguf.metadata
+        kind = metadata.string("tokenizer.ggml.model", default="none")
+        pre = metadata.string("tokenizer.ggml.pre", default="")
+        return f"{kind}, pre {pre}" if pre else kind
 
     def generation(self) -> GenerationConfig:
         """What the authors recommend. Raises ModelLoadError."""

@@ -104,6 +104,7 @@ def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
         layers=tuple(layer() for _ in range(config.n_layers)),
         norm=norm(),
         head=embedding if config.tie_embeddings else table(),
+        formats=ops.formats(config, {}),
     )
 
 

@@ -83,6 +83,12 @@ def matrix_bytes(format_: str, n_out: int, n_in: int) -> int:
     return n_panels * n_pieces * n_bytes
 
 
+def bits_per_weight(format_: str) -> float:
+    """In a panel without padding."""
+    columns, n_bytes = _PIECES[format_]
+    return 8 * n_bytes / (columns * PANEL_ROWS)
+
+
 def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = False) -> int:
     """Bytes of a matrix whose parts have these numbers of rows. If it is `gated`, the panels of the
     parts alternate, so that each part is padded.

@@ -52,14 +52,14 @@ def weight_bytes(
 ) -> int:
     """Bytes of the loaded weights in these formats, by the `matrix_bytes` of the ops."""
     sources = model_sources(config)
-    format_of = _format_of(sources, formats)
+    by_name = format_of(sources, formats)
     n_bytes = 0
     for source in sources.needed(tied=config.tie_embeddings):
         shape = source.part_shape
         if len(shape) == 1:
             n_bytes += 4 * shape[0]
         else:
-            n_bytes += matrix_bytes(format_of[source.name], *shape)
+            n_bytes += matrix_bytes(by_name[source.name], *shape)
     return n_bytes
 
 
@@ -72,7 +72,7 @@ def step_bytes(
     return whole - (0 if config.tie_embeddings else table)
 
 
-def _format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
+def format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
     """The format of each stored tensor that is a matrix or a part of one."""
     of = {sources.embedding.name: formats.embedding, sources.head.name: formats.head}
     for layer, own in zip(sources.layers, formats.layers, strict=True):

@@ -141,7 +141,8 @@ def _rope_divisors(model: Any) -> npt.NDArray[np.float32] | None:
     scaled = model.model.rotary_emb.inv_freq.double().numpy()
     dim = 2 * len(scaled)
     plain = rope["rope_theta"] ** -(np.arange(0, dim, 2) / dim)
-    return (plain / scaled).astype(np.float32)
+    divisors: npt.NDArray[np.float32] = (plain / scaled).astype(np.float32)
+    return divisors
 
 
 def _vocabulary(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from .memory import Floats, zeros
 from .program import CpuProgram
 from .weave import is_woven_faster
 
-FORMATS = ("float32", "bfloat16", *QUANTIZED, STORED)
+FORMATS = ("float32", "bfloat16", *QUANTIZED)
 
 _DTYPES = {"float32": np.float32, "bfloat16": np.uint16}  # numpy has no bfloat16
 
@@ -45,7 +45,7 @@ class CpuOps:
         self, format_: str, *, kv_cache: str = "auto", n_threads: int | None = None
     ) -> None:
         """`n_threads` applies to the whole process. Raises ModelLoadError for an unknown format."""
-        if format_ not in FORMATS:
+        if format_ not in (*FORMATS, STORED):
             raise ModelLoadError(
                 f"dtype: {format_} needs torch and CUDA; on the CPU there are float32 and bfloat16"
             )

@@ -201,7 +201,7 @@ def test_a_section_of_another_format_is_packed_anew(
 
 def test_sizes_count_each_part_in_its_format(tiny_model: Path) -> None:
     config = model_config(tiny_model)
-    plain, mixed = uniform_formats(config, "8bit"), MixedOps("8bit").formats(config)
+    plain, mixed = uniform_formats(config, "8bit"), MixedOps("8bit").formats(config, {})
     layer = config.layers[0]
     attention = layer.attention
     q, kv = attention.q_dim, attention.n_kv_heads * attention.head_dim

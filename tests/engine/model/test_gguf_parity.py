@@ -22,11 +22,13 @@ NAMES = (
     "llama", "llama-tied", "llama-mqa", "llama-head-dim", "llama-biases", "llama3-rope",
     "llama-linear-rope", "llama-yarn", "mistral", "mistral-window", "qwen2", "qwen3",
 )  # fmt: skip
+AS_STORED = 0.2
 N_TOKENS = 100  # beyond every window and every original context
 
 
-def native() -> Ops:
-    return open_ops(device="cpu", dtype="float32", require_native=True)
+def native(dtype: str = "float32") -> Ops:
+    """`auto`: each matrix in the format that holds the blocks of the file."""
+    return open_ops(device="cpu", dtype=dtype, stored_dtypes=["Q4_0"], require_native=True)
 
 
 def loaded(path: Path, ops: Ops) -> Model:
@@ -66,13 +68,15 @@ def test_halves_are_exact(tmp_path: Path, type_: Type) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize("type_", [Type.Q8_0, Type.Q4_0, Type.Q5_1])
+@pytest.mark.parametrize("type_", [Type.Q8_0, Type.Q4_0, Type.Q5_1], ids=lambda each: each.name)
 def test_blocks_are_what_they_stand_for(tmp_path: Path, name: str, type_: Type) -> None:
     """Queries and keys of a Llama change places by whole rows of blocks."""
     model, path = oracle(FAMILIES[name], head_dim=16), tmp_path / "model.gguf"
     write_gguf(path, model, types=type_)
     assert difference(path, model, native()) < 1e-3
     assert difference(path, model, TorchOps("cpu", "float32")) < 1e-3
+    # Activations are rounded to 8 bits there, weights are not.
+    assert difference(path, model, native("auto")) < AS_STORED
 
 
 def mixed(name: str) -> Type:
@@ -86,6 +90,13 @@ def test_types_differ_between_tensors(tmp_path: Path) -> None:
     model, path = oracle(FAMILIES["llama-tied"]), tmp_path / "model.gguf"
     write_gguf(path, model, types=mixed)
     assert difference(path, model, native()) < 1e-3
+    assert difference(path, model, native("auto")) < AS_STORED
+    weights = loaded(path, native("auto")).weights
+    assert weights.embedding.format == weights.head.format == "q5_0"
+    assert [matrix.format for matrix in (weights.layers[0].wqkv, weights.layers[0].w_down)] == [
+        "4bit+8bit",
+        "8bit",
+    ]
 
 
 def test_parts_are_one_model(tmp_path: Path) -> None:
