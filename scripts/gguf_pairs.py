@@ -173,7 +173,8 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
     tokenizer = tokenizer_of(pair.tokenizer)
     model = oracle(pair.family, vocab_size=tokenizer.get_vocab_size(), **_ids_of_ends(tokenizer))
     if pair.stored == "bf16":
-        model = model.bfloat16().float()
+        for parameter in model.parameters():  # not the buffers: rope's frequencies stay float32
+            parameter.data = parameter.data.bfloat16().float()
     model.save_pretrained(work)
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
