@@ -33,6 +33,7 @@ from .errors import (
 from .grammar.gbnf.syntax import is_gbnf
 from .grammar.spec import ConstraintSpec
 from .load_options import LoadOptions
+from .model.stored_groups import StoredGroup
 from .sampling.random_numbers import derived_seed
 from .sampling.request import SampleResult, TraceStep
 from .sampling.settings import SamplingSettings
@@ -68,6 +69,7 @@ __all__ = [
     "Reuse",
     "SampleResult",
     "SamplingSettings",
+    "StoredGroup",
     "Stream",
     "StreamOptions",
     "StreamResult",

@@ -1,4 +1,4 @@
-"""Engine: a loaded model that generates text, and how it is loaded from its directory.
+"""Engine: a loaded model that generates text, and how it is loaded from its files.
 
 Owns the composition: config, weights, tokenizer, template, cache and generator. Knows no HTTP.
 One engine per process and device. It is not thread-safe by design: the caller serialises, and only
@@ -20,12 +20,10 @@ from .chat.prompt import ChatPrompt
 from .chat.reply.format import ReplyFormat
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
-from .checkpoint.config_json import model_config
-from .checkpoint.directory import model_directory
-from .checkpoint.generation_config import GenerationConfig, read_generation_config
-from .checkpoint.safetensors import StoredTensor, read_checkpoint
-from .checkpoint.tensors import check_tensors, matrix_dtypes
-from .description import model_id
+from .checkpoint.generation_config import GenerationConfig
+from .checkpoint.stored import StoredTensor
+from .checkpoint.tensors import matrix_dtypes
+from .description import chat_template, model_id
 from .device.formats import kv_bytes_per_token
 from .device.memory import check_weights_fit, context_length, memory_errors_as_load_errors
 from .device.open import open_ops
@@ -40,6 +38,7 @@ from .load_options import LoadOptions, fields_as_arguments
 from .model.loading import load_weights
 from .model.model import Model
 from .model.weights import Weights, weight_bytes
+from .model_files import ModelFiles
 from .sampling.settings import SamplingSettings
 from .stream.generator import StreamingGenerator
 from .text.fill_in import fill_in_ids
@@ -64,9 +63,9 @@ class Engine:
     constraints: ConstraintCompiler
     speculator: Speculator | None  # counts drafted and accepted tokens
     max_seq_len: int
-    default_settings: SamplingSettings  # from generation_config.json; neutral by default
+    default_settings: SamplingSettings  # what the authors recommend; neutral by default
     eos_token_ids: tuple[int, ...]
-    created: int  # when config.json was written, in seconds since 1970
+    created: int  # when config.json or the GGUF file was written, in seconds since 1970
     reply_format: ReplyFormat  # how the model marks reasoning and tool calls
     fingerprint: str  # changes with the weights, their format, the tokenizer and the device
 
@@ -79,19 +78,23 @@ class Engine:
     @classmethod
     @memory_errors_as_load_errors()
     def load_with(cls, path: str | Path, options: LoadOptions) -> "Engine":
-        """Loads a Hugging Face directory of the Llama family.
+        """Loads a Hugging Face directory or a GGUF file of the Llama family.
 
         Raises ModelLoadError with one line that names file, tensor or key, and reason.
         """
-        path = model_directory(path)
+        source = ModelFiles.open(path)
         # The cheap checks come first: a wrong tokenizer is reported before gigabytes are read.
-        files = _read(path, options)
+        files = _read(source, options)
         ops = _opened_ops(options, files.tensors)
         weights = _loaded_weights(files, ops, options)
         length = _context_length(files, ops, options.max_seq_len)
         stretched = files.config.stretched_to(length)
         digits = fingerprint(
-            path, files.tensors, ops, stretched=stretched, chat_template=options.chat_template
+            source.path,
+            files.tensors,
+            ops,
+            stretched=stretched,
+            chat_template=options.chat_template,
         )
         model = Model(weights, files.config, ops, max_seq_len=length)
         cache = KVCache(files.config, ops, max_seq_len=length)
@@ -101,7 +104,7 @@ class Engine:
         tokenizer, eos_token_ids = files.tokenizer, files.eos_token_ids
         constraints = ConstraintCompiler(tokenizer, files.config.vocab_size, eos_token_ids)
         return cls(
-            model_id=model_id(path),
+            model_id=model_id(source.path),
             config=files.config,
             tokenizer=tokenizer,
             template=files.template,
@@ -119,7 +122,7 @@ class Engine:
             max_seq_len=length,
             default_settings=files.default_settings,
             eos_token_ids=eos_token_ids,
-            created=int((path / "config.json").stat().st_mtime),
+            created=int(source.described_in.stat().st_mtime),
             reply_format=_reply_format(files.template, tokenizer, eos_token_ids),
             fingerprint=digits,
         )
@@ -190,7 +193,7 @@ class Engine:
 
 
 class _Files(NamedTuple):
-    """The files of a model directory, read and checked; only the headers of its weights."""
+    """What the files of a model say, read and checked; only the headers of its weights."""
 
     config: ModelConfig
     default_settings: SamplingSettings
@@ -206,20 +209,19 @@ class _Files(NamedTuple):
         return [self.config, *([self.draft.config] if self.draft else [])]
 
 
-def _read(path: Path, options: LoadOptions) -> _Files:
-    config = model_config(path)
-    generation = read_generation_config(path, config.vocab_size)
+def _read(source: ModelFiles, options: LoadOptions) -> _Files:
+    config, generation = source.config, source.generation()
     default_settings = _settings_of(generation)
-    tokenizer = Tokenizer.load(path, config.vocab_size)
-    template = ChatTemplate.load(path, options.chat_template)
+    tokenizer = source.tokenizer()
+    template = chat_template(source, tokenizer, options.chat_template)
     return _Files(
         config=config,
         default_settings=default_settings,
         eos_token_ids=(generation.eos_token_ids or config.eos_token_ids or tokenizer.eos_token_ids),
         tokenizer=tokenizer,
         template=template,
-        draft=draft_source(options.speculate, options.draft_model, path, config, tokenizer),
-        tensors=check_tensors(read_checkpoint(path), config),
+        draft=draft_source(options.speculate, options.draft_model, source.path, config, tokenizer),
+        tensors=source.tensors(),
     )
 
 
@@ -237,7 +239,9 @@ def _opened_ops(options: LoadOptions, tensors: Mapping[str, StoredTensor]) -> Op
 
 def _loaded_weights(files: _Files, ops: Ops, options: LoadOptions) -> Weights:
     """Raises ModelLoadError before anything is read if the weights do not fit into memory."""
-    needed = weight_bytes(files.config, ops.formats(files.config), ops.matrix_bytes)
+    dtypes = {name: tensor.dtype for name, tensor in files.tensors.items()}
+    formats = ops.formats(files.config, dtypes)
+    needed = weight_bytes(files.config, formats, ops.matrix_bytes)
     check_weights_fit(needed, ops.available_bytes(), working=_working_bytes(files, ops))
     with _panels(options.panel_cache, files.tensors, ops, needed) as panels:
         return load_weights(
@@ -297,7 +301,7 @@ def _panels(
 
 
 def _settings_of(generation: GenerationConfig) -> SamplingSettings:
-    """The sampling settings of generation_config.json; neutral if it has none."""
+    """The recommended sampling settings; neutral if there are none."""
     try:
         return SamplingSettings(**generation.sampling)
     except InvalidInputError as error:

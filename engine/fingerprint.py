@@ -1,7 +1,8 @@
 """Twelve hex digits that change when the same request may get another answer.
 
-Owns what they depend on: a sample of the weights, the whole of the small files next to them, the
-device and its number formats. Keys and values on disk are stored under these digits.
+Owns what they depend on: a sample of the weights, the whole of the small files next to them or of
+the header that says the same, the device and its number formats. Keys and values on disk are stored
+under these digits.
 """
 
 import hashlib
@@ -11,10 +12,10 @@ from pathlib import Path
 
 from .chat.template.sources import TEMPLATE_FILE, TOOL_TEMPLATE_FILE
 from .checkpoint.generation_config import GENERATION_FILE
-from .checkpoint.safetensors import StoredTensor
 from .checkpoint.sample import sample_checkpoint
+from .checkpoint.stored import StoredTensor
 from .device.ops import Ops
-from .files import is_there, open_regular
+from .files import is_there, open_regular, size_of
 from .native import cpu as native
 from .text.tokenizer_json import CONFIG_FILE, TOKENIZER_FILE
 
@@ -46,7 +47,17 @@ def fingerprint(
         if is_there(file):
             with open_regular(file) as stream:
                 digest.update(name.encode() + hashlib.sha256(stream.read()).digest())
+    if not path.is_dir():
+        digest.update(_header(path, tensors))
     return f"fp_{digest.hexdigest()[:12]}"
+
+
+def _header(file: Path, tensors: Mapping[str, StoredTensor]) -> bytes:
+    """A digest of what a GGUF file says before its data, such as the tokenizer."""
+    with open_regular(file) as stream:
+        begins = [tensor.begin for tensor in tensors.values() if tensor.file == file]
+        header = stream.read(min(begins, default=size_of(stream)))
+    return hashlib.sha256(header).digest()
 
 
 def _build() -> str:

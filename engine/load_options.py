@@ -57,7 +57,7 @@ class LoadOptions:
     draft model).
     """
     draft_model: Path | None = None
-    """Directory of the draft model. None means the one in the model's own directory."""
+    """The draft model, a directory or a GGUF file. None means the one in the model's directory."""
     prefix_bytes: int = 0
     """Memory for keys and values of past sequences. 0 keeps only the last sequence."""
     prefix_directory: Path | None = None

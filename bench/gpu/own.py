@@ -96,7 +96,7 @@ def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
         )
 
     def table() -> Any:
-        return matrix(config.vocab_size, n_in=config.dim, format_=ops.formats(config).tables)
+        return matrix(config.vocab_size, n_in=config.dim, format_=ops.formats(config, {}).head)
 
     embedding = table()
     return Weights(
@@ -104,6 +104,7 @@ def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
         layers=tuple(layer() for _ in range(config.n_layers)),
         norm=norm(),
         head=embedding if config.tie_embeddings else table(),
+        formats=ops.formats(config, {}),
     )
 
 
@@ -121,7 +122,7 @@ def step_bytes(config: ModelConfig, ops: Ops) -> int:
             (dim, hidden_dim),
         )
     )
-    head = ops.matrix_bytes(ops.formats(config).tables, config.vocab_size, dim)
+    head = ops.matrix_bytes(ops.formats(config, {}).head, config.vocab_size, dim)
     return config.n_layers * layer + head
 
 

@@ -58,7 +58,16 @@ class LongScaling:
     attention_factor: float
 
 
-RopeScaling = LinearScaling | Llama3Scaling | DynamicScaling | YarnScaling | LongScaling
+@dataclass(frozen=True, slots=True)
+class DividedScaling:
+    """Each frequency is divided by its own number."""
+
+    divisors: tuple[float, ...]
+
+
+RopeScaling = (
+    LinearScaling | Llama3Scaling | DynamicScaling | YarnScaling | LongScaling | DividedScaling
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,8 @@ class RopeConfig:
                 return f"{theta}, dynamic scaling by {factor:g} for contexts beyond {original:,}"
             case LongScaling(original_max_seq_len=original):
                 return f"{theta}, longrope scaling for contexts beyond {original:,}"
+            case DividedScaling(divisors):
+                return f"{theta}, each frequency divided by {min(divisors):g} to {max(divisors):g}"
 
     def stretched_to(self, max_seq_len: int) -> int:
         """The context length that the frequencies depend on; 0 if they do not."""

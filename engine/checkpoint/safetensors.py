@@ -1,21 +1,16 @@
 """What the safetensors files of a model directory hold, from their headers alone.
 
 Owns the file format and its checks: every tensor's file, dtype, shape and byte range is verified
-before a byte of data is read or allocated; then `stored_values` reads the data of one tensor. What
-is accepted here, the reference reader accepts too. Knows no model. Pickle files are never opened.
+before a byte of data is read or allocated. What is accepted here, the reference reader accepts too.
+Knows no model. Pickle files are never opened.
 """
 
 import math
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from ..errors import ModelLoadError
 from ..files import (
@@ -29,6 +24,7 @@ from ..files import (
     size_of,
 )
 from .directory import HOW_TO_GET_ONE, other_weights
+from .stored import Checkpoint, StoredTensor
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -39,33 +35,6 @@ _ELEMENT_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2,
     "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
-# numpy has no bfloat16: its bit patterns are read.
-_NUMPY_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-_CHANGED = "the file has changed since its header was read"
-
-# Fills memory (n,) with bytes of a tensor, from an offset into its data on.
-ReadValues = Callable[[int, npt.NDArray[np.uint8]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """One tensor as a header describes it."""
-
-    file: Path
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    n_bytes: int
-    begin: int  # of its data in the file
-    modified_ns: int  # of the file, when its header was read
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """The stored tensors by name, and the file that lists them (the single one, or the index)."""
-
-    file: Path
-    tensors: Mapping[str, StoredTensor]
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -108,45 +77,6 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
             f"the file has {place.data_bytes}"
         )
     return tensors
-
-
-def stored_values(tensor: StoredTensor) -> npt.NDArray[Any]:
-    """The data of an F32, F16 or BF16 tensor, the latter as uint16 bit patterns.
-
-    They are read, not mapped: if the file were truncated meanwhile, a mapping would kill the
-    process. Raises ModelLoadError, also when the file has changed.
-    """
-    values = np.empty(tensor.shape, _NUMPY_DTYPES[tensor.dtype])
-    with open_values(tensor) as read:
-        read(0, values.reshape(-1).view(np.uint8))
-    return values
-
-
-@contextmanager
-def open_values(tensor: StoredTensor) -> Iterator[ReadValues]:
-    """A function that reads the data of a tensor, whole or in parts, on any thread. Raises
-    ModelLoadError, on exit also when the file has changed.
-    """
-
-    def read(begin: int, memory: npt.NDArray[np.uint8]) -> None:
-        view = memory.data
-        while view:
-            try:
-                n = os.preadv(stream.fileno(), [view], tensor.begin + begin)
-            except OSError as error:
-                raise _unreadable(tensor, error.strerror or str(error)) from error
-            if not n:
-                raise _unreadable(tensor, _CHANGED)
-            begin, view = begin + n, view[n:]
-
-    with open_regular(tensor.file) as stream:
-        yield read
-        if os.fstat(stream.fileno()).st_mtime_ns != tensor.modified_ns:
-            raise _unreadable(tensor, _CHANGED)
-
-
-def _unreadable(tensor: StoredTensor, reason: str) -> ModelLoadError:
-    return ModelLoadError(f"{tensor.file}: {tensor.name}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..errors import ModelLoadError
 from ..files import open_regular
-from .safetensors import StoredTensor
+from .stored import StoredTensor
 
 _SAMPLE_BYTES = 4096
 

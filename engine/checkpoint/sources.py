@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..gguf.blocks import BlockRows
+
 Shape = tuple[int, ...]
 
 
@@ -58,9 +60,12 @@ class Source:
         return math.prod(self.part_shape) / math.prod(self.shape)
 
     def of(self, stored: Any) -> Any:
-        """The part of `stored`, a numpy array or a torch tensor, with contiguous rows. `plus` is
-        not applied: `Ops.vector` does that.
+        """The part of `stored` (a numpy array, a torch tensor or rows of blocks) with contiguous
+        rows. `plus` is not applied: `Ops.vector` does that.
         """
+        if isinstance(stored, BlockRows):
+            # Blocks lie along a row: whole rows can change places, but nothing can be transposed.
+            return BlockRows(stored.type, self.of(stored.rows))
         values = stored
         if self.expert is not None:
             values = values[self.expert]

@@ -9,16 +9,20 @@ from collections.abc import Mapping
 
 from ..errors import ModelLoadError
 from ..files import shown_name
+from ..gguf.types import READ
 from .config import ModelConfig
-from .families.known import FAMILIES
-from .safetensors import Checkpoint, StoredTensor
+from .families.architecture import gguf_sources
+from .families.known import ARCHITECTURES, FAMILIES
 from .sources import ModelSources
-
-_ALLOWED_DTYPES = ("F32", "F16", "BF16")
+from .stored import PLAIN_DTYPES, Checkpoint, StoredTensor
 
 
 def model_sources(config: ModelConfig) -> ModelSources:
-    """Where the weights of such a model are in a checkpoint of its family."""
+    """Where the weights of such a model are in a checkpoint: the names of architectures differ
+    between config.json ("LlamaForCausalLM") and GGUF files ("llama").
+    """
+    if config.architecture in ARCHITECTURES:
+        return gguf_sources(config, ARCHITECTURES[config.architecture])
     return FAMILIES[config.architecture].sources(config)
 
 
@@ -36,10 +40,11 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
     sources, expected = model_sources(config), expected_shapes(config)
     allowed_shapes = {sources.head.name: sources.head.shape} | expected
     ignored, tensors = re.compile(sources.ignored), checkpoint.tensors
+    says = checkpoint.described_in
     for name, shape in expected.items():
         if name not in tensors:
             raise ModelLoadError(
-                f"{checkpoint.file}: {name}: missing; config.json asks for shape {list(shape)}"
+                f"{checkpoint.file}: {name}: missing; {says} asks for shape {list(shape)}"
             )
     for name, tensor in tensors.items():
         if ignored.fullmatch(name):
@@ -48,15 +53,16 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
         if wanted is None:
             raise ModelLoadError(
                 f"{tensor.file}: {shown_name(name)}: a {config.architecture} with this "
-                f"config.json has no such tensor"
+                f"{says} has no such tensor"
             )
         if tensor.shape != wanted:
             raise ModelLoadError(
                 f"{tensor.file}: {name}: has shape {list(tensor.shape)}, "
-                f"config.json asks for {list(wanted)}"
+                f"{says} asks for {list(wanted)}"
             )
-        if tensor.dtype not in _ALLOWED_DTYPES:
-            allowed = ", ".join(_ALLOWED_DTYPES)
+        allowed_dtypes = PLAIN_DTYPES if len(wanted) == 1 else (*PLAIN_DTYPES, *READ)
+        if tensor.dtype not in allowed_dtypes:
+            allowed = ", ".join(PLAIN_DTYPES)
             raise ModelLoadError(
                 f"{tensor.file}: {name}: dtype {tensor.dtype} is not supported; allowed: {allowed}"
             )

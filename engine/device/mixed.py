@@ -1,14 +1,16 @@
 """Which format each matrix of a model gets.
 
-Owns the bits of embedding and head, where rounding costs more than in the layers, and the mixture
-that is called 4bit on the CPU. Knows the matrices of a layer, not their names in a checkpoint.
+Owns the bits of embedding and head, where rounding costs more than in the layers, the mixture that
+is called 4bit on the CPU, and that stored blocks stay what they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..checkpoint.config import LayerConfig, ModelConfig
-from .formats import Format, matrix_bytes
+from ..checkpoint.sources import Source
+from ..checkpoint.tensors import model_sources
+from .formats import EXACT_FORMATS, Format, matrix_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class LayerFormats:
 class ModelFormats:
     """The formats of a model's matrices."""
 
-    tables: str  # embedding and head
+    embedding: str
+    head: str  # that of the embedding, if it is the same matrix
     layers: tuple[LayerFormats, ...]
 
 
@@ -36,7 +39,7 @@ _MOST_SENSITIVE_FIRST = ("wo", "w_down", "wqkv", "w_gate_up")
 def uniform_formats(config: ModelConfig, format_: str) -> ModelFormats:
     """All layers in `format_`; for devices that have 8bit and 4bit."""
     tables = "8bit" if format_ == "4bit" else format_
-    return ModelFormats(tables, _layers(config, format_))
+    return ModelFormats(tables, tables, _layers(config, format_))
 
 
 def mixed_formats(config: ModelConfig, format_: str) -> ModelFormats:
@@ -47,7 +50,43 @@ def mixed_formats(config: ModelConfig, format_: str) -> ModelFormats:
     layers = list(_layers(config, format_))
     if format_ == "4bit":
         _add_fifth_bits(config, layers)
-    return ModelFormats(tables, tuple(layers))
+    return ModelFormats(tables, tables, tuple(layers))
+
+
+def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
+    """What loses nothing of tensors that are stored in these dtypes, by name."""
+    sources = model_sources(config)
+
+    def of(parts: Sequence[Source]) -> Format:
+        formats = _exact_formats([dtypes[part.name] for part in parts])
+        return formats if len(set(formats)) > 1 else formats[0]
+
+    def of_one(*parts: Source) -> str:
+        # Panels of several formats cannot take turns.
+        found = of(parts)
+        return found if isinstance(found, str) else "float32"
+
+    head = sources.embedding if config.tie_embeddings else sources.head
+    return ModelFormats(
+        of_one(sources.embedding),
+        of_one(head),
+        tuple(
+            LayerFormats(of(layer.wqkv), of(layer.wo), of_one(*layer.w_gate_up), of(layer.w_down))
+            for layer in sources.layers
+        ),
+    )
+
+
+def _exact_formats(dtypes: Sequence[str]) -> tuple[str, ...]:
+    """Of parts of one matrix. Where a format holds two types, blocks of only one of them can become
+    panels together.
+    """
+    formats, held = [], dict[str, str]()
+    for dtype in dtypes:
+        format_ = EXACT_FORMATS[dtype]
+        is_first = held.setdefault(format_, dtype) == dtype
+        formats.append(format_ if is_first else "float32")
+    return tuple(formats)
 
 
 def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:

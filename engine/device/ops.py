@@ -8,7 +8,7 @@ An op is recorded once and runs in every pass after that, on the same memory: th
 what differs from pass to pass.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.safetensors import StoredTensor
+from ..checkpoint.stored import StoredTensor
 from ..sampling.logits import Rows
 from ..sampling.request import Draw
 from .arguments import Array, HeadRows, Matrix, Op
@@ -189,8 +189,8 @@ class Ops(Protocol):
     def wait(self) -> None:
         """Waits until all passes have run."""
 
-    def formats(self, config: ModelConfig) -> ModelFormats:
-        """Of the matrices of a model."""
+    def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
+        """Of the matrices of a model whose tensors are stored in these dtypes, by name."""
         ...
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:

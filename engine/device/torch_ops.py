@@ -3,7 +3,7 @@
 Owns torch memory and the recorded passes. `reference.py` computes the ops.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.safetensors import StoredTensor, stored_values
+from ..checkpoint.stored import StoredTensor, plain_values
 from ..errors import ModelLoadError
 from ..sampling.logits import Logits
 from ..sampling.op import sample
@@ -99,7 +99,7 @@ class TorchOps:
         )
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
-        return nullcontext(stored_values)
+        return nullcontext(plain_values)
 
     def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Tensor:
         return self._stacked(parts, "float32").add_(plus).to(_DTYPES[self.format])
@@ -125,7 +125,7 @@ class TorchOps:
     def wait(self) -> None:
         """Nothing to wait for: reading rows waits."""
 
-    def formats(self, config: ModelConfig) -> ModelFormats:
+    def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
         return uniform_formats(config, self.format)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:

@@ -8,14 +8,12 @@ from pathlib import Path
 
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.config_json import model_config
-from ..checkpoint.safetensors import read_checkpoint
-from ..checkpoint.tensors import check_tensors
 from ..device.ops import Ops
 from ..errors import ModelLoadError
 from ..files import is_there
 from ..model.loading import load_weights
 from ..model.model import Model
+from ..model_files import ModelFiles
 from ..text.tokenizer import Tokenizer
 from ..text.tokenizer_json import TOKENIZER_FILE
 from .drafter import Drafter
@@ -33,17 +31,15 @@ class DraftSource:
 
     def __init__(self, path: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
         """`config`, `tokenizer`: those of the model that verifies. Raises ModelLoadError."""
-        if not is_there(path / "config.json"):
-            raise ModelLoadError(f"draft model: {path} is not a model: config.json is missing")
-        self.config = model_config(path)
-        own = path / TOKENIZER_FILE
-        check_same_vocabulary(
-            config,
-            tokenizer,
-            self.config,
-            Tokenizer.load(path, self.config.vocab_size) if is_there(own) else None,
-        )
-        self._tensors = check_tensors(read_checkpoint(path), self.config)
+        try:
+            files = ModelFiles.open(path)
+        except ModelLoadError as error:
+            raise ModelLoadError(f"draft model: {error}") from error
+        self.config = files.config
+        has_tokenizer = files.gguf is not None or is_there(files.path / TOKENIZER_FILE)
+        own = files.tokenizer() if has_tokenizer else None
+        check_same_vocabulary(config, tokenizer, self.config, own)
+        self._tensors = files.tensors()
 
     def load(self, ops: Ops, *, max_seq_len: int, vocab_size: int) -> ModelDrafter:
         """`max_seq_len`, `vocab_size`: those of the model that verifies."""

@@ -167,7 +167,7 @@ class Cursor:
             self._end(what)
 
     def _end(self, what: str) -> NoReturn:
-        self.fail(f"{what}: the file ends at byte {self.size}: truncated or damaged")
+        self.fail(f"{what}: the file ends at byte {self.size}: truncated or damaged; get it again")
 
     @contextmanager
     def _unreadable(self) -> Iterator[None]:

@@ -224,7 +224,8 @@ class _Places:
         if begin + n_bytes > self._size:
             raise ModelLoadError(
                 f"{where}: {type_.name} of shape {list(entry.shape)} takes the bytes {begin} to "
-                f"{begin + n_bytes}, but the file ends at {self._size}: truncated or damaged"
+                f"{begin + n_bytes}, but the file ends at {self._size}: truncated or damaged; "
+                f"get it again"
             )
         modified = self._modified_ns
         return GgufTensor(self._file, entry.name, type_, entry.shape, begin, n_bytes, modified)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.safetensors import StoredTensor
 from ..checkpoint.sources import LayerSources, Source
+from ..checkpoint.stored import StoredTensor
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import Array, Matrix
 from ..device.formats import Format
@@ -43,13 +43,14 @@ def load_weights(
     `panels` has matrices that were read before, or takes those that are read now. `on_progress`
     gets (bytes read, bytes in all) after each tensor. Raises ModelLoadError.
     """
-    formats, sources = ops.formats(config), model_sources(config)
+    dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
+    formats, sources = ops.formats(config, dtypes), model_sources(config)
     needed = sources.needed(tied=config.tie_embeddings)
     total = sum(source.share * tensors[source.name].n_bytes for source in needed)
     progress = _Progress(round(total), on_progress)
     with ops.reader() as read:
         reader = _Reader(tensors, ops, read, panels, progress)
-        embedding = reader.matrix((sources.embedding,), formats.tables)
+        embedding = reader.matrix((sources.embedding,), formats.embedding)
         is_packed = panels is not None and panels.is_complete
         calibrates = ops.calibrates and not is_packed
         calibration = Calibration(config, ops, embedding) if calibrates else None
@@ -61,10 +62,9 @@ def load_weights(
             ),
             norm=reader.norm((sources.norm,)),
             head=(
-                embedding
-                if config.tie_embeddings
-                else reader.matrix((sources.head,), formats.tables)
+                embedding if config.tie_embeddings else reader.matrix((sources.head,), formats.head)
             ),
+            formats=formats,
         )
 
 

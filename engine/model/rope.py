@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint.config import (
+    DividedScaling,
     DynamicScaling,
     LinearScaling,
     Llama3Scaling,
@@ -55,6 +56,8 @@ def _scaled(rope: RopeConfig, max_seq_len: int) -> tuple[Frequencies, float]:
             is_long = rope.stretched_to(max_seq_len) > 0
             divisors = scaling.long_factors if is_long else scaling.short_factors
             return plain / np.array(divisors), scaling.attention_factor
+        case DividedScaling():
+            return plain / np.array(scaling.divisors), 1.0
 
 
 def _frequencies(theta: float, rotary_dim: int) -> Frequencies:

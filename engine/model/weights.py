@@ -40,6 +40,7 @@ class Weights:
     layers: tuple[LayerWeights, ...]
     norm: Array  # (dim,)
     head: Matrix  # (vocab_size, dim)
+    formats: ModelFormats
 
 
 # Bytes of a matrix in a format, (n_out, n_in).
@@ -51,14 +52,14 @@ def weight_bytes(
 ) -> int:
     """Bytes of the loaded weights in these formats, by the `matrix_bytes` of the ops."""
     sources = model_sources(config)
-    format_of = _format_of(sources, formats)
+    by_name = format_of(sources, formats)
     n_bytes = 0
     for source in sources.needed(tied=config.tie_embeddings):
         shape = source.part_shape
         if len(shape) == 1:
             n_bytes += 4 * shape[0]
         else:
-            n_bytes += matrix_bytes(format_of[source.name], *shape)
+            n_bytes += matrix_bytes(by_name[source.name], *shape)
     return n_bytes
 
 
@@ -66,14 +67,14 @@ def step_bytes(
     config: ModelConfig, formats: ModelFormats, matrix_bytes: MatrixBytes = matrix_bytes
 ) -> int:
     """Bytes of the weights that a decode step reads: all but an untied embedding."""
-    table = matrix_bytes(formats.tables, config.vocab_size, config.dim)
+    table = matrix_bytes(formats.embedding, config.vocab_size, config.dim)
     whole = weight_bytes(config, formats, matrix_bytes)
     return whole - (0 if config.tie_embeddings else table)
 
 
-def _format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
+def format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
     """The format of each stored tensor that is a matrix or a part of one."""
-    of = dict.fromkeys((sources.embedding.name, sources.head.name), formats.tables)
+    of = {sources.embedding.name: formats.embedding, sources.head.name: formats.head}
     for layer, own in zip(sources.layers, formats.layers, strict=True):
         for stacked, format_ in (
             (layer.wqkv, own.wqkv),

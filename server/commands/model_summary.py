@@ -5,7 +5,7 @@ Knows the engine's public surface; knows no HTTP.
 
 from collections.abc import Iterable, Iterator
 
-from engine import ModelConfig, ModelDescription
+from engine import ModelConfig, ModelDescription, StoredGroup
 
 _FORMATS = ("float32", "bfloat16", "8bit", "6bit", "5bit", "4bit")
 
@@ -20,7 +20,7 @@ def summary(
     rope = "; ".join(each.describe() for each in config.ropes)
     stored = ", ".join(f"{name} {_size(n)}" for name, n in description.stored_bytes.items())
     yield "model", description.model_id
-    yield "directory", str(description.path)
+    yield "file" if description.is_gguf else "directory", str(description.path)
     yield "architecture", config.architecture
     yield "parameters", f"{description.n_params:,}"
     attentions = [layer.attention for layer in config.layers]
@@ -35,10 +35,17 @@ def summary(
     yield "attention", _attention(config)
     yield "vocabulary", f"{config.vocab_size:,}, {description.n_tokens:,} in use; {tied}"
     yield "context", f"up to {config.max_seq_len:,} tokens, {rope}"
+    yield "tokenizer", description.tokenizer
     yield "chat template", template
-    yield "stored as", f"{stored} in {description.n_files} safetensors file(s)"
-    yield "loaded as", f"{description.default_format} on the CPU by default"
-    for format_ in _FORMATS:
+    kind = "GGUF" if description.is_gguf else "safetensors"
+    yield "stored as", f"{stored} in {description.n_files} {kind} file(s)"
+    if description.is_gguf:
+        yield from _groups(description)
+    by_default = description.default_format
+    yield "loaded as", f"{by_default} on the CPU by default"
+    yield "read per token", f"{_size(description.step_bytes(by_default))} of weights"
+    own = (by_default,) if by_default not in _FORMATS else ()
+    for format_ in (*own, *_FORMATS):
         weights = description.weight_bytes(format_)
         kv = description.kv_bytes(n_tokens, format_, kv_cache)
         yield (
@@ -46,6 +53,27 @@ def summary(
             f"{_size(weights)} for weights + {_size(kv)} for {n_tokens:,} tokens "
             f"= {_size(weights + kv)}",
         )
+
+
+def _groups(description: ModelDescription) -> Iterator[tuple[str, str]]:
+    """What is stored for each part, and what will be slower than the file's size suggests."""
+    for group in description.groups:
+        n_bytes = _size(group.n_bytes)
+        yield "", f"{group.part}: {group.n_tensors} tensor(s) of {group.dtype}, {n_bytes}"
+    for group in description.groups:
+        if group.is_wider:
+            yield (
+                "slow",
+                f"{group.part}, {group.dtype}: exact as {group.format}, with "
+                f"{group.loaded_bits:.1f} bits a weight in memory for {group.stored_bits:.1f} in "
+                f"the file; {_reason(group)}",
+            )
+
+
+def _reason(group: StoredGroup) -> str:
+    if group.format == "float32" and group.dtype not in ("F16", "Q2_K"):
+        return "tensors that are multiplied as one have types that do not go together"
+    return f"the CPU multiplies with no {group.dtype} as it is"
 
 
 def _attention(config: ModelConfig) -> str:

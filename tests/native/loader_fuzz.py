@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import random
+import resource
 import struct
 import sys
 import tempfile
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import safetensors
@@ -36,15 +37,15 @@ from engine.checkpoint.generation_config import GENERATION_FILE, read_generation
 from engine.checkpoint.safetensors import (  # noqa: E402
     INDEX_FILE,
     SINGLE_FILE,
-    StoredTensor,
     read_checkpoint,
     read_header,
-    stored_values,
 )
+from engine.checkpoint.stored import StoredTensor, plain_values  # noqa: E402
 from engine.checkpoint.tensors import expected_shapes  # noqa: E402
 from engine.device.formats import matrix_bytes, packed_bytes  # noqa: E402
 from engine.device.ops import NotFiniteError  # noqa: E402
 from engine.native.cpu import MISSING, address  # noqa: E402
+from tests.native.gguf_fuzz import GgufFiles  # noqa: E402
 
 Json = Any
 
@@ -177,7 +178,13 @@ def check_against_reference(data: bytes, tensors: Mapping[str, StoredTensor]) ->
         expect((dtype, shape) == (tensor.dtype, list(tensor.shape)), f"{name!r}: other tensor")
         expect(data[tensor.begin : tensor.begin + tensor.n_bytes] == stored, f"{name!r}: place")
         if tensor.dtype in ("F32", "F16", "BF16"):
-            expect(stored_values(tensor).tobytes() == stored, f"{name!r}: other values")
+            expect(plain_values(tensor).tobytes() == stored, f"{name!r}: other values")
+
+
+class Runs(Protocol):
+    """Writes a mutated file and loads it; the result is that of `Target.run`."""
+
+    def run(self, rng: random.Random) -> bool: ...
 
 
 class Target:
@@ -525,8 +532,9 @@ def _weights(rng: random.Random, dtype: np.dtype[Any], shape: tuple[int, int]) -
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-TARGETS: dict[str, tuple[Callable[[Path], Target], int]] = {
-    "header": (Header, 53),
+TARGETS: dict[str, tuple[Callable[[Path], Runs], int]] = {
+    "header": (Header, 43),
+    "gguf": (GgufFiles, 10),
     "index": (Index, 8),
     "config": (Config, 14),
     "panels": (Panels, 10),
@@ -578,7 +586,7 @@ def _fuzz_one(root: Path, name: str, seed: int, inputs: range, count: Counts) ->
     count.seconds = time.perf_counter() - begin
 
 
-def _run(target: Target, name: str, seed: int, i: int, count: Counts) -> None:
+def _run(target: Runs, name: str, seed: int, i: int, count: Counts) -> None:
     try:
         is_accepted = target.run(random.Random(f"{name} {seed} {i}"))
     except ModelLoadError as error:
@@ -599,6 +607,13 @@ def _run(target: Target, name: str, seed: int, i: int, count: Counts) -> None:
         count.refused += 1
 
 
+def _limit_memory(n_bytes: int) -> None:
+    """Allocating more than this from now on is an error."""
+    n_pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    limit = n_pages * resource.getpagesize() + n_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
 def _again(name: str, seed: int, i: int) -> str:
     return f"(again: --only {name} --seed {seed} --first {i} --inputs 1)"
 
@@ -609,7 +624,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=TARGETS, default="")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument("--memory-mb", type=int, default=0, help="that loading may add (0: any)")
     options = parser.parse_args()
+    if options.memory_mb:
+        _limit_memory(options.memory_mb * 10**6)
     try:
         counts = fuzz(options.inputs, options.seed, only=options.only, first=options.first)
     except FoundError as error:

@@ -274,7 +274,7 @@ def test_the_profile_holds_the_whole_step(tiny_bench: Engine) -> None:
     assert sum(op.count for op in ops) == 2 + 5 * config.n_layers, "embedding, head and layers"
     assert all(op.us > 0 for op in ops)
     norms = 4 * config.dim * (1 + 2 * config.n_layers)
-    weights = step_bytes(config, tiny_bench.model.ops.formats(config)) - norms
+    weights = step_bytes(config, tiny_bench.model.weights.formats) - norms
     assert sum(op.n_bytes for op in ops) == weights
 
 

@@ -39,8 +39,12 @@ def described(directory: Path, cells: list[str]) -> ModelDescription:
         config=read,
         n_params=n_params,
         stored_bytes={},
+        dtypes={},
+        groups=(),
+        is_gguf=False,
         n_files=0,
         n_tokens=0,
+        tokenizer="",
         has_chat_template=False,
         default_format="bfloat16",
     )

@@ -143,7 +143,7 @@ def pack(
 
 
 def as_array(part: Stored) -> npt.NDArray[Any]:
-    """What the CPU's `reader` has read."""
+    """What the CPU's `reader` has read, unless it is blocks."""
     assert isinstance(part, np.ndarray)
     return part
 

@@ -4,7 +4,7 @@ Owns numpy memory and the choice of formats; `matrix.py` and `kv.py` know the pa
 records the passes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoint.config import ModelConfig
-from ...checkpoint.safetensors import StoredTensor, stored_values
+from ...checkpoint.stored import StoredTensor, stored_values
 from ...errors import ModelLoadError
 from ...native.cpu import kernels
 from ...sampling.op import sample
-from ..formats import QUANTIZED, Format, common_format, kv_format, matrix_bytes, sections
+from ..formats import QUANTIZED, STORED, Format, common_format, kv_format, matrix_bytes, sections
 from ..memory import host_bytes
-from ..mixed import ModelFormats, mixed_formats
+from ..mixed import ModelFormats, mixed_formats, stored_formats
 from ..ops import KVMemory, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
 from .kv import kv_memory
@@ -45,7 +45,7 @@ class CpuOps:
         self, format_: str, *, kv_cache: str = "auto", n_threads: int | None = None
     ) -> None:
         """`n_threads` applies to the whole process. Raises ModelLoadError for an unknown format."""
-        if format_ not in FORMATS:
+        if format_ not in (*FORMATS, STORED):
             raise ModelLoadError(
                 f"dtype: {format_} needs torch and CUDA; on the CPU there are float32 and bfloat16"
             )
@@ -67,7 +67,7 @@ class CpuOps:
         # The first prompt would wait for the pages of the positions that it fills.
         return kv_memory(n_layers, shape, self.kv_format, n_touched=self.prefill_rows)
 
-    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
+    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
         return nullcontext(stored_values)
 
     def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Floats:
@@ -111,7 +111,9 @@ class CpuOps:
     def wait(self) -> None:
         """Nothing runs."""
 
-    def formats(self, config: ModelConfig) -> ModelFormats:
+    def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
+        if self.format == STORED:
+            return stored_formats(config, dtypes)
         return mixed_formats(config, self.format)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...checkpoint.safetensors import StoredTensor
 from ...checkpoint.sample import sample_checkpoint
+from ...checkpoint.stored import StoredTensor
 from ...errors import ModelLoadError
 from ...files import open_if_regular
 from ...native.cpu import kernels
@@ -127,9 +127,11 @@ def _key(tensors: Mapping[str, StoredTensor], format_: str) -> str | None:
 
 
 def _place(tensors: Mapping[str, StoredTensor]) -> str:
-    """Names the directory of a checkpoint: an older entry for it is obsolete."""
-    directory = next(iter(tensors.values())).file.parent.resolve()
-    return hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+    """Names the files of a checkpoint: an older entry for them is obsolete."""
+    digest = hashlib.sha256()
+    for file in sorted({tensor.file for tensor in tensors.values()}):
+        digest.update(os.fsencode(file.parent.resolve() / file.name) + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def _read_entry(directory: Path, format_: str, key: str) -> Mapping[str, PanelMatrix] | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...checkpoint.safetensors import ReadValues, StoredTensor, open_values
+from ...checkpoint.stored import ReadValues, StoredTensor, open_values, plain_values
 
 _PIECE_BYTES = 16 * 2**20
 # One thread copies a file that the system has in memory at a few GB/s.
@@ -45,10 +45,12 @@ class PinnedReader:
             piece.wait()
 
     def read(self, tensor: StoredTensor) -> Tensor:
-        """The values of `tensor` on the device, in their stored dtype and shape.
+        """The values of `tensor` on the device, in their stored dtype and shape; blocks as float32.
 
         Raises ModelLoadError as `open_values` does.
         """
+        if tensor.dtype not in _DTYPES:
+            return torch.from_numpy(plain_values(tensor)).to(self._device)
         values = torch.empty(tensor.shape, dtype=_DTYPES[tensor.dtype], device=self._device)
         target = values.view(-1).view(torch.uint8)
         under_way: deque[_Reading] = deque()

@@ -4,7 +4,7 @@ Owns device memory, which torch allocates, how much a model works in, and which 
 `program.py` records the passes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoint.config import ModelConfig
-from ...checkpoint.safetensors import StoredTensor
+from ...checkpoint.stored import StoredTensor
 from ...errors import ModelLoadError
 from ...sampling.logits import Logits
 from ...sampling.op import sample
@@ -143,7 +143,7 @@ class CudaOps:
     def wait(self) -> None:
         self._lane.wait()
 
-    def formats(self, config: ModelConfig) -> ModelFormats:
+    def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
         return uniform_formats(config, self.format)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:

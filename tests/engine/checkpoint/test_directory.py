@@ -6,28 +6,17 @@ from pathlib import Path
 import pytest
 
 from engine import Engine, ModelLoadError, describe
-from engine.checkpoint.directory import model_directory
+from engine.checkpoint.directory import model_path
 
 WAY_ON = "get one with: hf download ORG/NAME --local-dir DIR"
 
 Make = Callable[[Path], Path]
 
 
-def gguf_file(directory: Path) -> Path:
-    path = directory / "model.gguf"
+def gguf_file(directory: Path, name: str = "model.gguf") -> Path:
+    path = directory / name
     path.write_bytes(b"GGUF\x03\0\0\0")
     return path
-
-
-def ollama_blob(directory: Path) -> Path:
-    path = directory / "sha256-8eeb52dfb3bb9aefdf9d1ef24b3bdbcfbe82238798c4b918278320b6fcef18fe"
-    path.write_bytes(b"GGUF\x03\0\0\0")
-    return path
-
-
-def gguf_directory(directory: Path) -> Path:
-    gguf_file(directory)
-    return directory
 
 
 def pickle_directory(directory: Path) -> Path:
@@ -50,9 +39,6 @@ def text_file(directory: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (gguf_file, "model.gguf: is a GGUF file, which is not supported; a model is a Hugging"),
-        (ollama_blob, "is a GGUF file, which is not supported"),
-        (gguf_directory, "config.json is missing; model.gguf is not supported; a model is"),
         (pickle_directory, "config.json is missing; pytorch_model.bin is not supported"),
         (weights_alone, "is not a directory but its weights alone"),
         (text_file, "notes.txt: is not a directory; a model is a Hugging Face directory with"),
@@ -60,9 +46,6 @@ def text_file(directory: Path) -> Path:
         (lambda path: path / "qwen3", "qwen3: does not exist; a model is a Hugging Face directory"),
     ],
     ids=[
-        "GGUF",
-        "Ollama",
-        "directory of GGUF",
         "pickle",
         "safetensors",
         "text",
@@ -70,7 +53,7 @@ def text_file(directory: Path) -> Path:
         "nothing",
     ],
 )
-@pytest.mark.parametrize("reader", [Engine.load, describe, model_directory])
+@pytest.mark.parametrize("reader", [Engine.load, describe, model_path])
 def test_what_is_not_a_model_says_how_to_get_one(
     tmp_path: Path, make: Make, message: str, reader: Callable[[Path], object]
 ) -> None:
@@ -87,18 +70,55 @@ def test_the_directory_above_a_model_names_the_model(tmp_path: Path, inner: str)
     (tmp_path / inner).mkdir(parents=True)
     (tmp_path / inner / "config.json").write_text("{}")
     with pytest.raises(ModelLoadError, match=f"did you mean {tmp_path / inner}\\?"):
-        model_directory(tmp_path)
+        model_path(tmp_path)
 
 
-def test_a_gguf_in_place_of_the_weights_is_named(tiny_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", [Engine.load, describe])
+def test_half_a_gguf_file_says_what_is_wrong(
+    tmp_path: Path, reader: Callable[[Path], object]
+) -> None:
+    for path in (gguf_file(tmp_path), tmp_path):
+        with pytest.raises(ModelLoadError, match=r"model\.gguf: byte 8: .*truncated.*get it again"):
+            reader(path)
+
+
+def test_a_gguf_file_is_a_model_whatever_its_name(tmp_path: Path) -> None:
+    """Ollama keeps them under their digests."""
+    for name in (
+        "model.gguf",
+        "sha256-8eeb52dfb3bb9aefdf9d1ef24b3bdbcfbe82238798c4b918278320b6fcef",
+    ):
+        path = gguf_file(tmp_path, name)
+        assert model_path(path) == path
+
+
+def test_a_directory_with_one_gguf_file_is_that_model(tiny_model: Path, tmp_path: Path) -> None:
+    gguf = gguf_file(tmp_path)
+    gguf_file(tmp_path, "mmproj-model.gguf")  # for pictures
+    assert model_path(tmp_path) == gguf
+    # Publishers of GGUF files add the original config.json.
     for file in ("config.json", "tokenizer.json"):
         (tmp_path / file).write_bytes((tiny_model / file).read_bytes())
-    gguf_file(tmp_path)
-    with pytest.raises(ModelLoadError, match=r"no weights: .*; model\.gguf is not supported; get"):
-        Engine.load(tmp_path)
+    assert model_path(tmp_path) == gguf
+    (tmp_path / "model.safetensors").write_bytes((tiny_model / "model.safetensors").read_bytes())
+    assert model_path(tmp_path) == tmp_path
+
+
+def test_of_a_split_file_the_first_part_counts(tmp_path: Path) -> None:
+    parts = [gguf_file(tmp_path, f"m-0000{i}-of-00003.gguf") for i in (1, 2, 3)]
+    assert model_path(tmp_path) == parts[0]
+
+
+def test_several_gguf_files_are_named(tmp_path: Path) -> None:
+    for name in ("m-Q4_K_M.gguf", "m-Q8_0.gguf"):
+        gguf_file(tmp_path, name)
+    with pytest.raises(
+        ModelLoadError, match=r"2 GGUF files: m-Q4_K_M\.gguf, m-Q8_0\.gguf; give one"
+    ):
+        model_path(tmp_path)
 
 
 def test_a_directory_that_only_a_name_makes_a_gguf(tiny_model: Path, tmp_path: Path) -> None:
     link = tmp_path / "model.gguf"
     link.symlink_to(tiny_model)
-    assert model_directory(link) == link
+    assert model_path(link) == link

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import engine.checkpoint.safetensors
 from engine import Engine, ModelLoadError, NumericsError, SamplingSettings
 from engine.checkpoint.config_json import model_config
-from engine.checkpoint.safetensors import StoredTensor, read_checkpoint, read_header, stored_values
+from engine.checkpoint.safetensors import read_checkpoint, read_header
+from engine.checkpoint.stored import StoredTensor, plain_values
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.torch_ops import TorchOps
 from engine.model.loading import load_weights
@@ -369,7 +370,7 @@ def test_a_file_that_changes_after_its_header_was_read(
 
 def test_what_was_read_stays_when_the_file_is_cut(model: Path, file: Path) -> None:
     tensor = tensors_of(model)[DOWN]
-    values = stored_values(tensor)
+    values = plain_values(tensor)
     before = values.copy()
     os.truncate(file, 0)
     assert np.array_equal(values, before)

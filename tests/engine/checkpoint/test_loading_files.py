@@ -16,7 +16,7 @@ import pytest
 
 from engine import ChatTemplate, Engine, InvalidInputError, ModelLoadError, Tokenizer
 from engine.checkpoint.config_json import model_config
-from engine.checkpoint.safetensors import StoredTensor
+from engine.checkpoint.stored import StoredTensor
 from engine.device.cpu.matrix import PanelMatrix
 from engine.device.cpu.panel_cache import PanelCache, open_panels
 from engine.device.cpu.panel_file import PanelFileError, PanelWriter, read_panels

@@ -23,7 +23,8 @@ from engine import AbortFlag, Engine, SamplingSettings
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.checkpoint.config_json import model_config
-from engine.checkpoint.safetensors import read_checkpoint, stored_values
+from engine.checkpoint.safetensors import read_checkpoint
+from engine.checkpoint.stored import plain_values
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device import torch_ops
 from engine.device.cuda import load as cuda_load
@@ -467,7 +468,7 @@ def test_tensors_are_read_in_pieces(
     tensors = read_checkpoint(tiny.path).tensors
     with cuda_load.PinnedReader(open_cuda().device) as read:
         for tensor in tensors.values():
-            assert np.array_equal(read(tensor).cpu().numpy(), stored_values(tensor)), tensor.name
+            assert np.array_equal(read(tensor).cpu().numpy(), plain_values(tensor)), tensor.name
         changed = replace(tensors["model.embed_tokens.weight"], modified_ns=1)
         with pytest.raises(ModelLoadError, match="has changed since"):
             read(changed)

@@ -27,7 +27,7 @@ def config(request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path) -> 
 
 def before(config: ModelConfig) -> ModelFormats:
     """Four bits in all layers and eight in the head."""
-    return ModelFormats("8bit", uniform_formats(config, "4bit").layers)
+    return ModelFormats("8bit", "8bit", uniform_formats(config, "4bit").layers)
 
 
 def test_a_step_reads_no_more_than_with_four_bits_everywhere(config: ModelConfig) -> None:
@@ -59,7 +59,7 @@ def test_what_is_loaded_is_what_was_planned(tiny_model: Path) -> None:
     n_bytes = 0
     for table in (weights.embedding, weights.head):
         assert isinstance(table, PanelMatrix)
-        assert table.format == formats.tables
+        assert table.format == formats.embedding == formats.head
         n_bytes += table.panels.nbytes
     for layer, planned in zip(weights.layers, formats.layers, strict=True):
         for kind in ("wqkv", "wo", "w_gate_up", "w_down"):

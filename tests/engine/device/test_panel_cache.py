@@ -20,7 +20,8 @@ from safetensors.torch import load_file, save_file
 import engine.device.cpu.panel_cache
 from engine import Engine, ModelLoadError
 from engine.checkpoint.config_json import model_config
-from engine.checkpoint.safetensors import StoredTensor, read_checkpoint
+from engine.checkpoint.safetensors import read_checkpoint
+from engine.checkpoint.stored import StoredTensor
 from engine.checkpoint.tensors import check_tensors
 from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.panel_cache import open_panels

@@ -163,9 +163,9 @@ class MixedOps(CpuOps):
 
     wqkv: tuple[str, ...] = ("8bit", "4bit", "6bit")
 
-    def formats(self, config: Any) -> ModelFormats:
+    def formats(self, config: Any, dtypes: Any) -> ModelFormats:
         layer = LayerFormats(self.wqkv, "8bit", ("4bit", "4bit"), "6bit")
-        return ModelFormats("8bit", (layer,) * config.n_layers)
+        return ModelFormats("8bit", "8bit", (layer,) * config.n_layers)
 
 
 def test_a_model_with_mixed_matrices_is_kept_on_disk_and_starts_from_there(
@@ -201,7 +201,7 @@ def test_a_section_of_another_format_is_packed_anew(
 
 def test_sizes_count_each_part_in_its_format(tiny_model: Path) -> None:
     config = model_config(tiny_model)
-    plain, mixed = uniform_formats(config, "8bit"), MixedOps("8bit").formats(config)
+    plain, mixed = uniform_formats(config, "8bit"), MixedOps("8bit").formats(config, {})
     layer = config.layers[0]
     attention = layer.attention
     q, kv = attention.q_dim, attention.n_kv_heads * attention.head_dim

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from server.__main__ import main
+from tests.support import gguf_bytes as raw
 
 COMMANDS = {
     "serve": ["serve", "--port", "0"],
@@ -22,15 +23,25 @@ HOW_TO_GET_ONE = "hf download ORG/NAME --local-dir DIR"
 Make = Callable[[Path], object]
 
 
-def gguf(directory: Path) -> Path:
+def half_gguf(directory: Path) -> Path:
     path = directory / "model.gguf"
     path.write_bytes(b"GGUF\x03\0\0\0")
     return path
 
 
-def directory_of_gguf(directory: Path) -> Path:
+def gguf_of(architecture: str) -> Make:
+    def make(directory: Path) -> Path:
+        path = directory / "model.gguf"
+        path.write_bytes(raw.gguf([raw.pair("general.architecture", raw.STRING, architecture)]))
+        return path
+
+    return make
+
+
+def two_ggufs(directory: Path) -> Path:
     (directory / "config.json").unlink()
-    gguf(directory)
+    for name in ("m-Q4_K_M.gguf", "m-Q8_0.gguf"):
+        half_gguf(directory).rename(directory / name)
     return directory
 
 
@@ -53,8 +64,13 @@ def without(name: str) -> Make:
 
 # Mistake -> how it is made in a copy of a model, what is said, and the way on.
 MISTAKES: dict[str, tuple[Make, str, str]] = {
-    "GGUF": (gguf, "model.gguf: is a GGUF file, which is not supported", HOW_TO_GET_ONE),
-    "directory of GGUF": (directory_of_gguf, "model.gguf is not supported", HOW_TO_GET_ONE),
+    "half a GGUF": (half_gguf, "model.gguf: byte 8: the number of tensors", "get it again"),
+    "two GGUF": (two_ggufs, "2 GGUF files: m-Q4_K_M.gguf, m-Q8_0.gguf", "give one"),
+    "GGUF architecture": (
+        gguf_of("gemma3"),
+        "gemma3 is not supported; allowed are llama, qwen2, qwen3",
+        "choose a model of one of these",
+    ),
     "weights": (lambda path: path / "model.safetensors", "its weights alone", HOW_TO_GET_ONE),
     "file": (lambda path: path / "config.json", "is not a directory", HOW_TO_GET_ONE),
     "nothing": (lambda path: path / "nowhere", "nowhere: does not exist", HOW_TO_GET_ONE),

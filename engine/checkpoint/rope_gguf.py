@@ -1,0 +1,81 @@
+"""The rope keys of a GGUF file -> RopeConfig.
+
+Owns their names and defaults, which are those of llama.cpp. An unknown rule is refused. Knows no
+tables.
+"""
+
+import math
+from collections.abc import Sequence
+
+from .architecture_keys import ArchitectureKeys
+from .config import DividedScaling, LinearScaling, RopeConfig, RopeScaling, YarnScaling
+from .limits import MAX_CONTEXT
+
+_MAX_FACTOR = 1e6
+
+
+def rope_config(
+    keys: ArchitectureKeys, head_dim: int, context: int, divisors: Sequence[float] | None
+) -> RopeConfig:
+    """`context`: context_length; `divisors`: of the frequencies, from a tensor. Raises
+    ModelLoadError.
+    """
+    rotary_dim = keys.integer("rope.dimension_count", low=1, high=head_dim, default=head_dim)
+    if rotary_dim != head_dim:
+        keys.fail("rope.dimension_count", rotary_dim, f"{head_dim}, all of a head")
+    theta = keys.number("rope.freq_base", low=1.0, high=1e12, default=10000.0)
+    scaling = _scaling(keys, theta, context)
+    if divisors is not None:
+        scaling = _divided(keys, scaling, divisors)
+    return RopeConfig(theta, head_dim, scaling)
+
+
+def _scaling(keys: ArchitectureKeys, theta: float, context: int) -> RopeScaling | None:
+    # Without a type, a factor means linear scaling.
+    kind = keys.string("rope.scaling.type", default="linear")
+    if kind == "none":
+        return None
+    name = "rope.scaling.factor" if keys.has("rope.scaling.factor") else "rope.scale_linear"
+    factor = keys.number(name, low=0.0, high=_MAX_FACTOR, default=1.0) or 1.0
+    if factor < 1.0:
+        keys.fail(name, factor, f"a number between 1 and {_MAX_FACTOR:g}")
+    if kind == "linear":
+        return LinearScaling(factor) if factor > 1.0 else None
+    if kind != "yarn":
+        keys.fail("rope.scaling.type", kind, "none, linear or yarn")
+    if theta == 1.0:
+        keys.fail("rope.freq_base", theta, "more than 1 for yarn")
+    return _yarn(keys, factor, context)
+
+
+def _yarn(keys: ArchitectureKeys, factor: float, context: int) -> YarnScaling:
+    key = "rope.scaling.original_context_length"
+    spread = keys.number("rope.scaling.yarn_log_multiplier", low=0.0, high=_MAX_FACTOR, default=0.0)
+    log = math.log(factor)
+    attention_factor = (0.1 * log + 1.0) / (0.1 * spread * log + 1.0)
+    more = keys.number("rope.scaling.attn_factor", low=0.0, high=_MAX_FACTOR, default=1.0)
+    return YarnScaling(
+        factor=factor,
+        original_max_seq_len=keys.integer(key, low=2, high=MAX_CONTEXT, default=context),
+        attention_factor=attention_factor * more,
+        beta_fast=keys.number(
+            "rope.scaling.yarn_beta_fast", low=0.0, high=_MAX_FACTOR, default=32.0
+        )
+        or 32.0,
+        beta_slow=keys.number("rope.scaling.yarn_beta_slow", low=0.0, high=_MAX_FACTOR, default=1.0)
+        or 1.0,
+        truncate=True,
+    )
+
+
+def _divided(
+    keys: ArchitectureKeys, scaling: RopeScaling | None, divisors: Sequence[float]
+) -> DividedScaling:
+    """Divisors of their own, on top of what the keys say."""
+    match scaling:
+        case None:
+            return DividedScaling(tuple(divisors))
+        case LinearScaling(factor):
+            return DividedScaling(tuple(divisor * factor for divisor in divisors))
+        case _:
+            keys.fail("rope.scaling.type", "yarn", "none or linear beside rope_freqs.weight")

@@ -1,0 +1,107 @@
+"""Tensors as a checkpoint stores them, in whichever format: where they are, and their data.
+
+Owns reading the data of one tensor. The headers that describe tensors are read by `safetensors.py`
+and `gguf.py`. Knows no model.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ModelLoadError
+from ..files import open_regular
+from ..gguf.blocks import BlockRows
+from ..gguf.decode import dequantize
+from ..gguf.types import READ
+
+PLAIN_DTYPES = ("F32", "F16", "BF16")
+"""Those that store each number by itself."""
+# numpy has no bfloat16: its bit patterns are read.
+_NUMPY_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_CHANGED = "the file has changed since its header was read"
+
+# Fills memory (n,) with bytes of a tensor, from an offset into its data on.
+ReadValues = Callable[[int, npt.NDArray[np.uint8]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor as a header describes it."""
+
+    file: Path
+    name: str
+    dtype: str
+    """Of safetensors, or the name of a type of GGUF: both say F32, F16 and BF16."""
+    shape: tuple[int, ...]
+    n_bytes: int
+    begin: int  # of its data in the file
+    modified_ns: int  # of the file, when its header was read
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The stored tensors by name."""
+
+    file: Path
+    """The file that lists them."""
+    tensors: Mapping[str, StoredTensor]
+    described_in: str = "config.json"
+    """What asks for these tensors, for errors."""
+
+
+def stored_values(tensor: StoredTensor) -> npt.NDArray[Any] | BlockRows:
+    """The data of an F32, F16 or BF16 tensor, the latter as uint16 bit patterns; or the blocks of a
+    quantised matrix.
+
+    They are read, not mapped: if the file were truncated meanwhile, a mapping would kill the
+    process. Raises ModelLoadError, also when the file has changed.
+    """
+    if tensor.dtype in PLAIN_DTYPES:
+        return _read_whole(tensor, np.empty(tensor.shape, _NUMPY_DTYPES[tensor.dtype]))
+    type_, (n, n_in) = READ[tensor.dtype], tensor.shape
+    return BlockRows(type_, _read_whole(tensor, np.empty((n, type_.row_bytes(n_in)), np.uint8)))
+
+
+def plain_values(tensor: StoredTensor) -> npt.NDArray[Any]:
+    """The same, with blocks as the float32 numbers that they stand for."""
+    values = stored_values(tensor)
+    return dequantize(values) if isinstance(values, BlockRows) else values
+
+
+def _read_whole(tensor: StoredTensor, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    with open_values(tensor) as read:
+        read(0, values.reshape(-1).view(np.uint8))
+    return values
+
+
+@contextmanager
+def open_values(tensor: StoredTensor) -> Iterator[ReadValues]:
+    """A function that reads the data of a tensor, whole or in parts, on any thread. Raises
+    ModelLoadError, on exit also when the file has changed.
+    """
+
+    def read(begin: int, memory: npt.NDArray[np.uint8]) -> None:
+        view = memory.data
+        while view:
+            try:
+                n = os.preadv(stream.fileno(), [view], tensor.begin + begin)
+            except OSError as error:
+                raise _unreadable(tensor, error.strerror or str(error)) from error
+            if not n:
+                raise _unreadable(tensor, _CHANGED)
+            begin, view = begin + n, view[n:]
+
+    with open_regular(tensor.file) as stream:
+        yield read
+        if os.fstat(stream.fileno()).st_mtime_ns != tensor.modified_ns:
+            raise _unreadable(tensor, _CHANGED)
+
+
+def _unreadable(tensor: StoredTensor, reason: str) -> ModelLoadError:
+    return ModelLoadError(f"{tensor.file}: {tensor.name}: {reason}")
