@@ -171,9 +171,11 @@ class Ops(Protocol):
         *,
         gated: bool = False,
         importance: npt.NDArray[np.float32] | None = None,
+        temporary: bool = False,
     ) -> Matrix:
         """The parts (n, n_in) stacked by rows; `gated`: they are gate and up; `importance`: of an
-        error in each column (n_in,), for ops that calibrate. Raises NotFiniteError.
+        error in each column (n_in,), for ops that calibrate; `temporary`: it is dropped before the
+        model is loaded. Raises NotFiniteError.
 
         Parts may have several formats only where `packs` is set, and not if they are gated:
         ValueError.

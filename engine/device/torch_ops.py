@@ -111,6 +111,7 @@ class TorchOps:
         *,
         gated: bool = False,
         importance: npt.NDArray[np.float32] | None = None,
+        temporary: bool = False,
     ) -> TorchMatrix:
         # Gate and up are one below the other, as other parts are: the reference halves the product.
         common = common_format(format_)

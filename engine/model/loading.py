@@ -165,7 +165,9 @@ class _Reader:
         """A copy that comes before the matrix: it is not from the panels and does not go there."""
         parts = [self._part(source) for source in sources]
         self._read_before[_name(sources)] = parts
-        return self._converted(sources, lambda: self._ops.matrix(parts, format_, gated=gated))
+        return self._converted(
+            sources, lambda: self._ops.matrix(parts, format_, gated=gated, temporary=True)
+        )
 
     def vector(self, sources: Sequence[Source]) -> Array | None:
         """None where there are no sources."""

@@ -1,5 +1,7 @@
-"""Memory that native code works in. Owns its alignment."""
+"""Memory that native code works in. Owns its alignment, and the large pages that weights lie in."""
 
+import mmap
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,3 +21,40 @@ def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     memory = np.zeros(n_bytes + CACHE_LINE, np.uint8)
     begin = -native.address(memory) % CACHE_LINE
     return memory[begin : begin + n_bytes].view(wanted).reshape(shape)
+
+
+_LARGE_PAGE = 2 * 2**20
+_SLAB_BYTES = 64 * 2**20
+
+
+class LargePages:
+    """Memory for weights, one piece after another in the order in which they were asked for.
+
+    A decode step reads all weights in that order. Processors prefetch memory page by page, so a
+    small matrix in memory of its own, or in small pages, is read at three quarters of the speed
+    (bench/RESULTS.md). A slab is freed with the last piece of it.
+    """
+
+    def __init__(self) -> None:
+        self._free = np.empty(0, np.uint8)
+
+    def zeros(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """Zeros (n_bytes,) that begin on a cache line. Raises MemoryError."""
+        if n_bytes > self._free.size:
+            self._free = _slab(max(n_bytes, _SLAB_BYTES))
+        memory = self._free[:n_bytes]
+        self._free = self._free[-(-n_bytes // CACHE_LINE) * CACHE_LINE :]
+        return memory
+
+
+def _slab(n_bytes: int) -> npt.NDArray[np.uint8]:
+    """Memory that begins on a large page. The system gives its pages when they are first used."""
+    try:
+        slab = mmap.mmap(-1, n_bytes + _LARGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{n_bytes} bytes for weights: {error.strerror}") from error
+    with suppress(OSError):  # a system without large pages: it is slower, not wrong
+        slab.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(slab, np.uint8)
+    begin = -native.address(memory) % _LARGE_PAGE
+    return memory[begin : begin + n_bytes]

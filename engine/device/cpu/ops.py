@@ -23,7 +23,7 @@ from ..ops import KVMemory, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
 from .kv import kv_memory
 from .matrix import CpuMatrix, PanelMatrix, as_array, as_float32, pack, stacked
-from .memory import Floats, zeros
+from .memory import Floats, LargePages, zeros
 from .program import CpuProgram
 from .weave import is_woven_faster
 
@@ -56,6 +56,7 @@ class CpuOps:
         self.kv_format = kv_format(kv_cache, format_)
         self.name = f"native {kernels.isa()}"
         self.n_threads = kernels.threads()
+        self._weights = LargePages()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         """With all pages touched: otherwise the first prompt would wait for them."""
@@ -85,7 +86,9 @@ class CpuOps:
         *,
         gated: bool = False,
         importance: Floats | None = None,
+        temporary: bool = False,
     ) -> CpuMatrix:
+        memory = LargePages() if temporary else self._weights
         if gated:
             format_ = common_format(format_)
         packed: list[PanelMatrix] = []
@@ -93,7 +96,12 @@ class CpuOps:
             is_woven = is_woven_faster(own, kernels.isa())
             try:
                 section = pack(
-                    parts[which], own, gated=gated, is_woven=is_woven, importance=importance
+                    parts[which],
+                    own,
+                    gated=gated,
+                    is_woven=is_woven,
+                    zeros=memory.zeros,
+                    importance=importance,
                 )
             except NotFiniteError as error:
                 row, column = error.index

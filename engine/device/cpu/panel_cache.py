@@ -175,8 +175,6 @@ class _NewEntry:
         with self._failures_logged():
             if self._writer is not None:
                 self._writer.finish()
-                # Truncating it would kill the processes that have it mapped.
-                os.fchmod(self._file.fileno(), 0o400)
                 self._unfinished.replace(self._target)
                 self._writer = None
                 self._file.close()

@@ -7,9 +7,9 @@ directory.
 """
 
 import json
-import mmap
 import struct
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +21,7 @@ from ...files import MAX_JSON_BYTES, open_if_regular, parse_json_object, size_of
 from ...native import cpu as native
 from ...native.cpu import kernels
 from .matrix import PanelMatrix
+from .memory import LargePages
 
 _ALIGNMENT = 64
 _TRAILER = struct.Struct("<8sQQ")  # kind of file, bytes of the index, checksum of the index
@@ -78,43 +79,53 @@ class PanelWriter:
 
 
 def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
-    """The matrices of a file by name, in read-only memory mapped from it.
+    """The matrices of a file by name, read into memory as a decode step reads it best.
 
-    All threads read all bytes, which also brings in their pages. The file must not be truncated
-    afterwards; replacing or removing it is fine. Raises OSError and PanelFileError.
+    A mapped file would be in small pages. Raises OSError, PanelFileError and MemoryError.
     """
     opened = open_if_regular(file)
     if opened is None:
         raise PanelFileError("is not a regular file")
     with opened as stream:
-        size = size_of(stream)
-        if size < _TRAILER.size:
-            raise PanelFileError("is too short")
-        memory = np.frombuffer(
-            mmap.mmap(stream.fileno(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ), np.uint8
-        )
-    index, end = _read_index(memory)
-    if index.get("key") != key:
-        raise PanelFileError("is of another checkpoint")
-    matrices = index.get("matrices")
-    if not isinstance(matrices, dict):
-        raise PanelFileError("has an index of another kind")
-    return {name: _matrix(memory[:end], entry) for name, entry in matrices.items()}
+        index, end = _read_index(stream)
+        if index.get("key") != key:
+            raise PanelFileError("is of another checkpoint")
+        matrices = index.get("matrices")
+        if not isinstance(matrices, dict):
+            raise PanelFileError("has an index of another kind")
+        memory = LargePages().zeros(end)
+        _read(stream, 0, memory)
+    return {name: _matrix(memory, entry) for name, entry in matrices.items()}
 
 
-def _read_index(memory: npt.NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
+def _read_index(stream: BufferedReader) -> tuple[dict[str, Any], int]:
     """The index, and where it begins."""
-    end = memory.size - _TRAILER.size
-    kind, n_bytes, checksum = _TRAILER.unpack(memory[end:].tobytes())
+    end = size_of(stream) - _TRAILER.size
+    if end < 0:
+        raise PanelFileError("is too short")
+    trailer = np.empty(_TRAILER.size, np.uint8)
+    _read(stream, end, trailer)
+    kind, n_bytes, checksum = _TRAILER.unpack(trailer.tobytes())
     if kind != _KIND or n_bytes > min(end, MAX_JSON_BYTES):
         raise PanelFileError("was cut, or is of another kind")
-    index = memory[end - n_bytes : end].copy()
+    index = np.empty(n_bytes, np.uint8)
+    _read(stream, end - n_bytes, index)
     if _checksum(index) != checksum:
         raise PanelFileError("has a damaged index")
     try:
         return parse_json_object(index.tobytes(), "index"), end - n_bytes
     except ModelLoadError as error:
         raise PanelFileError("has an index of another kind") from error
+
+
+def _read(stream: BufferedReader, begin: int, memory: npt.NDArray[np.uint8]) -> None:
+    stream.seek(begin)
+    view = memory.data
+    while view:
+        n = stream.readinto(view)
+        if not n:
+            raise PanelFileError("was cut")
+        view = view[n:]
 
 
 def _matrix(memory: npt.NDArray[np.uint8], entry: object) -> PanelMatrix:

@@ -105,6 +105,7 @@ class CudaOps:
         *,
         gated: bool = False,
         importance: npt.NDArray[np.float32] | None = None,
+        temporary: bool = False,
     ) -> CudaMatrix:
         with out_of_memory_as_memory_error():
             tensors = [self._on_device(part) for part in parts]
