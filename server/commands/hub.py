@@ -126,7 +126,13 @@ def _weight_files(directory: Path) -> list[str]:
 def _check_files(name: HubName, sizes: Mapping[str, int]) -> None:
     """Raises CommandError if a file that every model needs does not exist on the Hub."""
     if _WEIGHTS not in sizes and _INDEX not in sizes:
-        others = [file for file in sizes if file.endswith((".gguf", ".bin", ".pth", ".onnx"))]
+        ggufs = [file for file in sizes if file.endswith(".gguf")]
+        if ggufs:
+            raise CommandError(
+                f"{name}: holds {len(ggufs)} GGUF file(s) such as {ggufs[0]}, and no safetensors; "
+                f"get one with: hf download {name} {ggufs[0]} --local-dir DIR, then give its path"
+            )
+        others = [file for file in sizes if file.endswith((".bin", ".pth", ".onnx"))]
         found = f" (it has {others[0]}, which is not supported)" if others else ""
         raise CommandError(
             f"{name}: has no safetensors weights{found}; look for the original repository of this "

@@ -11,6 +11,7 @@ import torch
 
 from engine import Engine, ModelLoadError, SamplingSettings, describe
 from engine.device.cpu import panel_cache
+from engine.device.cuda.load import PinnedReader
 from engine.device.reference import TorchMatrix
 from engine.device.torch_ops import TorchOps
 from engine.model.loading import load_weights
@@ -136,6 +137,13 @@ def test_torch_computes_the_same_without_native_blocks(saved: tuple[Path, Any]) 
     stored = model.model.embed_tokens.weight.detach().numpy()
     assert isinstance(weights.embedding, TorchMatrix)
     assert np.array_equal(weights.embedding.weights.numpy(), stored)
+
+
+def test_the_reader_for_cuda_devices_decodes_blocks(saved: tuple[Path, Any]) -> None:
+    path, model = saved
+    tensor = ModelFiles.open(path).tensors()["token_embd.weight"]
+    with PinnedReader(torch.device("cpu")) as read:
+        assert torch.equal(read(tensor), model.model.embed_tokens.weight)
 
 
 def test_a_draft_model_may_be_a_file_too(saved: tuple[Path, Any]) -> None:

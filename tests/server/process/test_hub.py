@@ -315,7 +315,10 @@ def test_what_cannot_be_served_is_refused_before_it_is_fetched(
 @pytest.mark.parametrize(
     ("missing", "message"),
     [
-        ("model.safetensors", "no safetensors weights (it has "),
+        (
+            "model.safetensors",
+            "holds 1 GGUF file(s) such as otter.gguf, and no safetensors; get one with: hf download",
+        ),
         ("config.json", "has no config.json"),
         ("tokenizer.json", "has no tokenizer.json"),
     ],
