@@ -3,7 +3,7 @@
 Owns which row goes where, and the call that packs and rounds. Knows no checkpoint.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...native import cpu as native
 from ...native.cpu import kernels
 from ..formats import EXACT_FORMATS, GGUF_FORMATS, PANEL_ROWS, matrix_bytes
 from ..ops import NotFiniteError, Stored
-from .memory import Floats
+from .memory import Floats, LargePages
 
 _LAYOUTS = {
     "float32": "F32",
@@ -101,11 +101,12 @@ def pack(
     *,
     gated: bool,
     is_woven: bool,
-    zeros: Callable[[int], npt.NDArray[np.uint8]],
+    memory: LargePages | None = None,
     importance: Floats | None = None,
 ) -> PanelMatrix:
-    """The parts (n, n_in) one below the other; `gated`: their panels take turns; `zeros`: gives so
-    many bytes; `importance`: of an error in each column (n_in,), for codes of 6 bits or fewer.
+    """The parts (n, n_in) one below the other; `gated`: their panels take turns; `memory`: where
+    other matrices lie; `importance`: of an error in each column (n_in,), for codes of 6 bits or
+    fewer.
 
     Blocks of a GGUF type stay as they are in the format that holds them, and are decoded for any
     other. Raises NotFiniteError, and ValueError for a format that holds only the blocks of others.
@@ -124,7 +125,7 @@ def pack(
     order = _panel_order([len(part) for part in stored], alternating=gated)
     addresses = np.append(np.concatenate([_row_addresses(part) for part in stored]), 0)
     rows = addresses[order]
-    panels = zeros(matrix_bytes(format_, rows.size, n_in))
+    panels = (memory or LargePages()).zeros(matrix_bytes(format_, rows.size, n_in))
     matrix = PanelMatrix(panels, n_out, n_in, format_, is_woven)
     bad_row, bad_column = kernels.pack(
         rows=native.address(rows),

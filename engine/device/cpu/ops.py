@@ -88,7 +88,6 @@ class CpuOps:
         importance: Floats | None = None,
         temporary: bool = False,
     ) -> CpuMatrix:
-        memory = LargePages() if temporary else self._weights
         if gated:
             format_ = common_format(format_)
         packed: list[PanelMatrix] = []
@@ -100,7 +99,7 @@ class CpuOps:
                     own,
                     gated=gated,
                     is_woven=is_woven,
-                    zeros=memory.zeros,
+                    memory=None if temporary else self._weights,
                     importance=importance,
                 )
             except NotFiniteError as error:

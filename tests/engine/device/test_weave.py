@@ -34,7 +34,8 @@ def test_matrices_have_the_order_that_was_measured(format_: str) -> None:
 @pytest.mark.parametrize("type_name", ["Q4_K", "MXFP4"])
 def test_blocks_of_gguf_types_have_the_order_that_was_measured(type_name: str) -> None:
     format_ = EXACT_FORMATS[type_name]
-    matrix = CpuOps("float32", n_threads=1).matrix([random_rows(type_name, 100, 512)], format_)
+    ops = CpuOps("float32", n_threads=1)
+    (matrix,) = ops.matrix([random_rows(type_name, 100, 512)], format_).sections
     assert matrix.is_woven == is_woven_faster(format_, _cpu.isa())
 
 
