@@ -317,8 +317,7 @@ def test_what_cannot_be_served_is_refused_before_it_is_fetched(
     [
         (
             "model.safetensors",
-            "holds 1 GGUF file(s) such as otter.gguf, and no safetensors; get one with: hf "
-            "download",
+            "1 GGUF file(s) such as otter.gguf, and no safetensors; get one with: hf download",
         ),
         ("config.json", "has no config.json"),
         ("tokenizer.json", "has no tokenizer.json"),
