@@ -350,18 +350,19 @@ void multiply_blocks() {
     for (const BlockType& type : kBlockTypes) {
         for (const auto& [n_out, n_in] : kBlockSizes) {
             const Panels panels(type, type.layout, n_out, n_in);
+            const Stack one = {{panels.matrix}, 1};
             for (const int64_t n_rows : {1, 2, 5, 12, 16, 40}) {
                 std::vector<float> x = activations(n_rows, n_in);
                 // Blocks of nothing but the largest code.
                 std::fill_n(x.begin(), 2 * kBlockColumns, 9.0f);
-                std::vector<uint8_t> scratch(linear_scratch_bytes(n_in, n_rows) + 64);
+                std::vector<uint8_t> scratch(linear_scratch_bytes(one, n_rows) + 64);
                 std::vector<float> product(n_rows * n_out);
                 run<&linear>(LinearArgs{.x = x.data(),
-                                        .matrix = panels.matrix,
+                                        .matrix = one,
                                         .bias = nullptr,
                                         .out = product.data(),
                                         .scratch = scratch.data()},
-                             n_rows, 0, linear_worker_bytes(n_in));
+                             n_rows, 0, linear_worker_bytes(one));
                 Hash hash;
                 hash.add(product);
                 hash.write(std::string("multiply ") + type.name + " " + std::to_string(n_out) +

@@ -175,12 +175,12 @@ def test_what_is_not_given_back_is_seen(site: Site) -> None:
 def test_a_trial_that_nobody_waits_for_is_seen(site: Site) -> None:
     async def idle_after(control: str) -> float:
         await site.plant(control)
-        grammars = ["a?" * 20_000 + f"{control}{i}" for i in range(3)]
+        grammars = ["a?" * 24_000 + f"{control}{i}" for i in range(3)]
         seconds = await trials.await_idle(site, grammars, "fake", settle=0.3)
         await site.plant()
         return seconds
 
-    assert asyncio.run(idle_after("keep trials")) > trials.IDLE_LIMIT_S, "they take nine seconds"
+    assert asyncio.run(idle_after("keep trials")) > trials.IDLE_LIMIT_S, "they take six seconds or more"
 
 
 def test_who_comes_last_and_is_served_first_is_seen(site: Site) -> None:
