@@ -36,8 +36,9 @@ struct Panels {
 
 // Adds each row's codes times a chunk of blocks to the sums of every row and panel. `scales` are
 // the CodeBlocks of the codes. The sums stay in memory, because there are not enough registers.
-template <Layout kLayout, int kRows, bool kPrefetch>
-[[gnu::noinline]] void add_tile(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
+template <Layout kLayout, int kRows>
+[[gnu::noinline]] void add_tile(Panels panels, Rows x, Rows scales, int64_t n_blocks,
+                                bool prefetches) {
     constexpr int64_t kBlocks = piece_blocks(kLayout);
     constexpr int64_t kBytes = piece_bytes(kLayout) / kBlocks;
     const Codes<kLayout, kRows> codes = {x};
@@ -53,7 +54,7 @@ template <Layout kLayout, int kRows, bool kPrefetch>
                     return reinterpret_cast<const CodeBlock*>(scales.at +
                                                               row * scales.stride)[first + k];
                 };
-                if constexpr (kPrefetch) {
+                if (prefetches) {
                     prefetch(block, (kBytes + kLineBytes - 1) / kLineBytes);
                 }
                 each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
@@ -191,11 +192,8 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
     each_tile<kMostRows<kLayout>>(n_rows, [&]<int kRows>(int64_t row) {
         const Rows values = values_of<kLayout>(chunk, row);
         const Rows scales = scales_of(chunk, row);
-        if (row == 0) {  // for the others the weights are in the cache
-            add_tile<kLayout, kRows, true>(panels_of(row), values, scales, n_blocks);
-        } else {
-            add_tile<kLayout, kRows, false>(panels_of(row), values, scales, n_blocks);
-        }
+        const bool prefetches = row == 0;  // for the others the weights are in the cache
+        add_tile<kLayout, kRows>(panels_of(row), values, scales, n_blocks, prefetches);
     });
 }
 
