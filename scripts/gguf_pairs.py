@@ -25,9 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
-import numpy.typing as npt
 import tokenizers
 import torch
 from tokenizers import pre_tokenizers
@@ -36,6 +34,7 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
+from tests.support.gguf_weights import decoded  # noqa: E402
 from tests.support.tiny_models import (  # noqa: E402
     LLAMA3_ROPE,
     TEMPLATE,
@@ -65,8 +64,6 @@ from conversion.base import TextModel
 TextModel.get_vocab_base_pre = lambda self, tokenizer: pre
 convert_hf_to_gguf.main()
 """
-
-Logits = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -200,47 +197,6 @@ def keep_logits(name: str, model: Any) -> None:
     with torch.no_grad():
         logits = model(torch.tensor([token_ids.tolist()])).logits[0].numpy()
     np.savez_compressed(PAIRS / f"{name}.npz", token_ids=token_ids, logits=logits[-_N_KEPT:])
-
-
-# ---- The weights of a quantised file, under transformers' names. ----
-
-_MODULES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-
-
-def decoded(file: Path, config: Any) -> dict[str, torch.Tensor]:
-    """The weights of a Llama model with tied embeddings, under transformers' names."""
-    weights = {}
-    for tensor in gguf.GGUFReader(file).tensors:
-        values = np.asarray(gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
-        match tensor.name.split("."):
-            case ["token_embd", "weight"]:
-                weights["model.embed_tokens.weight"] = weights["lm_head.weight"] = values
-            case ["output_norm", "weight"]:
-                weights["model.norm.weight"] = values
-            case ["blk", layer, kind, "weight"]:
-                heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
-                if kind in heads:
-                    values = _halves(values, heads[kind])
-                weights[f"model.layers.{layer}.{_MODULES[kind]}.weight"] = values
-            case _:
-                raise ValueError(f"{file}: {tensor.name}")
-    return {name: torch.from_numpy(values.copy()) for name, values in weights.items()}
-
-
-def _halves(rows: Logits, n_heads: int) -> Logits:
-    """The file turns the rows 2i and 2i + 1 of a head together, transformers i and i + d / 2."""
-    pairs = rows.reshape(n_heads, -1, 2, rows.shape[1])
-    return pairs.transpose(0, 2, 1, 3).reshape(rows.shape)
 
 
 # ---- Tokenizers. ----

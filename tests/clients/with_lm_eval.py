@@ -1,7 +1,9 @@
 """lm-evaluation-harness against a live server, once with the model's tokenizer here and once with
 the server's; prints the samples as one line of JSON.
 
-usage: python with_lm_eval.py BASE_URL MODEL TOKENIZER TASKS TASK…      (TASKS: a folder of tasks)
+usage: python with_lm_eval.py BASE_URL MODEL TOKENIZER TASKS TASK…
+
+TOKENIZER is a model's directory, or "" to use only the server's; TASKS is a folder of tasks.
 """
 
 import json
@@ -28,6 +30,6 @@ def samples(**options: Any) -> Any:
     return answer["samples"]
 
 
-own = samples(tokenizer_backend="huggingface", tokenizer=tokenizer)
+own = samples(tokenizer_backend="huggingface", tokenizer=tokenizer) if tokenizer else None
 remote = samples(tokenizer_backend="remote", auth_token="key", batch_size=2)
 print(json.dumps({"own": own, "remote": remote}, default=str))

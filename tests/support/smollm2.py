@@ -4,6 +4,7 @@ smollm2` fetches.
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +26,33 @@ def _found() -> Path | CommandError:
         return packaged_path(PACKAGED["smollm2"])
     except CommandError as error:
         return error
+
+
+@cache
+def transformers_smollm2() -> Any:
+    """The same model by transformers, in float32, with the weights that the file holds."""
+    # Imported here, because other tests need only the file.
+    import transformers
+
+    from engine.gguf.container import read_gguf
+    from tests.support.gguf_weights import decoded
+
+    values = read_gguf(smollm2()).metadata.values
+
+    def value(key: str) -> Any:
+        return values[f"llama.{key}"]
+
+    config = transformers.LlamaConfig(
+        vocab_size=value("vocab_size"),
+        hidden_size=value("embedding_length"),
+        intermediate_size=value("feed_forward_length"),
+        num_hidden_layers=value("block_count"),
+        num_attention_heads=value("attention.head_count"),
+        num_key_value_heads=value("attention.head_count_kv"),
+        max_position_embeddings=value("context_length"),
+        rms_norm_eps=value("attention.layer_norm_rms_epsilon"),
+        rope_parameters={"rope_type": "default", "rope_theta": value("rope.freq_base")},
+        tie_word_embeddings=True,
+    )
+    build: Any = transformers.LlamaForCausalLM
+    return build.from_pretrained(None, config=config, state_dict=decoded(smollm2(), config)).eval()

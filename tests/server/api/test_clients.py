@@ -1,43 +1,25 @@
 """Clients that people use, each in a process of its own, against a live server."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from transformers import AutoModelForCausalLM
 
 from engine import DEFAULT_MODEL, Engine
 from tests.support.client_process import API_KEY, run_node, run_python
 from tests.support.live_server import LiveServer, live_server
+from tests.support.lm_eval_tasks import TASKS, write_tasks
+from tests.support.loglikelihood import loglikelihood
 from tests.support.scripted_model import run, text_of
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(240)]
 
 STORY = "Once upon a time"
 N_TOKENS = 16
-TASKS: dict[str, Any] = {
-    "write": {
-        "output_type": "generate_until",
-        "doc_to_target": "{{ending}}",
-        "generation_kwargs": {"until": ["."], "max_gen_toks": 24},
-        "metric_list": [{"metric": "exact_match"}],
-    },
-    "choose": {
-        "output_type": "multiple_choice",
-        "doc_to_target": 0,
-        "doc_to_choice": "{{choices}}",
-        "metric_list": [{"metric": "acc"}],
-    },
-}
-DOCUMENTS = """\
-{"context": "Once upon a", "ending": "!", "choices": ["time", "xq zv"]}
-{"context": "The frog sat on a", "ending": "!", "choices": ["log by the pond", "of"]}
-{"context": "They all lived", "ending": "!", "choices": ["happily ever after.", "."]}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +56,7 @@ def vercel(server: LiveServer) -> Any:
 @pytest.fixture(scope="module")
 def lm_eval(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Any:
     home = tmp_path_factory.mktemp("lm-eval")
-    (home / "documents.jsonl").write_text(DOCUMENTS)
-    for name, task in TASKS.items():
-        source = {
-            "task": name,
-            "dataset_path": "json",
-            "dataset_kwargs": {"data_files": {"test": str(home / "documents.jsonl")}},
-            "test_split": "test",
-            "doc_to_text": "{{context}}",
-        }
-        (home / f"{name}.yaml").write_text(yaml.safe_dump({**source, **task}))
+    write_tasks(home)
     return run_python("with_lm_eval", server, home, str(DEFAULT_MODEL), str(home), *TASKS)
 
 
@@ -267,20 +240,11 @@ def test_lm_eval_scores_as_transformers_does(lm_eval: Any, bundled_engine: Engin
             sample["arguments"], sample["resps"], strict=True
         ):
             n_context, ids = len(encode(context)), encode(context + ending)
-            expected, greedy_too = score(oracle, ids, n_context)
+            expected, greedy_too = loglikelihood(oracle, ids, n_context)
             assert logprob == pytest.approx(expected, abs=1e-3)
             assert is_greedy == greedy_too
             n_greedy += is_greedy
     assert n_greedy, "one ending is what the model would say"
-
-
-def score(oracle: Any, token_ids: Sequence[int], n_context: int) -> tuple[float, bool]:
-    """For the tokens after the context: the sum of their logprobs; whether all are likeliest."""
-    with torch.no_grad():
-        logits = oracle(torch.tensor([token_ids])).logits[0, n_context - 1 : -1]
-    ending = torch.tensor(token_ids[n_context:])
-    logprobs = logits.log_softmax(-1).gather(1, ending[:, None])
-    return logprobs.sum().item(), bool((logits.argmax(-1) == ending).all())
 
 
 def test_lm_eval_gets_the_same_with_the_servers_tokenizer(lm_eval: Any) -> None:
