@@ -180,7 +180,7 @@ def test_a_trial_that_nobody_waits_for_is_seen(site: Site) -> None:
         await site.plant()
         return seconds
 
-    assert asyncio.run(idle_after("keep trials")) > trials.IDLE_LIMIT_S, "they take six seconds or more"
+    assert asyncio.run(idle_after("keep trials")) > trials.IDLE_LIMIT_S, "they take longer"
 
 
 def test_who_comes_last_and_is_served_first_is_seen(site: Site) -> None:
