@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.gguf.container import GgufTensor, read_gguf
+from engine.gguf.container import read_gguf
+from engine.gguf.header import GgufTensor
 
 Rows = npt.NDArray[np.float32]
 
