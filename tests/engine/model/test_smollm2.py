@@ -6,9 +6,9 @@ way, so of two tokens that are nearly as likely they may choose different ones, 
 texts go apart. How nearly was measured on every second of the 20 texts that llama.cpp wrote, by how
 much the logit of each token is larger than the second one: compared with float32, the rounding
 moves this margin by 0.14 (root mean square), 0.4 (99 %) and at most 0.64 in llama.cpp, and by the
-same 0.14 and 0.4, and at most 1.06, here. So texts part at margins beyond 0.05. Of 20 texts 5 are equal to the end; 15
-part where each of the two prefers its own token by 0.28 at most, and one of them by 0.11 at most.
-Of all margins, 14 % are below 0.5.
+same 0.14 and 0.4, and at most 1.06, here. So texts part at margins beyond 0.05. Of 20 texts 5 are
+equal to the end; 15 part where each of the two prefers its own token by 0.28 at most, and one of
+them by 0.11 at most. Of all margins, 14 % are below 0.5.
 """
 
 import json
