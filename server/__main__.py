@@ -27,8 +27,9 @@ Streaming inference for language models, one sequence at a time, with details on
 commands:
 {commands}
 
-`soliton COMMAND --help` lists the options of a command. A MODEL is a Hugging Face directory,
-ORG/NAME on the Hub, or smollm2. Without one, every command uses the small built-in model.
+`soliton COMMAND --help` lists the options of a command. A MODEL is a GGUF file, a Hugging
+Face directory, ORG/NAME on the Hub, or smollm2. Without one, every command uses the small built-in
+model.
 """
 
 _EXAMPLES = """

@@ -63,8 +63,8 @@ class Settings(BaseSettings):
     model: str | None = Field(
         default=None,
         min_length=1,
-        description="directory of a Hugging Face model, ORG/NAME[@REVISION] on the Hub, or smollm2 "
-        "(default: the built-in model)",
+        description="GGUF file, directory of a Hugging Face model, ORG/NAME[@REVISION] on the Hub, "
+        "or smollm2 (default: the built-in model)",
     )
     served_model_name: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], NoDecode] = Field(
         default=(),

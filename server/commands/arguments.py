@@ -153,8 +153,8 @@ def add_model_argument(
     parser: argparse._ActionsContainer,
     *,
     positional: bool = True,
-    help: str = "model directory, ORG/NAME[@REVISION] on the Hugging Face Hub, or smollm2 "
-    "(default: the built-in model)",
+    help: str = "GGUF file, model directory, ORG/NAME[@REVISION] on the Hugging Face Hub, or "
+    "smollm2 (default: the built-in model)",
 ) -> None:
     """The model, as `--model MODEL` and, unless the command has another argument there, MODEL."""
     if positional:

@@ -57,8 +57,8 @@ def _parser() -> CommandParser:
     )
     add_model_argument(
         parser,
-        help="model directory, ORG/NAME[@REVISION] on the Hugging Face Hub, or smollm2 (default: "
-        "the built-in model); with --url: the model's name there",
+        help="GGUF file, model directory, ORG/NAME[@REVISION] on the Hugging Face Hub, or smollm2 "
+        "(default: the built-in model); with --url: the model's name there",
     )
     parser.add_argument(
         "--url", metavar="URL", help="chat with a server, for example http://127.0.0.1:8000"
