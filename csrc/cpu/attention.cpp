@@ -155,6 +155,16 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     const uint8_t* values =
         static_cast<const uint8_t*>(args.v_cache) + (head + first * kLanes) * kElementBytes<kKv>;
 
+    // While the scores are computed, this block's values are fetched, and then the next block's
+    // keys, which follow this block's.
+    const int64_t lines = span.size() / kPerLane<kKv>;
+    const int64_t value_pitch = positions * kRowBytes / kPerLane<kKv>;
+    Upcoming block_values(values, lines, value_pitch, head_dim / kLanes);
+    const int64_t last = tile.pos + (tile.first + tile.count - 1) / group;
+    const int64_t seen = last + 1 - first - span.size();  // behind this block
+    const int64_t n_keys = padded(seen < kKeyBlock ? seen : kKeyBlock);
+    Upcoming block_keys(keys + span.size() * head_dim * kElementBytes<kKv>,
+                        n_keys / kLanes * head_dim / kPerLane<kKv>, 0, seen > 0);
     multiply<kKv>({
         .factor = queries_of<kKv>(work),
         .rows = tile.count,
@@ -164,6 +174,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
         .n_panels = span.size() / kLanes,
         .out = work.scores + span.begin,
         .out_stride = kTileStride,
+        .upcoming = &block_values,
     });
 
     const float* key_scales = nullptr;
@@ -194,10 +205,11 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
         .rows = tile.count,
         .n = span.end - span.begin,
         .panels = values,
-        .pitch = positions * kLanes * kElementBytes<kKv>,
+        .pitch = value_pitch,
         .n_panels = head_dim / kLanes,
         .out = records,
         .out_stride = record_size,
+        .upcoming = &block_keys,
     });
 }
 

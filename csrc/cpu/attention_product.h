@@ -23,6 +23,38 @@ struct Factor<KvType::kInt8> {
     const float* scales;  // one per row
 };
 
+// What the next product reads: `n_streams` streams of `lines` cache lines, `pitch` bytes apart.
+// While this product computes, they are fetched into the second-level cache, a line for each line
+// that it reads. Otherwise a decode step would compute and wait for memory in turn.
+class Upcoming {
+  public:
+    Upcoming(const uint8_t* at, int64_t lines, int64_t pitch, int64_t n_streams)
+        : at_(at),
+          left_(lines),
+          lines_(lines),
+          skip_(pitch - lines * kRowBytes),
+          n_streams_(n_streams) {}
+
+    SOLITON_INLINE void fetch(int n_lines) {
+        for (int i = 0; i < n_lines && n_streams_ > 0; ++i) {
+            __builtin_prefetch(at_, 0, 2);
+            at_ += kRowBytes;
+            if (--left_ == 0) {
+                at_ += skip_;
+                left_ = lines_;
+                --n_streams_;
+            }
+        }
+    }
+
+  private:
+    const uint8_t* at_;
+    int64_t left_;  // lines of the current stream
+    int64_t lines_;
+    int64_t skip_;
+    int64_t n_streams_;
+};
+
 // out (rows, n_panels * 16) = factor (rows, n) times panels (n_panels, n / group, 16, group).
 template <KvType kKv>
 struct Product {
@@ -34,6 +66,7 @@ struct Product {
     int64_t n_panels;
     float* out;
     int64_t out_stride;
+    Upcoming* upcoming;
 };
 
 template <KvType kKv>
@@ -49,6 +82,7 @@ template <KvType kKv, int kRows, int kPanels>
 void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     const float* factor = product.factor.rows + row * kTileStride;
     const uint8_t* panels = product.panels + panel * product.pitch;
+    Upcoming upcoming = *product.upcoming;  // in registers
     Floats sums[kRows][kPanels];
     for (auto& of_row : sums) {
         for (Floats& sum : of_row) {
@@ -71,6 +105,7 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     const float* end = factor + product.n;
     for (; factor + kPerLane<kKv> <= end; factor += kPerLane<kKv>, panels += kRowBytes) {
         __builtin_prefetch(panels + kPanels * product.pitch);
+        upcoming.fetch(kPanels);
         step(factor, panels, false);
         if constexpr (kKv == KvType::kBf16) {
             step(factor + 1, panels, true);
@@ -79,6 +114,7 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     if (factor < end) {
         step(factor, panels, false);
     }
+    *product.upcoming = upcoming;
     for (int k = 0; k < kRows; ++k) {
         for (int j = 0; j < kPanels; ++j) {
             store(product.out + (row + k) * product.out_stride + (panel + j) * kLanes, sums[k][j]);
@@ -91,6 +127,7 @@ template <int kRows, int kPanels>
 void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t panel) {
     const int16_t* factor = product.factor.rows + row * kTileStride;
     const uint8_t* panels = product.panels + panel * product.pitch;
+    Upcoming upcoming = *product.upcoming;  // in registers
     Ints sums[kRows][kPanels];
     for (auto& of_row : sums) {
         for (Ints& sum : of_row) {
@@ -110,6 +147,7 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
     const int16_t* end = factor + product.n;
     for (; factor < end; factor += 4, panels += kRowBytes) {
         __builtin_prefetch(panels + kPanels * product.pitch);
+        upcoming.fetch(kPanels);
         Ints lanes[kPanels];
         Ints words[kPanels];
         for (int j = 0; j < kPanels; ++j) {
@@ -122,6 +160,7 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
         }
         step(factor + 2, words);
     }
+    *product.upcoming = upcoming;
     for (int k = 0; k < kRows; ++k) {
         const Floats scale = broadcast(product.factor.scales[row + k]);
         for (int j = 0; j < kPanels; ++j) {

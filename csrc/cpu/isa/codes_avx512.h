@@ -32,7 +32,7 @@ SOLITON_INLINE __m512i load_group(const uint8_t* block, int64_t j) {
     };
     constexpr int kBits = code_bits(kLayout);
     if constexpr (kBits == 8) {
-        return line(j);
+        return load_halves(block + j * kLineBytes);
     } else if constexpr (kBits == 6) {
         const int64_t first = j / 4 * 3;
         if (j % 4 < 3) {
