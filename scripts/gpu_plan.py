@@ -20,7 +20,6 @@ from tests.soak.goals import Goal
 WORK = ROOT / "build" / "gpu"
 JUNIT = WORK / "tests.xml"
 BUILD = "build"
-TRAINED = WORK / "trained"
 
 # The steps of a stage run at once, the stages one after the other.
 Stage = Sequence[Step]
@@ -81,13 +80,14 @@ def turn_knobs(machine: Machine, out: Path) -> list[Stage]:
 
 
 def rivals(machine: Machine, out: Path) -> list[Stage]:
-    """Rivals compile at once, for minutes, and are measured one after the other; then Soliton on
-    the same card.
+    """Soliton, then on the same card the rivals: they compile at once, for minutes, and are
+    measured one after the other.
     """
     no_exllamav2 = "" if (CARRY / SITE / "exllamav2").exists() else "not carried"
     return [
+        *build(machine),
+        [bench("decode", 120, machine, cases=("8B-bfloat16", "8B-4bit", "1B-bfloat16", "8B-8bit"))],
         [
-            *(each for stage in build(machine) for each in stage),
             rival("compiled", "8B-bfloat16", machine),
             rival("compiled", "1B-bfloat16", machine),
             rival("compiled", "8B-4bit", machine),
@@ -96,27 +96,27 @@ def rivals(machine: Machine, out: Path) -> list[Stage]:
             rival("transformers", "1B-bfloat16", machine),
             rival("exllamav2", "8B-4bit", machine, missing=no_exllamav2),
         ],
-        [bench("decode", 120, machine, cases=("8B-bfloat16", "8B-4bit", "1B-bfloat16", "8B-8bit"))],
     ]
 
 
 def train(machine: Machine, out: Path) -> list[Stage]:
-    """The default model; a second call on the same machine continues where this one was stopped."""
-    corpora = "" if (CARRY / CORPORA).is_dir() else "not carried"
+    """The default model and its draft; what needs no GPU is left for another machine. A second call
+    on the same machine continues where this one was stopped.
+    """
+    missing = machine.no_gpu or ("" if (CARRY / CORPORA).is_dir() else "not carried")
+    run_dir = WORK / "training"
     few = ["--tokens", "20k", "--draft-tokens", "20k"] if machine.is_rehearsal else []
     command: list[str | Path] = [
         sys.executable, "-m", "training", "--device", "cpu" if machine.is_rehearsal else "cuda",
-        "--corpora", CARRY / CORPORA, "--run-dir", WORK / "training", "--output", TRAINED,
-        "--hardware", machine.gpu, *few,
+        "--corpora", CARRY / CORPORA, "--run-dir", run_dir, *few, "--only",
     ]  # fmt: skip
-    pack: list[str | Path] = [
-        sys.executable, "scripts/gpu_trained.py", WORK / "training", TRAINED, out,
-    ]  # fmt: skip
+    pack: list[str | Path] = [sys.executable, "scripts/gpu_trained.py", run_dir, out]
     return [
-        *build(machine),
-        [Step("train", command, 540, partial(passed, "default model trained"), after=BUILD,
-              missing=machine.no_gpu or corpora)],
-        [Step("pack", pack, 30, missing=machine.no_gpu or corpora)],
+        [Step("target", [*command, "target"], 420, partial(passed, "target trained"),
+              missing=missing)],
+        [Step("draft", [*command, "draft"], 300, partial(passed, "draft trained"), after="target",
+              missing=missing)],
+        [Step("pack", pack, 60, missing=missing)],
     ]  # fmt: skip
 
 
@@ -125,7 +125,7 @@ COMMANDS = {
     "second": Command(second, 470, ("rest",)),
     "knobs": Command(turn_knobs, 320),
     "rivals": Command(rivals, 540, ("rivals",)),
-    "train": Command(train, 580),
+    "train": Command(train, 570),
 }
 
 
@@ -155,6 +155,8 @@ def bench(
     missing: str = "",
 ) -> Step:
     figures = WORK / f"{what}.json"
+    if machine.is_rehearsal and what != "smoke":
+        cases = ("8B-4bit",)  # all are equally tiny
     return Step(
         name=what,
         command=[sys.executable, "-m", "bench.gpu", what, *cases, "--figures", figures],

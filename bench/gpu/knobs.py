@@ -28,11 +28,13 @@ def current() -> Mapping[str, Any]:
 def turned(**values: int) -> Iterator[None]:
     """Sets some knobs for the time of a context, from the next pass on."""
     before, kernels = current(), cuda_native.kernels
-    kernels.set_knobs(**{**before, **values})  # type: ignore[attr-defined]
+    if values:
+        kernels.set_knobs(**{**before, **values})  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        kernels.set_knobs(**before)  # type: ignore[attr-defined]
+        if values:
+            kernels.set_knobs(**before)  # type: ignore[attr-defined]
 
 
 def trials() -> Iterator[tuple[str, dict[str, int]]]:

@@ -39,8 +39,10 @@ AMOUNT = Amount(4, (20,), 40, 1, 1, 2) if IS_REHEARSAL else Amount()
 
 
 def config_of(size: str, *, n_layers: int | None = None) -> ModelConfig:
-    """A size of shapes.py, tiny in a rehearsal; `n_layers` of its layers."""
-    config = tiny(CONFIGS[size]) if IS_REHEARSAL else CONFIGS[size]
+    """A size of shapes.py with `n_layers` of its layers, by default all; in a rehearsal tiny."""
+    config = CONFIGS[size]
+    if IS_REHEARSAL:
+        return tiny(config)
     return config if n_layers is None else replace(config, layers=config.layers[:1] * n_layers)
 
 
