@@ -52,7 +52,9 @@ def main(argv: Sequence[str]) -> int:
     else:
         build(args.architectures.split(";"))
     if args.corpora.is_dir():
-        shutil.copytree(args.corpora, CARRY / CORPORA, dirs_exist_ok=True)
+        (CARRY / CORPORA).mkdir(exist_ok=True)
+        for file in args.corpora.iterdir():
+            shutil.copyfile(file, CARRY / CORPORA / file.name)
     pack(is_emulated=args.emulated)
     print(f"{ARCHIVE.relative_to(ROOT)}: {ARCHIVE.stat().st_size / 2**20:.1f} MiB")
     return 0

@@ -64,7 +64,7 @@ def look_around() -> Machine:
     no_binaries = gpu_carry.install()
     if gpu_carry.is_emulated():
         return Machine("rehearsal", no_binaries=no_binaries, no_sanitizer="a rehearsal",
-                       no_ncu="a rehearsal", is_rehearsal=True)  # fmt: skip
+                       is_rehearsal=True)  # fmt: skip
     no_gpu = gpu = capability = ""
     query = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
     try:

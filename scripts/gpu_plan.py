@@ -60,7 +60,7 @@ def first(machine: Machine, out: Path) -> list[Stage]:
         [bench("decode", 110, machine)],
         [Step("tests", pytest_command(), 120, goals_of_tests, after=BUILD, missing=machine.no_gpu)],
         [bench("boundaries", 60, machine)],
-        [Step("ncu", ncu_command(out), 80, after=BUILD, missing=profiled)],
+        [Step("ncu", ncu_command(machine, out), 80, after=BUILD, missing=profiled)],
     ]  # fmt: skip
 
 
@@ -198,12 +198,17 @@ def sanitizer(tool: str, machine: Machine) -> Step:
     )  # fmt: skip
 
 
-def ncu_command(out: Path) -> list[str | Path]:
-    """Every kernel of a pass, with all of ncu's sections: as text, and as a file for its window."""
+def ncu_command(machine: Machine, out: Path) -> list[str | Path]:
+    """Every kernel of a pass, with all of ncu's sections: as text, and as a file for its window. A
+    rehearsal runs the pass alone.
+    """
+    profiled: list[str | Path] = [sys.executable, "-m", "bench.gpu", "one-pass"]
+    if machine.is_rehearsal:
+        return profiled
     return [
         "ncu", "--clock-control", "none", "--set", "full", "--profile-from-start", "off",
         "--import-source", "no", "--export", out / "ncu", "--force-overwrite", "--page", "details",
-        sys.executable, "-m", "bench.gpu", "one-pass",
+        *profiled,
     ]  # fmt: skip
 
 
