@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))  # imports below come from the checkout, not from 
 
 from bench.gpu.goals import GOALS  # noqa: E402
 from scripts import gpu_carry  # noqa: E402
-from scripts.gpu_plan import BUILD, COMMANDS, WORK, Machine, Stage  # noqa: E402
+from scripts.gpu_plan import BUILD, COMMANDS, JUNIT, WORK, Machine, Stage  # noqa: E402
 from scripts.gpu_report import Report  # noqa: E402
 from scripts.gpu_steps import Run, Step, run_stage  # noqa: E402
 
@@ -44,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
     began = time.monotonic()
     out = (args.out or Path(os.environ.get("OUT") or ROOT / "gpu-results")).resolve()
     WORK.mkdir(parents=True, exist_ok=True)
+    JUNIT.unlink(missing_ok=True)  # a call before this one may have left it
     gpu_carry.add_tools_to_path()
     command = COMMANDS[args.command]
     machine = look_around()
