@@ -7,8 +7,11 @@
 #                              root, nginx-light and haproxy)
 #   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (over an hour)
 #   make image-test            build the container image and run it, as root; installs buildah and podman where missing
-#   make gpu-check             on a machine with an NVIDIA GPU, with its own Python packages and no network: build, test,
-#                              sanitize and measure the CUDA engine (8 minutes; GPU='build bench' selects steps)
+#   make gpu-carry             compile what a machine with an NVIDIA GPU needs: build/gpu-carry.tar.xz, which goes there with
+#                              the checkout (GPU_PYTHON=python3.12: a Python as it has, with headers)
+#   make gpu-check             on that machine, with its own Python packages and no network: test and measure the CUDA
+#                              engine (8 minutes; GPU=second, knobs, rivals or train: the other commands)
+#   make gpu-rehearsal         run all those commands here, on the emulator (half an hour)
 #   make check                 format, lint, types, API contract, import directions, version
 #   make audit                 known vulnerabilities of the installed packages; queries a service on the internet
 #   make format · bench · openapi · clean
@@ -22,7 +25,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test soak sanitize image-test gpu-check check audit format bench openapi wheels clean
+.PHONY: build serve test soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -35,6 +38,7 @@ HOST ?=
 PORT ?=
 TOPICS ?=
 GPU ?=
+GPU_PYTHON ?= python3.12
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -47,6 +51,12 @@ CPP := $(filter %.cpp %.h %.cu %.cuh,$(NATIVE))
 SERVE := .venv/serve$(if $(filter 1,$(CUDA)),-cuda).stamp
 TEST := .venv/test.stamp
 CHECK := .venv/check.stamp
+# An environment like that of a machine with a GPU: for compiling, and with the packages that a rehearsal runs with.
+GPU_BIN := build/gpu-env/bin
+GPU_BUILD := build/gpu-env/build.stamp
+GPU_BARE := build/gpu-env/bare.stamp
+GPU_PACKAGES := 'torch>=2.10,<2.14' transformers safetensors tokenizers numpy jinja2 tqdm matplotlib hypothesis pytest \
+    pytest-xdist pytest-timeout
 NODE := tests/node/node_modules/.stamp
 CLIENTS := tests/clients/.venv/.stamp
 
@@ -70,8 +80,15 @@ sanitize: $(TEST)
 image-test: $(TEST)
 	$(BIN)/python scripts/image_test.py
 
+gpu-carry: $(GPU_BUILD)
+	$(GPU_BIN)/python scripts/gpu_carry.py
+
 gpu-check:
 	$(PYTHON) scripts/gpu_check.py $(GPU)
+
+gpu-rehearsal: $(GPU_BARE)
+	$(GPU_BIN)/python scripts/gpu_carry.py --emulated
+	$(GPU_BIN)/python scripts/gpu_rehearse.py $(GPU)
 
 check: $(CHECK)
 	$(BIN)/ruff format --check .
@@ -128,6 +145,15 @@ $(TEST): .venv/venv.stamp $(BUILT_FROM)
 $(CHECK): .venv/venv.stamp $(BUILT_FROM)
 	@$(install) test check
 	@touch $(SERVE) $(TEST) $@
+
+$(GPU_BUILD):
+	$(GPU_PYTHON) -m venv build/gpu-env
+	$(GPU_BIN)/python -m pip install --quiet nanobind cmake ninja
+	@touch $@
+
+$(GPU_BARE): $(GPU_BUILD)
+	$(GPU_BIN)/python -m pip install --quiet $(GPU_PACKAGES)
+	@touch $@
 
 $(NODE): tests/node/package.json
 	@scripts/packages.sh "$(PYTHON)" node

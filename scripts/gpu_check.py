@@ -1,112 +1,71 @@
-"""The checks that need an NVIDIA GPU: build, tests, sanitizers, benchmark.
+"""The checks that need an NVIDIA GPU, in five commands of at most ten minutes.
 
-    python scripts/gpu_check.py [STEP …] [--out DIR]
+    python3 scripts/gpu_check.py [first|second|knobs|rivals|train] [--only STEP …] [--out DIR]
 
-Uses the packages of the interpreter, except the server's, and no network, for at most eight
-minutes. Prints a table of goals at the end and writes it with all figures to results.json, next to
-the logs. Exits with 1 when a step did not run or a goal is missed.
+Uses the interpreter's packages, not the server's, and no network. What is compiled comes from
+build/gpu-carry.tar.xz, which scripts/gpu_carry.py makes elsewhere; without it, it is compiled
+first. Exits with 1 when a step did not run or a goal is missed. docs/kernels.md says how to read
+the results.
 
-Owns the plan, the goals of each step, and the table. bench/gpu owns the measurements.
+Owns the command line, what the machine is, and the order of the stages.
 """
 
 import argparse
-import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # imports below come from the checkout, not from installed packages
 
-from bench.gpu.figures import Groups, merged  # noqa: E402
-from bench.gpu.goals import benchmark_goals, figure_lines  # noqa: E402
+from bench.gpu.goals import GOALS  # noqa: E402
+from scripts import gpu_carry  # noqa: E402
+from scripts.gpu_plan import BUILD, COMMANDS, JUNIT, WORK, Machine, Stage  # noqa: E402
+from scripts.gpu_report import Report  # noqa: E402
 from scripts.gpu_steps import Run, Step, run_stage  # noqa: E402
-from tests.soak.goals import Goal  # noqa: E402
-
-WORK = ROOT / "build" / "gpu"
-DRIVER = WORK / "native" / "csrc" / "cuda" / "cuda_driver"
-JUNIT = WORK / "tests.xml"
-RESULTS = "results.json"
-TIME_S = 470.0  # limit for all steps together
-OUTPUT = 11_500  # characters of the summary: all of it must fit in the tail of a long output
-LOG_TAIL = 1_000  # characters shown of a failed step's log
-
-# The steps of a stage run at once, the stages one after the other.
-Stage = Sequence[Step]
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the plan depends on. Each `no_*` says why something is missing, or is empty."""
-
-    gpu: str
-    capability: str  # such as 9.0
-    no_gpu: str = ""
-    no_nvcc: str = ""
-    no_sanitizer: str = ""
-    no_exllamav2: str = ""
-
-
-@dataclass(slots=True)
-class Report:
-    """The results so far."""
-
-    machine: dict[str, Any]
-    steps: dict[str, dict[str, Any]] = field(default_factory=dict)
-    goals: list[Goal] = field(default_factory=list)
-    figures: Groups = field(default_factory=dict)
-
-    @property
-    def is_good(self) -> bool:
-        """Whether all steps ran and all goals are met."""
-        return all(not step["reason"] for step in self.steps.values()) and all(
-            goal.met for goal in self.goals
-        )
-
-    def write(self, file: Path) -> None:
-        content = {
-            "machine": self.machine,
-            "steps": self.steps,
-            "goals": [goal._asdict() for goal in self.goals],
-            "figures": self.figures,
-        }
-        file.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def main(argv: Sequence[str]) -> int:
-    names = [step.name for stage in plan(Machine("", "")) for step in stage]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(names))
+    parser.add_argument("command", nargs="?", default="first", choices=COMMANDS)
     parser.add_argument(
         "--out", type=Path, help="directory for the results (default: $OUT, else gpu-results)"
     )
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="run these steps alone")
     args = parser.parse_args(argv)
-    if unknown := set(args.steps) - set(names):
-        parser.error(f"unknown step: {', '.join(sorted(unknown))}; steps: {', '.join(names)}")
-    out = args.out or Path(os.environ.get("OUT") or ROOT / "gpu-results")
-    for directory in (out, WORK):
-        directory.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    out = (args.out or Path(os.environ.get("OUT") or ROOT / "gpu-results")).resolve()
+    WORK.mkdir(parents=True, exist_ok=True)
+    JUNIT.unlink(missing_ok=True)  # a call before this one may have left it
+    gpu_carry.add_tools_to_path()
+    command = COMMANDS[args.command]
     machine = look_around()
-    report = Report(facts(machine))
-    run_plan(chosen(plan(machine), args.steps), out, report)
-    print(summary(report, out))
+    stages = command.stages(machine, out)
+    if args.only:
+        names = {step.name for stage in stages for step in stage}
+        if unknown := set(args.only) - names:
+            parser.error(f"no step {', '.join(sorted(unknown))}; steps: {', '.join(sorted(names))}")
+        stages = [[step for step in stage if step.name in (BUILD, *args.only)] for stage in stages]
+    report = Report(out, {"command": args.command, **facts(machine)})
+    run_stages(stages, report, deadline=began + command.time_s)
+    report.judge([goal for name in command.judges for goal in GOALS[name](report.figures)])
     return 0 if report.is_good else 1
 
 
 def look_around() -> Machine:
+    """The machine, after the carried modules have been put in place."""
+    no_binaries = gpu_carry.install()
+    if gpu_carry.is_emulated():
+        return Machine("rehearsal", no_binaries=no_binaries, no_sanitizer="a rehearsal",
+                       is_rehearsal=True)  # fmt: skip
     no_gpu = gpu = capability = ""
     query = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
     try:
@@ -121,10 +80,11 @@ def look_around() -> Machine:
     return Machine(
         gpu=gpu,
         capability=capability,
+        no_binaries=no_binaries,
         no_gpu=no_gpu,
         no_nvcc=absent("nvcc"),
         no_sanitizer=absent("compute-sanitizer"),
-        no_exllamav2="" if find_spec("exllamav2") else "exllamav2 is not installed",
+        no_ncu=absent("ncu"),
     )
 
 
@@ -132,8 +92,9 @@ def facts(machine: Machine) -> dict[str, Any]:
     return {
         "gpu": machine.gpu or machine.no_gpu,
         "compute_capability": machine.capability,
+        "binaries": machine.no_binaries or "carried",
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("torch", "triton", "transformers", "exllamav2")},
+        **{name: _version(name) for name in ("torch", "triton", "transformers")},
         "cores": os.cpu_count(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -146,185 +107,16 @@ def _version(package: str) -> str | None:
         return None
 
 
-def plan(machine: Machine) -> list[Stage]:
-    """Every step, with what `machine` lacks for it.
-
-    Rivals compile for a minute or two during the build, and are measured after it, one after the
-    other.
-    """
-    no_gpu, no_tool = machine.no_gpu, machine.no_gpu or machine.no_sanitizer
-    return [
-        [
-            Step(
-                name="build",
-                command=["sh", "-ec", build_script(machine.capability)],
-                limit_s=180,
-                log="build.log",
-                goals=partial(passed, "native modules built"),
-                missing=no_gpu or machine.no_nvcc,
-            ),
-            rival("compiled", "8B-bfloat16", no_gpu),
-            rival("compiled", "1B-bfloat16", no_gpu),
-            rival("compiled", "8B-4bit", no_gpu),
-            rival("compiled", "8B-8bit", no_gpu),
-            rival("transformers", "8B-bfloat16", no_gpu),
-            rival("transformers", "1B-bfloat16", no_gpu),
-            rival("exllamav2", "8B-4bit", no_gpu or machine.no_exllamav2, is_optional=True),
-        ],
-        [
-            Step(
-                name="tests",
-                command=pytest_command(),
-                limit_s=130,
-                log="tests.log",
-                goals=tests_goals,
-                after="build",
-                missing=no_gpu,
-            ),
-            sanitizer("memcheck", [], no_tool),
-            sanitizer("racecheck", ["short"], no_tool),
-            sanitizer("synccheck", ["short"], no_tool),
-        ],
-        [
-            Step(
-                name="bench",
-                command=[sys.executable, "-m", "bench.gpu", "own", *figures_of("own")],
-                limit_s=150,
-                log="bench.log",
-                after="build",
-                missing=no_gpu,
-                figures=WORK / "own.json",
-            ),
-        ],
-    ]
-
-
-def build_script(capability: str) -> str:
-    """Builds both native modules and the driver of the sanitizers, for this GPU only."""
-    architecture = {"9.0": "90a"}.get(capability, capability.replace(".", ""))
-    native = WORK / "native"
-    return (
-        f"cmake -G Ninja -S . -B {native} -DCMAKE_BUILD_TYPE=Release"
-        f" -DPython_EXECUTABLE={sys.executable}"
-        f" -DCMAKE_CUDA_ARCHITECTURES={architecture}-real -DCMAKE_CUDA_FLAGS=-lineinfo\n"
-        f"cmake --build {native}\n"
-        f"cmake --build {native} --target cuda_driver\n"
-        f"cp {native}/_cpu*.so {native}/csrc/cuda/_cuda*.so engine/native/\n"
-    )
-
-
-def figures_of(name: str) -> list[str | Path]:
-    return ["--figures", WORK / f"{name}.json", "--work", WORK]
-
-
-def rival(name: str, case: str, missing: str, *, is_optional: bool = False) -> Step:
-    own_name = f"{name}-{case}"
-    return Step(
-        name=own_name,
-        command=[
-            sys.executable, "-m", "bench.gpu", name, case, *figures_of(own_name),
-            "--gate", WORK / own_name,
-        ],
-        limit_s=200,
-        log="rivals.log",
-        missing=missing,
-        is_optional=is_optional,
-        gate=WORK / own_name,
-        figures=WORK / f"{own_name}.json",
-    )  # fmt: skip
-
-
-def sanitizer(tool: str, options: Sequence[str], missing: str) -> Step:
-    return Step(
-        name=tool,
-        command=["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", DRIVER, *options],
-        limit_s=130,
-        log=f"{tool}.log",
-        goals=partial(sanitizer_goals, tool),
-        after="build",
-        missing=missing,
-    )
-
-
-def pytest_command() -> list[str | Path]:
-    """Runs the tests marked `cuda`, without the options of pyproject.toml, because the plugins they
-    need may not be installed.
-    """
-    files = sorted(ROOT.glob("tests/engine/device/test_cuda_*.py"))
-    several = ["-n", "4", "--dist", "loadfile"] if find_spec("xdist") else []
-    return [
-        sys.executable, "-m", "pytest", "-q", "-ra", "-m", "cuda", "-o", "addopts=",
-        "-o", "filterwarnings=default", f"--junitxml={JUNIT}", *several, *files,
-    ]  # fmt: skip
-
-
-def passed(name: str, run: Run) -> list[Goal]:
-    figure = run.reason or f"in {run.seconds:.0f} s"
-    return [Goal(name, figure, "exit code 0", not run.reason)]
-
-
-def tests_goals(run: Run) -> list[Goal]:
-    name, limit = "ops, replay, generator on the device", "0 failed, some passed"
-    try:
-        suites = ElementTree.parse(JUNIT).getroot().iter("testsuite")
-    except (OSError, ElementTree.ParseError) as error:
-        return [Goal(name, run.reason or f"no report: {error}", limit, met=False)]
-    counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
-    for suite in suites:
-        for key in counts:
-            counts[key] += int(suite.get(key, 0))
-    n_bad = counts["failures"] + counts["errors"]
-    n_passed = counts["tests"] - n_bad - counts["skipped"]
-    figure = f"{n_passed} passed, {n_bad} failed, {counts['skipped']} skipped"
-    if run.reason and not n_bad:
-        figure += f", {run.reason}"
-    return [Goal(name, figure, limit, not run.reason and n_passed > 0 and not n_bad)]
-
-
-def sanitizer_goals(tool: str, run: Run) -> list[Goal]:
-    """Met if the driver finished and the tool reports no findings."""
-    found = re.findall(r"(?:ERROR SUMMARY: |RACECHECK SUMMARY: )(\d+)", run.log)
-    figure = f"{sum(map(int, found))} found" if found else run.reason or "no summary"
-    met = not run.reason and bool(found) and not any(map(int, found))
-    return [Goal(f"{tool} of every kernel", figure, "0 found", met)]
-
-
-def chosen(stages: Sequence[Stage], names: Sequence[str]) -> list[Stage]:
-    """Only the steps with these names; all steps without names."""
-    if not names:
-        return list(stages)
-    kept = [[step for step in stage if step.name in names] for stage in stages]
-    return [stage for stage in kept if stage]
-
-
-def run_plan(stages: Sequence[Stage], out: Path, report: Report) -> None:
-    """Runs what can run, and writes the report after every step, because the machine may be taken
-    away.
-    """
-    deadline = time.monotonic() + TIME_S
-    has_figures = any(step.figures for stage in stages for step in stage)
-
-    def tell(step: Step, run: Run) -> None:
-        report.steps[step.name] = {"seconds": round(run.seconds, 1), "reason": run.reason}
-        report.goals += step.goals(run)
-        report.figures = merged((report.figures, run.figures))
-        report.write(out / RESULTS)
-        print(f"{step.name}: {run.reason or 'ok'} ({run.seconds:.0f} s)", flush=True)
-        if run.reason and step.figures is None:
-            report.steps[step.name]["log"] = run.log[-LOG_TAIL:]
-
+def run_stages(stages: Sequence[Stage], report: Report, *, deadline: float) -> None:
+    """Runs what can run before the time.monotonic() `deadline`."""
     for stage in stages:
-        runnable = []
+        left_s = deadline - time.monotonic()
+        reasons = {step.name: why_not(step, report, left_s=left_s) for step in stage}
         for step in stage:
-            if reason := why_not(step, report, left_s=deadline - time.monotonic()):
-                if not step.is_optional:
-                    tell(step, Run(f"skipped: {reason}", "", 0.0, {}))
-            else:
-                runnable.append(step)
-        run_stage(runnable, out, ROOT, time_s=deadline - time.monotonic(), on_end=tell)
-    if has_figures:
-        report.goals += benchmark_goals(report.figures)
-    report.write(out / RESULTS)
+            if reason := reasons[step.name]:
+                report.end(step, Run(f"skipped: {reason}", "", 0.0, {}))
+        runnable = [step for step in stage if not reasons[step.name]]
+        run_stage(runnable, WORK, ROOT, time_s=left_s, watcher=report)
 
 
 def why_not(step: Step, report: Report, *, left_s: float) -> str:
@@ -333,39 +125,7 @@ def why_not(step: Step, report: Report, *, left_s: float) -> str:
         return step.missing
     if (before := report.steps.get(step.after)) and before["reason"]:
         return f"{step.after}: {before['reason']}"
-    return "" if left_s > 0 else f"the time limit of {TIME_S:.0f} s is over"
-
-
-def summary(report: Report, out: Path) -> str:
-    """The whole result, short enough to fit in the end of a long output."""
-    goals = _table(report.goals)
-    n_missed = sum(not goal.met for goal in report.goals)
-    verdict = [
-        " ".join(f"{key} {value}" for key, value in report.machine.items()),
-        f"{len(report.goals) - n_missed} goals met, {n_missed} missed; all in {out}",
-    ]
-    needed = "\n".join(["", *goals, *verdict])
-    rest = "\n".join([*_failures(report), *figure_lines(report.figures)])
-    room = OUTPUT - len(needed)
-    if len(rest) > room:
-        rest = f"{rest[: max(0, room - 40)]}\n[more in {RESULTS}]"
-    return rest + needed[-OUTPUT:]
-
-
-def _table(goals: Sequence[Goal]) -> list[str]:
-    name = max((len(goal.name) for goal in goals), default=0)
-    figure = min(40, max((len(goal.figure) for goal in goals), default=0))
-    return [
-        f"{'ok  ' if goal.met else 'MISS'} {goal.name:<{name}}  {goal.figure[:90]:<{figure}}  "
-        f"{goal.limit}"
-        for goal in goals
-    ]
-
-
-def _failures(report: Report) -> Iterator[str]:
-    for name, step in report.steps.items():
-        if "log" in step and step["log"].strip():
-            yield f"--- {name}: {step['reason']}\n{step['log'].strip()}"
+    return "" if left_s > 0 else "the time of this command is over"
 
 
 if __name__ == "__main__":

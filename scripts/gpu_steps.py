@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bench.gpu.gate import go, ready
 from tests.soak.goals import Goal
@@ -41,24 +41,30 @@ class Step:
     name: str
     command: Sequence[str | Path]
     limit_s: float  # time limit until it ends, or waits at its gate; then it gets _ALONE_S more
-    log: str  # the file for its output, which steps may share
     goals: Callable[[Run], list[Goal]] = lambda run: []
     after: str = ""  # the step that it depends on
     missing: str = ""  # what the machine lacks to run it
-    is_optional: bool = False  # not reported if something is missing
+    is_shown: bool = False  # each of its lines is a result
     gate: Path | None = None
     figures: Path | None = None  # the JSON file that it writes, again and again
+
+
+class Watcher(Protocol):
+    """Hears of the steps as they run."""
+
+    def line(self, step: Step, line: str) -> None: ...
+    def end(self, step: Step, run: Run) -> None: ...
 
 
 class _Process:
     """A running step."""
 
-    def __init__(self, step: Step, directory: Path, root: Path, deadline: float) -> None:
+    def __init__(self, step: Step, logs: Path, root: Path, deadline: float) -> None:
         """`deadline`: the time.monotonic() at which it is killed in any case."""
         self.step = step
         self._last = deadline
-        self._log = directory / step.log
-        self._log_begin = self._log.stat().st_size if self._log.exists() else 0
+        self._log = logs / f"{step.name}.log"
+        self._n_shown = 0  # bytes of the log
         for file in self._files():
             file.unlink(missing_ok=True)
         self._started = time.monotonic()
@@ -67,7 +73,7 @@ class _Process:
         self._reason = ""
         # cmake and ninja are in the directory of the interpreter they were installed for.
         tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        with self._log.open("ab") as log:
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [str(word) for word in step.command],
                 cwd=root,
@@ -107,12 +113,20 @@ class _Process:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    def new_lines(self) -> list[str]:
+        """The whole lines that it has written since the last call."""
+        with self._log.open("rb") as log:
+            log.seek(self._n_shown)
+            whole, newline, _ = log.read().rpartition(b"\n")
+        self._n_shown += len(whole) + len(newline)
+        return whole.decode(errors="replace").splitlines()
+
     def run(self) -> Run:
         """The result, after it has ended."""
         code = self._process.returncode
-        log = self._log.read_bytes()[self._log_begin :].decode(errors="replace")
         reason = self._reason or (f"exit code {code}" if code else "")
-        return Run(reason, log, time.monotonic() - self._started, self._figures())
+        seconds = time.monotonic() - self._started
+        return Run(reason, self._log.read_text(errors="replace"), seconds, self._figures())
 
     def _files(self) -> list[Path]:
         gate, figures = self.step.gate, self.step.figures
@@ -126,24 +140,24 @@ class _Process:
 
 
 def run_stage(
-    steps: Sequence[Step],
-    directory: Path,
-    root: Path,
-    *,
-    time_s: float,
-    on_end: Callable[[Step, Run], None],
+    steps: Sequence[Step], logs: Path, root: Path, *, time_s: float, watcher: Watcher
 ) -> None:
-    """Runs `steps` at once, in `root`, with logs in `directory`, for at most `time_s`.
+    """Runs `steps` at once, in `root`, with logs in `logs`, for at most `time_s`.
 
-    Calls `on_end` with each step and its result, as soon as it has ended.
+    Tells `watcher` each line of the shown ones when it is written, and each step's end.
     """
     deadline = time.monotonic() + time_s
-    running = [_Process(step, directory, root, deadline) for step in steps]
+    running = [_Process(step, logs, root, deadline) for step in steps]
     try:
         while running:
-            for process in [each for each in running if each.has_ended()]:
+            ended = [each for each in running if each.has_ended()]
+            for process in running:
+                if process.step.is_shown:
+                    for line in process.new_lines():
+                        watcher.line(process.step, line)
+            for process in ended:
                 running.remove(process)
-                on_end(process.step, process.run())
+                watcher.end(process.step, process.run())
             if running and all(process.waits for process in running):
                 running[0].release()
             time.sleep(_POLL_S)

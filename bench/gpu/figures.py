@@ -26,7 +26,7 @@ class Figures:
         told.write_text(json.dumps(self.groups))
         told.replace(self._file)
         for name, value in figures.items():
-            print(f"{group} {name}: {value:.4g}" if isinstance(value, float) else f"{group} {name}")
+            print(f"{group} {name}: {_shown(name, value)}", flush=True)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -45,3 +45,14 @@ def merged(all_groups: Iterable[Groups]) -> Groups:
         for group, figures in groups.items():
             result.setdefault(group, {}).update(figures)
     return result
+
+
+def _shown(name: str, value: Any) -> str:
+    """A figure in a line; of the parts of a profile, a line each."""
+    if isinstance(value, float):
+        return f"{value:.1%}" if name.endswith("share") else f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_shown(key, each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return "".join(f"\n  {_shown(name, each)}" for each in value)
+    return str(value)

@@ -5,19 +5,21 @@ zeros run faster.
 """
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from .place import DEVICE, IS_REHEARSAL
 from .timing import seconds_each
 
-_BUFFER_BYTES = 4 * 2**30  # many times the largest cache
-_PRODUCT = 8192
-_SOURCE = Path(__file__).with_name("read_bandwidth.cu")
+_BUFFER_BYTES = 2**24 if IS_REHEARSAL else 4 * 2**30  # many times the largest cache
+_PRODUCT = 64 if IS_REHEARSAL else 8192
+# Made of read_bandwidth.cu by scripts/gpu_carry.py.
+_READER = Path(__file__).parents[2] / "build" / "gpu-carry" / "read_bandwidth.so"
+
+Reader = Callable[[torch.Tensor], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,13 @@ class Limits:
     """bfloat16 products, summed in float32."""
 
 
-def measure(work_directory: Path) -> Limits:
-    """`work_directory`: where the reader is built."""
-    read, copy = _bandwidths(_reader(work_directory))
+def measure() -> Limits:
+    read, copy = _bandwidths(torch.sum if IS_REHEARSAL else _reader())
     return Limits(read, copy, _product_rate())
 
 
-def _bandwidths(reader: Callable[[torch.Tensor], None]) -> tuple[float, float]:
-    words = torch.randint(-(2**62), 2**62, (_BUFFER_BYTES // 8,), device="cuda")
+def _bandwidths(reader: Reader) -> tuple[float, float]:
+    words = torch.randint(-(2**62), 2**62, (_BUFFER_BYTES // 8,), device=DEVICE)
     half = words[: len(words) // 2]
     target = torch.empty_like(half)
     read = words.nbytes / seconds_each(lambda: reader(words), calls=10)
@@ -48,26 +49,14 @@ def _bandwidths(reader: Callable[[torch.Tensor], None]) -> tuple[float, float]:
 
 def _product_rate() -> float:
     shape = (_PRODUCT, _PRODUCT)
-    a, b = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    a, b = (torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)
     return 2 * _PRODUCT**3 / seconds_each(lambda: torch.mm(a, b, out=out), calls=10)
 
 
-def _reader(directory: Path) -> Callable[[torch.Tensor], None]:
-    """Reads a tensor of int64; compiled for this card. Raises RuntimeError if a value is wrong."""
-    library = directory / "read_bandwidth.so"
-    major, minor = torch.cuda.get_device_capability()
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        raise RuntimeError("nvcc is not in PATH: the reader of memory cannot be built")
-    subprocess.run(
-        [
-            nvcc, "-std=c++17", "-O3", f"-arch=sm_{major}{minor}", "-shared",
-            "-Xcompiler=-fPIC", "-o", library, _SOURCE,
-        ],
-        check=True,
-    )  # fmt: skip
-    read_words = ctypes.CDLL(str(library)).read_words
+def _reader() -> Reader:
+    """Reads a tensor of int64. Raises OSError without the library, RuntimeError for a wrong sum."""
+    read_words = ctypes.CDLL(str(_READER)).read_words
     read_words.argtypes = [
         ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p,
     ]  # fmt: skip

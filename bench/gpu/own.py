@@ -1,7 +1,7 @@
 """Soliton's figures on one card: the time per token as a caller sees it, and where it goes.
 
-Owns what exactly is timed of one model, in one format. Weights are random and made on the device,
-so nothing is read but in the figure of loading.
+Owns what exactly is timed of one model, in one format. Each function gives `put` its figures as
+they come.
 """
 
 import gc
@@ -19,37 +19,34 @@ from engine.benchmark import profile_step
 from engine.benchmark.speed import prefill_rate, prompt_ids
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
-from engine.checkpoint.config import AttentionConfig, ModelConfig
+from engine.checkpoint.config import ModelConfig
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.formats import kv_bytes_per_token
 from engine.device.ops import Ops
+from engine.draft.opening import open_speculator
+from engine.draft.speculator import Speculator
 from engine.model.loading import load_weights
 from engine.model.model import Model
-from engine.model.weights import LayerWeights, Weights
+from engine.model.weights import Weights
 
+from . import knobs
 from .goals import ROWS
 from .limits import Limits
-from .timing import ROUNDS, seconds_each, synchronize
+from .place import AMOUNT, DEVICE
+from .timing import seconds_each, synchronize
+from .weights import prompt_flops, step_bytes
 
 _SHORT = 16  # tokens of the prompt of a stream
-_CALLS = 24  # passes timed together
 GREEDY = SamplingSettings(temperature=0.0)
+# Random weights make every token about equally likely, so nothing repeats that could be drafted.
+PLAIN = SamplingSettings(temperature=1.0, seed=1)
 SAMPLERS = {
     "sampled": SamplingSettings(temperature=0.8, top_p=0.95, top_k=40, min_p=0.02, seed=1),
     "penalties": SamplingSettings(temperature=0.8, repetition_penalty=1.1, seed=1),
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """How much is measured."""
-
-    tokens: int = 160  # of a stream
-    prompts: Sequence[int] = (512, 2048)
-    depth: int = 32_768
-    rounds: int = ROUNDS
-    calls: int = _CALLS
+Put = Callable[[dict[str, Any]], None]
 
 
 class Letters:
@@ -65,173 +62,153 @@ class Letters:
         return False
 
 
-def random_weights(config: ModelConfig, ops: Ops, device: str) -> Weights:
-    """Different weights for every layer, as `load_weights` would make them."""
-    _, attention, hidden_dim = _sizes(config)
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A model with a cache for a short context, and what its figures are compared with."""
 
-    def matrix(*rows: int, n_in: int, format_: str = ops.format, gated: bool = False) -> Any:
-        parts = [
-            torch.empty(n, n_in, device=device, dtype=torch.bfloat16).normal_(std=n_in**-0.5)
-            for n in rows
-        ]
-        return ops.matrix(parts, format_, gated=gated)
+    config: ModelConfig
+    ops: Ops
+    weights: Weights
+    limits: Limits
+    model: Model
+    cache: KVCache
 
-    def norm() -> Any:
-        return ops.vector([torch.ones(config.dim, device=device, dtype=torch.bfloat16)])
+    @classmethod
+    def of(cls, config: ModelConfig, ops: Ops, weights: Weights, limits: Limits) -> "Bench":
+        length = max(*AMOUNT.prompts, _SHORT + AMOUNT.tokens) + max(ROWS)
+        model = Model(weights, config, ops, max_seq_len=length)
+        return cls(config, ops, weights, limits, model, KVCache(config, ops, max_seq_len=length))
 
-    def layer() -> LayerWeights:
-        return LayerWeights(
-            attention_norm=norm(),
-            wqkv=matrix(attention.qkv_dim, n_in=config.dim),
-            bqkv=None,
-            q_norm=None,
-            k_norm=None,
-            wo=matrix(config.dim, n_in=attention.q_dim),
-            bo=None,
-            mlp_norm=norm(),
-            w_gate_up=matrix(hidden_dim, hidden_dim, n_in=config.dim, gated=True),
-            b_gate_up=None,
-            w_down=matrix(config.dim, n_in=hidden_dim),
-            b_down=None,
+    def share(self, seconds: float, *, extra_bytes: int = 0) -> float:
+        """The share of the read bandwidth that a pass in `seconds` uses."""
+        moved = step_bytes(self.config, self.ops) + extra_bytes
+        return moved / seconds / self.limits.read_bytes
+
+    def fill(self) -> None:
+        """As many tokens as a stream holds on average."""
+        self.cache.clear()
+        middle = _SHORT + AMOUNT.tokens // 2
+        self.model.prefill(prompt_ids(self.config.vocab_size, middle), self.cache)
+
+    def stream_seconds(
+        self,
+        settings: SamplingSettings,
+        *,
+        n_top: int = 0,
+        speculator: Speculator | None = None,
+    ) -> float:
+        """Seconds per token, the median of some streams."""
+        generator = StreamingGenerator(
+            self.model, PrefixCache(self.cache), Letters(), eos_token_ids=(), speculator=speculator
+        )
+        prompt = prompt_ids(self.config.vocab_size, _SHORT)
+        return median(
+            stream_seconds(generator, prompt, settings, n_tokens=AMOUNT.tokens, n_top=n_top)
+            for _ in range(AMOUNT.rounds)
         )
 
-    def table() -> Any:
-        return matrix(config.vocab_size, n_in=config.dim, format_=ops.formats(config, {}).head)
 
-    embedding = table()
-    return Weights(
-        embedding=embedding,
-        layers=tuple(layer() for _ in range(config.n_layers)),
-        norm=norm(),
-        head=embedding if config.tie_embeddings else table(),
-        formats=ops.formats(config, {}),
-    )
-
-
-def step_bytes(config: ModelConfig, ops: Ops) -> int:
-    """Bytes of weights that a decode step reads: all matrices but an untied embedding,
-    which gives a row.
+def measure_decode(bench: Bench, put: Put) -> None:
+    """What a token takes: as a stream, as a graph alone, and without overlapping launches; and as
+    `soliton serve` streams it, with n-gram drafts, of which there are none here.
     """
-    dim, attention, hidden_dim = _sizes(config)
-    layer = sum(
-        ops.matrix_bytes(ops.format, n_out, n_in)
-        for n_out, n_in in (
-            (attention.qkv_dim, dim),
-            (dim, attention.q_dim),
-            (2 * hidden_dim, dim),
-            (dim, hidden_dim),
-        )
-    )
-    head = ops.matrix_bytes(ops.formats(config, {}).head, config.vocab_size, dim)
-    return config.n_layers * layer + head
+    stream = bench.stream_seconds(GREEDY)
+    put({"gb": step_bytes(bench.config, bench.ops) / 1e9, "stream_ms": 1e3 * stream,
+         "stream_share": bench.share(stream)})  # fmt: skip
+    bench.fill()
+    graph = pass_seconds(bench.model, bench.cache, 1)
+    put({"graph_ms": 1e3 * graph, "graph_share": bench.share(graph),
+         "host_us": 1e6 * (stream - graph)})  # fmt: skip
+    speculator = open_speculator("ngram", None, bench.model, bench.cache)
+    served = bench.stream_seconds(PLAIN, speculator=speculator)
+    plain = bench.stream_seconds(PLAIN)
+    put({"served_ms": 1e3 * served, "drafts_added_us": 1e6 * (served - plain)})
+    if "overlap" in knobs.current():
+        bench.fill()
+        with knobs.turned(overlap=False):
+            apart = pass_seconds(bench.model, bench.cache, 1)
+        put({"no_overlap_ms": 1e3 * apart, "overlap_gains_share": apart / graph - 1})
 
 
-def prompt_flops(config: ModelConfig, n_tokens: int) -> float:
-    """Multiplications and additions for a prompt of `n_tokens`: the matrices of all layers, without
-    what the last one needs for its last token alone, and attention to the tokens before.
-    """
-    dim, attention, hidden_dim = _sizes(config)
-    qkv = dim * attention.qkv_dim
-    rest = dim * attention.q_dim + 3 * dim * hidden_dim
-    products = attention.q_dim * n_tokens  # q k and p v, over half of the positions on average
-    n_whole = config.n_layers - 1
-    return 2.0 * n_tokens * (config.n_layers * qkv + n_whole * (rest + products))
-
-
-def _sizes(config: ModelConfig) -> tuple[int, AttentionConfig, int]:
-    """dim, attention and hidden_dim, equal in every layer."""
-    layer = config.layers[0]
-    return config.dim, layer.attention, layer.mlp.hidden_dim
-
-
-def measure(
-    config: ModelConfig,
-    ops: Ops,
-    limits: Limits,
-    *,
-    weights: Weights,
-    amount: Amount,
-    put: Callable[[dict[str, Any]], None],
-) -> None:
-    """Gives `put` the figures of a short context, as they come."""
-    length = max(*amount.prompts, _SHORT + amount.tokens) + max(ROWS)
-    model = Model(weights, config, ops, max_seq_len=length)
-    cache = KVCache(config, ops, max_seq_len=length)
-    generator = StreamingGenerator(model, PrefixCache(cache), Letters(), eos_token_ids=())
-    n_bytes, prompt = step_bytes(config, ops), prompt_ids(config.vocab_size, _SHORT)
-    stream = median(
-        stream_seconds(generator, prompt, GREEDY, n_tokens=amount.tokens)
-        for _ in range(amount.rounds)
-    )
-    put(
-        {
-            "gb": n_bytes / 1e9,
-            "stream_ms": 1e3 * stream,
-            "stream_share": n_bytes / stream / limits.read_bytes,
-        }
-    )
-    # The same positions on average as in the stream.
-    middle = _SHORT + amount.tokens // 2
-    cache.clear()
-    model.prefill(prompt_ids(config.vocab_size, middle), cache)
-    rows = {n: pass_seconds(model, cache, n, amount) for n in (1, *ROWS)}
-    put(
-        {
-            "graph_ms": 1e3 * rows[1],
-            "graph_share": n_bytes / rows[1] / limits.read_bytes,
-            "host_us": 1e6 * (stream - rows[1]),
-            "rows_ms": {str(n): 1e3 * seconds for n, seconds in rows.items()},
-        }
-    )
+def measure_rest(bench: Bench, put: Put) -> None:
+    """Passes of several rows, the sampler, prompts, and the time of each op."""
+    bench.fill()
+    rows = {n: pass_seconds(bench.model, bench.cache, n) for n in (1, *ROWS)}
+    put({"rows_ms": {str(n): 1e3 * seconds for n, seconds in rows.items()}})
+    greedy = bench.stream_seconds(GREEDY)
     for name, settings in SAMPLERS.items():
-        seconds = median(
-            stream_seconds(generator, prompt, settings, n_tokens=amount.tokens, n_top=5)
-            for _ in range(amount.rounds)
-        )
-        put({f"{name}_added_us": 1e6 * (seconds - stream)})
-    for n_tokens in amount.prompts:
+        put({f"{name}_added_us": 1e6 * (bench.stream_seconds(settings, n_top=5) - greedy)})
+    for n_tokens in AMOUNT.prompts:
         rate = median(
-            prefill_rate(model, cache, n_tokens=n_tokens) for _ in range(amount.rounds + 1)
+            prefill_rate(bench.model, bench.cache, n_tokens=n_tokens)
+            for _ in range(AMOUNT.rounds + 1)
         )
-        share = prompt_flops(config, n_tokens) * rate / n_tokens / limits.product_flops
+        flops = prompt_flops(bench.config, n_tokens) * rate / n_tokens
+        share = flops / bench.limits.product_flops
         put({f"prefill_{n_tokens}_tps": rate, f"prefill_{n_tokens}_share": share})
-    cache.clear()
-    model.prefill(prompt_ids(config.vocab_size, middle), cache)
     profile = [
         {"name": op.name, "count": op.count, "us": op.us, "gbs": op.n_bytes / op.us / 1e3}
-        for op in profile_step(model, steps=min(10, amount.tokens))
+        for op in profile_step(bench.model, steps=min(10, AMOUNT.tokens))
     ]
     put({"profile": profile})
 
 
-def measure_deep(
-    config: ModelConfig,
-    ops: Ops,
-    limits: Limits,
-    *,
-    weights: Weights,
-    amount: Amount,
-    put: Callable[[dict[str, Any]], None],
-) -> None:
+def measure_deep(bench: Bench, ops: Ops, put: Put) -> None:
     """The same weights, far into a sequence: `ops` holds keys and values in eight bits."""
-    length = amount.depth + max(ROWS)
-    model = Model(weights, config, ops, max_seq_len=length)
-    cache = KVCache(config, ops, max_seq_len=length)
     start = time.perf_counter()
-    model.prefill(prompt_ids(config.vocab_size, amount.depth - 1), cache)
+    model, cache = deep(bench, ops)
     ops.wait()
     filled = time.perf_counter() - start
-    seconds = pass_seconds(model, cache, 1, amount)
-    kv_bytes = kv_bytes_per_token(config, ops.kv_format) * amount.depth
-    moved = step_bytes(config, ops) + kv_bytes
+    seconds = pass_seconds(model, cache, 1)
+    kv_bytes = kv_bytes_per_token(bench.config, ops.kv_format) * AMOUNT.depth
     put(
         {
             "deep_ms": 1e3 * seconds,
             "deep_kv_gb": kv_bytes / 1e9,
-            "deep_share": moved / seconds / limits.read_bytes,
-            "deep_prefill_tps": amount.depth / filled,
+            "deep_share": bench.share(seconds, extra_bytes=kv_bytes),
+            "deep_prefill_tps": AMOUNT.depth / filled,
         }
     )
+
+
+def deep(bench: Bench, ops: Ops) -> tuple[Model, KVCache]:
+    """The model of `bench` with a long cache that has room for one more pass."""
+    length = AMOUNT.depth + max(ROWS)
+    model = Model(bench.weights, bench.config, ops, max_seq_len=length)
+    cache = KVCache(bench.config, ops, max_seq_len=length)
+    model.prefill(prompt_ids(bench.config.vocab_size, AMOUNT.depth - 1), cache)
+    return model, cache
+
+
+def measure_knobs(bench: Bench, deep_ops: Ops | None, put: Put) -> None:
+    """A pass with every setting of every knob, the others at their defaults; with `deep_ops` also
+    far into a sequence.
+    """
+    bench.fill()
+    places = {"": (bench.model, bench.cache)}
+    if deep_ops is not None:
+        places["deep "] = deep(bench, deep_ops)
+    for label, setting in knobs.trials():
+        with knobs.turned(**setting):
+            for place, (model, cache) in places.items():
+                put({f"{place}{label}": 1e3 * pass_seconds(model, cache, 1)})
+
+
+def run_profiled(config: ModelConfig, ops: Ops, weights: Weights) -> None:
+    """A pass far into a sequence and a token drawn from it, between cudaProfilerStart and
+    cudaProfilerStop: for a profiler. The pass is the first, which is launched op by op.
+    """
+    model = Model(weights, config, ops, max_seq_len=AMOUNT.depth)
+    cache = KVCache(config, ops, max_seq_len=AMOUNT.depth)
+    generator = StreamingGenerator(model, PrefixCache(cache), Letters(), eos_token_ids=())
+    prompt = prompt_ids(config.vocab_size, AMOUNT.depth - 2)
+    generator.begin_stream_ex(prompt, PLAIN, max_new_tokens=1, ignore_eos=True)
+    if torch.cuda.is_available():
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    generator.stream_ex()
+    ops.wait()
+    if torch.cuda.is_available():
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 def stream_seconds(
@@ -262,7 +239,7 @@ def stream_seconds(
     return (time.perf_counter() - start) / (n_tokens - n_first)
 
 
-def pass_seconds(model: Model, cache: KVCache, n_rows: int, amount: Amount) -> float:
+def pass_seconds(model: Model, cache: KVCache, n_rows: int) -> float:
     """A pass of `n_rows` at the end of `cache`, launched repeatedly without reading results."""
     length, token_ids = cache.length, prompt_ids(model.config.vocab_size, n_rows, seed=1)
 
@@ -270,7 +247,7 @@ def pass_seconds(model: Model, cache: KVCache, n_rows: int, amount: Amount) -> f
         model.decode(token_ids, cache)
         cache.rollback(length)
 
-    return seconds_each(run, calls=amount.calls, rounds=amount.rounds)
+    return seconds_each(run, calls=AMOUNT.calls, rounds=AMOUNT.rounds)
 
 
 def measure_loading(config: ModelConfig, ops: Ops, directory: Path) -> dict[str, float]:
@@ -279,7 +256,7 @@ def measure_loading(config: ModelConfig, ops: Ops, directory: Path) -> dict[str,
 
     directory.mkdir(parents=True, exist_ok=True)
     tensors = {
-        name: torch.randn(shape, dtype=torch.bfloat16, device=_device()).cpu()
+        name: torch.randn(shape, dtype=torch.bfloat16, device=DEVICE).cpu()
         for name, shape in expected_shapes(config).items()
     }
     n_bytes = sum(tensor.nbytes for tensor in tensors.values())
@@ -304,7 +281,3 @@ def release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"

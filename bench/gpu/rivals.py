@@ -7,6 +7,7 @@ to tell. Weights are random, drawn on the device.
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -19,14 +20,16 @@ import torch
 
 from engine.checkpoint.config import ModelConfig
 
+from .place import DEVICE
 from .plain import PlainDecoder
 from .timing import synchronize
 
 Measure = Callable[[], float]
 Rival = Callable[[ModelConfig, str, Path], Measure]
 
-DEVICE = "cuda"
 MAX_SEQ_LEN = 512
+# Packages that the machine does not have.
+_SITE = Path(__file__).parents[2] / "build" / "gpu-carry" / "site"
 _PROMPT = 16
 _TOKENS = 192
 _BLOCK = 32  # tokens whose mean is one sample
@@ -104,6 +107,7 @@ def transformers(config: ModelConfig, format_: str, directory: Path) -> Measure:
 
 def exllamav2(config: ModelConfig, format_: str, directory: Path) -> Measure:
     """ExLlamaV2 on GPTQ weights of four bits in groups of 64, the head too, in `directory`."""
+    sys.path.append(str(_SITE))
     library: Any = import_module("exllamav2")
     if format_ != "4bit":
         raise ValueError(f"exllamav2 is measured in 4bit, not in {format_}")
