@@ -177,8 +177,7 @@ class Ops(Protocol):
         error in each column (n_in,), for ops that calibrate; `temporary`: it is dropped before the
         model is loaded. Raises NotFiniteError.
 
-        Parts may have several formats only where `packs` is set, and not if they are gated:
-        ValueError.
+        Parts may have several formats only where `packs` is set: ValueError.
         """
         ...
 
