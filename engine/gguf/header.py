@@ -71,7 +71,7 @@ def read_header(file: Path, allowance: Allowance) -> Header:
         _check_version(cursor)
         n_tensors = cursor.count("the number of tensors", each=_LEAST_TENSOR_BYTES)
         n_keys = cursor.count("the number of keys", each=_LEAST_KEY_BYTES)
-        metadata = Metadata(str(file), _values(cursor, n_keys))
+        metadata = Metadata(_values(cursor, n_keys), str(file))
         entries = _entries(cursor, n_tensors)
         places = _Places(file, modified_ns, cursor, _alignment(metadata))
     tensors = [places.tensor(entry) for entry in entries]

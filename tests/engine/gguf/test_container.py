@@ -138,7 +138,7 @@ def test_metadata_getters_name_file_key_value_and_what_is_allowed(tmp_path: Path
         (lambda: metadata.integer("n", low=6, high=9), ("n: must be", "6 and 9", "not 5")),
         (lambda: metadata.integer("flag", low=0, high=9), ("flag: must be", "not True")),
         (lambda: metadata.string("n"), ("n: must be a string", "not 5")),
-        (lambda: metadata.boolean("n"), ("n: must be a bool", "not 5")),
+        (lambda: metadata.boolean("n"), ("n: must be true or false", "not 5")),
         (lambda: metadata.number("nan", low=0, high=1), ("nan: must be a number", "not nan")),
         (lambda: metadata.numbers("nans"), ("nans: must be", "without NaN")),
         (lambda: metadata.integers("big"), ("big: must be", "2^63", "9223372036854775808")),
