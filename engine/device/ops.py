@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.stored import StoredTensor
 from ..sampling.logits import Rows
 from ..sampling.request import Draw
+from ..stored_tensor import StoredTensor
 from .arguments import Array, HeadRows, Matrix, Op
 from .formats import Format
 from .mixed import ModelFormats

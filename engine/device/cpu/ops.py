@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoint.config import ModelConfig
-from ...checkpoint.stored import StoredTensor, stored_values
+from ...checkpoint.stored import stored_values
 from ...errors import ModelLoadError
 from ...native.cpu import kernels
 from ...sampling.op import sample
+from ...stored_tensor import StoredTensor
 from ..formats import QUANTIZED, STORED, Format, kv_format, matrix_bytes, sections
 from ..memory import host_bytes
 from ..mixed import ModelFormats, mixed_formats, stored_formats

@@ -90,7 +90,7 @@ def test_everything_that_the_package_writes_is_read(tmp_path: Path) -> None:
     assert values["a.bools"].tolist() == [True, False, True]
     for theirs in gguf.GGUFReader(path).tensors:
         ours = read_file.tensors[theirs.name]
-        assert ours.type.name == theirs.tensor_type.name
+        assert ours.dtype == theirs.tensor_type.name
         assert ours.shape == tuple(reversed(theirs.shape.tolist()))
         assert (ours.begin, ours.n_bytes) == (theirs.data_offset, theirs.n_bytes)
         assert ours.modified_ns == path.stat().st_mtime_ns
