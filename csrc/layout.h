@@ -30,7 +30,7 @@
 // code_value says which number a code stands for; Scaling says what it is multiplied with.
 //
 // A matrix of gate and up rows alternates: panel 2i has gate rows 16i.., panel 2i + 1 up rows
-// from 16i on.
+// from 16i on. If they are in different layouts, they are two matrices.
 #pragma once
 
 #include <cstdint>

@@ -70,7 +70,7 @@ struct EmbedArgs {
 
 enum class Epilogue : int32_t {
     kNone,
-    kSiluGate,  // of a matrix of gate and up panels: silu(gate) * up
+    kSiluGate,  // of gate and up rows: silu(gate) * up
 };
 
 // x = residual_in + branch, kept in residual_out; out = W rms_norm(x) + bias, then the epilogue.
@@ -80,7 +80,7 @@ struct NormLinearArgs {
     float* residual_out;       // (rows, n_in), may be residual_in only when branch is null
     const float* norm;         // (n_in,)
     float eps;
-    Stack matrix;       // with kSiluGate one section
+    Stack matrix;       // with kSiluGate one section in which gate and up take turns, or these two
     const float* bias;  // (n_out,) or null
     float* out;         // (rows, n_out); with kSiluGate (rows, n_out / 2)
     Epilogue epilogue;

@@ -72,10 +72,28 @@ struct Product {
     int64_t out_pitch;  // floats from one row of out to the next
     Epilogue epilogue;
 
-    int64_t n_parts() const { return epilogue == Epilogue::kSiluGate ? 2 : 1; }
+    // Whether gate and up are two sections: they are in different layouts.
+    bool is_apart() const { return epilogue == Epilogue::kSiluGate && matrix.n_sections > 1; }
 
-    // The work of a chunk: some units of a section.
-    MultiplyArgs units(int64_t index, int64_t begin, int64_t end) const {
+    // Parts whose panels take turns.
+    int64_t n_parts() const { return epilogue == Epilogue::kSiluGate && !is_apart() ? 2 : 1; }
+
+    // The sections that are shared out each by itself: up goes with gate.
+    std::span<const Matrix> shared_sections() const {
+        return sections_of(matrix).first(is_apart() ? 1 : matrix.n_sections);
+    }
+
+    // Some units of a section, and of up if the section is gate.
+    void multiply(int64_t index, int64_t begin, int64_t end) const {
+        const Finish alone = n_parts() == 2 ? Finish::kGateAndUp : Finish::kStore;
+        cpu_kernels().multiply_units(units(index, begin, end, alone));
+        if (is_apart()) {
+            cpu_kernels().multiply_units(units(index + 1, begin, end, Finish::kUp));
+        }
+    }
+
+  private:
+    MultiplyArgs units(int64_t index, int64_t begin, int64_t end, Finish finish) const {
         const Matrix& section = matrix.sections[index];
         const int64_t column = rows_before(matrix, index);
         return {
@@ -84,9 +102,9 @@ struct Product {
             .row_bytes = row_bytes,
             .n_rows = n_rows,
             .bias = bias == nullptr ? nullptr : bias + column,
-            .out = out + column,
+            .out = finish == Finish::kUp ? out : out + column,
             .out_pitch = out_pitch,
-            .epilogue = epilogue,
+            .finish = finish,
             .begin_unit = begin,
             .end_unit = end,
         };
@@ -99,8 +117,9 @@ class Cut {
   public:
     Cut(const Product& product, int64_t n_threads) : n_threads_(n_threads) {
         const int64_t n_parts = product.n_parts();
-        const int64_t most = kMostChunksPerThread / product.matrix.n_sections;
-        for (const Matrix& matrix : sections_of(product.matrix)) {
+        const std::span<const Matrix> sections = product.shared_sections();
+        const int64_t most = kMostChunksPerThread / std::ssize(sections);
+        for (const Matrix& matrix : sections) {
             const bool in_bundles = is_quantized(matrix.layout) && product.n_rows <= kFewRows;
             Section& section = sections_[n_sections_++];
             section.n_units = panels_for(matrix.n_out / n_parts);
@@ -113,7 +132,7 @@ class Cut {
 
     int64_t n_chunks() const { return per_thread_ * n_threads_; }
 
-    MultiplyArgs chunk(const Product& product, int64_t i) const {
+    void multiply(const Product& product, int64_t i) const {
         const int64_t thread = i / per_thread_;
         int64_t at = i % per_thread_;
         int64_t index = 0;
@@ -121,7 +140,7 @@ class Cut {
             at -= sections_[index++].per_thread;
         }
         const Section& section = sections_[index];
-        return product.units(index, begin(section, thread, at), begin(section, thread, at + 1));
+        product.multiply(index, begin(section, thread, at), begin(section, thread, at + 1));
     }
 
   private:
@@ -152,7 +171,7 @@ void multiply(const Product& product, Worker& worker, BeforeChunk before_chunk) 
     const Cut cut(product, worker.count);
     worker.share(cut.n_chunks(), [&](int64_t i) {
         before_chunk(i);
-        cpu_kernels().multiply_units(cut.chunk(product, i));
+        cut.multiply(product, i);
     });
 }
 

@@ -21,7 +21,6 @@ from .chat.reply.format import ReplyFormat
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.generation_config import GenerationConfig
-from .checkpoint.stored import StoredTensor
 from .checkpoint.tensors import matrix_dtypes
 from .description import chat_template, model_id
 from .device.formats import kv_bytes_per_token
@@ -40,6 +39,7 @@ from .model.model import Model
 from .model.weights import Weights, weight_bytes
 from .model_files import ModelFiles
 from .sampling.settings import SamplingSettings
+from .stored_tensor import StoredTensor
 from .stream.generator import StreamingGenerator
 from .text.fill_in import fill_in_ids
 from .text.tokenizer import Tokenizer

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
@@ -64,19 +65,15 @@ def read_file(path: Path, max_bytes: int) -> bytes:
             raise ModelLoadError(f"{path}: {error.strerror or error}") from error
 
 
-class JsonObject:
-    """A JSON object of a file; the error of every getter names file and key.
+class Values:
+    """Values of a file by key; the error of every getter names file and key.
 
-    A getter with a default returns it for a missing key and for null.
+    A getter with a default returns it for a missing key and for None.
     """
 
-    def __init__(self, values: dict[str, Any], where: str) -> None:
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
         self.values = values
         self.where = where
-
-    @classmethod
-    def read(cls, path: Path) -> "JsonObject":
-        return cls(parse_json_object(read_file(path, MAX_JSON_BYTES), str(path)), str(path))
 
     def has(self, key: str) -> bool:
         return self.values.get(key) is not None
@@ -105,21 +102,47 @@ class JsonObject:
             self.fail(key, value, "a string")
         return value
 
+    def _get(self, key: str, default: object = None) -> Any:
+        """Of any type."""
+        value = self.values.get(key)
+        if value is not None:
+            return value
+        if default is None:
+            raise ModelLoadError(f"{self.where}: {shown_name(key)}: missing")
+        return default
+
+    def fail(self, key: str, value: object, allowed: str) -> NoReturn:
+        raise ModelLoadError(
+            f"{self.where}: {shown_name(key)}: must be {allowed}, not {self.shown(value)}"
+        )
+
+    def shown(self, value: object) -> str:
+        """For a message."""
+        return shown(value)
+
+
+class JsonObject(Values):
+    """A JSON object of a file."""
+
+    @classmethod
+    def read(cls, path: Path) -> "JsonObject":
+        return cls(parse_json_object(read_file(path, MAX_JSON_BYTES), str(path)), str(path))
+
     def strings(self, key: str) -> list[str]:
-        value = self._get(key, None)
+        value = self._get(key)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             self.fail(key, value, "a list of strings")
         return value
 
     def numbers(self, key: str, *, count: int, low: float, high: float) -> tuple[float, ...]:
-        value = self._get(key, None)
+        value = self._get(key)
         known = isinstance(value, list) and len(value) == count
         if not (known and all(_is_number(item) and low <= item <= high for item in value)):
             self.fail(key, value, f"a list of {count} numbers between {low:g} and {high:g}")
         return tuple(map(float, value))
 
     def nested(self, key: str) -> "JsonObject":
-        value = self._get(key, None)
+        value = self._get(key)
         if not isinstance(value, dict):
             self.fail(key, value, "an object")
         return JsonObject(value, f"{self.where}: {key}")
@@ -136,19 +159,6 @@ class JsonObject:
             if not 0 <= token_id < vocab_size:
                 self.fail(key, value, f"token ids between 0 and {vocab_size - 1}")
         return tuple(dict.fromkeys(token_ids))
-
-    def fail(self, key: str, value: object, allowed: str) -> NoReturn:
-        raise ModelLoadError(
-            f"{self.where}: {shown_name(key)}: must be {allowed}, not {shown(value)}"
-        )
-
-    def _get(self, key: str, default: object) -> Any:
-        value = self.values.get(key)
-        if value is not None:
-            return value
-        if default is None:
-            raise ModelLoadError(f"{self.where}: {shown_name(key)}: missing")
-        return default
 
 
 def shown_name(name: str) -> str:

@@ -13,10 +13,10 @@ from pathlib import Path
 from .chat.template.sources import TEMPLATE_FILE, TOOL_TEMPLATE_FILE
 from .checkpoint.generation_config import GENERATION_FILE
 from .checkpoint.sample import sample_checkpoint
-from .checkpoint.stored import StoredTensor
 from .device.ops import Ops
 from .files import is_there, open_regular, size_of
 from .native import cpu as native
+from .stored_tensor import StoredTensor
 from .text.tokenizer_json import CONFIG_FILE, TOKENIZER_FILE
 
 _WHOLE = (

@@ -16,11 +16,11 @@ from .checkpoint.generation_config import (
     metadata_generation,
     read_generation_config,
 )
-from .checkpoint.gguf import gguf_checkpoint
 from .checkpoint.safetensors import read_checkpoint
-from .checkpoint.stored import Checkpoint, StoredTensor
+from .checkpoint.stored import Checkpoint
 from .checkpoint.tensors import check_tensors
 from .gguf.container import GgufFile, read_gguf
+from .stored_tensor import StoredTensor
 from .text.gguf.tokenizer import gguf_tokenizer
 from .text.tokenizer import Tokenizer
 from .text.tokenizer_json import TOKENIZER_FILE
@@ -75,7 +75,9 @@ class ModelFiles:
         return metadata_generation(self.gguf.metadata)
 
     def _checkpoint(self) -> Checkpoint:
-        return read_checkpoint(self.path) if self.gguf is None else gguf_checkpoint(self.gguf)
+        if self.gguf is None:
+            return read_checkpoint(self.path)
+        return Checkpoint(self.gguf.file, self.gguf.tensors, described_in="metadata")
 
     @property
     def described_in(self) -> Path:

@@ -43,7 +43,7 @@ SOLITON_INLINE Floats silu(Floats x) {
 
 // The outputs of a panel's first n rows.
 template <Layout kLayout>
-SOLITON_INLINE Floats finish(const float* sums, const float* bias, int64_t n) {
+SOLITON_INLINE Floats add_bias(const float* sums, const float* bias, int64_t n) {
     Floats y = load(sums);
     if constexpr (kSums<kLayout> == 2) {
         y = add(y, load(sums + kLanes));
@@ -102,12 +102,14 @@ void finish_unit(const MultiplyArgs& args, const Group& group, int64_t unit, int
     const float* up_bias = args.bias == nullptr ? nullptr : bias + width;
     const float* up_sums = sums + group.n_rows * kSumsPerRow;
     for (int64_t row = 0; row < group.n_rows; ++row) {
-        Floats y = finish<kLayout>(sums + row * kSumsPerRow, bias, n);
-        if (args.epilogue == Epilogue::kSiluGate) {
-            const Floats up = finish<kLayout>(up_sums + row * kSumsPerRow, up_bias, n);
-            y = multiply(silu(y), up);
-        }
         float* out = args.out + (group.begin_row + row) * args.out_pitch + column;
+        Floats y = add_bias<kLayout>(sums + row * kSumsPerRow, bias, n);
+        if (args.finish == Finish::kGateAndUp) {
+            const Floats up = add_bias<kLayout>(up_sums + row * kSumsPerRow, up_bias, n);
+            y = multiply(silu(y), up);
+        } else if (args.finish == Finish::kUp) {
+            y = multiply(silu(n == kPanelRows ? load(out) : load_first(out, n)), y);
+        }
         n == kPanelRows ? store(out, y) : store_first(out, y, n);
     }
 }
@@ -115,7 +117,7 @@ void finish_unit(const MultiplyArgs& args, const Group& group, int64_t unit, int
 template <Layout kLayout>
 void multiply_units(const MultiplyArgs& args) {
     constexpr int64_t kPanelSums = kRowsAtOnce * kSums<kLayout> * kLanes;
-    const int64_t n_parts = args.epilogue == Epilogue::kSiluGate ? 2 : 1;
+    const int64_t n_parts = args.finish == Finish::kGateAndUp ? 2 : 1;
     const int64_t width = args.matrix.n_out / n_parts;  // outputs in a row
     // With few rows, reading the weights takes most of the time. Codes are then read from several
     // panels at once, floats from one panel after the other.

@@ -40,17 +40,24 @@ inline constexpr int64_t kBlockWordBytes = kBlockColumns * 2;
     return ((n_in * 4 + 63) / 64 | 1) * 64;
 }
 
+// What becomes of a product.
+enum class Finish : int32_t {
+    kStore,
+    kGateAndUp,  // panels of gate rows and of up rows take turns: silu(gate) * up
+    kUp,         // panels of up rows; out has the gates already: silu(gate) * up
+};
+
 // Some rows of x times some units of a matrix. A unit is what 16 outputs of a row need: a panel, or
-// with kSiluGate a panel of gate rows and the panel of up rows after it.
+// with kGateAndUp a panel of gate rows and the panel of up rows after it.
 struct MultiplyArgs {
     Matrix matrix;
     const std::byte* x;  // rows of float, or of codes if the layout is quantised
     int64_t row_bytes;   // from one row of x to the next
     int64_t n_rows;
     const float* bias;  // (n_out,) or null
-    float* out;         // (n_rows, n_out) of wider rows; with kSiluGate (n_rows, n_out / 2)
+    float* out;         // (n_rows, n_out) of wider rows; with kGateAndUp (n_rows, n_out / 2)
     int64_t out_pitch;  // floats from one row of out to the next
-    Epilogue epilogue;
+    Finish finish;
     int64_t begin_unit;
     int64_t end_unit;
 };

@@ -13,13 +13,12 @@ import numpy as np
 from ..errors import ModelLoadError
 from ..files import shown_name
 from ..gguf.container import GgufFile
-from ..gguf.header import GgufTensor
 from ..gguf.metadata import Metadata
+from ..stored_tensor import StoredTensor
 from .architecture_keys import ArchitectureKeys
 from .config import AttentionConfig, LayerConfig, MlpConfig, ModelConfig
 from .families.architecture import EMBEDDING, HEAD, ROPE_DIVISORS, Architecture
 from .families.known import ARCHITECTURES
-from .gguf import stored
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_VOCAB, MAX_WIDTH
 from .rope_gguf import rope_config
 from .rope_keys import longest_context
@@ -104,7 +103,7 @@ def _layers(
     keys: ArchitectureKeys,
     architecture: Architecture,
     head_dim: int,
-    tensors: Mapping[str, GgufTensor],
+    tensors: Mapping[str, StoredTensor],
 ) -> tuple[LayerConfig, ...]:
     all_heads = keys.of_layers("attention.head_count", high=MAX_HEADS)
     all_kv_heads = keys.of_layers("attention.head_count_kv", high=MAX_HEADS, default=all_heads)
@@ -145,17 +144,17 @@ def _windows(keys: ArchitectureKeys) -> list[int]:
     return [window if slides else 0 for slides in pattern.tolist()]
 
 
-def _rope_divisors(tensors: Mapping[str, GgufTensor], count: int) -> tuple[float, ...] | None:
+def _rope_divisors(tensors: Mapping[str, StoredTensor], count: int) -> tuple[float, ...] | None:
     """What each frequency is divided by, if the file says so: llama3's scaling, worked out."""
     tensor = tensors.get(ROPE_DIVISORS)
     if tensor is None:
         return None
-    if tensor.shape != (count,) or tensor.type.name != "F32":
+    if tensor.shape != (count,) or tensor.dtype != "F32":
         raise ModelLoadError(
-            f"{tensor.file}: {ROPE_DIVISORS}: is {tensor.type.name} of shape {list(tensor.shape)}; "
+            f"{tensor.file}: {ROPE_DIVISORS}: is {tensor.dtype} of shape {list(tensor.shape)}; "
             f"the heads need F32 of [{count}]"
         )
-    divisors = plain_values(stored(tensor))
+    divisors = plain_values(tensor)
     bad = np.flatnonzero(~(np.isfinite(divisors) & (divisors > 0)))
     if bad.size:
         raise ModelLoadError(
@@ -164,7 +163,7 @@ def _rope_divisors(tensors: Mapping[str, GgufTensor], count: int) -> tuple[float
     return tuple(divisors.tolist())
 
 
-def _vocab_size(metadata: Metadata, tensors: Mapping[str, GgufTensor]) -> int:
+def _vocab_size(metadata: Metadata, tensors: Mapping[str, StoredTensor]) -> int:
     """The rows of the embedding. There may be more of them than tokens, as padding."""
     tensor = tensors.get(EMBEDDING)
     if tensor is None or len(tensor.shape) != 2:

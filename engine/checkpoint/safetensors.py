@@ -23,8 +23,9 @@ from ..files import (
     shown_name,
     size_of,
 )
+from ..stored_tensor import StoredTensor
 from .directory import HOW_TO_GET_ONE, other_weights
-from .stored import Checkpoint, StoredTensor
+from .stored import Checkpoint
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..errors import ModelLoadError
 from ..files import open_regular
-from .stored import StoredTensor
+from ..stored_tensor import StoredTensor
 
 _SAMPLE_BYTES = 4096
 

@@ -1,7 +1,7 @@
 """Tensors as a checkpoint stores them, in whichever format: where they are, and their data.
 
 Owns reading the data of one tensor. The headers that describe tensors are read by `safetensors.py`
-and `gguf.py`. Knows no model.
+and `gguf/header.py`. Knows no model.
 """
 
 import os
@@ -19,6 +19,7 @@ from ..files import open_regular
 from ..gguf.blocks import BlockRows
 from ..gguf.decode import dequantize
 from ..gguf.types import READ
+from ..stored_tensor import StoredTensor
 
 PLAIN_DTYPES = ("F32", "F16", "BF16")
 """Those that store each number by itself."""
@@ -28,20 +29,6 @@ _CHANGED = "the file has changed since its header was read"
 
 # Fills memory (n,) with bytes of a tensor, from an offset into its data on.
 ReadValues = Callable[[int, npt.NDArray[np.uint8]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """One tensor as a header describes it."""
-
-    file: Path
-    name: str
-    dtype: str
-    """Of safetensors, or the name of a type of GGUF: both say F32, F16 and BF16."""
-    shape: tuple[int, ...]
-    n_bytes: int
-    begin: int  # of its data in the file
-    modified_ns: int  # of the file, when its header was read
 
 
 @dataclass(frozen=True, slots=True)

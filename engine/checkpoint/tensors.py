@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from ..errors import ModelLoadError
 from ..files import shown_name
 from ..gguf.types import READ
+from ..stored_tensor import StoredTensor
 from .config import ModelConfig
 from .families.architecture import gguf_sources
 from .families.known import ARCHITECTURES, FAMILIES
 from .sources import ModelSources
-from .stored import PLAIN_DTYPES, Checkpoint, StoredTensor
+from .stored import PLAIN_DTYPES, Checkpoint
 
 
 def model_sources(config: ModelConfig) -> ModelSources:

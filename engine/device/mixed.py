@@ -15,7 +15,7 @@ from .formats import EXACT_FORMATS, Format, matrix_bytes
 
 @dataclass(frozen=True, slots=True)
 class LayerFormats:
-    """The formats of a layer's matrices; those of gate and up are equal."""
+    """The formats of a layer's matrices."""
 
     wqkv: Format
     wo: Format
@@ -57,36 +57,22 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
     """What loses nothing of tensors that are stored in these dtypes, by name."""
     sources = model_sources(config)
 
-    def of(parts: Sequence[Source]) -> Format:
-        formats = _exact_formats([dtypes[part.name] for part in parts])
-        return formats if len(set(formats)) > 1 else formats[0]
+    def of_one(part: Source) -> str:
+        return EXACT_FORMATS[dtypes[part.name]]
 
-    def of_one(*parts: Source) -> str:
-        # Panels of several formats cannot take turns.
-        found = of(parts)
-        return found if isinstance(found, str) else "float32"
+    def of(parts: Sequence[Source]) -> Format:
+        formats = tuple(map(of_one, parts))
+        return formats if len(set(formats)) > 1 else formats[0]
 
     head = sources.embedding if config.tie_embeddings else sources.head
     return ModelFormats(
         of_one(sources.embedding),
         of_one(head),
         tuple(
-            LayerFormats(of(layer.wqkv), of(layer.wo), of_one(*layer.w_gate_up), of(layer.w_down))
+            LayerFormats(of(layer.wqkv), of(layer.wo), of(layer.w_gate_up), of(layer.w_down))
             for layer in sources.layers
         ),
     )
-
-
-def _exact_formats(dtypes: Sequence[str]) -> tuple[str, ...]:
-    """Of parts of one matrix. Where a format holds two types, blocks of only one of them can become
-    panels together.
-    """
-    formats, held = [], dict[str, str]()
-    for dtype in dtypes:
-        format_ = EXACT_FORMATS[dtype]
-        is_first = held.setdefault(format_, dtype) == dtype
-        formats.append(format_ if is_first else "float32")
-    return tuple(formats)
 
 
 def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.stored import StoredTensor
 from ..sampling.logits import Rows
 from ..sampling.request import Draw
+from ..stored_tensor import StoredTensor
 from .arguments import Array, HeadRows, Matrix, Op
 from .formats import Format
 from .mixed import ModelFormats
@@ -177,8 +177,7 @@ class Ops(Protocol):
         error in each column (n_in,), for ops that calibrate; `temporary`: it is dropped before the
         model is loaded. Raises NotFiniteError.
 
-        Parts may have several formats only where `packs` is set, and not if they are gated:
-        ValueError.
+        Parts may have several formats only where `packs` is set: ValueError.
         """
         ...
 

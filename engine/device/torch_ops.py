@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.stored import StoredTensor, plain_values
+from ..checkpoint.stored import plain_values
 from ..errors import ModelLoadError
 from ..sampling.logits import Logits
 from ..sampling.op import sample
+from ..stored_tensor import StoredTensor
 from . import reference
 from .arguments import Array, Op
 from .formats import DTYPES, Format, check_kv_cache, common_format, matrix_bytes

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ..errors import ModelLoadError
 from ..files import is_there, shown_name
+from ..stored_tensor import StoredTensor
 from .cursor import Allowance
-from .header import GgufTensor, Header, read_header
+from .header import Header, read_header
 from .metadata import Metadata
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
@@ -28,7 +29,7 @@ class GgufFile:
     parts: tuple[Path, ...]
     """All files, in order."""
     metadata: Metadata
-    tensors: Mapping[str, GgufTensor]
+    tensors: Mapping[str, StoredTensor]
 
 
 def read_gguf(path: str | Path) -> GgufFile:
@@ -91,9 +92,9 @@ def _read_part(part: Path, index: int, first: Header, allowance: Allowance) -> H
     return header
 
 
-def _by_name(tables: Sequence[Mapping[str, GgufTensor]]) -> dict[str, GgufTensor]:
+def _by_name(tables: Sequence[Mapping[str, StoredTensor]]) -> dict[str, StoredTensor]:
     """The tensors of all files together. Raises ModelLoadError for a name in two of them."""
-    tensors: dict[str, GgufTensor] = {}
+    tensors: dict[str, StoredTensor] = {}
     for table in tables:
         for name, tensor in table.items():
             if name in tensors:

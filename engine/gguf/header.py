@@ -9,7 +9,6 @@ import math
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +17,10 @@ import numpy as np
 
 from ..errors import ModelLoadError
 from ..files import open_regular, shown, shown_name
+from ..stored_tensor import StoredTensor
 from .cursor import Allowance, Cursor
 from .metadata import Metadata
-from .types import READ, UNREAD, BlockType
+from .types import READ, UNREAD
 
 MAGIC = b"GGUF"
 
@@ -42,25 +42,11 @@ _KEY_MEMORY, _TENSOR_MEMORY = 256, 768
 _TYPES = {type_.id: type_ for type_ in READ.values()}
 
 
-@dataclass(frozen=True, slots=True)
-class GgufTensor:
-    """One tensor as the header describes it."""
-
-    file: Path
-    name: str
-    type: BlockType
-    shape: tuple[int, ...]
-    """Row-major: (n_out, n_in) of a matrix, (n,) of a vector."""
-    begin: int  # of its data in the file
-    n_bytes: int
-    modified_ns: int  # of the file, when its header was read
-
-
 class Header(NamedTuple):
     """All that one file says before its data."""
 
     metadata: Metadata
-    tensors: dict[str, GgufTensor]
+    tensors: dict[str, StoredTensor]
 
 
 def read_header(file: Path, allowance: Allowance) -> Header:
@@ -71,7 +57,7 @@ def read_header(file: Path, allowance: Allowance) -> Header:
         _check_version(cursor)
         n_tensors = cursor.count("the number of tensors", each=_LEAST_TENSOR_BYTES)
         n_keys = cursor.count("the number of keys", each=_LEAST_KEY_BYTES)
-        metadata = Metadata(str(file), _values(cursor, n_keys))
+        metadata = Metadata(_values(cursor, n_keys), str(file))
         entries = _entries(cursor, n_tensors)
         places = _Places(file, modified_ns, cursor, _alignment(metadata))
     tensors = [places.tensor(entry) for entry in entries]
@@ -202,7 +188,7 @@ class _Places:
         self._size = cursor.size
         self._data_begin = cursor.position + -cursor.position % alignment
 
-    def tensor(self, entry: _Entry) -> GgufTensor:
+    def tensor(self, entry: _Entry) -> StoredTensor:
         where = f"{self._file}: byte {entry.place}: {shown_name(entry.name)}"
         type_ = _TYPES.get(entry.type_id)
         if type_ is None:
@@ -227,11 +213,18 @@ class _Places:
                 f"{begin + n_bytes}, but the file ends at {self._size}: truncated or damaged; "
                 f"get it again"
             )
-        modified = self._modified_ns
-        return GgufTensor(self._file, entry.name, type_, entry.shape, begin, n_bytes, modified)
+        return StoredTensor(
+            file=self._file,
+            name=entry.name,
+            dtype=type_.name,
+            shape=entry.shape,
+            n_bytes=n_bytes,
+            begin=begin,
+            modified_ns=self._modified_ns,
+        )
 
 
-def _check_apart(tensors: Sequence[GgufTensor]) -> None:
+def _check_apart(tensors: Sequence[StoredTensor]) -> None:
     for one, other in pairwise(sorted(tensors, key=lambda tensor: tensor.begin)):
         end = one.begin + one.n_bytes
         if end > other.begin:

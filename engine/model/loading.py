@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..checkpoint.config import ModelConfig
 from ..checkpoint.sources import LayerSources, Source
-from ..checkpoint.stored import StoredTensor
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import Array, Matrix
 from ..device.formats import Format
 from ..device.mixed import LayerFormats
 from ..device.ops import NotFiniteError, Ops, Stored
 from ..errors import ModelLoadError
+from ..stored_tensor import StoredTensor
 from .calibration import Calibration, Floats
 from .weights import LayerWeights, Weights
 

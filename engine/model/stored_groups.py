@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from ..checkpoint.config import ModelConfig
 from ..checkpoint.sources import Source
-from ..checkpoint.stored import StoredTensor
 from ..checkpoint.tensors import model_sources
 from ..device.formats import bits_per_weight
 from ..device.mixed import ModelFormats
 from ..gguf.types import READ
+from ..stored_tensor import StoredTensor
 from .weights import format_of
 
 # Panels of a few padded columns are no news.

@@ -5,7 +5,7 @@ Knows the engine's public surface; knows no HTTP.
 
 from collections.abc import Iterable, Iterator
 
-from engine import ModelConfig, ModelDescription, StoredGroup
+from engine import ModelConfig, ModelDescription
 
 _FORMATS = ("float32", "bfloat16", "8bit", "6bit", "5bit", "4bit")
 
@@ -64,16 +64,10 @@ def _groups(description: ModelDescription) -> Iterator[tuple[str, str]]:
         if group.is_wider:
             yield (
                 "slow",
-                f"{group.part}, {group.dtype}: exact as {group.format}, with "
-                f"{group.loaded_bits:.1f} bits a weight in memory for {group.stored_bits:.1f} in "
-                f"the file; {_reason(group)}",
+                f"{group.part}, {group.dtype}: exact, but with {group.loaded_bits:.1f} bits a "
+                f"weight in memory for {group.stored_bits:.1f} in the file; the CPU multiplies "
+                f"with no {group.dtype} as it is",
             )
-
-
-def _reason(group: StoredGroup) -> str:
-    if group.format == "float32" and group.dtype not in ("F16", "Q2_K"):
-        return "tensors that are multiplied as one have types that do not go together"
-    return f"the CPU multiplies with no {group.dtype} as it is"
 
 
 def _attention(config: ModelConfig) -> str:

@@ -40,11 +40,12 @@ from engine.checkpoint.safetensors import (  # noqa: E402
     read_checkpoint,
     read_header,
 )
-from engine.checkpoint.stored import StoredTensor, plain_values  # noqa: E402
+from engine.checkpoint.stored import plain_values  # noqa: E402
 from engine.checkpoint.tensors import expected_shapes  # noqa: E402
 from engine.device.formats import matrix_bytes, packed_bytes  # noqa: E402
 from engine.device.ops import NotFiniteError  # noqa: E402
 from engine.native.cpu import MISSING, address  # noqa: E402
+from engine.stored_tensor import StoredTensor  # noqa: E402
 from tests.native.gguf_fuzz import GgufFiles  # noqa: E402
 
 Json = Any

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 # Wings on one line do not know each other. A file at the root of its package is its own wing.
 LAYERS = {
     "engine": (
-        "errors abort native", "files", "gguf", "text checkpoint", "model_files",
+        "errors abort native", "files stored_tensor", "gguf", "text checkpoint", "model_files",
         "grammar sampling", "device", "cache", "model", "draft", "stream", "chat",
         "description fingerprint load_options", "engine",
         "__init__", "benchmark",

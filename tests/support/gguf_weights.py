@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from engine.gguf.container import read_gguf
-from engine.gguf.header import GgufTensor
+from engine.stored_tensor import StoredTensor
 
 Rows = npt.NDArray[np.float32]
 
@@ -50,9 +50,9 @@ def decoded(file: Path, config: Any) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(values.copy()) for name, values in weights.items()}
 
 
-def _values(tensor: GgufTensor) -> Rows:
+def _values(tensor: StoredTensor) -> Rows:
     data = np.fromfile(tensor.file, np.uint8, tensor.n_bytes, offset=tensor.begin)
-    type_ = gguf.GGMLQuantizationType(tensor.type.id)
+    type_ = gguf.GGMLQuantizationType[tensor.dtype]
     values: Rows = gguf.quants.dequantize(data.reshape(*tensor.shape[:-1], -1), type_)
     return values.astype(np.float32, copy=False).reshape(tensor.shape)
 

@@ -28,26 +28,23 @@ constexpr int kByteBits = !has_table(kLayout)         ? code_bits(kLayout)
                           : kLayout == Layout::kMxfp4 ? 5
                                                       : 8;
 
-// What is added to the numbers of a table, so that they are unsigned.
+// What must be added to the numbers of a table, so that they are unsigned.
 template <Layout kLayout>
 constexpr int kTableExcess = 1 << (kByteBits<kLayout> - 1);
 
-// A table of unsigned bytes.
+// A table of bytes, signed or not.
 struct alignas(16) ByteTable {
     uint8_t at[16];
 };
 
-template <Layout kLayout>
-constexpr ByteTable unsigned_table() {
+// The numbers that 4-bit codes stand for, and `excess` more.
+constexpr ByteTable byte_table(Layout layout, int excess) {
     ByteTable table = {};
     for (int i = 0; i < 16; ++i) {
-        table.at[i] = static_cast<uint8_t>(code_value(kLayout, i) + kTableExcess<kLayout>);
+        table.at[i] = static_cast<uint8_t>(code_value(layout, i) + excess);
     }
     return table;
 }
-
-template <Layout kLayout>
-constexpr ByteTable kUnsignedTable = unsigned_table<kLayout>();
 
 // kExcess where everything is multiplied as unsigned bytes.
 template <Layout kLayout>

@@ -11,9 +11,14 @@ template <Layout>
 constexpr int kMostRows = 6;
 // Whether the words of x are read instead of its codes.
 template <Layout kLayout>
-constexpr bool kReadsWords = kByteBits<kLayout> == 8;
+constexpr bool kReadsWords = code_bits(kLayout) == 8;
+// Whether signed numbers are multiplied: those of a table that need all 8 bits.
 template <Layout kLayout>
-constexpr int kExcess = kUnsignedExcess<kLayout>;
+constexpr bool kHasSigns = has_table(kLayout) && kByteBits<kLayout> == 8;
+template <Layout kLayout>
+constexpr int kExcess = kHasSigns<kLayout> ? 0 : kUnsignedExcess<kLayout>;
+template <Layout kLayout>
+constexpr ByteTable kTable = byte_table(kLayout, kExcess<kLayout>);
 
 SOLITON_INLINE __m256i load_bytes(const void* at) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(at));
@@ -25,7 +30,7 @@ SOLITON_INLINE void settle(__m256i& sums) {
     asm volatile("" : "+x"(sums));
 }
 
-// The codes of group j, as stored, of 8 rows; unsigned numbers of the table, if there is one.
+// The codes of group j, as stored, of 8 rows; the numbers of the table, if there is one.
 // `half` is that of the group's line: 0 or 32.
 template <Layout kLayout>
 SOLITON_INLINE __m256i load_group(const uint8_t* block, int64_t j, int64_t half) {
@@ -68,20 +73,33 @@ SOLITON_INLINE __m256i load_group(const uint8_t* block, int64_t j, int64_t half)
         if constexpr (!has_table(kLayout)) {
             return codes;
         } else {
-            const __m128i* table = reinterpret_cast<const __m128i*>(&kUnsignedTable<kLayout>);
+            const __m128i* table = reinterpret_cast<const __m128i*>(&kTable<kLayout>);
             return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128(table)), codes);
         }
     }
 }
 
 // The groups of a part whose sums of products fit 16 bits: with 4 bits all of a block (16 * 15 *
-// 127), with 5 half of them (8 * 31 * 127), with 6 two (4 * 63 * 127).
+// 127), with 5 half of them (8 * 31 * 127), with 6 two (4 * 63 * 127), with a sign and 7 one (2 *
+// 127 * 127).
 template <Layout kLayout>
-constexpr int64_t kGroupsInWords = kByteBits<kLayout> == 6                                ? 2
+constexpr int64_t kGroupsInWords = kHasSigns<kLayout>                                     ? 1
+                                   : kByteBits<kLayout> == 6                              ? 2
                                    : kByteBits<kLayout> == 5 || kPartGroups<kLayout> == 4 ? 4
                                                                                           : 8;
 
-// Bytes of at most 6 bits times bytes: some sums of products fit 16 bits.
+// The sums of two products each, of bytes of weights and codes of x. The instruction takes unsigned
+// bytes and signed ones: signed weights lend their codes the absolute values and take the signs.
+template <Layout kLayout>
+SOLITON_INLINE __m256i sums_of_two(__m256i weights, __m256i codes) {
+    if constexpr (kHasSigns<kLayout>) {
+        return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(weights, codes));
+    } else {
+        return _mm256_maddubs_epi16(weights, codes);
+    }
+}
+
+// Products of which some fit 16 bits when they are added.
 template <Layout kLayout, int kRows>
 struct Codes {
     Rows x;
@@ -95,15 +113,15 @@ struct Codes {
                                    __m256i high) __attribute__((always_inline)) {
             each_row<kRows>([&](int row) __attribute__((always_inline)) {
                 const __m256i four = _mm256_set1_epi32(four_codes(codes + row * x.stride + j * 4));
-                low_words[row] = _mm256_add_epi16(low_words[row], _mm256_maddubs_epi16(low, four));
+                low_words[row] = _mm256_add_epi16(low_words[row], sums_of_two<kLayout>(low, four));
                 high_words[row] =
-                    _mm256_add_epi16(high_words[row], _mm256_maddubs_epi16(high, four));
+                    _mm256_add_epi16(high_words[row], sums_of_two<kLayout>(high, four));
                 settle(low_words[row]);
                 settle(high_words[row]);
             });
         };
         const __m256i ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int64_t begin = kPart * kPartGroups<kLayout>;
              begin < (kPart + 1) * kPartGroups<kLayout>; begin += kGroupsInWords<kLayout>) {
             each_row<kRows>([&](int row) __attribute__((always_inline)) {
@@ -119,12 +137,16 @@ struct Codes {
                     _mm256_add_epi32(dots[row].low, _mm256_madd_epi16(low_words[row], ones));
                 dots[row].high =
                     _mm256_add_epi32(dots[row].high, _mm256_madd_epi16(high_words[row], ones));
+                if constexpr (kHasSigns<kLayout>) {  // there are as many sums as products
+                    settle(dots[row].low);
+                    settle(dots[row].high);
+                }
             });
         }
     }
 };
 
-// The instruction for products of bytes adds pairs in 16 bits, in which these would overflow. So
+// Products of bytes of 8 bits do not fit 16 bits when two are added, as the instruction does. So
 // bytes become words, those at even places and those at odd places.
 template <Layout kLayout, int kRows>
     requires(kReadsWords<kLayout>)

@@ -14,6 +14,8 @@ template <Layout>
 constexpr bool kReadsWords = false;
 template <Layout kLayout>
 constexpr int kExcess = kUnsignedExcess<kLayout>;
+template <Layout kLayout>
+constexpr ByteTable kTable = byte_table(kLayout, kExcess<kLayout>);
 
 // The bits of `a` that the mask has, and of `b` the others.
 SOLITON_INLINE __m512i choose(int mask, __m512i a, __m512i b) {
@@ -61,7 +63,7 @@ SOLITON_INLINE __m512i load_group(const uint8_t* block, int64_t j) {
         if constexpr (!has_table(kLayout)) {
             return codes;
         } else {
-            const __m128i* table = reinterpret_cast<const __m128i*>(&kUnsignedTable<kLayout>);
+            const __m128i* table = reinterpret_cast<const __m128i*>(&kTable<kLayout>);
             return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128(table)), codes);
         }
     }

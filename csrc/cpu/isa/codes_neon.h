@@ -20,6 +20,8 @@ constexpr bool kReadsWords = false;
 // Numbers of 8 bits are multiplied as they are.
 template <Layout kLayout>
 constexpr int kExcess = kByteBits<kLayout> == 8 ? 0 : kUnsignedExcess<kLayout>;
+template <Layout kLayout>
+constexpr ByteTable kTable = byte_table(kLayout, kExcess<kLayout>);
 
 // 16 times 4 signed codes of weights.
 using CodeGroup = Quarters<int8x16_t>;
@@ -78,9 +80,7 @@ SOLITON_INLINE CodeGroup load_group(const uint8_t* block, int64_t j) {
         if constexpr (!has_table(kLayout)) {
             return codes;
         } else {
-            // Flipping the highest bit removes the excess of 128.
-            const uint8x16_t excess = vdupq_n_u8(kExcess<kLayout> == 0 ? 0x80 : 0);
-            const uint8x16_t table = veorq_u8(vld1q_u8(kUnsignedTable<kLayout>.at), excess);
+            const uint8x16_t table = vld1q_u8(kTable<kLayout>.at);
             return each_quarter(
                 [=](int8x16_t a) { return as_signed(vqtbl1q_u8(table, vreinterpretq_u8_s8(a))); },
                 codes);

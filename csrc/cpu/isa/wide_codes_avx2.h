@@ -82,8 +82,8 @@ SOLITON_INLINE void multiply_groups(const WideBlock<kLayout>& block, int64_t beg
                 low_sums[row] = _mm256_add_epi32(low_sums[row], _mm256_madd_epi16(low, four));
                 high_sums[row] = _mm256_add_epi32(high_sums[row], _mm256_madd_epi16(high, four));
             } else {
-                low_sums[row] = _mm256_add_epi16(low_sums[row], _mm256_maddubs_epi16(low, four));
-                high_sums[row] = _mm256_add_epi16(high_sums[row], _mm256_maddubs_epi16(high, four));
+                low_sums[row] = _mm256_add_epi16(low_sums[row], sums_of_two<kLayout>(low, four));
+                high_sums[row] = _mm256_add_epi16(high_sums[row], sums_of_two<kLayout>(high, four));
             }
             settle(low_sums[row]);
             settle(high_sums[row]);

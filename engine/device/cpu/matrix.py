@@ -26,6 +26,7 @@ _LAYOUTS = {
     "5bit": "Q5",
     "4bit": "Q4",
     **{format_: format_.upper() for format_ in GGUF_FORMATS},
+    "q3_k": "Q6_K",  # which has room for it without loss
 }
 _SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
 

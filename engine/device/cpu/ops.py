@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoint.config import ModelConfig
-from ...checkpoint.stored import StoredTensor, stored_values
+from ...checkpoint.stored import stored_values
 from ...errors import ModelLoadError
 from ...native.cpu import kernels
 from ...sampling.op import sample
-from ..formats import QUANTIZED, STORED, Format, common_format, kv_format, matrix_bytes, sections
+from ...stored_tensor import StoredTensor
+from ..formats import QUANTIZED, STORED, Format, kv_format, matrix_bytes, sections
 from ..memory import host_bytes
 from ..mixed import ModelFormats, mixed_formats, stored_formats
 from ..ops import KVMemory, NotFiniteError, Stored
@@ -88,8 +89,6 @@ class CpuOps:
         importance: Floats | None = None,
         temporary: bool = False,
     ) -> CpuMatrix:
-        if gated:
-            format_ = common_format(format_)
         packed: list[PanelMatrix] = []
         for own, which in sections(format_, len(parts)):
             is_woven = is_woven_faster(own, kernels.isa())

@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...checkpoint.sample import sample_checkpoint
-from ...checkpoint.stored import StoredTensor
 from ...errors import ModelLoadError
 from ...files import open_if_regular
 from ...native.cpu import kernels
+from ...stored_tensor import StoredTensor
 from ..arguments import Matrix
 from ..formats import Format, packed_bytes, sections
 from .matrix import CpuMatrix, PanelMatrix, StackedMatrix, stacked

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...checkpoint.stored import ReadValues, StoredTensor, open_values, plain_values
+from ...checkpoint.stored import ReadValues, open_values, plain_values
+from ...stored_tensor import StoredTensor
 
 _PIECE_BYTES = 16 * 2**20
 # One thread copies a file that the system has in memory at a few GB/s.

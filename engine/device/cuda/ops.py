@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ...checkpoint.config import ModelConfig
-from ...checkpoint.stored import StoredTensor
 from ...errors import ModelLoadError
 from ...sampling.logits import Logits
 from ...sampling.op import sample
 from ...sampling.request import SampleRequest, SampleResult
+from ...stored_tensor import StoredTensor
 from ..formats import Format, common_format, cuda_kv_format
 from ..memory import host_bytes
 from ..mixed import ModelFormats, uniform_formats

@@ -21,11 +21,12 @@ import engine.checkpoint.safetensors
 from engine import Engine, ModelLoadError, NumericsError, SamplingSettings
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint, read_header
-from engine.checkpoint.stored import StoredTensor, plain_values
+from engine.checkpoint.stored import plain_values
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.torch_ops import TorchOps
 from engine.model.loading import load_weights
 from engine.model.weights import Weights
+from engine.stored_tensor import StoredTensor
 from tests.native.loader_fuzz import (
     FoundError,
     UnsoundError,

@@ -16,11 +16,11 @@ import pytest
 
 from engine import ChatTemplate, Engine, InvalidInputError, ModelLoadError, Tokenizer
 from engine.checkpoint.config_json import model_config
-from engine.checkpoint.stored import StoredTensor
 from engine.device.cpu.matrix import PanelMatrix
 from engine.device.cpu.panel_cache import PanelCache, open_panels
 from engine.device.cpu.panel_file import PanelFileError, PanelWriter, read_panels
 from engine.native.cpu import address, kernels
+from engine.stored_tensor import StoredTensor
 from tests.support.tiny_models import byte_level_tokenizer, save_tokenizer, sentencepiece_tokenizer
 
 ROWS = 400  # of an embedding

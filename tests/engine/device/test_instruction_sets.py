@@ -20,7 +20,7 @@ import pytest
 from tests.support.kept import kept
 
 # Compilers and an emulator, on a machine with other load.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 ROOT = Path(__file__).parents[3]
 CMAKE = (ROOT / "CMakeLists.txt").read_text()
@@ -102,19 +102,21 @@ def build(compiler: str, processor: str, directory: Path, options: Sequence[str]
         if not Path(path).name.startswith("bind")
     ]
 
-    def compile_into(name: str, *arguments: str) -> None:
+    def compile_into(name: str, source: str, *arguments: str) -> None:
         place = directory / name
-        place.mkdir()
-        command = [compiler, "-std=c++20", "-c", *arguments, *options]
-        subprocess.run(command, cwd=place, check=True, timeout=300)
+        place.mkdir(exist_ok=True)
+        command = [compiler, "-std=c++20", "-c", *arguments, *options, source]
+        subprocess.run(command, cwd=place, check=True, timeout=600)
 
+    driver = str(ROOT / "tests/native/kernel_driver.cpp")
     with ThreadPoolExecutor(2) as threads:
         jobs = [
-            threads.submit(compile_into, isa, *flags(isa), f"-DSOLITON_ISA={isa}", *kernels)
+            threads.submit(compile_into, isa, source, *flags(isa), f"-DSOLITON_ISA={isa}")
             for isa in ISAS[processor]
+            for source in kernels
         ]
-        driver = str(ROOT / "tests/native/kernel_driver.cpp")
-        jobs.append(threads.submit(compile_into, "rest", f"-D{processor}", *others, driver))
+        for source in [*others, driver]:
+            jobs.append(threads.submit(compile_into, "rest", source, f"-D{processor}"))
     for job in jobs:
         job.result()
     path = directory / "driver"

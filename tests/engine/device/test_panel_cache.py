@@ -21,7 +21,6 @@ import engine.device.cpu.panel_cache
 from engine import Engine, ModelLoadError
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint
-from engine.checkpoint.stored import StoredTensor
 from engine.checkpoint.tensors import check_tensors
 from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.panel_cache import open_panels
@@ -29,6 +28,7 @@ from engine.model.loading import load_weights
 from engine.model.weights import Weights
 from engine.native import _cpu
 from engine.native.cpu import address
+from engine.stored_tensor import StoredTensor
 
 
 @pytest.fixture

@@ -119,12 +119,64 @@ def test_neighbours_in_one_format_are_one_section() -> None:
     assert np.array_equal(same.panels, whole.panels)
 
 
-def test_gate_and_up_and_other_devices_need_one_format() -> None:
+def gated(matrix: Any, x: Floats, bias: Floats | None) -> Floats:
+    """Of a matrix of gate and up."""
+    out = np.full((len(x), matrix.n_out // 2), np.nan, np.float32)
+    program = CpuProgram(len(x))
+    program.append(
+        NormLinear(
+            residual=x,
+            norm=np.ones(x.shape[1], np.float32),
+            eps=EPS,
+            matrix=matrix,
+            bias=bias,
+            gated=True,
+            out=out,
+        )
+    )
+    run(program, len(x))
+    return out
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("format_", ["float32", "bfloat16", "8bit", "4bit"])
+@pytest.mark.usefixtures("isa")
+def test_gate_and_up_give_the_same_apart(format_: str, n_threads: int) -> None:
+    ops = CpuOps("8bit", n_threads=n_threads)
+    parts, bias = [random(150, 201, seed=seed) for seed in (1, 2)], random(300, seed=3)
+    together = ops.matrix(parts, format_, gated=True)
+    (gate,), (up,) = (ops.matrix([part], format_).sections for part in parts)
+    for n_rows in ROW_COUNTS:
+        x = random(n_rows, 201, seed=7)
+        for own in (None, bias):
+            apart = gated(StackedMatrix((gate, up)), x, own)
+            assert np.array_equal(apart, gated(together, x, own))
+
+
+@pytest.mark.parametrize("formats", [("8bit", "4bit"), ("6bit", "float32")], ids="+".join)
+@pytest.mark.usefixtures("isa")
+def test_gate_and_up_may_have_two_formats(formats: tuple[str, str]) -> None:
+    parts, x = [random(150, 201, seed=seed) for seed in (1, 2)], random(40, 201, seed=7)
+    results = []
+    for n_threads in (1, 3):
+        ops = CpuOps("8bit", n_threads=n_threads)
+        matrix = ops.matrix(parts, formats, gated=True)
+        assert matrix.format == "+".join(formats)
+        assert matrix.n_bytes == sum(matrix_bytes(each, 150, 201) for each in formats)
+        whole = gated(matrix, x, None)
+        assert all(np.array_equal(gated(matrix, x[:n], None), whole[:n]) for n in ROW_COUNTS)
+        results.append(whole)
+    assert np.array_equal(results[0], results[1])
+    values = x / np.sqrt(np.square(x.astype(np.float64)).mean(1, keepdims=True) + EPS)
+    gate, up = (
+        linear(ops, ops.matrix([part], each), values.astype(np.float32), None).astype(np.float64)
+        for part, each in zip(parts, formats, strict=True)
+    )
+    np.testing.assert_allclose(whole, gate / (1 + np.exp(-gate)) * up, rtol=1e-3, atol=0.3)
+
+
+def test_other_devices_need_one_format() -> None:
     parts = [random(40, 96), random(40, 96, seed=1)]
-    gated = CpuOps("8bit").matrix(parts, ("8bit", "8bit"), gated=True)
-    assert gated.format == "8bit"
-    with pytest.raises(ValueError, match="8bit, 4bit"):
-        CpuOps("8bit").matrix(parts, ("8bit", "4bit"), gated=True)
     torch_ops = TorchOps("cpu", "float32")
     assert torch_ops.matrix(parts, ("float32", "float32")).format == "float32"
     with pytest.raises(ValueError, match="float32, bfloat16"):

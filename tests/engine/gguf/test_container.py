@@ -90,7 +90,7 @@ def test_everything_that_the_package_writes_is_read(tmp_path: Path) -> None:
     assert values["a.bools"].tolist() == [True, False, True]
     for theirs in gguf.GGUFReader(path).tensors:
         ours = read_file.tensors[theirs.name]
-        assert ours.type.name == theirs.tensor_type.name
+        assert ours.dtype == theirs.tensor_type.name
         assert ours.shape == tuple(reversed(theirs.shape.tolist()))
         assert (ours.begin, ours.n_bytes) == (theirs.data_offset, theirs.n_bytes)
         assert ours.modified_ns == path.stat().st_mtime_ns
@@ -138,7 +138,7 @@ def test_metadata_getters_name_file_key_value_and_what_is_allowed(tmp_path: Path
         (lambda: metadata.integer("n", low=6, high=9), ("n: must be", "6 and 9", "not 5")),
         (lambda: metadata.integer("flag", low=0, high=9), ("flag: must be", "not True")),
         (lambda: metadata.string("n"), ("n: must be a string", "not 5")),
-        (lambda: metadata.boolean("n"), ("n: must be a bool", "not 5")),
+        (lambda: metadata.boolean("n"), ("n: must be true or false", "not 5")),
         (lambda: metadata.number("nan", low=0, high=1), ("nan: must be a number", "not nan")),
         (lambda: metadata.numbers("nans"), ("nans: must be", "without NaN")),
         (lambda: metadata.integers("big"), ("big: must be", "2^63", "9223372036854775808")),

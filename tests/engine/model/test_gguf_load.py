@@ -203,17 +203,29 @@ def test_what_is_in_a_file_is_described(saved: tuple[Path, Any]) -> None:
 
 def test_what_becomes_wider_in_memory_is_said(tmp_path: Path) -> None:
     def types(name: str) -> Type:
-        return {"ffn_up": Type.Q8_0, "attn_output": Type.F16}.get(name.split(".")[-2], Type.Q4_0)
+        return Type.F16 if "attn_output" in name else Type.Q4_0
 
     path = tmp_path / "model.gguf"
     write_gguf(path, oracle(FAMILIES["llama"]), types=types)
     wider = {(g.part, g.dtype, g.format) for g in describe(path).groups if g.is_wider}
-    assert wider == {
-        ("gate and up", "Q4_0", "float32"),
-        ("gate and up", "Q8_0", "float32"),
-        ("attention output", "F16", "float32"),
-    }
-    assert load(path).model.weights.layers[0].w_gate_up.format == "float32"
+    assert wider == {("attention output", "F16", "float32")}
+    assert load(path).model.weights.layers[0].wo.format == "float32"
+
+
+def test_gate_and_up_of_two_types_have_no_more_bytes_than_the_file(tmp_path: Path) -> None:
+    def types(name: str) -> Type:
+        return {"ffn_gate": Type.Q4_K, "ffn_up": Type.Q6_K}.get(name.split(".")[-2], Type.Q8_0)
+
+    path = tmp_path / "model.gguf"
+    write_gguf(path, oracle(FAMILIES["llama"], hidden_size=256), types=types)
+    described = describe(path)
+    assert not any(group.is_wider for group in described.groups)
+    matrices = load(path).model.weights.layers
+    assert {layer.w_gate_up.format for layer in matrices} == {"q4_k+q6_k"}
+    of_file = sum(each.n_bytes for each in described.groups if each.part == "gate and up")
+    assert sum(layer.w_gate_up.n_bytes for layer in matrices) == of_file
+    in_step = sum(each.n_bytes for each in described.groups if each.part != "embedding")
+    assert described.step_bytes("stored") == in_step
 
 
 def test_a_weight_that_is_not_finite_is_named_where_it_is_stored(tmp_path: Path) -> None:

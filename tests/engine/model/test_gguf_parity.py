@@ -53,6 +53,29 @@ def difference(path: Path, transformers: Any, ops: Ops) -> float:
     return float(np.abs(logits_of(loaded(path, ops), token_ids) - expected).max())
 
 
+@pytest.mark.parametrize(
+    ("gate", "up"),
+    [
+        (Type.Q4_K, Type.Q6_K),
+        (Type.Q3_K, Type.Q6_K),
+        (Type.Q8_0, Type.Q4_0),
+        (Type.F32, Type.Q5_K),
+        (Type.IQ4_XS, Type.BF16),
+    ],
+    ids=lambda each: each.name,
+)
+def test_gate_and_up_may_have_two_types(tmp_path: Path, gate: Type, up: Type) -> None:
+    def types(name: str) -> Type:
+        return {"ffn_gate": gate, "ffn_up": up}.get(name.split(".")[-2], Type.F32)
+
+    model, path = oracle(FAMILIES["llama"], hidden_size=256), tmp_path / "model.gguf"
+    write_gguf(path, model, types=types)
+    scale = float(np.abs(logits_of(loaded(path, native()), list(range(20)))).max())
+    assert difference(path, model, native()) < 1e-4 * scale
+    # Activations are rounded to 8 bits there, weights are not.
+    assert difference(path, model, native("auto")) < 0.1 * scale
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_equal_those_of_transformers(tmp_path: Path, name: str) -> None:
     model, path = oracle(FAMILIES[name]), tmp_path / "model.gguf"

@@ -247,7 +247,7 @@ def test_odd_values_are_refused_in_one_line_or_harmless(
             keys[name] = np.array(keys[name])
     keys |= changes
     values = {f"tokenizer.ggml.{key}": value for key, value in keys.items() if value is not None}
-    read = read_or_refused(Metadata("model.gguf", values))
+    read = read_or_refused(Metadata(values, "model.gguf"))
     if isinstance(read, ModelLoadError):
         assert str(read).startswith("model.gguf: tokenizer.ggml.")
         assert str(read).isprintable()
