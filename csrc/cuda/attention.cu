@@ -42,14 +42,14 @@ __host__ __device__ constexpr int64_t n_counters(int64_t n_heads) {
 template <typename S>
 class Block {
   public:
-    __device__ Block(const AttentionArgs& args, const StepState& state, int n_rows)
+    __device__ Block(const AttentionArgs& args, const StepState* state, int n_rows)
         : args_(args),
           shared_(shared_memory<uint8_t>()),
           lane_(static_cast<int>(threadIdx.x) % kWarp),
           warp_(static_cast<int>(threadIdx.x) / kWarp),
           kv_head_(static_cast<int>(blockIdx.y)),
           group_(static_cast<int>(args.n_heads / args.n_kv_heads)),
-          pos_(static_cast<int>(state.pos)),
+          pos_(static_cast<int>(load_fresh(&state->pos))),
           n_rows_(n_rows),
           first_query_(static_cast<int>(blockIdx.z) * S::kQueries),
           n_queries_(min(S::kQueries, n_rows * group_ - first_query_)) {
@@ -512,7 +512,7 @@ class Block {
 template <KvType kKv, int kWidth, int kColumns>
 __global__ void __launch_bounds__(attention_warps(kWidth) * kWarp, 2)
     attention_kernel(const AttentionArgs args, const StepState* state, int n_rows) {
-    Block<AttentionShape<kKv, kWidth, kColumns>>(args, *state, n_rows).run();
+    Block<AttentionShape<kKv, kWidth, kColumns>>(args, state, n_rows).run();
 }
 
 template <KvType kKv, int kWidth, int kColumns>
@@ -523,14 +523,8 @@ cudaError_t launch_attention(const AttentionArgs& args, const Pass& pass) {
     const int64_t n_splits = std::min<int64_t>(attention_splits(args.n_kv_heads), n_tiles);
     const dim3 grid(n_splits, args.n_kv_heads, (n_queries + S::kQueries - 1) / S::kQueries);
     auto* kernel = attention_kernel<kKv, kWidth, kColumns>;
-    const size_t n_bytes = S::shared_bytes(pass.n_rows);
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(n_bytes));
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return launch(kernel, grid, dim3(S::kThreads), n_bytes, pass.stream, args, pass.state,
-                  pass.n_rows);
+    return launch(kernel, grid, dim3(S::kThreads), S::shared_bytes(pass.n_rows),
+                  {pass.stream, pass.overlaps}, args, pass.state, pass.n_rows);
 }
 
 template <KvType kKv, int kWidth>

@@ -86,8 +86,13 @@ void append_attention(Tape& tape, uintptr_t qkv, uintptr_t k_cache, uintptr_t v_
 }
 
 Pass pass_of(uintptr_t state, int n_rows, int64_t max_length, uintptr_t stream) {
-    return {at<const StepState>(state), n_rows, max_length,
-            at<std::remove_pointer_t<cudaStream_t>>(stream)};
+    return {
+        .state = at<const StepState>(state),
+        .n_rows = n_rows,
+        .max_length = max_length,
+        .stream = stream_at(stream),
+        .knobs = knobs(),
+    };
 }
 
 void run_tape(const Tape& tape, uintptr_t state, int n_rows, int64_t max_length, uintptr_t stream) {

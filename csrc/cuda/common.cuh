@@ -9,10 +9,19 @@
 
 #include <cstdint>
 
+#include "device.h"
+
 namespace soliton::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Where a launch goes. If it overlaps, it may begin before the previous launch there has ended;
+// then the kernel must call wait_for_previous_launch before it reads what the previous one writes.
+struct LaunchAt {
+    cudaStream_t stream;
+    bool overlaps = false;
+};
 
 #ifndef SOLITON_CUDA_EMULATED
 
@@ -114,6 +123,12 @@ __device__ __forceinline__ uint32_t select_bytes(uint32_t low, uint32_t high, ui
     return __byte_perm(low, high, selector);
 }
 
+// Loads from L2, because L1 may still hold what a launch before the previous one has read there.
+template <typename T>
+__device__ __forceinline__ T load_fresh(const T* address) {
+    return __ldcg(address);
+}
+
 // Loads 16 bytes that nothing writes while the kernel runs, bypassing L1.
 __device__ __forceinline__ uint4 load_once(const void* address) {
     uint4 value;
@@ -123,16 +138,11 @@ __device__ __forceinline__ uint4 load_once(const void* address) {
     return value;
 }
 
-// A launch that may begin before the previous one has ended. The kernel must call
-// wait_for_previous_launch before it reads what the previous one writes.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, const Arguments&... arguments) {
-    // The same for all kernels: to change its division between shared memory and cache, a
-    // multiprocessor must first finish the running kernel, so launches would not overlap.
-    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                   cudaFuncAttributePreferredSharedMemoryCarveout,
-                                                   cudaSharedmemCarveoutMaxShared);
+                   LaunchAt at, const Arguments&... arguments) {
+    const Device* device = nullptr;
+    const cudaError_t error = prepare_kernel(reinterpret_cast<const void*>(kernel), &device);
     if (error != cudaSuccess) {
         return error;
     }
@@ -143,9 +153,9 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t 
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
+    config.stream = at.stream;
     config.attrs = &overlap;
-    config.numAttrs = 1;
+    config.numAttrs = at.overlaps && device->can_overlap ? 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 

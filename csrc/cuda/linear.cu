@@ -178,20 +178,13 @@ LinearParams rows_from(LinearParams params, int begin) {
     return params;
 }
 
-cudaError_t launch_rows(const LinearParams& params, Layout layout, int n_blocks,
-                        cudaStream_t stream) {
-    auto* kernel = kernel_for(layout, params.n_rows);
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, params.shared.n_bytes);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return launch(kernel, dim3(static_cast<unsigned>(n_blocks)), dim3(kLinearThreads),
-                  static_cast<size_t>(params.shared.n_bytes), stream, params);
+cudaError_t launch_rows(const LinearParams& params, Layout layout, int n_blocks, LaunchAt at) {
+    return launch(kernel_for(layout, params.n_rows), dim3(static_cast<unsigned>(n_blocks)),
+                  dim3(kLinearThreads), static_cast<size_t>(params.shared.n_bytes), at, params);
 }
 
 // In one launch if all rows fit into shared memory.
-cudaError_t multiply(const LinearParams& params, Layout layout, int n_rows, cudaStream_t stream) {
+cudaError_t multiply(const LinearParams& params, Layout layout, const Pass& pass) {
     const Device* device = nullptr;
     cudaError_t error = current_device(&device);
     if (error != cudaSuccess) {
@@ -206,6 +199,7 @@ cudaError_t multiply(const LinearParams& params, Layout layout, int n_rows, cuda
     const auto plan_for = [&](int rows) {
         return plan_for_device(layout, rows, sections_for(params.n_in), block_panels, half, most);
     };
+    const int n_rows = pass.n_rows;
     int most_rows = n_rows;
     while (most_rows > 1 && plan_for(most_rows).n_bytes > most) {
         most_rows = (most_rows + 1) / 2;
@@ -214,7 +208,7 @@ cudaError_t multiply(const LinearParams& params, Layout layout, int n_rows, cuda
         LinearParams part = rows_from(params, begin);
         part.n_rows = std::min(most_rows, n_rows - begin);
         part.shared = plan_for(part.n_rows);
-        error = launch_rows(part, layout, n_blocks, stream);
+        error = launch_rows(part, layout, n_blocks, {pass.stream, pass.overlaps});
     }
     return error;
 }
@@ -239,7 +233,7 @@ cudaError_t norm_linear(const NormLinearArgs& args, const Pass& pass) {
     params.eps = args.eps;
     params.bias = args.bias;
     params.out = args.out;
-    return multiply(params, args.matrix.layout, pass.n_rows, pass.stream);
+    return multiply(params, args.matrix.layout, pass);
 }
 
 cudaError_t linear(const LinearArgs& args, const Pass& pass) {
@@ -247,7 +241,7 @@ cudaError_t linear(const LinearArgs& args, const Pass& pass) {
     params.x = args.x;
     params.bias = args.bias;
     params.out = args.out;
-    return multiply(params, args.matrix.layout, pass.n_rows, pass.stream);
+    return multiply(params, args.matrix.layout, pass);
 }
 
 }  // namespace soliton::cuda

@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "knobs.h"
+
 namespace soliton::cuda {
 
 inline constexpr int kMaxRows = 16;
@@ -32,6 +34,9 @@ struct Pass {
     int n_rows;
     int64_t max_length;
     cudaStream_t stream;
+    Knobs knobs = {};
+    // The launch may begin before the previous one has ended: tape.h says for which that holds.
+    bool overlaps = false;
 };
 
 // How the weights of a matrix lie in memory: layout.h.

@@ -185,7 +185,7 @@ cudaError_t add_norm(const AddNormArgs& args, cudaStream_t stream) {
         return cudaSuccess;
     }
     return launch(add_norm_rows, dim3(static_cast<unsigned>(args.n_rows)), dim3(kThreads), 0,
-                  stream, args);
+                  {stream}, args);
 }
 
 cudaError_t silu_gate(const SiluGateArgs& args, cudaStream_t stream) {
@@ -196,7 +196,7 @@ cudaError_t silu_gate(const SiluGateArgs& args, cudaStream_t stream) {
     const int64_t columns = (args.width + 4 * kThreads - 1) / (4 * kThreads);
     const int64_t rows = args.n_rows < kMostBlocks ? args.n_rows : kMostBlocks;
     return launch(silu_gate_rows, dim3(static_cast<unsigned>(columns), static_cast<unsigned>(rows)),
-                  dim3(kThreads), 0, stream, args);
+                  dim3(kThreads), 0, {stream}, args);
 }
 
 }  // namespace soliton::cuda

@@ -55,6 +55,10 @@ class Tape {
 
     const char* name(size_t i) const { return steps_[i].name; }
 
+    // With knobs.overlap each launch may begin before the previous one has ended, but the first:
+    // what was launched before the tape may not know of overlap. So an op may read, before its
+    // wait, what earlier passes and uploads have written, and what no op of the tape writes.
+    //
     // All of these return when the ops have been launched, or throw a CudaError that names the op.
     // As always with CUDA, a later call reports what a kernel does wrong.
 
@@ -83,8 +87,9 @@ class Tape {
     };
     using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph>;
     // The part of a pass that a graph depends on: all but the stream.
-    using Key = std::tuple<const StepState*, int, int64_t>;
+    using Key = std::tuple<const StepState*, int, int64_t, Knobs>;
 
+    cudaError_t launch(size_t i, Pass pass) const;
     Graph capture(Pass pass) const;
 
     std::vector<Step> steps_;

@@ -2,8 +2,8 @@
 device memory go in as integers and nothing is checked.
 
 An error that CUDA reports becomes a RuntimeError that names the op. Launches are asynchronous, so a
-later call may report what a kernel does wrong. Ops release the GIL while they launch;
-of the sampler only `wait` and `result` do.
+later call may report what a kernel does wrong. Ops and the sampler release the GIL while they
+launch, copy and wait.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,24 @@ def properties(device: int) -> dict[str, Any]:
     """`name`, and as integers `major`, `minor`, `n_multiprocessors`, `memory_bytes`, `l2_bytes`,
     `max_shared_bytes` of a block. RuntimeError if there is no such device, or no driver.
     """
+
+def set_device(index: int) -> None:
+    """The device on which this thread launches."""
+
+def set_knobs(
+    *,
+    overlap: bool = True,
+    prefetch_bytes: int = ...,
+    attention_prefetch_bytes: int = ...,
+    q4_blocks: int = 1,
+) -> None:
+    """Sets what changes the speed and no bit of a result: see csrc/cuda/knobs.h. What is left out
+    gets its default. It holds for the process, from the next pass on; no pass may be launched
+    meanwhile. Raises ValueError for a value that is not allowed.
+    """
+
+def knobs() -> dict[str, Any]:
+    """The values that are set, by name."""
 
 class Layout(Enum):
     """How a matrix lies in device memory: see csrc/cuda/layout.h."""
@@ -211,8 +229,12 @@ class Sampler:
     csrc/cuda/device_sampler.h.
     """
 
-    def __init__(self, vocab_size: int, max_context: int, memory: int, report: int) -> None:
-        """`memory` (sampler_bytes,) on the device, `report` (report_bytes,) on the host."""
+    def __init__(
+        self, vocab_size: int, max_context: int, memory: int, report: int, owners: object
+    ) -> None:
+        """`memory` (sampler_bytes,) on the device, `report` (report_bytes,) on the host. `owners`
+        of both, and of whatever rows are copied to, are kept until the last kernel has ended.
+        """
 
     def set(
         self,

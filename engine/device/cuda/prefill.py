@@ -137,7 +137,8 @@ def _tiles(lane: Lane, matrix: CudaMatrix) -> Iterator[tuple[int, Tensor]]:
         yield 0, matrix.weights[: matrix.n_out, : matrix.n_in]
         return
     step = max(_TILE_BYTES // (2 * matrix.n_in * PANEL_ROWS), 1) * PANEL_ROWS
-    memory = lane.scratch(max(_TILE_BYTES, 2 * matrix.n_in * PANEL_ROWS)).view(torch.bfloat16)
+    n_bytes = max(_TILE_BYTES, 2 * matrix.n_in * PANEL_ROWS)
+    memory = lane.scratch("tile", n_bytes).view(torch.bfloat16)
     for begin in range(0, matrix.n_out, step):
         end = min(begin + step, matrix.n_out)
         tile = memory[: (end - begin) * matrix.n_in].view(end - begin, matrix.n_in)

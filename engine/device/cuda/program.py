@@ -103,7 +103,7 @@ class CudaProgram:
             rotary_half=op.cos.shape[1],
             window=op.window,
             scale=op.scale,
-            scratch=self._lane.scratch(n_scratch).data_ptr(),
+            scratch=self._lane.scratch("attention", n_scratch).data_ptr(),
             out=self._rows("out", op.out, op.n_heads * head_dim),
         )
 

@@ -143,6 +143,11 @@ inline uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
     return __byte_perm(low, high, selector);
 }
 
+template <typename T>
+T load_fresh(const T* address) {
+    return *address;
+}
+
 inline uint4 load_once(const void* address, emulator::Where where = emulator::Where::current()) {
     emulator::expect_aligned(address, where);
     return *static_cast<const uint4*>(address);
@@ -163,15 +168,20 @@ struct GridAt {
 
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), GridAt at, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, const Arguments&... arguments) {
+                   LaunchAt to, const Arguments&... arguments) {
     static_assert((sizeof(Parameters) + ... + 0) <= 4096, "more arguments than a launch takes");
+    const Device* device = nullptr;
+    const cudaError_t error = prepare_kernel(reinterpret_cast<const void*>(kernel), &device);
+    if (error != cudaSuccess) {
+        return error;
+    }
     emulator::Grid grid = {
         .grid = {at.grid.x, at.grid.y, at.grid.z},
         .block = {block.x, block.y, block.z},
         .shared_bytes = shared_bytes,
         .launched_at = at.where,
         .kernel = [kernel, ... copies = Parameters(arguments)] { kernel(copies...); },
-        .may_overlap = true,
+        .may_overlap = to.overlaps && device->can_overlap,
     };
-    return emulator::enqueue(reinterpret_cast<const void*>(kernel), std::move(grid), stream);
+    return emulator::enqueue(reinterpret_cast<const void*>(kernel), std::move(grid), to.stream);
 }
