@@ -1,10 +1,30 @@
-// Attention of a decode step, in one launch: stores the new rows' keys and values in the caches,
-// computes scores, online softmax and values over tiles of positions, and merges the splits.
+// Attention of a decode step in one launch, split over the positions (flash decoding): stores the
+// new rows' keys and values in the caches, computes scores, online softmax and values over tiles of
+// positions, and merges the splits.
 //
-// A block handles one kv head, one split of the positions (attention.h), and up to 16 of the head's
-// queries: those of the group's heads in every row, which share each key and value that is read.
-// Each warp goes through its own positions independently, with copies some steps ahead, and they
-// meet at the end. The last block of a head merges the splits.
+//   grid    (splits of the positions, kv heads, groups of up to 16 queries)
+//   block   4 warps (2 for heads of 256); its queries are those of the group's heads in every row,
+//           which share each key and value that is read
+//   warp    16 positions of each tile of its split, through its own ring, without a block barrier
+//
+//   prefetch a share of the next ops' weights into L2                    (knobs.h)
+//   fill the ring: cp.async of keys and values before pos                (attention_copies.cuh)
+//   griddepcontrol.wait, then launch_dependents
+//   shared queries = split(rope(norm(q))); new rows of keys and values   (head_row.cuh)
+//   __syncthreads
+//   for each step of 16 positions:
+//       refill the ring, mma(keys, queries), softmax, mma(values, probabilities)
+//   merge the warps -> a record per query in device memory
+//   the block that counts last merges the records of all splits, up to 32 loads in flight
+//
+// Shared memory in bytes for one row and heads of 128, 4 queries in a block:
+//
+//            ring                         queries  new rows    total
+//   kBf16    4 warps x 2 x  8,704 bytes     2,192       560   72,384
+//   kInt8    4 warps x 4 x  5,248 bytes     2,576       336   86,880
+//
+// Two blocks fit into a Hopper multiprocessor. The merge takes most registers: 200 to 255 per
+// thread, and nothing spills.
 //
 // No block of this launch reads the new rows' keys and values from the caches. A block whose tiles
 // contain such positions computes them from qkv, and the block with the first queries writes them.
@@ -64,6 +84,7 @@ class Block {
     }
 
     __device__ void run() {
+        prefetch_next();
         const int first_tile = tiles_.begin(static_cast<int>(blockIdx.x));
         if (first_tile > tiles_.last) {
             return;
@@ -79,7 +100,7 @@ class Block {
             copies.start();
         }
         wait_for_previous_launch();
-        // Not earlier, so that the next launch too can rely on earlier passes.
+        // Not earlier: blocks of later launches would hold shared memory while this one waits.
         allow_next_launch();
         load_queries();
         load_fresh_rows();
@@ -97,6 +118,21 @@ class Block {
 
   private:
     using Rows = typename S::Rows;
+
+    // Prefetches this block's share of what the next ops read. A block without positions has one
+    // too.
+    __device__ void prefetch_next() const {
+        const int block =
+            static_cast<int>(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z));
+        const int n_blocks = static_cast<int>(gridDim.x * gridDim.y * gridDim.z);
+#pragma unroll
+        for (const Constants& each : args_.next) {
+            // Neighbouring shares belong to different blocks.
+            prefetch_share(each.begin, each.n_bytes,
+                           block + n_blocks * static_cast<int>(threadIdx.x),
+                           n_blocks * S::kThreads);
+        }
+    }
 
     // ---- The pass's own queries, keys and values. ----
 
@@ -425,67 +461,108 @@ class Block {
         return records + (block * S::kQueries + q) * S::kRecordFloats;
     }
 
-    // Counts the blocks of these queries; the last one resets the counter.
+    // Counts the blocks of these queries; the last one resets the counter. It then sees all
+    // records: the barriers and the count order a block's writes before the last block's reads.
     __device__ bool is_last_of_head() {
         __shared__ bool is_last;
-        __threadfence();
         __syncthreads();
         if (threadIdx.x == 0) {
             int* counter = static_cast<int*>(args_.scratch) + kv_head_ * gridDim.z + blockIdx.z;
-            is_last = atomicAdd(counter, 1) == tiles_.n_active() - 1;
+            is_last = count_up(counter) == tiles_.n_active() - 1;
             if (is_last) {
                 *counter = 0;
             }
         }
         __syncthreads();
-        __threadfence();
         return is_last;
     }
 
     // Merges the records of all splits, in their order. A warp takes a query, a lane 4 elements of
-    // every 128.
+    // every 128. Up to 32 records are loaded at a time, because they come from L2, which takes long
+    // to answer.
     __device__ void put_splits_together() {
+        constexpr int kQuads = (S::kWidth + 127) / 128;
+        // With many queries, registers are left for half as many.
+        constexpr int kInFlight = kWarp / kQuads / (S::kColumns == 4 ? 2 : 1);
         const int n_active = tiles_.n_active();
         for (int q = warp_; q < n_queries_; q += S::kWarps) {
-            float tops[kMaxSplits / kWarp];
-            float top = -kInfinity;
-#pragma unroll
-            for (int i = 0; i < kMaxSplits / kWarp; ++i) {
-                const int index = i * kWarp + lane_;
-                tops[i] =
-                    index < n_active ? record(tiles_.active(index), q)[S::kWidth] : -kInfinity;
-                top = fmaxf(top, tops[i]);
-            }
-            top = max_of_warp(top);
-            float values[(S::kWidth + 127) / 128][4] = {};
+            float weights[kMaxSplits / kWarp];
+            float sums[kMaxSplits / kWarp];
+            load_weights(weights, sums, n_active, q);
+            float values[kQuads][4] = {};
             float sum = 0.0f;
-#pragma unroll 8
-            for (int index = 0; index < n_active; ++index) {
-                const float* from = record(tiles_.active(index), q);
-                const float part_top =
-                    __shfl_sync(kAllLanes, index < kWarp ? tops[0] : tops[1], index % kWarp);
-                const float weight = weight_of(part_top, top);
-                sum += weight * from[S::kWidth + 1];
+#pragma unroll 1
+            for (int begin = 0; begin < n_active; begin += kInFlight) {
+                float4 parts[kInFlight][kQuads];
 #pragma unroll
-                for (int i = 0; i < (S::kWidth + 127) / 128; ++i) {
-                    const int d = i * 128 + lane_ * 4;
-                    if (d < S::kWidth) {
-                        const float4 part = *reinterpret_cast<const float4*>(from + d);
-                        values[i][0] += weight * part.x;
-                        values[i][1] += weight * part.y;
-                        values[i][2] += weight * part.z;
-                        values[i][3] += weight * part.w;
+                for (int i = 0; i < kInFlight; ++i) {
+                    if (begin + i < n_active) {
+                        load_record(parts[i], begin + i, q);
+                    }
+                }
+                const float own_weight = begin < kWarp ? weights[0] : weights[1];
+                const float own_sum = begin < kWarp ? sums[0] : sums[1];
+#pragma unroll
+                for (int i = 0; i < kInFlight; ++i) {
+                    if (begin + i < n_active) {
+                        const int lane = (begin + i) % kWarp;
+                        const float weight = __shfl_sync(kAllLanes, own_weight, lane);
+                        sum += weight * __shfl_sync(kAllLanes, own_sum, lane);
+#pragma unroll
+                        for (int k = 0; k < kQuads; ++k) {
+                            values[k][0] += weight * parts[i][k].x;
+                            values[k][1] += weight * parts[i][k].y;
+                            values[k][2] += weight * parts[i][k].z;
+                            values[k][3] += weight * parts[i][k].w;
+                        }
                     }
                 }
             }
             const int64_t head = row_of(q) * args_.n_heads + head_of_query(q);
             float* to = args_.out + head * args_.head_dim;
 #pragma unroll
-            for (int i = 0; i < (S::kWidth + 127) / 128 * 4; ++i) {
+            for (int i = 0; i < kQuads * 4; ++i) {
                 const int d = i / 4 * 128 + lane_ * 4 + i % 4;
                 if (d < args_.head_dim) {
                     to[d] = values[i / 4][i % 4] / sum;
                 }
+            }
+        }
+    }
+
+    // Lane l receives the weights and sums of splits l and l + 32 of the active ones; 0 for none.
+    __device__ void load_weights(float (&weights)[kMaxSplits / kWarp],
+                                 float (&sums)[kMaxSplits / kWarp], int n_active, int q) const {
+        float tops[kMaxSplits / kWarp];
+        float top = -kInfinity;
+#pragma unroll
+        for (int i = 0; i < kMaxSplits / kWarp; ++i) {
+            const int index = i * kWarp + lane_;
+            float2 both = {-kInfinity, 0.0f};
+            if (index < n_active) {
+                const float* from = record(tiles_.active(index), q) + S::kWidth;
+                both = load_fresh(reinterpret_cast<const float2*>(from));
+            }
+            tops[i] = both.x;
+            sums[i] = both.y;
+            top = fmaxf(top, tops[i]);
+        }
+        top = max_of_warp(top);
+#pragma unroll
+        for (int i = 0; i < kMaxSplits / kWarp; ++i) {
+            weights[i] = weight_of(tops[i], top);
+        }
+    }
+
+    // This lane's elements of an active split's record.
+    __device__ void load_record(float4 (&part)[(S::kWidth + 127) / 128], int index, int q) const {
+        const float* from = record(tiles_.active(index), q);
+#pragma unroll
+        for (int k = 0; k < (S::kWidth + 127) / 128; ++k) {
+            const int d = k * 128 + lane_ * 4;
+            part[k] = {};
+            if (d < S::kWidth) {
+                part[k] = load_fresh(reinterpret_cast<const float4*>(from + d));
             }
         }
     }
@@ -554,9 +631,30 @@ cudaError_t attention_of_format(const AttentionArgs& args, const Pass& pass) {
     }
 }
 
+// `args` with as much of the constants as the knob allows, the first ones first.
+cudaError_t limit_prefetch(AttentionArgs& args, const Knobs& knobs) {
+    const Device* device = nullptr;
+    const cudaError_t error = current_device(&device);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const int64_t each_bytes =
+        std::min<int64_t>(knobs.attention_prefetch_bytes, device->most_prefetched());
+    int64_t left = each_bytes * device->n_multiprocessors / 16 * 16;
+    for (Constants& each : args.next) {
+        each.n_bytes = std::min(each.n_bytes, left);
+        left -= each.n_bytes;
+    }
+    return cudaSuccess;
+}
+
 }  // namespace
 
-cudaError_t attention(const AttentionArgs& args, const Pass& pass) {
+cudaError_t attention(const AttentionArgs& recorded, const Pass& pass) {
+    AttentionArgs args = recorded;
+    if (const cudaError_t error = limit_prefetch(args, pass.knobs); error != cudaSuccess) {
+        return error;
+    }
     return args.kv == KvType::kBf16 ? attention_of_format<KvType::kBf16>(args, pass)
                                     : attention_of_format<KvType::kInt8>(args, pass);
 }

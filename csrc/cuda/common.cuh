@@ -68,6 +68,31 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Asks for the bytes from `global` on in L2, and does not wait. The address and the number must be
+// multiples of 16, and the bytes must exist.
+__device__ __forceinline__ void prefetch_l2(const void* global, int n_bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(n_bytes)
+                 : "memory");
+#else
+    constexpr int kLineBytes = 128;
+    for (int at = 0; at < n_bytes; at += kLineBytes) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(global) + at));
+    }
+#endif
+}
+
+// Adds 1 and returns the number before. Whoever reads a number this way also sees what those who
+// added before it had written, and with a block barrier on either side, what their blocks had.
+__device__ __forceinline__ int count_up(int* counter) {
+    int before;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(counter)
+                 : "memory");
+    return before;
+}
+
 // d += A B on the tensor cores of a warp: A (16, 16), B (16, 8), d (16, 8) float32. Lane l holds,
 // with g = l / 4 and t = l % 4, of A the pairs of columns {2t, 2t + 1} in rows g and g + 8, then
 // the pairs {2t + 8, 2t + 9} of both; of B the pairs of rows {2t, 2t + 1}, then {2t + 8, 2t + 9},
@@ -179,6 +204,16 @@ __device__ __forceinline__ float max_of_warp(float value) {
         value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
     }
     return value;
+}
+
+// Prefetches a share of the bytes into L2: that of caller `i` of `n`.
+__device__ __forceinline__ void prefetch_share(const void* global, int64_t n_bytes, int i, int n) {
+    constexpr int64_t kPiece = 2048;
+    for (int64_t at = int64_t{i} * kPiece; at < n_bytes; at += int64_t{n} * kPiece) {
+        const int64_t left = n_bytes - at;
+        prefetch_l2(static_cast<const char*>(global) + at,
+                    static_cast<int>(left < kPiece ? left : kPiece));
+    }
 }
 
 }  // namespace soliton::cuda

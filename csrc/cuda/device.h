@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace soliton::cuda {
 
@@ -14,6 +15,11 @@ struct Device {
                                          // in each
     size_t l2_bytes;
     bool can_overlap;  // launches (programmatic dependent launch): compute capability 9.0 or later
+
+    // What each multiprocessor may prefetch, so that all together fill at most half of L2.
+    int64_t most_prefetched() const {
+        return static_cast<int64_t>(l2_bytes) / 2 / n_multiprocessors;
+    }
 };
 
 // The current device, queried once.

@@ -53,7 +53,7 @@ void Tape::run(const Pass& pass) const {
 }
 
 void Tape::replay(const Pass& pass) {
-    const Key key = {pass.state, pass.n_rows, pass.max_length, pass.knobs};
+    const Key key = key_of(pass);
     const auto graph = graphs_.find(key);
     if (graph != graphs_.end()) {
         check(cudaGraphLaunch(graph->second.get(), pass.stream), "launching the graph of all ops");
@@ -61,6 +61,17 @@ void Tape::replay(const Pass& pass) {
     }
     run(pass);
     graphs_.emplace(key, capture(pass));
+}
+
+void Tape::prepare(const Pass& pass) {
+    const Key key = key_of(pass);
+    if (!graphs_.contains(key)) {
+        graphs_.emplace(key, capture(pass));
+    }
+}
+
+Tape::Key Tape::key_of(const Pass& pass) {
+    return {pass.state, pass.n_rows, pass.max_length, pass.knobs};
 }
 
 Tape::Graph Tape::capture(Pass pass) const {

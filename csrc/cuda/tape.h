@@ -69,12 +69,17 @@ class Tape {
     // by one, which also loads their kernels, and builds the graph.
     void replay(const Pass& pass);
 
+    // Builds the graph of such a pass without launching anything. A pass with as many rows must
+    // have run before, because kernels cannot be loaded meanwhile.
+    void prepare(const Pass& pass);
+
     // Runs the ops twice, one by one, and waits for them. `ns` (size(),) receives the nanoseconds
-    // on the device that each took the second time.
+    // on the device that each took the second time. Events between the launches keep these from
+    // overlapping, so the sum is longer than a pass.
     void profile(const Pass& pass, int64_t* ns) const;
 
   private:
-    static constexpr size_t kMaxArgsBytes = 240;
+    static constexpr size_t kMaxArgsBytes = 256;
 
     struct Step {
         cudaError_t (*launch)(const std::byte* args, const Pass& pass);
@@ -91,6 +96,7 @@ class Tape {
 
     cudaError_t launch(size_t i, Pass pass) const;
     Graph capture(Pass pass) const;
+    static Key key_of(const Pass& pass);
 
     std::vector<Step> steps_;
     std::map<Key, Graph> graphs_;

@@ -118,11 +118,9 @@ def unpack(
     that the matrix has gate and up rows, each starting with a new panel.
     """
 
-def add_norm(
+def rms_norm(
     *,
-    residual_in: int,
-    branch: int,
-    residual_out: int,
+    residual: int,
     norm: int,
     eps: float,
     n_rows: int,
@@ -130,8 +128,8 @@ def add_norm(
     out: int,
     stream: int,
 ) -> None:
-    """residual_out = residual_in + branch, all float32 (n_rows, dim), branch may be 0; `out`
-    bfloat16 (n_rows, dim) = RMSNorm(residual_out), times `norm` float32 (dim,).
+    """`out` bfloat16 (n_rows, dim) = RMSNorm of `residual` float32 (n_rows, dim), times `norm`
+    float32 (dim,).
     """
 
 def silu_gate(*, gate_up: int, n_rows: int, width: int, out: int, stream: int) -> None:
@@ -145,9 +143,7 @@ class Tape:
     def norm_linear(
         self,
         *,
-        residual_in: int,
-        branch: int,
-        residual_out: int,
+        residual: int,
         norm: int,
         eps: float,
         weights: int,
@@ -167,6 +163,7 @@ class Tape:
         n_in: int,
         layout: Layout,
         bias: int,
+        residual: int,
         out: int,
     ) -> None: ...
     def attention(
@@ -192,7 +189,15 @@ class Tape:
         scale: float,
         scratch: int,
         out: int,
-    ) -> None: ...
+        next: Sequence[tuple[int, int]],
+    ) -> None:
+        """`next`: addresses and bytes of the weights that the next two ops read."""
+
+    def prepare(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
+        """Builds the graph of such passes, if there is none, and launches nothing. A pass with as
+        many rows must have run before.
+        """
+
     def run(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
         """Launches the ops one after the other. `state` is the address of a StepState whose n_rows
         is `n_rows` and whose pos + n_rows is at most `max_length`; `stream` is torch's

@@ -143,6 +143,20 @@ inline uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
     return __byte_perm(low, high, selector);
 }
 
+// Touches the bytes: an address outside of the memory is an error here.
+inline void prefetch_l2(const void* global, int n_bytes,
+                        emulator::Where where = emulator::Where::current()) {
+    emulator::expect_aligned(global, where);
+    emulator::expect_aligned(static_cast<const char*>(global) + n_bytes, where);
+    for (int at = 0; at < n_bytes; at += 16) {
+        static_cast<void>(static_cast<const volatile char*>(global)[at]);
+    }
+}
+
+inline int count_up(int* counter) {
+    return (*counter)++;
+}
+
 template <typename T>
 T load_fresh(const T* address) {
     return *address;
