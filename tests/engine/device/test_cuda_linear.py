@@ -162,11 +162,14 @@ def test_norm_and_gate_are_those_of_float64(
         assert torch.equal(norm_linear(matrix, residual[:count], norm, bias=bias), y[:count])
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-@pytest.mark.parametrize("n_in", [90, 10 * 2048 + 130])  # the second takes several passes
-def test_a_residual_is_added_last(cuda: ModuleType, n_in: int, format_: str) -> None:
+@pytest.mark.parametrize(
+    ("format_", "n_in"),
+    # The last one takes several passes.
+    [*((format_, 90) for format_ in FORMATS), ("bfloat16", 10 * 2048 + 130)],
+)
+def test_a_residual_is_added_last(cuda: ModuleType, format_: str, n_in: int) -> None:
     matrix = pack(cuda, [random(40, n_in, seed=1)], format_)
-    for count in (1, 5, 16):
+    for count in (1, 5):
         x, residual, bias = rows_of(count, n_in), random(count, 40, seed=3), random(40, seed=2)
         product = linear(matrix, x, bias)
         assert torch.equal(linear(matrix, x, bias, residual=residual), residual + product)
@@ -220,21 +223,21 @@ def test_rows_that_do_not_fit_at_once_go_one_part_after_the_other(cuda: ModuleTy
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-@pytest.mark.parametrize("n_in", [200, 3 * 2048 + 130])
+@pytest.mark.parametrize("n_in", [200, 2048 + 130])
 def test_knobs_change_no_bit(
     cuda: ModuleType, set_knobs: Callable[..., None], n_in: int, format_: str
 ) -> None:
     """Weights are prefetched from where the streams go on to their end, and not beyond, where
     memory ends; and two blocks share a multiprocessor.
     """
-    n_panels = 3 * cuda.properties(0)["n_multiprocessors"] + 1
+    n_panels = 2 * cuda.properties(0)["n_multiprocessors"] + 1
     parts = [random(16 * n_panels - 5, n_in, seed=seed) for seed in (1, 2)]
     matrices = [
         pack(cuda, parts[:1], format_),
-        pack(cuda, [part[:330] for part in parts], format_, gated=True),
+        pack(cuda, [part[:100] for part in parts], format_, gated=True),
     ]
     norm = random(n_in, seed=3)
-    for count in (1, 4, 5):
+    for count in (1, 5):
         x = rows_of(count, n_in, seed=count)
         set_knobs(prefetch_bytes=0)
         plain = [norm_linear(matrix, x, norm) for matrix in matrices]
