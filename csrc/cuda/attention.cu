@@ -37,6 +37,7 @@
 #include "attention.h"
 #include "attention_copies.cuh"
 #include "attention_shape.cuh"
+#include "attention_splits.cuh"
 #include "common.cuh"
 #include "head_row.cuh"
 
@@ -44,7 +45,6 @@ namespace soliton::cuda {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-constexpr float kInfinity = INFINITY;
 // With int8 values, probabilities are float16; scaled up by this, their low parts are still normal
 // numbers.
 template <KvType kKv>
@@ -52,11 +52,6 @@ constexpr float kRaised = kKv == KvType::kInt8 ? 16384.0f : 1.0f;
 
 int64_t n_tiles_of(int64_t length, int64_t tile) {
     return (length + tile - 1) / tile;
-}
-
-// Counters before the records: one for each group of queries, enough for groups of a single query.
-__host__ __device__ constexpr int64_t n_counters(int64_t n_heads) {
-    return n_heads * kMaxRows;
 }
 
 template <typename S>
@@ -110,9 +105,13 @@ class Block {
         }
         wait_for_copies<0>();
         __syncthreads();
-        put_warps_together();
-        if (is_last_of_head()) {
-            put_splits_together();
+        const Splits<S> splits(args_, tiles_, lane_, warp_);
+        put_warps_together(splits);
+        if (splits.is_last_of_head()) {
+            splits.merge(n_queries_, [this](int q) {
+                const int64_t head = row_of(q) * args_.n_heads + head_of_query(q);
+                return args_.out + head * args_.head_dim;
+            });
         }
     }
 
@@ -394,10 +393,10 @@ class Block {
         }
     }
 
-    // ---- Merging warps and splits. ----
+    // ---- Merging warps. ----
 
     // Merges the warps of this block into its record.
-    __device__ void put_warps_together() {
+    __device__ void put_warps_together(const Splits<S>& splits) {
         auto* parts = reinterpret_cast<float*>(shared_);
         float* tops = parts + S::kTopsAt;
         float* sums = parts + S::kSumsAt;
@@ -423,7 +422,7 @@ class Block {
         __syncthreads();
         for (int i = static_cast<int>(threadIdx.x); i < n_queries_ * S::kWidth; i += S::kThreads) {
             const int q = i / S::kWidth;
-            float* to = record(static_cast<int>(blockIdx.x), q);
+            float* to = splits.record(static_cast<int>(blockIdx.x), q);
             const float top = largest_of_warps(tops + q);
             float value = 0.0f;
             float sum = 0.0f;
@@ -448,123 +447,6 @@ class Block {
             top = fmaxf(top, tops[warp * S::kQueries]);
         }
         return top;
-    }
-
-    // 0 for a part that saw no position.
-    static __device__ float weight_of(float part_top, float top) {
-        return part_top == -kInfinity ? 0.0f : exp2f(part_top - top);
-    }
-
-    __device__ float* record(int split, int q) const {
-        float* records = static_cast<float*>(args_.scratch) + n_counters(args_.n_heads);
-        const int64_t block = (int64_t{blockIdx.y} * gridDim.z + blockIdx.z) * gridDim.x + split;
-        return records + (block * S::kQueries + q) * S::kRecordFloats;
-    }
-
-    // Counts the blocks of these queries; the last one resets the counter. It then sees all
-    // records: the barriers and the count order a block's writes before the last block's reads.
-    __device__ bool is_last_of_head() {
-        __shared__ bool is_last;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            int* counter = static_cast<int*>(args_.scratch) + kv_head_ * gridDim.z + blockIdx.z;
-            is_last = count_up(counter) == tiles_.n_active() - 1;
-            if (is_last) {
-                *counter = 0;
-            }
-        }
-        __syncthreads();
-        return is_last;
-    }
-
-    // Merges the records of all splits, in their order. A warp takes a query, a lane 4 elements of
-    // every 128. Up to 32 records are loaded at a time, because they come from L2, which takes long
-    // to answer.
-    __device__ void put_splits_together() {
-        constexpr int kQuads = (S::kWidth + 127) / 128;
-        // With many queries, registers are left for half as many.
-        constexpr int kInFlight = kWarp / kQuads / (S::kColumns == 4 ? 2 : 1);
-        const int n_active = tiles_.n_active();
-        for (int q = warp_; q < n_queries_; q += S::kWarps) {
-            float weights[kMaxSplits / kWarp];
-            float sums[kMaxSplits / kWarp];
-            load_weights(weights, sums, n_active, q);
-            float values[kQuads][4] = {};
-            float sum = 0.0f;
-#pragma unroll 1
-            for (int begin = 0; begin < n_active; begin += kInFlight) {
-                float4 parts[kInFlight][kQuads];
-#pragma unroll
-                for (int i = 0; i < kInFlight; ++i) {
-                    if (begin + i < n_active) {
-                        load_record(parts[i], begin + i, q);
-                    }
-                }
-                const float own_weight = begin < kWarp ? weights[0] : weights[1];
-                const float own_sum = begin < kWarp ? sums[0] : sums[1];
-#pragma unroll
-                for (int i = 0; i < kInFlight; ++i) {
-                    if (begin + i < n_active) {
-                        const int lane = (begin + i) % kWarp;
-                        const float weight = __shfl_sync(kAllLanes, own_weight, lane);
-                        sum += weight * __shfl_sync(kAllLanes, own_sum, lane);
-#pragma unroll
-                        for (int k = 0; k < kQuads; ++k) {
-                            values[k][0] += weight * parts[i][k].x;
-                            values[k][1] += weight * parts[i][k].y;
-                            values[k][2] += weight * parts[i][k].z;
-                            values[k][3] += weight * parts[i][k].w;
-                        }
-                    }
-                }
-            }
-            const int64_t head = row_of(q) * args_.n_heads + head_of_query(q);
-            float* to = args_.out + head * args_.head_dim;
-#pragma unroll
-            for (int i = 0; i < kQuads * 4; ++i) {
-                const int d = i / 4 * 128 + lane_ * 4 + i % 4;
-                if (d < args_.head_dim) {
-                    to[d] = values[i / 4][i % 4] / sum;
-                }
-            }
-        }
-    }
-
-    // Lane l receives the weights and sums of splits l and l + 32 of the active ones; 0 for none.
-    __device__ void load_weights(float (&weights)[kMaxSplits / kWarp],
-                                 float (&sums)[kMaxSplits / kWarp], int n_active, int q) const {
-        float tops[kMaxSplits / kWarp];
-        float top = -kInfinity;
-#pragma unroll
-        for (int i = 0; i < kMaxSplits / kWarp; ++i) {
-            const int index = i * kWarp + lane_;
-            float2 both = {-kInfinity, 0.0f};
-            if (index < n_active) {
-                const float* from = record(tiles_.active(index), q) + S::kWidth;
-                both = load_fresh(reinterpret_cast<const float2*>(from));
-            }
-            tops[i] = both.x;
-            sums[i] = both.y;
-            top = fmaxf(top, tops[i]);
-        }
-        top = max_of_warp(top);
-#pragma unroll
-        for (int i = 0; i < kMaxSplits / kWarp; ++i) {
-            weights[i] = weight_of(tops[i], top);
-        }
-    }
-
-    // This lane's elements of an active split's record.
-    __device__ void load_record(float4 (&part)[(S::kWidth + 127) / 128], int index, int q) const {
-        const float* from = record(tiles_.active(index), q);
-#pragma unroll
-        for (int k = 0; k < (S::kWidth + 127) / 128; ++k) {
-            const int d = k * 128 + lane_ * 4;
-            part[k] = {};
-            if (d < S::kWidth) {
-                part[k] = load_fresh(reinterpret_cast<const float4*>(from + d));
-            }
-        }
     }
 
     const AttentionArgs& args_;
