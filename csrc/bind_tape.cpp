@@ -45,15 +45,13 @@ void append_embed(Tape& tape, const Matrix& table, uintptr_t out) {
     tape.append<&embed>("embed", EmbedArgs{.table = table, .out = at<float>(out)});
 }
 
-void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uintptr_t residual_out,
-                        uintptr_t norm, float eps, const Sections& sections, uintptr_t bias,
-                        uintptr_t out, Epilogue epilogue, uintptr_t scratch) {
+void append_norm_linear(Tape& tape, uintptr_t residual, uintptr_t norm, float eps,
+                        const Sections& sections, uintptr_t bias, uintptr_t out, Epilogue epilogue,
+                        uintptr_t scratch) {
     const Stack matrix = stack_of(sections);
     tape.append<&norm_linear>("norm_linear",
                               NormLinearArgs{
-                                  .residual_in = at<const float>(residual_in),
-                                  .branch = at<const float>(branch),
-                                  .residual_out = at<float>(residual_out),
+                                  .residual = at<const float>(residual),
                                   .norm = at<const float>(norm),
                                   .eps = eps,
                                   .matrix = matrix,
@@ -65,14 +63,15 @@ void append_norm_linear(Tape& tape, uintptr_t residual_in, uintptr_t branch, uin
                               static_cast<size_t>(linear_worker_bytes(matrix)));
 }
 
-void append_linear(Tape& tape, uintptr_t x, const Sections& sections, uintptr_t bias, uintptr_t out,
-                   uintptr_t scratch) {
+void append_linear(Tape& tape, uintptr_t x, const Sections& sections, uintptr_t bias,
+                   uintptr_t residual, uintptr_t out, uintptr_t scratch) {
     const Stack matrix = stack_of(sections);
     tape.append<&linear>("linear",
                          LinearArgs{
                              .x = at<const float>(x),
                              .matrix = matrix,
                              .bias = at<const float>(bias),
+                             .residual = at<const float>(residual),
                              .out = at<float>(out),
                              .scratch = at<void>(scratch),
                          },
@@ -163,11 +162,10 @@ void bind_tape(nb::module_& module) {
     nb::class_<Tape>(module, "Tape")
         .def(nb::init<>())
         .def("embed", &append_embed, nb::kw_only(), "table"_a, "out"_a)
-        .def("norm_linear", &append_norm_linear, nb::kw_only(), "residual_in"_a, "branch"_a,
-             "residual_out"_a, "norm"_a, "eps"_a, "sections"_a, "bias"_a, "out"_a, "epilogue"_a,
-             "scratch"_a)
-        .def("linear", &append_linear, nb::kw_only(), "x"_a, "sections"_a, "bias"_a, "out"_a,
-             "scratch"_a)
+        .def("norm_linear", &append_norm_linear, nb::kw_only(), "residual"_a, "norm"_a, "eps"_a,
+             "sections"_a, "bias"_a, "out"_a, "epilogue"_a, "scratch"_a)
+        .def("linear", &append_linear, nb::kw_only(), "x"_a, "sections"_a, "bias"_a, "residual"_a,
+             "out"_a, "scratch"_a)
         .def("attention", &append_attention, nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
              "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
              "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,

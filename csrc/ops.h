@@ -73,12 +73,10 @@ enum class Epilogue : int32_t {
     kSiluGate,  // of gate and up rows: silu(gate) * up
 };
 
-// x = residual_in + branch, kept in residual_out; out = W rms_norm(x) + bias, then the epilogue.
+// out = W rms_norm(residual) + bias, then the epilogue.
 struct NormLinearArgs {
-    const float* residual_in;  // (rows, n_in)
-    const float* branch;       // (rows, n_in) or null: add nothing
-    float* residual_out;       // (rows, n_in), may be residual_in only when branch is null
-    const float* norm;         // (n_in,)
+    const float* residual;  // (rows, n_in)
+    const float* norm;      // (n_in,)
     float eps;
     Stack matrix;       // with kSiluGate one section in which gate and up take turns, or these two
     const float* bias;  // (n_out,) or null
@@ -87,13 +85,14 @@ struct NormLinearArgs {
     void* scratch;  // shared by all threads, linear_scratch_bytes()
 };
 
-// out = W x + bias.
+// out = residual + (W x + bias).
 struct LinearArgs {
     const float* x;  // (rows, n_in)
     Stack matrix;
-    const float* bias;  // (n_out,) or null
-    float* out;         // (rows, n_out)
-    void* scratch;      // shared by all threads, linear_scratch_bytes()
+    const float* bias;      // (n_out,) or null
+    const float* residual;  // (rows, n_out) or null: add nothing; not out
+    float* out;             // (rows, n_out)
+    void* scratch;          // shared by all threads, linear_scratch_bytes()
 };
 
 enum class KvType : int32_t { kF32, kBf16, kInt8 };

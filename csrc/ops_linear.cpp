@@ -71,6 +71,7 @@ struct Product {
     float* out;
     int64_t out_pitch;  // floats from one row of out to the next
     Epilogue epilogue;
+    const float* residual;  // added to out, with rows like it, or null
 
     // Whether gate and up are two sections: they are in different layouts.
     bool is_apart() const { return epilogue == Epilogue::kSiluGate && matrix.n_sections > 1; }
@@ -86,9 +87,13 @@ struct Product {
     // Some units of a section, and of up if the section is gate.
     void multiply(int64_t index, int64_t begin, int64_t end) const {
         const Finish alone = n_parts() == 2 ? Finish::kGateAndUp : Finish::kStore;
-        cpu_kernels().multiply_units(units(index, begin, end, alone));
+        const MultiplyArgs chunk = units(index, begin, end, alone);
+        cpu_kernels().multiply_units(chunk);
         if (is_apart()) {
             cpu_kernels().multiply_units(units(index + 1, begin, end, Finish::kUp));
+        }
+        if (residual != nullptr) {
+            add_residual(chunk);
         }
     }
 
@@ -108,6 +113,18 @@ struct Product {
             .begin_unit = begin,
             .end_unit = end,
         };
+    }
+
+    // Adds the residual to what a chunk has written.
+    void add_residual(const MultiplyArgs& chunk) const {
+        const int64_t begin = chunk.begin_unit * kPanelRows;
+        const int64_t end = std::min(chunk.end_unit * kPanelRows, chunk.matrix.n_out);
+        const float* added = residual + (chunk.out - out);
+        for (int64_t row = 0; row < n_rows; ++row) {
+            for (int64_t i = row * out_pitch + begin; i < row * out_pitch + end; ++i) {
+                chunk.out[i] = added[i] + chunk.out[i];
+            }
+        }
     }
 };
 
@@ -165,18 +182,17 @@ class Cut {
     int64_t per_thread_ = 0;  // chunks of all sections
 };
 
-// The product of the rows in product.x. Calls `before_chunk(i)` before each chunk.
+// The product of the rows in product.x. Calls `before_chunk()` before each chunk.
 template <typename BeforeChunk>
 void multiply(const Product& product, Worker& worker, BeforeChunk before_chunk) {
     const Cut cut(product, worker.count);
     worker.share(cut.n_chunks(), [&](int64_t i) {
-        before_chunk(i);
+        before_chunk();
         cut.multiply(product, i);
     });
 }
 
-// The product of rows that `prepare(row, target, is_first)` writes. At least one of the calls for a
-// row has is_first, and two calls with is_first never overlap.
+// The product of rows that `prepare(row, target)` writes.
 template <typename Prepare>
 void multiply_prepared(Product product, const PreparedRow& form, std::byte* shared, Worker& worker,
                        Prepare prepare) {
@@ -185,17 +201,17 @@ void multiply_prepared(Product product, const PreparedRow& form, std::byte* shar
     if (product.n_rows > kFewRows) {
         product.x = shared;
         worker.share(product.n_rows,
-                     [&](int64_t row) { prepare(row, shared + row * form.n_bytes(), true); });
-        multiply(product, worker, [](int64_t) {});
+                     [&](int64_t row) { prepare(row, shared + row * form.n_bytes()); });
+        multiply(product, worker, [] {});
         return;
     }
     // Worker::scratch holds one row of floats, then the prepared rows.
     std::byte* rows = worker.scratch + float_row_bytes(product.matrix.sections[0].n_in);
     product.x = rows;
     bool are_ready = false;
-    multiply(product, worker, [&](int64_t i) {
-        for (int64_t row = 0; row < product.n_rows && (i == 0 || !are_ready); ++row) {
-            prepare(row, rows + row * form.n_bytes(), i == 0);
+    multiply(product, worker, [&] {
+        for (int64_t row = 0; row < product.n_rows && !are_ready; ++row) {
+            prepare(row, rows + row * form.n_bytes());
         }
         are_ready = true;
     });
@@ -213,7 +229,6 @@ int64_t linear_worker_bytes(const Stack& matrix) {
 
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker) {
     const int64_t dim = args.matrix.sections[0].n_in;
-    const bool kept = args.residual_out != nullptr && args.residual_out != args.residual_in;
     const PreparedRow form(args.matrix);
     const Product product = {
         .matrix = args.matrix,
@@ -225,17 +240,14 @@ void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& wor
         .out = args.out,
         .out_pitch = width_of(args.matrix) / (args.epilogue == Epilogue::kSiluGate ? 2 : 1),
         .epilogue = args.epilogue,
+        .residual = nullptr,
     };
     multiply_prepared(
         product, form, static_cast<std::byte*>(args.scratch), worker,
-        [&](int64_t row, std::byte* target, bool is_first) {
-            const int64_t at = row * dim;
+        [&](int64_t row, std::byte* target) {
             float* normed =
                 form.has_floats() ? form.floats(target) : reinterpret_cast<float*>(worker.scratch);
-            cpu_kernels().norm_row(args.residual_in + at,
-                                   args.branch == nullptr ? nullptr : args.branch + at, args.norm,
-                                   args.eps, dim,
-                                   kept && is_first ? args.residual_out + at : nullptr, normed);
+            cpu_kernels().norm_row(args.residual + row * dim, args.norm, args.eps, dim, normed);
             if (form.has_codes()) {
                 cpu_kernels().quantize_row(normed, dim, target);
             }
@@ -255,13 +267,14 @@ void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
         .out = args.out,
         .out_pitch = width_of(args.matrix),
         .epilogue = Epilogue::kNone,
+        .residual = args.residual,
     };
     if (!form.has_codes()) {
-        multiply(product, worker, [](int64_t) {});
+        multiply(product, worker, [] {});
         return;
     }
     multiply_prepared(product, form, static_cast<std::byte*>(args.scratch), worker,
-                      [&](int64_t row, std::byte* target, bool) {
+                      [&](int64_t row, std::byte* target) {
                           const float* x = args.x + row * dim;
                           cpu_kernels().quantize_row(x, dim, target);
                           if (form.has_floats()) {

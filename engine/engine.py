@@ -98,9 +98,10 @@ class Engine:
         )
         model = Model(weights, files.config, ops, max_seq_len=length)
         cache = KVCache(files.config, ops, max_seq_len=length)
-        speculator = open_speculator(options.speculate, files.draft, model, cache)
-        if speculator is None:  # its measurements warm the model up too
+        # Elsewhere the measurements of a speculator warm the model up too.
+        if ops.is_async or options.speculate == "off":
             model.warm_up(cache)
+        speculator = open_speculator(options.speculate, files.draft, model, cache)
         tokenizer, eos_token_ids = files.tokenizer, files.eos_token_ids
         constraints = ConstraintCompiler(tokenizer, files.config.vocab_size, eos_token_ids)
         return cls(

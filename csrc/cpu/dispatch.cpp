@@ -14,7 +14,7 @@
 #define SOLITON_DECLARE_KERNELS(name)                                                           \
     namespace name {                                                                            \
     WeightIndex pack(const PackArgs&);                                                          \
-    void norm_row(const float*, const float*, const float*, float, int64_t, float*, float*);    \
+    void norm_row(const float*, const float*, float, int64_t, float*);                          \
     void quantize_row(const float*, int64_t, std::byte*);                                       \
     void multiply_units(const MultiplyArgs&);                                                   \
     uint64_t sum_words(const uint64_t*, int64_t);                                               \

@@ -23,10 +23,8 @@ struct CpuKernels {
     // Matrices: see linear.h for rows of x, and layout.h for panels. Packs weights of a checkpoint
     // into panels. Returns where the first bad weight is.
     WeightIndex (*pack)(const PackArgs& args);
-    // out (dim,) = RMSNorm of residual + branch; branch may be null. Writes the sum to total (dim,)
-    // unless that is null.
-    void (*norm_row)(const float* residual, const float* branch, const float* weight, float eps,
-                     int64_t dim, float* total, float* out);
+    // out (dim,) = RMSNorm of a row, times the weight.
+    void (*norm_row)(const float* row, const float* weight, float eps, int64_t dim, float* out);
     // Writes x (n_in,) as a row of codes.
     void (*quantize_row)(const float* x, int64_t n_in, std::byte* out);
     void (*multiply_units)(const MultiplyArgs& args);

@@ -1,18 +1,14 @@
-// RMSNorm of a row, with the addition before it. Compiled once per instruction set (see kernels.h),
-// with the same result in all of them: column k is always added in lane k % 16.
+// RMSNorm of a row. Compiled once per instruction set (see kernels.h), with the same result in all
+// of them: column k is always added in lane k % 16.
 #include "isa/lanes.h"
 #include "kernels.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// The sum of up to 16 columns from k on, then zeros.
-SOLITON_INLINE Floats load_sum(const float* residual, const float* branch, int64_t k, int64_t n) {
-    if (n == kLanes) {
-        return branch == nullptr ? load(residual + k) : add(load(residual + k), load(branch + k));
-    }
-    const Floats x = load_first(residual + k, n);
-    return branch == nullptr ? x : add(x, load_first(branch + k, n));
+// Up to 16 columns from k on, then zeros.
+SOLITON_INLINE Floats load_columns(const float* row, int64_t k, int64_t n) {
+    return n == kLanes ? load(row + k) : load_first(row + k, n);
 }
 
 SOLITON_INLINE int64_t columns_from(int64_t k, int64_t dim) {
@@ -21,8 +17,7 @@ SOLITON_INLINE int64_t columns_from(int64_t k, int64_t dim) {
 
 }  // namespace
 
-void norm_row(const float* residual, const float* branch, const float* weight, float eps,
-              int64_t dim, float* total, float* out) {
+void norm_row(const float* row, const float* weight, float eps, int64_t dim, float* out) {
     // Four chains; in a single one, each addition would wait for the one before.
     constexpr int kChains = 4;
     Floats squares[kChains] = {broadcast(0.0f), broadcast(0.0f), broadcast(0.0f), broadcast(0.0f)};
@@ -33,11 +28,8 @@ void norm_row(const float* residual, const float* branch, const float* weight, f
             if (n <= 0) {
                 break;
             }
-            const Floats x = load_sum(residual, branch, column, n);
+            const Floats x = load_columns(row, column, n);
             squares[i] = multiply_add(x, x, squares[i]);
-            if (total != nullptr) {
-                n == kLanes ? store(total + column, x) : store_first(total + column, x, n);
-            }
         }
     }
     const float square = sum(add(add(squares[0], squares[1]), add(squares[2], squares[3])));
@@ -45,7 +37,7 @@ void norm_row(const float* residual, const float* branch, const float* weight, f
         broadcast(1.0f / __builtin_sqrtf(square / static_cast<float>(dim) + eps));
     for (int64_t k = 0; k < dim; k += kLanes) {
         const int64_t n = columns_from(k, dim);
-        const Floats x = multiply(load_sum(residual, branch, k, n), inverse);
+        const Floats x = multiply(load_columns(row, k, n), inverse);
         if (n == kLanes) {
             store(out + k, multiply(x, load(weight + k)));
         } else {

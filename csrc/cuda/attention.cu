@@ -1,10 +1,30 @@
-// Attention of a decode step, in one launch: stores the new rows' keys and values in the caches,
-// computes scores, online softmax and values over tiles of positions, and merges the splits.
+// Attention of a decode step in one launch, split over the positions (flash decoding): stores the
+// new rows' keys and values in the caches, computes scores, online softmax and values over tiles of
+// positions, and merges the splits.
 //
-// A block handles one kv head, one split of the positions (attention.h), and up to 16 of the head's
-// queries: those of the group's heads in every row, which share each key and value that is read.
-// Each warp goes through its own positions independently, with copies some steps ahead, and they
-// meet at the end. The last block of a head merges the splits.
+//   grid    (splits of the positions, kv heads, groups of up to 16 queries)
+//   block   4 warps (2 for heads of 256); its queries are those of the group's heads in every row,
+//           which share each key and value that is read
+//   warp    16 positions of each tile of its split, through its own ring, without a block barrier
+//
+//   prefetch a share of the next ops' weights into L2                    (knobs.h)
+//   fill the ring: cp.async of keys and values before pos                (attention_copies.cuh)
+//   griddepcontrol.wait, then launch_dependents
+//   shared queries = split(rope(norm(q))); new rows of keys and values   (head_row.cuh)
+//   __syncthreads
+//   for each step of 16 positions:
+//       refill the ring, mma(keys, queries), softmax, mma(values, probabilities)
+//   merge the warps -> a record per query in device memory
+//   the block that counts last merges the records of all splits, up to 32 loads in flight
+//
+// Shared memory in bytes for one row and heads of 128, 4 queries in a block:
+//
+//            ring                         queries  new rows    total
+//   kBf16    4 warps x 2 x  8,704 bytes     2,192       560   72,384
+//   kInt8    4 warps x 4 x  5,248 bytes     2,576       336   86,880
+//
+// Two blocks fit into a Hopper multiprocessor. The merge takes most registers: 200 to 255 per
+// thread, and nothing spills.
 //
 // No block of this launch reads the new rows' keys and values from the caches. A block whose tiles
 // contain such positions computes them from qkv, and the block with the first queries writes them.
@@ -17,6 +37,7 @@
 #include "attention.h"
 #include "attention_copies.cuh"
 #include "attention_shape.cuh"
+#include "attention_splits.cuh"
 #include "common.cuh"
 #include "head_row.cuh"
 
@@ -24,7 +45,6 @@ namespace soliton::cuda {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-constexpr float kInfinity = INFINITY;
 // With int8 values, probabilities are float16; scaled up by this, their low parts are still normal
 // numbers.
 template <KvType kKv>
@@ -34,22 +54,17 @@ int64_t n_tiles_of(int64_t length, int64_t tile) {
     return (length + tile - 1) / tile;
 }
 
-// Counters before the records: one for each group of queries, enough for groups of a single query.
-__host__ __device__ constexpr int64_t n_counters(int64_t n_heads) {
-    return n_heads * kMaxRows;
-}
-
 template <typename S>
 class Block {
   public:
-    __device__ Block(const AttentionArgs& args, const StepState& state, int n_rows)
+    __device__ Block(const AttentionArgs& args, const StepState* state, int n_rows)
         : args_(args),
           shared_(shared_memory<uint8_t>()),
           lane_(static_cast<int>(threadIdx.x) % kWarp),
           warp_(static_cast<int>(threadIdx.x) / kWarp),
           kv_head_(static_cast<int>(blockIdx.y)),
           group_(static_cast<int>(args.n_heads / args.n_kv_heads)),
-          pos_(static_cast<int>(state.pos)),
+          pos_(static_cast<int>(load_fresh(&state->pos))),
           n_rows_(n_rows),
           first_query_(static_cast<int>(blockIdx.z) * S::kQueries),
           n_queries_(min(S::kQueries, n_rows * group_ - first_query_)) {
@@ -64,6 +79,7 @@ class Block {
     }
 
     __device__ void run() {
+        prefetch_next();
         const int first_tile = tiles_.begin(static_cast<int>(blockIdx.x));
         if (first_tile > tiles_.last) {
             return;
@@ -79,7 +95,7 @@ class Block {
             copies.start();
         }
         wait_for_previous_launch();
-        // Not earlier, so that the next launch too can rely on earlier passes.
+        // Not earlier: blocks of later launches would hold shared memory while this one waits.
         allow_next_launch();
         load_queries();
         load_fresh_rows();
@@ -89,14 +105,33 @@ class Block {
         }
         wait_for_copies<0>();
         __syncthreads();
-        put_warps_together();
-        if (is_last_of_head()) {
-            put_splits_together();
+        const Splits<S> splits(args_, tiles_, lane_, warp_);
+        put_warps_together(splits);
+        if (splits.is_last_of_head()) {
+            splits.merge(n_queries_, [this](int q) {
+                const int64_t head = row_of(q) * args_.n_heads + head_of_query(q);
+                return args_.out + head * args_.head_dim;
+            });
         }
     }
 
   private:
     using Rows = typename S::Rows;
+
+    // Prefetches this block's share of what the next ops read. A block without positions has one
+    // too.
+    __device__ void prefetch_next() const {
+        const int block =
+            static_cast<int>(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z));
+        const int n_blocks = static_cast<int>(gridDim.x * gridDim.y * gridDim.z);
+#pragma unroll
+        for (const Constants& each : args_.next) {
+            // Neighbouring shares belong to different blocks.
+            prefetch_share(each.begin, each.n_bytes,
+                           block + n_blocks * static_cast<int>(threadIdx.x),
+                           n_blocks * S::kThreads);
+        }
+    }
 
     // ---- The pass's own queries, keys and values. ----
 
@@ -358,10 +393,10 @@ class Block {
         }
     }
 
-    // ---- Merging warps and splits. ----
+    // ---- Merging warps. ----
 
     // Merges the warps of this block into its record.
-    __device__ void put_warps_together() {
+    __device__ void put_warps_together(const Splits<S>& splits) {
         auto* parts = reinterpret_cast<float*>(shared_);
         float* tops = parts + S::kTopsAt;
         float* sums = parts + S::kSumsAt;
@@ -387,7 +422,7 @@ class Block {
         __syncthreads();
         for (int i = static_cast<int>(threadIdx.x); i < n_queries_ * S::kWidth; i += S::kThreads) {
             const int q = i / S::kWidth;
-            float* to = record(static_cast<int>(blockIdx.x), q);
+            float* to = splits.record(static_cast<int>(blockIdx.x), q);
             const float top = largest_of_warps(tops + q);
             float value = 0.0f;
             float sum = 0.0f;
@@ -414,82 +449,6 @@ class Block {
         return top;
     }
 
-    // 0 for a part that saw no position.
-    static __device__ float weight_of(float part_top, float top) {
-        return part_top == -kInfinity ? 0.0f : exp2f(part_top - top);
-    }
-
-    __device__ float* record(int split, int q) const {
-        float* records = static_cast<float*>(args_.scratch) + n_counters(args_.n_heads);
-        const int64_t block = (int64_t{blockIdx.y} * gridDim.z + blockIdx.z) * gridDim.x + split;
-        return records + (block * S::kQueries + q) * S::kRecordFloats;
-    }
-
-    // Counts the blocks of these queries; the last one resets the counter.
-    __device__ bool is_last_of_head() {
-        __shared__ bool is_last;
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            int* counter = static_cast<int*>(args_.scratch) + kv_head_ * gridDim.z + blockIdx.z;
-            is_last = atomicAdd(counter, 1) == tiles_.n_active() - 1;
-            if (is_last) {
-                *counter = 0;
-            }
-        }
-        __syncthreads();
-        __threadfence();
-        return is_last;
-    }
-
-    // Merges the records of all splits, in their order. A warp takes a query, a lane 4 elements of
-    // every 128.
-    __device__ void put_splits_together() {
-        const int n_active = tiles_.n_active();
-        for (int q = warp_; q < n_queries_; q += S::kWarps) {
-            float tops[kMaxSplits / kWarp];
-            float top = -kInfinity;
-#pragma unroll
-            for (int i = 0; i < kMaxSplits / kWarp; ++i) {
-                const int index = i * kWarp + lane_;
-                tops[i] =
-                    index < n_active ? record(tiles_.active(index), q)[S::kWidth] : -kInfinity;
-                top = fmaxf(top, tops[i]);
-            }
-            top = max_of_warp(top);
-            float values[(S::kWidth + 127) / 128][4] = {};
-            float sum = 0.0f;
-#pragma unroll 8
-            for (int index = 0; index < n_active; ++index) {
-                const float* from = record(tiles_.active(index), q);
-                const float part_top =
-                    __shfl_sync(kAllLanes, index < kWarp ? tops[0] : tops[1], index % kWarp);
-                const float weight = weight_of(part_top, top);
-                sum += weight * from[S::kWidth + 1];
-#pragma unroll
-                for (int i = 0; i < (S::kWidth + 127) / 128; ++i) {
-                    const int d = i * 128 + lane_ * 4;
-                    if (d < S::kWidth) {
-                        const float4 part = *reinterpret_cast<const float4*>(from + d);
-                        values[i][0] += weight * part.x;
-                        values[i][1] += weight * part.y;
-                        values[i][2] += weight * part.z;
-                        values[i][3] += weight * part.w;
-                    }
-                }
-            }
-            const int64_t head = row_of(q) * args_.n_heads + head_of_query(q);
-            float* to = args_.out + head * args_.head_dim;
-#pragma unroll
-            for (int i = 0; i < (S::kWidth + 127) / 128 * 4; ++i) {
-                const int d = i / 4 * 128 + lane_ * 4 + i % 4;
-                if (d < args_.head_dim) {
-                    to[d] = values[i / 4][i % 4] / sum;
-                }
-            }
-        }
-    }
-
     const AttentionArgs& args_;
     uint8_t* const shared_;
     const int lane_;
@@ -512,7 +471,7 @@ class Block {
 template <KvType kKv, int kWidth, int kColumns>
 __global__ void __launch_bounds__(attention_warps(kWidth) * kWarp, 2)
     attention_kernel(const AttentionArgs args, const StepState* state, int n_rows) {
-    Block<AttentionShape<kKv, kWidth, kColumns>>(args, *state, n_rows).run();
+    Block<AttentionShape<kKv, kWidth, kColumns>>(args, state, n_rows).run();
 }
 
 template <KvType kKv, int kWidth, int kColumns>
@@ -523,14 +482,8 @@ cudaError_t launch_attention(const AttentionArgs& args, const Pass& pass) {
     const int64_t n_splits = std::min<int64_t>(attention_splits(args.n_kv_heads), n_tiles);
     const dim3 grid(n_splits, args.n_kv_heads, (n_queries + S::kQueries - 1) / S::kQueries);
     auto* kernel = attention_kernel<kKv, kWidth, kColumns>;
-    const size_t n_bytes = S::shared_bytes(pass.n_rows);
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(n_bytes));
-    if (error != cudaSuccess) {
-        return error;
-    }
-    return launch(kernel, grid, dim3(S::kThreads), n_bytes, pass.stream, args, pass.state,
-                  pass.n_rows);
+    return launch(kernel, grid, dim3(S::kThreads), S::shared_bytes(pass.n_rows),
+                  {pass.stream, pass.overlaps}, args, pass.state, pass.n_rows);
 }
 
 template <KvType kKv, int kWidth>
@@ -560,9 +513,30 @@ cudaError_t attention_of_format(const AttentionArgs& args, const Pass& pass) {
     }
 }
 
+// `args` with as much of the constants as the knob allows, the first ones first.
+cudaError_t limit_prefetch(AttentionArgs& args, const Knobs& knobs) {
+    const Device* device = nullptr;
+    const cudaError_t error = current_device(&device);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const int64_t each_bytes =
+        std::min<int64_t>(knobs.attention_prefetch_bytes, device->most_prefetched());
+    int64_t left = each_bytes * device->n_multiprocessors / 16 * 16;
+    for (Constants& each : args.next) {
+        each.n_bytes = std::min(each.n_bytes, left);
+        left -= each.n_bytes;
+    }
+    return cudaSuccess;
+}
+
 }  // namespace
 
-cudaError_t attention(const AttentionArgs& args, const Pass& pass) {
+cudaError_t attention(const AttentionArgs& recorded, const Pass& pass) {
+    AttentionArgs args = recorded;
+    if (const cudaError_t error = limit_prefetch(args, pass.knobs); error != cudaSuccess) {
+        return error;
+    }
     return args.kv == KvType::kBf16 ? attention_of_format<KvType::kBf16>(args, pass)
                                     : attention_of_format<KvType::kInt8>(args, pass);
 }

@@ -1,5 +1,5 @@
-// Copies keys and values from the caches into shared memory, for one warp and some steps ahead.
-// Owns where the copies are. Knows no query.
+// Copies keys and values from the caches into a warp's own ring in shared memory, with cp.async and
+// some stages ahead. Owns the ring. Knows no query.
 #pragma once
 
 #include "attention_shape.cuh"
@@ -52,8 +52,8 @@ class KvCopies {
         commit_copies();
     }
 
-    // Waits for keys, values and scales of the next step and returns them. Begins the copy that
-    // overwrites the previous step, which all lanes must have finished.
+    // Waits for keys, values and scales of the next step and returns them. Refills the stage of the
+    // previous step: a WAR hazard, so all lanes must have finished it.
     __device__ uint8_t* next() {
         wait_for_copies<S::kStages - 2>();
         __syncwarp();

@@ -57,9 +57,9 @@ struct AttentionShape {
     static constexpr int kQueryBytes = 2 * kQueries * Rows::kQueryStride;
     static constexpr int kOtherBytes = kQueryBytes + kQueries * 4 + kMaxRows * kFreshBytes;
 
-    // Every supported GPU gives a block 99 KiB; a large one has room for two such blocks. The steps
-    // in flight, 4 or 8 KiB for each warp, are several times what is needed to hide the memory's
-    // latency.
+    // Every supported GPU gives a block 99 KiB; a large one has room for two such blocks. A stage
+    // in flight has 4 (kInt8) or 8 KiB (kBf16) for each warp; all together are several times what
+    // hides the memory's latency.
     static constexpr int kMaxStages = 6;
     static constexpr int kRoom = (99 * 1024 - 512 - kOtherBytes) / (kWarps * kStageBytes);
     static constexpr int kStages = kRoom < kMaxStages ? kRoom : kMaxStages;

@@ -22,7 +22,7 @@ struct KvRows;
 
 template <int kWidth>
 struct KvRows<KvType::kBf16, kWidth> {
-    // 8 rows begin in 8 different sixteenths of the banks.
+    // Padding instead of a swizzle: the 8 rows that ldmatrix reads begin 4 banks apart.
     static constexpr int kStride = 2 * kWidth + 16;
     static constexpr int kQueryStride = 2 * kWidth + 16;
 
@@ -70,7 +70,7 @@ struct KvRows<KvType::kBf16, kWidth> {
 
 template <int kWidth>
 struct KvRows<KvType::kInt8, kWidth> {
-    // 4 rows begin in 4 different quarters of the banks.
+    // Padding instead of a swizzle: 4 rows begin 8 banks apart.
     static constexpr int kStride = kWidth + 32;
     static constexpr int kQueryStride = 2 * kWidth + 64;
 

@@ -4,6 +4,7 @@
 #include "bind.h"
 
 #include "attention.h"
+#include "knobs.h"
 #include "layout.h"
 #include "ops.h"
 #include "tape.h"
@@ -27,6 +28,30 @@ nb::dict properties(int device) {
     return result;
 }
 
+void set_device(int index) {
+    check(cudaSetDevice(index), "choosing the device");
+}
+
+void set_knobs(bool overlap, int32_t prefetch_bytes, int32_t attention_prefetch_bytes,
+               int32_t q4_blocks) {
+    if (prefetch_bytes < 0 || attention_prefetch_bytes < 0) {
+        throw nb::value_error("prefetch_bytes and attention_prefetch_bytes must be at least 0");
+    }
+    if (q4_blocks != 1 && q4_blocks != 2) {
+        throw nb::value_error("q4_blocks must be 1 or 2");
+    }
+    knobs() = {overlap, prefetch_bytes, attention_prefetch_bytes, q4_blocks};
+}
+
+nb::dict knob_values() {
+    nb::dict result;
+    result["overlap"] = knobs().overlap;
+    result["prefetch_bytes"] = knobs().prefetch_bytes;
+    result["attention_prefetch_bytes"] = knobs().attention_prefetch_bytes;
+    result["q4_blocks"] = knobs().q4_blocks;
+    return result;
+}
+
 }  // namespace
 }  // namespace soliton::cuda::bindings
 
@@ -41,6 +66,13 @@ NB_MODULE(_cuda, module) {
     module.attr("MAX_HEAD_DIM") = kMaxHeadDim;
     module.attr("state_bytes") = sizeof(StepState);
     module.def("properties", &bindings::properties, "device"_a);
+    module.def("set_device", &bindings::set_device, "index"_a);
+    constexpr Knobs kDefaults = {};
+    module.def("set_knobs", &bindings::set_knobs, nb::kw_only(), "overlap"_a = kDefaults.overlap,
+               "prefetch_bytes"_a = kDefaults.prefetch_bytes,
+               "attention_prefetch_bytes"_a = kDefaults.attention_prefetch_bytes,
+               "q4_blocks"_a = kDefaults.q4_blocks);
+    module.def("knobs", &bindings::knob_values);
     nb::enum_<Layout>(module, "Layout")
         .value("BF16", Layout::kBf16)
         .value("Q8", Layout::kQ8)

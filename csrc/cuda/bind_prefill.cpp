@@ -38,6 +38,7 @@ void run_rope(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, uintptr_t k_s
         .scale = 0.0f,
         .scratch = nullptr,
         .out = nullptr,
+        .next = {},
     };
     check(rope(args, pos, n_rows, at<void>(queries), stream_at(stream)), "rope");
 }
@@ -70,19 +71,17 @@ void run_unpack(uintptr_t weights, int64_t n_out, int64_t n_in, Layout layout, b
     check(unpack(args, stream_at(stream)), "unpack");
 }
 
-void run_add_norm(uintptr_t residual_in, uintptr_t branch, uintptr_t residual_out, uintptr_t norm,
-                  float eps, int64_t n_rows, int64_t dim, uintptr_t out, uintptr_t stream) {
-    const AddNormArgs args = {
-        .residual_in = at<const float>(residual_in),
-        .branch = at<const float>(branch),
-        .residual_out = at<float>(residual_out),
+void run_rms_norm(uintptr_t residual, uintptr_t norm, float eps, int64_t n_rows, int64_t dim,
+                  uintptr_t out, uintptr_t stream) {
+    const RmsNormArgs args = {
+        .residual = at<const float>(residual),
         .norm = at<const float>(norm),
         .eps = eps,
         .n_rows = n_rows,
         .dim = dim,
         .out = at<void>(out),
     };
-    check(add_norm(args, stream_at(stream)), "add_norm");
+    check(rms_norm(args, stream_at(stream)), "rms_norm");
 }
 
 void run_silu_gate(uintptr_t gate_up, int64_t n_rows, int64_t width, uintptr_t out,
@@ -110,8 +109,8 @@ void bind_prefill(nb::module_& module) {
                "stream"_a);
     module.def("unpack", &run_unpack, unlocked, nb::kw_only(), "weights"_a, "n_out"_a, "n_in"_a,
                "layout"_a, "gated"_a, "begin"_a, "end"_a, "out"_a, "stream"_a);
-    module.def("add_norm", &run_add_norm, unlocked, nb::kw_only(), "residual_in"_a, "branch"_a,
-               "residual_out"_a, "norm"_a, "eps"_a, "n_rows"_a, "dim"_a, "out"_a, "stream"_a);
+    module.def("rms_norm", &run_rms_norm, unlocked, nb::kw_only(), "residual"_a, "norm"_a, "eps"_a,
+               "n_rows"_a, "dim"_a, "out"_a, "stream"_a);
     module.def("silu_gate", &run_silu_gate, unlocked, nb::kw_only(), "gate_up"_a, "n_rows"_a,
                "width"_a, "out"_a, "stream"_a);
 }

@@ -25,11 +25,14 @@ namespace {
 
 // A sampler together with its result and the claim of the thread that uses it.
 struct OwnedSampler {
-    OwnedSampler(int64_t vocab_size, int64_t max_context, uintptr_t memory, uintptr_t report)
-        : sampler(vocab_size, max_context, at<void>(memory), at<SampleReport>(report)) {}
+    OwnedSampler(int64_t vocab_size, int64_t max_context, uintptr_t memory, uintptr_t report,
+                 nb::object owners)
+        : memory_owners(std::move(owners)),
+          sampler(vocab_size, max_context, at<void>(memory), at<SampleReport>(report)) {}
 
     Exclusive use() { return {is_used, "the sampler is in use in another thread"}; }
 
+    nb::object memory_owners;  // before the sampler, so that its memory is released after it
     DeviceSampler sampler;
     DeviceResult result = {};
     std::atomic<bool> is_used = false;
@@ -100,11 +103,14 @@ bool begin(OwnedSampler& self, uintptr_t logits, double u, nb::handle context, n
         .banned_ids = banned_view.items<const int32_t>(),
         .state = at<StepState>(state),
     };
+    // A copy of a long list, which is not pinned, may wait until the stream has run.
+    const nb::gil_scoped_release unlocked;
     return self.sampler.begin(args, stream_at(stream));
 }
 
 void copy_logits(OwnedSampler& self, uintptr_t logits, uintptr_t host, uintptr_t stream) {
     const Exclusive use = self.use();
+    const nb::gil_scoped_release unlocked;
     self.sampler.copy_logits(at<const float>(logits), at<float>(host), stream_at(stream));
 }
 
@@ -159,8 +165,8 @@ void bind_sampler(nb::module_& module) {
         .value("TOP_P", FilterKind::kTopP)
         .value("MIN_P", FilterKind::kMinP);
     nb::class_<OwnedSampler>(module, "Sampler")
-        .def(nb::init<int64_t, int64_t, uintptr_t, uintptr_t>(), "vocab_size"_a, "max_context"_a,
-             "memory"_a, "report"_a)
+        .def(nb::init<int64_t, int64_t, uintptr_t, uintptr_t, nb::object>(), "vocab_size"_a,
+             "max_context"_a, "memory"_a, "report"_a, "owners"_a)
         .def("set", &set, nb::kw_only(), "greedy"_a, "temperature"_a, "filters"_a, "n_top"_a,
              "n_prompt"_a, "repetition_penalty"_a, "frequency_penalty"_a, "presence_penalty"_a,
              "repetition_range"_a, "bias_ids"_a, "bias_deltas"_a)

@@ -9,10 +9,19 @@
 
 #include <cstdint>
 
+#include "device.h"
+
 namespace soliton::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Where a launch goes. If it overlaps, it may begin before the previous launch there has ended;
+// then the kernel must call wait_for_previous_launch before it reads what the previous one writes.
+struct LaunchAt {
+    cudaStream_t stream;
+    bool overlaps = false;
+};
 
 #ifndef SOLITON_CUDA_EMULATED
 
@@ -57,6 +66,31 @@ __device__ __forceinline__ void commit_copies() {
 template <int kPending>
 __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Asks for the bytes from `global` on in L2, and does not wait. The address and the number must be
+// multiples of 16, and the bytes must exist.
+__device__ __forceinline__ void prefetch_l2(const void* global, int n_bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(n_bytes)
+                 : "memory");
+#else
+    constexpr int kLineBytes = 128;
+    for (int at = 0; at < n_bytes; at += kLineBytes) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(global) + at));
+    }
+#endif
+}
+
+// Adds 1 and returns the number before. Whoever reads a number this way also sees what those who
+// added before it had written, and with a block barrier on either side, what their blocks had.
+__device__ __forceinline__ int count_up(int* counter) {
+    int before;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(counter)
+                 : "memory");
+    return before;
 }
 
 // d += A B on the tensor cores of a warp: A (16, 16), B (16, 8), d (16, 8) float32. Lane l holds,
@@ -114,6 +148,12 @@ __device__ __forceinline__ uint32_t select_bytes(uint32_t low, uint32_t high, ui
     return __byte_perm(low, high, selector);
 }
 
+// Loads from L2, because L1 may still hold what a launch before the previous one has read there.
+template <typename T>
+__device__ __forceinline__ T load_fresh(const T* address) {
+    return __ldcg(address);
+}
+
 // Loads 16 bytes that nothing writes while the kernel runs, bypassing L1.
 __device__ __forceinline__ uint4 load_once(const void* address) {
     uint4 value;
@@ -123,16 +163,11 @@ __device__ __forceinline__ uint4 load_once(const void* address) {
     return value;
 }
 
-// A launch that may begin before the previous one has ended. The kernel must call
-// wait_for_previous_launch before it reads what the previous one writes.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, const Arguments&... arguments) {
-    // The same for all kernels: to change its division between shared memory and cache, a
-    // multiprocessor must first finish the running kernel, so launches would not overlap.
-    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                   cudaFuncAttributePreferredSharedMemoryCarveout,
-                                                   cudaSharedmemCarveoutMaxShared);
+                   LaunchAt at, const Arguments&... arguments) {
+    const Device* device = nullptr;
+    const cudaError_t error = prepare_kernel(reinterpret_cast<const void*>(kernel), &device);
     if (error != cudaSuccess) {
         return error;
     }
@@ -143,9 +178,9 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t 
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
+    config.stream = at.stream;
     config.attrs = &overlap;
-    config.numAttrs = 1;
+    config.numAttrs = at.overlaps && device->can_overlap ? 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 
@@ -169,6 +204,16 @@ __device__ __forceinline__ float max_of_warp(float value) {
         value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
     }
     return value;
+}
+
+// Prefetches a share of the bytes into L2: that of caller `i` of `n`.
+__device__ __forceinline__ void prefetch_share(const void* global, int64_t n_bytes, int i, int n) {
+    constexpr int64_t kPiece = 2048;
+    for (int64_t at = int64_t{i} * kPiece; at < n_bytes; at += int64_t{n} * kPiece) {
+        const int64_t left = n_bytes - at;
+        prefetch_l2(static_cast<const char*>(global) + at,
+                    static_cast<int>(left < kPiece ? left : kPiece));
+    }
 }
 
 }  // namespace soliton::cuda

@@ -65,6 +65,7 @@ DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t max_context, void* memo
 }
 
 DeviceSampler::~DeviceSampler() {
+    cudaEventSynchronize(done_);  // kernels write the report and read the lists until then
     cudaEventDestroy(done_);
 }
 
@@ -105,7 +106,7 @@ bool DeviceSampler::begin(const DeviceArgs& args, cudaStream_t stream) {
         .state = args.state,
     };
     std::copy(settings_.filters.begin(), settings_.filters.end(), sampling.filters);
-    check(sample(sampling, stream), "launching the sampler");
+    check(sample(sampling, stream, knobs()), "launching the sampler");
     check(cudaEventRecord(done_, stream), "recording the sampler's event");
     return true;
 }

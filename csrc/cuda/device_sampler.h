@@ -81,7 +81,8 @@ struct DeviceArgs {
 // For one thread at a time and one stream. Throws a CudaError for every error that CUDA reports.
 class DeviceSampler {
   public:
-    // `memory` has device_sampler_bytes(); `report` is host memory that the device can write.
+    // `memory` has device_sampler_bytes(); `report` is host memory that the device can write. Both
+    // must outlive the sampler, which waits for its kernels when it is destroyed.
     DeviceSampler(int64_t vocab_size, int64_t max_context, void* memory, SampleReport* report);
     ~DeviceSampler();
     DeviceSampler(const DeviceSampler&) = delete;

@@ -62,9 +62,8 @@ __device__ void read(const Matrix& table, int64_t row, int64_t column, float (&v
 // A block of threads takes kThreads * kColumns columns of a row.
 template <Layout layout>
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args, const StepState* state) {
-    wait_for_previous_launch();
-    // Not earlier, so that every later launch of this pass can rely on the whole previous pass.
     allow_next_launch();
+    wait_for_previous_launch();
     const int64_t dim = args.table.n_in;
     const int64_t column = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kColumns;
     if (column >= dim) {
@@ -95,7 +94,7 @@ cudaError_t embed(const EmbedArgs& args, const Pass& pass) {
     const dim3 grid(static_cast<unsigned>((args.table.n_in + kPerBlock - 1) / kPerBlock),
                     static_cast<unsigned>(pass.n_rows));
     const auto start = [&](auto* kernel) {
-        return launch(kernel, grid, kThreads, 0, pass.stream, args, pass.state);
+        return launch(kernel, grid, kThreads, 0, {pass.stream, pass.overlaps}, args, pass.state);
     };
     switch (args.table.layout) {
         case Layout::kBf16:

@@ -1,12 +1,42 @@
-// Products of a matrix with 1 to 16 rows: the weights go through the tensor cores once, at the
-// speed of the memory. Owns the kernel and its launch; ops.h defines the ops.
+// y = W x for 1 to 16 rows of x: a streaming GEMV on tensor cores, bound by memory bandwidth. Owns
+// the kernel, its epilogue and its launch; ops.h defines the ops.
 //
-// There are as many blocks as multiprocessors. A block has some panels of 16 rows of the matrix,
-// and its eight warps share the columns of each (linear_shape.h). Weights start streaming in before
-// the previous launch has ended (linear_weights.cuh). Rows of x are prepared once per block, as
-// many sections of them as fit (linear_activations.cuh); linear_sums.cuh multiplies both. If less
-// than half of a multiprocessor's shared memory is enough, a block requests no more, so that the
-// next launch's blocks can start next to it and fetch their weights.
+//   grid    a thread block for each multiprocessor, at most one for each panel of 16 rows of W
+//   block   panels blockIdx.x, blockIdx.x + gridDim.x, ...; 8 warps
+//   warp    split-K: every eighth step of a panel's columns, and always the same ones
+//
+//   griddepcontrol.launch_dependents        the next launch's blocks may start beside these
+//   fill the ring: cp.async                 some stages for each warp    (linear_weights.cuh)
+//   prefetch what follows the ring into L2  as much as the knob says     (knobs.h)
+//   load the norm's weights
+//   griddepcontrol.wait                     from here on x is complete
+//   for each pass:                          one, unless x is too large for shared memory
+//       shared x = split(x * norm)          16-bit high and low parts    (linear_activations.cuh)
+//       __syncthreads
+//       for each panel of the block:
+//           for each section of 2048 columns:
+//               for each of the warp's steps:
+//                   cp.async.wait_group     the oldest stage is complete
+//                   registers = stage; __syncwarp        WAR: the next line overwrites it
+//                   stage = cp.async of the step that is one ring further on
+//                   sums += mma(registers, x)            (linear_sums.cuh)
+//               partials[section][warp] = sums
+//           __syncthreads                   one is enough: there are two buffers of partials
+//           epilogue: partials in order, / norm, + bias, silu gate or + residual; one thread each
+//
+// Shared memory in bytes for one row of 4096 columns, and what is in flight from memory:
+//
+//             ring                      x   groups  partials   other    total
+//   kBf16     8 warps x 4 x 2048   16,384        0     2,048     100   84,068
+//   kQ8       8 warps x 4 x 2112   16,384      512     2,048     100   86,628
+//   kQ4       8 warps x 7 x 1152   16,384      512     2,048     100   83,556
+//
+// So two blocks fit into the 228 KB of a Hopper multiprocessor, one of them the next launch's. The
+// latency of 4.3 TB/s takes about 29 KB in flight on each of 132 multiprocessors; the ring has 64.
+// Up to 4 rows take 128 registers per thread, more take 167 to 201, and nothing spills
+// (test_cuda_build.py). Inside of the loop, 95 % of a plain read's bandwidth are expected for
+// kBf16, and 83 to 92 % for kQ4, whose 75 to 85 instructions per warp and block of 576 bytes take
+// half of the issue slots. None of this has been measured yet.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,18 +52,28 @@
 namespace soliton::cuda {
 namespace {
 
-// Turns the warps' sums of a panel into outputs, with a thread for each number.
-class Finish {
+// The epilogue: turns the warps' sums of a panel into outputs, with a thread for each number.
+class PanelEpilogue {
   public:
-    __device__ __forceinline__ Finish(const LinearParams& params, std::byte* shared)
+    __device__ __forceinline__ PanelEpilogue(const LinearParams& params, std::byte* shared)
         : params_(params), shared_(shared) {}
 
-    // `partials` are the panel's, for the sections of pass `pass`.
-    __device__ __forceinline__ void panel(int i, int pass, int n_sections, const float* partials) {
-        // The warps take turns, unit by unit.
-        const int n_numbers = static_cast<int>(kPanelRows) * params_.n_rows;
-        const int unit = params_.gated ? i / 2 : i;
-        const int number = (static_cast<int>(threadIdx.x) + unit * kWarp) % kLinearThreads;
+    // Loads what panel `i` is added to, so that its sums do not wait for that.
+    __device__ __forceinline__ void begin(int i) {
+        if (params_.residual == nullptr) {
+            return;
+        }
+        const int number = number_of(i);
+        const int row = row_of(panel_at(params_, i), number);
+        if (number < count() && row < params_.part_rows) {
+            residual_ = params_.residual[out_index(number, row)];
+        }
+    }
+
+    // Finishes panel `i`. `partials` are its sums for the sections of pass `pass`.
+    __device__ __forceinline__ void end(int i, int pass, int n_sections, const float* partials) {
+        const int n_numbers = count();
+        const int number = number_of(i);
         if (number >= n_numbers) {
             return;
         }
@@ -54,38 +94,64 @@ class Finish {
             return;
         }
         const Panel panel = panel_at(params_, i);
-        const int x_row = number / static_cast<int>(kPanelRows);
-        const int row = panel.first_row + number % static_cast<int>(kPanelRows);
+        const int row = row_of(panel, number);
         if (row >= params_.part_rows) {
             return;
         }
-        sum *= reinterpret_cast<const float*>(shared_ + params_.shared.inverses)[x_row];
+        sum *= reinterpret_cast<const float*>(shared_ + params_.shared.inverses)[x_row_of(number)];
         if (params_.bias != nullptr) {
             sum += params_.bias[panel.part * params_.part_rows + row];
         }
-        float* out = params_.out + static_cast<int64_t>(x_row) * params_.part_rows + row;
-        if (!params_.gated) {
-            *out = sum;
+        float& out = params_.out[out_index(number, row)];
+        if (params_.residual != nullptr) {
+            out = residual_ + sum;
+        } else if (!params_.gated) {
+            out = sum;
         } else if (panel.part == 0) {
             gate_ = sum;
         } else {
-            *out = gate_ / (1.0f + expf(-gate_)) * sum;
+            out = gate_ / (1.0f + expf(-gate_)) * sum;
         }
     }
 
   private:
+    static constexpr int kRows = static_cast<int>(kPanelRows);
+
+    __device__ __forceinline__ int count() const { return kRows * params_.n_rows; }
+
+    // This thread's number of a panel; it may have none. The warps take turns, unit by unit.
+    __device__ __forceinline__ int number_of(int i) const {
+        const int unit = params_.gated ? i / 2 : i;
+        return (static_cast<int>(threadIdx.x) + unit * kWarp) % kLinearThreads;
+    }
+
+    __device__ __forceinline__ static int x_row_of(int number) { return number / kRows; }
+
+    __device__ __forceinline__ static int row_of(const Panel& panel, int number) {
+        return panel.first_row + number % kRows;
+    }
+
+    __device__ __forceinline__ int64_t out_index(int number, int row) const {
+        return static_cast<int64_t>(x_row_of(number)) * params_.part_rows + row;
+    }
+
     const LinearParams& params_;
     std::byte* shared_;
+    float residual_ = 0;
     float gate_ = 0;  // the same thread handles a number of gate and the matching number of up
 };
 
-// With one tile, two blocks fit into a multiprocessor; with more rows, x is too large for that.
-template <Layout kLayout, int kTiles>
-__global__ void __launch_bounds__(kLinearThreads, kTiles == 1 ? 2 : 1)
+// With one tile, at least two blocks fit into a multiprocessor; with more rows, x is too large for
+// that.
+template <Layout kLayout, int kTiles, int kLeastBlocks>
+__global__ void __launch_bounds__(kLinearThreads, kLeastBlocks)
     multiply_rows(const __grid_constant__ LinearParams params) {
     allow_next_launch();
     auto* shared = shared_memory<std::byte>();
     WeightStream<kLayout> weights(params, shared);
+    weights.prefetch(params.prefetch_bytes);
+    Batch<kLeastBlocks <= 2 ? 2 : 1> batch;  // as many as there are registers for
+    batch.begin(params, {0, 0}, params.shared.sections_per_pass);
     wait_for_previous_launch();
 
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -100,13 +166,16 @@ __global__ void __launch_bounds__(kLinearThreads, kTiles == 1 ? 2 : 1)
     const int panel_numbers = static_cast<int>(kPanelRows) * n_rows;
     auto* partials = reinterpret_cast<float*>(shared + params.shared.partials);
     const LaneColumns<kTiles> columns(lane, n_rows);
-    Finish finish(params, shared);
+    PanelEpilogue epilogue(params, shared);
 
     int turn = 0;  // which half of the partials this panel uses
     for (int pass = 0; pass < params.shared.n_passes; ++pass) {
         const int begin = pass * params.shared.sections_per_pass;
         const int end = min(begin + params.shared.sections_per_pass, n_sections);
-        prepare_sections<kLayout>(params, begin, end, shared);
+        if (pass > 0) {
+            batch.begin(params, {begin, 0}, end);
+        }
+        batch.template prepare_all<kLayout>(params, begin, end, shared);
         __syncthreads();
         if (end == n_sections) {
             invert_norms(params, shared);
@@ -115,6 +184,7 @@ __global__ void __launch_bounds__(kLinearThreads, kTiles == 1 ? 2 : 1)
             float* of_panel =
                 partials + turn * params.shared.sections_per_pass * kLinearWarps * panel_numbers;
             turn ^= 1;
+            epilogue.begin(panel);
             for (int section = begin; section < end; ++section) {
                 SectionSums<kLayout, kTiles> sums;
                 int block = (section - begin) * kSectionBlocks + warp * kBlocks;
@@ -141,22 +211,28 @@ __global__ void __launch_bounds__(kLinearThreads, kTiles == 1 ? 2 : 1)
                 }
             }
             __syncthreads();
-            finish.panel(panel, pass, end - begin, of_panel);
+            epilogue.end(panel, pass, end - begin, of_panel);
         }
         // The next pass's x overwrites this one's, which no warp reads any more: all have met after
         // the last panel.
     }
 }
 
+using Kernel = void (*)(LinearParams);
+
+// Blocks that a multiprocessor has registers for if a launch has two on each: these, and one of the
+// next launch. For four blocks the kernel would spill.
+constexpr int kCrowdedBlocks = 3;
+
 template <Layout kLayout>
-void (*kernel_for(int n_rows))(LinearParams) {
+Kernel kernel_for(int n_rows) {
     if (n_rows <= kTileRows) {
-        return multiply_rows<kLayout, 1>;
+        return multiply_rows<kLayout, 1, 2>;
     }
-    return n_rows <= 2 * kTileRows ? multiply_rows<kLayout, 2> : multiply_rows<kLayout, 4>;
+    return n_rows <= 2 * kTileRows ? multiply_rows<kLayout, 2, 1> : multiply_rows<kLayout, 4, 1>;
 }
 
-void (*kernel_for(Layout layout, int n_rows))(LinearParams) {
+Kernel kernel_for(Layout layout, int n_rows) {
     switch (layout) {
         case Layout::kBf16:
             return kernel_for<Layout::kBf16>(n_rows);
@@ -170,51 +246,75 @@ void (*kernel_for(Layout layout, int n_rows))(LinearParams) {
 
 // The parameters for the rows from `begin` on.
 LinearParams rows_from(LinearParams params, int begin) {
-    const int64_t in = static_cast<int64_t>(begin) * params.n_in;
-    params.x += in;
-    params.branch += params.branch != nullptr ? in : 0;
-    params.x_out += params.x_out != nullptr ? in : 0;
-    params.out += static_cast<int64_t>(begin) * params.part_rows;
+    const int64_t out = static_cast<int64_t>(begin) * params.part_rows;
+    params.x += static_cast<int64_t>(begin) * params.n_in;
+    params.residual += params.residual != nullptr ? out : 0;
+    params.out += out;
     return params;
 }
 
-cudaError_t launch_rows(const LinearParams& params, Layout layout, int n_blocks,
-                        cudaStream_t stream) {
-    auto* kernel = kernel_for(layout, params.n_rows);
-    const cudaError_t error = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, params.shared.n_bytes);
-    if (error != cudaSuccess) {
-        return error;
+// A launch's kernel, blocks and use of shared memory.
+struct Plan {
+    Kernel kernel;
+    int n_blocks;
+    SharedPlan shared;
+};
+
+constexpr int kReserved = 1024;  // bytes that the system takes of a block's shared memory
+
+// Needs more shared memory than there is if there are too many rows.
+Plan plan_for(const LinearParams& params, Layout layout, int n_rows, const Device& device,
+              const Knobs& knobs) {
+    const int n_units = static_cast<int>(panels_for(params.part_rows));
+    const int n_sections = sections_for(params.n_in);
+    const auto blocks_for = [&](int each) {
+        return std::min(n_units, device.n_multiprocessors * each);
+    };
+    const auto panels_of_block = [&](int n_blocks) {
+        return (n_units + n_blocks - 1) / n_blocks * (params.gated ? 2 : 1);
+    };
+    const auto share = [&](int n) {
+        return static_cast<int>(device.multiprocessor_shared_bytes) / n - kReserved;
+    };
+    if (layout == Layout::kQ4 && n_rows <= kTileRows && knobs.q4_blocks == 2) {
+        const int n_blocks = blocks_for(2);
+        const SharedPlan shared = plan_for_two(
+            layout, n_rows, n_sections, panels_of_block(n_blocks), share(kCrowdedBlocks), share(2));
+        if (shared.n_bytes > 0) {
+            return {multiply_rows<Layout::kQ4, 1, kCrowdedBlocks>, n_blocks, shared};
+        }
     }
-    return launch(kernel, dim3(static_cast<unsigned>(n_blocks)), dim3(kLinearThreads),
-                  static_cast<size_t>(params.shared.n_bytes), stream, params);
+    const int n_blocks = blocks_for(1);
+    return {kernel_for(layout, n_rows), n_blocks,
+            plan_for_device(layout, n_rows, n_sections, panels_of_block(n_blocks), share(2),
+                            static_cast<int>(device.max_shared_bytes))};
 }
 
 // In one launch if all rows fit into shared memory.
-cudaError_t multiply(const LinearParams& params, Layout layout, int n_rows, cudaStream_t stream) {
+cudaError_t multiply(LinearParams params, Layout layout, const Pass& pass) {
     const Device* device = nullptr;
     cudaError_t error = current_device(&device);
     if (error != cudaSuccess) {
         return error;
     }
-    constexpr size_t kReserved = 1024;  // what the system reserves in a block's shared memory
-    const int half = static_cast<int>(device->multiprocessor_shared_bytes / 2 - kReserved);
-    const int most = static_cast<int>(device->max_shared_bytes);
-    const int n_units = static_cast<int>(panels_for(params.part_rows));
-    const int n_blocks = std::min(n_units, device->n_multiprocessors);
-    const int block_panels = (n_units + n_blocks - 1) / n_blocks * (params.gated ? 2 : 1);
-    const auto plan_for = [&](int rows) {
-        return plan_for_device(layout, rows, sections_for(params.n_in), block_panels, half, most);
+    params.prefetch_bytes =
+        static_cast<int>(std::min<int64_t>(pass.knobs.prefetch_bytes, device->most_prefetched()));
+    const auto plan = [&](int n_rows) {
+        return plan_for(params, layout, n_rows, *device, pass.knobs);
     };
-    int most_rows = n_rows;
-    while (most_rows > 1 && plan_for(most_rows).n_bytes > most) {
+    int most_rows = pass.n_rows;
+    while (most_rows > 1 &&
+           plan(most_rows).shared.n_bytes > static_cast<int>(device->max_shared_bytes)) {
         most_rows = (most_rows + 1) / 2;
     }
-    for (int begin = 0; begin < n_rows && error == cudaSuccess; begin += most_rows) {
+    for (int begin = 0; begin < pass.n_rows && error == cudaSuccess; begin += most_rows) {
         LinearParams part = rows_from(params, begin);
-        part.n_rows = std::min(most_rows, n_rows - begin);
-        part.shared = plan_for(part.n_rows);
-        error = launch_rows(part, layout, n_blocks, stream);
+        part.n_rows = std::min(most_rows, pass.n_rows - begin);
+        const Plan planned = plan(part.n_rows);
+        part.shared = planned.shared;
+        error = launch(planned.kernel, dim3(static_cast<unsigned>(planned.n_blocks)),
+                       dim3(kLinearThreads), static_cast<size_t>(part.shared.n_bytes),
+                       {pass.stream, pass.overlaps}, part);
     }
     return error;
 }
@@ -232,22 +332,21 @@ LinearParams params_for(const Matrix& matrix, bool gated) {
 
 cudaError_t norm_linear(const NormLinearArgs& args, const Pass& pass) {
     LinearParams params = params_for(args.matrix, args.epilogue == Epilogue::kSiluGate);
-    params.x = args.residual_in;
-    params.branch = args.branch;
-    params.x_out = args.residual_out == args.residual_in ? nullptr : args.residual_out;
+    params.x = args.residual;
     params.norm = args.norm;
     params.eps = args.eps;
     params.bias = args.bias;
     params.out = args.out;
-    return multiply(params, args.matrix.layout, pass.n_rows, pass.stream);
+    return multiply(params, args.matrix.layout, pass);
 }
 
 cudaError_t linear(const LinearArgs& args, const Pass& pass) {
     LinearParams params = params_for(args.matrix, false);
     params.x = args.x;
     params.bias = args.bias;
+    params.residual = args.residual;
     params.out = args.out;
-    return multiply(params, args.matrix.layout, pass.n_rows, pass.stream);
+    return multiply(params, args.matrix.layout, pass);
 }
 
 }  // namespace soliton::cuda

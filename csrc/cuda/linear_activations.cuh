@@ -1,7 +1,6 @@
-// Prepares the rows that a matrix is multiplied by in shared memory: adds residual and branch,
-// multiplies by the norm's weight, and splits into two 16-bit parts for the tensor cores. Owns the
-// layout of x in shared memory. Each block does this for itself, section by section. A row's
-// numbers depend on this row alone.
+// Prepares the rows of x in shared memory: multiplies by the norm's weight, and splits into two
+// 16-bit parts for the tensor cores. Owns the layout of x in shared memory. Each block does this
+// for itself, section by section. A row's numbers depend on this row alone.
 //
 // `high` is the 16-bit number nearest to the value, and `low` the nearest to the remainder. A group
 // of 64 columns that is multiplied by codes is first scaled by a power of two, so that neither
@@ -56,25 +55,6 @@ __device__ __forceinline__ Octet load_octet(const float* row, int first, int n) 
         }
     }
     return octet;
-}
-
-__device__ __forceinline__ void store_octet(const Octet& octet, float* row, int first, int n) {
-    if (n % 4 == 0) {
-#pragma unroll
-        for (int i = 0; i < kOctet; i += 4) {
-            if (first + i < n) {
-                *reinterpret_cast<float4*>(row + first + i) = {
-                    octet.values[i], octet.values[i + 1], octet.values[i + 2], octet.values[i + 3]};
-            }
-        }
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < kOctet; ++i) {
-        if (first + i < n) {
-            row[first + i] = octet.values[i];
-        }
-    }
 }
 
 struct SplitOctet {
@@ -155,19 +135,21 @@ __device__ __forceinline__ Item after(Item item, int n_rows) {
 // What a thread reads for an item.
 struct Sources {
     Octet x;
-    Octet branch;
     Octet norm;
 
-    __device__ __forceinline__ void load(const LinearParams& params, Item item) {
-        const int column = item.section * kSectionColumns + static_cast<int>(threadIdx.x) * kOctet;
-        const int64_t row = static_cast<int64_t>(item.row) * params.n_in;
-        x = load_octet(params.x + row, column, params.n_in);
-        if (params.branch != nullptr) {
-            branch = load_octet(params.branch + row, column, params.n_in);
-        }
+    __device__ __forceinline__ void load_norm(const LinearParams& params, Item item) {
         if (params.norm != nullptr) {
-            norm = load_octet(params.norm, column, params.n_in);
+            norm = load_octet(params.norm, column(item), params.n_in);
         }
+    }
+    __device__ __forceinline__ void load_x(const LinearParams& params, Item item) {
+        x = load_octet(params.x + static_cast<int64_t>(item.row) * params.n_in, column(item),
+                       params.n_in);
+    }
+
+  private:
+    __device__ __forceinline__ static int column(Item item) {
+        return item.section * kSectionColumns + static_cast<int>(threadIdx.x) * kOctet;
     }
 };
 
@@ -179,18 +161,6 @@ __device__ __forceinline__ void prepare(const LinearParams& params, int begin, I
     const int octet = static_cast<int>(threadIdx.x);
     const int n_rows = params.n_rows;
     Octet x = sources.x;
-    if (params.branch != nullptr) {
-#pragma unroll
-        for (int j = 0; j < kOctet; ++j) {
-            x.values[j] += sources.branch.values[j];
-        }
-    }
-    // One block writes each section to x_out.
-    const int keeper = min(item.section, static_cast<int>(gridDim.x) - 1);
-    if (params.x_out != nullptr && keeper == static_cast<int>(blockIdx.x)) {
-        store_octet(x, params.x_out + static_cast<int64_t>(item.row) * params.n_in,
-                    item.section * kSectionColumns + octet * kOctet, params.n_in);
-    }
     if (params.norm != nullptr) {
         float square = 0;
 #pragma unroll
@@ -221,32 +191,55 @@ __device__ __forceinline__ void prepare(const LinearParams& params, int begin, I
                                                   parts.low[3]};
 }
 
-// Prepares sections [begin, end) of all rows, and adds their squares to the sums of the sections
-// before. All threads of the block must call it.
-template <Layout kLayout>
-__device__ __forceinline__ void prepare_sections(const LinearParams& params, int begin, int end,
-                                                 std::byte* shared) {
-    constexpr int kBatch = 2;  // items that are read at a time
-    Item items[kBatch];
-    Item next = {begin, 0};
-    while (next.section < end) {
-        Sources sources[kBatch];
+// Items that are read at a time, so that their loads overlap.
+template <int kItems>
+class Batch {
+  public:
+    // Takes the items from `first` on, up to section `end`, and loads their weights of the norm:
+    // these may be read before the previous launch has ended.
+    __device__ __forceinline__ void begin(const LinearParams& params, Item first, int end) {
+        next_ = first;
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-            items[i] = next;
-            next = after(next, params.n_rows);
-            if (items[i].section < end) {
-                sources[i].load(params, items[i]);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-            if (items[i].section < end) {
-                prepare<kLayout>(params, begin, items[i], sources[i], shared);
+        for (int i = 0; i < kItems; ++i) {
+            items_[i] = next_;
+            next_ = after(next_, params.n_rows);
+            if (items_[i].section < end) {
+                sources_[i].load_norm(params, items_[i]);
             }
         }
     }
-}
+
+    // Prepares the items, and all others up to section `end`, and adds their squares to the sums of
+    // the sections before. `begin_section` is the first one of the pass. All threads of the block
+    // must call it.
+    template <Layout kLayout>
+    __device__ __forceinline__ void prepare_all(const LinearParams& params, int begin_section,
+                                                int end, std::byte* shared) {
+        for (;;) {
+#pragma unroll
+            for (int i = 0; i < kItems; ++i) {
+                if (items_[i].section < end) {
+                    sources_[i].load_x(params, items_[i]);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < kItems; ++i) {
+                if (items_[i].section < end) {
+                    prepare<kLayout>(params, begin_section, items_[i], sources_[i], shared);
+                }
+            }
+            if (next_.section >= end) {
+                return;
+            }
+            begin(params, next_, end);
+        }
+    }
+
+  private:
+    Item items_[kItems];
+    Item next_;
+    Sources sources_[kItems];
+};
 
 // Computes 1 / sqrt(mean of the squares + eps) of each row. Needs a barrier before, with all
 // sections prepared, and another one before the results are read.

@@ -1,11 +1,11 @@
 // How a product of a matrix with few rows is divided: the constants that fix the order of its sums,
 // and so every bit of the results, and the use of a block's shared memory. No kernels.
 //
-// The columns of a matrix are cut into sections of 2048. In a section a warp takes every eighth
-// step, in ascending order; a step is one block of 64 columns (kBf16) or two. The sums of the eight
-// warps are added in their order, then the sections in theirs. None of this depends on how many
-// sections of x are in shared memory at a time, on the number of rows, or on the number of thread
-// blocks.
+// Split-K with a fixed order: the columns of a matrix are cut into sections of 2048. In a section a
+// warp takes every eighth step, in ascending order; a step is one block of 64 columns (kBf16) or
+// two. The sums of the eight warps are added in their order, then the sections in theirs. None of
+// this depends on how many sections of x are in shared memory at a time, on the number of rows, or
+// on the number of thread blocks.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ inline constexpr int kSectionColumns = kSectionBlocks * kBlockColumns;
 inline constexpr int kOctet = 8;
 static_assert(kSectionColumns == kOctet * kLinearThreads);
 
-// Blocks that a warp multiplies at a time, and the number of such steps in flight from memory:
-// about 64 KB for a thread block, more than it takes to hide the memory's latency.
+// Blocks of columns that a warp multiplies at a time, and the stages of its ring: about 64 KB for a
+// thread block, more than it takes to hide the memory's latency.
 __host__ __device__ constexpr int step_blocks(Layout layout) {
     return layout == Layout::kBf16 ? 1 : 2;
 }
@@ -108,6 +108,20 @@ constexpr SharedPlan plan_for_device(Layout layout, int n_rows, int n_sections, 
         plan = fewest_passes(layout, few_stages(layout), n_rows, n_sections, block_panels, most);
     }
     return plan;
+}
+
+// The plan for a launch with two blocks on each multiprocessor: in a `third` of its shared memory,
+// so that one of the next launch fits too, or in a `half` if that takes fewer passes. Without any,
+// n_bytes is 0.
+constexpr SharedPlan plan_for_two(Layout layout, int n_rows, int n_sections, int block_panels,
+                                  int third, int half) {
+    const int stages = few_stages(layout);
+    const SharedPlan small = fewest_passes(layout, stages, n_rows, n_sections, block_panels, third);
+    const SharedPlan large = fewest_passes(layout, stages, n_rows, n_sections, block_panels, half);
+    if (small.n_bytes <= third && small.n_passes == large.n_passes) {
+        return small;
+    }
+    return large.n_bytes <= half ? large : SharedPlan{};
 }
 
 }  // namespace soliton::cuda

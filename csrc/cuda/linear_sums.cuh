@@ -1,5 +1,6 @@
-// Multiplies a lane's weights by rows of x on the tensor cores, and keeps the lane's sums. Owns how
-// codes become numbers, and where a lane finds its columns of x. Knows no memory of the device.
+// Multiplies a lane's weights by rows of x on the tensor cores (mma m16n8k16: 16 rows of W, 8
+// columns for 4 rows of x), and keeps the lane's sums. Owns how codes are dequantised, and which
+// fragment of x a lane loads from shared memory. Knows no memory of the device.
 #pragma once
 
 #include <cstddef>
@@ -62,10 +63,10 @@ __device__ __forceinline__ __half2 half2_of(uint32_t bits) {
     return pair;
 }
 
-// As a float16, 0x6400 + n is 1024 + n, for a byte or nibble n.
+// Dequantising without a conversion: as a float16, 0x6400 + n is 1024 + n, for a byte or nibble n.
 inline constexpr uint32_t kMagic = 0x64006400;
 
-// Eight codes of kQ8, from two words.
+// Eight codes of kQ8, from two words: prmt puts two bytes into the halves of the magic number.
 __device__ __forceinline__ uint4 codes_of_bytes(uint32_t low, uint32_t high) {
     const __half2 offset = __float2half2_rn(1024 + 128);
     const auto pair = [&](uint32_t word, uint32_t selector) {
@@ -74,7 +75,8 @@ __device__ __forceinline__ uint4 codes_of_bytes(uint32_t low, uint32_t high) {
     return {pair(low, 0x7150), pair(low, 0x7352), pair(high, 0x7150), pair(high, 0x7352)};
 }
 
-// Eight codes of kQ4, from two words: the low nibbles of their bytes, or the high ones.
+// Eight codes of kQ4, from two words: the low nibbles of their bytes, or the high ones; one lop3
+// for each pair.
 template <int kHalf>
 __device__ __forceinline__ uint4 codes_of_nibbles(uint32_t low, uint32_t high) {
     const auto pair = [](uint32_t word) {

@@ -1,6 +1,8 @@
-// Streams a warp's weights from device memory into a ring of steps in shared memory that only this
-// warp uses. The ring is filled far ahead of the multiplication, across panels without a pause.
-// Owns the order in which a warp sees its weights, and the part of a step that a lane needs.
+// Streams a warp's weights from device memory into its own ring of stages in shared memory, a step
+// in each stage. cp.async fills the ring ahead of the multiplication, across panels without a
+// bubble; as no other warp reads a ring, it needs no block barrier. Owns the order in which a warp
+// sees its weights, what is prefetched into L2 beyond the ring, and the fragment of a step that a
+// lane needs.
 #pragma once
 
 #include <cstddef>
@@ -40,15 +42,35 @@ class WeightStream {
         : params_(params),
           ring_(ring + static_cast<int>(threadIdx.x) / kWarp * params.shared.stages * kStepBytes) {
         n_panels_ = block_panels(params);
-        left_ = n_panels_ * panel_steps();
-        end_ = min(pass_steps(), panel_steps());
+        next_ = {.pass = 0,
+                 .panel = 0,
+                 .step = 0,
+                 .end = min(pass_steps(), panel_steps()),
+                 .left = n_panels_ * panel_steps()};
         go_to_panel();
         for (int i = 0; i < params.shared.stages; ++i) {
             issue();
         }
     }
 
-    // The next step, for all lanes; valid until issue().
+    // Prefetches into L2 what follows the full ring in the streams of the block's warps, up to
+    // `n_bytes` in all.
+    __device__ __forceinline__ void prefetch(int n_bytes) const {
+        Position at = next_;
+        for (int most = n_bytes / static_cast<int>(block_bytes(kLayout));
+             most > 0 && at.left > 0;) {
+            const int first = at.step * kRound;
+            const int n = min(min(at.end * kRound, n_blocks()) - first, most);
+            prefetch_blocks(at.panel, first, n);
+            most -= n;
+            at.left -= at.end - at.step;
+            if (at.left > 0) {
+                go_on(at);
+            }
+        }
+    }
+
+    // The oldest stage, for all lanes; valid until issue().
     __device__ __forceinline__ const std::byte* take() {
         if (params_.shared.stages == stream_stages(kLayout)) {
             wait_for_copies<stream_stages(kLayout) - 1>();
@@ -59,11 +81,11 @@ class WeightStream {
         return ring_ + slot_;
     }
 
-    // Begins to copy one more step over the one that was taken last, which all lanes must have
-    // read.
+    // Refills the stage that was taken last. WAR hazard: all lanes must have read it before.
     __device__ __forceinline__ void issue() {
-        if (left_ > 0) {
-            copy(ring_ + slot_, step_ * kRound + static_cast<int>(threadIdx.x) / kWarp * kBlocks);
+        if (next_.left > 0) {
+            const int warp = static_cast<int>(threadIdx.x) / kWarp;
+            copy(ring_ + slot_, next_.step * kRound + warp * kBlocks);
             advance();
         }
         commit_copies();
@@ -93,43 +115,84 @@ class WeightStream {
     }
     __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
+    // Of the block's streams, which all warps go through in the same steps.
+    struct Position {
+        int pass;
+        int panel;
+        int step;  // of the panel
+        int end;   // the panel's step at which the pass ends
+        int left;  // steps from here on
+    };
+
     __device__ __forceinline__ void advance() {
-        --left_;
-        if (++step_ == end_ && left_ > 0) {
-            if (++panel_ == n_panels_) {
-                panel_ = 0;
-                end_ = min(end_ + pass_steps(), panel_steps());
-                ++pass_;
-            }
-            step_ = pass_ * pass_steps();
+        --next_.left;
+        if (++next_.step == next_.end && next_.left > 0) {
+            go_on(next_);
             go_to_panel();
         }
     }
 
+    // To the pass's next panel, or to the first one of the next pass.
+    __device__ __forceinline__ void go_on(Position& at) const {
+        if (++at.panel == n_panels_) {
+            at.panel = 0;
+            at.end = min(at.end + pass_steps(), panel_steps());
+            ++at.pass;
+        }
+        at.step = at.pass * pass_steps();
+    }
+
     // Sets `from_` to this lane's part of the panel's first block.
     __device__ __forceinline__ void go_to_panel() {
-        const Panel panel = panel_at(params_, panel_);
+        const Panel panel = panel_at(params_, next_.panel);
         if constexpr (kIsRows) {
-            const int64_t pitch = 2 * padded_columns(params_.n_in);
 #pragma unroll
             for (int i = 0; i < kPointers; ++i) {
                 // Beyond the last row, repeats that row; the results are ignored.
                 const int row = min(panel.first_row + lane() / kRowLanes + kCopyRows * i,
                                     params_.part_rows - 1);
-                from_[i] = params_.weights + (panel.part * params_.part_rows + row) * pitch +
-                           lane() % kRowLanes * 16;
+                from_[i] = row_at(panel, row) + lane() % kRowLanes * 16;
             }
         } else {
-            const int64_t index = panel.part * panels_for(params_.part_rows) +
-                                  panel.first_row / static_cast<int>(kPanelRows);
-            from_[0] = params_.weights + index * n_blocks() * block_bytes(kLayout) + lane() * 16;
+            from_[0] = panel_bytes(panel) + lane() * 16;
+        }
+    }
+
+    // Of kBf16: a row of the panel's part.
+    __device__ __forceinline__ const std::byte* row_at(const Panel& panel, int row) const {
+        const int64_t pitch = 2 * padded_columns(params_.n_in);
+        return params_.weights + (panel.part * params_.part_rows + row) * pitch;
+    }
+
+    // Of the other layouts: the panel's first block.
+    __device__ __forceinline__ const std::byte* panel_bytes(const Panel& panel) const {
+        const int64_t index = panel.part * panels_for(params_.part_rows) +
+                              panel.first_row / static_cast<int>(kPanelRows);
+        return params_.weights + index * n_blocks() * block_bytes(kLayout);
+    }
+
+    // Blocks of columns [first, first + n) of a panel; all threads of the block take a share.
+    __device__ __forceinline__ void prefetch_blocks(int i, int first, int n) const {
+        const Panel panel = panel_at(params_, i);
+        // Neighbouring shares belong to different warps, because a warp asks lane by lane.
+        const int thread = lane() * kLinearWarps + static_cast<int>(threadIdx.x) / kWarp;
+        if constexpr (kIsRows) {
+            constexpr int kRows = static_cast<int>(kPanelRows);
+            const int row = panel.first_row + thread % kRows;
+            if (row < params_.part_rows) {
+                prefetch_share(row_at(panel, row) + first * 128, n * 128, thread / kRows,
+                               kLinearThreads / kRows);
+            }
+        } else {
+            const int64_t bytes = block_bytes(kLayout);
+            prefetch_share(panel_bytes(panel) + first * bytes, n * bytes, thread, kLinearThreads);
         }
     }
 
     __device__ __forceinline__ void copy(std::byte* to, int block) const {
         if constexpr (kIsRows) {
-            // In every other row the pairs of 16 bytes are swapped, so that lanes that read two
-            // rows at a time read from different banks.
+            // Swizzle: the chunk's index is XORed with the row's lowest bit, so that a quarter
+            // warp, which reads from two rows, has no bank conflict.
             const int row = lane() / kRowLanes;
             std::byte* own = to + row * 128 + (lane() % kRowLanes ^ (row & 1)) * 16;
 #pragma unroll
@@ -153,15 +216,10 @@ class WeightStream {
     const LinearParams& params_;
     std::byte* ring_;
     int slot_ = 0;  // bytes: the step that is taken next and then overwritten
-    // What is copied next: its address, the steps that are left from there on, and the panel's step
-    // at which the pass ends.
-    const std::byte* from_[kPointers];
     int n_panels_;
-    int pass_ = 0;
-    int panel_ = 0;
-    int step_ = 0;
-    int end_;
-    int left_;
+    // What is copied next.
+    Position next_;
+    const std::byte* from_[kPointers];
 };
 
 // The part of a step that a lane multiplies, in registers.

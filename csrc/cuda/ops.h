@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "knobs.h"
+
 namespace soliton::cuda {
 
 inline constexpr int kMaxRows = 16;
@@ -32,6 +34,9 @@ struct Pass {
     int n_rows;
     int64_t max_length;
     cudaStream_t stream;
+    Knobs knobs = {};
+    // The launch may begin before the previous one has ended: tape.h says for which that holds.
+    bool overlaps = false;
 };
 
 // How the weights of a matrix lie in memory: layout.h.
@@ -56,12 +61,10 @@ enum class Epilogue : int32_t {
     kSiluGate,  // of a matrix of gate, then up rows: silu(gate) * up
 };
 
-// x = residual_in + branch, kept in residual_out; out = W rms_norm(x) + bias, then the epilogue.
+// out = W rms_norm(residual) + bias, then the epilogue.
 struct NormLinearArgs {
-    const float* residual_in;  // (rows, n_in)
-    const float* branch;       // (rows, n_in) or null: add nothing
-    float* residual_out;       // (rows, n_in), may be residual_in only when branch is null
-    const float* norm;         // (n_in,)
+    const float* residual;  // (rows, n_in)
+    const float* norm;      // (n_in,)
     float eps;
     Matrix matrix;
     const float* bias;  // (n_out,) or null
@@ -69,12 +72,19 @@ struct NormLinearArgs {
     Epilogue epilogue;
 };
 
-// out = W x + bias.
+// out = residual + (W x + bias).
 struct LinearArgs {
     const float* x;  // (rows, n_in)
     Matrix matrix;
-    const float* bias;  // (n_out,) or null
-    float* out;         // (rows, n_out)
+    const float* bias;      // (n_out,) or null
+    const float* residual;  // (rows, n_out) or null: add nothing; not out
+    float* out;             // (rows, n_out)
+};
+
+// Memory that a later op reads and none writes, such as weights.
+struct Constants {
+    const void* begin;  // aligned to 16 bytes
+    int64_t n_bytes;    // a multiple of 16
 };
 
 enum class KvType : int32_t { kBf16, kInt8 };
@@ -101,6 +111,8 @@ struct AttentionArgs {
     float scale;
     void* scratch;  // attention_scratch_bytes(), zeros before the first pass
     float* out;     // (rows, n_heads head_dim)
+    // What the next two ops read first, so that the memory is not idle while this one computes.
+    Constants next[2];
 };
 
 // Each returns the launch's error. They may be captured in a graph.

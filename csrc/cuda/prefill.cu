@@ -1,5 +1,5 @@
 // The work between two matrix products of a pass of many rows, each in a single pass over memory:
-// sum and norm of the residual stream, and the gate of the feed-forward. Sums are float32.
+// norm of the residual stream, and the gate of the feed-forward. Sums are float32.
 #include <cstdint>
 
 #include "common.cuh"
@@ -52,20 +52,6 @@ __device__ __forceinline__ Quad load_quad(const __nv_bfloat16* row, int64_t firs
     return quad;
 }
 
-__device__ __forceinline__ void store_quad(const Quad& quad, float* row, int64_t first, int64_t n) {
-    if (n % 4 == 0) {
-        *reinterpret_cast<float4*>(row + first) = {quad.values[0], quad.values[1], quad.values[2],
-                                                   quad.values[3]};
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        if (first + i < n) {
-            row[first + i] = quad.values[i];
-        }
-    }
-}
-
 __device__ __forceinline__ uint32_t to_bits(float a, float b) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(a)) |
            uint32_t{__bfloat16_as_ushort(__float2bfloat16_rn(b))} << 16;
@@ -90,27 +76,17 @@ __device__ __forceinline__ void store_quad(const Quad& quad, __nv_bfloat16* row,
 // again.
 constexpr int kKept = 4;
 
-__global__ void __launch_bounds__(kThreads) add_norm_rows(const AddNormArgs args) {
+__global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormArgs args) {
     wait_for_previous_launch();
     __shared__ float squares[kWarps];
     const int64_t row = blockIdx.x;
-    float* residual = args.residual_out + row * args.dim;
+    const float* residual = args.residual + row * args.dim;
     auto* out = static_cast<__nv_bfloat16*>(args.out) + row * args.dim;
     const int64_t first = 4 * static_cast<int64_t>(threadIdx.x);
     Quad kept[kKept];
     float square = 0;
     const auto take = [&](int64_t i) {
-        Quad quad = load_quad(args.residual_in + row * args.dim, i, args.dim);
-        if (args.branch != nullptr) {
-            const Quad added = load_quad(args.branch + row * args.dim, i, args.dim);
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                quad.values[j] += added.values[j];
-            }
-        }
-        if (args.branch != nullptr || args.residual_out != args.residual_in) {
-            store_quad(quad, residual, i, args.dim);
-        }
+        const Quad quad = load_quad(residual, i, args.dim);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
             square = fmaf(quad.values[j], quad.values[j], square);
@@ -180,12 +156,12 @@ __global__ void __launch_bounds__(kThreads) silu_gate_rows(const SiluGateArgs ar
 
 }  // namespace
 
-cudaError_t add_norm(const AddNormArgs& args, cudaStream_t stream) {
+cudaError_t rms_norm(const RmsNormArgs& args, cudaStream_t stream) {
     if (args.n_rows == 0) {
         return cudaSuccess;
     }
-    return launch(add_norm_rows, dim3(static_cast<unsigned>(args.n_rows)), dim3(kThreads), 0,
-                  stream, args);
+    return launch(norm_rows, dim3(static_cast<unsigned>(args.n_rows)), dim3(kThreads), 0, {stream},
+                  args);
 }
 
 cudaError_t silu_gate(const SiluGateArgs& args, cudaStream_t stream) {
@@ -196,7 +172,7 @@ cudaError_t silu_gate(const SiluGateArgs& args, cudaStream_t stream) {
     const int64_t columns = (args.width + 4 * kThreads - 1) / (4 * kThreads);
     const int64_t rows = args.n_rows < kMostBlocks ? args.n_rows : kMostBlocks;
     return launch(silu_gate_rows, dim3(static_cast<unsigned>(columns), static_cast<unsigned>(rows)),
-                  dim3(kThreads), 0, stream, args);
+                  dim3(kThreads), 0, {stream}, args);
 }
 
 }  // namespace soliton::cuda

@@ -20,12 +20,10 @@ struct UnpackArgs {
     void* out;  // bfloat16 (end - begin, n_in)
 };
 
-// residual_out = residual_in + branch; out = rms_norm(residual_out).
-struct AddNormArgs {
-    const float* residual_in;  // (n_rows, dim)
-    const float* branch;       // (n_rows, dim) or null: add nothing
-    float* residual_out;       // (n_rows, dim), may be residual_in
-    const float* norm;         // (dim,)
+// out = rms_norm(residual).
+struct RmsNormArgs {
+    const float* residual;  // (n_rows, dim)
+    const float* norm;      // (dim,)
     float eps;
     int64_t n_rows;
     int64_t dim;
@@ -42,7 +40,7 @@ struct SiluGateArgs {
 
 // Each returns the launch's error.
 cudaError_t unpack(const UnpackArgs& args, cudaStream_t stream);
-cudaError_t add_norm(const AddNormArgs& args, cudaStream_t stream);
+cudaError_t rms_norm(const RmsNormArgs& args, cudaStream_t stream);
 cudaError_t silu_gate(const SiluGateArgs& args, cudaStream_t stream);
 
 }  // namespace soliton::cuda

@@ -61,7 +61,7 @@ cudaError_t rope_of_width(const AttentionArgs& args, int64_t pos, int64_t n_rows
     const dim3 grid(static_cast<unsigned>((n + kRowsPerBlock - 1) / kRowsPerBlock));
     auto* kernel = args.kv == KvType::kBf16 ? rope_kernel<KvType::kBf16, kWidth>
                                             : rope_kernel<KvType::kInt8, kWidth>;
-    return launch(kernel, grid, dim3(kThreads), 0, stream, args, pos, n_rows, queries);
+    return launch(kernel, grid, dim3(kThreads), 0, {stream}, args, pos, n_rows, queries);
 }
 
 // A thread converts 16 codes, which share one scale, to two times 16 bytes.
@@ -111,7 +111,7 @@ cudaError_t unpack_kv(const UnpackKvArgs& args, cudaStream_t stream) {
     const int64_t n = (args.end - args.begin) * (padded_head_dim(args.head_dim) / 16);
     const dim3 grid(static_cast<unsigned>((n + kThreads - 1) / kThreads),
                     static_cast<unsigned>(args.n_kv_heads));
-    return launch(unpack_kv_kernel, grid, dim3(kThreads), 0, stream, args);
+    return launch(unpack_kv_kernel, grid, dim3(kThreads), 0, {stream}, args);
 }
 
 }  // namespace soliton::cuda

@@ -49,7 +49,7 @@ SampleWork lay_out(Parts& parts, int64_t vocab_size) {
 
 }  // namespace
 
-cudaError_t sample(const SampleArgs& args, cudaStream_t stream) {
+cudaError_t sample(const SampleArgs& args, cudaStream_t stream, const Knobs& knobs) {
     Parts parts(args.scratch);
     const Sampling sampling = {
         .args = args,
@@ -58,10 +58,12 @@ cudaError_t sample(const SampleArgs& args, cudaStream_t stream) {
         .n_rows = args.adjustments.any() ? 2 : 1,
         .is_tempered = args.rate != 1.0,
     };
+    LaunchAt at = {stream, false};  // what was launched before may be anything
     for (const auto step : {read_rows, count_rows, choose}) {
-        if (const cudaError_t error = step(sampling, stream); error != cudaSuccess) {
+        if (const cudaError_t error = step(sampling, at); error != cudaSuccess) {
             return error;
         }
+        at.overlaps = knobs.overlap;
     }
     return cudaSuccess;
 }

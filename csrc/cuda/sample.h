@@ -99,7 +99,7 @@ struct SampleArgs {
 
 // Three launches. If nothing can be drawn, the state does not change, and a copy of the logits is
 // at the beginning of the scratch, even if the next pass overwrites the logits.
-cudaError_t sample(const SampleArgs& args, cudaStream_t stream);
+cudaError_t sample(const SampleArgs& args, cudaStream_t stream, const Knobs& knobs = {});
 
 int64_t sample_scratch_bytes(int64_t vocab_size);
 

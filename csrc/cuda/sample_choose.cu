@@ -339,9 +339,9 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
 
 }  // namespace
 
-cudaError_t choose(const Sampling& sampling, cudaStream_t stream) {
+cudaError_t choose(const Sampling& sampling, LaunchAt at) {
     return launch(choose_kernel, dim3(sampling.n_chunks, sampling.n_rows), dim3(kSampleThreads), 0,
-                  stream, sampling);
+                  at, sampling);
 }
 
 }  // namespace soliton::cuda

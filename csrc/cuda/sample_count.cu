@@ -117,9 +117,9 @@ __global__ void __launch_bounds__(kSampleThreads)
 
 }  // namespace
 
-cudaError_t count_rows(const Sampling& sampling, cudaStream_t stream) {
+cudaError_t count_rows(const Sampling& sampling, LaunchAt at) {
     return launch(count_rows_kernel, dim3(sampling.n_chunks, sampling.n_rows), dim3(kSampleThreads),
-                  0, stream, sampling);
+                  0, at, sampling);
 }
 
 }  // namespace soliton::cuda

@@ -126,9 +126,8 @@ __global__ void __launch_bounds__(kSampleThreads)
 
 }  // namespace
 
-cudaError_t read_rows(const Sampling& sampling, cudaStream_t stream) {
-    return launch(read_rows_kernel, dim3(sampling.n_chunks), dim3(kSampleThreads), 0, stream,
-                  sampling);
+cudaError_t read_rows(const Sampling& sampling, LaunchAt at) {
+    return launch(read_rows_kernel, dim3(sampling.n_chunks), dim3(kSampleThreads), 0, at, sampling);
 }
 
 }  // namespace soliton::cuda

@@ -96,9 +96,9 @@ struct Sampling {
 };
 
 // The launches. Each runs n_chunks blocks; the last two run them for each row.
-cudaError_t read_rows(const Sampling& sampling, cudaStream_t stream);
-cudaError_t count_rows(const Sampling& sampling, cudaStream_t stream);
-cudaError_t choose(const Sampling& sampling, cudaStream_t stream);
+cudaError_t read_rows(const Sampling& sampling, LaunchAt at);
+cudaError_t count_rows(const Sampling& sampling, LaunchAt at);
+cudaError_t choose(const Sampling& sampling, LaunchAt at);
 
 // A number for each token that ascends as the logit descends, and with the id among equal logits.
 __device__ inline Word key_of(float logit, uint32_t id) {

@@ -41,14 +41,19 @@ void check(cudaError_t error, const char* what) {
     }
 }
 
+cudaError_t Tape::launch(size_t i, Pass pass) const {
+    pass.overlaps = i > 0 && pass.knobs.overlap;
+    return steps_[i].launch(steps_[i].args, pass);
+}
+
 void Tape::run(const Pass& pass) const {
-    for (const Step& step : steps_) {
-        check(step.launch(step.args, pass), step.name);
+    for (size_t i = 0; i < size(); ++i) {
+        check(launch(i, pass), name(i));
     }
 }
 
 void Tape::replay(const Pass& pass) {
-    const Key key = {pass.state, pass.n_rows, pass.max_length};
+    const Key key = key_of(pass);
     const auto graph = graphs_.find(key);
     if (graph != graphs_.end()) {
         check(cudaGraphLaunch(graph->second.get(), pass.stream), "launching the graph of all ops");
@@ -56,6 +61,17 @@ void Tape::replay(const Pass& pass) {
     }
     run(pass);
     graphs_.emplace(key, capture(pass));
+}
+
+void Tape::prepare(const Pass& pass) {
+    const Key key = key_of(pass);
+    if (!graphs_.contains(key)) {
+        graphs_.emplace(key, capture(pass));
+    }
+}
+
+Tape::Key Tape::key_of(const Pass& pass) {
+    return {pass.state, pass.n_rows, pass.max_length, pass.knobs};
 }
 
 Tape::Graph Tape::capture(Pass pass) const {
@@ -66,11 +82,10 @@ Tape::Graph Tape::capture(Pass pass) const {
           "beginning a graph capture");
     const char* failed = "ending the graph capture";
     cudaError_t error = cudaSuccess;
-    for (const Step& step : steps_) {
-        error = step.launch(step.args, pass);
+    for (size_t i = 0; i < size() && error == cudaSuccess; ++i) {
+        error = launch(i, pass);
         if (error != cudaSuccess) {
-            failed = step.name;
-            break;
+            failed = name(i);
         }
     }
     cudaGraph_t graph = nullptr;
@@ -96,7 +111,7 @@ void Tape::profile(const Pass& pass, int64_t* ns) const {
     run(pass);
     check(cudaEventRecord(ends[0].get(), pass.stream), "recording an event");
     for (size_t i = 0; i < size(); ++i) {
-        check(steps_[i].launch(steps_[i].args, pass), name(i));
+        check(launch(i, pass), name(i));
         check(cudaEventRecord(ends[i + 1].get(), pass.stream), "recording an event");
     }
     check(cudaEventSynchronize(ends[size()].get()), "running all ops");

@@ -55,6 +55,10 @@ class Tape {
 
     const char* name(size_t i) const { return steps_[i].name; }
 
+    // With knobs.overlap each launch may begin before the previous one has ended, but the first:
+    // what was launched before the tape may not know of overlap. So an op may read, before its
+    // wait, what earlier passes and uploads have written, and what no op of the tape writes.
+    //
     // All of these return when the ops have been launched, or throw a CudaError that names the op.
     // As always with CUDA, a later call reports what a kernel does wrong.
 
@@ -65,12 +69,17 @@ class Tape {
     // by one, which also loads their kernels, and builds the graph.
     void replay(const Pass& pass);
 
+    // Builds the graph of such a pass without launching anything. A pass with as many rows must
+    // have run before, because kernels cannot be loaded meanwhile.
+    void prepare(const Pass& pass);
+
     // Runs the ops twice, one by one, and waits for them. `ns` (size(),) receives the nanoseconds
-    // on the device that each took the second time.
+    // on the device that each took the second time. Events between the launches keep these from
+    // overlapping, so the sum is longer than a pass.
     void profile(const Pass& pass, int64_t* ns) const;
 
   private:
-    static constexpr size_t kMaxArgsBytes = 240;
+    static constexpr size_t kMaxArgsBytes = 256;
 
     struct Step {
         cudaError_t (*launch)(const std::byte* args, const Pass& pass);
@@ -83,9 +92,11 @@ class Tape {
     };
     using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph>;
     // The part of a pass that a graph depends on: all but the stream.
-    using Key = std::tuple<const StepState*, int, int64_t>;
+    using Key = std::tuple<const StepState*, int, int64_t, Knobs>;
 
+    cudaError_t launch(size_t i, Pass pass) const;
     Graph capture(Pass pass) const;
+    static Key key_of(const Pass& pass);
 
     std::vector<Step> steps_;
     std::map<Key, Graph> graphs_;

@@ -133,7 +133,7 @@ cudaError_t unpack(const UnpackArgs& args, cudaStream_t stream) {
     const int64_t n_blocks = (params.n_panels * params.n_blocks + kWarps - 1) / kWarps;
     auto* kernel =
         args.matrix.layout == Layout::kQ4 ? unpack_blocks<Layout::kQ4> : unpack_blocks<Layout::kQ8>;
-    return launch(kernel, dim3(static_cast<unsigned>(n_blocks)), dim3(kWarps * kWarp), 0, stream,
+    return launch(kernel, dim3(static_cast<unsigned>(n_blocks)), dim3(kWarps * kWarp), 0, {stream},
                   params);
 }
 

@@ -72,14 +72,9 @@ class Embed(Generic[ArrayT, MatrixT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormLinear(Generic[ArrayT, MatrixT]):
-    """x = residual + branch, kept in `residual_out`; out = matrix times RMSNorm(x), plus bias.
-
-    Raises ValueError for a branch without another array to keep the sum in.
-    """
+    """out = matrix times RMSNorm(residual), plus bias."""
 
     residual: ArrayT  # (rows, n_in)
-    branch: ArrayT | None = None  # (rows, n_in); None adds nothing
-    residual_out: ArrayT | None = None  # (rows, n_in); None: `residual` itself, without a branch
     norm: ArrayT  # (n_in,)
     eps: float
     matrix: MatrixT  # (n_out, n_in)
@@ -87,24 +82,23 @@ class NormLinear(Generic[ArrayT, MatrixT]):
     gated: bool = False  # the matrix has gate and up rows, and out = silu(gate) * up
     out: ArrayT  # (rows, n_out); gated: (rows, n_out / 2)
 
-    def __post_init__(self) -> None:
-        if self.branch is not None and self.kept is self.residual:
-            raise ValueError("residual_out: with a branch it must be another array than residual")
-
-    @property
-    def kept(self) -> ArrayT:
-        """Where x is after the op, (rows, n_in)."""
-        return self.residual if self.residual_out is None else self.residual_out
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear(Generic[ArrayT, MatrixT]):
-    """out = matrix times x, plus bias."""
+    """out = residual + (matrix times x, plus bias).
+
+    Raises ValueError if `out` is `residual` itself.
+    """
 
     x: ArrayT  # (rows, n_in)
     matrix: MatrixT  # (n_out, n_in)
     bias: ArrayT | None = None  # (n_out,)
+    residual: ArrayT | None = None  # (rows, n_out); None adds nothing
     out: ArrayT  # (rows, n_out)
+
+    def __post_init__(self) -> None:
+        if self.residual is self.out:
+            raise ValueError("out: it must be another array than residual")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,11 @@ class Program(Protocol):
         Asynchronous ops may begin it before that token is read.
         """
 
+    def warm_up(self) -> None:
+        """Does what the first passes of a device would otherwise wait for. Overwrites positions of
+        the caches, so they should be empty.
+        """
+
     def profile(self, state: StepState) -> list[OpTime]:
         """Runs like `run`, and returns the time of each op; empty if the device has no times."""
         ...

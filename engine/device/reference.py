@@ -75,16 +75,14 @@ def embed(op: Embed[Tensor, TorchMatrix], state: StepState) -> None:
 
 def norm_linear(op: NormLinear[Tensor, TorchMatrix], state: StepState) -> None:
     n = state.n_rows
-    x = op.residual[:n] if op.branch is None else op.residual[:n] + op.branch[:n]
-    if op.residual_out is not None:
-        op.residual_out[:n].copy_(x)
-    y = _product(rms_norm(x, op.norm, op.eps), op.matrix, op.bias)
+    y = _product(rms_norm(op.residual[:n], op.norm, op.eps), op.matrix, op.bias)
     op.out[:n].copy_(silu_mul(y) if op.gated else y)
 
 
 def linear(op: Linear[Tensor, TorchMatrix], state: StepState) -> None:
     n = state.n_rows
-    op.out[:n].copy_(_product(op.x[:n], op.matrix, op.bias))
+    y = _product(op.x[:n], op.matrix, op.bias)
+    op.out[:n].copy_(y if op.residual is None else op.residual[:n] + y)
 
 
 def attention(op: Attention[Tensor, TorchHeadRows], state: StepState) -> None:

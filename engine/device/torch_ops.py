@@ -213,6 +213,9 @@ class TorchProgram:
     def expect_next(self) -> None:
         """Nothing runs ahead."""
 
+    def warm_up(self) -> None:
+        """Nothing is left to do after a pass."""
+
     def profile(self, state: StepState) -> list[OpTime]:
         self.run(state)
         return []

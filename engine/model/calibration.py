@@ -62,14 +62,15 @@ class Calibration:
         rope = self._ropes[config.attention.rope]
         layer = Layer(weights, config, rope, self._config.norm_eps, buffers)
         program = self._ops.program(self._state.n_rows)
-        layer.append_attention(program, self._kv, is_first=self._n_done == 0)
+        layer.append_attention(program, self._kv)
         layer.append_rest(program)
+        inputs = self._normed(buffers.residual, weights.attention_norm)  # the layer overwrites it
         program.run(self._state)
         self._n_done += 1
         return Importance(
-            wqkv=_importance(self._normed(buffers.residual, weights.attention_norm)),
+            wqkv=_importance(inputs),
             wo=_importance(_doubles(layer.heads)),
-            w_gate_up=_importance(self._normed(buffers.next_residual, weights.mlp_norm)),
+            w_gate_up=_importance(self._normed(buffers.after_attention, weights.mlp_norm)),
             w_down=_importance(_doubles(layer.gated)),
         )
 

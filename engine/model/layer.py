@@ -23,9 +23,9 @@ class Buffers:
         def rows_of(width: int) -> Array:
             return ops.zeros((max_rows, width), ops.activation_dtype)
 
-        # Two: an op that adds a branch to the residual must not overwrite what it reads.
-        self.residual, self.next_residual = rows_of(config.dim), rows_of(config.dim)
-        self.branch = rows_of(config.dim)  # what attention or MLP adds to the residual
+        # Two: an op that adds to the residual must not overwrite what it reads. A layer's input and
+        # output are `residual`; between attention and MLP it is `after_attention`.
+        self.residual, self.after_attention = rows_of(config.dim), rows_of(config.dim)
         layers = config.layers
         # By width: layers of one width share them.
         self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
@@ -53,19 +53,13 @@ class Layer:
         """The MLP's inner activations."""
         return self.buffers.gated[self.config.mlp.hidden_dim]
 
-    def append_attention(
-        self, program: Program, kv: tuple[HeadRows, HeadRows], *, is_first: bool
-    ) -> None:
-        """Up to the outputs of the heads. The sum of residual and branch goes to `residual`, where
-        the first layer finds the embeddings.
-        """
+    def append_attention(self, program: Program, kv: tuple[HeadRows, HeadRows]) -> None:
+        """Up to the outputs of the heads."""
         buffers, weights, attention = self.buffers, self.weights, self.config.attention
         qkv, (k_cache, v_cache), (cos, sin) = buffers.qkv[attention.qkv_dim], kv, self.rope
         program.append(
             NormLinear(
-                residual=buffers.residual if is_first else buffers.next_residual,
-                branch=None if is_first else buffers.branch,
-                residual_out=None if is_first else buffers.residual,
+                residual=buffers.residual,
                 norm=weights.attention_norm,
                 eps=self.norm_eps,
                 matrix=weights.wqkv,
@@ -91,17 +85,20 @@ class Layer:
         )
 
     def append_rest(self, program: Program) -> None:
-        """Output projection and MLP, whose output goes to `branch`, and the sum before it to
-        `next_residual`.
-        """
+        """Output projection and MLP; each adds to the residual."""
         buffers, weights = self.buffers, self.weights
-        wo, bo = weights.wo, weights.bo
-        program.append(Linear(x=self.heads, matrix=wo, bias=bo, out=buffers.branch))
+        program.append(
+            Linear(
+                x=self.heads,
+                matrix=weights.wo,
+                bias=weights.bo,
+                residual=buffers.residual,
+                out=buffers.after_attention,
+            )
+        )
         program.append(
             NormLinear(
-                residual=buffers.residual,
-                branch=buffers.branch,
-                residual_out=buffers.next_residual,
+                residual=buffers.after_attention,
                 norm=weights.mlp_norm,
                 eps=self.norm_eps,
                 matrix=weights.w_gate_up,
@@ -110,8 +107,15 @@ class Layer:
                 out=self.gated,
             )
         )
-        down, bias = weights.w_down, weights.b_down
-        program.append(Linear(x=self.gated, matrix=down, bias=bias, out=buffers.branch))
+        program.append(
+            Linear(
+                x=self.gated,
+                matrix=weights.w_down,
+                bias=weights.b_down,
+                residual=buffers.after_attention,
+                out=buffers.residual,
+            )
+        )
 
 
 def rope_arrays(config: ModelConfig, ops: Ops, max_seq_len: int) -> Sequence[tuple[Array, Array]]:

@@ -71,6 +71,7 @@ class Model:
         threads and touches the memory, so that the first prompt need not wait for that.
         """
         self.decode([0], cache)
+        self._passes(cache).decode.warm_up()
         self.ops.wait()
         cache.clear()
 
@@ -189,7 +190,7 @@ class Model:
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
         program.append(Embed(table=self.weights.embedding, out=self._buffers.residual))
         for index, layer in enumerate(self._layers):
-            layer.append_attention(program, cache.layers[index], is_first=index == 0)
+            layer.append_attention(program, cache.layers[index])
             if index < last or to_end:
                 layer.append_rest(program)
         return program
@@ -202,12 +203,9 @@ class Model:
 
     def _logits(self, program: Program, first: int = 0) -> None:
         """Records the logits of the rows from `first` on."""
-        buffers = self._buffers
         program.append(
             NormLinear(
-                residual=buffers.next_residual[first:],
-                branch=buffers.branch[first:],
-                residual_out=buffers.residual[first:],
+                residual=self._buffers.residual[first:],
                 norm=self.weights.norm,
                 eps=self.config.norm_eps,
                 matrix=self.weights.head,

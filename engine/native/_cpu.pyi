@@ -147,9 +147,7 @@ class Tape:
     def norm_linear(
         self,
         *,
-        residual_in: int,
-        branch: int,
-        residual_out: int,
+        residual: int,
         norm: int,
         eps: float,
         sections: Sequence[Matrix],
@@ -159,7 +157,14 @@ class Tape:
         scratch: int,
     ) -> None: ...
     def linear(
-        self, *, x: int, sections: Sequence[Matrix], bias: int, out: int, scratch: int
+        self,
+        *,
+        x: int,
+        sections: Sequence[Matrix],
+        bias: int,
+        residual: int,
+        out: int,
+        scratch: int,
     ) -> None: ...
     def attention(
         self,

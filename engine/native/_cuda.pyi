@@ -2,8 +2,8 @@
 device memory go in as integers and nothing is checked.
 
 An error that CUDA reports becomes a RuntimeError that names the op. Launches are asynchronous, so a
-later call may report what a kernel does wrong. Ops release the GIL while they launch;
-of the sampler only `wait` and `result` do.
+later call may report what a kernel does wrong. Ops and the sampler release the GIL while they
+launch, copy and wait.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,24 @@ def properties(device: int) -> dict[str, Any]:
     """`name`, and as integers `major`, `minor`, `n_multiprocessors`, `memory_bytes`, `l2_bytes`,
     `max_shared_bytes` of a block. RuntimeError if there is no such device, or no driver.
     """
+
+def set_device(index: int) -> None:
+    """The device on which this thread launches."""
+
+def set_knobs(
+    *,
+    overlap: bool = True,
+    prefetch_bytes: int = ...,
+    attention_prefetch_bytes: int = ...,
+    q4_blocks: int = 1,
+) -> None:
+    """Sets what changes the speed and no bit of a result: see csrc/cuda/knobs.h. What is left out
+    gets its default. It holds for the process, from the next pass on; no pass may be launched
+    meanwhile. Raises ValueError for a value that is not allowed.
+    """
+
+def knobs() -> dict[str, Any]:
+    """The values that are set, by name."""
 
 class Layout(Enum):
     """How a matrix lies in device memory: see csrc/cuda/layout.h."""
@@ -100,11 +118,9 @@ def unpack(
     that the matrix has gate and up rows, each starting with a new panel.
     """
 
-def add_norm(
+def rms_norm(
     *,
-    residual_in: int,
-    branch: int,
-    residual_out: int,
+    residual: int,
     norm: int,
     eps: float,
     n_rows: int,
@@ -112,8 +128,8 @@ def add_norm(
     out: int,
     stream: int,
 ) -> None:
-    """residual_out = residual_in + branch, all float32 (n_rows, dim), branch may be 0; `out`
-    bfloat16 (n_rows, dim) = RMSNorm(residual_out), times `norm` float32 (dim,).
+    """`out` bfloat16 (n_rows, dim) = RMSNorm of `residual` float32 (n_rows, dim), times `norm`
+    float32 (dim,).
     """
 
 def silu_gate(*, gate_up: int, n_rows: int, width: int, out: int, stream: int) -> None:
@@ -127,9 +143,7 @@ class Tape:
     def norm_linear(
         self,
         *,
-        residual_in: int,
-        branch: int,
-        residual_out: int,
+        residual: int,
         norm: int,
         eps: float,
         weights: int,
@@ -149,6 +163,7 @@ class Tape:
         n_in: int,
         layout: Layout,
         bias: int,
+        residual: int,
         out: int,
     ) -> None: ...
     def attention(
@@ -174,7 +189,15 @@ class Tape:
         scale: float,
         scratch: int,
         out: int,
-    ) -> None: ...
+        next: Sequence[tuple[int, int]],
+    ) -> None:
+        """`next`: addresses and bytes of the weights that the next two ops read."""
+
+    def prepare(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
+        """Builds the graph of such passes, if there is none, and launches nothing. A pass with as
+        many rows must have run before.
+        """
+
     def run(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
         """Launches the ops one after the other. `state` is the address of a StepState whose n_rows
         is `n_rows` and whose pos + n_rows is at most `max_length`; `stream` is torch's
@@ -211,8 +234,12 @@ class Sampler:
     csrc/cuda/device_sampler.h.
     """
 
-    def __init__(self, vocab_size: int, max_context: int, memory: int, report: int) -> None:
-        """`memory` (sampler_bytes,) on the device, `report` (report_bytes,) on the host."""
+    def __init__(
+        self, vocab_size: int, max_context: int, memory: int, report: int, owners: object
+    ) -> None:
+        """`memory` (sampler_bytes,) on the device, `report` (report_bytes,) on the host. `owners`
+        of both, and of whatever rows are copied to, are kept until the last kernel has ended.
+        """
 
     def set(
         self,

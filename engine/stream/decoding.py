@@ -20,8 +20,13 @@ from .result import Origin
 from .sequence import CachedSequence
 
 MODEL = "model"
-# Time one in 16 passes without a draft: their cost changes slowly.
+# Time one in 16 passes without a draft: their cost changes slowly. A pass that is timed cannot run
+# ahead, so where passes do, it is one in 64.
 _TIMED_EVERY = 16
+_TIMED_EVERY_AHEAD = 64
+# Run ahead when so many passes have had no draft. If the next one has a draft, the pass that ran
+# ahead was in vain; if there is none, the device would have idled for some 5 to 20 % of a pass.
+_QUIET_PASSES = 8
 
 
 _FROM_MODEL = Origin(MODEL, None)
@@ -56,7 +61,9 @@ class Decoding:
         self._speculator = speculator
         self._is_shared = is_shared
         self._is_async = is_async
-        self._runs_ahead = is_async and guide is None and speculator is None and not keeps_rows
+        self._runs_ahead = is_async and guide is None and not keeps_rows
+        self._timed_every = _TIMED_EVERY_AHEAD if self._runs_ahead else _TIMED_EVERY
+        self._n_quiet = _QUIET_PASSES  # passes without a draft since the last one with a draft
         self._rows: Rows = np.empty((0, 0), dtype=np.float32)
         self._n_rows = self._next_row = 0
         self._unguided: tuple[Logits, ...] = ()  # with guidance: the rows that were mixed
@@ -146,15 +153,23 @@ class Decoding:
             return
         self._draft = draft = self._proposed(speculator, n_wanted, forced)
         self._n_passes += 1
-        if not draft.token_ids and self._n_passes % _TIMED_EVERY:
+        self._n_quiet = 0 if draft.token_ids else self._n_quiet + 1
+        if draft.token_ids or self._is_timed(self._n_passes):
+            started = time.perf_counter()
+            self._run(draft.token_ids)
+            if self._is_async:
+                self._sequence.wait()
+            speculator.observe_pass(self._n_rows, time.perf_counter() - started)
+            self.n_drafted += len(draft.token_ids)
+        else:
             self._run(())
-            return
-        started = time.perf_counter()
-        self._run(draft.token_ids)
-        if self._is_async:
-            self._sequence.wait()
-        speculator.observe_pass(self._n_rows, time.perf_counter() - started)
-        self.n_drafted += len(draft.token_ids)
+        is_quiet = self._n_quiet >= _QUIET_PASSES and not self._is_timed(self._n_passes + 1)
+        if self._runs_ahead and is_quiet and n_wanted > 1:
+            self._sequence.expect_next()
+
+    def _is_timed(self, n: int) -> bool:
+        """Whether the pass with this number is timed even if it has no draft."""
+        return n % self._timed_every == 0
 
     def _run(self, draft: Sequence[int]) -> None:
         rows = self._sequence.forward(draft)

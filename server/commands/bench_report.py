@@ -57,12 +57,14 @@ def report(row: Row, why_missing: Mapping[str, str]) -> Iterator[str]:
             yield f"  {label:<34} {'within noise' if is_noise else layout.format(row[key]):>15}"
 
 
-def print_profile(ops: "Sequence[benchmark.OpShare]") -> None:
+def print_profile(ops: "Sequence[benchmark.OpShare]", *, overlap: bool) -> None:
+    """`overlap`: in a decode step, but not in its profile, each op begins beside the last one."""
     if not ops:
         print("  no profile: only native ops record their times")
         return
     total = sum(op.us for op in ops)
-    print(f"  the ops of a decode step take {total:.0f} us in all:")
+    alone = " one by one, which is longer than the step, where they overlap" if overlap else ""
+    print(f"  the ops of a decode step take {total:.0f} us in all{alone}:")
     for op in ops:
         rate = f"{op.n_bytes / op.us / 1e3:.1f} GB/s" if op.n_bytes else ""
         print(

@@ -113,7 +113,7 @@ def _measure(
         why_missing["draft_model_speedup"] = "the model has no draft model"
     print(*report(row, why_missing), sep="\n", flush=True)
     if args.profile:
-        print_profile(benchmark.profile_step(engine.model))
+        print_profile(benchmark.profile_step(engine.model), overlap=engine.model.ops.is_async)
     return row
 
 

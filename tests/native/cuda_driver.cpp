@@ -75,12 +75,14 @@ class Memory {
     uint64_t random_ = 1;
 };
 
-Matrix matrix(Memory& memory, Layout layout, int64_t n_out, int64_t n_in, bool gated = false) {
+int64_t matrix_bytes(Layout layout, int64_t n_out, int64_t n_in, bool gated) {
     const int64_t panels = gated ? 2 * panels_for(n_out / 2) : panels_for(n_out);
-    const int64_t n_bytes = layout == Layout::kBf16
-                                ? n_out * padded_columns(n_in) * 2
-                                : panels * blocks_for(n_in) * block_bytes(layout);
-    return {memory.bytes(n_bytes), n_out, n_in, layout};
+    return layout == Layout::kBf16 ? n_out * padded_columns(n_in) * 2
+                                   : panels * blocks_for(n_in) * block_bytes(layout);
+}
+
+Matrix matrix(Memory& memory, Layout layout, int64_t n_out, int64_t n_in, bool gated = false) {
+    return {memory.bytes(matrix_bytes(layout, n_out, n_in, gated)), n_out, n_in, layout};
 }
 
 void wait() {
@@ -96,7 +98,8 @@ struct Shape {
     int64_t max_seq_len;
 };
 
-AttentionArgs attention_args(Memory& memory, const Shape& shape, float* qkv, float* out) {
+AttentionArgs attention_args(Memory& memory, const Shape& shape, float* qkv, float* out,
+                             Constants first = {}, Constants second = {}) {
     const int64_t n_rows = kKvHeads * shape.max_seq_len;
     const bool is_int8 = shape.kv == KvType::kInt8;
     const int64_t element = is_int8 ? 1 : 2;
@@ -123,6 +126,7 @@ AttentionArgs attention_args(Memory& memory, const Shape& shape, float* qkv, flo
         .scale = 0.125f,
         .scratch = memory.zeros(attention_scratch_bytes(kHeads, shape.head_dim, shape.max_seq_len)),
         .out = out,
+        .next = {first, second},
     };
 }
 
@@ -133,35 +137,35 @@ void record(Tape& tape, Memory& memory, const Shape& shape, int64_t n_rows) {
     const auto rows = [&](int64_t width) { return memory.floats(n_rows * width); };
     const auto bias = [&](int64_t n) { return shape.has_extras ? memory.floats(n) : nullptr; };
     float* residual = rows(kDim);
-    float* next_residual = rows(kDim);
-    float* branch = rows(kDim);
+    float* after_attention = rows(kDim);
     float* qkv = rows(qkv_dim);
     float* heads = rows(heads_dim);
     float* gated = rows(kHidden);
-    const auto norm_linear_args = [&](const float* in, const float* added, float* kept,
-                                      const Matrix& weights, float* out, Epilogue epilogue) {
+    const Matrix wo = matrix(memory, shape.layout, kDim, heads_dim);
+    const Matrix gate_up = matrix(memory, shape.layout, 2 * kHidden, kDim, true);
+    const auto norm_linear_args = [&](const float* in, const Matrix& weights, float* out,
+                                      Epilogue epilogue) {
         return NormLinearArgs{
-            in,  added,   kept, memory.floats(kDim), 1e-5f, weights, bias(weights.n_out),
-            out, epilogue};
+            in, memory.floats(kDim), 1e-5f, weights, bias(weights.n_out), out, epilogue};
     };
     tape.append<&embed>("embed",
                         EmbedArgs{matrix(memory, shape.layout, kVocabulary, kDim), residual});
     tape.append<&norm_linear>(
-        "qkv", norm_linear_args(residual, nullptr, residual,
-                                matrix(memory, shape.layout, qkv_dim, kDim), qkv, Epilogue::kNone));
-    tape.append<&attention>("attention", attention_args(memory, shape, qkv, heads));
-    tape.append<&linear>(
-        "wo", LinearArgs{heads, matrix(memory, shape.layout, kDim, heads_dim), bias(kDim), branch});
+        "qkv", norm_linear_args(residual, matrix(memory, shape.layout, qkv_dim, kDim), qkv,
+                                Epilogue::kNone));
+    tape.append<&attention>(
+        "attention",
+        attention_args(memory, shape, qkv, heads,
+                       {wo.weights, matrix_bytes(shape.layout, kDim, heads_dim, false)},
+                       {gate_up.weights, matrix_bytes(shape.layout, 2 * kHidden, kDim, true)}));
+    tape.append<&linear>("wo", LinearArgs{heads, wo, bias(kDim), residual, after_attention});
     tape.append<&norm_linear>(
-        "gate_up", norm_linear_args(residual, branch, next_residual,
-                                    matrix(memory, shape.layout, 2 * kHidden, kDim, true), gated,
-                                    Epilogue::kSiluGate));
-    tape.append<&linear>(
-        "down", LinearArgs{gated, matrix(memory, shape.layout, kDim, kHidden), bias(kDim), branch});
+        "gate_up", norm_linear_args(after_attention, gate_up, gated, Epilogue::kSiluGate));
+    tape.append<&linear>("down", LinearArgs{gated, matrix(memory, shape.layout, kDim, kHidden),
+                                            bias(kDim), after_attention, residual});
     tape.append<&norm_linear>(
-        "head", norm_linear_args(next_residual, branch, residual,
-                                 matrix(memory, shape.layout, kVocabulary, kDim), rows(kVocabulary),
-                                 Epilogue::kNone));
+        "head", norm_linear_args(residual, matrix(memory, shape.layout, kVocabulary, kDim),
+                                 rows(kVocabulary), Epilogue::kNone));
 }
 
 // Passes of `n_rows` rows: op by op, then as a graph, whose first call builds it.
@@ -183,12 +187,21 @@ void decode(const Shape& shape, const std::vector<int>& row_counts,
             while (bucket < pos + n_rows) {
                 bucket *= 2;
             }
-            const Pass pass = {place, n_rows, bucket, nullptr};
-            tape.run(pass);
-            wait();
-            tape.replay(pass);
-            tape.replay(pass);
-            wait();
+            for (const int q4_blocks : {1, 2}) {
+                const Pass pass = {.state = place,
+                                   .n_rows = n_rows,
+                                   .max_length = bucket,
+                                   .stream = nullptr,
+                                   .knobs = {.q4_blocks = q4_blocks}};
+                tape.run(pass);
+                wait();
+                tape.replay(pass);
+                tape.replay(pass);
+                wait();
+                if (shape.layout != Layout::kQ4) {
+                    break;
+                }
+            }
         }
     }
 }
@@ -218,18 +231,14 @@ void prefill(const Shape& shape) {
                   "unpack");
         }
     }
-    for (const bool has_branch : {false, true}) {
-        check(add_norm({.residual_in = memory.floats(n_rows * kDim),
-                        .branch = has_branch ? memory.floats(n_rows * kDim) : nullptr,
-                        .residual_out = memory.floats(n_rows * kDim),
-                        .norm = memory.floats(kDim),
-                        .eps = 1e-5f,
-                        .n_rows = n_rows,
-                        .dim = kDim,
-                        .out = memory.bytes(n_rows * kDim * 2)},
-                       nullptr),
-              "add_norm");
-    }
+    check(rms_norm({.residual = memory.floats(n_rows * kDim),
+                    .norm = memory.floats(kDim),
+                    .eps = 1e-5f,
+                    .n_rows = n_rows,
+                    .dim = kDim,
+                    .out = memory.bytes(n_rows * kDim * 2)},
+                   nullptr),
+          "rms_norm");
     check(silu_gate({memory.bytes(n_rows * 2 * kHidden * 2), n_rows, kHidden,
                      memory.bytes(n_rows * kHidden * 2)},
                     nullptr),

@@ -16,7 +16,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -144,6 +144,13 @@ def placed(cuda: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch, "Generator", partial(torch.Generator, device="cuda"))
     with torch.device("cuda"):
         yield
+
+
+@pytest.fixture
+def set_knobs(cuda: ModuleType) -> Iterator[Callable[..., None]]:
+    """Sets the knobs of `cuda` (csrc/cuda/knobs.h) until the test ends."""
+    yield cuda.set_knobs
+    cuda.set_knobs()
 
 
 def device_of(cuda: ModuleType) -> torch.device:

@@ -52,9 +52,7 @@ class CpuProgram:
         n_in, n_out = op.matrix.n_in, op.matrix.n_out
         sections = _sections(op.matrix)
         self._tape.norm_linear(
-            residual_in=self._rows("residual", op.residual, n_in),
-            branch=self._rows("branch", op.branch, n_in),
-            residual_out=self._rows("residual_out", op.kept, n_in),
+            residual=self._rows("residual", op.residual, n_in),
             norm=_vector("norm", op.norm, n_in),
             eps=op.eps,
             sections=sections,
@@ -70,6 +68,7 @@ class CpuProgram:
             x=self._rows("x", op.x, matrix.n_in),
             sections=sections,
             bias=_vector("bias", op.bias, matrix.n_out),
+            residual=self._rows("residual", op.residual, matrix.n_out),
             out=self._rows("out", op.out, matrix.n_out),
             scratch=self._linear_scratch(sections),
         )
@@ -121,6 +120,9 @@ class CpuProgram:
 
     def expect_next(self) -> None:
         """Nothing runs ahead."""
+
+    def warm_up(self) -> None:
+        """Nothing is left to do after a pass."""
 
     def profile(self, state: StepState) -> list[OpTime]:
         """Runs like `run`; each op with the shape of its matrix in its name."""

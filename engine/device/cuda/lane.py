@@ -42,7 +42,7 @@ class Lane:
         """As csrc/cuda/ops.h has it."""
         slots = torch.zeros((_N_SLOTS, n_words), dtype=torch.int64, pin_memory=self._is_cuda)
         self._slots = [(slot, slot.numpy()) for slot in slots]
-        self._scratch: dict[int, Tensor] = {}
+        self._scratch: dict[tuple[str, int], Tensor] = {}
 
     @property
     def stream(self) -> int:
@@ -55,6 +55,8 @@ class Lane:
         self.n_passes += 1
         if self._is_cuda:
             torch.cuda.set_device(self.device)
+            # The module has a CUDA runtime of its own, and a runtime's device is the thread's.
+            self.kernels.set_device(self.device.index)
 
     def upload(self, state: StepState) -> None:
         """Copies `state` to the device for the next pass, as many words as fit."""
@@ -71,8 +73,11 @@ class Lane:
         if self._is_cuda:
             torch.cuda.current_stream(self.device).synchronize()
 
-    def scratch(self, n_bytes: int) -> Tensor:
-        """Memory for one op at a time, zeros at first; ops that ask for one size share it."""
-        if n_bytes not in self._scratch:
-            self._scratch[n_bytes] = torch.zeros(n_bytes, dtype=torch.uint8, device=self.device)
-        return self._scratch[n_bytes]
+    def scratch(self, name: str, n_bytes: int) -> Tensor:
+        """Memory for one op at a time, zeros at first; ops that ask for one name and size share
+        it.
+        """
+        if (name, n_bytes) not in self._scratch:
+            memory = torch.zeros(n_bytes, dtype=torch.uint8, device=self.device)
+            self._scratch[name, n_bytes] = memory
+        return self._scratch[name, n_bytes]

@@ -62,6 +62,7 @@ class CudaOps:
         if self._is_cuda:
             self.device = torch.device("cuda", self.device.index or 0)
             torch.cuda.set_device(self.device)
+            kernels.set_device(self.device.index)
         self.name = f"cuda {_model_of(self.device)} torch {torch.__version__}"
         self.n_threads = torch.get_num_threads()
         self._kernels = kernels

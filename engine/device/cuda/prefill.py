@@ -33,7 +33,7 @@ def working_bytes(config: ModelConfig, n_rows: int) -> int:
     attentions = [layer.attention for layer in config.layers]
     q_dim, kv_dim = max(each.q_dim for each in attentions), max(each.kv_dim for each in attentions)
     hidden_dim = max(layer.mlp.hidden_dim for layer in config.layers)
-    buffers = 4 * n_rows * (3 * config.dim + 2 * q_dim + 2 * kv_dim + hidden_dim)
+    buffers = 4 * n_rows * (2 * config.dim + 2 * q_dim + 2 * kv_dim + hidden_dim)
     between = 2 * n_rows * (3 * config.dim + 2 * hidden_dim + 2 * q_dim)
     keys_and_values = min(2 * 2 * kv_dim * config.max_seq_len, cuda_attention.TILE_BYTES)
     logits = 4 * 2 * 16 * config.vocab_size
@@ -71,10 +71,8 @@ def _embed(op: Embed[Tensor, CudaMatrix], chunk: PromptRows) -> None:
 def _norm_linear(op: NormLinear[Tensor, CudaMatrix], chunk: PromptRows) -> None:
     n, lane, matrix = chunk.n, chunk.lane, op.matrix
     normed = torch.empty((n, matrix.n_in), dtype=torch.bfloat16, device=op.residual.device)
-    lane.kernels.add_norm(
-        residual_in=op.residual.data_ptr(),
-        branch=0 if op.branch is None else op.branch.data_ptr(),
-        residual_out=op.kept.data_ptr(),
+    lane.kernels.rms_norm(
+        residual=op.residual.data_ptr(),
         norm=op.norm.data_ptr(),
         eps=op.eps,
         n_rows=n,
@@ -97,7 +95,10 @@ def _norm_linear(op: NormLinear[Tensor, CudaMatrix], chunk: PromptRows) -> None:
 
 
 def _linear(op: Linear[Tensor, CudaMatrix], chunk: PromptRows) -> None:
-    _product(chunk.lane, narrow(op.x, chunk.n), op.matrix, op.bias, out=op.out[: chunk.n])
+    out = op.out[: chunk.n]
+    _product(chunk.lane, narrow(op.x, chunk.n), op.matrix, op.bias, out=out)
+    if op.residual is not None:
+        out += op.residual[: chunk.n]
 
 
 def _attention(op: Attention[Tensor, CudaHeadRows], chunk: PromptRows) -> None:
@@ -137,7 +138,8 @@ def _tiles(lane: Lane, matrix: CudaMatrix) -> Iterator[tuple[int, Tensor]]:
         yield 0, matrix.weights[: matrix.n_out, : matrix.n_in]
         return
     step = max(_TILE_BYTES // (2 * matrix.n_in * PANEL_ROWS), 1) * PANEL_ROWS
-    memory = lane.scratch(max(_TILE_BYTES, 2 * matrix.n_in * PANEL_ROWS)).view(torch.bfloat16)
+    n_bytes = max(_TILE_BYTES, 2 * matrix.n_in * PANEL_ROWS)
+    memory = lane.scratch("tile", n_bytes).view(torch.bfloat16)
     for begin in range(0, matrix.n_out, step):
         end = min(begin + step, matrix.n_out)
         tile = memory[: (end - begin) * matrix.n_in].view(end - begin, matrix.n_in)

@@ -7,6 +7,9 @@ A pass of up to MAX_ROWS rows is a graph of own kernels, one launch. More rows a
 prompt, which `prefill.py` runs.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -36,6 +39,9 @@ class CudaProgram:
         self._host = host
         self._tape = lane.kernels.Tape()
         self._ops: list[Op] = []  # keeps alive what the tape points to
+        # Of each op the method that puts it on the tape, and its arguments: attention is told what
+        # the ops after it read, so the tape waits until these are known.
+        self._calls: list[tuple[Callable[..., None], dict[str, Any]]] = []
         self._limits = PassLimits(max_rows)
         self._last = StepState(self._kernels.MAX_ROWS)  # of the last run
         self._n_runs = 0
@@ -55,16 +61,19 @@ class CudaProgram:
                 self._attention(op)
         self._ops.append(op)
 
+    def _call(self, method: Callable[..., None], **arguments: Any) -> None:
+        self._calls.append((method, arguments))
+
     def _embed(self, op: Embed[Tensor, CudaMatrix]) -> None:
-        self._tape.embed(**op.table.place(), out=self._rows("out", op.out, op.table.n_in))
+        out = self._rows("out", op.out, op.table.n_in)
+        self._call(self._tape.embed, **op.table.place(), out=out)
 
     def _norm_linear(self, op: NormLinear[Tensor, CudaMatrix]) -> None:
         matrix, n_in, n_out = op.matrix, op.matrix.n_in, op.matrix.n_out
         epilogue = self._kernels.Epilogue
-        self._tape.norm_linear(
-            residual_in=self._rows("residual", op.residual, n_in),
-            branch=self._rows("branch", op.branch, n_in),
-            residual_out=self._rows("residual_out", op.kept, n_in),
+        self._call(
+            self._tape.norm_linear,
+            residual=self._rows("residual", op.residual, n_in),
             norm=_vector("norm", op.norm, n_in),
             eps=op.eps,
             **matrix.place(),
@@ -75,10 +84,12 @@ class CudaProgram:
 
     def _linear(self, op: Linear[Tensor, CudaMatrix]) -> None:
         matrix = op.matrix
-        self._tape.linear(
+        self._call(
+            self._tape.linear,
             x=self._rows("x", op.x, matrix.n_in),
             **matrix.place(),
             bias=_vector("bias", op.bias, matrix.n_out),
+            residual=self._rows("residual", op.residual, matrix.n_out),
             out=self._rows("out", op.out, matrix.n_out),
         )
 
@@ -91,7 +102,8 @@ class CudaProgram:
             _check(name, table, (len(op.cos), op.cos.shape[1]))
         self._limits.fit_positions(min(len(op.cos), max_seq_len))
         n_scratch = self._kernels.attention_scratch_bytes(op.n_heads, head_dim, max_seq_len)
-        self._tape.attention(
+        self._call(
+            self._tape.attention,
             qkv=self._rows("qkv", op.qkv, (op.n_heads + 2 * keys.n_kv_heads) * head_dim),
             **place(self._kernels, keys, values),
             n_heads=op.n_heads,
@@ -103,9 +115,17 @@ class CudaProgram:
             rotary_half=op.cos.shape[1],
             window=op.window,
             scale=op.scale,
-            scratch=self._lane.scratch(n_scratch).data_ptr(),
+            scratch=self._lane.scratch("attention", n_scratch).data_ptr(),
             out=self._rows("out", op.out, op.n_heads * head_dim),
         )
+
+    def _record(self) -> None:
+        """Puts the ops on the tape that are not on it yet."""
+        for index in range(len(self._tape), len(self._ops)):
+            method, arguments = self._calls[index]
+            if isinstance(self._ops[index], Attention):
+                arguments["next"] = list(map(_weights, self._ops[index + 1 : index + 3]))
+            method(**arguments)
 
     def run(self, state: StepState) -> bool:
         """Launches all ops; returns False if `state.aborted` left some out.
@@ -170,11 +190,27 @@ class CudaProgram:
         self._n_runs += 1
         lane = self._lane
         lane.enter()
+        self._record()
         lane.upload(state)
         end = state.pos + state.n_rows
         all_ns = self._tape.profile(lane.state.data_ptr(), state.n_rows, _bound(end), lane.stream)
         self._pass_number = lane.n_passes
         return op_times(self._ops, self._tape.names(), all_ns)
+
+    def warm_up(self) -> None:
+        """Runs passes of every number of rows, and builds the graphs of longer contexts for one
+        row: each would otherwise hold up a token for some milliseconds.
+        """
+        most = min(self._limits.max_rows, self._kernels.MAX_ROWS)
+        state = StepState(most)
+        for n_rows in range(1, most + 1):
+            if self._limits.has_position(n_rows - 1):
+                state.set([0] * n_rows, 0)
+                self.run(state)
+        length, lane = _SHORTEST, self._lane
+        while self._limits.has_position(length):
+            length *= 2
+            self._tape.prepare(lane.state.data_ptr(), 1, length, lane.stream)
 
     def _launch(self) -> None:
         last = self._last
@@ -185,6 +221,7 @@ class CudaProgram:
     def _replay(self, n_rows: int, end: int) -> None:
         lane = self._lane
         lane.enter()
+        self._record()
         self._tape.replay(lane.state.data_ptr(), n_rows, _bound(end), lane.stream)
 
     @torch.inference_mode()
@@ -208,6 +245,13 @@ class CudaProgram:
         _check(name, array, (len(array), width))
         self._limits.fit_rows(len(array))
         return array.data_ptr()
+
+
+def _weights(op: Op) -> tuple[int, int]:
+    """Address and number of bytes of the weights that an op reads."""
+    if not isinstance(op, NormLinear | Linear):
+        return 0, 0
+    return op.matrix.weights.data_ptr(), op.matrix.n_bytes
 
 
 def _bound(end: int) -> int:

@@ -62,7 +62,11 @@ class DeviceSampler:
         self._report = torch.zeros(kernels.report_bytes, dtype=torch.uint8, pin_memory=is_cuda)
         self._row = torch.empty(vocab_size, dtype=torch.float32, pin_memory=is_cuda)
         self._native = kernels.Sampler(
-            vocab_size, max_context, self._memory.data_ptr(), self._report.data_ptr()
+            vocab_size,
+            max_context,
+            self._memory.data_ptr(),
+            self._report.data_ptr(),
+            (self._memory, self._report, self._row),
         )
         self._fits = vocab_size <= kernels.LARGEST_VOCABULARY
         self._request: SampleRequest | None = None

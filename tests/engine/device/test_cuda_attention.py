@@ -16,9 +16,9 @@ from engine.device.arguments import Attention
 from engine.device.cuda import attention as cuda_attention
 from engine.device.cuda.attention import CudaHeadRows
 from engine.device.cuda.positions import CudaPositions
-from tests.support.cuda_module import cuda, guarded, placed, step_state
+from tests.support.cuda_module import cuda, guarded, placed, set_knobs, step_state
 
-__all__ = ["cuda", "placed"]
+__all__ = ["cuda", "placed", "set_knobs"]
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("placed")]
 
@@ -54,6 +54,7 @@ class Layer:
         self.k_norm = guarded(random(head_dim, seed=2) + 1) if with_norm else None
         self.keys, self.values = (self._cache() for _ in range(2))
         n_bytes = cuda.attention_scratch_bytes(n_heads, head_dim, length)
+        self.next_weights: list[Tensor] = []
         self.scratch = guarded(torch.full((n_bytes // 4,), torch.nan))
         self.scratch.view(torch.int32)[: n_heads * cuda.MAX_ROWS] = 0  # counters
 
@@ -105,6 +106,7 @@ class Layer:
             scale=self.scale,
             scratch=self.scratch.data_ptr(),
             out=out.data_ptr(),
+            next=[(weights.data_ptr(), weights.nbytes) for weights in self.next_weights],
         )
 
     def empty_out(self, n_rows: int) -> Tensor:
@@ -322,13 +324,28 @@ def test_layers_follow_each_other(cuda: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("kv", FORMATS)
+def test_what_the_next_ops_read_is_prefetched_to_its_end(
+    cuda: ModuleType, set_knobs: Callable[..., None], kv: str
+) -> None:
+    layer = Layer(cuda, 8, 2, 64, kv=kv)
+    layer.fill(140)
+    qkv = layer.rows(2)
+    plain = layer.run(qkv, 140)
+    layer.next_weights = [guarded(torch.zeros(n, dtype=torch.uint8)) for n in (70_000, 3_008)]
+    for n_bytes in (0, 20_000, 1 << 20):  # for a multiprocessor
+        set_knobs(attention_prefetch_bytes=n_bytes)
+        layer.forget(140)
+        assert_same_bits(layer.run(qkv, 140), plain, f"{n_bytes} bytes prefetched")
+
+
+@pytest.mark.parametrize("kv", FORMATS)
 def test_large_scores_do_not_overflow(cuda: ModuleType, kv: str) -> None:
     layer = Layer(cuda, 4, 2, 64, kv=kv)
     layer.fill(100)
     qkv = layer.rows(2)
     qkv[:, : 4 * 64] *= 1000  # the queries; scores are in the thousands then
     out = layer.run(qkv, 100)
-    np.testing.assert_allclose(out, layer.expected(qkv, 100), rtol=0, atol=2e-2)
+    torch.testing.assert_close(out.double(), layer.expected(qkv, 100), rtol=0, atol=2e-2)
 
 
 def test_values_of_very_different_sizes(cuda: ModuleType) -> None:

@@ -4,6 +4,7 @@ machine code for every kind of GPU that is served.
 
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -13,10 +14,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.cuda_module import ROOT, build_for_gpus
+from tests.support.kept import kept
 
 FATBIN = 0xBA55ED50  # begins every fat binary, as little-endian bytes
 PTX, CUBIN = 1, 2
+RESOURCES = re.compile(
+    r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
+    r"(\d+) bytes spill loads.*?Used (\d+) registers",
+    re.DOTALL,
+)
 
+
+# Kernels that a decode step spends its time in.
+HOT = ("linear.cu", "attention.cu")
 
 # The compiler takes minutes on a machine with two processors.
 pytestmark = pytest.mark.timeout(1800)
@@ -48,6 +58,58 @@ def test_there_is_code_for_every_gpu_that_is_served(module: Path) -> None:
     assert set(found) == kinds
     for kind in kinds:  # every file of kernels has them all
         assert found.count(kind) == len(found) // len(kinds)
+
+
+@pytest.fixture(scope="module")
+def resources() -> dict[str, tuple[int, int]]:
+    """Of each kernel for Hopper, optimised as users have it: registers, and bytes that it spills or
+    keeps in local memory.
+    """
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("no CUDA compiler")
+    options = ["-std=c++20", "-O3", "-fmad=false", "-gencode", "arch=compute_90a,code=sm_90a"]
+    command = [nvcc, *options, "-Xptxas", "-v", "-cubin"]
+
+    def build(place: Path) -> None:
+        for source in HOT:
+            run = subprocess.run(
+                [*command, "-o", place / f"{source}.cubin", ROOT / "csrc/cuda" / source],
+                capture_output=True,
+                text=True,
+                timeout=900,
+            )
+            assert run.returncode == 0, run.stderr
+            (place / f"{source}.txt").write_text(run.stderr, "utf-8")
+
+    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True)
+    sources = sorted((ROOT / "csrc/cuda").glob("*.*"))
+    place = kept("ptxas", [*sources, version.stdout, *command], build)
+    return {
+        kernel: (int(registers), sum(map(int, numbers)))
+        for source in HOT
+        for kernel, *numbers, registers in RESOURCES.findall(
+            (place / f"{source}.txt").read_text("utf-8")
+        )
+    }
+
+
+def test_no_kernel_spills(resources: dict[str, tuple[int, int]]) -> None:
+    assert len(resources) >= 9 + 16, "kernels of all layouts and sizes"
+    for kernel, (registers, n_bytes) in resources.items():
+        assert n_bytes == 0, f"{kernel} with {registers} registers"
+
+
+@pytest.mark.parametrize(("n_blocks", "n_layouts"), [(2, 3), (3, 1)])
+def test_blocks_of_a_product_share_a_multiprocessor(
+    resources: dict[str, tuple[int, int]], n_blocks: int, n_layouts: int
+) -> None:
+    """The next launch's blocks fetch weights beside the running ones."""
+    of_few_rows = [
+        registers for kernel, (registers, _) in resources.items() if f"Li1ELi{n_blocks}E" in kernel
+    ]
+    assert len(of_few_rows) == n_layouts
+    assert max(of_few_rows) <= 65536 // (n_blocks * 256)
 
 
 def test_the_module_is_imported_where_no_driver_can_be_found(module: Path) -> None:

@@ -25,6 +25,7 @@ def results() -> dict[str, set[str]]:
     command = [compiler(), "-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]
     command += ["-Werror", "-DSOLITON_CUDA_EMULATED", "-I", str(EMULATOR), *CHECKS]
     command += ["-I", str(ROOT / "csrc/cuda"), *map(str, EMULATOR.glob("*.cpp"))]
+    command += [str(ROOT / "csrc/cuda/device.cpp")]
 
     def build(place: Path) -> None:
         subprocess.run([*command, "-o", place / "probes"], check=True, timeout=300)
@@ -54,6 +55,7 @@ def weighted(values: list[float]) -> str:
 
 COPIED = [float(i) for i in range(512)]
 COPIED[20:24] = [0.0] * 4  # copies that are not valid are zeros
+CHAIN = [4.0 * (128 - i) for i in range(128)] + [2.0 * (128 - i) for i in range(128)]
 RIGHT = {
     "reverse": [float(128 - i % 128) for i in range(384)],
     "neighbours": [float(i ^ 1) for i in range(128)],
@@ -70,7 +72,9 @@ RIGHT = {
         for j in range(8)
     ],
     "last block": [1.0, 2, 3, 4, 5, 6, 7, 28],
-    "chain": [4.0 * (128 - i) for i in range(128)] + [2.0 * (128 - i) for i in range(128)],
+    "chain": CHAIN,
+    "chain that reads early, one by one": CHAIN,
+    "without wait, one by one": [1.0] * 128,
     "much shared memory": [1.0] * 128,
 }
 

@@ -2,6 +2,8 @@
 can do, what it keeps from one token to the next, and what it says when it cannot.
 """
 
+import gc
+import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -305,3 +307,17 @@ def test_arguments_that_do_not_fit_are_told(cuda: ModuleType, new_sampler: NewSa
     request.context = np.arange(MAX_CONTEXT + 1, dtype=np.int32)
     sampler.begin(row, request)
     assert_close(sampler.result(), reference(logits, request), logits)
+
+
+def test_a_sampler_keeps_its_memory_until_it_ends(cuda: ModuleType) -> None:
+    device = device_of(cuda)
+    memory = torch.empty(cuda.sampler_bytes(300, 10), dtype=torch.uint8, device=device)
+    report = torch.zeros(cuda.report_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    kept = weakref.ref(memory)
+    native = cuda.Sampler(300, 10, memory.data_ptr(), report.data_ptr(), (memory, report))
+    del memory, report
+    gc.collect()
+    assert kept() is not None
+    del native
+    gc.collect()
+    assert kept() is None

@@ -2,15 +2,16 @@
 run from a tape.
 """
 
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.support.cuda_module import cuda, emulated, guarded, placed, step_state
+from tests.support.cuda_module import cuda, emulated, guarded, placed, set_knobs, step_state
 
-__all__ = ["cuda", "emulated", "placed"]
+__all__ = ["cuda", "emulated", "placed", "set_knobs"]
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("placed")]
 
@@ -159,6 +160,42 @@ def test_an_op_that_is_appended_after_a_replay_is_replayed_too(cuda: ModuleType)
         assert same(one.wrote([5, 6], "replay"), one.expected([5, 6]))
 
 
+def test_a_graph_that_was_prepared_does_all_ops(cuda: ModuleType) -> None:
+    one = Pass(cuda, 2)
+    one.wrote([1, 2], "run")
+    for _ in range(2):
+        one.tape.prepare(one.state.data_ptr(), 2, 4096, 0)
+    assert same(one.wrote([5, 6], "replay", 4096), one.expected([5, 6]))
+
+
+def test_each_set_of_knobs_has_its_own_graph(
+    cuda: ModuleType, set_knobs: Callable[..., None]
+) -> None:
+    one = Pass(cuda, 2)
+    for overlap in (True, False, True):
+        set_knobs(overlap=overlap)
+        assert cuda.knobs()["overlap"] == overlap
+        for token_ids in ([3, 4], [5, 6]):
+            assert same(one.wrote(token_ids, "replay"), one.expected(token_ids))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"q4_blocks": 3}, "q4_blocks must be 1 or 2"),
+        ({"prefetch_bytes": -1}, "must be at least 0"),
+    ],
+    ids=str,
+)
+def test_values_that_no_knob_has(
+    cuda: ModuleType, set_knobs: Callable[..., None], values: dict[str, int], message: str
+) -> None:
+    before = cuda.knobs()
+    with pytest.raises(ValueError, match=message):
+        set_knobs(**values)
+    assert cuda.knobs() == before
+
+
 def test_the_profile_has_a_time_for_every_op(cuda: ModuleType) -> None:
     one = Pass(cuda, 1)
     assert all(ns > 0 for ns in one.tape.profile(one.state.data_ptr(), 1, 1024, 0))
@@ -167,17 +204,18 @@ def test_the_profile_has_a_time_for_every_op(cuda: ModuleType) -> None:
 
 @pytest.mark.parametrize("call", ["run", "replay", "profile"])
 def test_an_error_names_the_op(emulated: ModuleType, call: str) -> None:
-    one = Pass(emulated, 1)
-    one.tape.embed(
-        weights=one.tables[0].data_ptr() + 2,
-        n_out=VOCAB,
-        n_in=64,
-        layout=emulated.Layout.BF16,
-        out=one.outs[0].data_ptr(),
-    )
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"^embed: .*a misaligned address at embed\.cu:"):
-            one.wrote([1], call)
+    with torch.device("cpu"):  # where the emulator runs, also if there is a GPU
+        one = Pass(emulated, 1)
+        one.tape.embed(
+            weights=one.tables[0].data_ptr() + 2,
+            n_out=VOCAB,
+            n_in=64,
+            layout=emulated.Layout.BF16,
+            out=one.outs[0].data_ptr(),
+        )
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"^embed: .*a misaligned address at embed\.cu:"):
+                one.wrote([1], call)
     with pytest.raises(RuntimeError, match=r"^embed: invalid configuration argument"):
         getattr(one.tape, call)(one.state.data_ptr(), 0, 1024, 0)
 

@@ -68,7 +68,9 @@ class Matrix:
             is_woven=self.is_woven,
         )
 
-    def linear(self, x: Floats, bias: Floats | None = None) -> Floats:
+    def linear(
+        self, x: Floats, bias: Floats | None = None, *, residual: Floats | None = None
+    ) -> Floats:
         out = np.full((len(x), self.n_out), np.nan, np.float32)
         scratch = scratch_of([self.place()], len(x))
         tape = _cpu.Tape()
@@ -76,6 +78,7 @@ class Matrix:
             x=address(x),
             sections=[self.place()],
             bias=address(bias),
+            residual=address(residual),
             out=address(out),
             scratch=address(scratch),
         )
@@ -87,8 +90,6 @@ class Matrix:
         residual: Floats,
         norm: Floats,
         *,
-        branch: Floats | None = None,
-        residual_out: Floats | None = None,
         bias: Floats | None = None,
         gated: bool = False,
     ) -> Floats:
@@ -96,9 +97,7 @@ class Matrix:
         scratch = scratch_of([self.place()], len(residual))
         tape = _cpu.Tape()
         tape.norm_linear(
-            residual_in=address(residual),
-            branch=address(branch),
-            residual_out=address(residual_out),
+            residual=address(residual),
             norm=address(norm),
             eps=EPS,
             sections=[self.place()],
@@ -188,13 +187,12 @@ def test_a_row_is_the_same_among_any_number_of_rows(n_out: int, n_in: int, layou
 @pytest.mark.usefixtures("isa")
 def test_threads_change_nothing(layout: str, n_rows: int) -> None:
     matrix, x = Matrix(67, 201, layout), random(n_rows, 201)
-    residual, branch, norm = random(n_rows, 201, seed=3), random(n_rows, 201, seed=4), random(201)
+    residual, norm = random(n_rows, 67, seed=3), random(201)
     results = []
     for n_threads in (1, 2, 3, 7):
         _cpu.set_threads(n_threads)
-        total = np.full_like(residual, np.nan)
-        normed = matrix.norm_linear(residual, norm, branch=branch, residual_out=total)
-        results.append((matrix.linear(x), normed, total))
+        normed = matrix.norm_linear(x, norm)
+        results.append((matrix.linear(x), matrix.linear(x, residual=residual), normed))
     for result in results[1:]:
         for one, many in zip(results[0], result, strict=True):
             assert np.array_equal(one, many)
@@ -241,32 +239,31 @@ def test_woven_panels_give_the_same_products(
 @pytest.mark.parametrize("n_in", [1, 15, 16, 64, 100, 2048])
 @pytest.mark.usefixtures("isa")
 def test_the_norm_is_that_of_float64_up_to_rounding(n_in: int) -> None:
-    residual, branch, norm = random(3, n_in), random(3, n_in, seed=1), random(n_in, seed=2)
+    residual, norm = random(3, n_in), random(n_in, seed=2)
     same = Matrix.of(np.eye(n_in, dtype=np.float32), "F32")
-    x = (residual + branch).astype(np.float64)
+    x = residual.astype(np.float64)
     exact = x / np.sqrt(np.square(x).mean(1, keepdims=True) + EPS) * norm
-    assert np.allclose(same.norm_linear(residual, norm, branch=branch), exact, rtol=1e-6, atol=0)
+    assert np.allclose(same.norm_linear(residual, norm), exact, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("n_rows", [1, 16, 17, 40])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.usefixtures("isa")
 def test_norm_linear_is_the_product_of_the_norm(layout: str, n_rows: int) -> None:
-    residual, branch = random(n_rows, 75), random(n_rows, 75, seed=1)
-    norm, bias = random(75, seed=2), random(35, seed=3)
+    residual, norm, bias = random(n_rows, 75), random(75, seed=2), random(35, seed=3)
     same, matrix = Matrix.of(np.eye(75, dtype=np.float32), "F32"), Matrix(35, 75, layout)
-    total = np.full_like(residual, np.nan)
-    y = matrix.norm_linear(residual, norm, branch=branch, residual_out=total, bias=bias)
-    assert np.array_equal(total, residual + branch)
-    assert np.array_equal(y, matrix.linear(same.norm_linear(total, norm), bias))
+    y = matrix.norm_linear(residual, norm, bias=bias)
+    assert np.array_equal(y, matrix.linear(same.norm_linear(residual, norm), bias))
 
 
-def test_a_residual_may_stay_where_it_is() -> None:
-    matrix, residual, norm = Matrix(35, 75, "F32"), random(3, 75), random(75, seed=2)
-    before = residual.copy()
-    y = matrix.norm_linear(residual, norm, residual_out=residual)
-    assert np.array_equal(residual, before)
-    assert np.array_equal(y, matrix.norm_linear(residual, norm))
+@pytest.mark.parametrize("n_rows", [1, 16, 17, 40])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.usefixtures("isa")
+def test_a_residual_is_added_last(layout: str, n_rows: int) -> None:
+    matrix, x = Matrix(35, 75, layout), random(n_rows, 75)
+    residual, bias = random(n_rows, 35, seed=1), random(35, seed=3)
+    sum_ = matrix.linear(x, bias, residual=residual)
+    assert np.array_equal(sum_, residual + matrix.linear(x, bias))
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

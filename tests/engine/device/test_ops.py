@@ -52,19 +52,21 @@ def test_embed_and_linear() -> None:
     assert_close(out, x @ weight.t())
     ops_ref.linear(Linear(x=x, matrix=matrix_of(weight), bias=bias, out=out), state)
     assert_close(out, x @ weight.t() + bias)
+    residual = random(5, 8)
+    ops_ref.linear(Linear(x=x, matrix=matrix_of(weight), residual=residual, out=out), state)
+    assert_close(out, residual[:3] + x @ weight.t())
+    with pytest.raises(ValueError, match="out: it must be another array than residual"):
+        Linear(x=x, matrix=matrix_of(weight), residual=out, out=out)
 
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("with_branch", [False, True])
-def test_norm_linear(with_branch: bool, with_bias: bool, gated: bool) -> None:
-    residual, branch, norm = random(3, 6), random(3, 7)[:, 1:], random(6)
+def test_norm_linear(with_bias: bool, gated: bool) -> None:
+    residual, norm = random(3, 6), random(6)
     matrix, bias = random(8, 6), random(8)
-    out, residual_out = torch.empty(3, 4 if gated else 8), torch.zeros(3, 6)
+    out = torch.empty(3, 4 if gated else 8)
     op = NormLinear(
         residual=residual,
-        branch=branch if with_branch else None,
-        residual_out=residual_out if with_branch else None,
         norm=norm,
         eps=EPS,
         matrix=matrix_of(matrix),
@@ -73,12 +75,10 @@ def test_norm_linear(with_branch: bool, with_bias: bool, gated: bool) -> None:
         out=out,
     )
     ops_ref.norm_linear(op, state_of(3))
-    x = residual + branch if with_branch else residual
-    expected = normed(x, norm) @ matrix.t() + (bias if with_bias else 0)
+    expected = normed(residual, norm) @ matrix.t() + (bias if with_bias else 0)
     if gated:
         expected = expected[:, :4] * torch.sigmoid(expected[:, :4]) * expected[:, 4:]
     assert_close(out, expected)
-    assert torch.equal(residual_out, x if with_branch else torch.zeros(3, 6))
 
 
 def test_logits_are_float32() -> None:

@@ -56,24 +56,22 @@ def run(program: CpuProgram, n_rows: int) -> None:
     assert program.run(state)
 
 
-def linear(ops: CpuOps, matrix: Any, x: Floats, bias: Floats | None) -> Floats:
+def linear(
+    ops: CpuOps, matrix: Any, x: Floats, bias: Floats | None, *, residual: Floats | None = None
+) -> Floats:
     out = np.full((len(x), matrix.n_out), np.nan, np.float32)
     program = ops.program(len(x))
-    program.append(Linear(x=x, matrix=matrix, bias=bias, out=out))
+    program.append(Linear(x=x, matrix=matrix, bias=bias, residual=residual, out=out))
     run(program, len(x))
     return out
 
 
-def norm_linear(ops: CpuOps, matrix: Any, x: Floats, bias: Floats | None) -> tuple[Floats, Floats]:
-    """The product, and the sum that is kept."""
+def norm_linear(ops: CpuOps, matrix: Any, x: Floats, bias: Floats | None) -> Floats:
     out = np.full((len(x), matrix.n_out), np.nan, np.float32)
-    kept = np.full_like(x, np.nan)
     program = ops.program(len(x))
     program.append(
         NormLinear(
             residual=x,
-            branch=np.flip(x, 0).copy(),
-            residual_out=kept,
             norm=random(x.shape[1], seed=9),
             eps=EPS,
             matrix=matrix,
@@ -82,7 +80,7 @@ def norm_linear(ops: CpuOps, matrix: Any, x: Floats, bias: Floats | None) -> tup
         )
     )
     run(program, len(x))
-    return out, kept
+    return out
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
@@ -102,10 +100,11 @@ def test_products_are_those_of_separate_matrices(formats: tuple[str, ...], n_thr
             each = list(zip(alone, biases, strict=True))
             expected = np.hstack([linear(ops, one, x, own) for one, own in each])
             assert np.array_equal(linear(ops, matrix, x, bias), expected)
+            residual = random(n_rows, n_out, seed=9)
+            sums = linear(ops, matrix, x, bias, residual=residual)
+            assert np.array_equal(sums, residual + expected)
             normed = [norm_linear(ops, one, x, own) for one, own in each]
-            out, kept = norm_linear(ops, matrix, x, bias)
-            assert np.array_equal(out, np.hstack([one for one, _ in normed]))
-            assert np.array_equal(kept, normed[0][1])
+            assert np.array_equal(norm_linear(ops, matrix, x, bias), np.hstack(normed))
 
 
 def test_neighbours_in_one_format_are_one_section() -> None:
@@ -207,7 +206,7 @@ def test_a_tape_refuses_more_sections_than_it_has_room_for(n: int) -> None:
     with pytest.raises(ValueError, match="1 to 4 sections"):
         _cpu.linear_scratch_bytes([part.place()] * n, 1)
     with pytest.raises(ValueError, match="1 to 4 sections"):
-        _cpu.Tape().linear(x=0, sections=[part.place()] * n, bias=0, out=0, scratch=0)
+        _cpu.Tape().linear(x=0, sections=[part.place()] * n, bias=0, residual=0, out=0, scratch=0)
 
 
 class MixedOps(CpuOps):

@@ -143,6 +143,25 @@ inline uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
     return __byte_perm(low, high, selector);
 }
 
+// Touches the bytes: an address outside of the memory is an error here.
+inline void prefetch_l2(const void* global, int n_bytes,
+                        emulator::Where where = emulator::Where::current()) {
+    emulator::expect_aligned(global, where);
+    emulator::expect_aligned(static_cast<const char*>(global) + n_bytes, where);
+    for (int at = 0; at < n_bytes; at += 16) {
+        static_cast<void>(static_cast<const volatile char*>(global)[at]);
+    }
+}
+
+inline int count_up(int* counter) {
+    return (*counter)++;
+}
+
+template <typename T>
+T load_fresh(const T* address) {
+    return *address;
+}
+
 inline uint4 load_once(const void* address, emulator::Where where = emulator::Where::current()) {
     emulator::expect_aligned(address, where);
     return *static_cast<const uint4*>(address);
@@ -163,15 +182,20 @@ struct GridAt {
 
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), GridAt at, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, const Arguments&... arguments) {
+                   LaunchAt to, const Arguments&... arguments) {
     static_assert((sizeof(Parameters) + ... + 0) <= 4096, "more arguments than a launch takes");
+    const Device* device = nullptr;
+    const cudaError_t error = prepare_kernel(reinterpret_cast<const void*>(kernel), &device);
+    if (error != cudaSuccess) {
+        return error;
+    }
     emulator::Grid grid = {
         .grid = {at.grid.x, at.grid.y, at.grid.z},
         .block = {block.x, block.y, block.z},
         .shared_bytes = shared_bytes,
         .launched_at = at.where,
         .kernel = [kernel, ... copies = Parameters(arguments)] { kernel(copies...); },
-        .may_overlap = true,
+        .may_overlap = to.overlaps && device->can_overlap,
     };
-    return emulator::enqueue(reinterpret_cast<const void*>(kernel), std::move(grid), stream);
+    return emulator::enqueue(reinterpret_cast<const void*>(kernel), std::move(grid), to.stream);
 }

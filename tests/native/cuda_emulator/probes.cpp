@@ -192,15 +192,16 @@ void print(const char* name, cudaError_t error, const float* values, int n) {
 }
 
 // Two launches, the second of which reads what the first one writes, replayed as a graph.
-cudaError_t chain(float* out, bool waits_first) {
+cudaError_t chain(float* out, bool waits_first, bool overlaps) {
     cudaStream_t stream;
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     cudaStreamCreate(&stream);
     cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-    launch(reverse, 1, kThreads, 0, stream, out, true);
-    launch(doubled, 1, kThreads, 0, stream, out + kThreads, out, waits_first);
-    launch(doubled, 1, kThreads, 0, stream, out, out + kThreads, waits_first);
+    const LaunchAt at = {stream, overlaps};
+    launch(reverse, 1, kThreads, 0, at, out, true);
+    launch(doubled, 1, kThreads, 0, at, out + kThreads, out, waits_first);
+    launch(doubled, 1, kThreads, 0, at, out, out + kThreads, waits_first);
     cudaStreamEndCapture(stream, &graph);
     cudaGraphInstantiate(&exec, graph, 0);
     cudaGraphDestroy(graph);
@@ -227,7 +228,7 @@ int main() {
     }
     cudaMemset(counter, 0, sizeof *counter);
     constexpr size_t kShared = kFloats * sizeof(float);
-    const cudaStream_t stream = nullptr;
+    const LaunchAt stream = {nullptr, true};
 
     const auto tell = [&](const char* name, cudaError_t error, int n) {
         print(name, error, out, n);
@@ -256,6 +257,9 @@ int main() {
     tell("global beyond", launch(reverse, 5, kThreads, 0, stream, out, true), kThreads);
     tell("words misaligned", launch(words, 1, kThreads, 0, stream, out, 1), kThreads);
     tell("without wait", launch(without_wait, 1, kThreads, 0, stream, out), kThreads);
+    tell("without wait, one by one", launch(without_wait, 1, kThreads, 0, {nullptr}, out),
+         kThreads);
+    cudaFuncSetAttribute(beyond, cudaFuncAttributeMaxDynamicSharedMemorySize, 59999);
     tell("too much shared memory", launch(beyond, 1, kThreads, 60000, stream, out, 0), kThreads);
     cudaFuncSetAttribute(beyond, cudaFuncAttributeMaxDynamicSharedMemorySize, 60000);
     tell("much shared memory", launch(beyond, 1, kThreads, 60000, stream, out, 14999), kThreads);
@@ -263,7 +267,8 @@ int main() {
     tell("product", launch(product, 1, kWarp, 0, stream, out), 128);
     tell("last block", launch(last_block, 7, kThreads, 0, stream, out, counter), 8);
     tell("who is first", launch(who_is_first, 1, kThreads, 0, stream, out), kThreads);
-    tell("chain", chain(out, true), 2 * kThreads);
-    tell("chain that reads early", chain(out, false), 2 * kThreads);
+    tell("chain", chain(out, true, true), 2 * kThreads);
+    tell("chain that reads early", chain(out, false, true), 2 * kThreads);
+    tell("chain that reads early, one by one", chain(out, false, false), 2 * kThreads);
     return 0;
 }
