@@ -173,16 +173,14 @@ def test_what_is_not_given_back_is_seen(site: Site) -> None:
 
 
 def test_a_trial_that_nobody_waits_for_is_seen(site: Site) -> None:
-    async def idle_after(control: str, attempt: int) -> float:
+    async def idle_after(control: str) -> float:
         await site.plant(control)
-        grammars = ["a?" * 24_000 + f"{control}{attempt}{i}" for i in range(3)]
+        grammars = ["a?" * 24_000 + f"{control}{i}" for i in range(3)]
         seconds = await trials.await_idle(site, grammars, "fake", settle=0.3)
         await site.plant()
         return seconds
 
-    # A trial that gets no processor for a moment looks idle on a loaded machine.
-    found = (asyncio.run(idle_after("keep trials", attempt)) for attempt in range(3))
-    assert any(seconds > trials.IDLE_LIMIT_S for seconds in found), "they take longer"
+    assert asyncio.run(idle_after("keep trials")) > trials.IDLE_LIMIT_S
 
 
 def test_who_comes_last_and_is_served_first_is_seen(site: Site) -> None:

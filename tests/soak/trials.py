@@ -109,6 +109,18 @@ def cpu_seconds(pid: int) -> float:
     return used / _TICKS_PER_S
 
 
+def _wants_processor(pid: int) -> bool:
+    """Whether a thread of a process or its children runs, or would if it got a processor: on a
+    loaded machine, work at low priority may use hardly any time.
+    """
+    for one in (pid, *children(pid)):
+        for path in Path(f"/proc/{one}/task").glob("*/stat"):
+            with suppress(OSError):
+                if path.read_text().rpartition(")")[2].split()[0] == "R":
+                    return True
+    return False
+
+
 def children(pid: int) -> list[int]:
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -163,7 +175,7 @@ async def _idle_after(site: Site, left_at: float) -> float:
         started = time.monotonic()
         await asyncio.sleep(_WINDOW_S)
         used = cpu_seconds(site.process.pid)
-        if used - before <= _IDLE_SHARE * _WINDOW_S:
+        if used - before <= _IDLE_SHARE * _WINDOW_S and not _wants_processor(site.process.pid):
             n_idle += 1
             began = started if n_idle == 1 else began
             if n_idle == 2:
