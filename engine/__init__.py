@@ -40,6 +40,7 @@ from .sampling.settings import SamplingSettings
 from .stream.generator import StreamingGenerator
 from .stream.options import StreamOptions
 from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
+from .stream.snapshot import GivenRun, GivenToken, Segment, Snapshot
 from .stream.stream import Stream
 from .text.tokenizer import Tokenizer
 
@@ -54,6 +55,8 @@ __all__ = [
     "DraftCount",
     "Engine",
     "EngineError",
+    "GivenRun",
+    "GivenToken",
     "InvalidInputError",
     "LoadOptions",
     "ModelConfig",
@@ -69,6 +72,8 @@ __all__ = [
     "Reuse",
     "SampleResult",
     "SamplingSettings",
+    "Segment",
+    "Snapshot",
     "StoredGroup",
     "Stream",
     "StreamOptions",

@@ -5,8 +5,8 @@ the vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..abort import AbortFlag
 from ..errors import InvalidInputError
@@ -26,6 +26,15 @@ class IdArray(Protocol):
     def shape(self) -> Sequence[int]: ...
 
     def tolist(self) -> Any: ...
+
+
+class Live(NamedTuple):
+    """The part of the options that belongs to the caller of the moment: no snapshot holds it."""
+
+    isolation_key: str = ""
+    on_token: Callable[[SampleResult], int | None] | None = None
+    abort: AbortFlag | None = None
+    on_progress: Callable[[int, int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +99,24 @@ class StreamOptions:
     tokens that were not cached.
     """
 
+    @property
+    def live(self) -> Live:
+        return Live(self.isolation_key, self.on_token, self.abort, self.on_progress)
+
+    def without_live(self) -> "StreamOptions":
+        """As a snapshot holds them: ids and strings as tuples, and the prompt reported already."""
+        negative, stop_ids = self.negative_ids, self.stop_token_ids
+        return replace(
+            self,
+            stop=tuple(self.stop),
+            stop_token_ids=None if stop_ids is None else tuple(stop_ids),
+            banned_strings=tuple(self.banned_strings),
+            negative_ids=None if negative is None else tuple(_listed(negative)),
+            prediction=tuple(self.prediction),
+            return_prompt_tokens=None,
+            **Live()._asdict(),
+        )
+
     def check(self, vocab_size: int) -> None:
         """Raises InvalidInputError with the option, its allowed values and the wrong one."""
         _check_strings("stop", self.stop)
@@ -116,6 +143,12 @@ class StreamOptions:
                 raise InvalidInputError(
                     f"{name} must be between 0 and {vocab_size}, not {n_top}", param=name
                 )
+
+
+def _listed(ids: Sequence[int] | IdArray) -> list[int]:
+    """The ids of an array (n,) or (1, n), or of any sequence."""
+    values = ids.tolist() if isinstance(ids, IdArray) else list(ids)
+    return values[0] if values and isinstance(values[0], list) else values
 
 
 def _check_strings(name: str, strings: Sequence[str]) -> None:
