@@ -41,6 +41,7 @@ from .stream.generator import StreamingGenerator
 from .stream.options import StreamOptions
 from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
 from .stream.snapshot import GivenRun, GivenToken, Segment, Snapshot
+from .stream.snapshot_bytes import snapshot_from_bytes, snapshot_to_bytes
 from .stream.stream import Stream
 from .text.tokenizer import Tokenizer
 
@@ -93,6 +94,8 @@ __all__ = [
     "describe_tools",
     "is_gbnf",
     "model_config",
+    "snapshot_from_bytes",
+    "snapshot_to_bytes",
     "spelled_calls",
     "template_tools",
     "tool_constraint",
