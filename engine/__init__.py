@@ -39,6 +39,7 @@ from .sampling.request import SampleResult, TraceStep
 from .sampling.settings import SamplingSettings
 from .stream.generator import StreamingGenerator
 from .stream.options import StreamOptions
+from .stream.peek import Glimpse
 from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
 from .stream.snapshot import GivenRun, GivenToken, Segment, Snapshot
 from .stream.snapshot_bytes import snapshot_from_bytes, snapshot_to_bytes
@@ -58,6 +59,7 @@ __all__ = [
     "EngineError",
     "GivenRun",
     "GivenToken",
+    "Glimpse",
     "InvalidInputError",
     "LoadOptions",
     "ModelConfig",

@@ -206,7 +206,8 @@ class StreamingGenerator:
             vocab_size=self._model.config.vocab_size,
             speculator=self._speculator if snapshot.options.speculate else None,
             on_failure=self._forget_all,
-            rebuild=lambda other: self._completion(other, live)[0],
+            rebuild=self._rebuilt,
+            live=live,
         )
         return self._stream
 
@@ -259,6 +260,12 @@ class StreamingGenerator:
         if not completion.aborted:
             self._replay(completion)
         return completion, prefill
+
+    def _rebuilt(self, snapshot: Snapshot, live: Live) -> Completion:
+        """The completion of the running stream at another place of it."""
+        n_tokens = len(snapshot.prompt_ids) + snapshot.n_tokens
+        self._forget_from(n_tokens)  # so that nothing of what is left behind is copied to the store
+        return self._completion(snapshot, live)[0]
 
     def _replay(self, completion: Completion) -> None:
         try:

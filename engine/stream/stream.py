@@ -16,7 +16,8 @@ from ..errors import InvalidInputError
 from ..sampling.settings import SamplingSettings
 from ..text.token_ids import check_token_ids
 from .completion import Completion
-from .options import StreamOptions
+from .options import Live, StreamOptions
+from .peek import Glimpse, Rebuild, glimpses, likeliest
 from .result import Prefill, StreamResult
 from .snapshot import GivenOrigin, Snapshot
 
@@ -36,16 +37,19 @@ class Stream:
         vocab_size: int,
         speculator: Speculator | None,
         on_failure: Callable[[BaseException], None],
-        rebuild: Callable[[Snapshot], Completion],
+        rebuild: Rebuild,
+        live: Live,
     ) -> None:
         """`speculator` None: without drafts. `on_failure` gets the error of a failed step, after
-        which the contents of the caches are unknown. `rebuild`: the completion at another place.
+        which the contents of the caches are unknown. `rebuild`: the completion at another place;
+        `live`: with what it goes on.
         """
         self._completion = completion
         self._vocab_size = vocab_size
         self._speculator = speculator
         self._on_failure = on_failure
         self._rebuild = rebuild
+        self._live = live
         self.prefill = prefill
         """How much of the prompt was cached, the seed and, if asked for, the prompt's tokens."""
         self.n_inherited_tokens = completion.n_tokens_shown
@@ -169,6 +173,39 @@ class Stream:
         options = replace(self.options, max_new_tokens=max_new_tokens)
         self._change(self.snapshot().changed(options=options))
 
+    def peek(
+        self, token_ids: Sequence[int] | None = None, *, top: int = 5, n_tokens: int = 12
+    ) -> list[Glimpse]:
+        """What would follow each of `token_ids`, or of the `top` likeliest next tokens: greedy
+        continuations of `n_tokens` tokens, the first included.
+
+        The stream stays as it is, tokens that wait to be forced or injected aside: those are as if
+        they were not. Takes as long as that many tokens.
+        """
+        completion = self._running()
+        if token_ids is not None:
+            check_token_ids("token_ids", token_ids, self._vocab_size)
+        for name, value, most in (("top", top, self._vocab_size), ("n_tokens", n_tokens, None)):
+            if value < 1 or (most is not None and value > most):
+                allowed = f"1 to {most}" if most else "1 or more"
+                raise InvalidInputError(f"{name} must be {allowed}, not {value}", param=name)
+        snapshot = completion.snapshot()
+        place = replace(snapshot, waiting=())
+        live = self._live._replace(on_token=None, on_progress=None)
+        completion.abandon()
+        try:
+            if token_ids is None:
+                token_ids = likeliest(place, self._rebuild, live, top)
+            found = glimpses(place, self._rebuild, live, token_ids, n_tokens)
+        except InvalidInputError:
+            self._completion = self._rebuild(snapshot, self._live)
+            raise
+        except BaseException as error:
+            self._on_failure(error)
+            raise
+        self._completion = self._rebuild(snapshot, self._live)
+        return found
+
     def _running(self) -> Completion:
         if self._completion.ended:
             raise InvalidInputError("the stream has ended: restore a snapshot of it")
@@ -186,6 +223,6 @@ class Stream:
 
     def _go_to(self, snapshot: Snapshot) -> None:
         self._completion.abandon()
-        self._completion = completion = self._rebuild(snapshot)
+        self._completion = completion = self._rebuild(snapshot, self._live)
         self.n_inherited_tokens = completion.n_tokens_shown
         self.n_inherited_characters = completion.n_characters_shown
