@@ -40,6 +40,7 @@ from .sampling.settings import SamplingSettings
 from .stream.generator import StreamingGenerator
 from .stream.options import StreamOptions
 from .stream.peek import Glimpse
+from .stream.record_bytes import records_from_bytes, records_to_bytes
 from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
 from .stream.snapshot import GivenRun, GivenToken, Segment, Snapshot
 from .stream.snapshot_bytes import snapshot_from_bytes, snapshot_to_bytes
@@ -96,6 +97,8 @@ __all__ = [
     "describe_tools",
     "is_gbnf",
     "model_config",
+    "records_from_bytes",
+    "records_to_bytes",
     "snapshot_from_bytes",
     "snapshot_to_bytes",
     "spelled_calls",

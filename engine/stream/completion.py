@@ -235,7 +235,10 @@ class Completion:
     def _next_logits(self) -> Row:
         decoding, constraint = self._decoding, self._constraint
         if self._coming:
-            return decoding.next_logits(1, given=self._coming.token_ids(MAX_DECODE_ROWS))
+            # A single token is shown soonest after a pass of one row, which needs no next token.
+            is_single = len(self._coming) == 1 and not self._coming.replays
+            given = () if is_single else self._coming.token_ids(MAX_DECODE_ROWS)
+            return decoding.next_logits(1, given=given)
         forced = constraint.forced() if constraint is not None and decoding.drafts_next else ()
         return decoding.next_logits(self._budget - self.n_tokens, forced)
 

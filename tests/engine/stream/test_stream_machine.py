@@ -143,6 +143,8 @@ class StreamMachine(RuleBasedStateMachine):
                 return
             before = self.stream.n_completion_tokens
             result = self.stream.step()
+            if len(self.plain.token_ids) >= self.plain.room():
+                self.plain.ended = "length"  # one that was restored at its limit
             for _ in range(self.stream.n_completion_tokens - before):
                 assert self.plain.ended is None
                 self.plain.step()
