@@ -127,7 +127,10 @@ class Completion:
         )
 
     def replay(self) -> None:
-        """Take up the tokens that had been drawn but not shown, so that they are held again."""
+        """Take up the tokens that had been drawn but not shown, so that they are held again.
+
+        Raises InvalidInputError if those that wait after them may not come.
+        """
         history = self._history
         while self._coming.replays:
             self._change_to(history.segment_at(self.n_tokens))
@@ -137,20 +140,21 @@ class Completion:
         self._held.release()  # that much had been released
         if self._constraint is not None and self.n_tokens:
             self._is_complete = self._constraint.is_over
+        self.check_given((), param="waiting")
 
     def check_given(self, token_ids: Sequence[int], *, param: str) -> None:
         """Raises InvalidInputError, for `param`, unless the tokens may come after those that come
         anyway.
         """
-        check_token_ids(param, token_ids, self._parts.vocab_size)
-        n_left = self._budget - self.n_tokens - len(self._coming)
-        if len(token_ids) > n_left:
+        coming = (*self._coming.token_ids(len(self._coming)), *token_ids)
+        check_token_ids(param, coming, self._parts.vocab_size)
+        n_left = self._budget - self.n_tokens
+        if token_ids and len(coming) > n_left:
             raise InvalidInputError(
-                f"{param} must hold at most {n_left} tokens, which is what this stream may still "
-                f"generate, not {len(token_ids)}",
+                f"{param}: {len(coming)} given tokens would come, but this stream may generate "
+                f"only {n_left} more; extend it first",
                 param=param,
             )
-        coming = (*self._coming.token_ids(len(self._coming)), *token_ids)
         if self._healing is not None and self.n_tokens == 0 and coming:
             self._healing.added(self._parts.shown(coming[0], self._options))
         constraint = self._constraint

@@ -226,14 +226,10 @@ class StreamingGenerator:
         scorer = None
         if n_prompt_top is not None:
             scorer = PromptScorer(prompt, self._vocabulary, n_top=n_prompt_top)
-        speculator = self._followed(prompt_ids, past, options, live)
-        wanted = (prompt if scorer else [*prompt_ids, *past])[:-1]
-        reuse = self._prefill(self._prefix, wanted, live, live.on_progress, scorer)
-        if healing and scorer:
-            self._forget_from(len(prompt_ids) - 1)
+        speculator = self._speculator if options.speculate else None
         decoding = Decoding(
             CachedSequence(self._model, self._prefix.cache, [*prompt_ids, *past]),
-            guide=self._guide([*negative, *past], options.cfg_scale, live) if negative else None,
+            guide=self._guide([*negative, *past], options.cfg_scale) if negative else None,
             speculator=speculator,
             is_shared=not live.isolation_key,
             is_async=self._model.ops.is_async,
@@ -249,6 +245,16 @@ class StreamingGenerator:
             room=self._model.max_seq_len - max(len(prompt), len(negative)),
             healing=healing,
         )
+        if speculator is not None:
+            speculator.begin(prompt_ids, prediction=options.prediction, abort=live.abort)
+            for token_id in past:
+                speculator.accept(token_id)
+        wanted = (prompt if scorer else [*prompt_ids, *past])[:-1]
+        reuse = self._prefill(self._prefix, wanted, live, live.on_progress, scorer)
+        if healing and scorer:
+            self._forget_from(len(prompt_ids) - 1)
+        if negative:
+            self._prefill(self._negative_prefix, [*negative, *past][:-1], live, None)
         prefill = Prefill(
             len(prompt),
             reuse.n_reused,
@@ -273,21 +279,6 @@ class StreamingGenerator:
         except BaseException as error:
             self._forget_all(error)
             raise
-
-    def _followed(
-        self,
-        prompt_ids: Sequence[int],
-        token_ids: Sequence[int],
-        options: StreamOptions,
-        live: Live,
-    ) -> Speculator | None:
-        """The speculator after these tokens; None without drafts."""
-        speculator = self._speculator if options.speculate else None
-        if speculator is not None:
-            speculator.begin(prompt_ids, prediction=options.prediction, abort=live.abort)
-            for token_id in token_ids:
-                speculator.accept(token_id)
-        return speculator
 
     def _prefill(
         self,
@@ -321,14 +312,17 @@ class StreamingGenerator:
         cache = self._prefix.cache
         cache.rollback(min(length, cache.length))
 
-    def _guide(self, token_ids: list[int], scale: float, live: Live) -> Guide:
+    @property
+    def _negative_prefix(self) -> PrefixCache:
         if self._negative is None:
             model = self._model
             self._negative = PrefixCache(
                 KVCache(model.config, model.ops, max_seq_len=model.max_seq_len)
             )
-        self._prefill(self._negative, token_ids[:-1], live, None)
-        return Guide(CachedSequence(self._model, self._negative.cache, token_ids), scale)
+        return self._negative
+
+    def _guide(self, token_ids: list[int], scale: float) -> Guide:
+        return Guide(CachedSequence(self._model, self._negative_prefix.cache, token_ids), scale)
 
     def _end_stream(self) -> None:
         """Forget the running stream, if there is one."""

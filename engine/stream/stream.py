@@ -57,7 +57,9 @@ class Stream:
         `step` returns is that of the token after them.
         """
         self.n_inherited_characters = completion.n_characters_shown
-        """Characters that an earlier stream has shown; the first `chunk` follows them."""
+        """Characters that an earlier stream has shown; the first `chunk` follows them. What it held
+        and only showed at its end, as one that is aborted does, comes again.
+        """
 
     @property
     def ended(self) -> bool:

@@ -380,3 +380,20 @@ def test_a_snapshot_that_does_not_fit_is_refused(
     digits = tuple(bundled_engine.tokenizer.encode_continuation("123"))
     with pytest.raises(InvalidInputError, match="not allowed by the constraint"):
         generator.restore(replace_ids(constrained, digits))
+    with pytest.raises(InvalidInputError, match="not allowed by the constraint"):
+        generator.restore(constrained.injected(digits))
+    with pytest.raises(InvalidInputError, match="waiting holds token 5000"):
+        generator.restore(snapshot.forced(5000))
+
+
+@pytest.mark.parametrize(("banned", "spec"), [([10**6], None), ([], ConstraintSpec("regex", "("))])
+def test_what_is_wrong_is_refused_before_any_work(
+    bundled_engine: Engine, banned: list[int], spec: ConstraintSpec | None
+) -> None:
+    seen: list[int] = []
+    options = StreamOptions(constraint=spec, on_progress=lambda done, total: seen.append(done))
+    with pytest.raises(InvalidInputError):
+        bundled_engine.generator.begin(
+            range(10, 900), SamplingSettings(banned_tokens=banned), options
+        )
+    assert not seen
