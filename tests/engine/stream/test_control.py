@@ -1,5 +1,6 @@
 """What a caller may do between two steps, and that the same at the same places gives the same."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -304,3 +305,51 @@ def test_pieces_that_divide_a_character_are_held_again() -> None:
     stream.rollback(1)
     assert (stream.n_inherited_tokens, stream.n_inherited_characters) == (0, 1)
     assert text_of(to_the_end(stream)) == "éx"
+
+
+def test_a_restored_stream_takes_no_more_back_than_the_first_would() -> None:
+    script = [[*b"ao"], [*b"xbc"], *b"yd", END]
+    options = StreamOptions(banned_strings=["xy", "ab"])
+    model = ScriptedModel(script)
+    stream = model.generator().begin([1], GREEDY, options)
+    results = [stream.step() for _ in range(3)]
+    assert results[-1].suppressed == "xy"
+    assert text_of(results) == "a", "the stream went back to after it, and never goes further"
+    snapshot = stream.snapshot()
+    assert text_of(to_the_end(stream)) == "cyd"
+    restored = model.generator().restore(snapshot)
+    assert restored.n_inherited_characters == 1
+    assert text_of(to_the_end(restored)) == "cyd"
+
+
+def test_a_restored_stream_keeps_what_was_given() -> None:
+    model = ScriptedModel([*b"xx", [*b"dX"], END])
+    options = StreamOptions(banned_strings=["bad"], max_tokens_per_call=2)
+    stream = model.generator().begin([1], GREEDY, options)
+    stream.inject(b"ba")
+    assert stream.step().chunk == "ba"
+    snapshot = stream.snapshot()
+    results = to_the_end(model.generator().restore(snapshot))
+    assert text_of(results) == "X"
+    assert "".join(result.suppressed for result in results) == "d"
+
+
+@pytest.mark.parametrize("banned", [", a boat", ". A boat"])
+def test_a_constraint_that_came_late_is_not_taken_back_to_before_it(
+    bundled_engine: Engine, banned: str
+) -> None:
+    generator, tokenizer = bundled_engine.generator, bundled_engine.tokenizer
+    # The text so far is the beginning of a banned string, and so is held.
+    ids = tokenizer.encode("Once upon a time")
+    free = generator.begin(ids, GREEDY, StreamOptions(max_new_tokens=6))
+    text = text_of(to_the_end(free))
+    options = StreamOptions(max_new_tokens=20, banned_strings=[text + banned])
+    stream = generator.begin(ids, GREEDY, options)
+    for _ in range(6):
+        stream.step()
+    spec = ConstraintSpec("choices", (", a boat", ". A boat"))
+    changed = replace(options, constraint=spec)
+    branch = generator.restore(stream.snapshot().changed(options=changed))
+    shown = branch.n_inherited_characters
+    other = {", a boat": ". A boat", ". A boat": ", a boat"}[banned]
+    assert text_of(to_the_end(branch)) == (text + other)[shown:]
