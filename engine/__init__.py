@@ -37,6 +37,7 @@ from .model.stored_groups import StoredGroup
 from .sampling.random_numbers import derived_seed
 from .sampling.request import SampleResult, TraceStep
 from .sampling.settings import SamplingSettings
+from .stream.continuations import ContinuationScorer
 from .stream.generator import StreamingGenerator
 from .stream.options import StreamOptions
 from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
@@ -51,6 +52,7 @@ __all__ = [
     "ChatTemplate",
     "ConstraintSpec",
     "ContextLengthError",
+    "ContinuationScorer",
     "DraftCount",
     "Engine",
     "EngineError",

@@ -23,6 +23,7 @@ from .api.metrics import metric_routes
 from .api.models import model_routes
 from .api.not_found import not_found_handler
 from .api.props import prop_routes
+from .api.score.route import score_routes
 from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
 from .http.auth import KeyGate
@@ -118,7 +119,8 @@ def create_app(
     routers = [
         router_of(service)
         for router_of in (
-            completion_routes, chat_routes, model_routes, token_routes, prop_routes, system_routes
+            completion_routes, chat_routes, score_routes, model_routes, token_routes, prop_routes,
+            system_routes,
         )
     ]  # fmt: skip
     routers.append(metric_routes(metrics))

@@ -6,6 +6,7 @@ request and no shape of an answer.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from engine import Engine
 
@@ -20,7 +21,10 @@ from .request.constraint_check import ConstraintCheck
 from .settings import Settings
 from .stream.jobs import CompletionJob
 from .stream.metrics import Metrics
+from .stream.score import ScoreJob, ScoreStream
 from .stream.stream import CompletionStream
+
+T = TypeVar("T", bound=CompletionStream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,15 @@ class Service:
 
         Raises QueueFullError and UnavailableError.
         """
-        stream = CompletionStream(
+        return self._queued(CompletionStream, jobs, waiter)
+
+    def start_score(self, job: ScoreJob, waiter: Waiter) -> ScoreStream:
+        """Queue the job. Raises like `start`."""
+        return self._queued(ScoreStream, (job,), waiter)
+
+    def _queued(self, kind: type[T], jobs: Sequence[Any], waiter: Waiter) -> T:
+        """`jobs`: as the kind takes them."""
+        stream = kind(
             jobs,
             self.engine.generator,
             self.lease,

@@ -26,6 +26,7 @@ from ..text.vocabulary import Vocabulary
 from .decoding import Decoding
 from .healing import Healing
 from .held import HeldTokens, Release
+from .mass import Mass
 from .options import NO_LIMIT, StreamOptions
 from .result import Origin, StreamResult, TokenRecord, token_record
 
@@ -62,6 +63,7 @@ class Completion:
         self._constraint = constraint
         self._healing = healing
         self._held = HeldTokens(tuple(options.stop), tuple(options.banned_strings))
+        self._watched = tuple(Mass(token_ids) for token_ids in options.watch)
         self._logits: deque[Logits] = deque()  # of unreported tokens, if the caller wants them
         self._stop_token: TokenRecord | None = None
         self._blocked: dict[int, list[int]] = {}  # by position: tokens that led to a banned string
@@ -114,6 +116,7 @@ class Completion:
         replaced = self._replaced(hook(sampled), sampled, logits) if hook is not None else None
         if self._options.return_logits:
             self._logits.append(logits.copy())
+        watched = tuple([p.of(logits, sampled) for p in self._watched])
         chosen = replaced or sampled
         token_id = chosen.token_id
         origin = decoding.accept(token_id)
@@ -122,7 +125,7 @@ class Completion:
         shown = b"" if is_stop else self._shown(token_id)
         span = self._held.push(shown)
         origin = _FROM_HOOK if replaced else origin
-        record = token_record(chosen, shown, span, origin, self._vocabulary)
+        record = token_record(chosen, shown, span, origin, self._vocabulary, watched)
         self.n_tokens += 1
         if is_stop:
             self._stop_token = record

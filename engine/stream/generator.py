@@ -29,6 +29,7 @@ from ..text.prefix_index import PrefixIndex
 from ..text.token_ids import check_token_ids
 from ..text.vocabulary import Vocabulary
 from .completion import Completion
+from .continuations import ContinuationScorer
 from .decoding import Decoding, Guide
 from .healing import Healing
 from .options import IdArray, StreamOptions
@@ -70,6 +71,7 @@ class StreamingGenerator:
         self._sampler_work = np.empty(vocab_size, dtype=np.float32)
         self._negative: PrefixCache | None = None  # of negative prompts, made for the first one
         self._stream: Stream | None = None
+        self._scorer: ContinuationScorer | None = None
         self.n_prompt_tokens = 0
         self.n_cached_tokens = 0
 
@@ -135,7 +137,7 @@ class StreamingGenerator:
             speculator=speculator,
             is_shared=not options.isolation_key,
             is_async=self._model.ops.is_async,
-            keeps_rows=options.return_logits or options.on_token is not None,
+            keeps_rows=options.return_logits or options.on_token is not None or bool(options.watch),
         )
         limit = options.max_new_tokens
         completion = Completion(
@@ -165,6 +167,36 @@ class StreamingGenerator:
             on_failure=self._forget_all,
         )
         return self._stream
+
+    def begin_scoring(
+        self, input_ids: Sequence[int] | IdArray, options: StreamOptions | None = None
+    ) -> ContinuationScorer:
+        """End the previous stream, and prefill a prompt whose continuations can then be scored.
+
+        Of the options only `return_top_tokens`, `isolation_key`, `abort` and `on_progress` count.
+        `input_ids` and errors as in `begin`.
+        """
+        self._end_stream()
+        options = options or StreamOptions()
+        options.check(self._model.config.vocab_size)
+        prompt = self._checked_prompt(input_ids, "prompt", param="input_ids")
+        reuse = self._prefill(self._prefix, prompt[:-1], options, options.on_progress)
+        self.n_prompt_tokens, self.n_cached_tokens = len(prompt), reuse.n_reused
+        self._scorer = ContinuationScorer(
+            self._model,
+            self._prefix.cache,
+            self._vocabulary,
+            prompt,
+            reuse,
+            n_top=options.return_top_tokens,
+            abort=options.abort,
+            on_failure=self._forget_all,
+        )
+        return self._scorer
+
+    def token_ids_of(self, text: str) -> tuple[int, ...]:
+        """All tokens of exactly this text; no control tokens. From any thread."""
+        return tuple(self._prefix_index.ids_equal_to(text.encode()).tolist())
 
     def close(self) -> None:
         """End the running stream, and write its keys and values to disk for the next process."""
@@ -292,7 +324,10 @@ class StreamingGenerator:
         )
 
     def _end_stream(self) -> None:
-        """Forget the running stream, if there is one."""
+        """Forget the running stream or scorer, if there is one."""
+        if self._scorer is not None:
+            self._scorer.end()
+            self._scorer = None
         if self._stream is not None:
             self._stream.end()
             self._stream = None

@@ -75,6 +75,10 @@ class StreamOptions:
     that the prompt is not reported. These are the model's own numbers for the prompt as given,
     whatever guidance, constraint and healing do after it; cached positions are computed again.
     """
+    watch: Sequence[Sequence[int]] = ()
+    """Sets of token ids whose raw probability is reported with each token, in
+    `TokenRecord.watched`, drawn or not.
+    """
     return_logits: bool = False
     """Whether results carry the logits of their tokens."""
     return_trace: bool = False
@@ -108,6 +112,12 @@ class StreamOptions:
         if self.stop_token_ids is not None:
             check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
         check_token_ids("prediction", self.prediction, vocab_size)
+        for i, token_ids in enumerate(self.watch):
+            if len(token_ids) == 0:
+                raise InvalidInputError(
+                    f"watch[{i}] is empty: it needs at least one token id", param="watch"
+                )
+            check_token_ids("watch", token_ids, vocab_size)
         for name, n_top in (
             ("return_top_tokens", self.return_top_tokens),
             ("return_prompt_tokens", self.return_prompt_tokens or 0),

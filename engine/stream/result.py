@@ -71,6 +71,8 @@ class TokenRecord(NamedTuple):
     """The token that a draft proposed here, if another one was drawn."""
     trace: tuple[TraceStep, ...]
     """What each stage of the sampler removed; empty unless return_trace."""
+    watched: tuple[float, ...] = ()
+    """The raw probability of each set of `watch`."""
 
 
 def token_record(
@@ -79,6 +81,7 @@ def token_record(
     span: tuple[int, int],
     origin: Origin,
     vocabulary: Vocabulary,
+    watched: tuple[float, ...] = (),
 ) -> TokenRecord:
     """The record of a drawn token that adds the bytes `shown`, part of the characters `span`."""
     # By position, in the order of the fields: keywords would take twice the time.
@@ -99,6 +102,7 @@ def token_record(
         origin.name,
         origin.proposed,
         sampled.trace,
+        watched,
     )
 
 

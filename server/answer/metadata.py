@@ -61,6 +61,16 @@ def _trace(record: Any) -> list[dict[str, Any]] | None:
     return None if steps is None else [step._asdict() for step in steps]
 
 
+def _watched(names: Sequence[str]) -> _Value:
+    """The probability of each watch by its name; null for a token of the prompt."""
+
+    def probabilities(record: Any) -> dict[str, float] | None:
+        values = getattr(record, "watched", None)
+        return None if values is None else dict(zip(names, values, strict=True))
+
+    return probabilities
+
+
 # Name in `include` -> key in the answer -> its value, of a token record.
 _OF_TOKENS: Mapping[str, Mapping[str, _Value]] = {
     "token_ids": {"token_id": attrgetter("token_id")},
@@ -96,18 +106,29 @@ class Include:
     of_alternatives: tuple[tuple[str, _Value], ...]
 
     @classmethod
-    def of(cls, names: Sequence[str] | None) -> "Include":
-        """Of the request's `include`. Raises RequestError for an unknown name."""
+    def of(
+        cls,
+        names: Sequence[str] | None,
+        *,
+        allowed: Sequence[str] = (*TOKEN_NAMES, *REQUEST_NAMES),
+        watches: Sequence[str] = (),
+    ) -> "Include":
+        """Of the request's `include`; `watches`: the names of its `watch`.
+
+        Raises RequestError for a name that is not `allowed`.
+        """
         known = set()
         for index, name in enumerate(names or ()):
             short = name.removeprefix(_TOKEN_PREFIX)
-            if short not in (TOKEN_NAMES if short != name else (*TOKEN_NAMES, *REQUEST_NAMES)):
+            if short not in allowed or (short != name and short not in TOKEN_NAMES):
                 raise RequestError(
-                    f"include[{index}] must be one of {', '.join((*TOKEN_NAMES, *REQUEST_NAMES))}",
-                    param="include",
+                    f"include[{index}] must be one of {', '.join(allowed)}", param="include"
                 )
             known.add(short)
-        return cls(frozenset(known), _chosen(_OF_TOKENS, known), _chosen(_OF_ALTERNATIVES, known))
+        of_tokens = _chosen(_OF_TOKENS, known)
+        if watches:
+            of_tokens = (*of_tokens, ("watch", _watched(watches)))
+        return cls(frozenset(known), of_tokens, _chosen(_OF_ALTERNATIVES, known))
 
     def __contains__(self, name: str) -> bool:
         return name in self.names

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from engine import StreamOptions
 
 from ..errors import RequestError
 from ..schema.common import GenerationRequest, PromptFields
+from ..schema.common import StreamOptions as StreamFields
 from ..schema.sampling import SamplingFields
 from .aliases import Given, Read, given, settings_by_name
 from .sampling import check_token_ids
@@ -80,7 +81,14 @@ def adds_special_tokens(body: PromptFields) -> bool:
     return "add_special_tokens" not in said or bool(said["add_special_tokens"].value)
 
 
-def check_stream_options(body: GenerationRequest) -> None:
+class _Streamable(Protocol):
+    @property
+    def stream(self) -> bool | None: ...
+    @property
+    def stream_options(self) -> StreamFields | None: ...
+
+
+def check_stream_options(body: _Streamable) -> None:
     """Raise RequestError for options of a stream without a stream."""
     if body.stream_options is not None and not body.stream:
         raise RequestError("stream_options needs stream: true", param="stream_options")

@@ -15,6 +15,7 @@ from .parts import RequestModel as RequestModel
 from .parts import ResponseModel as ResponseModel
 from .parts import one_message as one_message
 from .sampling import MAX_TOKEN_IDS, SamplingFields, other_name, setting
+from .watch import Watches
 
 MAX_STOPS = 64
 MAX_STOP_LENGTH = 1024
@@ -127,6 +128,10 @@ class GenerationRequest(SamplingFields, ConstraintFields):
             "stop. Of the request: timings, speculation, progress."
         )
     )
+    watch: Watches | None = setting(
+        "Names of tokens: the probability of each in the place of every token, in its logprobs "
+        "under `watch`, however unlikely it is."
+    )
     n_probs: Annotated[int, Field(ge=0, le=20)] | None = setting(
         "llama-server. So many alternatives of each token; 0: none."
     )
@@ -155,6 +160,11 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
     @property
+    def watch_names(self) -> list[str]:
+        """The names of `watch`."""
+        return [watch.name for watch in self.watch or ()]
+
+    @property
     def includes(self) -> list[str]:
         """`include`, with what other servers have switches for."""
         switches = {
@@ -169,6 +179,8 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         """The objects inside of the body, each with its path."""
         if self.stream_options is not None:
             yield "stream_options", self.stream_options
+        for i, watch in enumerate(self.watch or ()):
+            yield f"watch[{i}]", watch
         yield from self.constraint_parts()
 
 

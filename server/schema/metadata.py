@@ -63,6 +63,10 @@ class TokenMetadata(AlternativeMetadata):
     special: bool | None = Field(
         default=None, description="With `special`: whether the tokenizer calls the token special."
     )
+    watch: dict[str, float] | None = Field(
+        default=None,
+        description="With `watch` in the request: the raw probability of each of its names here.",
+    )
     time_ms: float | None = Field(
         default=None,
         description="With `time`: from the request's arrival to the token, on the server.",
@@ -92,6 +96,9 @@ class TokenLists(BaseModel):
     draft: list[DraftOrigin | None] | None = Field(default=None, description="With `draft`.")
     trace: list[list[SamplerStep] | None] | None = Field(default=None, description="With `trace`.")
     special: list[bool] | None = Field(default=None, description="With `special`.")
+    watch: list[dict[str, float] | None] | None = Field(
+        default=None, description="With `watch` in the request."
+    )
     time_ms: list[float | None] | None = Field(default=None, description="With `time`.")
     alternatives: list[list[Alternative]] | None = Field(
         default=None,

@@ -196,10 +196,7 @@ class CompletionStream:
     def _run(self, abort: AbortFlag) -> None:
         self.clocks = Clocks(queued_s=self._clock())
         try:
-            for position in range(len(self.jobs)):
-                self._feed.extend(self._ending)
-                self._ending = ()
-                self._ending = self._generate(position, abort)
+            self._work(abort)
         except (EngineError, UnavailableError, DeadlineError) as error:
             self.error = error
         except FeedFullError:
@@ -216,6 +213,17 @@ class CompletionStream:
                 self.error = EngineFailedError("the engine failed in this request")
         finally:
             self._on_ended(self)
+
+    def _work(self, abort: AbortFlag) -> None:
+        """All jobs, one after another. The last events are left in `_ending`."""
+        for position in range(len(self.jobs)):
+            self._feed.extend(self._ending)
+            self._ending = ()
+            self._ending = self._generate(position, abort)
+
+    def _isolated(self, key: str) -> str:
+        """The isolation key of the engine, from the one in the client's options."""
+        return f"{self._key}/{key}" if self._key else key
 
     def _tell_end(self) -> None:
         """Report the end only when the engine is free: its reader may send another request."""
@@ -291,10 +299,9 @@ class CompletionStream:
             now = self._clock()
             self._feed.extend((Progress(job.index, n_cached + done, n_cached, start, now),))
 
-        key = job.options.isolation_key
         options = dataclasses.replace(
             job.options,
-            isolation_key=f"{self._key}/{key}" if self._key else key,
+            isolation_key=self._isolated(job.options.isolation_key),
             abort=abort,
             on_progress=report if job.progress else None,
         )

@@ -26,6 +26,7 @@ from ...request.no_effect import effect_warnings
 from ...request.options import check_stream_options, generation_options, requested_logprobs
 from ...request.text import LONG_TEXT, check_text, negative_ids
 from ...request.unknown_fields import check_unknown_fields
+from ...request.watch import watched_ids
 from ...schema.chat import ChatCompletion, ChatCompletionRequest
 from ...schema.errors import GENERATION_ERRORS
 from ...service import Service
@@ -77,6 +78,7 @@ def chat_routes(service: Service) -> APIRouter:
             negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
             return_top_tokens=n_top or 0,
             return_trace="trace" in shape.include,
+            watch=await watched_ids(engine, bodies, body.watch),
         )
         (job,) = completion_jobs(
             engine,
@@ -120,7 +122,7 @@ def chat_routes(service: Service) -> APIRouter:
 
 
 def _shape(engine: Engine, body: ChatCompletionRequest, *, has_logprobs: bool) -> ReplyShape:
-    include = Include.of(body.includes)
+    include = Include.of(body.includes, watches=body.watch_names)
     return ReplyShape(
         tokenizer=engine.tokenizer,
         eos_token_ids=engine.eos_token_ids,

@@ -25,6 +25,7 @@ from ...request.no_effect import effect_warnings
 from ...request.options import check_stream_options, generation_options, requested_logprobs
 from ...request.text import negative_ids
 from ...request.unknown_fields import check_unknown_fields
+from ...request.watch import watched_ids
 from ...schema.completions import Completion, CompletionRequest
 from ...schema.errors import GENERATION_ERRORS
 from ...service import Service
@@ -70,6 +71,7 @@ def completion_routes(service: Service) -> APIRouter:
             return_top_tokens=shape.logprobs or 0,
             return_prompt_tokens=shape.prompt_top,
             return_trace="trace" in shape.include,
+            watch=await watched_ids(engine, bodies, body.watch),
         )
 
         def make_jobs() -> list[CompletionJob]:
@@ -129,7 +131,7 @@ def _choices(body: CompletionRequest) -> tuple[int, int]:
 def _shape(engine: Engine, body: CompletionRequest) -> ChoiceShape:
     if body.echo and body.suffix:
         raise RequestError("echo and suffix cannot be combined", param="echo")
-    include = Include.of(body.includes)
+    include = Include.of(body.includes, watches=body.watch_names)
     n_top = requested_logprobs(body, body.logprobs, param="logprobs")
     return ChoiceShape(
         tokenizer=engine.tokenizer,
