@@ -40,7 +40,8 @@ from .sampling.settings import SamplingSettings
 from .stream.continuations import ContinuationScorer
 from .stream.generator import StreamingGenerator
 from .stream.options import StreamOptions
-from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
+from .stream.result import Prefill, PromptToken, StreamResult, Suppressed, TokenRecord, TopToken
+from .stream.stop_when import Repeat, StopCondition, StopWhen
 from .stream.stream import Stream
 from .text.tokenizer import Tokenizer
 
@@ -65,17 +66,21 @@ __all__ = [
     "NumericsError",
     "Prefill",
     "PromptToken",
+    "Repeat",
     "ReplyDelta",
     "ReplyFormat",
     "ReplyReader",
     "Reuse",
     "SampleResult",
     "SamplingSettings",
+    "StopCondition",
+    "StopWhen",
     "StoredGroup",
     "Stream",
     "StreamOptions",
     "StreamResult",
     "StreamingGenerator",
+    "Suppressed",
     "TemplateError",
     "TokenRecord",
     "Tokenizer",

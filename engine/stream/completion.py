@@ -28,7 +28,8 @@ from .healing import Healing
 from .held import HeldTokens, Release
 from .mass import Mass
 from .options import NO_LIMIT, StreamOptions
-from .result import Origin, StreamResult, TokenRecord, token_record
+from .result import Origin, StreamResult, Suppressed, TokenRecord, token_record
+from .stop_when import StopCondition, StopConditions
 
 # Rewinds per completion before it ends with the reason "banned".
 MAX_REWINDS = 1000
@@ -50,9 +51,10 @@ class Completion:
         stop_token_ids: frozenset[int],
         constraint: Constraint | None,
         healing: Healing | None,
+        conditions: StopConditions | None = None,
     ) -> None:
         """`budget`: the most tokens to generate. `healing`: the first of them replaces the last
-        token of the prompt.
+        token of the prompt. `conditions`: of the option `stop_when`.
         """
         self._decoding = decoding
         self._sampler = sampler
@@ -62,13 +64,15 @@ class Completion:
         self._stop_token_ids = stop_token_ids
         self._constraint = constraint
         self._healing = healing
+        self._conditions = conditions
         self._held = HeldTokens(tuple(options.stop), tuple(options.banned_strings))
         self._watched = tuple(Mass(token_ids) for token_ids in options.watch)
         self._logits: deque[Logits] = deque()  # of unreported tokens, if the caller wants them
-        self._stop_token: TokenRecord | None = None
+        self._end_token: TokenRecord | None = None  # it is no part of the text
+        self._stop_condition: StopCondition | None = None
         self._blocked: dict[int, list[int]] = {}  # by position: tokens that led to a banned string
         self._n_rewinds = 0
-        self._suppressed = ""
+        self._taken_back: list[Suppressed] = []  # not yet in a result
         self._n_drafted = self._n_accepted = self._n_reported = 0  # in earlier results
         self.n_tokens = 0
         """Tokens of the completion so far, a stop token included."""
@@ -119,17 +123,17 @@ class Completion:
         watched = tuple([p.of(logits, sampled) for p in self._watched])
         chosen = replaced or sampled
         token_id = chosen.token_id
+        reason = self._end_before(chosen, logits, sampled)
         origin = decoding.accept(token_id)
         self._sampler.accept(token_id, chosen.p_sampled)
-        is_stop = token_id in self._stop_token_ids
-        shown = b"" if is_stop else self._shown(token_id)
+        shown = b"" if reason is not None else self._shown(token_id)
         span = self._held.push(shown)
         origin = _FROM_HOOK if replaced else origin
         record = token_record(chosen, shown, span, origin, self._vocabulary, watched)
         self.n_tokens += 1
-        if is_stop:
-            self._stop_token = record
-            return "stop_token"
+        if reason is not None:
+            self._end_token = record
+            return reason
         self._held.hold(record)
         if constraint is not None:
             self._feed(constraint, token_id, shown)
@@ -140,6 +144,16 @@ class Completion:
         if constraint is not None and constraint.is_over:
             return "constraint"
         return "length" if self.n_tokens >= self._budget else None
+
+    def _end_before(self, chosen: SampleResult, row: Row, drawn: SampleResult) -> str | None:
+        """Why the text ends before the token `chosen`, if it does."""
+        met = self._conditions.judge(chosen, row, drawn) if self._conditions is not None else None
+        if chosen.token_id in self._stop_token_ids:
+            return "stop_token"
+        if met is None or self.n_tokens < self._options.min_new_tokens:
+            return None
+        self._stop_condition = met
+        return "stop_when"
 
     def _sampled(
         self, logits: Row, position: int, ban_tokens: Sequence[int]
@@ -220,7 +234,9 @@ class Completion:
             for _ in range(n_tokens):
                 self._logits.pop()
         self.n_tokens -= n_tokens
-        self._suppressed += taken.text
+        if self._conditions is not None:
+            self._conditions.rollback(self.n_tokens)
+        self._taken_back.append(Suppressed(taken.text, n_tokens, self.n_tokens))
         # After this position another text follows, in which nothing is known to be bad yet.
         self._blocked = {p: ids for p, ids in self._blocked.items() if p <= position}
         self._blocked.setdefault(position, []).append(taken.first.token_id)
@@ -231,7 +247,7 @@ class Completion:
         """End the stream: release what is held, or drop it after a stop."""
         self.ended = True
         self._decoding.finish()
-        return self._result(self._held.finish(self._stop_token), reason)
+        return self._result(self._held.finish(self._end_token), reason)
 
     def _result(self, release: Release, reason: str | None = None) -> StreamResult:
         text, tokens, dropped, dropped_text, stop_string = release
@@ -241,7 +257,10 @@ class Completion:
             fields["eos"] = True
             fields["eos_reason"] = reason if stop_string is None else "stop_string"
             fields["stop_string"] = stop_string
-            fields["stop_token_id"] = self._stop_token.token_id if self._stop_token else None
+            if self._stop_condition is not None:
+                fields["stop_condition"] = self._stop_condition
+            elif self._end_token is not None:
+                fields["stop_token_id"] = self._end_token.token_id
             fields["dropped"] = dropped
             fields["dropped_text"] = dropped_text
         if options.return_probabilities:
@@ -249,8 +268,10 @@ class Completion:
         if options.return_logits and (tokens or dropped):
             rows = [self._logits.popleft() for _ in (*tokens, *dropped)]
             fields["logits"] = np.stack(rows)
-        if self._suppressed:
-            fields["suppressed"], self._suppressed = self._suppressed, ""
+        if self._taken_back:
+            fields["suppressed"] = "".join([each.text for each in self._taken_back])
+            fields["taken_back"] = tuple(self._taken_back)
+            self._taken_back.clear()
         if self._healing is not None and not self._n_reported and (tokens or dropped):
             fields["healed"] = self._healing.token_id
         if decoding.n_drafted != self._n_drafted or decoding.n_accepted != self._n_accepted:

@@ -36,6 +36,7 @@ from .options import IdArray, StreamOptions
 from .prompt_scorer import PromptScorer
 from .result import Prefill, StreamResult
 from .sequence import CachedSequence
+from .stop_when import StopConditions
 from .stream import Stream
 
 
@@ -137,7 +138,7 @@ class StreamingGenerator:
             speculator=speculator,
             is_shared=not options.isolation_key,
             is_async=self._model.ops.is_async,
-            keeps_rows=options.return_logits or options.on_token is not None or bool(options.watch),
+            keeps_rows=options.reads_rows,
         )
         limit = options.max_new_tokens
         completion = Completion(
@@ -149,6 +150,7 @@ class StreamingGenerator:
             stop_token_ids=self._stop_set(options),
             constraint=constraint,
             healing=healing,
+            conditions=self._conditions(options),
         )
         self.n_prompt_tokens, self.n_cached_tokens = len(prompt), reuse.n_reused
         prefill = Prefill(
@@ -272,6 +274,10 @@ class StreamingGenerator:
             # Under a constraint they are the only way to say that the text is complete.
             return stops | self._eos_token_ids
         return stops - self._eos_token_ids if options.ignore_eos else stops
+
+    def _conditions(self, options: StreamOptions) -> StopConditions | None:
+        when = options.stop_when
+        return None if when is None else StopConditions(when, sorted(self._eos_token_ids))
 
     def _healing(self, prompt: Sequence[int]) -> Healing | None:
         """How to heal the last token of the prompt; None if it cannot be part of another token."""

@@ -13,6 +13,7 @@ from ..errors import InvalidInputError
 from ..grammar.spec import ConstraintSpec
 from ..sampling.request import SampleResult
 from ..text.token_ids import check_token_ids
+from .stop_when import StopWhen
 
 # The value of max_tokens_per_call without a limit.
 NO_LIMIT = 2**31 - 1
@@ -42,6 +43,10 @@ class StreamOptions:
     """Tokens that end the text. None means the model's own."""
     ignore_eos: bool = False
     """Whether the model's own stop tokens are ignored."""
+    stop_when: StopWhen | None = None
+    """Conditions of the model's own numbers that end the text. They do not count before
+    `min_new_tokens`.
+    """
     banned_strings: Sequence[str] = ()
     """Strings that never show, in upper or lower case: the text goes back to before them and
     continues differently.
@@ -93,6 +98,12 @@ class StreamOptions:
     """Called with (done, total) after each chunk of the prefill; `total` is the number of prompt
     tokens that were not cached.
     """
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether a row of logits is still read after its token was drawn."""
+        asked = (self.return_logits, self.on_token, self.watch)
+        return any(asked) or (self.stop_when is not None and self.stop_when.p_eos_gt is not None)
 
     def check(self, vocab_size: int) -> None:
         """Raises InvalidInputError with the option, its allowed values and the wrong one."""

@@ -6,12 +6,12 @@ add up; per choice next to the delta; per request at the top of a chunk. Knows n
 beyond that.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
-from engine import Reuse, TopToken
+from engine import Reuse, StreamResult, TopToken
 
 from ..errors import RequestError
 from ..stream.jobs import Begun, CompletionJob, Progress, Step
@@ -91,7 +91,9 @@ _OF_ALTERNATIVES: Mapping[str, Mapping[str, _Value]] = {
 }
 
 TOKEN_NAMES = (*_OF_TOKENS, "time")
-REQUEST_NAMES = ("cache", "speculation", "timings", "progress", "prompt", "stop", "seed")
+REQUEST_NAMES = (
+    "cache", "speculation", "timings", "progress", "prompt", "stop", "seed", "suppressed", "healed"
+)  # fmt: skip
 
 # The longer spelling of a token name, after the Responses API.
 _TOKEN_PREFIX = "logprobs."
@@ -132,6 +134,11 @@ class Include:
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether a piece in the middle of a choice may have more to say than its tokens."""
+        return "suppressed" in self.names or "healed" in self.names
 
     @property
     def wants_tokens(self) -> bool:
@@ -208,6 +215,28 @@ def opening_fields(
     return fields
 
 
+def event_fields(
+    results: Iterable[StreamResult], tokenizer: _Tokenizer, include: Include
+) -> dict[str, Any]:
+    """Keys of a choice, of the whole one or of the chunk of `results`: what happened on the way to
+    its text. A key is there only if something happened.
+    """
+    fields: dict[str, Any] = {}
+    for result in results:
+        if "suppressed" in include and result.taken_back:
+            fields.setdefault("suppressed", []).extend(
+                {"text": each.text, "n_tokens": each.n_tokens, "n_kept": each.n_kept}
+                for each in result.taken_back
+            )
+        if "healed" in include and result.healed is not None:
+            first = (*result.tokens, *result.dropped)[0].token_id
+            fields["healed"] = {
+                name: {"token_id": token_id, "text": tokenizer.decode([token_id])}
+                for name, token_id in (("before", result.healed), ("after", first))
+            }
+    return fields
+
+
 def ending_fields(piece: Step, include: Include) -> dict[str, Any]:
     """Keys of a choice, of the whole one or of the chunk with its `finish_reason`: why it ended.
 
@@ -216,8 +245,10 @@ def ending_fields(piece: Step, include: Include) -> dict[str, Any]:
     if "stop" not in include:
         return {}
     result = piece.result
+    condition = result.stop_condition if result.eos_reason == "stop_when" else None
     detail = {
-        "kind": piece.stop_detail or result.eos_reason,
+        "kind": condition.name if condition else piece.stop_detail or result.eos_reason,
+        "value": condition.value if condition else None,
         "string": result.stop_string,
         "token_id": result.stop_token_id,
         "dropped_text": result.dropped_text,

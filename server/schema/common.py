@@ -15,6 +15,7 @@ from .parts import RequestModel as RequestModel
 from .parts import ResponseModel as ResponseModel
 from .parts import one_message as one_message
 from .sampling import MAX_TOKEN_IDS, SamplingFields, other_name, setting
+from .stop_when import StopWhen
 from .watch import Watches
 
 MAX_STOPS = 64
@@ -116,6 +117,10 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         "vLLM. Only the last so many tokens of the prompt are used; -1: as many as fit."
     )
     skip_special_tokens: bool | None = setting("vLLM, TabbyAPI. false: special tokens show.")
+    stop_when: StopWhen | None = setting(
+        "Conditions that end the text: the model is unsure, repeats itself, or would rather stop. "
+        '`stop_detail` then says which; `include: ["stop"]` is not needed.'
+    )
     t_max_predict_ms: Annotated[int, Field(ge=-1, le=MAX_MILLISECONDS)] | None = setting(
         "llama-server. Milliseconds after which the text ends; 0 and -1: no limit."
     )
@@ -125,7 +130,7 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         setting(
             "What else the answer holds. Of each token: token_ids, bytes, probs, rank, entropy, "
             "margin, kept_mass, draft, trace, special, time. Of each choice: seed, cache, prompt, "
-            "stop. Of the request: timings, speculation, progress."
+            "stop, suppressed, healed. Of the request: timings, speculation, progress."
         )
     )
     watch: Watches | None = setting(
@@ -166,12 +171,13 @@ class GenerationRequest(SamplingFields, ConstraintFields):
 
     @property
     def includes(self) -> list[str]:
-        """`include`, with what other servers have switches for."""
+        """`include`, with what other fields are switches for."""
         switches = {
             "token_ids": self.return_tokens,
             "probs": self.post_sampling_probs,
             "timings": self.timings_per_token,
             "progress": self.return_progress,
+            "stop": self.stop_when is not None,
         }
         return [*(self.include or ()), *(name for name, is_on in switches.items() if is_on)]
 
@@ -179,6 +185,10 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         """The objects inside of the body, each with its path."""
         if self.stream_options is not None:
             yield "stream_options", self.stream_options
+        if self.stop_when is not None:
+            yield "stop_when", self.stop_when
+            if self.stop_when.repeat is not None:
+                yield "stop_when.repeat", self.stop_when.repeat
         for i, watch in enumerate(self.watch or ()):
             yield f"watch[{i}]", watch
         yield from self.constraint_parts()

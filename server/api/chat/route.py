@@ -88,7 +88,7 @@ def chat_routes(service: Service) -> APIRouter:
             stream=stream,
             prompt_param="messages",
             default_max_tokens=None,
-            token_by_token=bool(body.stream) and not shape.is_text_alone,
+            token_by_token=bool(body.stream) and shape.describes_tokens,
             progress=bool(body.stream) and "progress" in shape.include,
         )
         warnings += effect_warnings(body, job, engine.tokenizer)

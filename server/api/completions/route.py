@@ -83,7 +83,7 @@ def completion_routes(service: Service) -> APIRouter:
                 stream=stream,
                 prompt_param="prompt",
                 default_max_tokens=DEFAULT_MAX_TOKENS,
-                token_by_token=bool(body.stream) and not shape.is_text_alone,
+                token_by_token=bool(body.stream) and shape.describes_tokens,
                 progress=bool(body.stream) and "progress" in shape.include,
             )
             return spread(of_prompts, n_candidates)
