@@ -39,6 +39,8 @@ from .sequence import CachedSequence
 from .stop_when import StopConditions
 from .stream import Stream
 
+PROMPT_WANTED = "the prompt's probabilities are wanted"
+
 
 class StreamingGenerator:
     """Generates one completion at a time; not thread-safe by design.
@@ -196,6 +198,14 @@ class StreamingGenerator:
         )
         return self._scorer
 
+    def expected_reuse(self, input_ids: Sequence[int], options: StreamOptions) -> Reuse:
+        """How much of a prompt would be cached now. Changes nothing. From any thread."""
+        if options.return_prompt_tokens is not None:
+            return Reuse(0, len(input_ids) - 1, "none", None, PROMPT_WANTED)
+        healing = self._healing(input_ids) if options.token_healing else None
+        wanted = input_ids[: -2 if healing else -1]
+        return self._prefix.expected(wanted, isolation_key=options.isolation_key)
+
     def token_ids_of(self, text: str) -> tuple[int, ...]:
         """All tokens of exactly this text; no control tokens. From any thread."""
         return tuple(self._prefix_index.ids_equal_to(text.encode()).tolist())
@@ -301,7 +311,7 @@ class StreamingGenerator:
             else:
                 # Cached keys and values do not give the logits of their positions.
                 prefix.prepare((), isolation_key=options.isolation_key)
-                reuse = Reuse(0, len(wanted), "none", None, "the prompt's probabilities are wanted")
+                reuse = Reuse(0, len(wanted), "none", None, PROMPT_WANTED)
             self._model.prefill(
                 wanted[reuse.n_reused :],
                 prefix.cache,

@@ -199,6 +199,12 @@ EXAMPLES = (
         {"model": MODEL, "prompt": "A girl named", "continuations": [" Lily", ""]},
         400,
     ),
+    Example(
+        "/v1/estimate",
+        "prompt",
+        "Before a completion",
+        {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 20},
+    ),
     Example("/v1/models", "models", "The one model"),
     Example("/v1/models/{model_id}", "model", "The one model"),
     Example("/tokenize", "prompt", "A text", {"model": MODEL, "prompt": "Once upon a time"}),

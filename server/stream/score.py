@@ -15,7 +15,7 @@ from engine import AbortFlag, StreamOptions
 
 from ..errors import UnavailableError
 from .jobs import Clocks, Event, JobEnd, Scored, TokenCounts
-from .stream import CompletionStream
+from .stream import CompletionStream, isolation_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,9 @@ class ScoreStream(CompletionStream):
     def _work(self, abort: AbortFlag) -> None:
         job, start = self.job, self._clock()
         options = dataclasses.replace(
-            job.options, isolation_key=self._isolated(job.options.isolation_key), abort=abort
+            job.options,
+            isolation_key=isolation_key(self._key, job.options.isolation_key),
+            abort=abort,
         )
         scorer = self._generator.begin_scoring(job.input_ids, options)
         reuse, n_tokens = scorer.reuse, len(job.input_ids)

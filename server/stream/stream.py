@@ -221,10 +221,6 @@ class CompletionStream:
             self._ending = ()
             self._ending = self._generate(position, abort)
 
-    def _isolated(self, key: str) -> str:
-        """The isolation key of the engine, from the one in the client's options."""
-        return f"{self._key}/{key}" if self._key else key
-
     def _tell_end(self) -> None:
         """Report the end only when the engine is free: its reader may send another request."""
         self._feed.end(self._ending, error=self.error)
@@ -301,7 +297,7 @@ class CompletionStream:
 
         options = dataclasses.replace(
             job.options,
-            isolation_key=self._isolated(job.options.isolation_key),
+            isolation_key=isolation_key(self._key, job.options.isolation_key),
             abort=abort,
             on_progress=report if job.progress else None,
         )
@@ -338,6 +334,11 @@ class CompletionStream:
             decode_s=clocks.decode_s + last - begun.clock,
             first_token_s=first if clocks.first_token_s is None else clocks.first_token_s,
         )
+
+
+def isolation_key(caller: str, key: str) -> str:
+    """The isolation key of the engine: of a caller, and of the `key` in its options."""
+    return f"{caller}/{key}" if caller else key
 
 
 def _ended_by_time(piece: Step) -> Step:
