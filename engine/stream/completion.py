@@ -29,10 +29,12 @@ from .given import Coming, instead
 from .healing import Healing
 from .held import HeldTokens, Release
 from .history import History
+from .mass import Mass
 from .options import NO_LIMIT, Live
 from .parts import Parts
-from .result import Origin, StreamResult, TokenRecord, token_record
+from .result import Origin, StreamResult, Suppressed, TokenRecord, token_record
 from .snapshot import GivenOrigin, Segment, Snapshot, clipped
+from .stop_when import StopCondition
 
 # Rewinds per completion before it ends with the reason "banned".
 MAX_REWINDS = 1000
@@ -68,8 +70,10 @@ class Completion:
         self._history = History(snapshot)
         self._coming = Coming(snapshot, len(shown))
         self._logits: deque[Logits] = deque()  # of unreported tokens, if the caller wants them
-        self._stop_token: TokenRecord | None = None
-        self._suppressed = ""
+        self._conditions = parts.conditions(snapshot.logprob_sums[: len(shown) + 1])
+        self._end_token: TokenRecord | None = None  # it is no part of the text
+        self._stop_condition: StopCondition | None = None
+        self._taken_back: list[Suppressed] = []  # not yet in a result
         self._n_drafted = self._n_accepted = 0  # in earlier results
         self.n_tokens = self._n_reported = len(shown)
         """Tokens of the completion so far, a stop token included."""
@@ -80,6 +84,7 @@ class Completion:
         self._constraint = self._constrained(snapshot.token_ids[: self.n_tokens], shown)
         self._is_complete = False  # by the constraint, when the stream begins
         self._enter(segment, snapshot.mus[: self.n_tokens + 1])
+        self._judge_from_here()
 
     @property
     def aborted(self) -> bool:
@@ -113,7 +118,7 @@ class Completion:
             return self._start
         history = self._history
         token_ids = self._decoding.ids_from(len(self._prompt_ids))
-        if self._stop_token is not None:
+        if self._end_token is not None:
             token_ids = token_ids[:-1]
         return replace(
             self._start,
@@ -123,6 +128,7 @@ class Completion:
             rewinds=tuple(history.rewinds),
             call_bans=history.all_call_bans(),
             mus=tuple(self._sampler.mus[: len(token_ids) + 1]),
+            logprob_sums=self._conditions.sums[: len(token_ids) + 1],
             waiting=self._coming.waiting,
         )
 
@@ -134,8 +140,10 @@ class Completion:
         history = self._history
         while self._coming.replays:
             self._change_to(history.segment_at(self.n_tokens))
+            self._judge_from_here()
             self._step(())
         self._change_to(history.segment_at(self.n_tokens))
+        self._judge_from_here()
         self._held.keep(history.floor(self.n_tokens))
         self._held.release()  # that much had been released
         if self._constraint is not None and self.n_tokens:
@@ -177,6 +185,7 @@ class Completion:
         """
         self._change_to(segment)
         self._history.change(segment)
+        self._judge_from_here()
 
     def advance(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
         """The tokens of one pass of the model, and the text that is now safe to show.
@@ -212,17 +221,19 @@ class Completion:
         if self._options.return_logits:
             self._logits.append(logits.copy())
         token_id = chosen.token_id
+        watched = tuple([each.of(logits, sampled) for each in self._watched])
+        met = self._condition(chosen, logits, sampled)
+        reason = None if is_replayed else self._end_before(token_id, given, met)
         origin = self._decoding.accept(token_id)
         self._sampler.accept(token_id, chosen.p_sampled)
-        is_stop = token_id in self._stop_token_ids and not is_replayed and given != "injected"
-        shown = b"" if is_stop else self._shown(n_tokens, token_id)
+        shown = b"" if reason is not None else self._shown(n_tokens, token_id)
         span = self._held.push(shown, is_given=is_replayed or given in ("forced", "injected"))
         origin = Origin(given, None) if given else origin
-        record = token_record(chosen, shown, span, origin, self._parts.vocabulary)
+        record = token_record(chosen, shown, span, origin, self._parts.vocabulary, watched)
         self.n_tokens += 1
-        if is_stop:
-            self._stop_token = record
-            return "stop_token"
+        if reason is not None:
+            self._end_token = record
+            return reason
         self._held.hold(record)
         if constraint is not None:
             self._feed(constraint, n_tokens, token_id, shown)
@@ -294,6 +305,28 @@ class Completion:
         history.give(n_tokens, "hook")
         return instead(wanted, sampled, row, param="on_token"), "hook"
 
+    def _condition(
+        self, chosen: SampleResult, row: Row, drawn: SampleResult
+    ) -> StopCondition | None:
+        """The condition that holds with the token `chosen`, if one does."""
+        if self._options.stop_when is None:
+            return None
+        return self._conditions.judge(chosen, row, drawn)
+
+    def _end_before(
+        self, token_id: int, given: GivenOrigin | None, met: StopCondition | None
+    ) -> str | None:
+        """Why the text ends before this token, if it does. Whoever gives a token wants it: no
+        condition ends the text before it.
+        """
+        if given != "injected" and token_id in self._stop_token_ids:
+            return "stop_token"
+        is_given = given in ("forced", "injected")
+        if met is None or is_given or self.n_tokens < self._options.min_new_tokens:
+            return None
+        self._stop_condition = met
+        return "stop_when"
+
     def _shown(self, n_tokens: int, token_id: int) -> bytes:
         """The bytes that a token adds to the text after `n_tokens` tokens."""
         data = self._parts.shown(token_id, self._options)
@@ -321,8 +354,10 @@ class Completion:
             for _ in range(n_tokens):
                 self._logits.pop()
         self.n_tokens -= n_tokens
-        self._suppressed += taken.text
+        self._taken_back.append(Suppressed(taken.text, n_tokens, self.n_tokens))
         self._history.rewind(self.n_tokens, taken.first.token_id)
+        self._conditions.rollback(self.n_tokens)
+        self._judge_from_here()
         return "banned" if len(self._history.rewinds) >= MAX_REWINDS else None
 
     def _constrained(self, token_ids: Sequence[int], shown: Sequence[bytes]) -> Constraint | None:
@@ -352,6 +387,13 @@ class Completion:
             shown = [self._shown(n, token_id) for n, token_id in enumerate(token_ids)]
             self._held = self._held.with_strings(options.stop, options.banned_strings, shown)
 
+    def _judge_from_here(self) -> None:
+        """The conditions in force look at the tokens so far, back to where they began."""
+        when = self._options.stop_when
+        if when is not None:
+            start = self._history.judged_from(self.n_tokens)
+            self._conditions.begin(when, start, self._decoding.ids_from(len(self._prompt_ids)))
+
     def _enter(self, segment: Segment, mus: Sequence[float]) -> None:
         """Draw with the settings of `segment`; `mus`: of the sampler so far."""
         options = segment.options
@@ -359,6 +401,7 @@ class Completion:
         sampler.resume(self._decoding.ids_from(len(self._prompt_ids)), mus)
         self._segment, self._options, self._sampler = segment, options, sampler
         self._stop_token_ids = self._parts.stop_token_ids(options)
+        self._watched = tuple([Mass(token_ids) for token_ids in options.watch])
         limit = options.max_new_tokens
         self._budget = self._room if limit is None else min(limit, self._room)
 
@@ -366,7 +409,7 @@ class Completion:
         """End the stream: release what is held, or drop it after a stop."""
         self.ended = True
         self._decoding.finish()
-        return self._result(self._held.finish(self._stop_token), reason)
+        return self._result(self._held.finish(self._end_token), reason)
 
     def _result(self, release: Release, reason: str | None = None) -> StreamResult:
         text, tokens, dropped, dropped_text, stop_string = release
@@ -376,7 +419,10 @@ class Completion:
             fields["eos"] = True
             fields["eos_reason"] = reason if stop_string is None else "stop_string"
             fields["stop_string"] = stop_string
-            fields["stop_token_id"] = self._stop_token.token_id if self._stop_token else None
+            if self._stop_condition is not None:
+                fields["stop_condition"] = self._stop_condition
+            elif self._end_token is not None:
+                fields["stop_token_id"] = self._end_token.token_id
             fields["dropped"] = dropped
             fields["dropped_text"] = dropped_text
         if options.return_probabilities:
@@ -384,8 +430,10 @@ class Completion:
         if options.return_logits and (tokens or dropped):
             rows = [self._logits.popleft() for _ in (*tokens, *dropped)]
             fields["logits"] = np.stack(rows)
-        if self._suppressed:
-            fields["suppressed"], self._suppressed = self._suppressed, ""
+        if self._taken_back:
+            fields["suppressed"] = "".join([each.text for each in self._taken_back])
+            fields["taken_back"] = tuple(self._taken_back)
+            self._taken_back.clear()
         if self._healing is not None and not self._n_reported and (tokens or dropped):
             fields["healed"] = self._healing.token_id
         if decoding.n_drafted != self._n_drafted or decoding.n_accepted != self._n_accepted:

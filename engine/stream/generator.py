@@ -24,6 +24,7 @@ from ..sampling.settings import SamplingSettings
 from ..text.token_ids import check_token_ids
 from ..text.vocabulary import Vocabulary
 from .completion import Completion
+from .continuations import ContinuationScorer
 from .decoding import Decoding, Guide
 from .options import IdArray, Live, StreamOptions
 from .parts import Parts
@@ -33,6 +34,8 @@ from .result import Prefill, StreamResult
 from .sequence import CachedSequence
 from .snapshot import Snapshot
 from .stream import Stream
+
+PROMPT_WANTED = "the prompt's probabilities are wanted"
 
 
 class StreamingGenerator:
@@ -65,6 +68,7 @@ class StreamingGenerator:
         self._parts = Parts(model, vocabulary, eos_token_ids=eos_token_ids, constraints=constraints)
         self._negative: PrefixCache | None = None  # of negative prompts, made for the first one
         self._stream: Stream | None = None
+        self._scorer: ContinuationScorer | None = None
         self.n_prompt_tokens = 0
         self.n_cached_tokens = 0
 
@@ -132,6 +136,44 @@ class StreamingGenerator:
         self._end_stream()
         self._check_snapshot(snapshot)
         return self._begun(snapshot, Live(isolation_key, on_token, abort, on_progress))
+
+    def begin_scoring(
+        self, input_ids: Sequence[int] | IdArray, options: StreamOptions | None = None
+    ) -> ContinuationScorer:
+        """End the previous stream, and prefill a prompt whose continuations can then be scored.
+
+        Of the options only `return_top_tokens`, `isolation_key`, `abort` and `on_progress` count.
+        `input_ids` and errors as in `begin`.
+        """
+        self._end_stream()
+        options = options or StreamOptions()
+        options.check(self._model.config.vocab_size)
+        prompt = self._checked_prompt(input_ids, "prompt", param="input_ids")
+        reuse = self._prefill(self._prefix, prompt[:-1], options.live, options.on_progress)
+        self.n_prompt_tokens, self.n_cached_tokens = len(prompt), reuse.n_reused
+        self._scorer = ContinuationScorer(
+            self._model,
+            self._prefix.cache,
+            self._vocabulary,
+            prompt,
+            reuse,
+            n_top=options.return_top_tokens,
+            abort=options.abort,
+            on_failure=self._forget_all,
+        )
+        return self._scorer
+
+    def expected_reuse(self, input_ids: Sequence[int], options: StreamOptions) -> Reuse:
+        """How much of a prompt would be cached now. Changes nothing. From any thread."""
+        if options.return_prompt_tokens is not None:
+            return Reuse(0, len(input_ids) - 1, "none", None, PROMPT_WANTED)
+        healing = self._parts.healing(input_ids, options)
+        wanted = input_ids[: -2 if healing else -1]
+        return self._prefix.expected(wanted, isolation_key=options.isolation_key)
+
+    def token_ids_of(self, text: str) -> tuple[int, ...]:
+        """All tokens of exactly this text; no control tokens. From any thread."""
+        return self._parts.token_ids_of(text)
 
     def close(self) -> None:
         """End the running stream, and write its keys and values to disk for the next process."""
@@ -233,7 +275,7 @@ class StreamingGenerator:
             speculator=speculator,
             is_shared=not live.isolation_key,
             is_async=self._model.ops.is_async,
-            keeps_rows=options.return_logits or live.on_token is not None,
+            keeps_rows=options.reads_rows or live.on_token is not None,
         )
         completion = Completion(
             snapshot,
@@ -295,7 +337,7 @@ class StreamingGenerator:
             else:
                 # Cached keys and values do not give the logits of their positions.
                 prefix.prepare((), isolation_key=live.isolation_key)
-                reuse = Reuse(0, len(wanted), "none", None, "the prompt's probabilities are wanted")
+                reuse = Reuse(0, len(wanted), "none", None, PROMPT_WANTED)
             self._model.prefill(
                 wanted[reuse.n_reused :],
                 prefix.cache,
@@ -325,7 +367,10 @@ class StreamingGenerator:
         return Guide(CachedSequence(self._model, self._negative_prefix.cache, token_ids), scale)
 
     def _end_stream(self) -> None:
-        """Forget the running stream, if there is one."""
+        """Forget the running stream or scorer, if there is one."""
+        if self._scorer is not None:
+            self._scorer.end()
+            self._scorer = None
         if self._stream is not None:
             self._stream.end()
             self._stream = None

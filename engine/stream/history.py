@@ -4,9 +4,10 @@ Owns the running form of a snapshot's segments, given tokens and rewinds, and wh
 the next token. Knows no token ids but those that were banned, no sampler and no text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from .options import StreamOptions
 from .snapshot import (
     CallBan,
     GivenOrigin,
@@ -40,13 +41,11 @@ class History:
 
     def constrained_from(self, n_tokens: int) -> int:
         """Where the constraint that holds after `n_tokens` tokens began."""
-        spec, start = self.segment_at(n_tokens).options.constraint, n_tokens
-        for each in reversed(self.segments):
-            if each.start <= n_tokens:
-                if each.options.constraint != spec:
-                    break
-                start = each.start
-        return start
+        return self._since(n_tokens, lambda options: options.constraint)
+
+    def judged_from(self, n_tokens: int) -> int:
+        """Where the conditions that hold after `n_tokens` tokens began."""
+        return self._since(n_tokens, lambda options: options.stop_when)
 
     def blocked(self, n_tokens: int) -> Sequence[int]:
         """The tokens that led to a banned string after `n_tokens` tokens."""
@@ -97,6 +96,16 @@ class History:
 
     def all_call_bans(self) -> tuple[CallBan, ...]:
         return tuple(CallBan(n, ids) for n, ids in sorted(self.call_bans.items()))
+
+    def _since(self, n_tokens: int, option: Callable[[StreamOptions], object]) -> int:
+        """The first token from which on an option is what it is after `n_tokens` tokens."""
+        value, start = option(self.segment_at(n_tokens).options), n_tokens
+        for each in reversed(self.segments):
+            if each.start <= n_tokens:
+                if option(each.options) != value:
+                    break
+                start = each.start
+        return start
 
     def _block(self, rewind: Rewind) -> None:
         # After this position another text follows, in which nothing is known to be bad yet.

@@ -1,7 +1,7 @@
 """What a completion is put together from, for its settings and options.
 
 Owns how each part follows from the options: the sampler, the constraint, the stop tokens, the
-healing. Knows no running state.
+healing, the conditions. Knows no running state.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from ..text.prefix_index import PrefixIndex
 from ..text.vocabulary import Vocabulary
 from .healing import Healing
 from .options import StreamOptions
+from .stop_when import StopConditions
 
 
 class Parts:
@@ -73,6 +74,10 @@ class Parts:
             return stops | self._eos_token_ids
         return stops - self._eos_token_ids if options.ignore_eos else stops
 
+    def conditions(self, sums: Sequence[float]) -> StopConditions:
+        """`sums`: as those of an earlier completion that goes on here; () for a new one."""
+        return StopConditions(sorted(self._eos_token_ids), sums)
+
     def healing(self, prompt_ids: Sequence[int], options: StreamOptions) -> Healing | None:
         """How to heal the last token of the prompt; None if it cannot be part of another token."""
         if not options.token_healing or len(prompt_ids) < 2:
@@ -82,6 +87,10 @@ class Parts:
             return None
         prefix = self.vocabulary.token_bytes(last)
         return Healing(last, self._prefix_index, prefix) if prefix else None
+
+    def token_ids_of(self, text: str) -> tuple[int, ...]:
+        """All tokens of exactly this text; no control tokens."""
+        return tuple(self._prefix_index.ids_equal_to(text.encode()).tolist())
 
     def shown(self, token_id: int, options: StreamOptions) -> bytes:
         """The bytes that a token adds to the text, healing aside."""

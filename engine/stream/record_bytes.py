@@ -10,6 +10,7 @@ import json
 import math
 import zlib
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ def records_to_bytes(records: Sequence[TokenRecord]) -> bytes:
         [record.rank for record in records],
         [_NONE if record.proposed is None else record.proposed for record in records],
         [len(record.top) for record in records],
+        [len(record.watched) for record in records],
     ]
     logprobs = _floats([record.logprob for record in records])
     p_raw = _floats([record.p_raw for record in records])
@@ -55,6 +57,7 @@ def records_to_bytes(records: Sequence[TokenRecord]) -> bytes:
         _shuffled(np.array([top.token_id for top in tops], np.int32)),
         _shuffled(top_logprobs),
         _shuffled(_xor(top_p_sampled, _exp(top_logprobs))),
+        _shuffled(_floats([p for record in records for p in record.watched])),
         b"".join(record.token_bytes for record in records),
     ]
     origins = [record.origin for record in records]
@@ -75,13 +78,15 @@ def records_from_bytes(data: bytes, vocabulary: Vocabulary) -> list[TokenRecord]
         raise InvalidInputError(f"these are no records: {error}", param="records") from error
     n, n_tops, n_rest = reader.plain(3)
     origins, traces = json.loads(reader.take(n_rest))
-    ids, starts, lengths, n_bytes, ranks, proposed, n_top = (reader.whole(n) for _ in range(7))
+    whole = (reader.whole(n) for _ in range(8))
+    ids, starts, lengths, n_bytes, ranks, proposed, n_top, n_watched = whole
     logprobs = reader.floats(n)
     p_raw = _xor(reader.floats(n), _exp(logprobs))
     p_sampled = _xor(reader.floats(n), p_raw)
     entropy, margin = reader.floats(n).tolist(), reader.floats(n).tolist()
     kept_mass = _xor(reader.floats(n), np.ones(n)).tolist()
     tops = _tops(reader, n_tops, vocabulary)
+    watched = iter(reader.floats(sum(n_watched)).tolist())
     steps = {i: tuple(TraceStep(*step) for step in trace) for i, trace in traces}
     records, first = [], 0
     for i in range(n):
@@ -103,6 +108,7 @@ def records_from_bytes(data: bytes, vocabulary: Vocabulary) -> list[TokenRecord]
                 origins[i],
                 None if proposed[i] == _NONE else proposed[i],
                 steps.get(i, ()),
+                tuple(islice(watched, n_watched[i])),
             )
         )
         first += n_top[i]

@@ -87,6 +87,10 @@ class Snapshot:
     call_bans: tuple[CallBan, ...] = ()
     mus: tuple[float, ...] = ()
     """Mirostat's mu before the completion and after each token; () without mirostat."""
+    logprob_sums: tuple[float, ...] = ()
+    """Of the raw logprobs that count for `stop_when`, before the completion and after each token,
+    up to the last that counts; () if no mean was asked for.
+    """
     waiting: tuple[GivenToken, ...] = ()
     """Tokens that were forced or injected and come next."""
     fingerprint: str = ""
@@ -142,6 +146,7 @@ class Snapshot:
             rewinds=self._rewinds_at(n_tokens),
             call_bans=tuple(each for each in self.call_bans if each.n_tokens <= n_tokens),
             mus=self.mus[: n_tokens + 1],
+            logprob_sums=self.logprob_sums[: n_tokens + 1],
             waiting=(),
         )
 

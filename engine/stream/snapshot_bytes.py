@@ -23,7 +23,7 @@ _LEVEL = 6
 
 def snapshot_to_bytes(snapshot: Snapshot) -> bytes:
     """Some 2 to 3 bytes per token of prompt and completion, and what settings and options take;
-    with mirostat 9 bytes more per token.
+    with mirostat, or a limit of the mean logprob, 9 bytes more per token.
 
     Whoever has the tokenizer can read the text from them.
     """
@@ -161,6 +161,10 @@ def _check_places(snapshot: Snapshot) -> None:
         raise _wrong(f"rewinds and call_bans must lie between 0 and {n}, not at {places[:9]}")
     if snapshot.mus and len(snapshot.mus) != n + 1:
         raise _wrong(f"mus must hold {n + 1} numbers or none, not {len(snapshot.mus)}")
+    if len(snapshot.logprob_sums) > n + 1:
+        raise _wrong(
+            f"logprob_sums must hold {n + 1} numbers at most, not {len(snapshot.logprob_sums)}"
+        )
     for i, each in enumerate(snapshot.segments):
         if each.settings.seed is None:
             raise _wrong(f"segments[{i}].settings has no seed")

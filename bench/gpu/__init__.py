@@ -1,0 +1,1 @@
+"""Measurements on an NVIDIA GPU: `python -m bench.gpu`, which scripts/gpu_check.py starts."""
