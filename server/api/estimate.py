@@ -5,9 +5,9 @@ for, so what that would refuse is refused here.
 """
 
 import time
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Body
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.requests import Request
@@ -21,7 +21,7 @@ from ..lease.waiter import Waiter
 from ..schema.chat import ChatCompletionRequest
 from ..schema.completions import CompletionRequest
 from ..schema.errors import error_responses
-from ..schema.estimate import Estimate, EstimateRequest
+from ..schema.estimate import Estimate
 from ..service import Service
 from ..stream.jobs import CompletionJob
 from .chat.route import planned_chat
@@ -31,10 +31,13 @@ _BODY = {
     "content": {
         "application/json": {
             "schema": {
+                "title": "EstimateRequest",
+                "description": "A body of /v1/completions or, with `messages`, of "
+                "/v1/chat/completions.",
                 "anyOf": [
                     {"$ref": "#/components/schemas/CompletionRequest"},
                     {"$ref": "#/components/schemas/ChatCompletionRequest"},
-                ]
+                ],
             }
         }
     },
@@ -52,12 +55,12 @@ def estimate_routes(service: Service) -> APIRouter:
         responses=error_responses(400, 401, 403, 404, 413, 415, 421, 429, 503),
         openapi_extra={"requestBody": _BODY},
     )
-    async def estimate(body: EstimateRequest, request: Request) -> Response:
+    async def estimate(body: Annotated[dict[str, Any], Body()], request: Request) -> Response:
         """What a request would cost, if it came now. Nothing is computed, and no cached prompt
         becomes younger or older.
         """
         waiter = Waiter.of(request)
-        jobs, answer = await _planned(service, body.model_extra or {}, waiter)
+        jobs, answer = await _planned(service, body, waiter)
         n_characters = sum(len(job.input_ids) for job in jobs)
         return Response(
             await service.large_bodies.run(

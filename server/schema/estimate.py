@@ -5,11 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from .common import RequestWarning
-from .parts import RequestModel, ResponseModel
-
-
-class EstimateRequest(RequestModel):
-    """A body of /v1/completions or, with `messages`, of /v1/chat/completions."""
+from .parts import ResponseModel
 
 
 class QueueEstimate(ResponseModel):
