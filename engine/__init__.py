@@ -37,9 +37,15 @@ from .model.stored_groups import StoredGroup
 from .sampling.random_numbers import derived_seed
 from .sampling.request import SampleResult, TraceStep
 from .sampling.settings import SamplingSettings
+from .stream.continuations import ContinuationScorer
 from .stream.generator import StreamingGenerator
 from .stream.options import StreamOptions
-from .stream.result import Prefill, PromptToken, StreamResult, TokenRecord, TopToken
+from .stream.peek import Glimpse
+from .stream.record_bytes import records_from_bytes, records_to_bytes
+from .stream.result import Prefill, PromptToken, StreamResult, Suppressed, TokenRecord, TopToken
+from .stream.snapshot import GivenRun, GivenToken, Segment, Snapshot
+from .stream.snapshot_bytes import snapshot_from_bytes, snapshot_to_bytes
+from .stream.stop_when import Repeat, StopCondition, StopWhen
 from .stream.stream import Stream
 from .text.tokenizer import Tokenizer
 
@@ -51,9 +57,13 @@ __all__ = [
     "ChatTemplate",
     "ConstraintSpec",
     "ContextLengthError",
+    "ContinuationScorer",
     "DraftCount",
     "Engine",
     "EngineError",
+    "GivenRun",
+    "GivenToken",
+    "Glimpse",
     "InvalidInputError",
     "LoadOptions",
     "ModelConfig",
@@ -63,17 +73,23 @@ __all__ = [
     "NumericsError",
     "Prefill",
     "PromptToken",
+    "Repeat",
     "ReplyDelta",
     "ReplyFormat",
     "ReplyReader",
     "Reuse",
     "SampleResult",
     "SamplingSettings",
+    "Segment",
+    "Snapshot",
+    "StopCondition",
+    "StopWhen",
     "StoredGroup",
     "Stream",
     "StreamOptions",
     "StreamResult",
     "StreamingGenerator",
+    "Suppressed",
     "TemplateError",
     "TokenRecord",
     "Tokenizer",
@@ -88,6 +104,10 @@ __all__ = [
     "describe_tools",
     "is_gbnf",
     "model_config",
+    "records_from_bytes",
+    "records_to_bytes",
+    "snapshot_from_bytes",
+    "snapshot_to_bytes",
     "spelled_calls",
     "template_tools",
     "tool_constraint",

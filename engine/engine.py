@@ -117,6 +117,7 @@ class Engine:
                 eos_token_ids=eos_token_ids,
                 speculator=speculator,
                 constraints=constraints,
+                fingerprint=digits,
             ),
             constraints=constraints,
             speculator=speculator,

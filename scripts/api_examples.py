@@ -28,7 +28,7 @@ Answers = dict[str, Any]
 VOLATILE = re.compile(
     r"created|system_fingerprint|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
 )
-MADE_ID = re.compile(r"(cmpl-|chatcmpl-)?\w+")
+MADE_ID = re.compile(r"(cmpl-|chatcmpl-|score-)?\w+")
 # The lines of /metrics to keep; the others contain times.
 METRICS = re.compile(r".*\bsoliton_(?:completions|prompt_tokens|completion_tokens)_total\b.*\n")
 SHORT = {"model": MODEL, "prompt": "Once", "max_tokens": 1}

@@ -23,6 +23,8 @@ from server.schema.common import GenerationRequest  # noqa: E402
 from server.schema.completions import CompletionRequest  # noqa: E402
 from server.schema.constraint import ConstraintFields  # noqa: E402
 from server.schema.sampling import SamplingFields  # noqa: E402
+from server.schema.score import ScoreRequest  # noqa: E402
+from server.schema.tokens import TemplateFields  # noqa: E402
 
 PAGE = ROOT / "docs" / "api.md"
 TABLE = re.compile(r"(<!-- fields: (\w+) -->\n\n)(?:\|.*\n)*(\n*<!-- end -->)")
@@ -35,6 +37,7 @@ MODELS: dict[str, tuple[type[BaseModel], tuple[type[BaseModel], ...]]] = {
     "shared": (GenerationRequest, (SamplingFields, ConstraintFields)),
     "completions": (CompletionRequest, (GenerationRequest,)),
     "chat": (ChatCompletionRequest, (GenerationRequest,)),
+    "score": (ScoreRequest, (TemplateFields,)),
 }
 
 

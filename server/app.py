@@ -17,12 +17,14 @@ from .api.chat.route import chat_routes
 from .api.completions.route import completion_routes
 from .api.contract import ContractApp
 from .api.docs import add_documents
+from .api.estimate import estimate_routes
 from .api.health import system_routes
 from .api.home import add_home
 from .api.metrics import metric_routes
 from .api.models import model_routes
 from .api.not_found import not_found_handler
 from .api.props import prop_routes
+from .api.score.route import score_routes
 from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
 from .http.auth import KeyGate
@@ -41,6 +43,7 @@ from .service import Service
 from .settings import Settings
 from .stream.access_log import AccessLog
 from .stream.metrics import Metrics
+from .stream.pace import Pace
 from .stream.stream import CompletionStream
 
 # The version of the wire, not of the program: it changes when a client would notice.
@@ -89,6 +92,7 @@ def create_app(
         slow_readers,
         watchdog,
         large_bodies,
+        Pace(),
         on_queued or (lambda _: None),
     )
 
@@ -118,7 +122,8 @@ def create_app(
     routers = [
         router_of(service)
         for router_of in (
-            completion_routes, chat_routes, model_routes, token_routes, prop_routes, system_routes
+            completion_routes, chat_routes, score_routes, estimate_routes, model_routes,
+            token_routes, prop_routes, system_routes,
         )
     ]  # fmt: skip
     routers.append(metric_routes(metrics))

@@ -5,9 +5,10 @@ request and no shape of an answer.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from engine import Engine
+from engine import Engine, Reuse
 
 from .errors import ModelNotFoundError
 from .http.large_bodies import LargeBodies
@@ -20,7 +21,11 @@ from .request.constraint_check import ConstraintCheck
 from .settings import Settings
 from .stream.jobs import CompletionJob
 from .stream.metrics import Metrics
-from .stream.stream import CompletionStream
+from .stream.pace import Pace
+from .stream.score import ScoreJob, ScoreStream
+from .stream.stream import CompletionStream, isolation_key
+
+T = TypeVar("T", bound=CompletionStream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Service:
     slow_readers: SlowReaders
     watchdog: Watchdog
     large_bodies: LargeBodies
+    pace: Pace
     on_queued: Callable[[CompletionStream], None]
 
     @property
@@ -63,7 +69,25 @@ class Service:
 
         Raises QueueFullError and UnavailableError.
         """
-        stream = CompletionStream(
+        return self._queued(CompletionStream, jobs, waiter)
+
+    def start_score(self, job: ScoreJob, waiter: Waiter) -> ScoreStream:
+        """Queue the job. Raises like `start`."""
+        return self._queued(ScoreStream, (job,), waiter)
+
+    def expected_reuse(self, job: CompletionJob, key: str) -> Reuse:
+        """How much of the job's prompt would be cached, if the caller `key` sent it now."""
+        own = isolation_key(key, job.options.isolation_key)
+        options = replace(job.options, isolation_key=own)
+        return self.engine.generator.expected_reuse(job.input_ids, options)
+
+    def _ended(self, stream: CompletionStream) -> None:
+        self.metrics.ended(stream)
+        self.pace.ended(stream)
+
+    def _queued(self, kind: type[T], jobs: Sequence[Any], waiter: Waiter) -> T:
+        """`jobs`: as the kind takes them."""
+        stream = kind(
             jobs,
             self.engine.generator,
             self.lease,
@@ -72,7 +96,7 @@ class Service:
             limits=self.limits,
             since=waiter.since,
             max_unread_bytes=self.settings.max_unread_bytes,
-            on_ended=self.metrics.ended,
+            on_ended=self._ended,
             on_told=lambda stream: self.watchdog.told(stream.error),
         )
         if self.settings.access_log:

@@ -5,6 +5,7 @@ and the report about it. Before the active sequence loses positions, they are co
 a later prompt copies them in. Knows no text and no sampling.
 """
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -98,6 +99,7 @@ class PrefixCache:
         positions = cache.positions
         if block < 1 or block % positions.unit:
             raise ValueError(f"block must be a positive multiple of {positions.unit}, not {block}")
+        self._lock = threading.Lock()  # of the copies, for `expected`
         self._cache = cache
         self._block = block
         self._model = model_key(fingerprint, positions.layout, block)
@@ -128,6 +130,18 @@ class PrefixCache:
         """Bytes of the copies in memory."""
         return self._memory.n_held * self._memory.slab_bytes
 
+    def expected(self, token_ids: Sequence[int], *, isolation_key: str = "") -> Reuse:
+        """What `prepare` would find now. Changes nothing, not even which copy is the oldest. From
+        any thread.
+        """
+        with self._lock:
+            lookup = self._look_up(list(token_ids), root_key(self._model, isolation_key))
+            missing = [block for block in lookup.path if block.key not in self._memory]
+        source: Source = "active" if lookup.n_active else "none"
+        if lookup.path:
+            source = "disk" if missing else "memory"
+        return lookup.reuse(max(lookup.n_active, lookup.found.n_tokens), source)
+
     def prepare(self, token_ids: Sequence[int], *, isolation_key: str = "") -> Reuse:
         """Makes the cache hold the longest known beginning of `token_ids`, or all of them.
 
@@ -135,7 +149,11 @@ class PrefixCache:
         isolation keys. Whatever fails, the cache then holds the beginning of a sequence that was
         computed.
         """
-        lookup = self._look_up(list(token_ids), root_key(self._model, isolation_key))
+        with self._lock:
+            return self._prepare(list(token_ids), root_key(self._model, isolation_key))
+
+    def _prepare(self, token_ids: list[int], root: bytes) -> Reuse:
+        lookup = self._look_up(token_ids, root)
         self._touch(lookup.path)
         if lookup.n_active < self._cache.length:
             self._save(kept=lookup.path)
@@ -152,17 +170,20 @@ class PrefixCache:
         """Forgets the active sequence, whose numbers are wrong, and all copies that begin with its
         first block: the wrong numbers may have come from them, or gone into them.
         """
-        found = self._tree.match(self._active_root, packed(self._cache.token_ids))
-        self._cache.clear()
-        doomed = found.path[:1]
-        while doomed:
-            block = doomed.pop()
-            doomed += self._tree.children(block.key)
-            self._drop(block)
+        with self._lock:
+            found = self._tree.match(self._active_root, packed(self._cache.token_ids))
+            self._cache.clear()
+            doomed = found.path[:1]
+            while doomed:
+                block = doomed.pop()
+                doomed += self._tree.children(block.key)
+                self._drop(block)
 
     def flush(self) -> None:
         """Writes the active sequence, and whatever is only in memory, to the disk."""
-        if self._files is not None:
+        if self._files is None:
+            return
+        with self._lock:
             self._save(kept=())
             for key, slab in self._memory.items():
                 self._files.write(self._tree[key], slab)

@@ -103,6 +103,27 @@ class Sampler:
             self._mus.append(self._mu_after(p_sampled))
             self._request.mirostat_mu = self._mus[-1]
 
+    @property
+    def mus(self) -> Sequence[float]:
+        """Mirostat's mu before the completion and after each of its tokens; () without mirostat."""
+        return tuple(self._mus) if self._adapts else ()
+
+    def resume(self, token_ids: Sequence[int], mus: Sequence[float] = ()) -> None:
+        """Go on after a completion of these tokens, with the `mus` of the sampler that drew them:
+        one more than tokens. Without them mirostat begins anew here.
+        """
+        n_tokens = len(token_ids)
+        length = self._n_prompt + n_tokens
+        if length > self._context.size:
+            grown = np.empty(length + _ROOM, dtype=np.int32)
+            grown[: self._n_prompt] = self._context[: self._n_prompt]
+            self._context = grown
+        self._context[self._n_prompt : length] = token_ids
+        self._set_length(length)
+        if self._adapts:
+            self._mus = list(mus) or [self._mus[0]] * (n_tokens + 1)
+            self._request.mirostat_mu = self._mus[-1]
+
     def mark(self) -> int:
         """The number of accepted tokens of the completion."""
         return self._length - self._n_prompt

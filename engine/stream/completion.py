@@ -1,16 +1,18 @@
 """One completion: from the logits of each position to text, records and the reason for its end.
 
 Owns the running state of a stream: the order in which a token passes the sampler, the caller's
-hook, the constraint and the text, and how tokens are taken back. Knows no prompt, no prefill and no
+hook, the constraint and the text, and how tokens are taken back or given. Knows no prefill and no
 cache.
 
 There is one way to take a token back: everything that has seen it rolls back by one, because all of
-it counts in tokens. A banned string uses this and nothing else.
+it counts in tokens. A banned string uses this and nothing else. There is one way to give a token:
+it takes the place of the drawn one. So come the tokens that a caller forces or injects, and those
+that a restored stream had drawn but not shown.
 """
 
-import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,21 +20,24 @@ import numpy.typing as npt
 
 from ..errors import InvalidInputError, NoTokenError, NumericsError
 from ..grammar.constraint import Constraint
+from ..model.model import MAX_DECODE_ROWS
 from ..sampling.logits import Logits, Row
 from ..sampling.request import SampleResult
-from ..sampling.sampler import Sampler
 from ..text.token_ids import check_token_ids
-from ..text.vocabulary import Vocabulary
 from .decoding import Decoding
+from .given import Coming, instead
 from .healing import Healing
 from .held import HeldTokens, Release
-from .options import NO_LIMIT, StreamOptions
-from .result import Origin, StreamResult, TokenRecord, token_record
+from .history import History
+from .mass import Mass
+from .options import NO_LIMIT, Live
+from .parts import Parts
+from .result import Origin, StreamResult, Suppressed, TokenRecord, token_record
+from .snapshot import GivenOrigin, Segment, Snapshot, clipped
+from .stop_when import StopCondition
 
 # Rewinds per completion before it ends with the reason "banned".
 MAX_REWINDS = 1000
-
-_FROM_HOOK = Origin("hook", None)
 
 
 class Completion:
@@ -40,48 +45,147 @@ class Completion:
 
     def __init__(
         self,
+        snapshot: Snapshot,
         decoding: Decoding,
-        sampler: Sampler,
-        vocabulary: Vocabulary,
-        options: StreamOptions,
+        parts: Parts,
+        live: Live,
         *,
-        budget: int,
-        stop_token_ids: frozenset[int],
-        constraint: Constraint | None,
+        prompt_ids: Sequence[int],
+        shown: Sequence[bytes],
+        room: int,
         healing: Healing | None,
     ) -> None:
-        """`budget`: the most tokens to generate. `healing`: the first of them replaces the last
-        token of the prompt.
+        """`decoding`: after `prompt_ids` and those first tokens of the snapshot whose bytes `shown`
+        were released; `replay` takes up the others. `healing`: the first token of the completion
+        replaces the last of the prompt, which `prompt_ids` lacks. `room`: the most tokens that fit.
+        Raises InvalidInputError if the constraint forbids the tokens so far.
         """
+        self._start = snapshot
         self._decoding = decoding
-        self._sampler = sampler
-        self._vocabulary = vocabulary
-        self._options = options
-        self._budget = budget
-        self._stop_token_ids = stop_token_ids
-        self._constraint = constraint
+        self._parts = parts
+        self._live = live
+        self._prompt_ids = prompt_ids
+        self._room = room
         self._healing = healing
-        self._held = HeldTokens(tuple(options.stop), tuple(options.banned_strings))
+        self._history = History(snapshot)
+        self._coming = Coming(snapshot, len(shown))
         self._logits: deque[Logits] = deque()  # of unreported tokens, if the caller wants them
-        self._stop_token: TokenRecord | None = None
-        self._blocked: dict[int, list[int]] = {}  # by position: tokens that led to a banned string
-        self._n_rewinds = 0
-        self._suppressed = ""
-        self._n_drafted = self._n_accepted = self._n_reported = 0  # in earlier results
-        self.n_tokens = 0
+        self._conditions = parts.conditions(snapshot.logprob_sums[: len(shown) + 1])
+        self._end_token: TokenRecord | None = None  # it is no part of the text
+        self._stop_condition: StopCondition | None = None
+        self._taken_back: list[Suppressed] = []  # not yet in a result
+        self._n_drafted = self._n_accepted = 0  # in earlier results
+        self.n_tokens = self._n_reported = len(shown)
         """Tokens of the completion so far, a stop token included."""
         self.ended = False
+        segment = self._history.segment_at(self.n_tokens)
+        self._held = HeldTokens(segment.options.stop, segment.options.banned_strings)
+        self._held.resume(shown)
+        self._constraint = self._constrained(snapshot.token_ids[: self.n_tokens], shown)
+        self._is_complete = False  # by the constraint, when the stream begins
+        self._enter(segment, snapshot.mus[: self.n_tokens + 1])
+        self._judge_from_here()
 
     @property
     def aborted(self) -> bool:
-        abort = self._options.abort
+        abort = self._live.abort
         return abort is not None and abort.is_set()
+
+    @property
+    def segment(self) -> Segment:
+        """The settings and options in force."""
+        return self._segment
+
+    @property
+    def n_characters_shown(self) -> int:
+        """Characters of the text that have been released."""
+        return self._held.n_characters_shown
+
+    @property
+    def n_tokens_shown(self) -> int:
+        """Tokens whose whole text has been released."""
+        return self._held.n_shown
 
     def abandon(self) -> None:
         """End early, because the caller does not want the rest."""
         if not self.ended:
             self.ended = True
             self._decoding.finish()
+
+    def snapshot(self) -> Snapshot:
+        """This place, for another completion to go on from."""
+        if self._coming.replays:
+            return self._start
+        history = self._history
+        token_ids = self._decoding.ids_from(len(self._prompt_ids))
+        if self._end_token is not None:
+            token_ids = token_ids[:-1]
+        return replace(
+            self._start,
+            token_ids=token_ids,
+            segments=history.segments,
+            given=clipped(history.given, len(token_ids)),
+            rewinds=tuple(history.rewinds),
+            call_bans=history.all_call_bans(),
+            mus=tuple(self._sampler.mus[: len(token_ids) + 1]),
+            logprob_sums=self._conditions.sums[: len(token_ids) + 1],
+            waiting=self._coming.waiting,
+        )
+
+    def replay(self) -> None:
+        """Take up the tokens that had been drawn but not shown, so that they are held again.
+
+        Raises InvalidInputError if those that wait after them may not come.
+        """
+        history = self._history
+        while self._coming.replays:
+            self._change_to(history.segment_at(self.n_tokens))
+            self._judge_from_here()
+            self._step(())
+        self._change_to(history.segment_at(self.n_tokens))
+        self._judge_from_here()
+        self._held.keep(history.floor(self.n_tokens))
+        self._held.release()  # that much had been released
+        if self._constraint is not None and self.n_tokens:
+            self._is_complete = self._constraint.is_over
+        self.check_given((), param="waiting")
+
+    def check_given(self, token_ids: Sequence[int], *, param: str) -> None:
+        """Raises InvalidInputError, for `param`, unless the tokens may come after those that come
+        anyway.
+        """
+        coming = (*self._coming.token_ids(len(self._coming)), *token_ids)
+        check_token_ids(param, coming, self._parts.vocab_size)
+        n_left = self._budget - self.n_tokens
+        if token_ids and len(coming) > n_left:
+            raise InvalidInputError(
+                f"{param}: {len(coming)} given tokens would come, but this stream may generate "
+                f"only {n_left} more; extend it first",
+                param=param,
+            )
+        if self._healing is not None and self.n_tokens == 0 and coming:
+            self._healing.added(self._parts.shown(coming[0], self._options))
+        constraint = self._constraint
+        if constraint is None:
+            return
+        mark = constraint.mark()
+        try:
+            for n, token_id in enumerate(coming, self.n_tokens):
+                self._feed(constraint, n, token_id, self._shown(n, token_id))
+        finally:
+            constraint.rollback(mark)
+
+    def give(self, token_ids: Sequence[int], origin: GivenOrigin) -> None:
+        """The next tokens, after those that come anyway; checked by `check_given`."""
+        self._coming.add(token_ids, origin)
+
+    def change(self, segment: Segment) -> None:
+        """`segment`, which starts here, holds from here on. Raises InvalidInputError for a token id
+        outside the vocabulary; nothing has changed then.
+        """
+        self._change_to(segment)
+        self._history.change(segment)
+        self._judge_from_here()
 
     def advance(self, ban_tokens: Sequence[int] = ()) -> StreamResult:
         """The tokens of one pass of the model, and the text that is now safe to show.
@@ -90,6 +194,8 @@ class Completion:
         """
         if self.aborted:
             return self._finish("aborted")
+        if self._is_complete:
+            return self._finish("constraint")
         if self.n_tokens >= self._budget:
             return self._finish("length")
         n_left = self._options.max_tokens_per_call or NO_LIMIT
@@ -103,33 +209,36 @@ class Completion:
 
     def _step(self, ban_tokens: Sequence[int]) -> str | None:
         """Generate one token. Returns why the completion has ended, or None if it goes on."""
-        decoding, constraint = self._decoding, self._constraint
-        forced = constraint.forced() if constraint is not None and decoding.drafts_next else ()
-        logits = decoding.next_logits(self._budget - self.n_tokens, forced)
-        position = decoding.length
-        sampled = self._sampled(logits, position, ban_tokens)
+        constraint, n_tokens = self._constraint, self.n_tokens
+        logits = self._next_logits()
+        if ban_tokens:
+            self._history.call_bans[n_tokens] = tuple(ban_tokens)
+        sampled = self._sampled(logits)
         if sampled is None:
             return "banned"
-        hook = self._options.on_token
-        replaced = self._replaced(hook(sampled), sampled, logits) if hook is not None else None
+        is_replayed = self._coming.replays
+        chosen, given = self._chosen(sampled, logits)
         if self._options.return_logits:
             self._logits.append(logits.copy())
-        chosen = replaced or sampled
         token_id = chosen.token_id
-        origin = decoding.accept(token_id)
+        watched = tuple([each.of(logits, sampled) for each in self._watched])
+        met = self._condition(chosen, logits, sampled)
+        reason = None if is_replayed else self._end_before(token_id, given, met)
+        origin = self._decoding.accept(token_id)
         self._sampler.accept(token_id, chosen.p_sampled)
-        is_stop = token_id in self._stop_token_ids
-        shown = b"" if is_stop else self._shown(token_id)
-        span = self._held.push(shown)
-        origin = _FROM_HOOK if replaced else origin
-        record = token_record(chosen, shown, span, origin, self._vocabulary)
+        shown = b"" if reason is not None else self._shown(n_tokens, token_id)
+        span = self._held.push(shown, is_given=is_replayed or given in ("forced", "injected"))
+        origin = Origin(given, None) if given else origin
+        record = token_record(chosen, shown, span, origin, self._parts.vocabulary, watched)
         self.n_tokens += 1
-        if is_stop:
-            self._stop_token = record
-            return "stop_token"
+        if reason is not None:
+            self._end_token = record
+            return reason
         self._held.hold(record)
         if constraint is not None:
-            self._feed(constraint, token_id, shown)
+            self._feed(constraint, n_tokens, token_id, shown)
+        if given in ("forced", "injected"):
+            self._held.keep(self.n_tokens)
         if self._held.has_ban:
             return self._take_back()
         if self._held.has_stop:
@@ -138,19 +247,29 @@ class Completion:
             return "constraint"
         return "length" if self.n_tokens >= self._budget else None
 
-    def _sampled(
-        self, logits: Row, position: int, ban_tokens: Sequence[int]
-    ) -> SampleResult | None:
-        """The token drawn for `position`; None if banned strings have left nothing to draw."""
-        blocked = self._blocked.get(position, ()) if self._blocked else ()
-        banned = ban_tokens
+    def _next_logits(self) -> Row:
+        decoding, constraint = self._decoding, self._constraint
+        if self._coming:
+            # A single token is shown soonest after a pass of one row, which needs no next token.
+            is_single = len(self._coming) == 1 and not self._coming.replays
+            given = () if is_single else self._coming.token_ids(MAX_DECODE_ROWS)
+            return decoding.next_logits(1, given=given)
+        forced = constraint.forced() if constraint is not None and decoding.drafts_next else ()
+        return decoding.next_logits(self._budget - self.n_tokens, forced)
+
+    def _sampled(self, logits: Row) -> SampleResult | None:
+        """The token drawn for this position; None if banned strings have left nothing to draw."""
+        history, n_tokens, position = self._history, self.n_tokens, self._decoding.length
+        blocked = history.blocked(n_tokens)
+        banned: Sequence[int] = history.call_bans.get(n_tokens, ()) if history.call_bans else ()
         if blocked:
             banned = (*banned, *blocked)
-        if self.n_tokens < self._options.min_new_tokens:
+        if n_tokens < self._options.min_new_tokens:
             banned = (*banned, *self._stop_token_ids)
+        attempt = history.attempt(self._segment, n_tokens)
         try:
             return self._sampler.sample(
-                logits, position, attempt=len(blocked), mask=self._mask(), banned=banned
+                logits, position, attempt=attempt, mask=self._mask(), banned=banned
             )
         except NoTokenError:
             if blocked:
@@ -170,34 +289,53 @@ class Completion:
             return self._healing.mask(self._constraint)
         return self._constraint.mask() if self._constraint is not None else None
 
-    def _replaced(
-        self, token_id: int | None, sampled: SampleResult, row: Row
-    ) -> SampleResult | None:
-        """The token that the caller's hook wants instead of the sampled one; None for no change."""
-        if token_id is None or token_id == sampled.token_id:
-            return None
-        logits = np.asarray(row)
-        check_token_ids("on_token", [token_id], logits.size)
-        logprob = sampled.logprob_raw + float(logits[token_id]) - float(logits[sampled.token_id])
-        return sampled._replace(
-            token_id=token_id,
-            logprob_raw=logprob,
-            p_raw=math.exp(logprob),
-            p_sampled=1.0,  # it was certain
-            rank=int((logits > logits[token_id]).sum()),
-        )
+    def _chosen(self, sampled: SampleResult, row: Row) -> tuple[SampleResult, GivenOrigin | None]:
+        """The token that comes, and who chose it; None if it was drawn."""
+        history, n_tokens, hook = self._history, self.n_tokens, self._live.on_token
+        if self._coming.replays:
+            token_id = self._coming.next_replayed()
+            return instead(token_id, sampled, row, param="token_ids"), history.origin(n_tokens)
+        if self._coming:
+            token_id, origin = self._coming.next_waiting()
+            history.give(n_tokens, origin)
+            return instead(token_id, sampled, row, param="token_ids"), origin
+        wanted = hook(sampled) if hook is not None else None
+        if wanted is None or wanted == sampled.token_id:
+            return sampled, None
+        history.give(n_tokens, "hook")
+        return instead(wanted, sampled, row, param="on_token"), "hook"
 
-    def _shown(self, token_id: int) -> bytes:
-        """The bytes that the next token adds to the text."""
-        if self._vocabulary.is_special(token_id) and not self._options.decode_special_tokens:
-            return b""
-        data = self._vocabulary.token_bytes(token_id)
-        if self._healing is not None and self.n_tokens == 0:
+    def _condition(
+        self, chosen: SampleResult, row: Row, drawn: SampleResult
+    ) -> StopCondition | None:
+        """The condition that holds with the token `chosen`, if one does."""
+        if self._options.stop_when is None:
+            return None
+        return self._conditions.judge(chosen, row, drawn)
+
+    def _end_before(
+        self, token_id: int, given: GivenOrigin | None, met: StopCondition | None
+    ) -> str | None:
+        """Why the text ends before this token, if it does. Whoever gives a token wants it: no
+        condition ends the text before it.
+        """
+        if given != "injected" and token_id in self._stop_token_ids:
+            return "stop_token"
+        is_given = given in ("forced", "injected")
+        if met is None or is_given or self.n_tokens < self._options.min_new_tokens:
+            return None
+        self._stop_condition = met
+        return "stop_when"
+
+    def _shown(self, n_tokens: int, token_id: int) -> bytes:
+        """The bytes that a token adds to the text after `n_tokens` tokens."""
+        data = self._parts.shown(token_id, self._options)
+        if self._healing is not None and n_tokens == 0:
             return self._healing.added(data)
         return data
 
-    def _feed(self, constraint: Constraint, token_id: int, shown: bytes) -> None:
-        if self._healing is not None and self.n_tokens == 1:
+    def _feed(self, constraint: Constraint, n_tokens: int, token_id: int, shown: bytes) -> None:
+        if self._healing is not None and n_tokens == 0:
             constraint.accept_bytes(shown)  # the rest of the token belongs to the prompt
         else:
             constraint.accept(token_id)
@@ -208,8 +346,7 @@ class Completion:
         """
         taken = self._held.take_back()
         n_tokens = taken.n_tokens
-        position = self._decoding.mark() - n_tokens
-        self._decoding.rollback(position)
+        self._decoding.rollback(self._decoding.mark() - n_tokens)
         self._sampler.rollback(self._sampler.mark() - n_tokens)
         if self._constraint is not None:
             self._constraint.rollback(self._constraint.mark() - n_tokens)
@@ -217,18 +354,62 @@ class Completion:
             for _ in range(n_tokens):
                 self._logits.pop()
         self.n_tokens -= n_tokens
-        self._suppressed += taken.text
-        # After this position another text follows, in which nothing is known to be bad yet.
-        self._blocked = {p: ids for p, ids in self._blocked.items() if p <= position}
-        self._blocked.setdefault(position, []).append(taken.first.token_id)
-        self._n_rewinds += 1
-        return "banned" if self._n_rewinds >= MAX_REWINDS else None
+        self._taken_back.append(Suppressed(taken.text, n_tokens, self.n_tokens))
+        self._history.rewind(self.n_tokens, taken.first.token_id)
+        self._conditions.rollback(self.n_tokens)
+        self._judge_from_here()
+        return "banned" if len(self._history.rewinds) >= MAX_REWINDS else None
+
+    def _constrained(self, token_ids: Sequence[int], shown: Sequence[bytes]) -> Constraint | None:
+        """The constraint that holds after these tokens, with those that it was about."""
+        n_tokens, start = len(token_ids), self._history.constrained_from(len(token_ids))
+        constraint = self._parts.constraint(self._history.segment_at(n_tokens).options.constraint)
+        if constraint is not None and start < n_tokens:
+            if start == 0 and self._healing is not None:
+                constraint.accept_bytes(shown[0])
+                start = 1
+            constraint.accept_all(token_ids[start:])
+        return constraint
+
+    def _change_to(self, segment: Segment) -> None:
+        """Enter a segment in the middle of the stream."""
+        old = self._segment.options
+        if segment == self._segment:
+            return
+        options = segment.options
+        constraint = self._constraint
+        if options.constraint != old.constraint:
+            constraint = self._parts.constraint(options.constraint)
+        self._enter(segment, self._sampler.mus)
+        self._constraint = constraint
+        if (options.stop, options.banned_strings) != (old.stop, old.banned_strings):
+            token_ids = self._decoding.ids_from(len(self._prompt_ids))[: self._held.n_shown]
+            shown = [self._shown(n, token_id) for n, token_id in enumerate(token_ids)]
+            self._held = self._held.with_strings(options.stop, options.banned_strings, shown)
+
+    def _judge_from_here(self) -> None:
+        """The conditions in force look at the tokens so far, back to where they began."""
+        when = self._options.stop_when
+        if when is not None:
+            start = self._history.judged_from(self.n_tokens)
+            self._conditions.begin(when, start, self._decoding.ids_from(len(self._prompt_ids)))
+
+    def _enter(self, segment: Segment, mus: Sequence[float]) -> None:
+        """Draw with the settings of `segment`; `mus`: of the sampler so far."""
+        options = segment.options
+        sampler = self._parts.sampler(segment.settings, self._prompt_ids, options)
+        sampler.resume(self._decoding.ids_from(len(self._prompt_ids)), mus)
+        self._segment, self._options, self._sampler = segment, options, sampler
+        self._stop_token_ids = self._parts.stop_token_ids(options)
+        self._watched = tuple([Mass(token_ids) for token_ids in options.watch])
+        limit = options.max_new_tokens
+        self._budget = self._room if limit is None else min(limit, self._room)
 
     def _finish(self, reason: str) -> StreamResult:
         """End the stream: release what is held, or drop it after a stop."""
         self.ended = True
         self._decoding.finish()
-        return self._result(self._held.finish(self._stop_token), reason)
+        return self._result(self._held.finish(self._end_token), reason)
 
     def _result(self, release: Release, reason: str | None = None) -> StreamResult:
         text, tokens, dropped, dropped_text, stop_string = release
@@ -238,7 +419,10 @@ class Completion:
             fields["eos"] = True
             fields["eos_reason"] = reason if stop_string is None else "stop_string"
             fields["stop_string"] = stop_string
-            fields["stop_token_id"] = self._stop_token.token_id if self._stop_token else None
+            if self._stop_condition is not None:
+                fields["stop_condition"] = self._stop_condition
+            elif self._end_token is not None:
+                fields["stop_token_id"] = self._end_token.token_id
             fields["dropped"] = dropped
             fields["dropped_text"] = dropped_text
         if options.return_probabilities:
@@ -246,8 +430,10 @@ class Completion:
         if options.return_logits and (tokens or dropped):
             rows = [self._logits.popleft() for _ in (*tokens, *dropped)]
             fields["logits"] = np.stack(rows)
-        if self._suppressed:
-            fields["suppressed"], self._suppressed = self._suppressed, ""
+        if self._taken_back:
+            fields["suppressed"] = "".join([each.text for each in self._taken_back])
+            fields["taken_back"] = tuple(self._taken_back)
+            self._taken_back.clear()
         if self._healing is not None and not self._n_reported and (tokens or dropped):
             fields["healed"] = self._healing.token_id
         if decoding.n_drafted != self._n_drafted or decoding.n_accepted != self._n_accepted:

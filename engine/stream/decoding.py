@@ -68,9 +68,15 @@ class Decoding:
         self._n_rows = self._next_row = 0
         self._unguided: tuple[Logits, ...] = ()  # with guidance: the rows that were mixed
         self._draft: Draft = NO_DRAFT
+        self._is_guess = True  # the draft; otherwise its tokens are known to come
         self._n_passes = 0
         self.n_drafted = 0
         self.n_accepted = 0
+
+    @property
+    def _sequences(self) -> tuple[CachedSequence, ...]:
+        """That of the prompt, and with guidance that of the negative one."""
+        return (self._sequence, self._guide.sequence) if self._guide else (self._sequence,)
 
     @property
     def length(self) -> int:
@@ -87,14 +93,24 @@ class Decoding:
         """Whether the next logits come from a pass that may hold a draft."""
         return self._speculator is not None and not self.has_row
 
-    def next_logits(self, n_wanted: int, forced: Sequence[int] = ()) -> Row:
+    def next_logits(
+        self, n_wanted: int, forced: Sequence[int] = (), given: Sequence[int] = ()
+    ) -> Row:
         """The logits (vocab_size,) of the next position, valid until its token is accepted.
 
-        `n_wanted`: how many more tokens may come, at least 1; `forced`: those already known.
+        `n_wanted`: how many more tokens may come, at least 1; `forced`: the next ones if the model
+        divides the text like that; `given`: those that come in any case.
         """
         if not self.has_row:
-            self._forward(n_wanted, forced)
+            if given:
+                self._forward_given(given)
+            else:
+                self._forward(n_wanted, forced)
         return self._rows[self._next_row]
+
+    def ids_from(self, start: int) -> tuple[int, ...]:
+        """The tokens from position `start` on."""
+        return self._sequence.ids_from(start)
 
     def broke_by_guidance(self) -> bool:
         """Whether the next position's logits hold NaN or infinity, but not the model's own."""
@@ -119,6 +135,8 @@ class Decoding:
             self._judged(index + 1, index)
             self._drop_rows()
             return Origin(MODEL, draft.token_ids[index])
+        if not self._is_guess:
+            return _FROM_MODEL
         self.n_accepted += 1
         return Origin(draft.origin, None)
 
@@ -147,11 +165,13 @@ class Decoding:
     def _forward(self, n_wanted: int, forced: Sequence[int]) -> None:
         speculator = self._speculator
         if speculator is None:
+            self._draft = NO_DRAFT
             self._run(())
             if self._runs_ahead and n_wanted > 1:
                 self._sequence.expect_next()
             return
         self._draft = draft = self._proposed(speculator, n_wanted, forced)
+        self._is_guess = True
         self._n_passes += 1
         self._n_quiet = 0 if draft.token_ids else self._n_quiet + 1
         if draft.token_ids or self._is_timed(self._n_passes):
@@ -171,6 +191,13 @@ class Decoding:
         """Whether the pass with this number is timed even if it has no draft."""
         return n % self._timed_every == 0
 
+    def _forward_given(self, given: Sequence[int]) -> None:
+        """A pass over tokens that are known, as many as fit, which gives the row after each."""
+        room = min(MAX_DECODE_ROWS, *(each.room for each in self._sequences))
+        self._draft = Draft(tuple(given[: room - 1]), NO_DRAFT.origin)
+        self._is_guess = False
+        self._run(self._draft.token_ids)
+
     def _run(self, draft: Sequence[int]) -> None:
         rows = self._sequence.forward(draft)
         if self._guide is not None:
@@ -181,9 +208,7 @@ class Decoding:
         self._rows, self._n_rows, self._next_row = rows, 1 + len(draft), 0
 
     def _proposed(self, speculator: Speculator, n_wanted: int, forced: Sequence[int]) -> Draft:
-        room = min(n_wanted, MAX_DECODE_ROWS, self._sequence.room)
-        if self._guide is not None:
-            room = min(room, self._guide.sequence.room)
+        room = min(n_wanted, MAX_DECODE_ROWS, *(each.room for each in self._sequences))
         return speculator.propose(room - 1, forced=forced) if room > 1 else NO_DRAFT
 
     def _judged(self, n_judged: int, n_accepted: int) -> None:

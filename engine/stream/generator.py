@@ -11,31 +11,31 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import Any
 
-import numpy as np
-
+from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..cache.prefix import PrefixCache, Reuse
 from ..draft.speculator import DraftCount, Speculator
 from ..errors import ContextLengthError, InvalidInputError, NumericsError
 from ..grammar.compiler import ConstraintCompiler
-from ..grammar.constraint import Constraint
-from ..grammar.spec import ConstraintSpec
 from ..model.model import Model
 from ..sampling.guidance import check_scale
-from ..sampling.sampler import Sampler
+from ..sampling.request import SampleResult
 from ..sampling.settings import SamplingSettings
-from ..sampling.token_masks import SamplerVocabulary
-from ..text.prefix_index import PrefixIndex
 from ..text.token_ids import check_token_ids
 from ..text.vocabulary import Vocabulary
 from .completion import Completion
+from .continuations import ContinuationScorer
 from .decoding import Decoding, Guide
-from .healing import Healing
-from .options import IdArray, StreamOptions
+from .options import IdArray, Live, StreamOptions
+from .parts import Parts
 from .prompt_scorer import PromptScorer
+from .replay import n_shown, shown_bytes
 from .result import Prefill, StreamResult
 from .sequence import CachedSequence
+from .snapshot import Snapshot
 from .stream import Stream
+
+PROMPT_WANTED = "the prompt's probabilities are wanted"
 
 
 class StreamingGenerator:
@@ -54,22 +54,21 @@ class StreamingGenerator:
         eos_token_ids: Sequence[int],
         speculator: Speculator | None = None,
         constraints: ConstraintCompiler | None = None,
+        fingerprint: str = "",
     ) -> None:
         """`prefix` holds the cache of the one active sequence. `speculator`: used by every stream
-        with the option `speculate`. `constraints`: None refuses every constraint.
+        with the option `speculate`. `constraints`: None refuses every constraint. `fingerprint`:
+        differs if the same tokens have other logits; snapshots of another one are refused.
         """
         self._model = model
         self._prefix = prefix
         self._vocabulary = vocabulary
-        self._eos_token_ids = frozenset(eos_token_ids)
         self._speculator = speculator
-        self._constraints = constraints
-        vocab_size = model.config.vocab_size
-        self._sampler_vocabulary = SamplerVocabulary(vocabulary, vocab_size)
-        self._prefix_index = PrefixIndex(vocabulary, vocab_size)
-        self._sampler_work = np.empty(vocab_size, dtype=np.float32)
+        self._fingerprint = fingerprint
+        self._parts = Parts(model, vocabulary, eos_token_ids=eos_token_ids, constraints=constraints)
         self._negative: PrefixCache | None = None  # of negative prompts, made for the first one
         self._stream: Stream | None = None
+        self._scorer: ContinuationScorer | None = None
         self.n_prompt_tokens = 0
         self.n_cached_tokens = 0
 
@@ -113,58 +112,68 @@ class StreamingGenerator:
         settings, options = settings or SamplingSettings(), options or StreamOptions()
         options.check(self._model.config.vocab_size)
         prompt = self._checked_prompt(input_ids, "prompt", param="input_ids")
-        negative = self._checked_negative(options.negative_ids, options.cfg_scale)
-        room = self._model.max_seq_len - max(len(prompt), len(negative))
-        constraint = self._compiled(options.constraint)
-        healing = self._healing(prompt) if options.token_healing else None
-        token_ids = prompt[:-1] if healing else prompt
-        sampler = self._sampler(settings, token_ids, options)
-        speculator = self._speculator if options.speculate else None
-        if speculator is not None:
-            speculator.begin(token_ids, prediction=options.prediction, abort=options.abort)
-        scorer = None
-        if options.return_prompt_tokens is not None:
-            scorer = PromptScorer(prompt, self._vocabulary, n_top=options.return_prompt_tokens)
-        wanted = (prompt if scorer else token_ids)[:-1]
-        reuse = self._prefill(self._prefix, wanted, options, options.on_progress, scorer)
-        if healing and scorer:
-            self._forget_from(len(token_ids) - 1)
-        decoding = Decoding(
-            CachedSequence(self._model, self._prefix.cache, token_ids),
-            guide=self._guide(negative, options) if negative else None,
-            speculator=speculator,
-            is_shared=not options.isolation_key,
-            is_async=self._model.ops.is_async,
-            keeps_rows=options.return_logits or options.on_token is not None,
-        )
-        limit = options.max_new_tokens
-        completion = Completion(
-            decoding,
-            sampler,
-            self._vocabulary,
-            options,
-            budget=room if limit is None else min(limit, room),
-            stop_token_ids=self._stop_set(options),
-            constraint=constraint,
-            healing=healing,
-        )
+        if options.negative_ids is not None:
+            self._checked_prompt(options.negative_ids, "negative prompt", param="negative_ids")
+        snapshot = Snapshot.new(prompt, settings, options, self._fingerprint)
+        return self._begun(snapshot, options.live, options.return_prompt_tokens)
+
+    def restore(
+        self,
+        snapshot: Snapshot,
+        *,
+        isolation_key: str = "",
+        on_token: Callable[[SampleResult], int | None] | None = None,
+        abort: AbortFlag | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Stream:
+        """End the previous stream, and go on from a snapshot of it or of an earlier one.
+
+        Keys and values come from the cache as far as it has them. The keywords are the options that
+        a snapshot does not hold. The prompt is not reported again. Raises InvalidInputError before
+        any work if the snapshot is of another engine or does not fit this one, and if the
+        constraint forbids its tokens.
+        """
+        self._end_stream()
+        self._check_snapshot(snapshot)
+        return self._begun(snapshot, Live(isolation_key, on_token, abort, on_progress))
+
+    def begin_scoring(
+        self, input_ids: Sequence[int] | IdArray, options: StreamOptions | None = None
+    ) -> ContinuationScorer:
+        """End the previous stream, and prefill a prompt whose continuations can then be scored.
+
+        Of the options only `return_top_tokens`, `isolation_key`, `abort` and `on_progress` count.
+        `input_ids` and errors as in `begin`.
+        """
+        self._end_stream()
+        options = options or StreamOptions()
+        options.check(self._model.config.vocab_size)
+        prompt = self._checked_prompt(input_ids, "prompt", param="input_ids")
+        reuse = self._prefill(self._prefix, prompt[:-1], options.live, options.on_progress)
         self.n_prompt_tokens, self.n_cached_tokens = len(prompt), reuse.n_reused
-        prefill = Prefill(
-            len(prompt),
-            reuse.n_reused,
-            completion.aborted,
-            sampler.seed,
+        self._scorer = ContinuationScorer(
+            self._model,
+            self._prefix.cache,
+            self._vocabulary,
+            prompt,
             reuse,
-            scorer.tokens if scorer else (),
-        )
-        self._stream = Stream(
-            completion,
-            prefill,
-            vocab_size=self._model.config.vocab_size,
-            speculator=speculator,
+            n_top=options.return_top_tokens,
+            abort=options.abort,
             on_failure=self._forget_all,
         )
-        return self._stream
+        return self._scorer
+
+    def expected_reuse(self, input_ids: Sequence[int], options: StreamOptions) -> Reuse:
+        """How much of a prompt would be cached now. Changes nothing. From any thread."""
+        if options.return_prompt_tokens is not None:
+            return Reuse(0, len(input_ids) - 1, "none", None, PROMPT_WANTED)
+        healing = self._parts.healing(input_ids, options)
+        wanted = input_ids[: -2 if healing else -1]
+        return self._prefix.expected(wanted, isolation_key=options.isolation_key)
+
+    def token_ids_of(self, text: str) -> tuple[int, ...]:
+        """All tokens of exactly this text; no control tokens. From any thread."""
+        return self._parts.token_ids_of(text)
 
     def close(self) -> None:
         """End the running stream, and write its keys and values to disk for the next process."""
@@ -213,61 +222,126 @@ class StreamingGenerator:
         token_ids = self._checked_prompt(negative_ids, "negative prompt", param="negative_ids")
         return [] if cfg_scale == 1.0 else token_ids
 
-    def _compiled(self, spec: ConstraintSpec | None) -> Constraint | None:
-        if spec is None:
-            return None
-        if self._constraints is None:
-            raise InvalidInputError("this generator has no constraints", param=spec.param)
-        return self._constraints.compile(spec, param=spec.param)
+    def _check_snapshot(self, snapshot: Snapshot) -> None:
+        if snapshot.fingerprint != self._fingerprint:
+            raise InvalidInputError(
+                f"the snapshot was taken with the model {snapshot.fingerprint!r}; this one is "
+                f"{self._fingerprint!r}, which computes other logits",
+                param="snapshot",
+            )
+        prompt = self._checked_prompt(snapshot.prompt_ids, "prompt", param="snapshot")
+        vocab_size = self._model.config.vocab_size
+        check_token_ids("snapshot", snapshot.token_ids, vocab_size)
+        for segment in snapshot.segments:
+            segment.options.check(vocab_size)
+        n_tokens, most = len(prompt) + snapshot.n_tokens, self._model.max_seq_len
+        if n_tokens > most:
+            raise ContextLengthError(n_tokens, most, param="snapshot")
 
-    def _sampler(
-        self, settings: SamplingSettings, token_ids: Sequence[int], options: StreamOptions
-    ) -> Sampler:
-        return Sampler(
-            settings,
-            prompt_ids=token_ids,
-            vocabulary=self._sampler_vocabulary,
-            work=self._sampler_work,
-            n_top=options.return_top_tokens,
-            trace=options.return_trace,
-            draw=self._model.ops.sample,
+    def _begun(self, snapshot: Snapshot, live: Live, n_prompt_top: int | None = None) -> Stream:
+        """`n_prompt_top`: alternatives to report with each token of the prompt; None: no report."""
+        completion, prefill = self._completion(snapshot, live, n_prompt_top)
+        self.n_prompt_tokens, self.n_cached_tokens = prefill.n_prompt, prefill.n_cached
+        self._stream = Stream(
+            completion,
+            prefill,
+            vocab_size=self._model.config.vocab_size,
+            speculator=self._speculator if snapshot.options.speculate else None,
+            on_failure=self._forget_all,
+            rebuild=self._rebuilt,
+            live=live,
         )
+        return self._stream
 
-    def _stop_set(self, options: StreamOptions) -> frozenset[int]:
-        given = options.stop_token_ids
-        stops = self._eos_token_ids if given is None else frozenset(given)
-        if options.constraint is not None:
-            # Under a constraint they are the only way to say that the text is complete.
-            return stops | self._eos_token_ids
-        return stops - self._eos_token_ids if options.ignore_eos else stops
+    def _completion(
+        self, snapshot: Snapshot, live: Live, n_prompt_top: int | None = None
+    ) -> tuple[Completion, Prefill]:
+        """What goes on from a snapshot, and what that took."""
+        parts, options = self._parts, snapshot.options
+        prompt = list(snapshot.prompt_ids)
+        negative = self._checked_negative(options.negative_ids, options.cfg_scale)
+        healing = parts.healing(prompt, options)
+        prompt_ids = prompt[:-1] if healing else prompt
+        shown = shown_bytes(snapshot.token_ids, options, parts, healing)
+        shown = shown[: n_shown(snapshot, shown)]
+        past = list(snapshot.token_ids[: len(shown)])
+        scorer = None
+        if n_prompt_top is not None:
+            scorer = PromptScorer(prompt, self._vocabulary, n_top=n_prompt_top)
+        speculator = self._speculator if options.speculate else None
+        decoding = Decoding(
+            CachedSequence(self._model, self._prefix.cache, [*prompt_ids, *past]),
+            guide=self._guide([*negative, *past], options.cfg_scale) if negative else None,
+            speculator=speculator,
+            is_shared=not live.isolation_key,
+            is_async=self._model.ops.is_async,
+            keeps_rows=options.reads_rows or live.on_token is not None,
+        )
+        completion = Completion(
+            snapshot,
+            decoding,
+            parts,
+            live,
+            prompt_ids=prompt_ids,
+            shown=shown,
+            room=self._model.max_seq_len - max(len(prompt), len(negative)),
+            healing=healing,
+        )
+        if speculator is not None:
+            speculator.begin(prompt_ids, prediction=options.prediction, abort=live.abort)
+            for token_id in past:
+                speculator.accept(token_id)
+        wanted = (prompt if scorer else [*prompt_ids, *past])[:-1]
+        reuse = self._prefill(self._prefix, wanted, live, live.on_progress, scorer)
+        if healing and scorer:
+            self._forget_from(len(prompt_ids) - 1)
+        if negative:
+            self._prefill(self._negative_prefix, [*negative, *past][:-1], live, None)
+        prefill = Prefill(
+            len(prompt),
+            reuse.n_reused,
+            completion.aborted,
+            snapshot.settings.seed or 0,
+            reuse,
+            scorer.tokens if scorer else (),
+        )
+        if not completion.aborted:
+            self._replay(completion)
+        return completion, prefill
 
-    def _healing(self, prompt: Sequence[int]) -> Healing | None:
-        """How to heal the last token of the prompt; None if it cannot be part of another token."""
-        if len(prompt) < 2 or self._vocabulary.is_control(prompt[-1]):
-            return None
-        prefix = self._vocabulary.token_bytes(prompt[-1])
-        return Healing(prompt[-1], self._prefix_index, prefix) if prefix else None
+    def _rebuilt(self, snapshot: Snapshot, live: Live) -> Completion:
+        """The completion of the running stream at another place of it."""
+        n_tokens = len(snapshot.prompt_ids) + snapshot.n_tokens
+        self._forget_from(n_tokens)  # so that nothing of what is left behind is copied to the store
+        return self._completion(snapshot, live)[0]
+
+    def _replay(self, completion: Completion) -> None:
+        try:
+            completion.replay()
+        except BaseException as error:
+            self._forget_all(error)
+            raise
 
     def _prefill(
         self,
         prefix: PrefixCache,
         wanted: Sequence[int],
-        options: StreamOptions,
+        live: Live,
         on_progress: Callable[[int, int], None] | None,
         scorer: PromptScorer | None = None,
     ) -> Reuse:
         """Bring a cache to the wanted ids; the scorer gets the logits after each of them."""
         try:
             if scorer is None:
-                reuse = prefix.prepare(wanted, isolation_key=options.isolation_key)
+                reuse = prefix.prepare(wanted, isolation_key=live.isolation_key)
             else:
                 # Cached keys and values do not give the logits of their positions.
-                prefix.prepare((), isolation_key=options.isolation_key)
-                reuse = Reuse(0, len(wanted), "none", None, "the prompt's probabilities are wanted")
+                prefix.prepare((), isolation_key=live.isolation_key)
+                reuse = Reuse(0, len(wanted), "none", None, PROMPT_WANTED)
             self._model.prefill(
                 wanted[reuse.n_reused :],
                 prefix.cache,
-                abort=options.abort,
+                abort=live.abort,
                 on_progress=on_progress,
                 on_logits=scorer.take if scorer else None,
             )
@@ -280,19 +354,23 @@ class StreamingGenerator:
         cache = self._prefix.cache
         cache.rollback(min(length, cache.length))
 
-    def _guide(self, token_ids: list[int], options: StreamOptions) -> Guide:
+    @property
+    def _negative_prefix(self) -> PrefixCache:
         if self._negative is None:
             model = self._model
             self._negative = PrefixCache(
                 KVCache(model.config, model.ops, max_seq_len=model.max_seq_len)
             )
-        self._prefill(self._negative, token_ids[:-1], options, None)
-        return Guide(
-            CachedSequence(self._model, self._negative.cache, token_ids), options.cfg_scale
-        )
+        return self._negative
+
+    def _guide(self, token_ids: list[int], scale: float) -> Guide:
+        return Guide(CachedSequence(self._model, self._negative_prefix.cache, token_ids), scale)
 
     def _end_stream(self) -> None:
-        """Forget the running stream, if there is one."""
+        """Forget the running stream or scorer, if there is one."""
+        if self._scorer is not None:
+            self._scorer.end()
+            self._scorer = None
         if self._stream is not None:
             self._stream.end()
             self._stream = None

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from ..text.text_stream import TextMark, TextStream
 from .result import TokenRecord
 
+_MOST_BYTES = 4  # of a character
+
 
 class Release(NamedTuple):
     """What one call shows, and at the end what it drops."""
@@ -34,10 +36,13 @@ class HeldTokens:
     """The tokens of one completion that have not been shown, and its text."""
 
     def __init__(self, stop: Sequence[str], banned: Sequence[str]) -> None:
+        self._longest = max(map(len, (*stop, *banned)), default=0)
         self._text = TextStream(stop, banned)
         self._held: deque[TokenRecord] = deque()
         self._n_out = 0  # tokens that have been released
-        self._floor = 0  # tokens before the last rewind point
+        self._floor = (
+            0  # tokens that no banned string takes back: those before the last rewind point
+        )
         # Marks of the text before each held token; None without banned strings.
         self._marks: deque[TextMark] | None = deque() if banned else None
 
@@ -51,13 +56,57 @@ class HeldTokens:
         """Whether the text holds a banned string; the caller must then call `take_back`."""
         return self._text.ban_match is not None
 
-    def push(self, data: bytes) -> tuple[int, int]:
+    @property
+    def n_shown(self) -> int:
+        """Tokens whose whole text has been released."""
+        return self._n_out
+
+    @property
+    def n_characters_shown(self) -> int:
+        return self._text.n_released
+
+    @property
+    def n_held(self) -> int:
+        return len(self._held)
+
+    def resume(self, shown: Sequence[bytes]) -> None:
+        """Begin after tokens with the bytes `shown`, which have been released."""
+        first, needed = len(shown), _MOST_BYTES * self._longest
+        while first and needed > 0:
+            first -= 1
+            needed -= len(shown[first])
+        self._text.skip(b"".join(shown[:first]))
+        for data in shown[first:]:  # a string may have begun in them
+            self._text.push(data, is_given=True)
+        self._text.skip_release(self._text.mark().n_characters)
+        self._n_out = len(shown)
+
+    def with_strings(
+        self, stop: Sequence[str], banned: Sequence[str], shown: Sequence[bytes]
+    ) -> "HeldTokens":
+        """The same tokens and text, searched for other strings; `shown`: the bytes of the tokens
+        that were released. A string that is complete already does not count.
+        """
+        other = HeldTokens(stop, banned)
+        other.resume(shown)
+        other.keep(self._floor)
+        for record in self._held:
+            other.push(record.token_bytes, is_given=True)
+            other.hold(record)
+        other._text.skip_release(self._text.n_released)
+        return other
+
+    def keep(self, n_tokens: int) -> None:
+        """No banned string takes back any of the first `n_tokens` tokens of the completion."""
+        self._floor = n_tokens
+
+    def push(self, data: bytes, *, is_given: bool = False) -> tuple[int, int]:
         """Add the bytes of the next token to the text; returns the span of characters that they are
-        part of. Call `hold` with its record next.
+        part of. Call `hold` with its record next. `is_given`: no string is found that ends in it.
         """
         if self._marks is not None:
             self._marks.append(self._text.mark())
-        return self._text.push(data)
+        return self._text.push(data, is_given=is_given)
 
     def hold(self, record: TokenRecord) -> None:
         """Hold the token whose bytes were pushed last."""

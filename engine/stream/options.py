@@ -5,14 +5,15 @@ the vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..abort import AbortFlag
 from ..errors import InvalidInputError
 from ..grammar.spec import ConstraintSpec
 from ..sampling.request import SampleResult
 from ..text.token_ids import check_token_ids
+from .stop_when import StopWhen
 
 # The value of max_tokens_per_call without a limit.
 NO_LIMIT = 2**31 - 1
@@ -26,6 +27,15 @@ class IdArray(Protocol):
     def shape(self) -> Sequence[int]: ...
 
     def tolist(self) -> Any: ...
+
+
+class Live(NamedTuple):
+    """The part of the options that belongs to the caller of the moment: no snapshot holds it."""
+
+    isolation_key: str = ""
+    on_token: Callable[[SampleResult], int | None] | None = None
+    abort: AbortFlag | None = None
+    on_progress: Callable[[int, int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +52,10 @@ class StreamOptions:
     """Tokens that end the text. None means the model's own."""
     ignore_eos: bool = False
     """Whether the model's own stop tokens are ignored."""
+    stop_when: StopWhen | None = None
+    """Conditions of the model's own numbers that end the text. They do not count before
+    `min_new_tokens`.
+    """
     banned_strings: Sequence[str] = ()
     """Strings that never show, in upper or lower case: the text goes back to before them and
     continues differently.
@@ -75,6 +89,10 @@ class StreamOptions:
     that the prompt is not reported. These are the model's own numbers for the prompt as given,
     whatever guidance, constraint and healing do after it; cached positions are computed again.
     """
+    watch: Sequence[Sequence[int]] = ()
+    """Sets of token ids whose raw probability is reported with each token, in
+    `TokenRecord.watched`, drawn or not.
+    """
     return_logits: bool = False
     """Whether results carry the logits of their tokens."""
     return_trace: bool = False
@@ -89,6 +107,31 @@ class StreamOptions:
     """Called with (done, total) after each chunk of the prefill; `total` is the number of prompt
     tokens that were not cached.
     """
+
+    @property
+    def live(self) -> Live:
+        return Live(self.isolation_key, self.on_token, self.abort, self.on_progress)
+
+    def without_live(self) -> "StreamOptions":
+        """As a snapshot holds them: ids and strings as tuples, and the prompt reported already."""
+        negative, stop_ids = self.negative_ids, self.stop_token_ids
+        return replace(
+            self,
+            stop=tuple(self.stop),
+            stop_token_ids=None if stop_ids is None else tuple(stop_ids),
+            banned_strings=tuple(self.banned_strings),
+            negative_ids=None if negative is None else tuple(_listed(negative)),
+            prediction=tuple(self.prediction),
+            watch=tuple(tuple(token_ids) for token_ids in self.watch),
+            return_prompt_tokens=None,
+            **Live()._asdict(),
+        )
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether a row of logits is still read after its token was drawn, a hook aside."""
+        judges_rows = self.stop_when is not None and self.stop_when.p_eos_gt is not None
+        return self.return_logits or bool(self.watch) or judges_rows
 
     def check(self, vocab_size: int) -> None:
         """Raises InvalidInputError with the option, its allowed values and the wrong one."""
@@ -108,6 +151,12 @@ class StreamOptions:
         if self.stop_token_ids is not None:
             check_token_ids("stop_token_ids", self.stop_token_ids, vocab_size)
         check_token_ids("prediction", self.prediction, vocab_size)
+        for i, token_ids in enumerate(self.watch):
+            if len(token_ids) == 0:
+                raise InvalidInputError(
+                    f"watch[{i}] is empty: it needs at least one token id", param="watch"
+                )
+            check_token_ids("watch", token_ids, vocab_size)
         for name, n_top in (
             ("return_top_tokens", self.return_top_tokens),
             ("return_prompt_tokens", self.return_prompt_tokens or 0),
@@ -116,6 +165,12 @@ class StreamOptions:
                 raise InvalidInputError(
                     f"{name} must be between 0 and {vocab_size}, not {n_top}", param=name
                 )
+
+
+def _listed(ids: Sequence[int] | IdArray) -> list[int]:
+    """The ids of an array (n,) or (1, n), or of any sequence."""
+    values = ids.tolist() if isinstance(ids, IdArray) else list(ids)
+    return values[0] if values and isinstance(values[0], list) else values
 
 
 def _check_strings(name: str, strings: Sequence[str]) -> None:

@@ -17,10 +17,18 @@ from .result import PromptToken, prompt_token
 class PromptScorer:
     """Takes the logits after each token of a prompt but the last, in order."""
 
-    def __init__(self, token_ids: Sequence[int], vocabulary: Vocabulary, *, n_top: int) -> None:
-        """`n_top`: alternatives per token."""
+    def __init__(
+        self,
+        token_ids: Sequence[int],
+        vocabulary: Vocabulary,
+        *,
+        n_top: int,
+        first_position: int = 0,
+    ) -> None:
+        """`n_top`: alternatives per token. `first_position`: of the first token, for errors."""
         self._token_ids = token_ids
         self._vocabulary = vocabulary
+        self._first_position = first_position
         self._request = SampleRequest(u=0.0, greedy=True, n_top=n_top)
         self._text = TextStream()
         self._tokens = [self._first(token_ids[0])]
@@ -36,10 +44,11 @@ class PromptScorer:
         Raises NumericsError for NaN or infinity.
         """
         for row in rows:
-            position = len(self._tokens)
+            index = len(self._tokens)
             try:
-                scored = score(row, self._token_ids[position], self._request)
+                scored = score(row, self._token_ids[index], self._request)
             except NumericsError as error:
+                position = self._first_position + index
                 raise NumericsError(f"position {position}: {error}") from error
             data, span = self._placed(scored.token_id)
             self._tokens.append(prompt_token(scored, data, span, self._vocabulary))

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ..cache.prefix import Reuse
 from ..sampling.request import SampleResult, TraceStep
 from ..text.vocabulary import Vocabulary
+from .stop_when import StopCondition
 
 
 class Origin(NamedTuple):
@@ -71,6 +72,8 @@ class TokenRecord(NamedTuple):
     """The token that a draft proposed here, if another one was drawn."""
     trace: tuple[TraceStep, ...]
     """What each stage of the sampler removed; empty unless return_trace."""
+    watched: tuple[float, ...] = ()
+    """The raw probability of each set of `watch`."""
 
 
 def token_record(
@@ -79,6 +82,7 @@ def token_record(
     span: tuple[int, int],
     origin: Origin,
     vocabulary: Vocabulary,
+    watched: tuple[float, ...] = (),
 ) -> TokenRecord:
     """The record of a drawn token that adds the bytes `shown`, part of the characters `span`."""
     # By position, in the order of the fields: keywords would take twice the time.
@@ -99,6 +103,7 @@ def token_record(
         origin.name,
         origin.proposed,
         sampled.trace,
+        watched,
     )
 
 
@@ -157,6 +162,16 @@ def _top(sampled: SampleResult, vocabulary: Vocabulary) -> tuple[TopToken, ...]:
     )
 
 
+class Suppressed(NamedTuple):
+    """Text that was generated and taken back, because it held a banned string."""
+
+    text: str
+    """From the first character of the token in which the string begins."""
+    n_tokens: int
+    n_kept: int
+    """How many tokens of the completion were left; the next one was drawn in another way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prefill:
     """How a stream began."""
@@ -186,14 +201,18 @@ class StreamResult(Mapping[str, Any]):
     """Text that is safe to show; may be empty while text is held back."""
     eos: bool = False
     eos_reason: str | None = None
-    """Once `eos` is true: stop_token, stop_string, length, constraint (its text is complete),
-    banned (no continuation without a banned string was found) or aborted."""
+    """Once `eos` is true: stop_token, stop_string, stop_when, length, constraint (its text is
+    complete), banned (no continuation without a banned string was found) or aborted."""
     stop_string: str | None = None
     stop_token_id: int | None = None
+    stop_condition: StopCondition | None = None
+    """What of `stop_when` ended the text."""
     tokens: tuple[TokenRecord, ...] = ()
     """The tokens released by this call. A token that a stop string cuts in two is the last one."""
     dropped: tuple[TokenRecord, ...] = ()
-    """The stop token, or the tokens that lie wholly inside or after a stop string."""
+    """The token that ended the text, which is not part of it, or the tokens that lie wholly inside
+    or after a stop string.
+    """
     dropped_text: str = ""
     probs: tuple[float, ...] | None = None
     """Sampled probability per token of `tokens`; None unless return_probabilities."""
@@ -201,6 +220,8 @@ class StreamResult(Mapping[str, Any]):
     """Untouched logits of `tokens` and `dropped`, float32 (n, vocab_size), if return_logits."""
     suppressed: str = ""
     """Text that this call generated and took back, because it held a banned string."""
+    taken_back: tuple[Suppressed, ...] = ()
+    """The same, one entry per banned string."""
     healed: int | None = None
     """The last token of the prompt, if the first of `tokens` or `dropped` replaces it."""
     n_drafted: int = 0
@@ -244,6 +265,7 @@ _KEYS = (
     "eos_reason",
     "stop_string",
     "stop_token_id",
+    "stop_condition",
     "chunk_token_ids",
     "tokens",
     "dropped",
@@ -253,6 +275,7 @@ _KEYS = (
     "top_probs",
     "logits",
     "suppressed",
+    "taken_back",
     "healed",
     "n_drafted",
     "n_accepted",

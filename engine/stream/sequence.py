@@ -28,6 +28,10 @@ class CachedSequence:
         """Rows that a pass may have until the cache is full."""
         return self._cache.max_seq_len - self._cache.length
 
+    def ids_from(self, start: int) -> tuple[int, ...]:
+        """The tokens from position `start` on."""
+        return tuple(self._token_ids[start:])
+
     def forward(self, draft: Sequence[int]) -> Rows:
         """The logits after the last token and after each of `draft`, (1 + n, vocab_size).
 

@@ -33,6 +33,11 @@ class PrefixIndex:
         start, end = self._span(prefix)
         return self._sorted.token_ids[start:end]
 
+    def ids_equal_to(self, data: bytes) -> TokenIds:
+        """Ids of all tokens with exactly these bytes; no control tokens."""
+        start, end = self._span(data)
+        return self._sorted.token_ids[start : bisect_right(self._sorted.keys, data, start, end)]
+
     def keys_starting_with(self, prefix: bytes) -> list[bytes]:
         """The bytes of `ids_starting_with(prefix)`, in the same order."""
         start, end = self._span(prefix)

@@ -62,16 +62,29 @@ class TextStream:
             return None
         return self._n_characters - self._bans.n_partial
 
-    def push(self, data: bytes) -> tuple[int, int]:
+    def push(self, data: bytes, *, is_given: bool = False) -> tuple[int, int]:
         """Takes the bytes of one token. Returns the characters [start, end) that they are part of.
 
         A character split over tokens belongs to each of them. Without bytes start equals end.
+        `is_given`: no string is found that ends in these bytes; one may begin in them.
         """
         start = self._n_characters
         if not data:
             return start, start
-        self._take(data)
+        self._take(data, is_given=is_given)
         return start, self._n_characters + bool(self._incomplete)
+
+    def skip(self, data: bytes) -> None:
+        """Takes bytes that were released long ago: no string begins in them."""
+        text, n_taken = codecs.utf_8_decode(self._incomplete + data, "replace", False)
+        self._incomplete = (self._incomplete + data)[n_taken:]
+        self._n_characters += len(text)
+        self.n_released = self._n_characters
+
+    def skip_release(self, before: int) -> None:
+        """Counts the text up to character `before` as released, whatever is safe."""
+        self._held = self._held[before - self.n_released :]
+        self.n_released = before
 
     def release(self, before: int | None = None) -> str:
         """The text that has become safe since the last call, if given only up to character
@@ -129,18 +142,23 @@ class TextStream:
             self._bans.rollback(mark.ban_node)
         return forgotten
 
-    def _take(self, data: bytes, *, final: bool = False) -> None:
+    def _take(self, data: bytes, *, final: bool = False, is_given: bool = False) -> None:
         if self._incomplete:
             data = self._incomplete + data
         # The incremental decoder of `codecs` does the same, but through four Python functions.
         text, n_taken = codecs.utf_8_decode(data, "replace", final)
         self._incomplete = data[n_taken:]
         if self._stops is not None or self._bans is not None:
-            self._search(text)
+            self._search(text, is_given)
         self._held += text
         self._n_characters += len(text)
 
-    def _search(self, text: str) -> None:
+    def _search(self, text: str, is_given: bool) -> None:
+        if is_given:
+            for matcher in filter(None, (self._stops, self._bans)):
+                for character in text:
+                    matcher.step(character)
+            return
         for end, character in enumerate(text, start=self._n_characters + 1):
             if self.stop_match is not None or self.ban_match is not None:
                 break

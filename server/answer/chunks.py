@@ -120,7 +120,7 @@ class _Chunks:
                     frames.append(encode_step(result.chunk))
             elif isinstance(event, Begun):
                 frames.extend(self._begin(event))
-            else:
+            elif isinstance(event, Progress):
                 frames.append(self._progress(event))
         return b"".join(frames)
 

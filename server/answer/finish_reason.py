@@ -8,6 +8,7 @@ from engine import StreamResult
 FINISH_REASONS = {
     "stop_token": "stop",
     "stop_string": "stop",
+    "stop_when": "stop",
     "constraint": "stop",
     "length": "length",
     "banned": "content_filter",

@@ -8,7 +8,7 @@ is named by its text. Names of two tokens may be equal; as `token_id:123` they n
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from engine import PromptToken, TokenRecord, TopToken
+from engine import PromptToken, TopToken
 
 # OpenAI's stand-in for "very unlikely"; JSON has no -inf.
 _LEAST = -9999.0
@@ -104,7 +104,12 @@ def legacy_logprobs(
     }
 
 
-def chat_entries(records: Sequence[TokenRecord], names: TokenNames) -> list[dict[str, Any]]:
+def least_finite(logprob: float | None) -> float:
+    """The logprob as an answer says it: none is below OpenAI's stand-in for "very unlikely"."""
+    return _finite(0.0 if logprob is None else logprob)
+
+
+def chat_entries(records: Sequence[Token], names: TokenNames) -> list[dict[str, Any]]:
     """One entry per token. A special token that is not shown has a name, and no bytes."""
     return [
         {**_entry(record, names), "top_logprobs": [_entry(other, names) for other in record.top]}
@@ -121,10 +126,10 @@ def prompt_logprobs(
     ]
 
 
-def _entry(token: TokenRecord | TopToken, names: TokenNames) -> dict[str, Any]:
+def _entry(token: Token | TopToken, names: TokenNames) -> dict[str, Any]:
     return {
         "token": names.of(token),
-        "logprob": _finite(token.logprob),
+        "logprob": least_finite(token.logprob),
         "bytes": list(token.token_bytes),
     }
 
@@ -138,7 +143,7 @@ def _ranked(token: PromptToken, names: TokenNames, *, n_top: int) -> dict[str, A
         places.append((token, token.rank + 1))
     return {
         str(other.token_id): {
-            "logprob": _finite(other.logprob or 0.0),
+            "logprob": least_finite(other.logprob),
             "rank": rank,
             "decoded_token": names.of(other),
         }

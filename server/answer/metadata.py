@@ -6,12 +6,12 @@ add up; per choice next to the delta; per request at the top of a chunk. Knows n
 beyond that.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
-from engine import Reuse, TopToken
+from engine import Reuse, StreamResult, TopToken
 
 from ..errors import RequestError
 from ..stream.jobs import Begun, CompletionJob, Progress, Step
@@ -61,6 +61,16 @@ def _trace(record: Any) -> list[dict[str, Any]] | None:
     return None if steps is None else [step._asdict() for step in steps]
 
 
+def _watched(names: Sequence[str]) -> _Value:
+    """The probability of each watch by its name; null for a token of the prompt."""
+
+    def probabilities(record: Any) -> dict[str, float] | None:
+        values = getattr(record, "watched", None)
+        return None if values is None else dict(zip(names, values, strict=True))
+
+    return probabilities
+
+
 # Name in `include` -> key in the answer -> its value, of a token record.
 _OF_TOKENS: Mapping[str, Mapping[str, _Value]] = {
     "token_ids": {"token_id": attrgetter("token_id")},
@@ -81,7 +91,9 @@ _OF_ALTERNATIVES: Mapping[str, Mapping[str, _Value]] = {
 }
 
 TOKEN_NAMES = (*_OF_TOKENS, "time")
-REQUEST_NAMES = ("cache", "speculation", "timings", "progress", "prompt", "stop", "seed")
+REQUEST_NAMES = (
+    "cache", "speculation", "timings", "progress", "prompt", "stop", "seed", "suppressed", "healed"
+)  # fmt: skip
 
 # The longer spelling of a token name, after the Responses API.
 _TOKEN_PREFIX = "logprobs."
@@ -96,21 +108,37 @@ class Include:
     of_alternatives: tuple[tuple[str, _Value], ...]
 
     @classmethod
-    def of(cls, names: Sequence[str] | None) -> "Include":
-        """Of the request's `include`. Raises RequestError for an unknown name."""
+    def of(
+        cls,
+        names: Sequence[str] | None,
+        *,
+        allowed: Sequence[str] = (*TOKEN_NAMES, *REQUEST_NAMES),
+        watches: Sequence[str] = (),
+    ) -> "Include":
+        """Of the request's `include`; `watches`: the names of its `watch`.
+
+        Raises RequestError for a name that is not `allowed`.
+        """
         known = set()
         for index, name in enumerate(names or ()):
             short = name.removeprefix(_TOKEN_PREFIX)
-            if short not in (TOKEN_NAMES if short != name else (*TOKEN_NAMES, *REQUEST_NAMES)):
+            if short not in allowed or (short != name and short not in TOKEN_NAMES):
                 raise RequestError(
-                    f"include[{index}] must be one of {', '.join((*TOKEN_NAMES, *REQUEST_NAMES))}",
-                    param="include",
+                    f"include[{index}] must be one of {', '.join(allowed)}", param="include"
                 )
             known.add(short)
-        return cls(frozenset(known), _chosen(_OF_TOKENS, known), _chosen(_OF_ALTERNATIVES, known))
+        of_tokens = _chosen(_OF_TOKENS, known)
+        if watches:
+            of_tokens = (*of_tokens, ("watch", _watched(watches)))
+        return cls(frozenset(known), of_tokens, _chosen(_OF_ALTERNATIVES, known))
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether a piece in the middle of a choice may have more to say than its tokens."""
+        return "suppressed" in self.names or "healed" in self.names
 
     @property
     def wants_tokens(self) -> bool:
@@ -187,6 +215,28 @@ def opening_fields(
     return fields
 
 
+def event_fields(
+    results: Iterable[StreamResult], tokenizer: _Tokenizer, include: Include
+) -> dict[str, Any]:
+    """Keys of a choice, of the whole one or of the chunk of `results`: what happened on the way to
+    its text. A key is there only if something happened.
+    """
+    fields: dict[str, Any] = {}
+    for result in results:
+        if "suppressed" in include and result.taken_back:
+            fields.setdefault("suppressed", []).extend(
+                {"text": each.text, "n_tokens": each.n_tokens, "n_kept": each.n_kept}
+                for each in result.taken_back
+            )
+        if "healed" in include and result.healed is not None:
+            first = (*result.tokens, *result.dropped)[0].token_id
+            fields["healed"] = {
+                name: {"token_id": token_id, "text": tokenizer.decode([token_id])}
+                for name, token_id in (("before", result.healed), ("after", first))
+            }
+    return fields
+
+
 def ending_fields(piece: Step, include: Include) -> dict[str, Any]:
     """Keys of a choice, of the whole one or of the chunk with its `finish_reason`: why it ended.
 
@@ -195,8 +245,10 @@ def ending_fields(piece: Step, include: Include) -> dict[str, Any]:
     if "stop" not in include:
         return {}
     result = piece.result
+    condition = result.stop_condition if result.eos_reason == "stop_when" else None
     detail = {
-        "kind": piece.stop_detail or result.eos_reason,
+        "kind": condition.name if condition else piece.stop_detail or result.eos_reason,
+        "value": condition.value if condition else None,
         "string": result.stop_string,
         "token_id": result.stop_token_id,
         "dropped_text": result.dropped_text,

@@ -14,6 +14,7 @@ from typing_extensions import override
 from ..schema.chat import ChatCompletionChunk
 from ..schema.completions import Completion
 from ..schema.errors import ErrorResponse
+from ..schema.score import Scores
 from .examples import add_examples
 
 Document = dict[str, Any]
@@ -22,6 +23,7 @@ Document = dict[str, Any]
 _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "/v1/completions": (Completion, ErrorResponse),
     "/v1/chat/completions": (ChatCompletionChunk, ErrorResponse),
+    "/v1/score": (Scores, ErrorResponse),
 }
 _STREAM = (
     "Server-sent events. An event is one line, `data: ` and JSON, and a blank line. Behind the "

@@ -47,11 +47,25 @@ async def respond(
 ) -> Response:
     """Queue the jobs and answer them in the way that the body asks for.
 
-    A stream's status line waits for the first event, so that an error until then is an HTTP status.
     Raises what the queue and the engine raise.
     """
     stream = service.start(jobs, waiter)
-    if not body.stream:
+    return await answered(service, stream, answer, waiter, is_streamed=bool(body.stream))
+
+
+async def answered(
+    service: Service,
+    stream: CompletionStream,
+    answer: Answer,
+    waiter: Waiter,
+    *,
+    is_streamed: bool,
+) -> Response:
+    """The answer of a stream that was queued. Raises what the engine raises.
+
+    A stream's status line waits for the first event, so that an error until then is an HTTP status.
+    """
+    if not is_streamed:
         events = await stream.collected(waiter.receive)
         return Response(await _whole(answer, stream, events), media_type="application/json")
     await stream.started(waiter.receive)

@@ -141,6 +141,16 @@ class EngineLease:
         with self._changed:
             return self._queue.position(ticket.key, ticket)
 
+    def n_before(self, key: str) -> int:
+        """How many would be served before a request of `key` that came now, the running one too."""
+        probe = Ticket(self, lambda _: None, lambda _: None, lambda: None, key, None, 0.0)
+        with self._changed:
+            self._queue.append(key, probe)
+            position = self._queue.position(key, probe)
+            self._queue.remove(key, probe)
+        assert position is not None
+        return position + self.busy
+
     def start(self) -> None:
         """Start the engine thread. A lease whose engine is lost stays as it is."""
         with self._changed:

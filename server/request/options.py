@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from engine import StreamOptions
 
 from ..errors import RequestError
 from ..schema.common import GenerationRequest, PromptFields
+from ..schema.common import StreamOptions as StreamFields
 from ..schema.sampling import SamplingFields
 from .aliases import Given, Read, given, settings_by_name
 from .sampling import check_token_ids
+from .stop_when import stop_conditions, time_limit
 
 MAX_BANNED_CHARACTERS = 65_536
 # A limit for text of which only the end is used: all of it is encoded to find that end.
@@ -60,6 +62,7 @@ def generation_options(body: GenerationRequest, *, vocab_size: int) -> Options:
             stop=_unique([stop for stop in stops.value if isinstance(stop, str)]),
             stop_token_ids=_unique([*ids_among_stops, *(body.stop_token_ids or ())]),
             ignore_eos=bool(body.ignore_eos),
+            stop_when=stop_conditions(body.stop_when),
             banned_strings=_banned_strings(body),
             token_healing=bool(body.token_healing),
             cfg_scale=said["cfg_scale"].value if "cfg_scale" in said else 1.0,
@@ -70,7 +73,7 @@ def generation_options(body: GenerationRequest, *, vocab_size: int) -> Options:
         include_stop=bool(body.include_stop_str_in_output),
         negative_prompt=body.negative_prompt or None,
         truncate_prompt_tokens=body.truncate_prompt_tokens,
-        max_seconds=_seconds(body.t_max_predict_ms),
+        max_seconds=time_limit(body.stop_when, body.t_max_predict_ms),
     )
 
 
@@ -80,7 +83,14 @@ def adds_special_tokens(body: PromptFields) -> bool:
     return "add_special_tokens" not in said or bool(said["add_special_tokens"].value)
 
 
-def check_stream_options(body: GenerationRequest) -> None:
+class _Streamable(Protocol):
+    @property
+    def stream(self) -> bool | None: ...
+    @property
+    def stream_options(self) -> StreamFields | None: ...
+
+
+def check_stream_options(body: _Streamable) -> None:
     """Raise RequestError for options of a stream without a stream."""
     if body.stream_options is not None and not body.stream:
         raise RequestError("stream_options needs stream: true", param="stream_options")
@@ -156,10 +166,6 @@ def _speculate(body: GenerationRequest) -> bool:
             param="speculate",
         )
     return all(values.values())
-
-
-def _seconds(milliseconds: int | None) -> float | None:
-    return milliseconds / 1000 if milliseconds is not None and milliseconds > 0 else None
 
 
 def _strings(wire: Sequence[str] | str | None) -> Sequence[str]:

@@ -15,6 +15,8 @@ from .parts import RequestModel as RequestModel
 from .parts import ResponseModel as ResponseModel
 from .parts import one_message as one_message
 from .sampling import MAX_TOKEN_IDS, SamplingFields, other_name, setting
+from .stop_when import StopWhen
+from .watch import Watches
 
 MAX_STOPS = 64
 MAX_STOP_LENGTH = 1024
@@ -115,6 +117,10 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         "vLLM. Only the last so many tokens of the prompt are used; -1: as many as fit."
     )
     skip_special_tokens: bool | None = setting("vLLM, TabbyAPI. false: special tokens show.")
+    stop_when: StopWhen | None = setting(
+        "Conditions that end the text: the model is unsure, repeats itself, or would rather stop. "
+        '`stop_detail` then says which; `include: ["stop"]` is not needed.'
+    )
     t_max_predict_ms: Annotated[int, Field(ge=-1, le=MAX_MILLISECONDS)] | None = setting(
         "llama-server. Milliseconds after which the text ends; 0 and -1: no limit."
     )
@@ -124,8 +130,12 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         setting(
             "What else the answer holds. Of each token: token_ids, bytes, probs, rank, entropy, "
             "margin, kept_mass, draft, trace, special, time. Of each choice: seed, cache, prompt, "
-            "stop. Of the request: timings, speculation, progress."
+            "stop, suppressed, healed. Of the request: timings, speculation, progress."
         )
+    )
+    watch: Watches | None = setting(
+        "Names of tokens: the probability of each in the place of every token, in its logprobs "
+        "under `watch`, however unlikely it is."
     )
     n_probs: Annotated[int, Field(ge=0, le=20)] | None = setting(
         "llama-server. So many alternatives of each token; 0: none."
@@ -155,13 +165,19 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
     @property
+    def watch_names(self) -> list[str]:
+        """The names of `watch`."""
+        return [watch.name for watch in self.watch or ()]
+
+    @property
     def includes(self) -> list[str]:
-        """`include`, with what other servers have switches for."""
+        """`include`, with what other fields are switches for."""
         switches = {
             "token_ids": self.return_tokens,
             "probs": self.post_sampling_probs,
             "timings": self.timings_per_token,
             "progress": self.return_progress,
+            "stop": self.stop_when is not None,
         }
         return [*(self.include or ()), *(name for name, is_on in switches.items() if is_on)]
 
@@ -169,6 +185,12 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         """The objects inside of the body, each with its path."""
         if self.stream_options is not None:
             yield "stream_options", self.stream_options
+        if self.stop_when is not None:
+            yield "stop_when", self.stop_when
+            if self.stop_when.repeat is not None:
+                yield "stop_when.repeat", self.stop_when.repeat
+        for i, watch in enumerate(self.watch or ()):
+            yield f"watch[{i}]", watch
         yield from self.constraint_parts()
 
 

@@ -63,6 +63,10 @@ class TokenMetadata(AlternativeMetadata):
     special: bool | None = Field(
         default=None, description="With `special`: whether the tokenizer calls the token special."
     )
+    watch: dict[str, float] | None = Field(
+        default=None,
+        description="With `watch` in the request: the raw probability of each of its names here.",
+    )
     time_ms: float | None = Field(
         default=None,
         description="With `time`: from the request's arrival to the token, on the server.",
@@ -92,6 +96,9 @@ class TokenLists(BaseModel):
     draft: list[DraftOrigin | None] | None = Field(default=None, description="With `draft`.")
     trace: list[list[SamplerStep] | None] | None = Field(default=None, description="With `trace`.")
     special: list[bool] | None = Field(default=None, description="With `special`.")
+    watch: list[dict[str, float] | None] | None = Field(
+        default=None, description="With `watch` in the request."
+    )
     time_ms: list[float | None] | None = Field(default=None, description="With `time`.")
     alternatives: list[list[Alternative]] | None = Field(
         default=None,
@@ -128,23 +135,60 @@ class StopDetail(_Part):
     """Why the text ended, and what was generated and not shown."""
 
     kind: Literal[
-        "stop_token", "stop_string", "length", "time", "constraint", "banned"
+        "stop_token", "stop_string", "length", "time", "constraint", "banned",
+        "entropy_gt", "mean_logprob_lt", "p_eos_gt", "repeat",
     ]  # fmt: skip
+    value: float | None = Field(
+        description="Of a condition of `stop_when`: what was above or below its limit; of `repeat` "
+        "how many tokens were repeated."
+    )
     string: str | None
     token_id: int | None
     dropped_text: str = Field(description="The stop string, and what had come behind it.")
     dropped_token_ids: list[int]
 
 
+class SuppressedText(_Part):
+    """Text that was generated and taken back, because it held a banned string."""
+
+    text: str
+    n_tokens: int
+    n_kept: int = Field(description="Tokens of the completion before it, which were kept.")
+
+
+class NamedToken(_Part):
+    """A token with its text."""
+
+    token_id: int
+    text: str
+
+
+class HealedToken(_Part):
+    """The last token of the prompt, and the first of the completion, which replaces it."""
+
+    before: NamedToken
+    after: NamedToken = Field(description="Its text begins with that of `before`.")
+
+
 class ChoiceMetadata(BaseModel):
-    """More about a choice. In a stream: how it began with its first chunk, why it ended with that
-    of its `finish_reason`.
+    """More about a choice. In a stream: how it began with its first chunk, what happened with the
+    chunk behind which it happened, why it ended with that of its `finish_reason`.
     """
 
     seed: int | None = Field(default=None, description="With include `seed`: the one drawn with.")
     cache: CacheExplanation | None = Field(default=None, description="With `cache`.")
     prompt: PromptSent | None = Field(default=None, description="With `prompt`.")
-    stop_detail: StopDetail | None = Field(default=None, description="With `stop`.")
+    suppressed: list[SuppressedText] | None = Field(
+        default=None,
+        description="With `suppressed`, if there was any; in a stream what is new.",
+    )
+    healed: HealedToken | None = Field(
+        default=None,
+        description="With `healed`, if a token was healed; in a stream with the first.",
+    )
+    stop_detail: StopDetail | None = Field(
+        default=None, description="With `stop`, and with `stop_when` in the request."
+    )
 
 
 class Timings(_Part):

@@ -72,7 +72,16 @@ class Step(NamedTuple):
     """"time" if the job ended because of its `max_seconds`."""
 
 
-Event = Begun | Progress | Step
+class Scored(NamedTuple):
+    """A continuation of a prompt has been scored."""
+
+    choice: int
+    """Index of the continuation."""
+    tokens: Sequence[PromptToken]
+    clock: float
+
+
+Event = Begun | Progress | Step | Scored
 
 
 def event_bytes(event: Event) -> int:
@@ -82,6 +91,8 @@ def event_bytes(event: Event) -> int:
         records = event.result.tokens
     elif isinstance(event, Begun):
         records = event.prefill.prompt_tokens
+    elif isinstance(event, Scored):
+        records = event.tokens
     if not records:
         return 512
     return 512 + len(records) * (512 + 192 * len(records[-1].top))

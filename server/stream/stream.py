@@ -196,10 +196,7 @@ class CompletionStream:
     def _run(self, abort: AbortFlag) -> None:
         self.clocks = Clocks(queued_s=self._clock())
         try:
-            for position in range(len(self.jobs)):
-                self._feed.extend(self._ending)
-                self._ending = ()
-                self._ending = self._generate(position, abort)
+            self._work(abort)
         except (EngineError, UnavailableError, DeadlineError) as error:
             self.error = error
         except FeedFullError:
@@ -216,6 +213,13 @@ class CompletionStream:
                 self.error = EngineFailedError("the engine failed in this request")
         finally:
             self._on_ended(self)
+
+    def _work(self, abort: AbortFlag) -> None:
+        """All jobs, one after another. The last events are left in `_ending`."""
+        for position in range(len(self.jobs)):
+            self._feed.extend(self._ending)
+            self._ending = ()
+            self._ending = self._generate(position, abort)
 
     def _tell_end(self) -> None:
         """Report the end only when the engine is free: its reader may send another request."""
@@ -291,10 +295,9 @@ class CompletionStream:
             now = self._clock()
             self._feed.extend((Progress(job.index, n_cached + done, n_cached, start, now),))
 
-        key = job.options.isolation_key
         options = dataclasses.replace(
             job.options,
-            isolation_key=f"{self._key}/{key}" if self._key else key,
+            isolation_key=isolation_key(self._key, job.options.isolation_key),
             abort=abort,
             on_progress=report if job.progress else None,
         )
@@ -331,6 +334,11 @@ class CompletionStream:
             decode_s=clocks.decode_s + last - begun.clock,
             first_token_s=first if clocks.first_token_s is None else clocks.first_token_s,
         )
+
+
+def isolation_key(caller: str, key: str) -> str:
+    """The isolation key of the engine: of a caller, and of the `key` in its options."""
+    return f"{caller}/{key}" if caller else key
 
 
 def _ended_by_time(piece: Step) -> Step:

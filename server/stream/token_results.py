@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 
 from engine import StreamResult, TokenRecord
 
+# What a result says of the time before its first token.
+_BEFORE = ("suppressed", "taken_back", "healed")
+
 
 class TokenResults:
     """Called instead of `stream_ex`: returns the same results, one token per call.
@@ -37,13 +40,18 @@ class TokenResults:
     def _divide(self, result: StreamResult) -> None:
         self._text += result.chunk
         *groups, last = _groups(result.tokens)
+        fields = dict(vars(result))
+        # What happened before the first token.
+        before = {name: fields.pop(name) for name in _BEFORE if name in fields and groups}
         for group in groups:
-            self._results.append(StreamResult({"chunk": self._text_of(group), "tokens": group}))
+            fields_of = {"chunk": self._text_of(group), "tokens": group}
+            self._results.append(StreamResult({**before, **fields_of}))
+            before = {}
         if result.eos:
             chunk, self._text = self._text, ""
         else:
             chunk = self._text_of(last)
-        self._results.append(StreamResult({**vars(result), "chunk": chunk, "tokens": last}))
+        self._results.append(StreamResult({**fields, "chunk": chunk, "tokens": last}))
 
     def _text_of(self, group: Sequence[TokenRecord]) -> str:
         end = max([self._n_said, *(token.text_end for token in group)])

@@ -71,6 +71,20 @@ def test_token_probabilities(python: Run) -> None:
         assert line.split("from ")[1].split()[0] in ("model", "ngram")
 
 
+def test_multiple_choice(python: Run) -> None:
+    lines = python("multiple_choice.py").splitlines()
+    assert len(lines) == 3
+    assert lines[0].endswith("drank some water")
+    values = [float(line.split()[0]) for line in lines]
+    assert values == sorted(values, reverse=True)
+
+
+def test_yes_or_no(python: Run) -> None:
+    warm, cold = (float(line.split()[0]) for line in python("yes_or_no.py").splitlines())
+    assert 0 < warm < 1
+    assert 0 < cold < 1
+
+
 def test_structured_output(python: Run) -> None:
     kind, legs = python("structured_output.py").split()
     assert kind in ("kind='bird'", "kind='fish'", "kind='frog'")

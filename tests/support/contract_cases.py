@@ -87,6 +87,17 @@ SHORT = {
 NARROWED: dict[str, dict[str, Any]] = {
     "CompletionRequest": {**SHORT, "prompt": PROMPT},
     "ChatCompletionRequest": {**SHORT, "messages": MESSAGES},
+    "ScoreRequest": {
+        "model": {"enum": ["fake"]},
+        "prompt": {"anyOf": [TEXT, IDS]},
+        "messages": MESSAGES,
+        "continuations": {
+            "anyOf": [
+                {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 3},
+                {"type": "array", "items": IDS, "minItems": 1, "maxItems": 3},
+            ]
+        },
+    },
     "TokenizeRequest": {"model": {"enum": ["fake"]}, "messages": MESSAGES},
     "TemplateRequest": {"model": {"enum": ["fake"]}, "messages": MESSAGES},
     "DetokenizeRequest": {"tokens": IDS},

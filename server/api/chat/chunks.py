@@ -36,7 +36,9 @@ class ReplyChunks:
         """What `piece` adds; content of which nothing else is to be said, as its text. Nothing
         while the text is held.
         """
-        shape, ids = self._shape, self._shape.ids([piece])
+        shape = self._shape
+        # Said once, with the first chunk of the piece.
+        more = {**shape.ids([piece]), **shape.events([piece])}
         for part in self._reader.read(piece.result):
             if part.kind == "reasoning":
                 self.n_reasoning += len(part.tokens)
@@ -46,12 +48,12 @@ class ReplyChunks:
                 yield part.text
             else:
                 choice = self._choice(self._delta(part), self._logprobs(part, piece.clock))
-                yield {**choice, **ids}
-                ids = {}
+                yield {**choice, **more}
+                more = {}
         if piece.result.eos:
-            yield {**self._choice({}), **shape.ending(piece, self._reader), **ids}
-        elif ids.get("token_ids"):
-            yield {**self._choice({}), **ids}
+            yield {**self._choice({}), **shape.ending(piece, self._reader), **more}
+        elif any(more.values()):
+            yield {**self._choice({}), **more}
 
     def _choice(
         self, delta: dict[str, Any], logprobs: dict[str, Any] | None = None

@@ -36,6 +36,7 @@ class WholeReply:
             **self._shape.ending(events.pieces[-1], self._reader),
             **self._shape.opening(events.begun, job),
             **self._shape.ids(events.pieces),
+            **self._shape.events(events.pieces),
         }
 
     def _add(self, piece: Step) -> None:

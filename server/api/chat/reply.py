@@ -15,7 +15,13 @@ from engine import ReplyDelta, StreamResult, Tokenizer, TokenRecord
 from ...answer.choices import sampled
 from ...answer.finish_reason import FINISH_REASONS, stop_reason
 from ...answer.logprobs import TokenNames, chat_entries
-from ...answer.metadata import Include, ending_fields, opening_fields, with_metadata
+from ...answer.metadata import (
+    Include,
+    ending_fields,
+    event_fields,
+    opening_fields,
+    with_metadata,
+)
 from ...stream.jobs import Begun, CompletionJob, Step
 
 _ALPHANUMERIC = string.ascii_letters + string.digits
@@ -64,7 +70,12 @@ class ReplyShape:
     @property
     def is_text_alone(self) -> bool:
         """Whether a piece in the middle of a reply is its text and nothing else."""
-        return not self.logprobs and not self.token_ids
+        return not self.describes_tokens and not self.include.wants_events
+
+    @property
+    def describes_tokens(self) -> bool:
+        """Whether a piece says something of each of its tokens."""
+        return self.logprobs or self.token_ids
 
     def opening(self, begun: Begun, job: CompletionJob) -> dict[str, Any]:
         """Keys of a choice that say how it began."""
@@ -77,6 +88,10 @@ class ReplyShape:
             "stop_reason": stop_reason(piece.result, self.eos_token_ids),
             **ending_fields(piece, self.include),
         }
+
+    def events(self, pieces: Sequence[Step]) -> dict[str, Any]:
+        """Keys of a choice that say what happened on the way to the text of `pieces`."""
+        return event_fields([piece.result for piece in pieces], self.tokenizer, self.include)
 
     def ids(self, pieces: Sequence[Step]) -> dict[str, Any]:
         """The key of a choice that lists the tokens of `pieces`, if it is wanted."""

@@ -26,9 +26,11 @@ from ...request.no_effect import effect_warnings
 from ...request.options import check_stream_options, generation_options, requested_logprobs
 from ...request.text import LONG_TEXT, check_text, negative_ids
 from ...request.unknown_fields import check_unknown_fields
+from ...request.watch import watched_ids
 from ...schema.chat import ChatCompletion, ChatCompletionRequest
 from ...schema.errors import GENERATION_ERRORS
 from ...service import Service
+from ...stream.jobs import CompletionJob
 from ..respond import respond
 from .answer import ChatChoices
 from .messages import parts_text
@@ -42,7 +44,6 @@ _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"  # objects of the wi
 def chat_routes(service: Service) -> APIRouter:
     """The route, over one engine."""
     router = APIRouter(tags=["generation"], route_class=JsonRoute)
-    engine, bodies = service.engine, service.large_bodies
 
     @router.post(
         "/v1/chat/completions",
@@ -53,74 +54,84 @@ def chat_routes(service: Service) -> APIRouter:
         },
     )
     async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
-        waiter, n_body = Waiter.of(request), request.state.n_body
-        warnings = await bodies.run(
-            lambda: check_unknown_fields(body, body.parts(), strict=bool(body.strict)),
-            n_body,
-        )
-        service.check_model(body.model or None)
-        check_stream_options(body)
-        _check_top_logprobs(body)
-        n_top = requested_logprobs(body, body.top_logprobs, param="top_logprobs")
-        n = 1 if body.n is None else body.n
-        check_choices(n, 1, param="n")
-        shape = _shape(engine, body, has_logprobs=bool(body.logprobs or n_top))
-        options = generation_options(body, vocab_size=engine.config.vocab_size)
-        turn = await chat_turn(bodies, body, n_body=n_body)
-        input_ids = await prompt_ids(service, turn, options)
-        in_reasoning = engine.reply_format.opens_in_reasoning(input_ids)
-        constraint = await reply_constraint(service, turn, waiter, in_reasoning=in_reasoning)
-        stream = replace(
-            options.stream,
-            constraint=constraint,
-            prediction=await _prediction_ids(service, body),
-            negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
-            return_top_tokens=n_top or 0,
-            return_trace="trace" in shape.include,
-        )
-        (job,) = completion_jobs(
-            engine,
-            body,
-            options,
-            [input_ids],
-            stream=stream,
-            prompt_param="messages",
-            default_max_tokens=None,
-            token_by_token=bool(body.stream) and not shape.is_text_alone,
-            progress=bool(body.stream) and "progress" in shape.include,
-        )
-        warnings += effect_warnings(body, job, engine.tokenizer)
-        warnings += unused_variables(body, engine.template)
-        jobs = await bodies.run(lambda: spread([job], n), n * n_body)
-        new_reader = _readers(
-            engine.reply_format,
-            turn.tools,
-            in_reasoning=in_reasoning,
-            decode_special_tokens=job.options.decode_special_tokens,
-        )
-        once: dict[str, Any] = {"prompt_token_ids": input_ids} if shape.token_ids else {}
-        answer = ChoicesAnswer(
-            head=answer_head(
-                id_prefix="chatcmpl",
-                object_=_CHUNK if body.stream else _WHOLE,
-                model=body.model or service.model_id,
-                fingerprint=engine.fingerprint,
-            ),
-            once={**once, "warnings": warnings} if warnings else once,
-            jobs=jobs,
-            n=n,
-            choices=ChatChoices(jobs, new_reader, shape),
-            include=shape.include,
-            include_usage=body.include_usage,
-            continuous_usage=body.continuous_usage,
-        )
+        waiter = Waiter.of(request)
+        jobs, answer = await planned_chat(service, body, waiter)
         return await respond(service, jobs, answer, body, waiter)
 
     return router
 
 
+async def planned_chat(
+    service: Service, body: ChatCompletionRequest, waiter: Waiter
+) -> tuple[list[CompletionJob], ChoicesAnswer]:
+    """The jobs of a body, and the shape of their answer. Raises for what cannot be served."""
+    engine, bodies, n_body = service.engine, service.large_bodies, waiter.n_body
+    warnings = await bodies.run(
+        lambda: check_unknown_fields(body, body.parts(), strict=bool(body.strict)),
+        n_body,
+    )
+    service.check_model(body.model or None)
+    check_stream_options(body)
+    _check_top_logprobs(body)
+    n_top = requested_logprobs(body, body.top_logprobs, param="top_logprobs")
+    n = 1 if body.n is None else body.n
+    check_choices(n, 1, param="n")
+    shape = _shape(engine, body, has_logprobs=bool(body.logprobs or n_top))
+    options = generation_options(body, vocab_size=engine.config.vocab_size)
+    turn = await chat_turn(bodies, body, n_body=n_body)
+    input_ids = await prompt_ids(service, turn, options)
+    in_reasoning = engine.reply_format.opens_in_reasoning(input_ids)
+    constraint = await reply_constraint(service, turn, waiter, in_reasoning=in_reasoning)
+    stream = replace(
+        options.stream,
+        constraint=constraint,
+        prediction=await _prediction_ids(service, body),
+        negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
+        return_top_tokens=n_top or 0,
+        return_trace="trace" in shape.include,
+        watch=await watched_ids(engine, bodies, body.watch),
+    )
+    (job,) = completion_jobs(
+        engine,
+        body,
+        options,
+        [input_ids],
+        stream=stream,
+        prompt_param="messages",
+        default_max_tokens=None,
+        token_by_token=bool(body.stream) and shape.describes_tokens,
+        progress=bool(body.stream) and "progress" in shape.include,
+    )
+    warnings += effect_warnings(body, job, engine.tokenizer)
+    warnings += unused_variables(body, engine.template)
+    jobs = await bodies.run(lambda: spread([job], n), n * n_body)
+    new_reader = _readers(
+        engine.reply_format,
+        turn.tools,
+        in_reasoning=in_reasoning,
+        decode_special_tokens=job.options.decode_special_tokens,
+    )
+    once: dict[str, Any] = {"prompt_token_ids": input_ids} if shape.token_ids else {}
+    answer = ChoicesAnswer(
+        head=answer_head(
+            id_prefix="chatcmpl",
+            object_=_CHUNK if body.stream else _WHOLE,
+            model=body.model or service.model_id,
+            fingerprint=engine.fingerprint,
+        ),
+        once={**once, "warnings": warnings} if warnings else once,
+        jobs=jobs,
+        n=n,
+        choices=ChatChoices(jobs, new_reader, shape),
+        include=shape.include,
+        include_usage=body.include_usage,
+        continuous_usage=body.continuous_usage,
+    )
+    return jobs, answer
+
+
 def _shape(engine: Engine, body: ChatCompletionRequest, *, has_logprobs: bool) -> ReplyShape:
-    include = Include.of(body.includes)
+    include = Include.of(body.includes, watches=body.watch_names)
     return ReplyShape(
         tokenizer=engine.tokenizer,
         eos_token_ids=engine.eos_token_ids,

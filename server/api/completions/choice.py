@@ -13,7 +13,13 @@ from engine import PromptToken, StreamResult, Tokenizer
 from ...answer.choices import sampled
 from ...answer.finish_reason import FINISH_REASONS, stop_reason
 from ...answer.logprobs import Token, TokenNames, legacy_logprobs, prompt_logprobs
-from ...answer.metadata import Include, ending_fields, opening_fields, token_lists
+from ...answer.metadata import (
+    Include,
+    ending_fields,
+    event_fields,
+    opening_fields,
+    token_lists,
+)
 from ...stream.jobs import Begun, CompletionJob, Step
 from .prompts import Prompt
 
@@ -44,7 +50,12 @@ class ChoiceShape:
     @property
     def is_text_alone(self) -> bool:
         """Whether a piece in the middle of a choice is its text and nothing else."""
-        return self.logprobs is None and not self.token_ids
+        return not self.describes_tokens and not self.include.wants_events
+
+    @property
+    def describes_tokens(self) -> bool:
+        """Whether a piece says something of each of its tokens."""
+        return self.logprobs is not None or self.token_ids
 
     @property
     def prompt_top(self) -> int | None:
@@ -56,7 +67,9 @@ class ChoiceShape:
         """Whether a piece needs a chunk: text may be held, and a hidden token has none."""
         if result.chunk or result.eos:
             return True
-        return bool(result.tokens) and not self.is_text_alone
+        if "suppressed" in self.include and result.taken_back:
+            return True
+        return bool(result.tokens) and self.describes_tokens
 
     def choice(
         self,
@@ -77,6 +90,7 @@ class ChoiceShape:
         if last.eos:
             choice["stop_reason"] = stop_reason(last, self.eos_token_ids)
             choice |= ending_fields(pieces[-1], self.include)
+        choice |= event_fields([piece.result for piece in pieces], self.tokenizer, self.include)
         if opening is not None:
             choice |= opening_fields(opening.begun, opening.job, self.tokenizer, self.include)
         if opening is not None and self.prompt_logprobs is not None:

@@ -25,6 +25,7 @@ from ...request.no_effect import effect_warnings
 from ...request.options import check_stream_options, generation_options, requested_logprobs
 from ...request.text import negative_ids
 from ...request.unknown_fields import check_unknown_fields
+from ...request.watch import watched_ids
 from ...schema.completions import Completion, CompletionRequest
 from ...schema.errors import GENERATION_ERRORS
 from ...service import Service
@@ -40,7 +41,6 @@ DEFAULT_MAX_TOKENS = 16
 def completion_routes(service: Service) -> APIRouter:
     """The route, over one engine."""
     router = APIRouter(tags=["generation"], route_class=JsonRoute)
-    engine, bodies = service.engine, service.large_bodies
 
     @router.post(
         "/v1/completions",
@@ -52,62 +52,72 @@ def completion_routes(service: Service) -> APIRouter:
     )
     async def create_completion(body: CompletionRequest, request: Request) -> Response:
         waiter = Waiter.of(request)
-        warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
-        service.check_model(body.model or None)
-        check_stream_options(body)
-        n, n_candidates = _choices(body)
-        shape = _shape(engine, body)
-        listed = listed_prompts(body)
-        check_choices(n_candidates, len(listed), param="best_of" if n_candidates > n else "n")
-        options = generation_options(body, vocab_size=engine.config.vocab_size)
-        prompts = await read_prompts(
-            service, body, options, listed, default_max_tokens=DEFAULT_MAX_TOKENS
-        )
-        stream = replace(
-            options.stream,
-            constraint=await _constraint(service, body, waiter),
-            negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
-            return_top_tokens=shape.logprobs or 0,
-            return_prompt_tokens=shape.prompt_top,
-            return_trace="trace" in shape.include,
-        )
-
-        def make_jobs() -> list[CompletionJob]:
-            of_prompts = completion_jobs(
-                engine,
-                body,
-                options,
-                [prompt.input_ids for prompt in prompts],
-                stream=stream,
-                prompt_param="prompt",
-                default_max_tokens=DEFAULT_MAX_TOKENS,
-                token_by_token=bool(body.stream) and not shape.is_text_alone,
-                progress=bool(body.stream) and "progress" in shape.include,
-            )
-            return spread(of_prompts, n_candidates)
-
-        # Work grows with the choices: the settings of each are checked again, with its seed.
-        n_choices = len(prompts) * n_candidates
-        jobs = await bodies.run(make_jobs, n_choices * waiter.n_body)
-        warnings += effect_warnings(body, jobs[0], engine.tokenizer)
-        answer = ChoicesAnswer(
-            head=answer_head(
-                id_prefix="cmpl",
-                object_="text_completion",
-                model=body.model or service.model_id,
-                fingerprint=engine.fingerprint,
-            ),
-            once={"warnings": warnings} if warnings else {},
-            jobs=jobs,
-            n=n,
-            choices=CompletionChoices(prompts, jobs, n, shape),
-            include=shape.include,
-            include_usage=body.include_usage,
-            continuous_usage=body.continuous_usage,
-        )
+        jobs, answer = await planned_completion(service, body, waiter)
         return await respond(service, jobs, answer, body, waiter)
 
     return router
+
+
+async def planned_completion(
+    service: Service, body: CompletionRequest, waiter: Waiter
+) -> tuple[list[CompletionJob], ChoicesAnswer]:
+    """The jobs of a body, and the shape of their answer. Raises for what cannot be served."""
+    engine, bodies = service.engine, service.large_bodies
+    warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
+    service.check_model(body.model or None)
+    check_stream_options(body)
+    n, n_candidates = _choices(body)
+    shape = _shape(engine, body)
+    listed = listed_prompts(body)
+    check_choices(n_candidates, len(listed), param="best_of" if n_candidates > n else "n")
+    options = generation_options(body, vocab_size=engine.config.vocab_size)
+    prompts = await read_prompts(
+        service, body, options, listed, default_max_tokens=DEFAULT_MAX_TOKENS
+    )
+    stream = replace(
+        options.stream,
+        constraint=await _constraint(service, body, waiter),
+        negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
+        return_top_tokens=shape.logprobs or 0,
+        return_prompt_tokens=shape.prompt_top,
+        return_trace="trace" in shape.include,
+        watch=await watched_ids(engine, bodies, body.watch),
+    )
+
+    def make_jobs() -> list[CompletionJob]:
+        of_prompts = completion_jobs(
+            engine,
+            body,
+            options,
+            [prompt.input_ids for prompt in prompts],
+            stream=stream,
+            prompt_param="prompt",
+            default_max_tokens=DEFAULT_MAX_TOKENS,
+            token_by_token=bool(body.stream) and shape.describes_tokens,
+            progress=bool(body.stream) and "progress" in shape.include,
+        )
+        return spread(of_prompts, n_candidates)
+
+    # Work grows with the choices: the settings of each are checked again, with its seed.
+    n_choices = len(prompts) * n_candidates
+    jobs = await bodies.run(make_jobs, n_choices * waiter.n_body)
+    warnings += effect_warnings(body, jobs[0], engine.tokenizer)
+    answer = ChoicesAnswer(
+        head=answer_head(
+            id_prefix="cmpl",
+            object_="text_completion",
+            model=body.model or service.model_id,
+            fingerprint=engine.fingerprint,
+        ),
+        once={"warnings": warnings} if warnings else {},
+        jobs=jobs,
+        n=n,
+        choices=CompletionChoices(prompts, jobs, n, shape),
+        include=shape.include,
+        include_usage=body.include_usage,
+        continuous_usage=body.continuous_usage,
+    )
+    return jobs, answer
 
 
 def _choices(body: CompletionRequest) -> tuple[int, int]:
@@ -129,7 +139,7 @@ def _choices(body: CompletionRequest) -> tuple[int, int]:
 def _shape(engine: Engine, body: CompletionRequest) -> ChoiceShape:
     if body.echo and body.suffix:
         raise RequestError("echo and suffix cannot be combined", param="echo")
-    include = Include.of(body.includes)
+    include = Include.of(body.includes, watches=body.watch_names)
     n_top = requested_logprobs(body, body.logprobs, param="logprobs")
     return ChoiceShape(
         tokenizer=engine.tokenizer,

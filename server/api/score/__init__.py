@@ -1,0 +1,5 @@
+"""POST /v1/score.
+
+Read `route`, then `tokens` (what prompt and continuations are in token ids) and `answer` (events ->
+scores).
+"""

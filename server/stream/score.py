@@ -1,0 +1,72 @@
+"""A request that scores continuations of a prompt, in the engine.
+
+Owns the order of the continuations and what is counted of them; the way through the lease is that
+of every request.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from typing_extensions import override
+
+from engine import AbortFlag, StreamOptions
+
+from ..errors import UnavailableError
+from .jobs import Clocks, Event, JobEnd, Scored, TokenCounts
+from .stream import CompletionStream, isolation_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreJob:
+    """What to score, in the engine's types."""
+
+    input_ids: Sequence[int]
+    continuations: Sequence[Sequence[int]]
+    options: StreamOptions
+    """The stream adds `abort` and the client's part of `isolation_key`."""
+
+
+class ScoreStream(CompletionStream):
+    """A CompletionStream whose one job is a ScoreJob, and whose events are Scored, one per
+    continuation.
+    """
+
+    @property
+    def job(self) -> ScoreJob:
+        """The one that it was made with."""
+        return cast(ScoreJob, self.jobs[0])
+
+    @override
+    def ends_with(self, event: Event) -> bool:
+        return isinstance(event, Scored) and event.choice == len(self.job.continuations) - 1
+
+    @override
+    def _work(self, abort: AbortFlag) -> None:
+        job, start = self.job, self._clock()
+        options = dataclasses.replace(
+            job.options,
+            isolation_key=isolation_key(self._key, job.options.isolation_key),
+            abort=abort,
+        )
+        scorer = self._generator.begin_scoring(job.input_ids, options)
+        reuse, n_tokens = scorer.reuse, len(job.input_ids)
+        first: float | None = None
+        for index, continuation in enumerate(job.continuations):
+            tokens = scorer.score(continuation)
+            if len(tokens) < len(continuation):
+                # A client that hung up does not read this; all others were cut off by the server.
+                raise self._late or UnavailableError("the server is shutting down")
+            now = self._clock()
+            scored = Scored(index, tokens, now)
+            if self.ends_with(scored):
+                self._ending = (scored,)
+            else:
+                self._feed.append(scored)
+            self._has_token = True
+            first = now if first is None else first
+            n_tokens += len(continuation)
+            self.counts = TokenCounts(n_prompt=n_tokens, n_cached=reuse.n_reused)
+            self.clocks = Clocks(self.clocks.queued_s, now - start, 0.0, first)
+        self.ends = (JobEnd("scored", reuse, {}),)
