@@ -17,6 +17,7 @@ from ..service import Service
 from ..stream.jobs import Event
 from ..stream.stream import CompletionStream
 from .generation import Generation, Wire
+from .keeping import keep, respond_kept
 
 # An answer of this many tokens is written in a thread: each token may have many entries.
 _MANY_TOKENS = 512
@@ -31,6 +32,9 @@ async def respond(
     Raises what the wire, the queue and the engine raise.
     """
     generation = await wire.generation(service, body, waiter)
+    if service.kept.keeps(body.store):
+        kept = await keep(service, wire, body, generation, waiter)
+        return await respond_kept(service, kept, waiter, is_stream=bool(body.stream))
     return await _respond(service, generation, waiter, is_stream=bool(body.stream))
 
 

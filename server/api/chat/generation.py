@@ -86,6 +86,7 @@ async def chat_generation(
         decode_special_tokens=job.options.decode_special_tokens,
     )
     once: dict[str, Any] = {"prompt_token_ids": input_ids} if shape.token_ids else {}
+    warnings += service.storing_warnings(body)
     answer = ChoicesAnswer(
         head=answer_head(
             id_prefix="chatcmpl",

@@ -75,6 +75,7 @@ async def completion_generation(
     n_choices = len(prompts) * n_candidates
     jobs = await bodies.run(make_jobs, n_choices * waiter.n_body)
     warnings += effect_warnings(body, jobs[0], engine.tokenizer)
+    warnings += service.storing_warnings(body)
     answer = ChoicesAnswer(
         head=answer_head(
             id_prefix="cmpl",
