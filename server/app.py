@@ -3,6 +3,7 @@
 Owns what is put together, and in which order; it adds no rules.
 """
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -25,6 +26,8 @@ from .api.models import model_routes
 from .api.not_found import not_found_handler
 from .api.props import prop_routes
 from .api.score.route import score_routes
+from .api.stored_chat.route import stored_chat_routes
+from .api.streams.route import stream_routes
 from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
 from .http.auth import KeyGate
@@ -34,6 +37,7 @@ from .http.hosts import HostGate
 from .http.large_bodies import LargeBodies
 from .http.path_aliases import Aliases
 from .http.slow_readers import SlowReaders
+from .kept.registry import KeptStreams
 from .lease.deadlines import TimeLimits
 from .lease.lease import EngineLease
 from .lease.trials import Trials
@@ -82,6 +86,12 @@ def create_app(
     limits = TimeLimits(
         settings.queue_timeout, settings.first_token_timeout, settings.request_timeout
     )
+    kept = KeptStreams(
+        keeps=settings.keep_streams,
+        max_bytes=settings.keep_streams_mb << 20,
+        seconds=settings.keep_streams_seconds,
+        clock=time.monotonic,
+    )
     service = Service(
         settings,
         engine,
@@ -93,6 +103,7 @@ def create_app(
         watchdog,
         large_bodies,
         Pace(),
+        kept,
         on_queued or (lambda _: None),
     )
 
@@ -102,6 +113,7 @@ def create_app(
         trials.start()
         with watchdog.watching():
             yield {"slow_readers": slow_readers}  # where connections find it
+            await kept.close()
             await trials.close()
             if await lease.close():
                 await run_in_threadpool(engine.generator.close)
@@ -122,8 +134,8 @@ def create_app(
     routers = [
         router_of(service)
         for router_of in (
-            completion_routes, chat_routes, score_routes, estimate_routes, model_routes,
-            token_routes, prop_routes, system_routes,
+            completion_routes, chat_routes, score_routes, estimate_routes, stored_chat_routes,
+            stream_routes, model_routes, token_routes, prop_routes, system_routes,
         )
     ]  # fmt: skip
     routers.append(metric_routes(metrics))
@@ -140,7 +152,7 @@ def create_app(
         app.add_middleware(
             Cors,
             allow_origins=settings.allow_origins,
-            allow_methods=["GET", "POST"],
+            allow_methods=["DELETE", "GET", "POST"],
             allow_headers=["*"],
             expose_headers=_EXPOSED_HEADERS,
             # An origin that is listed is served wherever its pages are loaded from.

@@ -78,6 +78,18 @@ class EngineFailedError(ServerError):
     """The engine broke in this request; the log has the cause, the client does not."""
 
 
+class StreamNotFoundError(ServerError):
+    """No stream of that id is kept for this caller."""
+
+
+class StreamStateError(ServerError):
+    """The stream is not in a state in which that can be done."""
+
+
+class StreamCancelledError(ServerError):
+    """A kept stream was ended by its client before its end."""
+
+
 class EncodedBodyError(HTTPException):
     """The body is compressed. The framework lets only HTTPExceptions out while it reads a body."""
 
@@ -112,6 +124,11 @@ ERROR_TABLE: dict[type[Exception], ErrorRow] = {
     ),
     ForbiddenOriginError: ErrorRow(403, "permission_error", "origin_not_allowed"),
     ModelNotFoundError: ErrorRow(404, "invalid_request_error", "model_not_found"),
+    StreamNotFoundError: ErrorRow(404, "invalid_request_error", "stream_not_found"),
+    StreamStateError: ErrorRow(
+        409, "invalid_request_error", "wrong_state", {"x-should-retry": "false"}
+    ),
+    StreamCancelledError: ErrorRow(499, "invalid_request_error", "stream_cancelled"),
     UnreadLimitError: ErrorRow(400, "invalid_request_error", "unread_limit"),
     MisdirectedError: ErrorRow(421, "invalid_request_error", "host_not_allowed"),
     QueueFullError: ErrorRow(429, "rate_limit_error", "queue_full", retry_s=1.0),

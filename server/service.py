@@ -13,11 +13,15 @@ from engine import Engine, Reuse
 from .errors import ModelNotFoundError
 from .http.large_bodies import LargeBodies
 from .http.slow_readers import SlowReaders
+from .kept.registry import KeptStreams
 from .lease.deadlines import TimeLimits
 from .lease.lease import EngineLease
 from .lease.waiter import Waiter
 from .lease.watchdog import Watchdog
 from .request.constraint_check import ConstraintCheck
+from .request.storing import storing_warnings
+from .request.unknown_fields import Warnings
+from .schema.common import GenerationRequest
 from .settings import Settings
 from .stream.jobs import CompletionJob
 from .stream.metrics import Metrics
@@ -42,6 +46,7 @@ class Service:
     watchdog: Watchdog
     large_bodies: LargeBodies
     pace: Pace
+    kept: KeptStreams
     on_queued: Callable[[CompletionStream], None]
 
     @property
@@ -62,6 +67,12 @@ class Service:
             f"the model does not exist on this server: send {served}, or no model at all; GET "
             "/v1/models lists the names",
             param="model",
+        )
+
+    def storing_warnings(self, body: GenerationRequest) -> Warnings:
+        """What the body says of keeping the answer and has no effect. Raises RequestError."""
+        return storing_warnings(
+            body, is_kept=self.kept.keeps(body.store), can_keep=self.kept.can_keep
         )
 
     def start(self, jobs: Sequence[CompletionJob], waiter: Waiter) -> CompletionStream:

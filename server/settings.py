@@ -138,6 +138,19 @@ class Settings(BaseSettings):
         description="size limit of that directory in MiB, including files of other models; the "
         "least recently used are deleted first",
     )
+    keep_streams: Literal["all", "stored", "none"] = Field(
+        default="stored",
+        description="which streams are kept after their end, for /v1/streams: those of requests "
+        "with store, all but those with store false, or none",
+    )
+    keep_streams_mb: int = Field(
+        default=64,
+        ge=0,
+        description="memory in MiB for kept streams; the least recently read are given up first",
+    )
+    keep_streams_seconds: float = Field(
+        default=3600.0, gt=0, description="how long a stream is kept that nobody reads"
+    )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(),
         description="API keys; all requests except health checks need one. Other users of the "

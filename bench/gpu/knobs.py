@@ -29,12 +29,12 @@ def turned(**values: int) -> Iterator[None]:
     """Sets some knobs for the time of a context, from the next pass on."""
     before, kernels = current(), cuda_native.kernels
     if values:
-        kernels.set_knobs(**{**before, **values})  # type: ignore[attr-defined]
+        kernels.set_knobs(**{**before, **values})
     try:
         yield
     finally:
         if values:
-            kernels.set_knobs(**before)  # type: ignore[attr-defined]
+            kernels.set_knobs(**before)
 
 
 def trials() -> Iterator[tuple[str, dict[str, int]]]:

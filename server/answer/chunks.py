@@ -61,46 +61,46 @@ class ChoicesAnswer:
     jobs: Sequence[CompletionJob]
     n: int
     """Streamed choices per prompt; `jobs` has them prompt by prompt."""
-    choices: Choices
+    new_choices: Callable[[], Choices]
+    """Begins anew: the whole answer, and each walk through its chunks, reads with its own."""
+    chunk_object: str
+    """The `object` of its chunks."""
     include: Include
     include_usage: bool
     continuous_usage: bool
 
+    @property
+    def id(self) -> str:
+        return str(self.head["id"])
+
     def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
-        choices = self.choices.whole(events)
+        choices = self.new_choices()
+        listed = choices.whole(events)
         return encode_json(
             {
                 **self.head,
-                "choices": choices,
-                "usage": self.usage(stream.counts),
+                "choices": listed,
+                "usage": usage(replace(stream.counts, n_reasoning=choices.n_reasoning)),
                 **closing_fields(stream, self.include),
                 **self.once,
             }
         )
 
-    def encoder(self) -> Callable[[Sequence[Event]], bytes]:
-        return _Chunks(self).frames
-
-    def closing(self, stream: CompletionStream) -> bytes:
-        last = closing_fields(stream, self.include)
-        if self.include_usage:
-            last = {"usage": self.usage(stream.counts), **last}
-        return encode_event({**self.head, "choices": [], **last}) + DONE if last else DONE
-
-    def usage(self, counts: TokenCounts) -> dict[str, Any]:
-        return usage(replace(counts, n_reasoning=self.choices.n_reasoning))
+    def encoder(self) -> "Chunks":
+        return Chunks(self)
 
 
-class _Chunks:
+class Chunks:
     """The chunks of one stream, as its events come."""
 
     def __init__(self, answer: ChoicesAnswer) -> None:
         self._answer = answer
-        self._choices = answer.choices
+        self._choices = answer.new_choices()
+        self._head = {**answer.head, "object": answer.chunk_object}
         tail: dict[str, Any] = {"usage": None} if answer.include_usage else {}
         self._once = answer.once
-        self._encode = choice_encoder(answer.head, {**answer.once, **tail})
-        self._encode_next = choice_encoder(answer.head, tail)
+        self._encode = choice_encoder(self._head, {**answer.once, **tail})
+        self._encode_next = choice_encoder(self._head, tail)
         self._counts = TokenCounts()  # so far, if every chunk says them
         self._has_chunk = False  # whether the running choice has one already
         # Encodes text of the running choice, once a chunk has shown what is around it.
@@ -123,6 +123,16 @@ class _Chunks:
             elif isinstance(event, Progress):
                 frames.append(self._progress(event))
         return b"".join(frames)
+
+    def closing(self, stream: CompletionStream) -> bytes:
+        """The frames after those of the last batch."""
+        last = closing_fields(stream, self._answer.include)
+        if self._answer.include_usage:
+            last = {"usage": self._usage(stream.counts), **last}
+        return encode_event({**self._head, "choices": [], **last}) + DONE if last else DONE
+
+    def _usage(self, counts: TokenCounts) -> dict[str, Any]:
+        return usage(replace(counts, n_reasoning=self._choices.n_reasoning))
 
     def _begin(self, begun: Begun) -> list[bytes]:
         if begun.choice % self._answer.n == 0:
@@ -152,8 +162,8 @@ class _Chunks:
         self._once, self._encode = {}, self._encode_next
         if not answer.continuous_usage:
             return encode(choice)
-        so_far = answer.usage(self._counts)
-        return encode_event({**answer.head, "choices": [choice], "usage": so_far, **once})
+        so_far = self._usage(self._counts)
+        return encode_event({**self._head, "choices": [choice], "usage": so_far, **once})
 
     def _shorten(self) -> None:
         """From the second chunk of a choice on, text may be all that is new."""
@@ -163,7 +173,7 @@ class _Chunks:
 
     def _progress(self, progress: Progress) -> bytes:
         fields = progress_fields(progress, self._answer.jobs[progress.choice])
-        return encode_event({**self._answer.head, "choices": [], **fields})
+        return encode_event({**self._head, "choices": [], **fields})
 
     def _count(self, **more: int) -> None:
         counts = self._counts

@@ -8,7 +8,8 @@ them. A comment keeps an idle connection open after long silence, never between 
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, nullcontext
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -18,8 +19,8 @@ from typing_extensions import override
 
 from ..errors import contained, error_body, is_callers_own
 from ..http.slow_readers import SlowReaders
-from ..stream.jobs import Event
 from ..stream.stream import CompletionStream, forever
+from .shape import Encoder
 
 _logger = logging.getLogger(__name__)
 
@@ -78,38 +79,27 @@ def text_encoder(
 
 
 class EventStream(EventSourceResponse):
-    """Sends the events of a stream until it ends or the client hangs up, or is dropped for not
-    reading.
-
-    `encode` makes bytes of each batch of events, in order; b"" when there is nothing to say yet.
-    `closing` makes those after the last batch. After `ping_interval` seconds of silence a comment
-    is sent; an error becomes an error event, and then the body ends without `closing`. The stream
-    is cancelled, however the response ends.
+    """Sends pieces of an event stream until they end or the client hangs up, or is dropped for not
+    reading. `on_left` is called then, however the response ends; it is sent inside of `sending`.
     """
 
     def __init__(
         self,
-        stream: CompletionStream,
-        encode: Callable[[Sequence[Event]], bytes],
-        closing: Callable[[], bytes],
+        pieces: AsyncIterator[bytes],
         *,
-        ping_interval: float | None,
-        readers: SlowReaders,
+        on_left: Callable[[], None] = lambda: None,
+        sending: AbstractContextManager[None] | None = None,
     ) -> None:
-        super().__init__(
-            _pieces(stream, encode, closing, ping_interval),
-            ping=0,
-            headers={"cache-control": "no-store, no-transform"},
-        )
-        self._stream = stream
-        self._readers = readers
+        super().__init__(pieces, ping=0, headers={"cache-control": "no-store, no-transform"})
+        self._on_left = on_left
+        self._sending = sending or nullcontext()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._readers.sending(self._stream):
+            with self._sending:
                 await super().__call__(scope, receive, send)
         finally:
-            self._stream.cancel()
+            self._on_left()
 
     @override
     async def _stream_response(self, send: Send) -> None:
@@ -129,17 +119,32 @@ class EventStream(EventSourceResponse):
         await forever()
 
 
-async def _pieces(
+def streamed(
     stream: CompletionStream,
-    encode: Callable[[Sequence[Event]], bytes],
-    closing: Callable[[], bytes],
+    encoder: Encoder,
+    *,
     ping_interval: float | None,
+    readers: SlowReaders,
+) -> EventStream:
+    """The events of a stream as they come. After `ping_interval` seconds of silence a comment is
+    sent; an error becomes an error event, and then the body ends. The stream is cancelled, however
+    the response ends.
+    """
+    return EventStream(
+        _pieces(stream, encoder, ping_interval),
+        on_left=stream.cancel,
+        sending=readers.sending(stream),
+    )
+
+
+async def _pieces(
+    stream: CompletionStream, encoder: Encoder, ping_interval: float | None
 ) -> AsyncIterator[bytes]:
     try:
         async for events in stream.results(idle=ping_interval):
-            piece = contained(encode, events) if events else PING
+            piece = contained(encoder.frames, events) if events else PING
             if events and stream.ends_with(events[-1]):
-                piece += contained(closing)  # ready together, sent together
+                piece += contained(encoder.closing, stream)  # ready together, sent together
             if piece:
                 yield piece
     except Exception as error:

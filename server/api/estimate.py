@@ -5,6 +5,7 @@ for, so what that would refuse is refused here.
 """
 
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
@@ -24,8 +25,9 @@ from ..schema.errors import error_responses
 from ..schema.estimate import Estimate
 from ..service import Service
 from ..stream.jobs import CompletionJob
-from .chat.route import planned_chat
-from .completions.route import planned_completion
+from .chat.generation import chat_generation
+from .completions.generation import completion_generation
+from .generation import Generation
 
 _BODY = {
     "content": {
@@ -72,9 +74,7 @@ def estimate_routes(service: Service) -> APIRouter:
     return router
 
 
-async def _planned(
-    service: Service, fields: dict[str, Any], waiter: Waiter
-) -> tuple[list[CompletionJob], ChoicesAnswer]:
+async def _planned(service: Service, fields: dict[str, Any], waiter: Waiter) -> Generation:
     try:
         if "messages" in fields:
             chat = ChatCompletionRequest.model_validate(fields)
@@ -86,12 +86,12 @@ async def _planned(
             [{**wrong, "loc": ("body", *wrong["loc"])} for wrong in errors], body=fields
         ) from None
     if "messages" in fields:
-        return await planned_chat(service, chat, waiter)
-    return await planned_completion(service, completion, waiter)
+        return await chat_generation(service, chat, waiter)
+    return await completion_generation(service, completion, waiter)
 
 
 def _estimate(
-    service: Service, key: str, jobs: list[CompletionJob], answer: ChoicesAnswer
+    service: Service, key: str, jobs: Sequence[CompletionJob], answer: ChoicesAnswer
 ) -> dict[str, Any]:
     n_prompt, n_cached = 0, 0
     for position, job in enumerate(jobs):

@@ -1,56 +1,41 @@
-"""Answers the jobs of one request, whole or streamed: what the generation routes do once the jobs
-are known.
+"""Answers one request for generation, whole or streamed.
 
 Owns the order of queue, first result and status line. Knows no shape of an answer.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from ..answer.sse import EventStream
+from ..answer.shape import Answer
+from ..answer.sse import streamed
 from ..errors import contained
 from ..lease.waiter import Waiter
 from ..schema.common import GenerationRequest
 from ..service import Service
-from ..stream.jobs import CompletionJob, Event
+from ..stream.jobs import Event
 from ..stream.stream import CompletionStream
+from .generation import Wire
+from .keeping import keep, respond_kept
 
 # An answer of this many tokens is written in a thread: each token may have many entries.
 _MANY_TOKENS = 512
 
 
-class Answer(Protocol):
-    """The shape of one request's answer, as JSON and as events."""
-
-    def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
-        """The answer of a stream that has ended, from all its events."""
-        ...
-
-    def encoder(self) -> Callable[[Sequence[Event]], bytes]:
-        """Makes the frames of each batch in order; b"" when there is nothing to say."""
-        ...
-
-    def closing(self, stream: CompletionStream) -> bytes:
-        """The frames after those of the last batch."""
-        ...
-
-
 async def respond(
-    service: Service,
-    jobs: Sequence[CompletionJob],
-    answer: Answer,
-    body: GenerationRequest,
-    waiter: Waiter,
+    service: Service, wire: Wire, body: GenerationRequest, waiter: Waiter
 ) -> Response:
-    """Queue the jobs and answer them in the way that the body asks for.
+    """Queue what the body asks for and answer in the way that it asks for.
 
-    Raises what the queue and the engine raise.
+    Raises what the wire, the queue and the engine raise.
     """
-    stream = service.start(jobs, waiter)
-    return await answered(service, stream, answer, waiter, is_streamed=bool(body.stream))
+    generation = await wire.generation(service, body, waiter)
+    if service.kept.keeps(body.store):
+        kept = await keep(service, wire, body, generation, waiter)
+        return await respond_kept(service, kept, waiter, is_stream=bool(body.stream))
+    stream = service.start(generation.jobs, waiter)
+    return await answered(service, stream, generation.answer, waiter, is_streamed=bool(body.stream))
 
 
 async def answered(
@@ -70,14 +55,13 @@ async def answered(
         return Response(await _whole(answer, stream, events), media_type="application/json")
     await stream.started(waiter.receive)
     try:
-        encode = contained(answer.encoder)
+        encoder = contained(answer.encoder)
     except BaseException:
         stream.cancel()  # nothing else would: there is no response yet
         raise
-    return EventStream(
+    return streamed(
         stream,
-        encode,
-        lambda: answer.closing(stream),
+        encoder,
         ping_interval=service.settings.ping_interval,
         readers=service.slow_readers,
     )

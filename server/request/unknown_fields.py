@@ -78,7 +78,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "lora": ([],),
     # The answer.
     "n_cmpl": (1,),
-    "store": (False,),
     "prompt_logprobs": (),
     "spaces_between_special_tokens": (True,),
     "include_reasoning": (True,),
@@ -101,13 +100,11 @@ _WHY = {
     "speculative_ngram": "drafts never change the text; `speculate: false` turns them off",
     "cache_prompt": "computed prompts are always reused, and that never changes the text",
     "truncation_length": "a prompt is not cut to a length; see `truncate_prompt_tokens`",
-    "store": "this server stores no answers",
     "num_ctx": "the context has the length with which the model was loaded",
 }
 
 _QUIET = frozenset(
     {
-        "metadata",
         "service_tier",
         "safety_identifier",
         "prompt_cache_key",

@@ -124,6 +124,18 @@ class GenerationRequest(SamplingFields, ConstraintFields):
     t_max_predict_ms: Annotated[int, Field(ge=-1, le=MAX_MILLISECONDS)] | None = setting(
         "llama-server. Milliseconds after which the text ends; 0 and -1: no limit."
     )
+    store: bool | None = Field(
+        default=None,
+        description="true: keep the stream for `/v1/streams`, and a chat as a stored chat "
+        "completion. What is kept without it, `--keep-streams` says.",
+    )
+    background: bool | None = setting(
+        "true: a stream that is kept goes on when its client hangs up."
+    )
+    metadata: JsonObject | None = Field(
+        default=None,
+        description="With `store`: up to 16 strings to find the answer by.",
+    )
     stream: bool | None = None
     stream_options: StreamOptions | None = setting("Only with `stream: true`.")
     include: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None = (

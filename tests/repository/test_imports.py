@@ -81,6 +81,7 @@ def test_threads_and_asyncio_stand_where_they_are_owned() -> None:
     # recent.py has only a lock; load.py ends its threads before it returns.
     names = (
         "http/large_bodies", "http/lingering", "http/protocol", "http/slow_readers",
+        "kept/kept", "kept/log",
         "lease/deadlines", "lease/lease", "lease/trials", "lease/waiter", "lease/watchdog",
         "process/drain", "process/last_resort", "stream/feed", "stream/idle_timeout",
         "stream/stream",

@@ -19,7 +19,7 @@ LAYERS = {
     ),
     "server": (
         "errors version suggest", "schema http", "settings lease", "stream", "request answer",
-        "service", "chat", "api", "app process", "commands", "__main__",
+        "kept", "service", "chat", "api", "app process", "commands", "__main__",
     ),
 }  # fmt: skip
 # The first does not know the second, though both layers would allow it.

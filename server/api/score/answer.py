@@ -1,7 +1,7 @@
 """The scores of a request, whole or one event each."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,30 +26,17 @@ class ScoreAnswer:
     include_usage: bool
 
     def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
-        answer = {**self.head, "scores": self._scores(events), "usage": usage(stream.counts)}
+        answer = {**self.head, "scores": self.scores(events), "usage": usage(stream.counts)}
         return encode_json({**answer, **closing_fields(stream, self.include), **self.once})
 
-    def encoder(self) -> Callable[[Sequence[Event]], bytes]:
-        once = [self.once]
-        tail: dict[str, Any] = {"usage": None} if self.include_usage else {}
+    @property
+    def id(self) -> str:
+        return str(self.head["id"])
 
-        def frames(events: Sequence[Event]) -> bytes:
-            return b"".join(
-                encode_event(
-                    {**self.head, "scores": [score], **tail, **(once.pop() if once else {})}
-                )
-                for score in self._scores(events)
-            )
+    def encoder(self) -> "ScoreEvents":
+        return ScoreEvents(self)
 
-        return frames
-
-    def closing(self, stream: CompletionStream) -> bytes:
-        last = closing_fields(stream, self.include)
-        if self.include_usage:
-            last = {"usage": usage(stream.counts), **last}
-        return encode_event({**self.head, "scores": [], **last}) + DONE if last else DONE
-
-    def _scores(self, events: Sequence[Event]) -> list[dict[str, Any]]:
+    def scores(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         return [self._score(event) for event in events if isinstance(event, Scored)]
 
     def _score(self, scored: Scored) -> dict[str, Any]:
@@ -65,3 +52,27 @@ class ScoreAnswer:
                 chat_entries(tokens, self.names), tokens, scored.clock, self.include
             ),
         }
+
+
+class ScoreEvents:
+    """An event for each score, as they come."""
+
+    def __init__(self, answer: ScoreAnswer) -> None:
+        self._answer = answer
+        self._tail: dict[str, Any] = {"usage": None} if answer.include_usage else {}
+        self._once = answer.once
+
+    def frames(self, events: Sequence[Event]) -> bytes:
+        """The frames of the next batch."""
+        return b"".join(map(self._frame, self._answer.scores(events)))
+
+    def closing(self, stream: CompletionStream) -> bytes:
+        """The frames after those of the last batch."""
+        last = closing_fields(stream, self._answer.include)
+        if self._answer.include_usage:
+            last = {"usage": usage(stream.counts), **last}
+        return encode_event({**self._answer.head, "scores": [], **last}) + DONE if last else DONE
+
+    def _frame(self, score: dict[str, Any]) -> bytes:
+        once, self._once = self._once, {}
+        return encode_event({**self._answer.head, "scores": [score], **self._tail, **once})

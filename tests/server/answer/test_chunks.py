@@ -75,7 +75,8 @@ def answer(
         once=ONCE,
         jobs=[job(index) for index in range(2)],
         n=n,
-        choices=choices,
+        new_choices=lambda: choices,
+        chunk_object=HEAD["object"],
         include=Include.of(include),
         include_usage=include_usage,
         continuous_usage=continuous_usage,
@@ -101,7 +102,7 @@ EVENTS: list[Event] = [
 
 
 def chunks(answer: ChoicesAnswer, *, batch: int = 1) -> list[dict[str, Any]]:
-    encode = answer.encoder()
+    encode = answer.encoder().frames
     frames = b"".join(encode(EVENTS[i : i + batch]) for i in range(0, len(EVENTS), batch))
     return [json.loads(frame.removeprefix(b"data: ")) for frame in frames.split(b"\n\n")[:-1]]
 
@@ -182,7 +183,7 @@ def test_with_usage_every_chunk_has_the_key_and_the_last_one_the_counts() -> Non
     one = answer(wire, include_usage=True)
     assert all(chunk["usage"] is None for chunk in chunks(one)[1:])
     wire.n_reasoning = 7
-    last, done, end = one.closing(ended()).split(b"\n\n")
+    last, done, end = one.encoder().closing(ended()).split(b"\n\n")
     said = json.loads(last.removeprefix(b"data: "))
     assert said["choices"] == []
     assert said["usage"]["completion_tokens"] == 2
@@ -192,8 +193,8 @@ def test_with_usage_every_chunk_has_the_key_and_the_last_one_the_counts() -> Non
 
 def test_the_last_chunk_comes_only_with_something_to_say() -> None:
     wire = Shouting(opens=True, is_text_alone=True, is_plain=True)
-    assert answer(wire).closing(ended()) == b"data: [DONE]\n\n"
-    closing = answer(wire, include=["timings"]).closing(ended())
+    assert answer(wire).encoder().closing(ended()) == b"data: [DONE]\n\n"
+    closing = answer(wire, include=["timings"]).encoder().closing(ended())
     assert json.loads(closing.split(b"\n\n")[0].removeprefix(b"data: ")).keys() == {
         *HEAD, "choices", "timings",
     }  # fmt: skip

@@ -4,12 +4,12 @@ import http.client
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from server.answer.chunks import ChoicesAnswer
+from server.answer.chunks import ChoicesAnswer, Chunks
 from server.stream.jobs import Event
 from tests.support.event_stream import ParsedStream, parse_event_stream
 from tests.support.fake_engine import CHUNK, FakeEngine, fake_reply
@@ -139,8 +139,9 @@ def test_an_answer_that_cannot_be_written_fails_alone(
 ) -> None:
     encoder, hang = ChoicesAnswer.encoder, Hang()
 
-    def failing(self: ChoicesAnswer) -> Callable[[Sequence[Event]], bytes]:
-        encode = encoder(self)
+    def failing(self: ChoicesAnswer) -> Chunks:
+        chunks = encoder(self)
+        encode = chunks.frames
         calls = itertools.count()
 
         def encode_once(events: Sequence[Event]) -> bytes:
@@ -149,7 +150,8 @@ def test_an_answer_that_cannot_be_written_fails_alone(
             hang.release()
             return encode(events)
 
-        return encode_once
+        monkeypatch.setattr(chunks, "frames", encode_once)
+        return chunks
 
     def failing_whole(self: ChoicesAnswer, *_: object) -> bytes:
         raise error("secret")
@@ -173,7 +175,7 @@ def test_an_answer_that_cannot_begin_frees_the_engine(
     monkeypatch: pytest.MonkeyPatch,
     error: type[BaseException],
 ) -> None:
-    def failing(self: ChoicesAnswer) -> Callable[[Sequence[Event]], bytes]:
+    def failing(self: ChoicesAnswer) -> Chunks:
         raise error("secret")
 
     monkeypatch.setattr(ChoicesAnswer, "encoder", failing)

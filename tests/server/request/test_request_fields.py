@@ -514,7 +514,6 @@ NO_EFFECT: list[tuple[dict[str, Any], list[str]]] = [
     ({"truncation_length": 4096}, ["truncation_length"]),
     ({"adaptive_target": 0.5}, ["adaptive_target"]),
     ({"metadata": {}, "store": False, "service_tier": "auto", "request_id": "x"}, []),
-    ({"store": True}, ["store"]),
     ({"speculative_n_max": 5}, ["speculative_n_max"]),
     ({"response_format": {"type": "text", "x": 1}}, ["response_format.x"]),
     (

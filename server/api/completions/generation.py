@@ -1,0 +1,140 @@
+"""What a body of /v1/completions asks for: jobs for the engine, and the shape of their answer.
+
+Raises all that can be wrong with it, before anything is queued.
+"""
+
+from dataclasses import replace
+
+from engine import ConstraintSpec, Engine
+
+from ...answer.choices import check_choices, spread
+from ...answer.chunks import ChoicesAnswer
+from ...answer.head import answer_head
+from ...answer.logprobs import TokenNames
+from ...answer.metadata import Include
+from ...errors import RequestError
+from ...lease.waiter import Waiter
+from ...request.constraint import constraint_of, schema_length
+from ...request.job import completion_jobs
+from ...request.no_effect import effect_warnings
+from ...request.options import check_stream_options, generation_options, requested_logprobs
+from ...request.text import negative_ids
+from ...request.unknown_fields import check_unknown_fields
+from ...request.watch import watched_ids
+from ...schema.completions import CompletionRequest
+from ...service import Service
+from ...stream.jobs import CompletionJob
+from ..generation import Generation
+from .answer import CompletionChoices
+from .choice import ChoiceShape
+from .prompts import listed_prompts, read_prompts
+
+DEFAULT_MAX_TOKENS = 16
+_OBJECT = "text_completion"
+
+
+async def completion_generation(
+    service: Service, body: CompletionRequest, waiter: Waiter
+) -> Generation:
+    """Raises RequestError and InvalidInputError."""
+    engine, bodies = service.engine, service.large_bodies
+    warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
+    service.check_model(body.model or None)
+    check_stream_options(body)
+    n, n_candidates = _choices(body)
+    shape = _shape(engine, body)
+    listed = listed_prompts(body)
+    check_choices(n_candidates, len(listed), param="best_of" if n_candidates > n else "n")
+    options = generation_options(body, vocab_size=engine.config.vocab_size)
+    prompts = await read_prompts(
+        service, body, options, listed, default_max_tokens=DEFAULT_MAX_TOKENS
+    )
+    stream = replace(
+        options.stream,
+        constraint=await _constraint(service, body, waiter),
+        negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
+        return_top_tokens=shape.logprobs or 0,
+        return_prompt_tokens=shape.prompt_top,
+        return_trace="trace" in shape.include,
+        watch=await watched_ids(engine, bodies, body.watch),
+    )
+
+    def make_jobs() -> list[CompletionJob]:
+        of_prompts = completion_jobs(
+            engine,
+            body,
+            options,
+            [prompt.input_ids for prompt in prompts],
+            stream=stream,
+            prompt_param="prompt",
+            default_max_tokens=DEFAULT_MAX_TOKENS,
+            token_by_token=bool(body.stream) and shape.describes_tokens,
+            progress=bool(body.stream) and "progress" in shape.include,
+        )
+        return spread(of_prompts, n_candidates)
+
+    # Work grows with the choices: the settings of each are checked again, with its seed.
+    n_choices = len(prompts) * n_candidates
+    jobs = await bodies.run(make_jobs, n_choices * waiter.n_body)
+    warnings += effect_warnings(body, jobs[0], engine.tokenizer)
+    warnings += service.storing_warnings(body)
+    answer = ChoicesAnswer(
+        head=answer_head(
+            id_prefix="cmpl",
+            object_=_OBJECT,
+            model=body.model or service.model_id,
+            fingerprint=engine.fingerprint,
+        ),
+        once={"warnings": warnings} if warnings else {},
+        jobs=jobs,
+        n=n,
+        new_choices=lambda: CompletionChoices(prompts, jobs, n, shape),
+        chunk_object=_OBJECT,
+        include=shape.include,
+        include_usage=body.include_usage,
+        continuous_usage=body.continuous_usage,
+    )
+    return Generation(jobs, answer)
+
+
+def _choices(body: CompletionRequest) -> tuple[int, int]:
+    """How many choices per prompt are wanted, and how many are generated to choose from."""
+    n = 1 if body.n is None else body.n
+    check_choices(n, 1, param="n")
+    if body.best_of is None:
+        return n, n
+    if body.best_of < n:
+        raise RequestError(f"best_of must be at least n, {n}, not {body.best_of}", param="best_of")
+    if body.stream and body.best_of > n:
+        raise RequestError(
+            "best_of greater than n cannot be streamed: the best choices are known only at the end",
+            param="best_of",
+        )
+    return n, body.best_of
+
+
+def _shape(engine: Engine, body: CompletionRequest) -> ChoiceShape:
+    if body.echo and body.suffix:
+        raise RequestError("echo and suffix cannot be combined", param="echo")
+    include = Include.of(body.includes, watches=body.watch_names)
+    n_top = requested_logprobs(body, body.logprobs, param="logprobs")
+    return ChoiceShape(
+        tokenizer=engine.tokenizer,
+        eos_token_ids=engine.eos_token_ids,
+        names=TokenNames(engine.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+        echo=bool(body.echo),
+        logprobs=0 if n_top is None and include.wants_tokens else n_top,
+        prompt_logprobs=body.prompt_logprobs,
+        token_ids=bool(body.return_token_ids),
+        include=include,
+    )
+
+
+async def _constraint(
+    service: Service, body: CompletionRequest, waiter: Waiter
+) -> ConstraintSpec | None:
+    """What the text must be, compiled."""
+    spec = await service.large_bodies.run(lambda: constraint_of(body), schema_length(body))
+    if spec is not None:
+        await service.constraints.check(spec, waiter)
+    return spec

@@ -1,0 +1,31 @@
+"""From the body of a generation route to what the engine does and what the answer looks like.
+
+Owns the types between a wire and the routes that begin its streams: its own, and those that branch.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..answer.chunks import ChoicesAnswer
+from ..lease.waiter import Waiter
+from ..schema.common import GenerationRequest
+from ..service import Service
+from ..stream.jobs import CompletionJob
+
+
+class Generation(NamedTuple):
+    """One request, ready to be queued."""
+
+    jobs: Sequence[CompletionJob]
+    answer: ChoicesAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One family of bodies and answers."""
+
+    name: str
+    body: type[GenerationRequest]
+    generation: Callable[[Service, Any, Waiter], Awaitable[Generation]]
+    """Takes a body of that type."""

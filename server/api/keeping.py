@@ -1,0 +1,70 @@
+"""Answers a request whose answer is kept: the client is the first reader of its log.
+
+Owns what a connection means to a kept stream: unless it is in the background, the client that began
+it ends it by hanging up.
+"""
+
+import zlib
+from collections.abc import AsyncIterator
+
+from starlette.responses import Response
+
+from ..answer.sse import PING, EventStream
+from ..kept.kept import Kept, KeptStream, Request
+from ..lease.waiter import Waiter, attended
+from ..request.storing import checked_metadata
+from ..schema.common import GenerationRequest
+from ..service import Service
+from .generation import Generation, Wire
+
+
+async def keep(
+    service: Service, wire: Wire, body: GenerationRequest, generation: Generation, waiter: Waiter
+) -> Kept:
+    """Queue the jobs, and keep what comes of them. Raises QueueFullError and UnavailableError."""
+    jobs, answer = generation
+    text = await service.large_bodies.run(
+        lambda: body.model_dump_json(exclude_unset=True, by_alias=True), waiter.n_body
+    )
+    request = Request(
+        key=waiter.key,
+        wire=wire.name,
+        body=zlib.compress(text.encode()),
+        model=str(answer.head["model"]),
+        created=int(answer.head["created"]),
+        is_background=bool(body.background),
+        is_stored=bool(body.store),
+    )
+    streams = [
+        KeptStream(answer.id if len(jobs) == 1 else f"{answer.id}-{job.index}", i, job.input_ids)
+        for i, job in enumerate(jobs)
+    ]
+    kept = Kept(answer.id, request, streams)
+    kept.metadata = checked_metadata(body.metadata)
+    kept.start(service.start(jobs, waiter), answer, max_bytes=service.settings.max_unread_bytes)
+    service.kept.add(kept)
+    return kept
+
+
+async def respond_kept(
+    service: Service, kept: Kept, waiter: Waiter, *, is_stream: bool
+) -> Response:
+    """The answer to whom it was begun for. Raises the error that ended it before its first byte."""
+    log = kept.log
+    try:
+        await attended(log.begun() if is_stream else log.whole(), waiter.receive)
+    except BaseException:
+        kept.leave()
+        raise
+    has_failed = kept.error is not None and (not is_stream or log.n_events == 1)
+    if has_failed and kept.error is not None:
+        raise kept.error
+    if not is_stream:
+        return Response(zlib.decompress(kept.whole), media_type="application/json")
+    return EventStream(_first_reader(service, kept), on_left=kept.leave)
+
+
+async def _first_reader(service: Service, kept: Kept) -> AsyncIterator[bytes]:
+    ping = service.settings.ping_interval
+    async for frames in kept.log.read(0, idle=ping, is_first=True):
+        yield b"".join(frames) or PING

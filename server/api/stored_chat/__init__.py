@@ -1,0 +1,1 @@
+"""OpenAI's stored chat completions, over the kept streams. Knows no other route."""

@@ -1,0 +1,205 @@
+"""One kept answer: its streams, its events, and the walk that fills both.
+
+Owns the state of a stream for those who ask later. The walk is that of any request; here it is read
+to its end whoever is connected. Used on the event loop.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from starlette.requests import ClientDisconnect
+
+from ..answer.shape import Answer, Encoder
+from ..answer.sse import encode_event
+from ..errors import StreamCancelledError, UnreadLimitError, contained, error_body, is_callers_own
+from ..stream.jobs import Begun, Event, Step, event_bytes
+from ..stream.stream import CompletionStream
+from .log import EventLog
+from .steps import steps_from_bytes, steps_to_bytes
+
+_logger = logging.getLogger(__name__)
+
+State = Literal["queued", "prefilling", "running", "paused", "ended"]
+
+# What an entry takes besides what is counted.
+_OWN_BYTES = 4096
+
+
+@dataclass(slots=True)
+class Origin:
+    """Where a branch left its parent."""
+
+    parent: str
+    """Its id."""
+    at: int
+    """Tokens of the parent's completion that are this stream's too."""
+
+
+@dataclass(slots=True)
+class KeptStream:
+    """One choice of a kept answer: a stream of its own."""
+
+    id: str
+    index: int
+    prompt_ids: Sequence[int]
+    origin: Origin | None = None
+    children: list[str] = field(default_factory=list)
+    begun: Begun | None = None
+    finish: str | None = None
+    """Why it ended, in the engine's words, or "error"."""
+    n_tokens: int = 0
+    """Generated so far, also those that ended the text."""
+    n_bytes: int = 0
+    """About how much memory its tokens take."""
+    _steps: list[Step] = field(default_factory=list)
+    _packed: bytes = b""
+
+    def steps(self) -> list[Step]:
+        """So far."""
+        return [*(steps_from_bytes(self._packed) if self._packed else ()), *self._steps]
+
+    def add(self, step: Step) -> None:
+        self._steps.append(step)
+        self.n_bytes += event_bytes(step)
+        self.n_tokens += len(step.result.tokens) + len(step.result.dropped)
+        if step.result.eos:
+            self.finish = step.stop_detail or step.result.eos_reason
+
+    def pack(self) -> None:
+        """Keep the steps in little memory."""
+        if self._steps:
+            self._packed, self._steps = steps_to_bytes(self.steps()), []
+            self.n_bytes = len(self._packed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for."""
+
+    key: str
+    """The caller's: nobody else sees the answer."""
+    wire: str
+    """The name of the wire that `body` and the answer are of."""
+    body: bytes
+    """JSON in zlib."""
+    model: str
+    created: int
+    is_background: bool
+    is_stored: bool
+    """Whether the request itself asked to keep it."""
+
+
+class Kept:
+    """One answer. `start` begins its walk; its events are in `log`."""
+
+    def __init__(self, id_: str, request: Request, streams: Sequence[KeptStream]) -> None:
+        self.id = id_
+        self.request = request
+        self.streams = tuple(streams)
+        self.log = EventLog()
+        self.metadata: dict[str, str] = {}
+        self.error: Exception | None = None
+        """The error that ended it, if one did."""
+        self.whole = b""
+        """The whole answer as JSON, in zlib; b"" until it has ended well."""
+        self.on_ended: Callable[[], None] = lambda: None
+        self._running: CompletionStream | None = None
+        self._cancelled: Exception | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.log.ended
+
+    @property
+    def n_bytes(self) -> int:
+        """About how much memory it takes."""
+        n_bytes = _OWN_BYTES + len(self.request.body) + len(self.whole) + self.log.n_bytes
+        for stream in self.streams:
+            n_bytes += stream.n_bytes + 8 * len(stream.prompt_ids)
+        return n_bytes + sum(len(name) + len(value) for name, value in self.metadata.items())
+
+    def state(self, stream: KeptStream) -> State:
+        if stream.finish is not None or self.ended:
+            return "ended"
+        if stream.begun is not None:
+            return "running"
+        running = self._running
+        is_next = all(each.finish is not None for each in self.streams[: stream.index])
+        is_admitted = running is not None and running.ticket.admitted_at is not None
+        return "prefilling" if is_next and is_admitted else "queued"
+
+    def start(self, stream: CompletionStream, answer: Answer, *, max_bytes: int) -> None:
+        """Read the stream to its end. `max_bytes`: for its steps, as they are before the end."""
+        self._running = stream
+        encoder = contained(answer.encoder)
+        self._task = asyncio.create_task(self._walk(stream, answer, encoder, max_bytes))
+
+    def leave(self) -> None:
+        """The client that asked for it has left."""
+        if not self.request.is_background:
+            self.cancel(StreamCancelledError("the client that began the stream has hung up"))
+
+    def cancel(self, error: Exception) -> None:
+        """End it with `error`. Harmless when it has ended."""
+        if self._running is not None:
+            self._cancelled = self._cancelled or error
+            self._running.cancel()
+
+    async def closed(self) -> None:
+        """Wait for the end of its walk."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _walk(
+        self, stream: CompletionStream, answer: Answer, encoder: Encoder, max_bytes: int
+    ) -> None:
+        events: list[Event] = []
+        try:
+            async for batch in stream.results():
+                events += batch
+                self._note(batch)
+                frames = contained(encoder.frames, batch)
+                if stream.ends_with(batch[-1]):
+                    frames += contained(encoder.closing, stream)
+                    whole = await asyncio.to_thread(contained, answer.whole, stream, events)
+                    self.whole = zlib.compress(whole)
+                elif sum(each.n_bytes for each in self.streams) > max_bytes:
+                    raise UnreadLimitError(
+                        "the answer takes more memory than the server keeps of one; ask for less"
+                    )
+                self.log.append(frames)
+        except Exception as error:
+            self.error = self._reason(error)
+            if not is_callers_own(self.error):
+                text = "the stream of request %s ended early: %s"
+                _logger.warning(text, stream.request_id, error, exc_info=True)
+            self.log.append(encode_event(error_body(self.error)))
+        finally:
+            stream.cancel()
+            self._finish()
+
+    def _note(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, Step):
+                self.streams[event.choice].add(event)
+            elif isinstance(event, Begun):
+                self.streams[event.choice].begun = event
+
+    def _reason(self, error: Exception) -> Exception:
+        running = self._running
+        if self._cancelled is not None and running is not None and running.was_abandoned:
+            return self._cancelled
+        return StreamCancelledError("cancelled") if isinstance(error, ClientDisconnect) else error
+
+    def _finish(self) -> None:
+        for stream in self.streams:
+            stream.finish = stream.finish or "error"
+            stream.pack()
+        self._running = None
+        self.log.end()
+        self.on_ended()

@@ -1,0 +1,132 @@
+"""The numbered events of one answer, for any number of readers. Used on the event loop only.
+
+Owns numbering and waiting. An event is its frame, as the first reader gets it; blocks of older ones
+are compressed, because frames repeat each other.
+"""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Sequence
+
+from ..stream.idle_timeout import IdleTimeout
+
+_BLOCK = 64  # events
+_LEVEL = 3
+_END = b"\n\n"
+# A reader rests after each batch. Later readers rest the longer the more of them there are: all
+# together cost the event loop, which shares its cores with the engine, no more than one or two.
+_REST_S = 0.001
+_LATER_REST_S = 0.004
+
+
+class EventLog:
+    """Events from 1 on. A reader that has n of them gets the rest, then those that come."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytes] = []
+        self._last: list[bytes] = []
+        self._waiters: list[asyncio.Future[bool]] = []
+        self._n_readers = 0
+        self.n_bytes = 0
+        """Memory of the events."""
+        self.ended = False
+
+    @property
+    def n_events(self) -> int:
+        return len(self._blocks) * _BLOCK + len(self._last)
+
+    def append(self, frames: bytes) -> None:
+        """Add whole frames, and wake the readers."""
+        fresh = [frame + _END for frame in frames.split(_END) if frame]
+        if not fresh:
+            return
+        self._last += fresh
+        self.n_bytes += sum(map(len, fresh))
+        while len(self._last) > _BLOCK:
+            self._pack(self._last[:_BLOCK])
+            del self._last[:_BLOCK]
+        self._wake()
+
+    def end(self) -> None:
+        """No event comes any more."""
+        self.ended = True
+        self._wake()
+
+    def page(self, after: int) -> Sequence[bytes]:
+        """Some of the events after the first `after`; none only if there are none."""
+        block, start = divmod(after, _BLOCK)
+        if block < len(self._blocks):
+            frames = zlib.decompress(self._blocks[block]).split(_END)[:-1]
+            return [frame + _END for frame in frames[start:]]
+        return self._last[after - len(self._blocks) * _BLOCK :]
+
+    async def begun(self) -> None:
+        """Wait for the first event, or the end."""
+        while not self.n_events and not self.ended:
+            await self._change()
+
+    async def whole(self) -> None:
+        """Wait for the end."""
+        while not self.ended:
+            await self._change()
+
+    async def read(
+        self, after: int, *, idle: float | None = None, is_first: bool = False
+    ) -> AsyncIterator[Sequence[bytes]]:
+        """The events after the first `after`, in batches, to the end; an empty batch after `idle`
+        seconds without one. `is_first`: for the client that asked for the answer.
+        """
+        n = 0 if is_first else 1
+        self._n_readers += n
+        try:
+            while True:
+                page, ended = self.page(after), self.ended
+                if page:
+                    after += len(page)
+                    yield page
+                    is_behind = after < len(self._blocks) * _BLOCK
+                    rest = _REST_S if is_first else _LATER_REST_S * self._n_readers
+                    await asyncio.sleep(0 if is_behind or self.ended else rest)
+                elif ended:
+                    return
+                elif not await self._change(idle):
+                    yield ()
+        finally:
+            self._n_readers -= n
+
+    def stored(self) -> list[bytes]:
+        """Blocks of compressed events, for `restored`."""
+        return [*self._blocks, *([zlib.compress(b"".join(self._last))] if self._last else [])]
+
+    @classmethod
+    def restored(cls, blocks: Sequence[bytes], *, ended: bool) -> "EventLog":
+        """Raises ValueError and zlib.error for blocks that `stored` did not make."""
+        log = cls()
+        for block in blocks:
+            log.append(zlib.decompress(block))
+        log.ended = ended
+        return log
+
+    def _pack(self, frames: Sequence[bytes]) -> None:
+        whole = b"".join(frames)
+        packed = zlib.compress(whole, _LEVEL)
+        self._blocks.append(packed)
+        self.n_bytes += len(packed) - len(whole)
+
+    async def _change(self, idle: float | None = None) -> bool:
+        """Wait for an event or the end; False: it did not come within `idle` seconds."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        with IdleTimeout(idle, lambda: _settle(waiter, False)) as timeout:
+            timeout.start()
+            return await waiter
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _settle(waiter, True)
+
+
+def _settle(waiter: asyncio.Future[bool], value: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(value)
