@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from engine import StreamResult, TokenRecord, TopToken, TraceStep
+from engine import StopCondition, StreamResult, Suppressed, TokenRecord, TopToken, TraceStep
 
 from ..stream.jobs import Step
 
@@ -45,10 +45,15 @@ def _row(record: TokenRecord) -> list[Any]:
 
 
 def _read(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: tuple(_record(row) for row in value) if name in _RECORDS else value
-        for name, value in fields.items()
-    }
+    return {name: _value(name, value) for name, value in fields.items()}
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in _RECORDS:
+        return tuple(_record(row) for row in value)
+    if name == "taken_back":
+        return tuple(Suppressed(*each) for each in value)
+    return StopCondition(*value) if name == "stop_condition" and value else value
 
 
 def _record(row: Sequence[Any]) -> TokenRecord:
@@ -58,6 +63,7 @@ def _record(row: Sequence[Any]) -> TokenRecord:
         token_bytes=row[1].encode("latin-1"),
         top=tuple(TopToken(each[0], each[1].encode("latin-1"), *each[2:]) for each in top),
         trace=tuple(TraceStep(*each) for each in record.trace),
+        watched=tuple(record.watched),
     )
 
 

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import StreamResult, TokenRecord, TopToken, TraceStep
+from engine import StopCondition, StreamResult, Suppressed, TokenRecord, TopToken, TraceStep
 from server.kept.steps import steps_from_bytes, steps_to_bytes
 from server.stream.jobs import Step
 
@@ -22,7 +22,9 @@ records = st.builds(
     origin=st.sampled_from(["model", "ngram"]),
     proposed=st.none() | st.integers(0),
     trace=st.lists(traces, max_size=2).map(tuple),
+    watched=st.lists(numbers, max_size=2).map(tuple),
 )
+taken = st.builds(Suppressed, st.text(max_size=4), st.integers(0), st.integers(0))
 results = st.fixed_dictionaries(
     {"chunk": st.text(max_size=8), "tokens": st.lists(records, max_size=2).map(tuple)},
     optional={
@@ -32,6 +34,8 @@ results = st.fixed_dictionaries(
         "dropped": st.lists(records, max_size=2).map(tuple),
         "dropped_text": st.text(max_size=4),
         "suppressed": st.text(max_size=4),
+        "taken_back": st.lists(taken, max_size=2).map(tuple),
+        "stop_condition": st.builds(StopCondition, st.just("repeat"), numbers),
     },
 ).map(StreamResult)
 steps = st.builds(Step, st.integers(0, 9), results, numbers, st.none() | st.just("time"))
