@@ -10,10 +10,8 @@ it takes the place of the drawn one. So come the tokens that a caller forces or 
 that a restored stream had drawn but not shown.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +19,19 @@ import numpy.typing as npt
 from ..errors import InvalidInputError, NoTokenError, NumericsError
 from ..grammar.constraint import Constraint
 from ..model.model import MAX_DECODE_ROWS
-from ..sampling.logits import Logits, Row
+from ..sampling.logits import Row
 from ..sampling.request import SampleResult
 from ..text.token_ids import check_token_ids
 from .decoding import Decoding
 from .given import Coming, instead
 from .healing import Healing
-from .held import HeldTokens, Release
+from .held import HeldTokens
 from .history import History
 from .mass import Mass
 from .options import NO_LIMIT, Live
 from .parts import Parts
-from .result import Origin, StreamResult, Suppressed, TokenRecord, token_record
+from .report import Report
+from .result import Origin, StreamResult, TokenRecord, token_record
 from .snapshot import GivenOrigin, Segment, Snapshot, clipped
 from .stop_when import StopCondition
 
@@ -69,19 +68,22 @@ class Completion:
         self._healing = healing
         self._history = History(snapshot)
         self._coming = Coming(snapshot, len(shown))
-        self._logits: deque[Logits] = deque()  # of unreported tokens, if the caller wants them
         self._conditions = parts.conditions(snapshot.logprob_sums[: len(shown) + 1])
         self._end_token: TokenRecord | None = None  # it is no part of the text
         self._stop_condition: StopCondition | None = None
-        self._taken_back: list[Suppressed] = []  # not yet in a result
-        self._n_drafted = self._n_accepted = 0  # in earlier results
-        self.n_tokens = self._n_reported = len(shown)
+        self._report = Report(decoding, healing, len(shown))
+        self.n_tokens = len(shown)
         """Tokens of the completion so far, a stop token included."""
         self.ended = False
         segment = self._history.segment_at(self.n_tokens)
         self._held = HeldTokens(segment.options.stop, segment.options.banned_strings)
         self._held.resume(shown)
-        self._constraint = self._constrained(snapshot.token_ids[: self.n_tokens], shown)
+        start = self._history.constrained_from(self.n_tokens)
+        self._constraint = parts.constraint(
+            segment.options.constraint,
+            snapshot.token_ids[start : self.n_tokens],
+            healed=shown[0] if healing is not None and shown and start == 0 else None,
+        )
         self._is_complete = False  # by the constraint, when the stream begins
         self._enter(segment, snapshot.mus[: self.n_tokens + 1])
         self._judge_from_here()
@@ -106,6 +108,11 @@ class Completion:
         """Tokens whose whole text has been released."""
         return self._held.n_shown
 
+    @property
+    def _token_ids(self) -> tuple[int, ...]:
+        """Of the completion, with a stop token."""
+        return self._decoding.ids_from(len(self._prompt_ids))
+
     def abandon(self) -> None:
         """End early, because the caller does not want the rest."""
         if not self.ended:
@@ -117,7 +124,7 @@ class Completion:
         if self._coming.replays:
             return self._start
         history = self._history
-        token_ids = self._decoding.ids_from(len(self._prompt_ids))
+        token_ids = self._token_ids
         if self._end_token is not None:
             token_ids = token_ids[:-1]
         return replace(
@@ -137,14 +144,11 @@ class Completion:
 
         Raises InvalidInputError if those that wait after them may not come.
         """
-        history = self._history
         while self._coming.replays:
-            self._change_to(history.segment_at(self.n_tokens))
-            self._judge_from_here()
+            self._follow_history()
             self._step(())
-        self._change_to(history.segment_at(self.n_tokens))
-        self._judge_from_here()
-        self._held.keep(history.floor(self.n_tokens))
+        self._follow_history()
+        self._held.keep(self._history.floor(self.n_tokens))
         self._held.release()  # that much had been released
         if self._constraint is not None and self.n_tokens:
             self._is_complete = self._constraint.is_over
@@ -205,7 +209,7 @@ class Completion:
             if reason is not None:
                 return self._finish(reason)
             if not n_left or not self._decoding.has_row or self.aborted:
-                return self._result(self._held.release())
+                return self._report.result(self._held.release(), self._options)
 
     def _step(self, ban_tokens: Sequence[int]) -> str | None:
         """Generate one token. Returns why the completion has ended, or None if it goes on."""
@@ -219,10 +223,10 @@ class Completion:
         is_replayed = self._coming.replays
         chosen, given = self._chosen(sampled, logits)
         if self._options.return_logits:
-            self._logits.append(logits.copy())
+            self._report.keep_row(logits)
         token_id = chosen.token_id
         watched = tuple([each.of(logits, sampled) for each in self._watched])
-        met = self._condition(chosen, logits, sampled)
+        met = self._conditions.judge(chosen, logits, sampled) if self._options.stop_when else None
         reason = None if is_replayed else self._end_before(token_id, given, met)
         origin = self._decoding.accept(token_id)
         self._sampler.accept(token_id, chosen.p_sampled)
@@ -276,12 +280,7 @@ class Completion:
                 return None
             raise
         except NumericsError as error:
-            if self._decoding.broke_by_guidance():
-                raise InvalidInputError(
-                    f"cfg_scale turns the logits at position {position} into NaN or infinity",
-                    param="cfg_scale",
-                ) from error
-            raise NumericsError(f"position {position}: {error}") from error
+            raise self._decoding.explained(error) from error
 
     def _mask(self) -> npt.NDArray[np.int32] | None:
         """The tokens that constraint and healing allow; None allows all."""
@@ -304,14 +303,6 @@ class Completion:
             return sampled, None
         history.give(n_tokens, "hook")
         return instead(wanted, sampled, row, param="on_token"), "hook"
-
-    def _condition(
-        self, chosen: SampleResult, row: Row, drawn: SampleResult
-    ) -> StopCondition | None:
-        """The condition that holds with the token `chosen`, if one does."""
-        if self._options.stop_when is None:
-            return None
-        return self._conditions.judge(chosen, row, drawn)
 
     def _end_before(
         self, token_id: int, given: GivenOrigin | None, met: StopCondition | None
@@ -350,55 +341,45 @@ class Completion:
         self._sampler.rollback(self._sampler.mark() - n_tokens)
         if self._constraint is not None:
             self._constraint.rollback(self._constraint.mark() - n_tokens)
-        if self._options.return_logits:
-            for _ in range(n_tokens):
-                self._logits.pop()
         self.n_tokens -= n_tokens
-        self._taken_back.append(Suppressed(taken.text, n_tokens, self.n_tokens))
+        self._report.take_back(taken, self.n_tokens)
         self._history.rewind(self.n_tokens, taken.first.token_id)
         self._conditions.rollback(self.n_tokens)
         self._judge_from_here()
         return "banned" if len(self._history.rewinds) >= MAX_REWINDS else None
 
-    def _constrained(self, token_ids: Sequence[int], shown: Sequence[bytes]) -> Constraint | None:
-        """The constraint that holds after these tokens, with those that it was about."""
-        n_tokens, start = len(token_ids), self._history.constrained_from(len(token_ids))
-        constraint = self._parts.constraint(self._history.segment_at(n_tokens).options.constraint)
-        if constraint is not None and start < n_tokens:
-            if start == 0 and self._healing is not None:
-                constraint.accept_bytes(shown[0])
-                start = 1
-            constraint.accept_all(token_ids[start:])
-        return constraint
-
     def _change_to(self, segment: Segment) -> None:
         """Enter a segment in the middle of the stream."""
-        old = self._segment.options
+        old, options = self._segment.options, segment.options
         if segment == self._segment:
             return
-        options = segment.options
         constraint = self._constraint
         if options.constraint != old.constraint:
             constraint = self._parts.constraint(options.constraint)
         self._enter(segment, self._sampler.mus)
         self._constraint = constraint
         if (options.stop, options.banned_strings) != (old.stop, old.banned_strings):
-            token_ids = self._decoding.ids_from(len(self._prompt_ids))[: self._held.n_shown]
+            token_ids = self._token_ids[: self._held.n_shown]
             shown = [self._shown(n, token_id) for n, token_id in enumerate(token_ids)]
             self._held = self._held.with_strings(options.stop, options.banned_strings, shown)
+
+    def _follow_history(self) -> None:
+        """Enter the segment that holds here, in the middle of what is replayed."""
+        self._change_to(self._history.segment_at(self.n_tokens))
+        self._judge_from_here()
 
     def _judge_from_here(self) -> None:
         """The conditions in force look at the tokens so far, back to where they began."""
         when = self._options.stop_when
         if when is not None:
             start = self._history.judged_from(self.n_tokens)
-            self._conditions.begin(when, start, self._decoding.ids_from(len(self._prompt_ids)))
+            self._conditions.begin(when, start, self._token_ids)
 
     def _enter(self, segment: Segment, mus: Sequence[float]) -> None:
         """Draw with the settings of `segment`; `mus`: of the sampler so far."""
         options = segment.options
         sampler = self._parts.sampler(segment.settings, self._prompt_ids, options)
-        sampler.resume(self._decoding.ids_from(len(self._prompt_ids)), mus)
+        sampler.resume(self._token_ids, mus)
         self._segment, self._options, self._sampler = segment, options, sampler
         self._stop_token_ids = self._parts.stop_token_ids(options)
         self._watched = tuple([Mass(token_ids) for token_ids in options.watch])
@@ -409,36 +390,10 @@ class Completion:
         """End the stream: release what is held, or drop it after a stop."""
         self.ended = True
         self._decoding.finish()
-        return self._result(self._held.finish(self._end_token), reason)
-
-    def _result(self, release: Release, reason: str | None = None) -> StreamResult:
-        text, tokens, dropped, dropped_text, stop_string = release
-        options, decoding = self._options, self._decoding
-        fields: dict[str, Any] = {"chunk": text, "tokens": tokens}
-        if reason is not None:
-            fields["eos"] = True
-            fields["eos_reason"] = reason if stop_string is None else "stop_string"
-            fields["stop_string"] = stop_string
-            if self._stop_condition is not None:
-                fields["stop_condition"] = self._stop_condition
-            elif self._end_token is not None:
-                fields["stop_token_id"] = self._end_token.token_id
-            fields["dropped"] = dropped
-            fields["dropped_text"] = dropped_text
-        if options.return_probabilities:
-            fields["probs"] = tuple([token.p_sampled for token in tokens])
-        if options.return_logits and (tokens or dropped):
-            rows = [self._logits.popleft() for _ in (*tokens, *dropped)]
-            fields["logits"] = np.stack(rows)
-        if self._taken_back:
-            fields["suppressed"] = "".join([each.text for each in self._taken_back])
-            fields["taken_back"] = tuple(self._taken_back)
-            self._taken_back.clear()
-        if self._healing is not None and not self._n_reported and (tokens or dropped):
-            fields["healed"] = self._healing.token_id
-        if decoding.n_drafted != self._n_drafted or decoding.n_accepted != self._n_accepted:
-            fields["n_drafted"] = decoding.n_drafted - self._n_drafted
-            fields["n_accepted"] = decoding.n_accepted - self._n_accepted
-            self._n_drafted, self._n_accepted = decoding.n_drafted, decoding.n_accepted
-        self._n_reported += len(tokens)
-        return StreamResult(fields)
+        return self._report.last(
+            self._held.finish(self._end_token),
+            self._options,
+            reason,
+            end_token=self._end_token,
+            condition=self._stop_condition,
+        )

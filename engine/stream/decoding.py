@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..draft.speculator import NO_DRAFT, Draft, Speculator
+from ..errors import InvalidInputError, NumericsError
 from ..model.model import MAX_DECODE_ROWS
 from ..sampling.guidance import guided
 from ..sampling.logits import Logits, Row, Rows
@@ -112,10 +113,15 @@ class Decoding:
         """The tokens from position `start` on."""
         return self._sequence.ids_from(start)
 
-    def broke_by_guidance(self) -> bool:
-        """Whether the next position's logits hold NaN or infinity, but not the model's own."""
+    def explained(self, error: NumericsError) -> InvalidInputError | NumericsError:
+        """Why the next position's logits hold NaN or infinity: guidance, or the model's own do."""
         rows = [rows[self._next_row] for rows in self._unguided]
-        return bool(rows) and all(map(_is_sound, rows))
+        if rows and all(map(_is_sound, rows)):
+            return InvalidInputError(
+                f"cfg_scale turns the logits at position {self.length} into NaN or infinity",
+                param="cfg_scale",
+            )
+        return NumericsError(f"position {self.length}: {error}")
 
     def accept(self, token_id: int) -> Origin:
         """Append the token chosen from `next_logits`."""

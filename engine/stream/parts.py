@@ -58,13 +58,28 @@ class Parts:
             draw=self._draw,
         )
 
-    def constraint(self, spec: ConstraintSpec | None) -> Constraint | None:
-        """At its beginning. Raises InvalidInputError for one that cannot be compiled."""
+    def constraint(
+        self,
+        spec: ConstraintSpec | None,
+        token_ids: Sequence[int] = (),
+        *,
+        healed: bytes | None = None,
+    ) -> Constraint | None:
+        """After a text of `token_ids`, the first of which adds only the bytes `healed`, if given.
+
+        Raises InvalidInputError for one that cannot be compiled, or that forbids this text.
+        """
         if spec is None:
             return None
         if self._constraints is None:
             raise InvalidInputError("this generator has no constraints", param=spec.param)
-        return self._constraints.compile(spec, param=spec.param)
+        constraint = self._constraints.compile(spec, param=spec.param)
+        if healed is not None:
+            constraint.accept_bytes(healed)
+            token_ids = token_ids[1:]
+        if token_ids:
+            constraint.accept_all(token_ids)
+        return constraint
 
     def stop_token_ids(self, options: StreamOptions) -> frozenset[int]:
         given = options.stop_token_ids

@@ -1,9 +1,8 @@
 """Token records as bytes, some ten times smaller than as objects, for streams that are kept.
 
-Owns the format: one column per field, in numbers of which those that follow nearly from another one
-are stored as the difference of their bits; then zlib. Every number comes back to the last bit.
-Knows no stream. It is for the memory of one process and one build: whatever a file needs, it has
-to say itself.
+Owns the format: a magic line with the version, then one column per field, in numbers of which those
+that follow nearly from another one are stored as the difference of their bits, all in zlib. Every
+number comes back to the last bit. Knows no stream.
 """
 
 import json
@@ -21,6 +20,7 @@ from ..sampling.request import TraceStep
 from ..text.vocabulary import Vocabulary
 from .result import TokenRecord, TopToken
 
+_MAGIC = b"soliton records 1\n"
 _LEVEL = 6
 _NONE = -1  # for a token that was not proposed
 
@@ -64,18 +64,20 @@ def records_to_bytes(records: Sequence[TokenRecord]) -> bytes:
     traces = {i: record.trace for i, record in enumerate(records) if record.trace}
     rest = json.dumps([origins, list(traces.items())]).encode()
     sizes = np.array([len(records), len(tops), len(rest)], np.int64).tobytes()
-    return zlib.compress(b"".join((sizes, rest, *columns)), _LEVEL)
+    return _MAGIC + zlib.compress(b"".join((sizes, rest, *columns)), _LEVEL)
 
 
 def records_from_bytes(data: bytes, vocabulary: Vocabulary) -> list[TokenRecord]:
     """What `records_to_bytes` took, for the same vocabulary.
 
-    Raises InvalidInputError for bytes that were damaged.
+    Raises InvalidInputError for bytes of another version and for those that were damaged.
     """
+    if not data.startswith(_MAGIC):
+        raise _wrong(f"they must begin with {_MAGIC!r}, not with {data[: len(_MAGIC)]!r}")
     try:
-        reader = _Reader(zlib.decompress(data))
+        reader = _Reader(zlib.decompress(data[len(_MAGIC) :]))
     except zlib.error as error:
-        raise InvalidInputError(f"these are no records: {error}", param="records") from error
+        raise _wrong(str(error)) from error
     n, n_tops, n_rest = reader.plain(3)
     origins, traces = json.loads(reader.take(n_rest))
     whole = (reader.whole(n) for _ in range(8))
@@ -143,6 +145,10 @@ def _tops(reader: _Reader, n: int, vocabulary: Vocabulary) -> list[TopToken]:
     p_sampled = _xor(reader.floats(n), p_raw)
     rows = zip(ids, logprobs.tolist(), p_raw.tolist(), p_sampled.tolist(), strict=True)
     return [TopToken(id_, vocabulary.token_bytes(id_), *numbers) for id_, *numbers in rows]
+
+
+def _wrong(reason: str) -> InvalidInputError:
+    return InvalidInputError(f"these are no records: {reason}", param="records")
 
 
 def _floats(values: Sequence[float]) -> _Floats:

@@ -17,7 +17,10 @@ import pytest
 from engine import (
     ConstraintSpec,
     InvalidInputError,
+    Repeat,
     SamplingSettings,
+    StopCondition,
+    StopWhen,
     StreamingGenerator,
     StreamResult,
     TokenRecord,
@@ -160,6 +163,7 @@ class Outcome(NamedTuple):
     text: str
     reason: str | None
     dropped_text: str
+    condition: StopCondition | None
     suppressed: str
     n_completion: int
     logits: bytes
@@ -205,6 +209,7 @@ def outcome(generator: StreamingGenerator, results: list[StreamResult] | str) ->
         text_of(results),
         results[-1].eos_reason,
         results[-1].dropped_text,
+        results[-1].stop_condition,
         "".join(result.suppressed for result in results),
         generator.n_completion_tokens,
         all_logits(results).tobytes(),
@@ -279,6 +284,10 @@ def assert_holds(
         assert last.stop_token_id in stops
     elif last.eos_reason != "stop_string":
         assert last.stop_token_id is None
+    assert (last.stop_condition is not None) == (last.eos_reason == "stop_when")
+    for record, row in zip(records, all_logits(results).astype(np.float64), strict=True):
+        masses = [np.exp(row[sorted({*ids})] - row.max()).sum() for ids in options.get("watch", ())]
+        assert record.watched == pytest.approx(masses / np.exp(row - row.max()).sum(), rel=1e-4)
     healed = [result.healed for result in results if result.healed is not None]
     if options.get("token_healing") and len(request.prompt) > 1 and records:
         assert healed in ([request.prompt[-1]], [])
@@ -337,6 +346,13 @@ CONSTRAINTS = (
     ConstraintSpec("regex", "[ab ]*日?"),
     ConstraintSpec("choices", ("a b", "ab", "abé", "bab!")),
 )
+# The logits of a random model are nearly flat: its entropy is 4.9 to 5.4, its mean logprob near -5.
+STOP_WHEN = (
+    StopWhen(entropy_gt=5.38),
+    StopWhen(mean_logprob_lt=-5.1),
+    StopWhen(mean_logprob_lt=-5.4, p_eos_gt=0.02),
+    StopWhen(repeat=Repeat(3, 2), p_eos_gt=0.1),
+)
 CONVERSATIONS = tuple(
     np.random.default_rng(seed).integers(N_SPECIAL, VOCAB_SIZE, 48).tolist() for seed in range(2)
 )
@@ -367,6 +383,10 @@ def some_request(rng: Random) -> Request:
         options["cfg_scale"] = rng.choice([0.0, 1.0, 1.5, 3.0])
     if rng.random() < 0.15:
         options["on_token"] = one_further
+    if rng.random() < 0.3:
+        options["watch"] = [some_ids(rng, 1, 9) for _ in range(rng.randint(1, 3))]
+    if rng.random() < 0.3:
+        options["stop_when"] = rng.choice(STOP_WHEN)
     if rng.random() < 0.3:
         options["stop_token_ids"] = some_ids(rng, 0, 20)
     options["ignore_eos"] = rng.random() < 0.5

@@ -73,6 +73,7 @@ def assert_rest(stream: Stream, request: Request, expected: Outcome) -> str:
     assert text_of(results) == expected.text[n_characters:]
     assert results[-1].eos_reason == expected.reason
     assert results[-1].dropped_text == expected.dropped_text
+    assert results[-1].stop_condition == expected.condition
     assert stream.n_completion_tokens == expected.n_completion
     rows: Any = all_logits(results)
     assert rows.tobytes() == expected.logits[len(expected.logits) - rows.nbytes :]

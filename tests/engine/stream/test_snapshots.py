@@ -18,8 +18,10 @@ from engine import (
     ConstraintSpec,
     Engine,
     InvalidInputError,
+    Repeat,
     SamplingSettings,
     Snapshot,
+    StopWhen,
     Stream,
     StreamOptions,
     StreamResult,
@@ -50,6 +52,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dry": {"dry_multiplier": 2.0, "dry_allowed_length": 1},
     "mirostat": {"mirostat": True, "mirostat_eta": 0.5},
     "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.05},
+    "few": {"temperature": 2.0, "allowed_tokens": (300, 301, 302)},
     "bias": {"logit_bias": {27: 3.0, 5: float("-inf")}, "banned_tokens": (7,)},
 }
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -62,6 +65,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "healing": {"token_healing": True},
     "guidance": {"cfg_scale": 1.8, "negative_ids": (30, 31, 32, 33)},
     "ignore_eos": {"ignore_eos": True, "min_new_tokens": 20},
+    "watched": {"watch": [(27,), (5, 300, 301)], "banned_strings": [" was a", "little"]},
+    "unsure": {"stop_when": StopWhen(entropy_gt=5.0)},
+    "unlikely": {
+        "stop_when": StopWhen(mean_logprob_lt=-1.2, p_eos_gt=0.9),
+        "banned_strings": [" named", " was ", "little girl"],
+        "min_new_tokens": 8,
+    },
+    "looping": {"stop_when": StopWhen(repeat=Repeat(3, 2)), "watch": [(27,)], "min_new_tokens": 9},
     "traced": {"return_top_tokens": 5, "return_trace": True, "return_logits": True},
 }
 # Each setting with the plain model, each option with drafts, and what concerns passes with each
@@ -70,6 +81,7 @@ CASES = [
     *[("plain", name, "traced") for name in SETTINGS],
     *[("draft", "sampled", name) for name in OPTIONS],
     *[(load, "sampled", "both") for load in ("ngram", "8bit cache", "8bit")],
+    *[(load, "few", "looping") for load in ("plain", "ngram")],
     ("8bit", "greedy", "guidance"),
     ("ngram", "mirostat", "json"),
 ]
@@ -104,15 +116,16 @@ def told(results: list[StreamResult]) -> tuple[Any, ...]:
         "".join(result.chunk for result in results),
         np.concatenate(rows).tolist() if rows else None,
         (results[-1].eos_reason, results[-1].stop_string, results[-1].dropped_text),
+        results[-1].stop_condition,
     )
 
 
 def rest(whole: tuple[Any, ...], stream: Stream) -> tuple[Any, ...]:
     """What is left of it for a stream that inherits its beginning."""
-    records, text, rows, end = whole
+    records, text, rows, *end = whole
     n = stream.n_inherited_tokens
     left = rows[n:] if rows is not None else None
-    return records[n:], text[stream.n_inherited_characters :], left or None, end
+    return records[n:], text[stream.n_inherited_characters :], left or None, *end
 
 
 @pytest.mark.parametrize(("load", "settings", "options"), CASES)
@@ -242,10 +255,10 @@ def test_a_new_constraint_holds_for_the_text_from_there_on(bundled_engine: Engin
 
 def rest_of(results: list[StreamResult], first: Stream, second: Stream) -> tuple[Any, ...]:
     """`rest`, where the first stream inherits a beginning itself."""
-    records, text, rows, end = told(results)
+    records, text, rows, *end = told(results)
     n = second.n_inherited_tokens - first.n_inherited_tokens
     start = second.n_inherited_characters - first.n_inherited_characters
-    return records[n:], text[start:], rows, end
+    return records[n:], text[start:], rows, *end
 
 
 def test_another_process_goes_on(tmp_path: Path, bundled_engine: Engine) -> None:
@@ -332,6 +345,16 @@ EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "given must hold runs in order": lambda m: m.update(given=[[0, 99, "forced"]]),
     "rewinds and call_bans must lie": lambda m: m.update(rewinds=[[99, 1]]),
     "mus must hold 4 numbers": lambda m: m.update(mus=[1.0]),
+    "logprob_sums must hold 4 numbers at most": lambda m: m.update(logprob_sums=[0.0] * 5),
+    "stop_when.entropy_gt must be between": lambda m: m["segments"][0]["options"].update(
+        stop_when={"entropy_gt": -1}
+    ),
+    "stop_when.repeat must be a list of window, times": lambda m: m["segments"][0][
+        "options"
+    ].update(stop_when={"repeat": [1]}),
+    "options.watch[0] must be a list of int": lambda m: m["segments"][0]["options"].update(
+        watch=[1]
+    ),
 }
 
 
