@@ -61,13 +61,12 @@ def estimate_routes(service: Service) -> APIRouter:
         """
         waiter = Waiter.of(request)
         jobs, answer = await _planned(service, body, waiter)
-        n_characters = sum(len(job.input_ids) for job in jobs)
-        return Response(
-            await service.large_bodies.run(
-                lambda: encode_json(_estimate(service, waiter.key, jobs, answer)), n_characters
-            ),
-            media_type="application/json",
+        n_tokens = sum(len(job.input_ids) for job in jobs)
+        # Never on the event loop: the cache may be busy with a read from the disk.
+        data = await service.large_bodies.work(
+            lambda: encode_json(_estimate(service, waiter.key, jobs, answer)), n_tokens
         )
+        return Response(data, media_type="application/json")
 
     return router
 
