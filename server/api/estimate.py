@@ -63,10 +63,11 @@ def estimate_routes(service: Service) -> APIRouter:
         jobs, answer = await _planned(service, body, waiter)
         n_tokens = sum(len(job.input_ids) for job in jobs)
         # Never on the event loop: the cache may be busy with a read from the disk.
-        data = await service.large_bodies.work(
-            lambda: encode_json(_estimate(service, waiter.key, jobs, answer)), n_tokens
+        cached = await service.large_bodies.work(
+            lambda: _cached(service, waiter.key, jobs), n_tokens
         )
-        return Response(data, media_type="application/json")
+        said = _estimate(service, waiter.key, jobs, cached, answer)
+        return Response(encode_json(said), media_type="application/json")
 
     return router
 
@@ -89,18 +90,28 @@ async def _planned(
     return await planned_completion(service, completion, waiter)
 
 
+def _with_own_prompt(jobs: list[CompletionJob]) -> list[CompletionJob]:
+    """The first job of each prompt."""
+    pairs = zip([None, *jobs], jobs, strict=False)
+    return [job for before, job in pairs if before is None or job.input_ids is not before.input_ids]
+
+
+def _cached(service: Service, key: str, jobs: list[CompletionJob]) -> list[int]:
+    """The cached tokens of each prompt."""
+    return [service.expected_reuse(job, key).n_reused for job in _with_own_prompt(jobs)]
+
+
 def _estimate(
-    service: Service, key: str, jobs: list[CompletionJob], answer: ChoicesAnswer
+    service: Service,
+    key: str,
+    jobs: list[CompletionJob],
+    cached: list[int],
+    answer: ChoicesAnswer,
 ) -> dict[str, Any]:
-    n_prompt, n_cached = 0, 0
-    for position, job in enumerate(jobs):
-        if position and job.input_ids is jobs[position - 1].input_ids:
-            continue
-        n_prompt += len(job.input_ids)
-        n_cached += service.expected_reuse(job, key).n_reused
+    """`cached`: of `_cached`."""
+    n_prompt, n_cached = sum(len(job.input_ids) for job in _with_own_prompt(jobs)), sum(cached)
     pace, first = service.pace, jobs[0]
-    n_first = service.expected_reuse(first, key).n_reused
-    first_s = pace.first_token_s(len(first.input_ids) - n_first, n_first)
+    first_s = pace.first_token_s(len(first.input_ids) - cached[0], cached[0])
     each_s = pace.per_token_s(len(first.input_ids))
     position = service.lease.n_before(key)
     return {
