@@ -63,13 +63,13 @@ def estimate_routes(service: Service) -> APIRouter:
         """
         waiter = Waiter.of(request)
         jobs, answer = await _planned(service, body, waiter)
-        n_characters = sum(len(job.input_ids) for job in jobs)
-        return Response(
-            await service.large_bodies.run(
-                lambda: encode_json(_estimate(service, waiter.key, jobs, answer)), n_characters
-            ),
-            media_type="application/json",
+        n_tokens = sum(len(job.input_ids) for job in jobs)
+        # Never on the event loop: the cache may be busy with a read from the disk.
+        cached = await service.large_bodies.work(
+            lambda: _cached(service, waiter.key, jobs), n_tokens
         )
+        said = _estimate(service, waiter.key, jobs, cached, answer)
+        return Response(encode_json(said), media_type="application/json")
 
     return router
 
@@ -90,18 +90,28 @@ async def _planned(service: Service, fields: dict[str, Any], waiter: Waiter) -> 
     return await completion_generation(service, completion, waiter)
 
 
+def _with_own_prompt(jobs: Sequence[CompletionJob]) -> list[CompletionJob]:
+    """The first job of each prompt."""
+    pairs = zip([None, *jobs], jobs, strict=False)
+    return [job for before, job in pairs if before is None or job.input_ids is not before.input_ids]
+
+
+def _cached(service: Service, key: str, jobs: Sequence[CompletionJob]) -> list[int]:
+    """The cached tokens of each prompt."""
+    return [service.expected_reuse(job, key).n_reused for job in _with_own_prompt(jobs)]
+
+
 def _estimate(
-    service: Service, key: str, jobs: Sequence[CompletionJob], answer: ChoicesAnswer
+    service: Service,
+    key: str,
+    jobs: Sequence[CompletionJob],
+    cached: list[int],
+    answer: ChoicesAnswer,
 ) -> dict[str, Any]:
-    n_prompt, n_cached = 0, 0
-    for position, job in enumerate(jobs):
-        if position and job.input_ids is jobs[position - 1].input_ids:
-            continue
-        n_prompt += len(job.input_ids)
-        n_cached += service.expected_reuse(job, key).n_reused
+    """`cached`: of `_cached`."""
+    n_prompt, n_cached = sum(len(job.input_ids) for job in _with_own_prompt(jobs)), sum(cached)
     pace, first = service.pace, jobs[0]
-    n_first = service.expected_reuse(first, key).n_reused
-    first_s = pace.first_token_s(len(first.input_ids) - n_first, n_first)
+    first_s = pace.first_token_s(len(first.input_ids) - cached[0], cached[0])
     each_s = pace.per_token_s(len(first.input_ids))
     position = service.lease.n_before(key)
     return {

@@ -29,7 +29,9 @@ class Server:
         )
 
     def request(self, token_ids: Sequence[int], *, key: str = "") -> Reuse:
+        expected = self.prefix.expected(token_ids, isolation_key=key)
         reuse = self.prefix.prepare(token_ids, isolation_key=key)
+        assert expected == reuse
         assert self.cache.token_ids == list(token_ids[: reuse.n_reused])
         self.cache.check()
         self.cache.run(token_ids[reuse.n_reused :])
@@ -94,6 +96,19 @@ def test_of_two_sources_the_longer_is_taken() -> None:
     assert server.request(conversation(0, 44)).source == "memory"
     assert server.cache.token_ids == conversation(0, 44)
     assert server.request([*conversation(0, 12), *conversation(500, 30)]).n_reused == 32
+
+
+def test_what_is_only_expected_does_not_become_younger() -> None:
+    server = Server(byte_budget=2 * CHUNK_BYTES)
+    old, young = conversation(0, CHUNK), conversation(100, CHUNK)
+    server.request(old)
+    server.request(young)
+    server.request(conversation(200, CHUNK))
+    for _ in range(3):
+        assert server.prefix.expected(old).n_reused == CHUNK
+    server.request(conversation(300, CHUNK))
+    assert server.prefix.expected(old).n_reused == 0, "the oldest copy makes room"
+    assert server.prefix.expected(young).n_reused == CHUNK
 
 
 def test_a_short_sequence_is_not_kept() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 
 from engine import DEFAULT_MODEL, Engine
@@ -99,3 +100,21 @@ def test_which_token_was_healed_is_told(
     with_it = [piece for piece in pieces if "healed" in piece]
     assert [piece["healed"] for piece in with_it] == [healed]
     assert with_it[0]["token_ids"][0] == healed["after"]["token_id"]
+
+
+@pytest.mark.clients
+def test_the_official_client_reads_both(server: LiveServer) -> None:
+    fields = {"banned_strings": [" a "], "token_healing": True, "include": INCLUDE}
+    body: dict[str, Any] = {"prompt": "Once up", "temperature": 0, "max_tokens": 24}
+    body |= {"model": "soliton-default", "extra_body": fields}
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        whole: Any = client.completions.create(**body).choices[0]
+        parts: list[Any] = [
+            chunk.choices[0] for chunk in client.completions.create(**body, stream=True)
+        ]
+    assert whole.suppressed
+    assert all(event["text"].startswith(" a") for event in whole.suppressed)
+    assert "Once up".endswith(whole.healed["before"]["text"])
+    assert told([part.model_extra for part in parts]) == whole.suppressed
+    healed = [part.model_extra["healed"] for part in parts if "healed" in part.model_extra]
+    assert healed == [whole.healed]

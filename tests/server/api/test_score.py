@@ -85,7 +85,7 @@ def test_a_joint_token_does_not_hide_a_part_of_a_continuation(
 def test_the_prompt_is_computed_once(
     server: LiveServer, bundled_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, n_computed = bundled_engine.generator._model, 0
+    model, n_computed = bundled_engine.model, 0
     prefill = model.prefill
 
     def counting(token_ids: Any, *args: Any, **options: Any) -> bool:

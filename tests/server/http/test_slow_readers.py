@@ -41,13 +41,13 @@ def body(**fields: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def starved(server: LiveServer, **fields: Any) -> Iterator[socket.socket]:
+def starved(server: LiveServer, *, path: str = PATH, **fields: Any) -> Iterator[socket.socket]:
     """A client that has sent a request and takes next to nothing until it reads."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.settimeout(30)
         sock.connect(("127.0.0.1", server.port))
-        server.send_on(sock, PATH, body(**fields))
+        server.send_on(sock, path, body(**fields) if path == PATH else fields)
         yield sock
 
 
@@ -88,6 +88,21 @@ def test_a_client_that_does_not_read_holds_nobody_up_and_is_dropped(
             assert b"[DONE]" not in read_until_cut(sock)
         (said,) = [r.message for r in caplog.records if r.message.startswith(DROPPED)]
         assert "read nothing for 0.3 s" in said
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_scores_that_nobody_reads_hold_nobody_up(
+    fake: FakeEngine, caplog: pytest.LogCaptureFixture, stream: bool
+) -> None:
+    fields = {"prompt": "x", "continuations": ["abcd"] * 300, "top_logprobs": 20, "stream": stream}
+    with (
+        live_server(fake.as_engine, send_timeout=0.3) as server,
+        starved(server, path="/v1/score", **fields) as sock,
+    ):
+        answer = server.post(PATH, body(max_tokens=5, logprobs=None))
+        assert answer.json["choices"][0]["text"] == "slow "
+        wait_until(lambda: n_dropped(caplog))
+        assert b"[DONE]" not in read_until_cut(sock)
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -66,10 +66,10 @@ class Serving:
         sock.connect(("127.0.0.1", self.port))
         return sock
 
-    def send(self, *, starved: bool = False, **fields: Any) -> socket.socket:
+    def send(self, *, path: str = PATH, starved: bool = False, **fields: Any) -> socket.socket:
         sock = self.connect(starved=starved)
         data = json.dumps({"model": "fake", "prompt": "x", **fields}).encode()
-        head = f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
         sock.sendall(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
         return sock
 
@@ -153,20 +153,38 @@ def test_received_requests_are_answered_and_no_others_admitted() -> None:
         assert server.code() == 0
 
 
+def test_scores_that_wait_are_answered_too() -> None:
+    with serving("--drain-seconds", "30") as server:
+        running = server.send(prompt="first", max_tokens=60, stream=True)
+        start = begun(running)
+        whole = server.send(path="/v1/score", continuations=["ab", "cd"])
+        streamed = server.send(path="/v1/score", continuations=["ab", "cd"], stream=True)
+        server.wait_for_queue(2)
+        server.kill(signal.SIGTERM)
+        scores = read_answer(whole).json["scores"]
+        assert [score["text"] for score in scores] == ["ab", "cd"]
+        parsed = stream_behind(b"", streamed)
+        assert [chunk["scores"] for chunk in parsed.chunks[:2]] == [[score] for score in scores]
+        assert parsed.data[-1] == "[DONE]"
+        assert stream_behind(start, running).data[-1] == "[DONE]"
+        assert server.code() == 0
+
+
 def test_a_request_that_does_not_fit_gets_an_error() -> None:
     with serving("--drain-seconds", "0.3") as server:
         server.send(max_tokens=100, logprobs=20, stream=True, starved=True)
         running = server.send(max_tokens=8000, stream=True)
         start = begun(running)
         queued = server.send(max_tokens=5)
+        scored = server.send(path="/v1/score", continuations=["ab"])
         half_sent = server.connect()
         half_sent.sendall(
             b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 90\r\n"
             b"content-type: application/json\r\n\r\n{"
         )
-        server.wait_for_queue(1)
+        server.wait_for_queue(2)
         server.kill(signal.SIGTERM)
-        assert read_answer(queued).status == 503
+        assert read_answer(queued).status == read_answer(scored).status == 503
         last = stream_behind(start, running).chunks[-1]
         assert last["error"]["code"] == "unavailable"
         assert read_answer(half_sent).status == 503
