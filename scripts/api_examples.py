@@ -26,9 +26,10 @@ Answers = dict[str, Any]
 
 # Keys whose values differ from run to run; an id only if it was made for the answer.
 VOLATILE = re.compile(
-    r"created|system_fingerprint|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
+    r"created|system_fingerprint|fingerprint|version|device|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
 )
-MADE_ID = re.compile(r"(cmpl-|chatcmpl-)?\w+")
+MADE_ID = re.compile(r"(cmpl-|chatcmpl-)?\w+(-\d+)?")
+ID_KEYS = ("id", "answer_id", "first_id", "last_id")
 # The lines of /metrics to keep; the others contain times.
 METRICS = re.compile(r".*\bsoliton_(?:completions|prompt_tokens|completion_tokens)_total\b.*\n")
 SHORT = {"model": MODEL, "prompt": "Once", "max_tokens": 1}
@@ -38,18 +39,24 @@ def record() -> Answers:
     """The answers of the bundled model, by path."""
     engine = Engine.load(DEFAULT_MODEL, device="cpu")
     answers: Answers = {}
+    ids: dict[str, str] = {}  # of the last answers that were kept
     with live_server(engine) as server:
         for example in EXAMPLES:
-            answers.setdefault(example.path, {})[example.name] = answer_to(example, server)
+            answer = answer_to(example, server, ids)
+            answers.setdefault(example.path, {})[example.name] = answer
+            if example.body and example.body.get("store"):
+                is_chat = example.path.startswith("/v1/chat")
+                ids["completion_id" if is_chat else "stream_id"] = answer["id"]
     answers["errors"] = {**refusals(engine), **failures(engine)}
     return answers
 
 
-def answer_to(example: Example, server: LiveServer) -> Any:
+def answer_to(example: Example, server: LiveServer, ids: dict[str, str]) -> Any:
+    url = example.url(ids)
     if example.body is None:
-        answer = server.get(example.url)
+        answer = server.request(example.verb, url)
     else:
-        answer = server.post(example.url, example.body)
+        answer = server.post(url, example.body)
     assert answer.status == example.status, answer.body
     if example.streamed:
         events = parse_event_stream(answer.body)
@@ -112,7 +119,7 @@ def keep(published: Any, recorded: Any, key: str = "") -> Any:
     if isinstance(recorded, list):
         values = published if isinstance(published, list) else []
         return [keep(old, new, key) for old, new in zip_longest(values[: len(recorded)], recorded)]
-    made = key == "id" and isinstance(recorded, str) and MADE_ID.fullmatch(recorded)
+    made = key in ID_KEYS and isinstance(recorded, str) and MADE_ID.fullmatch(recorded)
     return published if published is not None and (made or VOLATILE.fullmatch(key)) else recorded
 
 

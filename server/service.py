@@ -69,8 +69,10 @@ class Service:
             body, is_kept=self.kept.keeps(body.store), can_keep=self.kept.can_keep
         )
 
-    def start(self, jobs: Sequence[CompletionJob], waiter: Waiter) -> CompletionStream:
-        """Queue the jobs, as one; callers take turns.
+    def start(
+        self, jobs: Sequence[CompletionJob], waiter: Waiter, *, is_steered: bool = False
+    ) -> CompletionStream:
+        """Queue the jobs, as one; callers take turns. `is_steered`: see CompletionStream.
 
         Raises QueueFullError and UnavailableError.
         """
@@ -83,6 +85,7 @@ class Service:
             limits=self.limits,
             since=waiter.since,
             max_unread_bytes=self.settings.max_unread_bytes,
+            is_steered=is_steered,
             on_ended=self.metrics.ended,
             on_told=lambda stream: self.watchdog.told(stream.error),
         )

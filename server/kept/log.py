@@ -65,6 +65,11 @@ class EventLog:
         while not self.n_events and not self.ended:
             await self._change()
 
+    async def changed(self) -> None:
+        """Wait for the next event, or the end."""
+        if not self.ended:
+            await self._change()
+
     async def whole(self) -> None:
         """Wait for the end."""
         while not self.ended:
