@@ -42,6 +42,8 @@ def record() -> Answers:
     ids: dict[str, str] = {}  # of the last answers that were kept
     with live_server(engine) as server:
         for example in EXAMPLES:
+            if "{paused_id}" in example.path:
+                ids["paused_id"] = paused(server)
             answer = answer_to(example, server, ids)
             answers.setdefault(example.path, {})[example.name] = answer
             if example.body and example.body.get("store"):
@@ -56,7 +58,8 @@ def answer_to(example: Example, server: LiveServer, ids: dict[str, str]) -> Any:
     if example.body is None:
         answer = server.request(example.verb, url)
     else:
-        answer = server.post(url, example.body)
+        named = {"id": ids["paused_id"]} if "id" in example.body else {}
+        answer = server.post(url, {**example.body, **named})
     assert answer.status == example.status, answer.body
     if example.streamed:
         events = parse_event_stream(answer.body)
@@ -67,12 +70,30 @@ def answer_to(example: Example, server: LiveServer, ids: dict[str, str]) -> Any:
     return answer.json
 
 
+def paused(server: LiveServer) -> str:
+    """The id of a stream that is paused before its first token."""
+    wait = {**SHORT, "max_tokens": 500, "ignore_eos": True}
+    body = {**SHORT, "max_tokens": 20, "store": True, "background": True, "stream": True}
+    with server.send("/v1/completions", wait) as blocker:
+        wait_until(lambda: server.running)
+        with server.send("/v1/completions", body):
+            wait_until(lambda: server.lease.n_waiting)
+            id_ = str(server.get("/v1/streams?limit=1").json["data"][0]["id"])
+            answer = server.post(f"/v1/streams/{id_}/control", {"action": "pause"})
+            assert answer.status == 200, answer.body
+        read_answer(blocker)
+    return id_
+
+
 def refusals(engine: Engine) -> Answers:
     """Errors of requests that never reach the engine, by code."""
     url = "/v1/completions"
     by_code: Answers = {}
     with live_server(engine, max_body_bytes=1024) as server:
         by_code["invalid_json"] = server.post(url, b"{").json
+        by_code["wrong_query"] = server.get("/v1/streams?limit=0").json
+        kept = server.post(url, {**SHORT, "store": True}).json["id"]
+        by_code["wrong_state"] = server.post(f"/v1/streams/{kept}/control", {"action": "stop"}).json
         by_code["model_not_found"] = server.post(url, {**SHORT, "model": "another"}).json
         by_code["body_too_large"] = server.post(url, {**SHORT, "prompt": "x" * 2000}).json
         by_code["unsupported_media_type"] = server.request("POST", url, b"{}").json

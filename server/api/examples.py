@@ -24,6 +24,8 @@ class Example(NamedTuple):
     body: dict[str, Any] | None = None
     status: int = 200
     method: str = ""
+    route: str = ""
+    """In the document, if `path` is that of another stream."""
 
     @property
     def verb(self) -> str:
@@ -228,7 +230,7 @@ EXAMPLES = (
         "/v1/completions",
         "stored",
         "A text that is kept",
-        {**_STORY, "max_tokens": 3, "store": True},
+        {**_STORY, "max_tokens": 3, "store": True, "seed": 1},
     ),
     Example("/v1/streams", "streams", "The one that is kept"),
     Example(_STREAM, "stream", "With its tokens"),
@@ -255,6 +257,19 @@ EXAMPLES = (
         {"action": "pause"},
         400,
     ),
+    Example(
+        "/v1/streams/{paused_id}/control",
+        "inject",
+        "The next tokens of a paused stream",
+        {"action": "inject", "text": " a king"},
+        route=f"{_STREAM}/control",
+    ),
+    Example(
+        "/v1/chat/completions/control",
+        "inject",
+        "As llama-server is asked",
+        {"id": "cmpl-e04ebeb15bf9430a810a06d4ebc2f11d", "action": "inject", "text": " who"},
+    ),
     Example(_STREAM, "deleted", "It is forgotten", method="DELETE"),
     Example("/props", "props", "The bundled model on a CPU"),
     Example("/health/live", "live", "The process answers"),
@@ -265,9 +280,11 @@ EXAMPLES = (
 # Errors that are the same on all routes -> what they stand below in the document.
 ERRORS = {
     "invalid_json": (400, "The body is no JSON"),
+    "wrong_query": (400, "A value out of its range"),
     "invalid_api_key": (401, "No API key"),
     "origin_not_allowed": (403, "A web page of another origin asks a server without keys"),
     "model_not_found": (404, "Another model"),
+    "wrong_state": (409, "The stream has ended"),
     "body_too_large": (413, "A body that is too large"),
     "unsupported_media_type": (415, "A body of another type"),
     "host_not_allowed": (421, "A Host header with another name"),
@@ -292,7 +309,7 @@ def add_examples(document: Document) -> None:
 
 
 def _add_example(document: Document, example: Example, answer: Any) -> None:
-    operation = document["paths"][example.path][example.verb.lower()]
+    operation = document["paths"][example.route or example.path][example.verb.lower()]
     if example.body is not None and "requestBody" in operation:
         request = operation["requestBody"]["content"]["application/json"]
         _named(request)[example.name] = {"summary": example.summary, "value": example.body}
@@ -325,7 +342,8 @@ def _event(data: Any) -> str:
 def _add_errors(operation: Document, answers: Document) -> None:
     for code, (status, _) in ERRORS.items():
         response = operation["responses"].get(str(status))
-        if response and (status != 400 or "requestBody" in operation):
+        fits = status != 400 or (code == "invalid_json") == ("requestBody" in operation)
+        if response and fits:
             named = _named(response["content"]["application/json"])
             named[code] = {"$ref": f"#/components/examples/{code}"}
     events = operation["responses"]["200"]["content"].get("text/event-stream")
