@@ -14,7 +14,7 @@ from typing import Any, Literal
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from engine import Snapshot
+from engine import Snapshot, snapshot_from_bytes, snapshot_to_bytes
 
 from ..answer.shape import Answer, Encoder
 from ..answer.sse import encode_event
@@ -62,8 +62,7 @@ class KeptStream:
     origin: Origin | None = None
     children: list[str] = field(default_factory=list)
     begun: Begun | None = None
-    place: Snapshot | None = None
-    """Where it ended."""
+    _place: bytes = b""
     finish: str | None = None
     """Why it ended, in the engine's words, or "error"."""
     n_tokens: int = 0
@@ -91,11 +90,17 @@ class KeptStream:
         for step in steps:
             self.add(step)
 
-    def pack(self) -> None:
-        """Keep the steps in little memory."""
+    @property
+    def place(self) -> Snapshot | None:
+        """Where it ended; None before, and if it never began."""
+        return snapshot_from_bytes(self._place) if self._place else None
+
+    def pack(self, place: Snapshot | None) -> None:
+        """Keep what it is in little memory, now that it has ended at `place`."""
+        self._place = b"" if place is None else snapshot_to_bytes(place)
         if self._steps:
             self._packed, self._steps = steps_to_bytes(self.steps()), []
-            self.n_bytes = len(self._packed)
+        self.n_bytes = len(self._packed) + len(self._place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,8 +195,8 @@ class Kept:
 
     async def place(self, stream: KeptStream, receive: Receive) -> tuple[Snapshot, Sequence[Step]]:
         """Where it is, and its steps so far. Raises StreamStateError for one that never began."""
-        if stream.place is not None:
-            return stream.place, stream.steps()
+        if (ended_at := stream.place) is not None:
+            return ended_at, stream.steps()
         running = self._running
         if running is not None and running.paused_at is not None and self.state(stream) == "paused":
             return running.paused_at
@@ -274,9 +279,8 @@ class Kept:
     def _finish(self) -> None:
         places = self._running.places if self._running is not None else {}
         for stream in self.streams:
-            stream.place = places.get(stream.index)
             stream.finish = stream.finish or "error"
-            stream.pack()
+            stream.pack(places.get(stream.index))
         self._running = None
         self.log.end()
         self.on_ended()

@@ -65,10 +65,10 @@ async def replay(
     service: Service, kept: Kept, stream: KeptStream, waiter: Waiter
 ) -> dict[str, Any]:
     """Generate it again, and compare. Raises StreamStateError for one that has not ended well."""
-    if stream.place is None:
+    place, steps = stream.place, stream.steps()
+    if place is None:
         state = kept.state(stream)
         raise StreamStateError(f"the stream is {state}: only one that has ended can be replayed")
-    place, steps = stream.place, stream.steps()
     restore = _restoring(service, kept)
 
     def work(abort: AbortFlag) -> dict[str, Any]:
