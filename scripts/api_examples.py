@@ -26,9 +26,10 @@ Answers = dict[str, Any]
 
 # Keys whose values differ from run to run; an id only if it was made for the answer.
 VOLATILE = re.compile(
-    r"created|system_fingerprint|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
+    r"created|system_fingerprint|fingerprint|version|device|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
 )
-MADE_ID = re.compile(r"(cmpl-|chatcmpl-|score-)?\w+")
+MADE_ID = re.compile(r"(cmpl-|chatcmpl-|score-)?\w+(-\d+)?")
+ID_KEYS = ("id", "answer_id", "first_id", "last_id")
 # The lines of /metrics to keep; the others contain times.
 METRICS = re.compile(r".*\bsoliton_(?:completions|prompt_tokens|completion_tokens)_total\b.*\n")
 SHORT = {"model": MODEL, "prompt": "Once", "max_tokens": 1}
@@ -38,18 +39,27 @@ def record() -> Answers:
     """The answers of the bundled model, by path."""
     engine = Engine.load(DEFAULT_MODEL, device="cpu")
     answers: Answers = {}
+    ids: dict[str, str] = {}  # of the last answers that were kept
     with live_server(engine) as server:
         for example in EXAMPLES:
-            answers.setdefault(example.path, {})[example.name] = answer_to(example, server)
+            if "{paused_id}" in example.path:
+                ids["paused_id"] = paused(server)
+            answer = answer_to(example, server, ids)
+            answers.setdefault(example.path, {})[example.name] = answer
+            if example.body and example.body.get("store"):
+                is_chat = example.path.startswith("/v1/chat")
+                ids["completion_id" if is_chat else "stream_id"] = answer["id"]
     answers["errors"] = {**refusals(engine), **failures(engine)}
     return answers
 
 
-def answer_to(example: Example, server: LiveServer) -> Any:
+def answer_to(example: Example, server: LiveServer, ids: dict[str, str]) -> Any:
+    url = example.url(ids)
     if example.body is None:
-        answer = server.get(example.url)
+        answer = server.request(example.verb, url)
     else:
-        answer = server.post(example.url, example.body)
+        named = {"id": ids["paused_id"]} if "id" in example.body else {}
+        answer = server.post(url, {**example.body, **named})
     assert answer.status == example.status, answer.body
     if example.streamed:
         events = parse_event_stream(answer.body)
@@ -60,12 +70,30 @@ def answer_to(example: Example, server: LiveServer) -> Any:
     return answer.json
 
 
+def paused(server: LiveServer) -> str:
+    """The id of a stream that is paused before its first token."""
+    wait = {**SHORT, "max_tokens": 500, "ignore_eos": True}
+    body = {**SHORT, "max_tokens": 20, "store": True, "background": True, "stream": True}
+    with server.send("/v1/completions", wait) as blocker:
+        wait_until(lambda: server.running)
+        with server.send("/v1/completions", body):
+            wait_until(lambda: server.lease.n_waiting)
+            id_ = str(server.get("/v1/streams?limit=1").json["data"][0]["id"])
+            answer = server.post(f"/v1/streams/{id_}/control", {"action": "pause"})
+            assert answer.status == 200, answer.body
+        read_answer(blocker)
+    return id_
+
+
 def refusals(engine: Engine) -> Answers:
     """Errors of requests that never reach the engine, by code."""
     url = "/v1/completions"
     by_code: Answers = {}
     with live_server(engine, max_body_bytes=1024) as server:
         by_code["invalid_json"] = server.post(url, b"{").json
+        by_code["wrong_query"] = server.get("/v1/streams?limit=0").json
+        kept = server.post(url, {**SHORT, "store": True}).json["id"]
+        by_code["wrong_state"] = server.post(f"/v1/streams/{kept}/control", {"action": "stop"}).json
         by_code["model_not_found"] = server.post(url, {**SHORT, "model": "another"}).json
         by_code["body_too_large"] = server.post(url, {**SHORT, "prompt": "x" * 2000}).json
         by_code["unsupported_media_type"] = server.request("POST", url, b"{}").json
@@ -112,7 +140,7 @@ def keep(published: Any, recorded: Any, key: str = "") -> Any:
     if isinstance(recorded, list):
         values = published if isinstance(published, list) else []
         return [keep(old, new, key) for old, new in zip_longest(values[: len(recorded)], recorded)]
-    made = key == "id" and isinstance(recorded, str) and MADE_ID.fullmatch(recorded)
+    made = key in ID_KEYS and isinstance(recorded, str) and MADE_ID.fullmatch(recorded)
     return published if published is not None and (made or VOLATILE.fullmatch(key)) else recorded
 
 

@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 
 from engine import Engine
 
-from .api.chat.route import chat_routes
-from .api.completions.route import completion_routes
+from .api.chat.route import CHAT, chat_routes
+from .api.completions.route import COMPLETIONS, completion_routes
 from .api.contract import ContractApp
 from .api.docs import add_documents
 from .api.estimate import estimate_routes
@@ -27,6 +27,7 @@ from .api.not_found import not_found_handler
 from .api.props import prop_routes
 from .api.score.route import score_routes
 from .api.stored_chat.route import stored_chat_routes
+from .api.streams.acting import acting_routes
 from .api.streams.route import stream_routes
 from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
@@ -138,6 +139,7 @@ def create_app(
             stream_routes, model_routes, token_routes, prop_routes, system_routes,
         )
     ]  # fmt: skip
+    routers.insert(0, acting_routes(service, {wire.name: wire for wire in (COMPLETIONS, CHAT)}))
     routers.append(metric_routes(metrics))
     routes = [route for router in routers for route in router.routes]
     # `include_router` would build each of them again, at the first request.

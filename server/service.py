@@ -23,11 +23,11 @@ from .request.storing import storing_warnings
 from .request.unknown_fields import Warnings
 from .schema.common import GenerationRequest
 from .settings import Settings
-from .stream.jobs import CompletionJob
+from .stream.jobs import CompletionJob, isolation_key
 from .stream.metrics import Metrics
 from .stream.pace import Pace
 from .stream.score import ScoreJob, ScoreStream
-from .stream.stream import CompletionStream, isolation_key
+from .stream.stream import CompletionStream
 
 T = TypeVar("T", bound=CompletionStream)
 
@@ -75,12 +75,14 @@ class Service:
             body, is_kept=self.kept.keeps(body.store), can_keep=self.kept.can_keep
         )
 
-    def start(self, jobs: Sequence[CompletionJob], waiter: Waiter) -> CompletionStream:
-        """Queue the jobs, as one; callers take turns.
+    def start(
+        self, jobs: Sequence[CompletionJob], waiter: Waiter, *, is_steered: bool = False
+    ) -> CompletionStream:
+        """Queue the jobs, as one; callers take turns. `is_steered`: see CompletionStream.
 
         Raises QueueFullError and UnavailableError.
         """
-        return self._queued(CompletionStream, jobs, waiter)
+        return self._queued(CompletionStream, jobs, waiter, is_steered=is_steered)
 
     def start_score(self, job: ScoreJob, waiter: Waiter) -> ScoreStream:
         """Queue the job. Raises like `start`."""
@@ -96,7 +98,9 @@ class Service:
         self.metrics.ended(stream)
         self.pace.ended(stream)
 
-    def _queued(self, kind: type[T], jobs: Sequence[Any], waiter: Waiter) -> T:
+    def _queued(
+        self, kind: type[T], jobs: Sequence[Any], waiter: Waiter, *, is_steered: bool = False
+    ) -> T:
         """`jobs`: as the kind takes them."""
         stream = kind(
             jobs,
@@ -107,6 +111,7 @@ class Service:
             limits=self.limits,
             since=waiter.since,
             max_unread_bytes=self.settings.max_unread_bytes,
+            is_steered=is_steered,
             on_ended=self._ended,
             on_told=lambda stream: self.watchdog.told(stream.error),
         )

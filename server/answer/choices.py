@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from engine import SamplingSettings, StreamResult, TokenRecord, derived_seed
 
 from ..errors import RequestError
-from ..stream.jobs import Begun, CompletionJob, Event, Step
+from ..stream.jobs import Begun, CompletionJob, Controlled, Event, Step
 
 MAX_CHOICES = 128
 """Completions that one request may ask for, over all its prompts."""
@@ -81,6 +81,8 @@ def by_choice(events: Iterable[Event]) -> dict[int, ChoiceEvents]:
             choices[event.choice] = ChoiceEvents(event)
         elif isinstance(event, Step):
             choices[event.choice].pieces.append(event)
+        elif isinstance(event, Controlled) and event.pieces is not None:
+            choices[event.choice].pieces = list(event.pieces)
     return choices
 
 

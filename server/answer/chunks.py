@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ..stream.jobs import Begun, CompletionJob, Event, Progress, Step, TokenCounts
+from ..stream.jobs import Begun, CompletionJob, Controlled, Event, Progress, Step, TokenCounts
 from ..stream.stream import CompletionStream
 from .choices import sampled
 from .metadata import Include, closing_fields, progress_fields
@@ -44,6 +44,10 @@ class Choices(Protocol):
 
     def add(self, step: Step) -> Iterable[dict[str, Any] | str]:
         """What `step` adds, one item per chunk, none while text is held; a text is `of_text`."""
+        ...
+
+    def go_back(self, steps: Sequence[Step]) -> None:
+        """Of the running choice only `steps` are left; what they say has been said."""
         ...
 
     def of_text(self, text: str) -> dict[str, Any]:
@@ -122,6 +126,8 @@ class Chunks:
                 frames.extend(self._begin(event))
             elif isinstance(event, Progress):
                 frames.append(self._progress(event))
+            elif isinstance(event, Controlled):
+                frames.append(self._controlled(event))
         return b"".join(frames)
 
     def closing(self, stream: CompletionStream) -> bytes:
@@ -174,6 +180,15 @@ class Chunks:
     def _progress(self, progress: Progress) -> bytes:
         fields = progress_fields(progress, self._answer.jobs[progress.choice])
         return encode_event({**self._head, "choices": [], **fields})
+
+    def _controlled(self, controlled: Controlled) -> bytes:
+        if controlled.pieces is not None:
+            self._choices.go_back(controlled.pieces)
+        said = {"index": controlled.choice, "action": controlled.kind, **controlled.arguments}
+        if controlled.pieces is not None:
+            said["text_characters"] = sum(len(step.result.chunk) for step in controlled.pieces)
+        said["completion_tokens"] = controlled.n_tokens
+        return encode_event({**self._head, "choices": [], "control": said})
 
     def _count(self, **more: int) -> None:
         counts = self._counts

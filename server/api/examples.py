@@ -5,7 +5,7 @@ examples.json; scripts/api_examples.py sends the requests and writes it.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,21 +16,34 @@ Document = dict[str, Any]
 
 
 class Example(NamedTuple):
-    """A request to an ordinary server; without a body it is a GET."""
+    """A request to an ordinary server; without a body it is a GET, unless `method` says more."""
 
     path: str
     name: str
     summary: str
     body: dict[str, Any] | None = None
     status: int = 200
+    method: str = ""
+    route: str = ""
+    """In the document, if `path` is that of another stream."""
 
     @property
-    def url(self) -> str:
-        return self.path.format(model_id=MODEL)
+    def verb(self) -> str:
+        return self.method or ("GET" if self.body is None else "POST")
+
+    def url(self, ids: Mapping[str, str]) -> str:
+        """`ids`: of the last answers that were kept, by the parameter of a path."""
+        return self.path.format(model_id=MODEL, **ids)
+
+    @property
+    def numbered(self) -> bool:
+        """Whether each event has its number."""
+        return self.path.endswith("/events")
 
     @property
     def streamed(self) -> bool:
-        return bool(self.body and self.body.get("stream")) and self.status == 200
+        asked = bool(self.body and self.body.get("stream"))
+        return (asked or self.numbered) and self.status == 200
 
 
 _STORY = {"model": MODEL, "prompt": "Once upon a time", "temperature": 0}
@@ -56,6 +69,9 @@ _WEATHER = {
 }
 _CLOCK = {"type": "function", "function": {"name": "clock"}}
 _TOKENS = [587, 564, 274, 446]
+
+_STREAM = "/v1/streams/{stream_id}"
+_CHAT = "/v1/chat/completions/{completion_id}"
 
 # In the order in which they are sent: what a prompt shares with an earlier one is cached.
 EXAMPLES = (
@@ -230,6 +246,62 @@ EXAMPLES = (
     ),
     Example("/v1/token/encode", "text", "A text", {"text": "Once upon a time"}),
     Example("/v1/token/decode", "tokens", "A text", {"tokens": _TOKENS}),
+    Example(
+        "/v1/chat/completions",
+        "stored",
+        "A reply that is kept",
+        {**_HELLO, "max_completion_tokens": 2, "store": True, "metadata": {"topic": "greeting"}},
+    ),
+    Example("/v1/chat/completions", "stored_chats", "The one that is stored", method="GET"),
+    Example(_CHAT, "stored_chat", "The reply, and what it is found by"),
+    Example(f"{_CHAT}/messages", "messages", "What it answers"),
+    Example(_CHAT, "update", "Other metadata", {"metadata": {"topic": "hello"}}),
+    Example(_CHAT, "deleted", "It is forgotten", method="DELETE"),
+    Example(
+        "/v1/completions",
+        "stored",
+        "A text that is kept",
+        {**_STORY, "max_tokens": 3, "store": True, "seed": 1},
+    ),
+    Example("/v1/streams", "streams", "The one that is kept"),
+    Example(_STREAM, "stream", "With its tokens"),
+    Example(f"{_STREAM}/events", "events", "All of them"),
+    Example(
+        f"{_STREAM}/branch",
+        "branch",
+        "Another third token",
+        {"at": 2, "token_id": 274, "include": ["cache"]},
+    ),
+    Example(
+        f"{_STREAM}/branch",
+        "branch_stream",
+        "Streamed",
+        {"at": 2, "text": " were", "max_tokens": 4, "stream": True},
+    ),
+    Example(f"{_STREAM}/peek", "peek", "Two ways on", {"at": 1, "top": 2, "tokens": 2}),
+    Example(f"{_STREAM}/replay", "replay", "It comes out again", {}),
+    Example(f"{_STREAM}/control", "ended", "A stream that has ended", {"action": "pause"}, 409),
+    Example(
+        "/v1/chat/completions/control",
+        "without_id",
+        "The stream is not named",
+        {"action": "pause"},
+        400,
+    ),
+    Example(
+        "/v1/streams/{paused_id}/control",
+        "inject",
+        "The next tokens of a paused stream",
+        {"action": "inject", "text": " a king"},
+        route=f"{_STREAM}/control",
+    ),
+    Example(
+        "/v1/chat/completions/control",
+        "inject",
+        "As llama-server is asked",
+        {"id": "cmpl-e04ebeb15bf9430a810a06d4ebc2f11d", "action": "inject", "text": " who"},
+    ),
+    Example(_STREAM, "deleted", "It is forgotten", method="DELETE"),
     Example("/props", "props", "The bundled model on a CPU"),
     Example("/health/live", "live", "The process answers"),
     Example("/health/ready", "ready", "The engine takes work"),
@@ -239,9 +311,11 @@ EXAMPLES = (
 # Errors that are the same on all routes -> what they stand below in the document.
 ERRORS = {
     "invalid_json": (400, "The body is no JSON"),
+    "wrong_query": (400, "A value out of its range"),
     "invalid_api_key": (401, "No API key"),
     "origin_not_allowed": (403, "A web page of another origin asks a server without keys"),
     "model_not_found": (404, "Another model"),
+    "wrong_state": (409, "The stream has ended"),
     "body_too_large": (413, "A body that is too large"),
     "unsupported_media_type": (415, "A body of another type"),
     "host_not_allowed": (421, "A Host header with another name"),
@@ -266,21 +340,28 @@ def add_examples(document: Document) -> None:
 
 
 def _add_example(document: Document, example: Example, answer: Any) -> None:
-    operation = document["paths"][example.path]["get" if example.body is None else "post"]
-    if example.body is not None:
+    operation = document["paths"][example.route or example.path][example.verb.lower()]
+    if example.body is not None and "requestBody" in operation:
         request = operation["requestBody"]["content"]["application/json"]
         _named(request)[example.name] = {"summary": example.summary, "value": example.body}
     for parameter in operation.get("parameters", ()):
-        parameter["example"] = MODEL
+        if parameter["name"] == "model_id":
+            parameter["example"] = MODEL
     content = operation["responses"][str(example.status)]["content"]
     if example.streamed:
         _named(content["text/event-stream"])[example.name] = {
             "summary": example.summary,
-            "value": "".join(map(_event, [*answer, "[DONE]"])),
+            "value": _events([*answer, "[DONE]"], numbered=example.numbered),
         }
     else:
         (media,) = (value for name, value in content.items() if name != "text/event-stream")
         _named(media)[example.name] = {"summary": example.summary, "value": answer}
+
+
+def _events(data: Sequence[Any], *, numbered: bool) -> str:
+    return "".join(
+        f"id: {i}\n{_event(one)}" if numbered else _event(one) for i, one in enumerate(data, 1)
+    )
 
 
 def _event(data: Any) -> str:
@@ -292,7 +373,8 @@ def _event(data: Any) -> str:
 def _add_errors(operation: Document, answers: Document) -> None:
     for code, (status, _) in ERRORS.items():
         response = operation["responses"].get(str(status))
-        if response and (status != 400 or "requestBody" in operation):
+        fits = status != 400 or (code == "invalid_json") == ("requestBody" in operation)
+        if response and fits:
             named = _named(response["content"]["application/json"])
             named[code] = {"$ref": f"#/components/examples/{code}"}
     events = operation["responses"]["200"]["content"].get("text/event-stream")

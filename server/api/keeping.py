@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response
 
 from ..answer.sse import PING, EventStream
-from ..kept.kept import Kept, KeptStream, Request
+from ..kept.kept import Kept, KeptStream, Origin, Request
 from ..lease.waiter import Waiter, attended
 from ..request.storing import checked_metadata
 from ..schema.common import GenerationRequest
@@ -19,7 +19,12 @@ from .generation import Generation, Wire
 
 
 async def keep(
-    service: Service, wire: Wire, body: GenerationRequest, generation: Generation, waiter: Waiter
+    service: Service,
+    wire: Wire,
+    body: GenerationRequest,
+    generation: Generation,
+    waiter: Waiter,
+    origin: Origin | None = None,
 ) -> Kept:
     """Queue the jobs, and keep what comes of them. Raises QueueFullError and UnavailableError."""
     jobs, answer = generation
@@ -36,12 +41,15 @@ async def keep(
         is_stored=bool(body.store),
     )
     streams = [
-        KeptStream(answer.id if len(jobs) == 1 else f"{answer.id}-{job.index}", i, job.input_ids)
+        KeptStream(
+            answer.id if len(jobs) == 1 else f"{answer.id}-{job.index}", i, job.input_ids, origin
+        )
         for i, job in enumerate(jobs)
     ]
     kept = Kept(answer.id, request, streams)
     kept.metadata = checked_metadata(body.metadata)
-    kept.start(service.start(jobs, waiter), answer, max_bytes=service.settings.max_unread_bytes)
+    stream = service.start(jobs, waiter, is_steered=True)
+    kept.start(stream, answer, max_bytes=service.settings.max_unread_bytes)
     service.kept.add(kept)
     return kept
 

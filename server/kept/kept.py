@@ -7,17 +7,30 @@ to its end whoever is connected. Used on the event loop.
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from engine import Snapshot, snapshot_from_bytes, snapshot_to_bytes
 
 from ..answer.shape import Answer, Encoder
 from ..answer.sse import encode_event
-from ..errors import StreamCancelledError, UnreadLimitError, contained, error_body, is_callers_own
-from ..stream.jobs import Begun, Event, Step, event_bytes
+from ..errors import (
+    StreamCancelledError,
+    StreamStateError,
+    UnreadLimitError,
+    contained,
+    error_body,
+    is_callers_own,
+)
+from ..lease.waiter import attended
+from ..stream.job_run import JobRun
+from ..stream.jobs import Begun, Controlled, Event, Step, event_bytes
 from ..stream.stream import CompletionStream
+from .controls import Control
 from .log import EventLog
 from .steps import steps_from_bytes, steps_to_bytes
 
@@ -49,6 +62,7 @@ class KeptStream:
     origin: Origin | None = None
     children: list[str] = field(default_factory=list)
     begun: Begun | None = None
+    _place: bytes = b""
     finish: str | None = None
     """Why it ended, in the engine's words, or "error"."""
     n_tokens: int = 0
@@ -69,11 +83,24 @@ class KeptStream:
         if step.result.eos:
             self.finish = step.stop_detail or step.result.eos_reason
 
-    def pack(self) -> None:
-        """Keep the steps in little memory."""
+    def go_back(self, steps: Sequence[Step]) -> None:
+        """Only `steps` are left."""
+        self._steps, self._packed = [], b""
+        self.n_bytes = self.n_tokens = 0
+        for step in steps:
+            self.add(step)
+
+    @property
+    def place(self) -> Snapshot | None:
+        """Where it ended; None before, and if it never began."""
+        return snapshot_from_bytes(self._place) if self._place else None
+
+    def pack(self, place: Snapshot | None) -> None:
+        """Keep what it is in little memory, now that it has ended at `place`."""
+        self._place = b"" if place is None else snapshot_to_bytes(place)
         if self._steps:
             self._packed, self._steps = steps_to_bytes(self.steps()), []
-            self.n_bytes = len(self._packed)
+        self.n_bytes = len(self._packed) + len(self._place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +134,7 @@ class Kept:
         self.whole = b""
         """The whole answer as JSON, in zlib; b"" until it has ended well."""
         self.on_ended: Callable[[], None] = lambda: None
+        self._controls: list[tuple[Controlled, int]] = []
         self._running: CompletionStream | None = None
         self._cancelled: Exception | None = None
         self._task: asyncio.Task[None] | None = None
@@ -126,9 +154,9 @@ class Kept:
     def state(self, stream: KeptStream) -> State:
         if stream.finish is not None or self.ended:
             return "ended"
-        if stream.begun is not None:
-            return "running"
         running = self._running
+        if stream.begun is not None:
+            return "paused" if running is not None and running.is_paused else "running"
         is_next = all(each.finish is not None for each in self.streams[: stream.index])
         is_admitted = running is not None and running.ticket.admitted_at is not None
         return "prefilling" if is_next and is_admitted else "queued"
@@ -150,6 +178,52 @@ class Kept:
             self._cancelled = self._cancelled or error
             self._running.cancel()
 
+    async def control(
+        self, stream: KeptStream, control: Control, receive: Receive
+    ) -> tuple[Controlled, int]:
+        """Do it before the next token of `stream`. Returns the event that says so, and its number.
+        Raises StreamStateError, and what the control raises.
+        """
+        done = await self.between_tokens(stream, control, receive)
+        while True:
+            for event, number in self._controls:
+                if event is done:
+                    return event, number
+            if self.ended:
+                raise StreamStateError("the stream has ended")
+            await attended(self.log.changed(), receive)
+
+    async def place(self, stream: KeptStream, receive: Receive) -> tuple[Snapshot, Sequence[Step]]:
+        """Where it is, and its steps so far. Raises StreamStateError for one that never began."""
+        if (ended_at := stream.place) is not None:
+            return ended_at, stream.steps()
+        running = self._running
+        if running is not None and running.paused_at is not None and self.state(stream) == "paused":
+            return running.paused_at
+        found: tuple[Snapshot, Sequence[Step]] = await self.between_tokens(
+            stream, lambda run: run.snapshot(), receive
+        )
+        return found
+
+    async def between_tokens(
+        self, stream: KeptStream, work: Callable[[JobRun], Any], receive: Receive
+    ) -> Any:
+        """The result of `work`, done before the next token of `stream`. Raises StreamStateError if
+        there is none, and what `work` raises.
+        """
+        running, state = self._running, self.state(stream)
+        if running is None or state == "ended":
+            raise StreamStateError(f"the stream has ended: {stream.finish}")
+        if stream.index and self.streams[stream.index - 1].finish is None:
+            raise StreamStateError("the stream is queued: a choice before it has not ended")
+
+        def on_its_run(run: JobRun) -> Any:
+            if run.job.index != stream.index:
+                raise StreamStateError("the stream has ended")
+            return work(run)
+
+        return await running.steer(on_its_run, receive)
+
     async def closed(self) -> None:
         """Wait for the end of its walk."""
         if self._task is not None:
@@ -162,8 +236,10 @@ class Kept:
         try:
             async for batch in stream.results():
                 events += batch
-                self._note(batch)
-                frames = contained(encoder.frames, batch)
+                for part in _parts(batch):
+                    self.log.append(contained(encoder.frames, part))
+                    self._note(part)
+                frames = b""
                 if stream.ends_with(batch[-1]):
                     frames += contained(encoder.closing, stream)
                     whole = await asyncio.to_thread(contained, answer.whole, stream, events)
@@ -189,6 +265,10 @@ class Kept:
                 self.streams[event.choice].add(event)
             elif isinstance(event, Begun):
                 self.streams[event.choice].begun = event
+            elif isinstance(event, Controlled):
+                if event.pieces is not None:
+                    self.streams[event.choice].go_back(event.pieces)
+                self._controls.append((event, self.log.n_events))
 
     def _reason(self, error: Exception) -> Exception:
         running = self._running
@@ -197,9 +277,19 @@ class Kept:
         return StreamCancelledError("cancelled") if isinstance(error, ClientDisconnect) else error
 
     def _finish(self) -> None:
+        places = self._running.places if self._running is not None else {}
         for stream in self.streams:
             stream.finish = stream.finish or "error"
-            stream.pack()
+            stream.pack(places.get(stream.index))
         self._running = None
         self.log.end()
         self.on_ended()
+
+
+def _parts(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """The events, divided after each that has a number of its own."""
+    start = 0
+    for i, event in enumerate(events, 1):
+        if isinstance(event, Controlled) or i == len(events):
+            yield events[start:i]
+            start = i

@@ -27,13 +27,10 @@ class EventLog:
         self._last: list[bytes] = []
         self._waiters: list[asyncio.Future[bool]] = []
         self._n_readers = 0
+        self.n_events = 0
         self.n_bytes = 0
         """Memory of the events."""
         self.ended = False
-
-    @property
-    def n_events(self) -> int:
-        return len(self._blocks) * _BLOCK + len(self._last)
 
     def append(self, frames: bytes) -> None:
         """Add whole frames, and wake the readers."""
@@ -41,6 +38,7 @@ class EventLog:
         if not fresh:
             return
         self._last += fresh
+        self.n_events += len(fresh)
         self.n_bytes += sum(map(len, fresh))
         while len(self._last) > _BLOCK:
             self._pack(self._last[:_BLOCK])
@@ -50,6 +48,9 @@ class EventLog:
     def end(self) -> None:
         """No event comes any more."""
         self.ended = True
+        if self._last:
+            self._pack(self._last)
+            self._last = []
         self._wake()
 
     def page(self, after: int) -> Sequence[bytes]:
@@ -58,11 +59,16 @@ class EventLog:
         if block < len(self._blocks):
             frames = zlib.decompress(self._blocks[block]).split(_END)[:-1]
             return [frame + _END for frame in frames[start:]]
-        return self._last[after - len(self._blocks) * _BLOCK :]
+        return [] if self.ended else self._last[after - len(self._blocks) * _BLOCK :]
 
     async def begun(self) -> None:
         """Wait for the first event, or the end."""
         while not self.n_events and not self.ended:
+            await self._change()
+
+    async def changed(self) -> None:
+        """Wait for the next event, or the end."""
+        if not self.ended:
             await self._change()
 
     async def whole(self) -> None:
@@ -93,19 +99,6 @@ class EventLog:
                     yield ()
         finally:
             self._n_readers -= n
-
-    def stored(self) -> list[bytes]:
-        """Blocks of compressed events, for `restored`."""
-        return [*self._blocks, *([zlib.compress(b"".join(self._last))] if self._last else [])]
-
-    @classmethod
-    def restored(cls, blocks: Sequence[bytes], *, ended: bool) -> "EventLog":
-        """Raises ValueError and zlib.error for blocks that `stored` did not make."""
-        log = cls()
-        for block in blocks:
-            log.append(zlib.decompress(block))
-        log.ended = ended
-        return log
 
     def _pack(self, frames: Sequence[bytes]) -> None:
         whole = b"".join(frames)

@@ -31,6 +31,8 @@ class KeptStreams:
         self._answers: OrderedDict[tuple[str, str], Kept] = OrderedDict()
         self._streams: dict[tuple[str, str], tuple[Kept, KeptStream]] = {}
         self._read_at: dict[tuple[str, str], float] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._n_added = 0
 
     def keeps(self, store: bool | None) -> bool:
         """Whether an answer is kept whose request says so much about it."""
@@ -49,6 +51,8 @@ class KeptStreams:
     def add(self, kept: Kept) -> None:
         key = kept.request.key
         self._answers[key, kept.id] = kept
+        self._numbers[key, kept.id] = self._n_added
+        self._n_added += 1
         self._read_at[key, kept.id] = self._clock()
         for stream in kept.streams:
             self._streams[key, stream.id] = kept, stream
@@ -77,7 +81,7 @@ class KeptStreams:
         """The caller's, those that were begun first first. Does not count as reading them."""
         self.trim()
         own = [kept for kept in self._answers.values() if kept.request.key == key]
-        yield from sorted(own, key=lambda kept: (kept.request.created, kept.id))
+        yield from sorted(own, key=lambda kept: self._numbers[key, kept.id])
 
     def delete(self, kept: Kept) -> None:
         """End it and forget it."""
@@ -110,7 +114,9 @@ class KeptStreams:
 
     def _forget(self, kept: Kept) -> None:
         key = kept.request.key
-        del self._answers[key, kept.id], self._read_at[key, kept.id]
+        if self._answers.pop((key, kept.id), None) is None:
+            return
+        del self._read_at[key, kept.id], self._numbers[key, kept.id]
         for stream in kept.streams:
             del self._streams[key, stream.id]
 

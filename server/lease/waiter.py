@@ -31,7 +31,7 @@ class Waiter:
     @classmethod
     def of(cls, request: Request) -> "Waiter":
         state: dict[str, Any] = request.scope["state"]
-        return cls(state["caller"], request.receive, state["n_body"], state)
+        return cls(state["caller"], request.receive, state.get("n_body", 0), state)
 
     @property
     def request_id(self) -> str:

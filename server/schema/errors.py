@@ -30,6 +30,7 @@ _DESCRIPTIONS = {
     401: "The API key is missing or wrong.",
     403: "A web page sent the request, and its origin may not use the server.",
     404: "No such model (`model_not_found`) or no such route (`not_found`).",
+    409: "The stream is not in a state in which that can be done (`wrong_state`).",
     413: "The body is larger than the server takes.",
     415: "The body is not application/json, or it is compressed.",
     421: "The Host header names no host of this server.",

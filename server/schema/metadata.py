@@ -135,7 +135,7 @@ class StopDetail(_Part):
     """Why the text ended, and what was generated and not shown."""
 
     kind: Literal[
-        "stop_token", "stop_string", "length", "time", "constraint", "banned",
+        "stop_token", "stop_string", "length", "time", "constraint", "banned", "control",
         "entropy_gt", "mean_logprob_lt", "p_eos_gt", "repeat",
     ]  # fmt: skip
     value: float | None = Field(
@@ -239,6 +239,27 @@ class PromptProgress(_Part):
     eta_ms: float | None = Field(description="What is left, at the pace so far.")
 
 
+class BranchedFrom(_Part):
+    """Where a branch left its parent."""
+
+    id: str
+    at: int = Field(description="So many tokens are the parent's.")
+
+
+class ControlDone(_Part):
+    """What was done with the stream between two tokens."""
+
+    model_config = ConfigDict(extra="allow")
+
+    index: int = Field(description="Of the choice.")
+    action: str
+    completion_tokens: int = Field(description="Of the completion, after it.")
+    text_characters: int | None = Field(
+        default=None,
+        description="After a rewind: so many characters of the text are left.",
+    )
+
+
 class AnswerMetadata(BaseModel):
     """More about the whole request: in a stream in chunks without choices, the timings and the
     speculation in the last one.
@@ -249,3 +270,9 @@ class AnswerMetadata(BaseModel):
     )
     timings: Timings | None = Field(default=None, description="With `timings`.")
     speculation: Speculation | None = Field(default=None, description="With `speculation`.")
+    branch: BranchedFrom | None = Field(
+        default=None, description="Of a branch; in a stream in the first chunk."
+    )
+    control: ControlDone | None = Field(
+        default=None, description="In a stream in a chunk without choices, when it was done."
+    )

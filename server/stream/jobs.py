@@ -4,9 +4,9 @@ Owns the types between the engine thread and the shapes of answers: a job, its e
 counts and times over the jobs of a request. Knows no thread and no shape of an answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine import (
     DraftCount,
@@ -14,6 +14,8 @@ from engine import (
     PromptToken,
     Reuse,
     SamplingSettings,
+    Snapshot,
+    Stream,
     StreamOptions,
     StreamResult,
     TokenRecord,
@@ -39,6 +41,12 @@ class CompletionJob:
     """Whether to report the progress of the prefill."""
     max_seconds: float | None = None
     """Time limit for decoding; None for no limit."""
+    snapshot: Snapshot | None = None
+    """Where to go on, instead of beginning: `settings` and `options` are then those in it."""
+    inherited: Sequence["Step"] = ()
+    """The steps of the stream that `snapshot` is of."""
+    opening: Callable[[Stream], None] | None = None
+    """What is done with the stream of `snapshot` before its first token."""
 
 
 class Begun(NamedTuple):
@@ -81,7 +89,20 @@ class Scored(NamedTuple):
     clock: float
 
 
-Event = Begun | Progress | Step | Scored
+class Controlled(NamedTuple):
+    """Something was done with a stream between two tokens."""
+
+    choice: int
+    kind: str
+    n_tokens: int
+    """Of the completion, after it."""
+    arguments: Mapping[str, Any]
+    clock: float
+    pieces: tuple[Step, ...] | None = None
+    """The steps that are left, if some were taken back."""
+
+
+Event = Begun | Progress | Step | Controlled | Scored
 
 
 def event_bytes(event: Event) -> int:
@@ -133,3 +154,8 @@ class JobEnd(NamedTuple):
     reuse: Reuse
     drafts: Mapping[str, DraftCount]
     """By drafter."""
+
+
+def isolation_key(caller: str, key: str) -> str:
+    """The isolation key of the engine: of a caller, and of the `key` in its options."""
+    return f"{caller}/{key}" if caller else key

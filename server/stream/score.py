@@ -14,8 +14,8 @@ from typing_extensions import override
 from engine import AbortFlag, StreamOptions
 
 from ..errors import UnavailableError
-from .jobs import Clocks, Event, JobEnd, Scored, TokenCounts
-from .stream import CompletionStream, isolation_key
+from .jobs import Clocks, Event, JobEnd, Scored, TokenCounts, isolation_key
+from .stream import CompletionStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class ScoreStream(CompletionStream):
         return isinstance(event, Scored) and event.choice == len(self.job.continuations) - 1
 
     @override
-    def _work(self, abort: AbortFlag) -> None:
+    def _work(self, abort: AbortFlag) -> bool:
         job, start = self.job, self._clock()
         options = dataclasses.replace(
             job.options,
@@ -70,3 +70,4 @@ class ScoreStream(CompletionStream):
             self.counts = TokenCounts(n_prompt=n_tokens, n_cached=reuse.n_reused)
             self.clocks = Clocks(self.clocks.queued_s, now - start, 0.0, first)
         self.ends = (JobEnd("scored", reuse, {}),)
+        return True

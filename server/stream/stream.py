@@ -5,7 +5,6 @@ types and no shape of an answer.
 """
 
 import asyncio
-import dataclasses
 import logging
 import math
 import time
@@ -19,7 +18,7 @@ from engine import (
     AbortFlag,
     DraftCount,
     EngineError,
-    Stream,
+    Snapshot,
     StreamingGenerator,
     StreamResult,
 )
@@ -32,23 +31,22 @@ from ..errors import (
     UnreadLimitError,
     is_out_of_memory,
 )
-from ..lease.deadlines import NO_LIMITS, Deadlines, TimeLimits
-from ..lease.lease import EngineLease
+from ..lease.deadlines import NO_LIMITS, Deadline, Deadlines, TimeLimits
+from ..lease.lease import EngineLease, Ticket
 from ..lease.waiter import attended
 from .feed import Feed, FeedFullError
+from .job_run import JobRun
 from .jobs import (
     Begun,
     Clocks,
     CompletionJob,
     Event,
     JobEnd,
-    Progress,
     Step,
     TokenCounts,
     event_bytes,
 )
-from .time_limit import TimeLimit
-from .token_results import TokenResults
+from .steering import Call, Steering
 
 _logger = logging.getLogger(__name__)
 
@@ -75,6 +73,7 @@ class CompletionStream:
         limits: TimeLimits = NO_LIMITS,
         since: float | None = None,
         max_unread_bytes: float = math.inf,
+        is_steered: bool = False,
         on_ended: Callable[["CompletionStream"], None] = lambda _: None,
         on_told: Callable[["CompletionStream"], None] = lambda _: None,
     ) -> None:
@@ -83,6 +82,7 @@ class CompletionStream:
         `request_id`: for the log.
         `since`: when the request began to wait, for the limits; None means now.
         `max_unread_bytes`: about how much memory unread events may take.
+        `is_steered`: whether `steer` may be called.
         `on_ended` is called on the engine thread once the counts are final, before the reader gets
         the end; then `on_told`, before the next request is admitted. Neither is called for a
         request that was never admitted.
@@ -98,6 +98,13 @@ class CompletionStream:
         """Whether its reader left before the engine was done."""
         self.request_id = request_id
         self._key = key
+        self._steering: Steering[JobRun] | None = Steering() if is_steered else None
+        self._job_run: JobRun | None = None  # the running or the paused one
+        self._is_down = False
+        self._loop = asyncio.get_running_loop()
+        self._lease = lease
+        self.places: dict[int, Snapshot] = {}
+        """Where the jobs ended, by position, if it is steered."""
         self._on_ended = on_ended
         self._on_told = on_told
         self._generator = generator
@@ -107,22 +114,39 @@ class CompletionStream:
         self._late: Exception | None = None  # the deadline's error, if one aborted the engine
         self._queued_at = time.perf_counter()
         self._deadlines = Deadlines(limits, since=since)
-        self.ticket = lease.submit(
-            self._run,
-            refuse=self._refuse,
-            released=self._tell_end,
-            key=key,
-            deadline=self._deadlines.first,
-        )
+        self.ticket = self._queue(self._deadlines.first)
         self._deadlines.watch(self._deadlines.queue, self._leave_queue)
         self._deadlines.watch(self._deadlines.first_token, self._miss_first_token)
         self._deadlines.watch(self._deadlines.request, self._cut_off)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it gives the engine away, to go on later."""
+        return self._job_run is not None and self._job_run.is_paused
+
+    @property
+    def paused_at(self) -> tuple[Snapshot, list[Step]] | None:
+        """Where the running job was paused, and its steps so far; None while it has the engine."""
+        return self._job_run.paused_at if self._is_down and self._job_run is not None else None
+
+    async def steer(self, work: Callable[[JobRun], Any], receive: Receive) -> Any:
+        """The result of `work`, which is called on the engine thread before the next token; for a
+        paused stream as soon as the engine is free. Raises StreamStateError if it has ended, and
+        what `work` raises.
+        """
+        assert self._steering is not None, "it was begun to be steered"
+        call = Call(work)
+        self._steering.add(call)
+        if self._is_down:
+            self._take_up()
+        return await attended(call.result, receive)
+
     def cancel(self) -> None:
         """Leave the queue, or abort the engine at its next step. Harmless when done."""
         self._deadlines.stop()
-        self.was_abandoned |= self.ticket.freed_at is None
-        if self.ticket.cancel():
+        self.was_abandoned |= self.ticket.freed_at is None or self._is_down
+        if self.ticket.cancel() or self._is_down:
+            self._is_down = False
             self._refuse(ClientDisconnect())
 
     @property
@@ -166,6 +190,30 @@ class CompletionStream:
         while self.ticket.freed_at is None:
             await asyncio.sleep(_LOOK_S)
 
+    def _queue(self, deadline: Deadline | None) -> Ticket:
+        return self._lease.submit(
+            self._run,
+            refuse=self._refuse,
+            released=self._tell_end,
+            key=self._key,
+            deadline=deadline,
+        )
+
+    def _put_down(self) -> None:
+        self._is_down = True
+        self._deadlines.stop()
+        if self._steering is not None and self._steering.waiting:
+            self._take_up()
+
+    def _take_up(self) -> None:
+        self._is_down = False
+        try:
+            self.ticket = self._queue(None)
+        except ServerError as error:
+            self._is_down = True
+            assert self._steering is not None
+            self._steering.refuse(error)
+
     async def _attended(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
         try:
             return await attended(work, receive)
@@ -178,7 +226,8 @@ class CompletionStream:
             self._refuse(late)
 
     def _miss_first_token(self, late: ServerError) -> None:
-        if not self._has_token:
+        run = self._job_run
+        if not self._has_token and not (run is not None and run.has_token):
             self._cut_off(late)
 
     def _cut_off(self, late: ServerError) -> None:
@@ -189,14 +238,18 @@ class CompletionStream:
     def _refuse(self, error: Exception) -> None:
         """On any thread."""
         self.error = error
+        if self._steering is not None:
+            self._steering.close()
         self._feed.end(error=error)
 
     # The methods below run on the engine thread.
 
     def _run(self, abort: AbortFlag) -> None:
-        self.clocks = Clocks(queued_s=self._clock())
+        if self._job_run is None:
+            self.clocks = Clocks(queued_s=self._clock())
+        paused = False
         try:
-            self._work(abort)
+            paused = not self._work(abort)
         except (EngineError, UnavailableError, DeadlineError) as error:
             self.error = error
         except FeedFullError:
@@ -212,96 +265,80 @@ class CompletionStream:
                 _logger.exception("the engine failed in request %s", self.request_id)
                 self.error = EngineFailedError("the engine failed in this request")
         finally:
-            self._on_ended(self)
+            if not paused:
+                self._on_ended(self)
 
-    def _work(self, abort: AbortFlag) -> None:
-        """All jobs, one after another. The last events are left in `_ending`."""
-        for position in range(len(self.jobs)):
+    def _work(self, abort: AbortFlag) -> bool:
+        """The jobs that are left, one after another. The last events are left in `_ending`. False:
+        one of them has been paused.
+        """
+        while len(self.ends) < len(self.jobs):
             self._feed.extend(self._ending)
             self._ending = ()
-            self._ending = self._generate(position, abort)
+            if not self._generate(len(self.ends), abort):
+                return False
+        return True
 
     def _tell_end(self) -> None:
         """Report the end only when the engine is free: its reader may send another request."""
+        run = self._job_run
+        if run is not None and run.is_paused and self.error is None:
+            self._loop.call_soon_threadsafe(self._put_down)
+            return
+        if self._steering is not None:
+            self._steering.close()
         self._feed.end(self._ending, error=self.error)
         self._on_told(self)
 
     def _clock(self) -> float:
         return time.perf_counter() - self._queued_at
 
-    def _generate(self, position: int, abort: AbortFlag) -> Sequence[Event]:
-        """Report all events of a job except the last ones, which are returned."""
+    def _generate(self, position: int, abort: AbortFlag) -> bool:
+        """Report all events of a job but the last ones, which `_ending` gets. False: it has been
+        paused.
+        """
         job = self.jobs[position]
-        limit = TimeLimit(abort, job.max_seconds) if job.max_seconds is not None else None
-        start = self._clock()
-        stream = self._begin(job, limit or abort, start)
-        prefill = stream.prefill
-        prefilled = self._clock()
-        if limit is not None:
-            limit.start()
-        # Sent with the first step: alone it would only wake the reader and put it to rest.
-        begun = Begun(job.index, prefill, prefilled)
-        untold: list[Event] = [begun]
-        # Keeps only the first step: keeping more here would hold their memory until the job ends.
-        first: Step | None = None
-        n_shown = n_drafted = n_accepted = 0
-        step: Callable[[], StreamResult] = stream.step
-        if job.token_by_token:
-            step = TokenResults(step)
-        append = self._feed.append
-        clock, queued_at, choice = time.perf_counter, self._queued_at, job.index
-        while True:
-            result = step()
-            piece = Step(choice, result, clock() - queued_at)
-            n_drafted += result.n_drafted
-            n_accepted += result.n_accepted
-            if first is None:
-                first = piece
-                if job.progress and result.eos_reason != "aborted":
-                    # The first pass processes the last token of the prompt, which may be the only
-                    # one that was not cached.
-                    n_prompt, n_cached = prefill.n_prompt, prefill.n_cached
-                    whole = Progress(choice, n_prompt, n_cached, start, piece.clock)
-                    untold.insert(0, whole)
-            if result.eos:
-                break
-            n_shown += len(result.chunk)
-            if untold:
-                self._has_token = True
-                self._feed.extend([*untold, piece])
-                untold.clear()
-            else:
-                append(piece)
+        run = self._job_run
+        if run is None:
+            run = self._job_run = JobRun(
+                job,
+                self._generator,
+                self._feed,
+                key=self._key,
+                clock=self._clock,
+                steering=self._steering,
+            )
+        try:
+            if not run.go(abort):
+                return False
+        finally:
+            self._has_token |= run.has_token
+        if self._steering is not None:
+            self.places[position] = run.stream.snapshot()
+        begun, first, piece = run.begun, run.first, run.last_step
+        assert begun is not None
+        assert first is not None
+        assert piece is not None
         drafts = self._generator.draft_counts
-        self._count(position, begun, drafts, n_drafted, n_accepted)
-        self._time(start, begun, first.clock, piece.clock)
+        self._count(position, begun, drafts, run.n_drafted, run.n_accepted)
+        self._time(run.start, begun, first.clock, piece.clock)
+        result = piece.result
         is_aborted = result.eos_reason == "aborted"
-        is_over = is_aborted and limit is not None and limit.is_over
-        reason = "time" if is_over else str(result.eos_reason)
-        self.ends = (*self.ends, JobEnd(reason, prefill.reuse, drafts))
-        if is_over:
-            piece = _ended_by_time(piece)
+        ended_by = run.ended_by if is_aborted else None
+        reason = ended_by or str(result.eos_reason)
+        self.ends = (*self.ends, JobEnd(reason, begun.prefill.reuse, drafts))
+        if ended_by is not None:
+            piece = _ended_by(piece, ended_by)
         elif job.include_stop and result.stop_string is not None:
-            n_shown += len(result.chunk)
-            piece = piece._replace(result=_with_stop_string(result, n_shown))
+            piece = piece._replace(
+                result=_with_stop_string(result, run.n_shown + len(result.chunk))
+            )
         elif is_aborted:
             # A client that hung up does not read this; all others were cut off by the server.
             raise self._late or UnavailableError("the server is shutting down")
-        return [*untold, piece]
-
-    def _begin(self, job: CompletionJob, abort: AbortFlag, start: float) -> Stream:
-        def report(done: int, total: int) -> None:
-            n_cached = len(job.input_ids) - 1 - total
-            now = self._clock()
-            self._feed.extend((Progress(job.index, n_cached + done, n_cached, start, now),))
-
-        options = dataclasses.replace(
-            job.options,
-            isolation_key=isolation_key(self._key, job.options.isolation_key),
-            abort=abort,
-            on_progress=report if job.progress else None,
-        )
-        return self._generator.begin(job.input_ids, job.settings, options)
+        self._ending = [*run.untold, piece]
+        self._job_run = None
+        return True
 
     def _count(
         self,
@@ -336,14 +373,11 @@ class CompletionStream:
         )
 
 
-def isolation_key(caller: str, key: str) -> str:
-    """The isolation key of the engine: of a caller, and of the `key` in its options."""
-    return f"{caller}/{key}" if caller else key
-
-
-def _ended_by_time(piece: Step) -> Step:
-    result = StreamResult({**vars(piece.result), "eos_reason": "length"})
-    return piece._replace(result=result, stop_detail="time")
+def _ended_by(piece: Step, cause: str) -> Step:
+    """`cause`: "time", or "control" for a client that stopped the stream."""
+    reason = "length" if cause == "time" else "stop_token"
+    result = StreamResult({**vars(piece.result), "eos_reason": reason})
+    return piece._replace(result=result, stop_detail=cause)
 
 
 def _with_stop_string(result: StreamResult, start: int) -> StreamResult:

@@ -20,11 +20,26 @@ class TokenResults:
     its token (before a possible stop string) waits for the token. The last result has the rest.
     """
 
-    def __init__(self, step: Callable[[], StreamResult]) -> None:
+    def __init__(self, step: Callable[[], StreamResult], *, n_said: int = 0) -> None:
+        """`n_said`: characters that an earlier stream has shown."""
         self._step = step
         self._results: deque[StreamResult] = deque()  # divided, not yet returned
-        self._n_said = 0  # characters returned so far
+        self._n_said = n_said  # characters returned so far
         self._text = ""  # the text after them, of a token that is still held
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether results wait that `step` has returned."""
+        return bool(self._results)
+
+    def follow(self, step: Callable[[], StreamResult]) -> None:
+        """Go on with another stream, at the same place."""
+        self._step = step
+
+    def go_back(self, n_characters: int) -> None:
+        """The stream has gone back to so many characters."""
+        self._text = self._text[: max(0, n_characters - self._n_said)]
+        self._n_said = min(self._n_said, n_characters)
 
     def __call__(self) -> StreamResult:
         if self._results:

@@ -139,11 +139,16 @@ class FakeModel:
             self.decode_gate.wait()
             time.sleep(self.token_time)
             cache.append(token_ids)
-            index = cache.length - self._n_prompt
-            spoil = self.faults.pass_("token", index)
             self.n_decoded += 1
-            logits = _peaked(self._next(cache.token_ids, index))
-            return _spoilt(logits, spoil)[None] if spoil else logits[None]
+            n_tokens = cache.length
+            lengths = range(n_tokens - len(token_ids) + 1, n_tokens + 1)
+            return np.stack([self._row(cache.token_ids[:length]) for length in lengths])
+
+    def _row(self, token_ids: Sequence[int]) -> Logits:
+        index = len(token_ids) - self._n_prompt
+        spoil = self.faults.pass_("token", index)
+        logits = _peaked(self._next(token_ids, index))
+        return _spoilt(logits, spoil) if spoil else logits
 
     def _next(self, token_ids: Sequence[int], index: int) -> int:
         if self.script is not None:

@@ -54,6 +54,11 @@ class ChatChoices:
         self.n_reasoning = self._n_earlier + reply.n_reasoning
         return added
 
+    def go_back(self, steps: Sequence[Step]) -> None:
+        reader = self._new_reader()
+        self._running.go_back(reader, steps)
+        self.n_reasoning = self._n_earlier + self._running.n_reasoning
+
     def of_text(self, text: str) -> dict[str, Any]:
         return self._running.of_text(text)
 

@@ -4,7 +4,7 @@ Owns the shape of deltas. Clients join the strings of all chunks, so the role, a
 name of a call, are said once; nothing but what is to be joined stands in a delta.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from engine import ReplyDelta
@@ -54,6 +54,13 @@ class ReplyChunks:
             yield {**self._choice({}), **shape.ending(piece, self._reader), **more}
         elif any(more.values()):
             yield {**self._choice({}), **more}
+
+    def go_back(self, reader: Reader, steps: Sequence[Step]) -> None:
+        """Read on with `reader`, a new one, after `steps`."""
+        self._reader, self.n_reasoning = reader, 0
+        for step in steps:
+            for part in reader.read(step.result):
+                self.n_reasoning += len(part.tokens) if part.kind == "reasoning" else 0
 
     def _choice(
         self, delta: dict[str, Any], logprobs: dict[str, Any] | None = None

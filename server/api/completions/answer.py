@@ -68,6 +68,9 @@ class CompletionChoices:
         self._opening = None
         return (shape.choice(self._index, self._prompt, [step], opening),)
 
+    def go_back(self, steps: Sequence[Step]) -> None:
+        """Nothing of the text is remembered."""
+
     def of_text(self, text: str) -> dict[str, Any]:
         step = Step(self._index, StreamResult({"chunk": text}), 0.0)
         return self._shape.choice(self._index, self._prompt, [step])

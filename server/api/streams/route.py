@@ -10,16 +10,23 @@ from starlette.responses import Response
 
 from ...answer.sse import EventStream, encode_long_json
 from ...errors import RequestError
-from ...kept.kept import Kept, KeptStream
+from ...kept.kept import Kept
 from ...schema.errors import error_responses
 from ...schema.streams import KeptStreamDetail, StreamDeleted, StreamList
 from ...service import Service
 from ..paging import After, Limit, Order, page
+from .found import found_stream
 from .shown import detail, summary
 
 _ERRORS = error_responses(400, 401, 403, 404, 421)
 # Without a blank line behind it: official clients would read an empty event.
 _PING = b": ping\n"
+
+
+class _Events(Response):
+    """For the contract."""
+
+    media_type = "text/event-stream"
 
 
 def stream_routes(service: Service) -> APIRouter:
@@ -48,7 +55,7 @@ def stream_routes(service: Service) -> APIRouter:
     @router.get("/v1/streams/{stream_id}", response_model=KeptStreamDetail, responses=_ERRORS)
     async def get_stream(stream_id: str, request: Request) -> Response:
         """One stream, with its text and its tokens."""
-        kept, stream = found_stream(service, request, stream_id)
+        kept, stream = found_stream(service, _caller(request), stream_id)
         about, steps = summary(kept, stream), stream.steps()
 
         def written() -> bytes:
@@ -64,8 +71,9 @@ def stream_routes(service: Service) -> APIRouter:
 
     @router.get(
         "/v1/streams/{stream_id}/events",
-        response_class=Response,
-        responses={200: {"content": {"text/event-stream": {}}}, **_ERRORS},
+        response_model=None,
+        response_class=_Events,
+        responses={200: {"description": "The events."}, **_ERRORS},
     )
     async def stream_events(
         stream_id: str,
@@ -91,16 +99,6 @@ def stream_routes(service: Service) -> APIRouter:
         return EventStream(_numbered(service, kept, after))
 
     return router
-
-
-def found_stream(service: Service, request: Request, id_: str) -> tuple[Kept, KeptStream]:
-    """The caller's stream of that id. Raises RequestError for an answer of several."""
-    kept = service.kept.answer(_caller(request), id_)
-    named = [stream for stream in kept.streams if stream.id == id_]
-    if not named:
-        ids = ", ".join(stream.id for stream in kept.streams[:4])
-        raise RequestError(f"the answer has several streams: ask for one of {ids}", param="id")
-    return kept, named[0]
 
 
 async def _numbered(service: Service, kept: Kept, after: int) -> AsyncIterator[bytes]:

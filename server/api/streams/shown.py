@@ -11,7 +11,7 @@ from ...answer.metadata import TOKEN_NAMES, Include, with_metadata
 from ...kept.kept import Kept, KeptStream
 from ...stream.jobs import Step
 
-_ALL = Include.of(TOKEN_NAMES)
+ALL = Include.of(TOKEN_NAMES)
 
 
 def summary(kept: Kept, stream: KeptStream) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def detail(
     tokens: list[dict[str, Any]] = []
     for step in steps:
         records = sampled(step.result)
-        tokens += with_metadata(chat_entries(records, names), records, step.clock, _ALL)
+        tokens += with_metadata(chat_entries(records, names), records, step.clock, ALL)
     return {
         **about,
         "text": "".join(step.result.chunk for step in steps),

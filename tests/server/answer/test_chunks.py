@@ -52,6 +52,9 @@ class Shouting:
             return []
         return [step.result.chunk if self.is_text_alone else self.of_text(step.result.chunk)]
 
+    def go_back(self, steps: Sequence[Step]) -> None:
+        self.read = [step.result.chunk for step in steps]
+
     def of_text(self, text: str) -> dict[str, Any]:
         return {"index": self._index, "text": text}
 

@@ -14,7 +14,10 @@ from tests.support.live_server import LiveServer, live_server
 
 N_CASES = 2000
 N_PATHS = 40  # for routes without a body, whose paths and queries are few
-N_BODIES = {"generation": 400, "scoring": 60, "estimates": 40, "tokens": 40}
+N_BODIES = {
+    "generation": 400, "scoring": 60, "estimates": 40, "tokens": 40,
+    "streams": 10, "stored chats": 10,
+}  # fmt: skip
 
 
 def all_cases() -> Iterator[Case]:

@@ -1,0 +1,110 @@
+"""POST under /v1/streams/{id}: branch, peek, control, replay. Owns the paths; knows no wire."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...answer.sse import encode_long_json
+from ...errors import RequestError
+from ...http.json_body import JsonRoute
+from ...lease.waiter import Waiter
+from ...schema.control import (
+    BranchRequest,
+    Controlled,
+    ControlRequest,
+    Peek,
+    PeekRequest,
+    Replay,
+)
+from ...schema.errors import GENERATION_ERRORS, error_responses
+from ...service import Service
+from ..generation import Wire
+from ..keeping import respond_kept
+from .branch import branch
+from .control import control_of
+from .found import found_stream
+from .looks import peek, replay
+
+_ERRORS = {**GENERATION_ERRORS, **error_responses(409)}
+_ANSWERED: dict[str, Any] = {
+    "description": "The answer, as the stream's route gives it; with `stream: true`, its events.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "oneOf": [
+                    {"$ref": "#/components/schemas/Completion"},
+                    {"$ref": "#/components/schemas/ChatCompletion"},
+                ]
+            }
+        },
+        "text/event-stream": {"schema": {"type": "string"}},
+    },
+}
+_PATH = "/v1/streams/{stream_id}"
+
+
+def acting_routes(service: Service, wires: Mapping[str, Wire]) -> APIRouter:
+    """The routes, over the kept streams. `wires`: by name."""
+    router = APIRouter(tags=["streams"], route_class=JsonRoute)
+
+    @router.post(f"{_PATH}/branch", response_model=None, responses={200: _ANSWERED, **_ERRORS})
+    async def branch_stream(stream_id: str, body: BranchRequest, request: Request) -> Response:
+        """A new stream that begins as this one and goes on differently, answered as its route
+        does; it is kept too.
+        """
+        waiter = Waiter.of(request)
+        kept, stream = found_stream(service, waiter.key, stream_id)
+        wire = wires[kept.request.wire]
+        new = await branch(service, wire, (kept, stream), body, waiter)
+        return await respond_kept(service, new, waiter, is_stream=bool(body.stream))
+
+    @router.post(f"{_PATH}/peek", response_model=Peek, responses=_ERRORS)
+    async def peek_stream(stream_id: str, body: PeekRequest, request: Request) -> Response:
+        """Where each of several next tokens would lead. The stream stays as it is."""
+        waiter = Waiter.of(request)
+        kept, stream = found_stream(service, waiter.key, stream_id)
+        return _json(await peek(service, kept, stream, body, waiter))
+
+    @router.post(f"{_PATH}/replay", response_model=Replay, responses=_ERRORS)
+    async def replay_stream(stream_id: str, request: Request) -> Response:
+        """Generate the stream again from what was recorded, and compare."""
+        waiter = Waiter.of(request)
+        kept, stream = found_stream(service, waiter.key, stream_id)
+        return _json(await replay(service, kept, stream, waiter))
+
+    async def control(stream_id: str, body: ControlRequest, request: Request) -> dict[str, Any]:
+        waiter = Waiter.of(request)
+        kept, stream = found_stream(service, waiter.key, stream_id)
+        wanted = control_of(service, wires[kept.request.wire], kept, body)
+        event, number = await kept.control(stream, wanted, waiter.receive)
+        return {
+            "id": stream.id,
+            "object": "stream.control",
+            "action": event.kind,
+            "completion_tokens": event.n_tokens,
+            "event": number,
+            "state": kept.state(stream),
+        }
+
+    @router.post(f"{_PATH}/control", response_model=Controlled, responses=_ERRORS)
+    async def control_stream(
+        stream_id: str, body: ControlRequest, request: Request
+    ) -> dict[str, Any]:
+        """Do something with the stream before its next token."""
+        return await control(stream_id, body, request)
+
+    @router.post("/v1/chat/completions/control", response_model=Controlled, responses=_ERRORS)
+    async def control_chat(body: ControlRequest, request: Request) -> dict[str, Any]:
+        """The same by llama-server's name: `id` is in the body."""
+        if body.id is None:
+            raise RequestError("id is missing: it names the stream", param="id")
+        return await control(body.id, body, request)
+
+    return router
+
+
+def _json(value: dict[str, Any]) -> Response:
+    return Response(encode_long_json(value), media_type="application/json")

@@ -1,0 +1,128 @@
+"""POST /v1/streams/{id}/branch: a new stream that leaves another one at a place of it.
+
+Owns what a branch takes over, and from what it goes on differently. It is queued and answered like
+any request of its parent's route.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from engine import Snapshot, Stream, StreamOptions
+
+from ...errors import RequestError
+from ...kept.kept import Kept, KeptStream, Origin
+from ...lease.waiter import Waiter
+from ...schema.control import BranchRequest
+from ...service import Service
+from ...stream.jobs import CompletionJob, Step
+from ..generation import Generation, Wire
+from ..keeping import keep
+from .overrides import overridden, stored_fields, with_changes
+
+# What an answer reports is the new request's own; nothing of it changes a text.
+_REPORTS = (
+    "return_probabilities", "return_top_tokens", "return_trace", "max_tokens_per_call",
+    "max_new_tokens",
+)  # fmt: skip
+_NOT_OVERRIDDEN = ("prompt", "messages", "store", "background", "best_of", "echo", "suffix")
+
+
+async def branch(
+    service: Service,
+    wire: Wire,
+    parent: tuple[Kept, KeptStream],
+    body: BranchRequest,
+    waiter: Waiter,
+) -> Kept:
+    """Queue it. Raises RequestError, InvalidInputError and what the queue raises."""
+    kept, stream = parent
+    if body.token_id is not None and body.text is not None:
+        raise RequestError("send one of token_id and text", param="token_id")
+    overrides = _overrides(body)
+    sent = {**stored_fields(kept), "n": 1, "best_of": None, "stream": False}
+    if wire.name == "completion":
+        sent["prompt"] = list(stream.prompt_ids)
+    before = await wire.generation(service, overridden(wire.body, sent, {}), waiter)
+    asked = {**overrides, "n": body.n or 1, "stream": bool(body.stream)}
+    request = overridden(wire.body, sent, asked)
+    after = await wire.generation(service, request, waiter)
+    place, steps = await kept.place(stream, waiter.receive)
+    at = place.n_tokens if body.at is None else body.at
+    jobs = _jobs(service, body, place.at(at), steps, before, after)
+    origin = Origin(stream.id, at)
+    answer = replace(
+        after.answer,
+        once={**after.answer.once, "branch": {"id": stream.id, "at": at}},
+        jobs=jobs,
+    )
+    generation = Generation(jobs, answer)
+    new = await keep(service, wire, request, generation, waiter, origin)
+    stream.children += [each.id for each in new.streams]
+    return new
+
+
+def _overrides(body: BranchRequest) -> dict[str, Any]:
+    extra = dict(body.model_extra or {})
+    wrong = next((name for name in _NOT_OVERRIDDEN if name in extra), None)
+    if wrong is not None:
+        raise RequestError(f"{wrong} cannot be overridden in a branch", param=wrong)
+    return extra
+
+
+def _jobs(
+    service: Service,
+    body: BranchRequest,
+    place: Snapshot,
+    steps: Sequence[Step],
+    before: Generation,
+    after: Generation,
+) -> list[CompletionJob]:
+    """One per branch, each with other random numbers."""
+    opening = _opening(service, body)
+    [old], new = before.jobs, after.jobs[0]
+    settings = with_changes(place.settings, old.settings, new.settings)
+    has_own_way = opening is not None or settings.seed != place.settings.seed
+    attempt = place.attempt + (0 if has_own_way else 1)
+    options = _options(place.options, old.options, new.options, is_limited=_is_limited(body))
+    return [
+        replace(
+            job,
+            input_ids=place.prompt_ids,
+            snapshot=place.changed(settings=settings, options=options, attempt=attempt + k),
+            inherited=steps,
+            opening=opening,
+        )
+        for k, job in enumerate(after.jobs)
+    ]
+
+
+def _options(
+    current: StreamOptions, before: StreamOptions, after: StreamOptions, *, is_limited: bool
+) -> StreamOptions:
+    changed = with_changes(current, before.without_live(), after.without_live())
+    reports = {
+        name: getattr(after, name) for name in _REPORTS if name != "max_new_tokens" or is_limited
+    }
+    return replace(changed, **reports)
+
+
+def _is_limited(body: BranchRequest) -> bool:
+    return any(
+        name.startswith(("max_", "n_predict", "num_predict")) for name in body.model_extra or {}
+    )
+
+
+def _opening(service: Service, body: BranchRequest) -> Callable[[Stream], None] | None:
+    if body.token_id is not None:
+        token_id = body.token_id
+        return lambda stream: stream.force(token_id)
+    if body.text is not None:
+        token_ids = text_ids(service, body.text)
+        return lambda stream: stream.inject(token_ids)
+    return None
+
+
+def text_ids(service: Service, text: str) -> list[int]:
+    """The tokens of a text in the middle of another one."""
+    return service.engine.tokenizer.encode(text, add_special_tokens=False, parse_special=False)
