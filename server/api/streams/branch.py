@@ -43,10 +43,11 @@ async def branch(
     sent = {**stored_fields(kept), "n": 1, "best_of": None, "stream": False}
     if wire.name == "completion":
         sent["prompt"] = list(stream.prompt_ids)
-    before = await wire.generation(service, overridden(wire.body, sent, {}), waiter)
     asked = {**overrides, "n": body.n or 1, "stream": bool(body.stream)}
     request = overridden(wire.body, sent, asked)
-    after = await wire.generation(service, request, waiter)
+    after = before = await wire.generation(service, request, waiter)
+    if overrides:
+        before = await wire.generation(service, overridden(wire.body, sent, {}), waiter)
     place, steps = await kept.place(stream, waiter.receive)
     at = place.n_tokens if body.at is None else body.at
     jobs = _jobs(service, body, place.at(at), steps, before, after)
@@ -80,7 +81,7 @@ def _jobs(
 ) -> list[CompletionJob]:
     """One per branch, each with other random numbers."""
     opening = _opening(service, body)
-    [old], new = before.jobs, after.jobs[0]
+    old, new = before.jobs[0], after.jobs[0]
     settings = with_changes(place.settings, old.settings, new.settings)
     has_own_way = opening is not None or settings.seed != place.settings.seed
     attempt = place.attempt + (0 if has_own_way else 1)
