@@ -16,7 +16,7 @@ _END = b"\n\n"
 # A reader rests after each batch. Later readers rest the longer the more of them there are: all
 # together cost the event loop, which shares its cores with the engine, no more than one or two.
 _REST_S = 0.001
-_LATER_REST_S = 0.004
+_LATER_REST_S = 0.01
 
 
 class EventLog:
