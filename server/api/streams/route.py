@@ -23,7 +23,7 @@ _ERRORS = error_responses(400, 401, 403, 404, 421)
 _PING = b": ping\n"
 
 
-class _Events(Response):
+class KeptEvents(Response):
     """For the contract."""
 
     media_type = "text/event-stream"
@@ -72,7 +72,7 @@ def stream_routes(service: Service) -> APIRouter:
     @router.get(
         "/v1/streams/{stream_id}/events",
         response_model=None,
-        response_class=_Events,
+        response_class=KeptEvents,
         responses={200: {"description": "The events."}, **_ERRORS},
     )
     async def stream_events(

@@ -164,9 +164,9 @@ def test_a_page_from_the_internet_may_ask_for_a_private_network_if_it_is_listed(
     assert foreign.status == 400
     assert allowed not in foreign.headers
     assert "allow_origins" in foreign.error["message"]
-    wrong_method = asked("https://a.example", "DELETE", **{wish: "true"})
+    wrong_method = asked("https://a.example", "PUT", **{wish: "true"})
     assert wrong_method.status == 400
-    assert "GET, POST" in wrong_method.error["message"]
+    assert "DELETE, GET, POST" in wrong_method.error["message"]
     assert "origin" not in wrong_method.error["message"]
 
 
