@@ -6,6 +6,7 @@ Owns what is put together, and in which order; it adds no rules.
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -132,14 +133,16 @@ def create_app(
     app.state.slow_readers = slow_readers
     app.state.watchdog = watchdog
     app.state.large_bodies = large_bodies
+    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT)}
+    # Stored chats come behind: one of their paths would match that of `control`.
     routers = [
         router_of(service)
         for router_of in (
-            completion_routes, chat_routes, score_routes, estimate_routes, stored_chat_routes,
-            stream_routes, model_routes, token_routes, prop_routes, system_routes,
+            completion_routes, chat_routes, score_routes, estimate_routes,
+            partial(acting_routes, wires=wires), stored_chat_routes, stream_routes,
+            model_routes, token_routes, prop_routes, system_routes,
         )
     ]  # fmt: skip
-    routers.insert(0, acting_routes(service, {wire.name: wire for wire in (COMPLETIONS, CHAT)}))
     routers.append(metric_routes(metrics))
     routes = [route for router in routers for route in router.routes]
     # `include_router` would build each of them again, at the first request.
