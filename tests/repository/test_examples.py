@@ -26,7 +26,9 @@ def server(bundled_engine: Engine) -> Iterator[LiveServer]:
         yield server
 
 
-def output_of(name: str, server: LiveServer, place: Path, *program: str) -> str:
+def output_of(
+    name: str, server: LiveServer, place: Path, *program: str, typed: str | None = None
+) -> str:
     """What the example prints; a copy of it in `place` has the address of `server`."""
     text = (EXAMPLES / name).read_text()
     assert WRITTEN_URL in text, "the examples use the default port"
@@ -34,6 +36,7 @@ def output_of(name: str, server: LiveServer, place: Path, *program: str) -> str:
     result = subprocess.run(
         [*program, name],
         cwd=place,
+        input=typed,
         env={**os.environ, "HOME": str(place), "LANGSMITH_TRACING": "false"},
         capture_output=True,
         text=True,
@@ -54,8 +57,8 @@ class Run:
     def __init__(self, server: LiveServer, place: Path, program: tuple[str, ...]) -> None:
         self._server, self._place, self._program = server, place, program
 
-    def __call__(self, name: str) -> str:
-        return output_of(name, self._server, self._place, *self._program)
+    def __call__(self, name: str, typed: str | None = None) -> str:
+        return output_of(name, self._server, self._place, *self._program, typed=typed)
 
 
 def test_chat(python: Run) -> None:
@@ -83,6 +86,32 @@ def test_yes_or_no(python: Run) -> None:
     warm, cold = (float(line.split()[0]) for line in python("yes_or_no.py").splitlines())
     assert 0 < warm < 1
     assert 0 < cold < 1
+
+
+def test_loom(python: Run) -> None:
+    """The text, then the token at place 5 replaced by the second likeliest one."""
+    first, *ways, second, _ = python("loom.py", typed="5\n1\n\n").splitlines()
+    assert first.startswith("Once upon a time,[0] there[1] was[2] a[3] little[4] girl[5]")
+    assert second.count("little[4] boy[5] named[6]") == 1
+    assert [way.split("'")[1].split()[0] for way in ways[:2]] == ["girl", "boy"], ways
+    shares = [float(way.split("%")[0].split()[-1]) for way in ways]
+    assert len(shares) == 5
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_resume(python: Run) -> None:
+    before, after, verdict = python("resume.py").splitlines()
+    assert before.startswith("20 events, then the connection is cut: ', there was a little girl")
+    assert int(after.split()[0]) > 1, "the stream went on"
+    assert verdict == "nothing is lost or doubled: True"
+
+
+def test_best_of_branches(python: Run) -> None:
+    texts = python("best_of_branches.py").split(" per token  ")
+    means = [float(text.rsplit("\n", 1)[-1]) for text in texts[:-1]]
+    assert means == sorted(means, reverse=True)
+    assert len(set(texts[1:])) == 4
+    assert all(text.startswith(f"Once upon a time{STORY[:40]}") for text in texts[1:])
 
 
 def test_structured_output(python: Run) -> None:

@@ -22,6 +22,22 @@ def test_commands_print_what_the_page_shows(page: Path) -> None:
         assert SCRIPT["with_outputs"](text, url) == text, "run scripts/readme_examples.py"
 
 
+@pytest.mark.clients
+def test_javascript_prints_what_the_page_shows() -> None:
+    text = (ROOT / "docs" / "streams.md").read_text()
+    assert SCRIPT["JAVASCRIPT"].search(text), "the page has an example"
+    with SCRIPT["serving"]() as url:
+        assert SCRIPT["with_javascript_outputs"](text, url) == text
+
+
+def test_a_command_has_the_variables_of_those_before_it() -> None:
+    example = "<!-- example: sh -->\n```console\n$ {}\n{}```\n"
+    page = example.format("WORD=stays; echo", "\n") + example.format("echo $WORD", "stays\n")
+    assert SCRIPT["with_outputs"](page, SCRIPT["PAGE_URL"]) == page
+    with pytest.raises(SystemExit, match="exit code 3"):
+        SCRIPT["with_outputs"](example.format("exit 3", ""), SCRIPT["PAGE_URL"])
+
+
 def test_the_picture_shows_what_the_command_prints() -> None:
     drawn = TOKEN_VIEW["drawn"](TOKEN_VIEW["output"]())
     assert SCRIPT["same"](TOKEN_VIEW["PICTURE"].read_text(), drawn), "run scripts/token_view.py"
