@@ -52,6 +52,7 @@ class Knobs:
             parameters=np.array([[self.temperature, 0.0, 0.0]]),
         )
         row = row_after([*prompt, *token_ids])
+        row[END + 1 :] = -np.inf  # the engine leaves out tokens without bytes
         return sample(row, request, work=np.empty_like(row)).token_id
 
 
