@@ -16,8 +16,6 @@ from engine import (
     Stream,
     StreamingGenerator,
     StreamOptions,
-    TokenRecord,
-    records_to_bytes,
     snapshot_to_bytes,
 )
 
@@ -44,11 +42,9 @@ def continued(generator: StreamingGenerator, snapshot: Snapshot, n_tokens: int) 
     return timed(lambda: to_the_end(stream))
 
 
-def to_the_end(stream: Stream) -> list[TokenRecord]:
-    records: list[TokenRecord] = []
+def to_the_end(stream: Stream) -> None:
     while not stream.ended:
-        records += stream.step().tokens
-    return records
+        stream.step()
 
 
 def measure(engine: Engine, n_tokens: int) -> None:
@@ -56,8 +52,7 @@ def measure(engine: Engine, n_tokens: int) -> None:
     prompt = [50 + (7 * i + 3) % 1000 for i in range(N_PROMPT)]
     options = StreamOptions(max_new_tokens=n_tokens, ignore_eos=True, return_top_tokens=5)
     stream = generator.begin(prompt, SamplingSettings(seed=1), options)
-    records: list[TokenRecord] = []
-    steps = [timed(lambda: records.extend(stream.step().tokens)) for _ in range(n_tokens)]
+    steps = [timed(stream.step) for _ in range(n_tokens)]
     step, kept = median(steps), stream.snapshot()
     print(f"step {step:.2f} ms")
     places = range(n_tokens - 5, n_tokens // 2, -max(n_tokens // (2 * N_PLACES), 1))
@@ -86,8 +81,7 @@ def measure(engine: Engine, n_tokens: int) -> None:
     peek = median(timed(lambda: stream.peek(top=5, n_tokens=12)) for _ in range(5))
     short, long = (median(continued(generator, middle, n) for _ in range(5)) for n in (12, 60))
     print(f"peek of 5 x 12 tokens {peek:.1f} ms; 12 tokens {short:.1f}, 60 tokens {long:.1f}")
-    print(f"{n_tokens} tokens: snapshot {len(snapshot_to_bytes(kept))} bytes, ", end="")
-    print(f"records with 5 alternatives {len(records_to_bytes(records))} bytes")
+    print(f"{n_tokens} tokens: snapshot {len(snapshot_to_bytes(kept))} bytes")
 
 
 def main() -> None:

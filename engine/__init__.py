@@ -41,7 +41,6 @@ from .stream.continuations import ContinuationScorer
 from .stream.generator import StreamingGenerator
 from .stream.options import StreamOptions
 from .stream.peek import Glimpse
-from .stream.record_bytes import records_from_bytes, records_to_bytes
 from .stream.result import Prefill, PromptToken, StreamResult, Suppressed, TokenRecord, TopToken
 from .stream.snapshot import GivenRun, GivenToken, Segment, Snapshot
 from .stream.snapshot_bytes import snapshot_from_bytes, snapshot_to_bytes
@@ -104,8 +103,6 @@ __all__ = [
     "describe_tools",
     "is_gbnf",
     "model_config",
-    "records_from_bytes",
-    "records_to_bytes",
     "snapshot_from_bytes",
     "snapshot_to_bytes",
     "spelled_calls",

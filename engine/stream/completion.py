@@ -26,7 +26,7 @@ from .decoding import Decoding
 from .given import Coming, instead
 from .healing import Healing
 from .held import HeldTokens
-from .history import History
+from .history import History, attempt_number
 from .mass import Mass
 from .options import NO_LIMIT, Live
 from .parts import Parts
@@ -213,25 +213,31 @@ class Completion:
 
     def _step(self, ban_tokens: Sequence[int]) -> str | None:
         """Generate one token. Returns why the completion has ended, or None if it goes on."""
-        constraint, n_tokens = self._constraint, self.n_tokens
-        logits = self._next_logits()
+        constraint, n_tokens, coming = self._constraint, self.n_tokens, self._coming
+        is_chosen = bool(coming)
+        logits = self._next_logits(is_chosen)
         if ban_tokens:
             self._history.call_bans[n_tokens] = tuple(ban_tokens)
         sampled = self._sampled(logits)
         if sampled is None:
             return "banned"
-        is_replayed = self._coming.replays
-        chosen, given = self._chosen(sampled, logits)
+        is_replayed = is_chosen and coming.replays
+        chosen, given = sampled, None
+        if is_chosen or self._live.on_token is not None:
+            chosen, given = self._chosen(sampled, logits)
+        is_callers = given in ("forced", "injected")
         if self._options.return_logits:
             self._report.keep_row(logits)
         token_id = chosen.token_id
-        watched = tuple([each.of(logits, sampled) for each in self._watched])
+        watched = (
+            tuple([each.of(logits, sampled) for each in self._watched]) if self._watched else ()
+        )
         met = self._conditions.judge(chosen, logits, sampled) if self._options.stop_when else None
         reason = None if is_replayed else self._end_before(token_id, given, met)
         origin = self._decoding.accept(token_id)
         self._sampler.accept(token_id, chosen.p_sampled)
         shown = b"" if reason is not None else self._shown(n_tokens, token_id)
-        span = self._held.push(shown, is_given=is_replayed or given in ("forced", "injected"))
+        span = self._held.push(shown, is_given=is_replayed or is_callers)
         origin = Origin(given, None) if given else origin
         record = token_record(chosen, shown, span, origin, self._parts.vocabulary, watched)
         self.n_tokens += 1
@@ -241,7 +247,7 @@ class Completion:
         self._held.hold(record)
         if constraint is not None:
             self._feed(constraint, n_tokens, token_id, shown)
-        if given in ("forced", "injected"):
+        if is_callers:
             self._held.keep(self.n_tokens)
         if self._held.has_ban:
             return self._take_back()
@@ -251,9 +257,9 @@ class Completion:
             return "constraint"
         return "length" if self.n_tokens >= self._budget else None
 
-    def _next_logits(self) -> Row:
+    def _next_logits(self, is_chosen: bool) -> Row:
         decoding, constraint = self._decoding, self._constraint
-        if self._coming:
+        if is_chosen:
             # A single token is shown soonest after a pass of one row, which needs no next token.
             is_single = len(self._coming) == 1 and not self._coming.replays
             given = () if is_single else self._coming.token_ids(MAX_DECODE_ROWS)
@@ -270,7 +276,7 @@ class Completion:
             banned = (*banned, *blocked)
         if n_tokens < self._options.min_new_tokens:
             banned = (*banned, *self._stop_token_ids)
-        attempt = history.attempt(self._segment, n_tokens)
+        attempt = attempt_number(self._segment, len(blocked))
         try:
             return self._sampler.sample(
                 logits, position, attempt=attempt, mask=self._mask(), banned=banned

@@ -23,6 +23,11 @@ from .snapshot import (
 _BLOCKED_BITS = 16
 
 
+def attempt_number(segment: Segment, n_blocked: int) -> int:
+    """Of the attempt at a token in whose place `n_blocked` others were tried."""
+    return (segment.attempt << _BLOCKED_BITS) + n_blocked
+
+
 class History:
     """Positions are counted in tokens of the completion."""
 
@@ -50,10 +55,6 @@ class History:
     def blocked(self, n_tokens: int) -> Sequence[int]:
         """The tokens that led to a banned string after `n_tokens` tokens."""
         return self._blocked.get(n_tokens, ()) if self._blocked else ()
-
-    def attempt(self, segment: Segment, n_tokens: int) -> int:
-        """The number of the attempt at the token after `n_tokens`."""
-        return (segment.attempt << _BLOCKED_BITS) + len(self.blocked(n_tokens))
 
     def floor(self, n_tokens: int) -> int:
         """How many of the first `n_tokens` tokens no banned string takes back: those before the

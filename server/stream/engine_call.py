@@ -2,19 +2,18 @@
 request, and has the engine to itself.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.types import Receive
 
-from engine import AbortFlag, EngineError
+from engine import AbortFlag
 
-from ..errors import EngineFailedError, ServerError, is_out_of_memory
 from ..lease.deadlines import Deadlines, TimeLimits
 from ..lease.lease import EngineLease
 from ..lease.waiter import attended
+from .steering import Call
 
 _logger = logging.getLogger(__name__)
 
@@ -32,38 +31,18 @@ async def engine_call(
     """The result of `work`, called on the engine thread. Raises what it raises, what the queue
     raises, and ClientDisconnect, which aborts it.
     """
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[T] = loop.create_future()
-
-    def fail(error: Exception) -> None:
-        loop.call_soon_threadsafe(_settle, result, None, error)
+    call = Call(work)
 
     def run(abort: AbortFlag) -> None:
         try:
-            value = work(abort)
-        except (EngineError, ServerError) as error:
-            fail(error)
-        except BaseException as error:  # from a library: no request may end this thread
-            if is_out_of_memory(error):
-                fail(MemoryError(str(error)))
-            else:
-                _logger.exception("the engine failed in a request")
-                fail(EngineFailedError("the engine failed in this request"))
-        else:
-            loop.call_soon_threadsafe(_settle, result, value, None)
+            call.make(abort)
+        except BaseException:  # from a library: no request may end this thread
+            _logger.exception("the engine failed in a request")
 
     deadlines = Deadlines(limits)
-    ticket = lease.submit(run, refuse=fail, key=key, deadline=deadlines.first)
+    ticket = lease.submit(run, refuse=call.fail, key=key, deadline=deadlines.first)
     try:
-        return await attended(result, receive)
+        result: T = await attended(call.result, receive)
+        return result
     finally:
         ticket.cancel()
-
-
-def _settle(result: "asyncio.Future[Any]", value: Any, error: Exception | None) -> None:
-    if result.done():
-        return
-    if error is None:
-        result.set_result(value)
-    else:
-        result.set_exception(error)

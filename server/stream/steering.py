@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from engine import EngineError
 
-from ..errors import ServerError, StreamStateError
+from ..errors import EngineFailedError, ServerError, StreamStateError, is_out_of_memory
 
 T = TypeVar("T")
 
@@ -25,13 +25,18 @@ class Call(Generic[T]):
         self.result: asyncio.Future[Any] = self._loop.create_future()
 
     def make(self, subject: T) -> None:
-        """On the engine thread. Errors that are the caller's own go to the caller, others up."""
+        """On the engine thread. Errors of the engine and the server go to the caller; those of a
+        library go up, too.
+        """
         try:
             value = self._work(subject)
         except (EngineError, ServerError) as error:
             self.fail(error)
-        except BaseException:
-            self.fail(StreamStateError("the engine failed in this request"))
+        except BaseException as error:
+            if is_out_of_memory(error):
+                self.fail(MemoryError(str(error)))
+            else:
+                self.fail(EngineFailedError("the engine failed in this request"))
             raise
         else:
             self._loop.call_soon_threadsafe(self._settle, value, None)
