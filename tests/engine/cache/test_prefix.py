@@ -24,6 +24,7 @@ class Server:
 
     def __init__(self, byte_budget: int = PLENTY, directory: Path | None = None) -> None:
         self.cache = ToyCache(MAX_SEQ_LEN)
+        self.reads_files = directory is not None
         self.prefix = PrefixCache(
             self.cache, block=CHUNK, byte_budget=byte_budget, directory=directory
         )
@@ -31,7 +32,8 @@ class Server:
     def request(self, token_ids: Sequence[int], *, key: str = "") -> Reuse:
         expected = self.prefix.expected(token_ids, isolation_key=key)
         reuse = self.prefix.prepare(token_ids, isolation_key=key)
-        assert expected == reuse
+        # Only reading a copy tells that its file was damaged.
+        assert expected == reuse or (self.reads_files and reuse.n_reused < expected.n_reused)
         assert self.cache.token_ids == list(token_ids[: reuse.n_reused])
         self.cache.check()
         self.cache.run(token_ids[reuse.n_reused :])
