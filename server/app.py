@@ -32,13 +32,14 @@ from .api.streams.acting import acting_routes
 from .api.streams.route import stream_routes
 from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
-from .http.auth import KeyGate
+from .http.auth import KeyGate, owners
 from .http.boundary import Boundary
 from .http.cors import Cors, RefusedOrigins
 from .http.hosts import HostGate
 from .http.large_bodies import LargeBodies
 from .http.path_aliases import Aliases
 from .http.slow_readers import SlowReaders
+from .kept.files import KeptFiles
 from .kept.registry import KeptStreams
 from .lease.deadlines import TimeLimits
 from .lease.lease import EngineLease
@@ -73,7 +74,7 @@ def create_app(
     *,
     on_queued: Callable[[CompletionStream], None] | None = None,
 ) -> FastAPI:
-    """The server as an ASGI app. Its lifespan owns the engine thread.
+    """The server as an ASGI app. Its lifespan owns the engine thread. Raises KeptDirectoryError.
 
     `on_queued` is called on the event loop with every stream that has been queued.
     """
@@ -88,11 +89,22 @@ def create_app(
     limits = TimeLimits(
         settings.queue_timeout, settings.first_token_timeout, settings.request_timeout
     )
+    directory = settings.keep_streams_dir
+    files = None
+    if directory is not None and settings.keep_streams != "none":
+        files = KeptFiles(
+            directory,
+            owners=owners(settings.api_keys),
+            fingerprint=engine.fingerprint,
+            max_bytes=settings.keep_streams_mb << 20,
+            seconds=settings.keep_streams_seconds,
+        )
     kept = KeptStreams(
         keeps=settings.keep_streams,
         max_bytes=settings.keep_streams_mb << 20,
         seconds=settings.keep_streams_seconds,
         clock=time.monotonic,
+        files=files,
     )
     service = Service(
         settings,
@@ -113,6 +125,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, SlowReaders]]:
         lease.start()
         trials.start()
+        await kept.load()
         with watchdog.watching():
             yield {"slow_readers": slow_readers}  # where connections find it
             await kept.close()
@@ -129,6 +142,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.lease = lease
+    app.state.kept = kept
     app.state.trials = trials
     app.state.slow_readers = slow_readers
     app.state.watchdog = watchdog

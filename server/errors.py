@@ -86,6 +86,10 @@ class StreamStateError(ServerError):
     """The stream is not in a state in which that can be done."""
 
 
+class TooManyControlsError(ServerError):
+    """As many controls wait for the next token of a stream as may."""
+
+
 class StreamCancelledError(ServerError):
     """A kept stream was ended by its client before its end."""
 
@@ -132,6 +136,7 @@ ERROR_TABLE: dict[type[Exception], ErrorRow] = {
     UnreadLimitError: ErrorRow(400, "invalid_request_error", "unread_limit"),
     MisdirectedError: ErrorRow(421, "invalid_request_error", "host_not_allowed"),
     QueueFullError: ErrorRow(429, "rate_limit_error", "queue_full", retry_s=1.0),
+    TooManyControlsError: ErrorRow(429, "rate_limit_error", "too_many_controls", retry_s=1.0),
     ClientDisconnect: ErrorRow(499, "invalid_request_error", "client_disconnected"),
     QueueTimeoutError: ErrorRow(503, "unavailable_error", "queue_timeout", retry_s=2.0),
     UnavailableError: ErrorRow(503, "unavailable_error", "unavailable", retry_s=2.0),

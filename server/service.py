@@ -6,6 +6,7 @@ request and no shape of an answer.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from engine import Engine, Reuse
@@ -26,6 +27,7 @@ from .settings import Settings
 from .stream.jobs import CompletionJob, isolation_key
 from .stream.metrics import Metrics
 from .stream.pace import Pace
+from .stream.pause import Pause
 from .stream.score import ScoreJob, ScoreStream
 from .stream.stream import CompletionStream
 
@@ -76,13 +78,19 @@ class Service:
         )
 
     def start(
-        self, jobs: Sequence[CompletionJob], waiter: Waiter, *, is_steered: bool = False
+        self,
+        jobs: Sequence[CompletionJob],
+        waiter: Waiter,
+        *,
+        is_steered: bool = False,
+        pause: Pause | None = None,
     ) -> CompletionStream:
-        """Queue the jobs, as one; callers take turns. `is_steered`: see CompletionStream.
+        """Queue the jobs, as one; callers take turns. `is_steered`, `pause`: see CompletionStream.
 
         Raises QueueFullError and UnavailableError.
         """
-        return self._queued(CompletionStream, jobs, waiter, is_steered=is_steered)
+        make = partial(CompletionStream, is_steered=is_steered, pause=pause)
+        return self._queued(make, jobs, waiter)
 
     def start_score(self, job: ScoreJob, waiter: Waiter) -> ScoreStream:
         """Queue the job. Raises like `start`."""
@@ -98,11 +106,9 @@ class Service:
         self.metrics.ended(stream)
         self.pace.ended(stream)
 
-    def _queued(
-        self, kind: type[T], jobs: Sequence[Any], waiter: Waiter, *, is_steered: bool = False
-    ) -> T:
-        """`jobs`: as the kind takes them."""
-        stream = kind(
+    def _queued(self, make: Callable[..., T], jobs: Sequence[Any], waiter: Waiter) -> T:
+        """`make`: a kind of stream; `jobs`: as it takes them."""
+        stream = make(
             jobs,
             self.engine.generator,
             self.lease,
@@ -111,7 +117,6 @@ class Service:
             limits=self.limits,
             since=waiter.since,
             max_unread_bytes=self.settings.max_unread_bytes,
-            is_steered=is_steered,
             on_ended=self._ended,
             on_told=lambda stream: self.watchdog.told(stream.error),
         )

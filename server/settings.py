@@ -151,6 +151,11 @@ class Settings(BaseSettings):
     keep_streams_seconds: float = Field(
         default=3600.0, gt=0, description="how long a stream is kept that nobody reads"
     )
+    keep_streams_dir: Path | None = Field(
+        default=None,
+        description="directory where kept streams outlive the server: those that have ended, and "
+        "those that are paused, also by its shutdown (default: they are gone with it)",
+    )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(),
         description="API keys; all requests except health checks need one. Other users of the "

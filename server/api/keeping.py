@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response
 
 from ..answer.sse import PING, EventStream
-from ..kept.kept import Kept, KeptStream, Origin, Request
+from ..kept.kept import Kept
+from ..kept.streams import KeptStream, Origin, Request
 from ..lease.waiter import Waiter, attended
 from ..request.storing import checked_metadata
 from ..schema.common import GenerationRequest

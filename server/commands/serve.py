@@ -102,6 +102,7 @@ class _Server(DrainingServer):
             lease=app.state.lease,
             trials=app.state.trials,
             readers=app.state.slow_readers,
+            kept=app.state.kept,
             drain_seconds=settings.drain_seconds,
         )
         self._ready_line = ready
@@ -190,6 +191,7 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
     from engine import LoadOptions
 
     from ..app import create_app
+    from ..kept.files import KeptDirectoryError
     from .local import load_engine
     from .model_path import model_path
 
@@ -210,7 +212,11 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
         prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,
     )
     engine = load_engine(model_path(settings.model), options)
-    return create_app(settings, engine), (*settings.served_model_name, engine.model_id)[0]
+    try:
+        app = create_app(settings, engine)
+    except KeptDirectoryError as error:
+        raise CommandError(f"--keep-streams-dir: {error}") from error
+    return app, (*settings.served_model_name, engine.model_id)[0]
 
 
 def _ready_line(url: str, settings: Settings, model_id: str) -> str:

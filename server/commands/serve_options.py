@@ -66,6 +66,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "keep_streams": "all|stored|none",
         "keep_streams_mb": "MIB",
         "keep_streams_seconds": "SECONDS",
+        "keep_streams_dir": "DIR",
     },
     "security": {
         "api_keys": "KEY,…",

@@ -21,6 +21,18 @@ _OPEN_PATHS = HEALTH_PATHS | {"/"}
 _CALLER_DIGITS = 12
 
 
+def owners(api_keys: Sequence[SecretStr]) -> dict[str, str]:
+    """What stands for the key of each caller in files: no other key has the same, and nobody can
+    tell the key from it.
+    """
+    if not api_keys:
+        return {"": ""}
+    return {
+        caller: hashlib.sha256(b"owner of kept streams" + digest).hexdigest()
+        for digest, caller in _callers(api_keys)
+    }
+
+
 class KeyGate:
     """ASGI middleware that answers 401 unless the request carries one of the keys.
 
@@ -30,9 +42,7 @@ class KeyGate:
 
     def __init__(self, app: ASGIApp, *, api_keys: Sequence[SecretStr]) -> None:
         self._app = app
-        digests = {_digest(key.get_secret_value().encode()) for key in api_keys}
-        n_digits = _CALLER_DIGITS if len(digests) > 1 else 0
-        self._callers = [(digest, digest.hex()[:n_digits]) for digest in digests]
+        self._callers = _callers(api_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -57,6 +67,13 @@ class KeyGate:
         # how many of its bytes.
         same = [hmac.compare_digest(sent, digest) for digest, _ in self._callers]
         return self._callers[same.index(True)][1] if any(same) else None
+
+
+def _callers(api_keys: Sequence[SecretStr]) -> list[tuple[bytes, str]]:
+    """The digest of each key, and its caller."""
+    digests = {_digest(key.get_secret_value().encode()) for key in api_keys}
+    n_digits = _CALLER_DIGITS if len(digests) > 1 else 0
+    return [(digest, digest.hex()[:n_digits]) for digest in digests]
 
 
 def _sent_key(scope: Scope) -> bytes:

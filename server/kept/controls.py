@@ -16,14 +16,16 @@ from ..stream.jobs import Controlled
 Control = Callable[[JobRun], Controlled]
 
 
-def pause() -> Control:
-    """It gives the engine away, and goes on with `resume` as if nothing had been."""
+def pause(*, reason: str | None = None) -> Control:
+    """It gives the engine away, and goes on with `resume` as if nothing had been. `reason`: why, if
+    no client asked for it.
+    """
 
     def work(run: JobRun) -> Controlled:
         if run.is_paused:
             raise StreamStateError("the stream is paused already")
         run.is_paused = True
-        return run.control("pause", {})
+        return run.control("pause", {} if reason is None else {"reason": reason})
 
     return work
 

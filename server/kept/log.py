@@ -32,6 +32,25 @@ class EventLog:
         """Memory of the events."""
         self.ended = False
 
+    @classmethod
+    def of(cls, blocks: Sequence[bytes], *, ended: bool) -> "EventLog":
+        """The events that `packed` gave. Raises zlib.error."""
+        log = cls()
+        log._blocks, log.ended = list(blocks), ended
+        if blocks:
+            last = _frames(blocks[-1])
+            log.n_events = _BLOCK * (len(blocks) - 1) + len(last)
+            if not ended and len(last) < _BLOCK:
+                del log._blocks[-1]
+                log._last = last
+        log.n_bytes = sum(map(len, (*log._blocks, *log._last)))
+        return log
+
+    def packed(self) -> list[bytes]:
+        """All events, in blocks."""
+        last = b"".join(self._last)
+        return [*self._blocks, *([zlib.compress(last, _LEVEL)] if last else ())]
+
     def append(self, frames: bytes) -> None:
         """Add whole frames, and wake the readers."""
         fresh = [frame + _END for frame in frames.split(_END) if frame]
@@ -57,8 +76,7 @@ class EventLog:
         """Some of the events after the first `after`; none only if there are none."""
         block, start = divmod(after, _BLOCK)
         if block < len(self._blocks):
-            frames = zlib.decompress(self._blocks[block]).split(_END)[:-1]
-            return [frame + _END for frame in frames[start:]]
+            return _frames(self._blocks[block])[start:]
         return [] if self.ended else self._last[after - len(self._blocks) * _BLOCK :]
 
     async def begun(self) -> None:
@@ -118,6 +136,10 @@ class EventLog:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             _settle(waiter, True)
+
+
+def _frames(block: bytes) -> list[bytes]:
+    return [frame + _END for frame in zlib.decompress(block).split(_END)[:-1]]
 
 
 def _settle(waiter: asyncio.Future[bool], value: bool) -> None:

@@ -4,11 +4,18 @@ Owns memory and time. Unknown, given up and somebody else's are the same here, f
 way. Used on the event loop.
 """
 
+import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from ..errors import StreamNotFoundError, UnavailableError
-from .kept import Kept, KeptStream
+from .files import KeptFiles
+from .kept import Kept
+from .streams import KeptStream
+
+# Time for the engine to leave its step when the server ends.
+_LEAVE_S = 0.3
 
 
 class KeptStreams:
@@ -21,18 +28,21 @@ class KeptStreams:
         max_bytes: int,
         seconds: float,
         clock: Callable[[], float],
+        files: KeptFiles | None = None,
     ) -> None:
-        """`keeps`: all, stored or none. `seconds`: since somebody last read it."""
+        """`keeps`: all, stored or none. `seconds`: since somebody last read it. `files`: where they
+        outlive the process.
+        """
         self._keeps = keeps
         self._max_bytes = max_bytes
         self._seconds = seconds
         self._clock = clock
+        self._files = files
         # The least recently read first.
         self._answers: OrderedDict[tuple[str, str], Kept] = OrderedDict()
         self._streams: dict[tuple[str, str], tuple[Kept, KeptStream]] = {}
         self._read_at: dict[tuple[str, str], float] = {}
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._n_added = 0
+        self._last_ns = 0
 
     def keeps(self, store: bool | None) -> bool:
         """Whether an answer is kept whose request says so much about it."""
@@ -48,15 +58,18 @@ class KeptStreams:
     def n_bytes(self) -> int:
         return sum(kept.n_bytes for kept in self._answers.values())
 
+    async def load(self) -> None:
+        """Take in what earlier processes left in the directory."""
+        if self._files is None:
+            return
+        for kept, age in await asyncio.to_thread(self._files.load):
+            self._last_ns = max(self._last_ns, kept.begun_ns)
+            self._add(kept, self._clock() - age)
+        self.trim()
+
     def add(self, kept: Kept) -> None:
-        key = kept.request.key
-        self._answers[key, kept.id] = kept
-        self._numbers[key, kept.id] = self._n_added
-        self._n_added += 1
-        self._read_at[key, kept.id] = self._clock()
-        for stream in kept.streams:
-            self._streams[key, stream.id] = kept, stream
-        kept.on_ended = self.trim
+        self._last_ns = kept.begun_ns = max(time.time_ns(), self._last_ns + 1)
+        self._add(kept, self._clock())
         self.trim()
 
     def stream(self, key: str, id_: str) -> tuple[Kept, KeptStream]:
@@ -81,12 +94,22 @@ class KeptStreams:
         """The caller's, those that were begun first first. Does not count as reading them."""
         self.trim()
         own = [kept for kept in self._answers.values() if kept.request.key == key]
-        yield from sorted(own, key=lambda kept: self._numbers[key, kept.id])
+        yield from sorted(own, key=lambda kept: kept.begun_ns)
+
+    def changed(self, kept: Kept) -> None:
+        """Something other than its walk has changed it."""
+        if kept.ended or kept.is_put_down or kept.paused() is not None:
+            self._write(kept)
+
+    async def written(self, kept: Kept) -> None:
+        """Wait until a stream that was just paused is in the directory, if there is one."""
+        if self._files is not None:
+            await kept.rest()
+            await self._files.written()
 
     def delete(self, kept: Kept) -> None:
         """End it and forget it."""
-        kept.cancel(StreamNotFoundError("the stream was deleted"))
-        self._forget(kept)
+        self._drop(kept, "the stream was deleted")
 
     def trim(self) -> None:
         """Forget what nobody has read for too long, and what is too much. What runs stays."""
@@ -95,30 +118,71 @@ class KeptStreams:
             is_late = now >= self._read_at[id_] + self._seconds
             if not is_late and n_bytes <= self._max_bytes:
                 break
-            if kept.ended:
+            if kept.ended or kept.is_put_down:
                 n_bytes -= kept.n_bytes
-                self._forget(kept)
+                self._drop(
+                    kept, "the stream was given up: others needed its room, or nobody read it"
+                )
+
+    async def put_down(self, *, until: float) -> None:
+        """If there is a directory, pause all that runs or waits, for the next process. What gets no
+        token until `until`, a time of the event loop, goes on.
+        """
+        if self._files is None:
+            return
+        answers = list(self._answers.values())
+        for kept in answers:
+            kept.leave_queue()
+        await asyncio.gather(*(kept.put_down(until=until) for kept in answers))
 
     async def close(self) -> None:
         """End all that runs."""
+        await self.put_down(until=asyncio.get_running_loop().time() + _LEAVE_S)
         answers = list(self._answers.values())
         for kept in answers:
-            kept.cancel(UnavailableError("the server is shutting down"))
+            if not kept.is_put_down:
+                kept.cancel(UnavailableError("the server is shutting down"))
         for kept in answers:
             await kept.closed()
+        if self._files is not None:
+            await self._files.close()
+
+    def _add(self, kept: Kept, read_at: float) -> None:
+        key = kept.request.key
+        self._answers[key, kept.id] = kept
+        self._read_at[key, kept.id] = read_at
+        for stream in kept.streams:
+            self._streams[key, stream.id] = kept, stream
+        kept.on_rest = lambda: self._rested(kept)
+
+    def _rested(self, kept: Kept) -> None:
+        self._write(kept)
+        self.trim()
+
+    def _write(self, kept: Kept) -> None:
+        if self._files is not None and (kept.request.key, kept.id) in self._answers:
+            self._files.put(kept)
 
     def _touch(self, kept: Kept) -> None:
         id_ = kept.request.key, kept.id
         self._answers.move_to_end(id_)
         self._read_at[id_] = self._clock()
+        if self._files is not None:
+            self._files.touch(kept)
+
+    def _drop(self, kept: Kept, why: str) -> None:
+        self._forget(kept)
+        kept.cancel(StreamNotFoundError(why))
 
     def _forget(self, kept: Kept) -> None:
         key = kept.request.key
         if self._answers.pop((key, kept.id), None) is None:
             return
-        del self._read_at[key, kept.id], self._numbers[key, kept.id]
+        del self._read_at[key, kept.id]
         for stream in kept.streams:
             del self._streams[key, stream.id]
+        if self._files is not None:
+            self._files.remove(kept)
 
 
 def _not_found() -> StreamNotFoundError:

@@ -18,17 +18,24 @@ _LEVEL = 6
 
 def steps_to_bytes(steps: Sequence[Step]) -> bytes:
     """Some 60 bytes per token without alternatives."""
-    rows = [[step.choice, step.clock, step.stop_detail, _fields(step.result)] for step in steps]
+    rows = [step_row(step) for step in steps]
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), _LEVEL)
 
 
 def steps_from_bytes(data: bytes) -> list[Step]:
     """Raises ValueError, TypeError, KeyError or zlib.error for other bytes."""
-    rows = json.loads(zlib.decompress(data))
-    return [
-        Step(choice, StreamResult(_read(fields)), clock, detail)
-        for choice, clock, detail, fields in rows
-    ]
+    return [step_of(row) for row in json.loads(zlib.decompress(data))]
+
+
+def step_row(step: Step) -> list[Any]:
+    """As JSON."""
+    return [step.choice, step.clock, step.stop_detail, _fields(step.result)]
+
+
+def step_of(row: Sequence[Any]) -> Step:
+    """Back from JSON. Raises like `steps_from_bytes`."""
+    choice, clock, detail, fields = row
+    return Step(choice, StreamResult(_read(fields)), clock, detail)
 
 
 def _fields(result: StreamResult) -> dict[str, Any]:

@@ -242,6 +242,13 @@ class EngineLease:
             )
         return ticket
 
+    def aside(self, key: str) -> Ticket:
+        """A ticket that is not in the queue, of work that was put down."""
+        now = self._clock()
+        ticket = Ticket(self, lambda _: None, lambda _: None, lambda: None, key, None, now)
+        ticket.freed_at = now
+        return ticket
+
     def cancel(self, ticket: Ticket) -> bool:
         with self._changed:
             if ticket.freed_at is None:

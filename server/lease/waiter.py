@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 T = TypeVar("T")
 
@@ -51,6 +51,12 @@ async def attended(work: Awaitable[T], receive: Receive) -> T:
         task.cancel()
         hang_up.cancel()
         await asyncio.gather(task, hang_up, return_exceptions=True)
+
+
+async def nobody() -> Message:
+    """The `receive` of a call that no client waits for."""
+    await asyncio.Event().wait()
+    return {"type": "http.disconnect"}
 
 
 async def _disconnected(receive: Receive) -> None:

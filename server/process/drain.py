@@ -25,6 +25,7 @@ from typing_extensions import override
 from ..errors import UnavailableError
 from ..http.protocol import HttpProtocol
 from ..http.slow_readers import SlowReaders
+from ..kept.registry import KeptStreams
 from ..lease.lease import EngineLease
 from ..lease.trials import Trials
 
@@ -56,6 +57,7 @@ class DrainingServer(uvicorn.Server):
         lease: EngineLease,
         trials: Trials,
         readers: SlowReaders,
+        kept: KeptStreams,
         drain_seconds: float,
     ) -> None:
         """The other arguments belong to the app of `config`, whose protocol is HttpProtocol."""
@@ -63,6 +65,7 @@ class DrainingServer(uvicorn.Server):
         self._lease = lease
         self._trials = trials
         self._readers = readers
+        self._kept = kept
         self._drain_seconds = drain_seconds
         self._hurried = 0  # the number of the second signal
         self._signalled_at = -math.inf
@@ -84,6 +87,10 @@ class DrainingServer(uvicorn.Server):
             self._drain_seconds,
         )
         await self._gone(until=end)
+        # What goes on after a restart is put down before the rest is cut off. The loop's clock is
+        # that of `end`.
+        leave_s = _HURRIED_S if self._hurried else _LEAVE_S
+        await self._kept.put_down(until=max(end, time.monotonic() + leave_s))
         await self._cut_off()
         await self._close(until=max(end, time.monotonic()) + _READ_S)
 

@@ -34,7 +34,8 @@ _DESCRIPTIONS = {
     413: "The body is larger than the server takes.",
     415: "The body is not application/json, or it is compressed.",
     421: "The Host header names no host of this server.",
-    429: "The queue is full; `retry-after-ms` says when to try again.",
+    429: "The queue is full, or too many controls wait for the stream (`too_many_controls`); "
+    "`retry-after-ms` says when to try again.",
     500: "The engine failed in this request.",
     503: "The engine takes no work at the moment, or the request has waited for it too long "
     "(`queue_timeout`); `retry-after` says when to try again.",

@@ -31,6 +31,9 @@ class StreamSummary(ResponseModel):
         description="Why it ended: stop_token, stop_string, length, time, constraint, banned, "
         "control or error; null before."
     )
+    reason: str | None = Field(
+        description="In words: the error that ended it, or who paused it if no client did."
+    )
     parent: StreamOrigin | None = Field(description="null unless it is a branch.")
     children: list[str] = Field(description="The branches that left it, by id.")
     background: bool = Field(description="Whether it goes on when its client hangs up.")

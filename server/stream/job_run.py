@@ -13,6 +13,7 @@ from engine import AbortFlag, Snapshot, Stream, StreamingGenerator, StreamResult
 from .feed import Feed
 from .inherited import first_steps
 from .jobs import Begun, CompletionJob, Controlled, Event, Progress, Step, isolation_key
+from .pause import Pause, Run
 from .steering import Steering
 from .time_limit import TimeLimit
 from .token_results import TokenResults
@@ -46,7 +47,9 @@ class JobRun:
         self.is_paused = False
         self.start = clock()
         self.begun: Begun | None = None
-        self.first: Step | None = None
+        self.first_clock: float | None = None
+        """When the first token came."""
+        self._held = ""  # of a run that was put down: text that waits for the rest of its token
         self.last_step: Step | None = None
         self.untold: Sequence[Event] = ()
         """Events before the last step that are not in the feed."""
@@ -73,6 +76,35 @@ class JobRun:
     def paused_at(self) -> tuple[Snapshot, list[Step]] | None:
         """The same, of a run that has been put down."""
         return None if self.place is None else (self.place, list(self._pieces))
+
+    @property
+    def put_down(self) -> Run:
+        """What it has come to, as it was when it was paused."""
+        return Run(
+            self.place,
+            self.start,
+            self.first_clock,
+            self.n_drafted,
+            self.n_accepted,
+            self._held if self._results is None else self._results.held,
+        )
+
+    def take_up(self, pause: Pause) -> None:
+        """Be as it was when it was put down. Before `go`."""
+        place, self.start, self.first_clock, self.n_drafted, self.n_accepted, self._held = pause.run
+        self.place = place or self.place
+        self.is_paused = True
+        for event in pause.events:
+            if event.choice != self.job.index:
+                continue
+            if isinstance(event, Begun):
+                self.begun = event
+            elif isinstance(event, Step):
+                self._pieces.append(event)
+            elif isinstance(event, Controlled) and event.pieces is not None:
+                self._pieces = list(event.pieces)
+        self.n_shown = sum(len(step.result.chunk) for step in self._pieces)
+        self.has_token = self.first_clock is not None
 
     def snapshot(self) -> tuple[Snapshot, list[Step]]:
         """Where it is, and its steps so far."""
@@ -124,7 +156,7 @@ class JobRun:
             piece = Step(choice, result, clock())
             self.n_drafted += result.n_drafted
             self.n_accepted += result.n_accepted
-            if self.first is None:
+            if self.first_clock is None:
                 self._note_first(piece, untold)
             if result.eos:
                 break
@@ -155,7 +187,8 @@ class JobRun:
         if self._results is not None:
             self._results.follow(stream.step)
         elif job.token_by_token:
-            self._results = TokenResults(stream.step, n_said=stream.n_inherited_characters)
+            n_said = stream.n_inherited_characters if self.begun is None else self.n_shown
+            self._results = TokenResults(stream.step, n_said=n_said, held=self._held)
         if self.begun is not None:
             return []
         self.begun = Begun(job.index, stream.prefill, prefilled)
@@ -180,13 +213,10 @@ class JobRun:
                 job.options, isolation_key=own_key, abort=abort, on_progress=on_progress
             )
             return self._generator.begin(job.input_ids, job.settings, options)
-        stream = self._generator.restore(self.place, isolation_key=own_key, abort=abort)
-        if self.begun is None and job.opening is not None:
-            job.opening(stream)
-        return stream
+        return self._generator.restore(self.place, isolation_key=own_key, abort=abort)
 
     def _note_first(self, piece: Step, untold: list[Event]) -> None:
-        self.first = piece
+        self.first_clock = piece.clock
         begun = self.begun
         assert begun is not None
         if self.job.progress and piece.result.eos_reason != "aborted":

@@ -4,7 +4,7 @@ Owns the types between the engine thread and the shapes of answers: a job, its e
 counts and times over the jobs of a request. Knows no thread and no shape of an answer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from engine import (
     Reuse,
     SamplingSettings,
     Snapshot,
-    Stream,
     StreamOptions,
     StreamResult,
     TokenRecord,
@@ -45,8 +44,6 @@ class CompletionJob:
     """Where to go on, instead of beginning: `settings` and `options` are then those in it."""
     inherited: Sequence["Step"] = ()
     """The steps of the stream that `snapshot` is of."""
-    opening: Callable[[Stream], None] | None = None
-    """What is done with the stream of `snapshot` before its first token."""
 
 
 class Begun(NamedTuple):

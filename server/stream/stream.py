@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -16,11 +16,9 @@ from starlette.types import Receive
 
 from engine import (
     AbortFlag,
-    DraftCount,
     EngineError,
     Snapshot,
     StreamingGenerator,
-    StreamResult,
 )
 
 from ..errors import (
@@ -34,10 +32,10 @@ from ..errors import (
 from ..lease.deadlines import NO_LIMITS, Deadline, Deadlines, TimeLimits
 from ..lease.lease import EngineLease, Ticket
 from ..lease.waiter import attended
+from .endings import ended_piece, with_stop_string
 from .feed import Feed, FeedFullError
 from .job_run import JobRun
 from .jobs import (
-    Begun,
     Clocks,
     CompletionJob,
     Event,
@@ -46,7 +44,9 @@ from .jobs import (
     TokenCounts,
     event_bytes,
 )
+from .pause import Past, Pause, Run
 from .steering import Call, Steering
+from .totals import with_job, with_times
 
 _logger = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class CompletionStream:
         since: float | None = None,
         max_unread_bytes: float = math.inf,
         is_steered: bool = False,
+        pause: Pause | None = None,
         on_ended: Callable[["CompletionStream"], None] = lambda _: None,
         on_told: Callable[["CompletionStream"], None] = lambda _: None,
     ) -> None:
@@ -82,7 +83,8 @@ class CompletionStream:
         `request_id`: for the log.
         `since`: when the request began to wait, for the limits; None means now.
         `max_unread_bytes`: about how much memory unread events may take.
-        `is_steered`: whether `steer` may be called.
+        `is_steered`: whether `steer` may be called. `pause`: it begins as it was put down, out of
+        the queue, and a call of `steer` takes it up.
         `on_ended` is called on the engine thread once the counts are final, before the reader gets
         the end; then `on_told`, before the next request is admitted. Neither is called for a
         request that was never admitted.
@@ -112,8 +114,15 @@ class CompletionStream:
         self._ending: Sequence[Event] = ()  # last events of the previous job, not yet in the feed
         self._has_token = False
         self._late: Exception | None = None  # the deadline's error, if one aborted the engine
+        self._past = Past()  # before the running job
+        self.on_put_down: Callable[[], None] = lambda: None
+        """Called on the event loop when it has given the engine away, to go on later."""
         self._queued_at = time.perf_counter()
         self._deadlines = Deadlines(limits, since=since)
+        if pause is not None:
+            self.ticket = lease.aside(key)
+            self._take_over(pause)
+            return
         self.ticket = self._queue(self._deadlines.first)
         self._deadlines.watch(self._deadlines.queue, self._leave_queue)
         self._deadlines.watch(self._deadlines.first_token, self._miss_first_token)
@@ -128,6 +137,31 @@ class CompletionStream:
     def paused_at(self) -> tuple[Snapshot, list[Step]] | None:
         """Where the running job was paused, and its steps so far; None while it has the engine."""
         return self._job_run.paused_at if self._is_down and self._job_run is not None else None
+
+    @property
+    def n_waiting(self) -> int:
+        """Calls of `steer` that wait for the next gap between two tokens."""
+        return 0 if self._steering is None else len(self._steering.waiting)
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it is neither in the queue nor in the engine, and can be taken up again."""
+        return self._is_down
+
+    def pause(self, events: Sequence[Event]) -> Pause:
+        """What another process needs to take it up, if it `is_down`. `events`: all so far."""
+        run = self._job_run
+        if run is None:
+            return Pause(Past(self.counts, self.clocks, self.ends), Run(), self.places, events)
+        return Pause(self._past, run.put_down, self.places, events)
+
+    def leave_queue(self) -> None:
+        """If it waits for the engine, be down instead."""
+        if self.ticket.withdraw():
+            self._deadlines.stop()
+            self._is_down = True
+            if self._steering is not None:
+                self._steering.refuse(UnavailableError("the server is shutting down"))
 
     async def steer(self, work: Callable[[JobRun], Any], receive: Receive) -> Any:
         """The result of `work`, which is called on the engine thread before the next token; for a
@@ -199,11 +233,21 @@ class CompletionStream:
             deadline=deadline,
         )
 
+    def _take_over(self, pause: Pause) -> None:
+        self.counts, self.clocks, self.ends = self._past = pause.past
+        self.places.update(pause.places)
+        self._queued_at -= max((event.clock for event in pause.events), default=0.0)
+        self._job_run = self._new_run(self.jobs[len(self.ends)])
+        self._job_run.take_up(pause)
+        self._is_down = True
+
     def _put_down(self) -> None:
         self._is_down = True
         self._deadlines.stop()
         if self._steering is not None and self._steering.waiting:
             self._take_up()
+        else:
+            self.on_put_down()
 
     def _take_up(self) -> None:
         self._is_down = False
@@ -300,14 +344,8 @@ class CompletionStream:
         job = self.jobs[position]
         run = self._job_run
         if run is None:
-            run = self._job_run = JobRun(
-                job,
-                self._generator,
-                self._feed,
-                key=self._key,
-                clock=self._clock,
-                steering=self._steering,
-            )
+            self._past = Past(self.counts, self.clocks, self.ends)
+            run = self._job_run = self._new_run(job)
         try:
             if not run.go(abort):
                 return False
@@ -315,24 +353,30 @@ class CompletionStream:
             self._has_token |= run.has_token
         if self._steering is not None:
             self.places[position] = run.stream.snapshot()
-        begun, first, piece = run.begun, run.first, run.last_step
+        begun, first_clock, piece = run.begun, run.first_clock, run.last_step
         assert begun is not None
-        assert first is not None
+        assert first_clock is not None
         assert piece is not None
         drafts = self._generator.draft_counts
-        self._count(position, begun, drafts, run.n_drafted, run.n_accepted)
-        self._time(run.start, begun, first.clock, piece.clock)
+        is_new = not position or self.jobs[position - 1].input_ids is not job.input_ids
+        self.counts = with_job(
+            self.counts,
+            begun.prefill if is_new else None,
+            drafts,
+            n_completion=self._generator.n_completion_tokens,
+            n_drafted=run.n_drafted,
+            n_accepted=run.n_accepted,
+        )
+        self.clocks = with_times(self.clocks, run.start, begun.clock, first_clock, piece.clock)
         result = piece.result
         is_aborted = result.eos_reason == "aborted"
         ended_by = run.ended_by if is_aborted else None
         reason = ended_by or str(result.eos_reason)
         self.ends = (*self.ends, JobEnd(reason, begun.prefill.reuse, drafts))
         if ended_by is not None:
-            piece = _ended_by(piece, ended_by)
+            piece = ended_piece(piece, ended_by)
         elif job.include_stop and result.stop_string is not None:
-            piece = piece._replace(
-                result=_with_stop_string(result, run.n_shown + len(result.chunk))
-            )
+            piece = with_stop_string(piece, run.n_shown)
         elif is_aborted:
             # A client that hung up does not read this; all others were cut off by the server.
             raise self._late or UnavailableError("the server is shutting down")
@@ -340,59 +384,15 @@ class CompletionStream:
         self._job_run = None
         return True
 
-    def _count(
-        self,
-        position: int,
-        begun: Begun,
-        drafts: Mapping[str, DraftCount],
-        n_drafted: int,
-        n_accepted: int,
-    ) -> None:
-        counts, jobs, prefill = self.counts, self.jobs, begun.prefill
-        is_new = not position or jobs[position - 1].input_ids is not jobs[position].input_ids
-        predicted = drafts.get("prediction")
-        self.counts = TokenCounts(
-            n_prompt=counts.n_prompt + (prefill.n_prompt if is_new else 0),
-            n_cached=counts.n_cached + (prefill.n_cached if is_new else 0),
-            n_completion=counts.n_completion + self._generator.n_completion_tokens,
-            n_drafted=counts.n_drafted + n_drafted,
-            n_accepted=counts.n_accepted + n_accepted,
-            n_predicted_accepted=counts.n_predicted_accepted
-            + (predicted.accepted if predicted else 0),
-            n_predicted_rejected=counts.n_predicted_rejected
-            + (predicted.drafted - predicted.accepted if predicted else 0),
+    def _new_run(self, job: CompletionJob) -> JobRun:
+        return JobRun(
+            job,
+            self._generator,
+            self._feed,
+            key=self._key,
+            clock=self._clock,
+            steering=self._steering,
         )
-
-    def _time(self, start: float, begun: Begun, first: float, last: float) -> None:
-        clocks = self.clocks
-        self.clocks = Clocks(
-            queued_s=clocks.queued_s,
-            prefill_s=clocks.prefill_s + begun.clock - start,
-            decode_s=clocks.decode_s + last - begun.clock,
-            first_token_s=first if clocks.first_token_s is None else clocks.first_token_s,
-        )
-
-
-def _ended_by(piece: Step, cause: str) -> Step:
-    """`cause`: "time", or "control" for a client that stopped the stream."""
-    reason = "length" if cause == "time" else "stop_token"
-    result = StreamResult({**vars(piece.result), "eos_reason": reason})
-    return piece._replace(result=result, stop_detail=cause)
-
-
-def _with_stop_string(result: StreamResult, start: int) -> StreamResult:
-    """The last result with its stop string added, which begins at character `start`."""
-    string = str(result.stop_string)
-    shown = [token for token in result.dropped if token.text_start < start + len(string)]
-    return StreamResult(
-        {
-            **vars(result),
-            "chunk": result.chunk + string,
-            "tokens": (*result.tokens, *shown),
-            "dropped": result.dropped[len(shown) :],
-            "dropped_text": result.dropped_text[len(string) :],
-        }
-    )
 
 
 async def forever() -> None:

@@ -20,17 +20,26 @@ class TokenResults:
     its token (before a possible stop string) waits for the token. The last result has the rest.
     """
 
-    def __init__(self, step: Callable[[], StreamResult], *, n_said: int = 0) -> None:
-        """`n_said`: characters that an earlier stream has shown."""
+    def __init__(
+        self, step: Callable[[], StreamResult], *, n_said: int = 0, held: str = ""
+    ) -> None:
+        """`n_said`: characters that have been returned of an earlier stream, `held`: those that it
+        has shown after them.
+        """
         self._step = step
         self._results: deque[StreamResult] = deque()  # divided, not yet returned
         self._n_said = n_said  # characters returned so far
-        self._text = ""  # the text after them, of a token that is still held
+        self._text = held  # the text after them, of a token that is still held
 
     @property
     def is_behind(self) -> bool:
         """Whether results wait that `step` has returned."""
         return bool(self._results)
+
+    @property
+    def held(self) -> str:
+        """Text that has been shown and waits for the rest of its token."""
+        return self._text
 
     def follow(self, step: Callable[[], StreamResult]) -> None:
         """Go on with another stream, at the same place."""

@@ -73,6 +73,7 @@ def stored_chat_routes(service: Service) -> APIRouter:
         """Give a stored reply other metadata."""
         kept = _chat(service, request, completion_id)
         kept.metadata = checked_metadata(body.metadata)
+        service.kept.changed(kept)
         return _shown(kept)
 
     @router.delete(_PATH, response_model=StoredChatDeleted, responses=_ERRORS)

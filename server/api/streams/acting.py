@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ...answer.sse import encode_long_json
 from ...errors import RequestError
 from ...http.json_body import JsonRoute
-from ...lease.waiter import Waiter
+from ...lease.waiter import Waiter, attended
 from ...schema.control import (
     BranchRequest,
     Controlled,
@@ -26,6 +26,7 @@ from ..keeping import respond_kept
 from .branch import branch
 from .control import control_of
 from .found import found_stream
+from .going_on import go_on
 from .looks import peek, replay
 
 _ERRORS = {**GENERATION_ERRORS, **error_responses(409)}
@@ -78,8 +79,13 @@ def acting_routes(service: Service, wires: Mapping[str, Wire]) -> APIRouter:
     async def control(stream_id: str, body: ControlRequest, request: Request) -> dict[str, Any]:
         waiter = Waiter.of(request)
         kept, stream = found_stream(service, waiter.key, stream_id)
-        wanted = control_of(service, wires[kept.request.wire], kept, body)
+        kept.check_waiting(stream)
+        wire = wires[kept.request.wire]
+        wanted = control_of(service, wire, kept, body)
+        await go_on(service, wire, kept, waiter)
         event, number = await kept.control(stream, wanted, waiter.receive)
+        if kept.state(stream) == "paused":
+            await attended(service.kept.written(kept), waiter.receive)
         return {
             "id": stream.id,
             "object": "stream.control",

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine import Snapshot, Stream, StreamOptions
+from engine import Snapshot, StreamOptions
 
 from ...errors import RequestError
-from ...kept.kept import Kept, KeptStream, Origin
+from ...kept.kept import Kept
+from ...kept.streams import KeptStream, Origin
 from ...lease.waiter import Waiter
 from ...schema.control import BranchRequest
 from ...service import Service
@@ -52,15 +53,18 @@ async def branch(
     at = place.n_tokens if body.at is None else body.at
     jobs = _jobs(service, body, place.at(at), steps, before, after)
     origin = Origin(stream.id, at)
-    answer = replace(
-        after.answer,
-        once={**after.answer.once, "branch": {"id": stream.id, "at": at}},
-        jobs=jobs,
-    )
+    once = {**after.answer.once, **branch_fields(origin)}
+    answer = replace(after.answer, once=once, jobs=jobs)
     generation = Generation(jobs, answer)
     new = await keep(service, wire, request, generation, waiter, origin)
     stream.children += [each.id for each in new.streams]
+    service.kept.changed(kept)
     return new
+
+
+def branch_fields(origin: Origin) -> dict[str, Any]:
+    """What its answer says of where it left its parent."""
+    return {"branch": {"id": origin.parent, "at": origin.at}}
 
 
 def _overrides(body: BranchRequest) -> dict[str, Any]:
@@ -80,21 +84,24 @@ def _jobs(
     after: Generation,
 ) -> list[CompletionJob]:
     """One per branch, each with other random numbers."""
-    opening = _opening(service, body)
+    given = _given(service, body)
     old, new = before.jobs[0], after.jobs[0]
     settings = with_changes(place.settings, old.settings, new.settings)
-    has_own_way = opening is not None or settings.seed != place.settings.seed
+    has_own_way = given is not None or settings.seed != place.settings.seed
     attempt = place.attempt + (0 if has_own_way else 1)
     options = _options(place.options, old.options, new.options, is_limited=_is_limited(body))
+    starts = [
+        place.changed(settings=settings, options=options, attempt=attempt + k)
+        for k in range(len(after.jobs))
+    ]
     return [
         replace(
             job,
             input_ids=place.prompt_ids,
-            snapshot=place.changed(settings=settings, options=options, attempt=attempt + k),
+            snapshot=start if given is None else given(start),
             inherited=steps,
-            opening=opening,
         )
-        for k, job in enumerate(after.jobs)
+        for job, start in zip(after.jobs, starts, strict=True)
     ]
 
 
@@ -114,13 +121,19 @@ def _is_limited(body: BranchRequest) -> bool:
     )
 
 
-def _opening(service: Service, body: BranchRequest) -> Callable[[Stream], None] | None:
+def _given(service: Service, body: BranchRequest) -> Callable[[Snapshot], Snapshot] | None:
+    """What puts the tokens that the body gives behind a place."""
     if body.token_id is not None:
-        token_id = body.token_id
-        return lambda stream: stream.force(token_id)
+        token_id, n_ids = body.token_id, service.engine.config.vocab_size
+        if token_id >= n_ids:
+            raise RequestError(
+                f"token_id must be below {n_ids}, the size of the vocabulary, not {token_id}",
+                param="token_id",
+            )
+        return lambda place: place.forced(token_id)
     if body.text is not None:
         token_ids = text_ids(service, body.text)
-        return lambda stream: stream.inject(token_ids)
+        return lambda place: place.injected(token_ids)
     return None
 
 

@@ -1,7 +1,8 @@
 """The stream that a path names."""
 
 from ...errors import RequestError
-from ...kept.kept import Kept, KeptStream
+from ...kept.kept import Kept
+from ...kept.streams import KeptStream
 from ...service import Service
 
 

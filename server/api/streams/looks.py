@@ -15,8 +15,9 @@ from ...answer.choices import sampled
 from ...answer.logprobs import TokenNames, chat_entries
 from ...answer.metadata import with_metadata
 from ...errors import StreamStateError
-from ...kept.kept import Kept, KeptStream
+from ...kept.kept import Kept
 from ...kept.replay import replayed
+from ...kept.streams import KeptStream
 from ...lease.waiter import Waiter
 from ...schema.control import PeekRequest
 from ...service import Service
@@ -66,9 +67,8 @@ async def replay(
     service: Service, kept: Kept, stream: KeptStream, waiter: Waiter
 ) -> dict[str, Any]:
     """Generate it again, and compare. Raises StreamStateError for one that has not ended well."""
-    place, steps = stream.place, stream.steps()
-    if place is None:
-        state = kept.state(stream)
+    state, place, steps = kept.state(stream), stream.place, stream.steps()
+    if state != "ended" or place is None:
         raise StreamStateError(f"the stream is {state}: only one that has ended can be replayed")
     restore = _restoring(service, kept)
 

@@ -8,7 +8,8 @@ from engine import Tokenizer
 from ...answer.choices import sampled
 from ...answer.logprobs import TokenNames, chat_entries
 from ...answer.metadata import TOKEN_NAMES, Include, with_metadata
-from ...kept.kept import Kept, KeptStream
+from ...kept.kept import Kept
+from ...kept.streams import KeptStream
 from ...stream.jobs import Step
 
 ALL = Include.of(TOKEN_NAMES)
@@ -27,6 +28,7 @@ def summary(kept: Kept, stream: KeptStream) -> dict[str, Any]:
         "index": stream.index,
         "state": kept.state(stream),
         "finish": stream.finish,
+        "reason": kept.reason,
         "parent": {"id": origin.parent, "at": origin.at} if origin else None,
         "children": list(stream.children),
         "background": request.is_background,
