@@ -193,17 +193,31 @@ class Kept:
                 raise StreamStateError("the stream has ended")
             await attended(self.log.changed(), receive)
 
+    def ended_at(self, stream: KeptStream) -> Snapshot | None:
+        """Where it ended; None before, and if it never began. Another choice may still run."""
+        if stream.finish is not None and self._running is not None:
+            return self._running.places.get(stream.index)
+        return stream.place
+
     async def place(self, stream: KeptStream, receive: Receive) -> tuple[Snapshot, Sequence[Step]]:
         """Where it is, and its steps so far. Raises StreamStateError for one that never began."""
-        if (ended_at := stream.place) is not None:
-            return ended_at, stream.steps()
         running = self._running
         if running is not None and running.paused_at is not None and self.state(stream) == "paused":
             return running.paused_at
-        found: tuple[Snapshot, Sequence[Step]] = await self.between_tokens(
-            stream, lambda run: run.snapshot(), receive
-        )
-        return found
+        if self.state(stream) != "ended":
+            self._check_turn(stream)
+            try:
+                found: tuple[Snapshot, Sequence[Step]] = await self.between_tokens(
+                    stream, lambda run: run.snapshot(), receive
+                )
+                return found
+            except StreamStateError:  # it ends at this moment
+                while self.state(stream) != "ended":
+                    await attended(self.log.changed(), receive)
+        ended_at = self.ended_at(stream)
+        if ended_at is None:
+            raise StreamStateError("the stream ended before its first token")
+        return ended_at, stream.steps()
 
     async def between_tokens(
         self, stream: KeptStream, work: Callable[[JobRun], Any], receive: Receive
@@ -214,8 +228,7 @@ class Kept:
         running, state = self._running, self.state(stream)
         if running is None or state == "ended":
             raise StreamStateError(f"the stream has ended: {stream.finish}")
-        if stream.index and self.streams[stream.index - 1].finish is None:
-            raise StreamStateError("the stream is queued: a choice before it has not ended")
+        self._check_turn(stream)
 
         def on_its_run(run: JobRun) -> Any:
             if run.job.index != stream.index:
@@ -223,6 +236,10 @@ class Kept:
             return work(run)
 
         return await running.steer(on_its_run, receive)
+
+    def _check_turn(self, stream: KeptStream) -> None:
+        if stream.index and self.streams[stream.index - 1].finish is None:
+            raise StreamStateError("the stream is queued: a choice before it has not ended")
 
     async def closed(self) -> None:
         """Wait for the end of its walk."""

@@ -145,6 +145,9 @@ class CompletionStream:
         """Leave the queue, or abort the engine at its next step. Harmless when done."""
         self._deadlines.stop()
         self.was_abandoned |= self.ticket.freed_at is None or self._is_down
+        paused_at = self.paused_at
+        if paused_at is not None:
+            self.places[len(self.ends)] = paused_at[0]
         if self.ticket.cancel() or self._is_down:
             self._is_down = False
             self._refuse(ClientDisconnect())
