@@ -96,7 +96,7 @@ class Service:
         """Queue the job. Raises like `start`."""
         return self._queued(ScoreStream, (job,), waiter)
 
-    def expected_reuse(self, job: CompletionJob, key: str) -> Reuse:
+    def expected_reuse(self, job: CompletionJob | ScoreJob, key: str) -> Reuse:
         """How much of the job's prompt would be cached, if the caller `key` sent it now."""
         own = isolation_key(key, job.options.isolation_key)
         options = replace(job.options, isolation_key=own)

@@ -178,7 +178,8 @@ class Chunks:
             self._encode_step = self._encode_text if self._choices.is_plain else None
 
     def _progress(self, progress: Progress) -> bytes:
-        fields = progress_fields(progress, self._answer.jobs[progress.choice])
+        n_prompt = len(self._answer.jobs[progress.choice].input_ids)
+        fields = progress_fields(progress, n_prompt)
         return encode_event({**self._head, "choices": [], **fields})
 
     def _controlled(self, controlled: Controlled) -> bytes:

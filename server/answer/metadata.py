@@ -267,12 +267,11 @@ def closing_fields(stream: CompletionStream, include: Include) -> dict[str, Any]
     return fields
 
 
-def progress_fields(progress: Progress, job: CompletionJob) -> dict[str, Any]:
-    """Keys of a chunk without choices that is sent while the prompt is computed.
+def progress_fields(progress: Progress, n_prompt: int) -> dict[str, Any]:
+    """Keys of a chunk without choices that is sent while a prompt of `n_prompt` tokens is computed.
 
     The remaining time is estimated from the pace so far.
     """
-    n_prompt = len(job.input_ids)
     n_left, n_computed = n_prompt - progress.processed, progress.processed - progress.cached
     elapsed = progress.clock - progress.began
     return {

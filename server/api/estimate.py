@@ -1,20 +1,17 @@
-"""POST /v1/estimate: a body of a generation route in, what it would cost out; nothing is computed.
+"""POST /v1/estimate: a body of another route in, what it would cost out; nothing is computed.
 
 Owns what is asked of cache, queue and pace. The body is read and checked as by the route that it is
 for, so what that would refuse is refused here.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..answer.chunks import ChoicesAnswer
 from ..answer.sse import encode_json
 from ..answer.usage import milliseconds
 from ..http.json_body import JsonRoute
@@ -23,20 +20,24 @@ from ..schema.chat import ChatCompletionRequest
 from ..schema.completions import CompletionRequest
 from ..schema.errors import error_responses
 from ..schema.estimate import Estimate
+from ..schema.score import ScoreRequest
 from ..service import Service
 from ..stream.jobs import CompletionJob
 from .chat.generation import chat_generation
 from .completions.generation import completion_generation
 from .generation import Generation
+from .score.scoring import scoring
+from .streams.overrides import validated
 
 _BODY = {
     "content": {
         "application/json": {
             "schema": {
                 "title": "EstimateRequest",
-                "description": "A body of /v1/completions or, with `messages`, of "
-                "/v1/chat/completions.",
+                "description": "A body of /v1/score, if it has `continuations`; else of "
+                "/v1/chat/completions, if it has `messages`; else of /v1/completions.",
                 "anyOf": [
+                    {"$ref": "#/components/schemas/ScoreRequest"},
                     {"$ref": "#/components/schemas/CompletionRequest"},
                     {"$ref": "#/components/schemas/ChatCompletionRequest"},
                 ],
@@ -62,32 +63,63 @@ def estimate_routes(service: Service) -> APIRouter:
         becomes younger or older.
         """
         waiter = Waiter.of(request)
-        jobs, answer = await _planned(service, body, waiter)
-        n_tokens = sum(len(job.input_ids) for job in jobs)
-        # Never on the event loop: the cache may be busy with a read from the disk.
-        cached = await service.large_bodies.work(
-            lambda: _cached(service, waiter.key, jobs), n_tokens
-        )
-        said = _estimate(service, waiter.key, jobs, cached, answer)
+        estimated = _of_scores if "continuations" in body else _of_generation
+        said = await estimated(service, body, waiter)
         return Response(encode_json(said), media_type="application/json")
 
     return router
 
 
+async def _of_generation(
+    service: Service, fields: dict[str, Any], waiter: Waiter
+) -> dict[str, Any]:
+    jobs, answer = await _planned(service, fields, waiter)
+    n_tokens = sum(len(job.input_ids) for job in jobs)
+    # Never on the event loop: the cache may be busy with a read from the disk.
+    cached = await service.large_bodies.work(lambda: _cached(service, waiter.key, jobs), n_tokens)
+    n_prompt, n_cached = sum(len(job.input_ids) for job in _with_own_prompt(jobs)), sum(cached)
+    pace, first = service.pace, jobs[0]
+    first_s = pace.first_token_s(len(first.input_ids) - cached[0], cached[0])
+    return {
+        **_head(answer.head),
+        "prompt_tokens": n_prompt,
+        "cached_tokens": n_cached,
+        "tokens_to_compute": n_prompt - n_cached,
+        "max_tokens": sum(job.options.max_new_tokens or 0 for job in jobs),
+        "queue": _queue(service, waiter.key),
+        "time_to_first_token_ms": _told(first_s),
+        "time_per_token_ms": _told(pace.per_token_s(len(first.input_ids))),
+        **_warnings(answer.once),
+    }
+
+
+async def _of_scores(service: Service, fields: dict[str, Any], waiter: Waiter) -> dict[str, Any]:
+    job, answer = await scoring(service, validated(ScoreRequest, fields), waiter)
+    n_prompt, n_continuation = len(job.input_ids), sum(map(len, job.continuations))
+    reuse = await service.large_bodies.work(
+        lambda: service.expected_reuse(job, waiter.key), n_prompt
+    )
+    n_cached = reuse.n_reused
+    return {
+        **_head(answer.head),
+        "prompt_tokens": n_prompt,
+        "cached_tokens": n_cached,
+        # The first token of a continuation needs no pass of its own.
+        "tokens_to_compute": n_prompt - n_cached + n_continuation - len(job.continuations),
+        "continuation_tokens": n_continuation,
+        "max_tokens": 0,
+        "queue": _queue(service, waiter.key),
+        "time_to_first_token_ms": None,
+        "time_per_token_ms": None,
+        "time_ms": _told(service.pace.scores_s(job, n_cached)),
+        **_warnings(answer.once),
+    }
+
+
 async def _planned(service: Service, fields: dict[str, Any], waiter: Waiter) -> Generation:
-    try:
-        if "messages" in fields:
-            chat = ChatCompletionRequest.model_validate(fields)
-        else:
-            completion = CompletionRequest.model_validate(fields)
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError(
-            [{**wrong, "loc": ("body", *wrong["loc"])} for wrong in errors], body=fields
-        ) from None
     if "messages" in fields:
-        return await chat_generation(service, chat, waiter)
-    return await completion_generation(service, completion, waiter)
+        return await chat_generation(service, validated(ChatCompletionRequest, fields), waiter)
+    return await completion_generation(service, validated(CompletionRequest, fields), waiter)
 
 
 def _with_own_prompt(jobs: Sequence[CompletionJob]) -> list[CompletionJob]:
@@ -101,31 +133,17 @@ def _cached(service: Service, key: str, jobs: Sequence[CompletionJob]) -> list[i
     return [service.expected_reuse(job, key).n_reused for job in _with_own_prompt(jobs)]
 
 
-def _estimate(
-    service: Service,
-    key: str,
-    jobs: Sequence[CompletionJob],
-    cached: list[int],
-    answer: ChoicesAnswer,
-) -> dict[str, Any]:
-    """`cached`: of `_cached`."""
-    n_prompt, n_cached = sum(len(job.input_ids) for job in _with_own_prompt(jobs)), sum(cached)
-    pace, first = service.pace, jobs[0]
-    first_s = pace.first_token_s(len(first.input_ids) - cached[0], cached[0])
-    each_s = pace.per_token_s(len(first.input_ids))
+def _head(head: Mapping[str, Any]) -> dict[str, Any]:
+    return {"object": "estimate", "model": head["model"]}
+
+
+def _warnings(once: Mapping[str, Any]) -> dict[str, Any]:
+    return {"warnings": once["warnings"]} if "warnings" in once else {}
+
+
+def _queue(service: Service, key: str) -> dict[str, Any]:
     position = service.lease.n_before(key)
-    return {
-        "object": "estimate",
-        "model": answer.head["model"],
-        "prompt_tokens": n_prompt,
-        "cached_tokens": n_cached,
-        "tokens_to_compute": n_prompt - n_cached,
-        "max_tokens": sum(job.options.max_new_tokens or 0 for job in jobs),
-        "queue": {"position": position, "wait_ms": _told(_wait_s(service, position))},
-        "time_to_first_token_ms": _told(first_s),
-        "time_per_token_ms": _told(each_s),
-        **({"warnings": answer.once["warnings"]} if "warnings" in answer.once else {}),
-    }
+    return {"position": position, "wait_ms": _told(_wait_s(service, position))}
 
 
 def _wait_s(service: Service, position: int) -> float | None:

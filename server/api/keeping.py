@@ -67,6 +67,7 @@ async def respond_kept(
         raise
     has_failed = kept.error is not None and (not is_stream or log.n_events == 1)
     if has_failed and kept.error is not None:
+        service.kept.delete(kept)  # nobody knows its id
         raise kept.error
     if not is_stream:
         return Response(zlib.decompress(kept.whole), media_type="application/json")

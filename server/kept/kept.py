@@ -50,6 +50,7 @@ _MAX_WAITING = 64
 # Latest controls whose events are remembered for those who asked for them.
 _MAX_TOLD = 4 * _MAX_WAITING
 _LOOK_S = 0.001
+_UNBEGUN = "the stream was paused before its first token: resume it"
 SHUT_DOWN = "the server was shut down"
 
 
@@ -186,17 +187,33 @@ class Kept:
                 raise self._ended_error(stream)
             await attended(self.log.changed(), receive)
 
+    def ended_at(self, stream: KeptStream) -> Snapshot | None:
+        """Where it ended; None before, and if it never began. Another choice may still run."""
+        if self.state(stream) != "ended":
+            return None
+        return stream.place if self._running is None else self._running.places.get(stream.index)
+
     async def place(self, stream: KeptStream, receive: Receive) -> tuple[Snapshot, Sequence[Step]]:
         """Where it is, and its steps so far. Raises StreamStateError for one that never began."""
-        if (ended_at := stream.place) is not None:
-            return ended_at, stream.steps()
         running = self._running
         if running is not None and running.paused_at is not None and self.state(stream) == "paused":
             return running.paused_at
-        found: tuple[Snapshot, Sequence[Step]] = await self.between_tokens(
-            stream, lambda run: run.snapshot(), receive
-        )
-        return found
+        if running is not None and self.state(stream) != "ended":
+            self._check_turn(stream)
+            try:
+                found: tuple[Snapshot, Sequence[Step]] = await self.between_tokens(
+                    stream, lambda run: run.snapshot(), receive
+                )
+                return found
+            except StreamStateError:  # it ends at this moment
+                while self.state(stream) != "ended":
+                    await attended(self.log.changed(), receive)
+        place = stream.place if self.is_put_down else self.ended_at(stream)
+        if place is None:
+            raise StreamStateError(
+                _UNBEGUN if self.is_put_down else "the stream ended before its first token"
+            )
+        return place, stream.steps()
 
     async def between_tokens(
         self, stream: KeptStream, work: Callable[[JobRun], Any], receive: Receive
@@ -207,9 +224,8 @@ class Kept:
         self.check_waiting(stream)
         running = self._running
         if running is None:
-            raise StreamStateError("the stream was paused before its first token: resume it")
-        if stream.index and self.streams[stream.index - 1].finish is None:
-            raise StreamStateError("the stream is queued: a choice before it has not ended")
+            raise StreamStateError(_UNBEGUN)
+        self._check_turn(stream)
 
         def on_its_run(run: JobRun) -> Any:
             if run.job.index != stream.index:
@@ -217,6 +233,10 @@ class Kept:
             return work(run)
 
         return await running.steer(on_its_run, receive)
+
+    def _check_turn(self, stream: KeptStream) -> None:
+        if stream.index and self.streams[stream.index - 1].finish is None:
+            raise StreamStateError("the stream is queued: a choice before it has not ended")
 
     def check_waiting(self, stream: KeptStream) -> None:
         """Raise StreamStateError if the stream has ended, TooManyControlsError if as many wait for

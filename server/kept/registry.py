@@ -81,6 +81,10 @@ class KeptStreams:
         self._touch(found[0])
         return found
 
+    def has(self, key: str, id_: str) -> bool:
+        """Whether the caller has a stream of that id. Does not count as reading it."""
+        return (key, id_) in self._streams
+
     def answer(self, key: str, id_: str) -> Kept:
         """The caller's answer of that id, or of one of its streams. Raises StreamNotFoundError."""
         self.trim()

@@ -23,15 +23,26 @@ class Estimate(ResponseModel):
 
     object: Literal["estimate"]
     model: str
-    prompt_tokens: int = Field(description="Of all prompts; several choices count a prompt once.")
+    prompt_tokens: int = Field(
+        description="Of all prompts; several choices, or continuations, count a prompt once."
+    )
     cached_tokens: int = Field(description="Those that would not be computed.")
-    tokens_to_compute: int
+    tokens_to_compute: int = Field(description="Before the first token; for scores, all of them.")
+    continuation_tokens: int | None = Field(
+        default=None, description="Only of a body of /v1/score: of all its continuations."
+    )
     max_tokens: int = Field(description="The most tokens that may come, of all choices together.")
     queue: QueueEstimate
     time_to_first_token_ms: float | None = Field(
-        description="In the engine, behind `queue.wait_ms`."
+        description="In the engine, behind `queue.wait_ms`. null for scores."
     )
-    time_per_token_ms: float | None = Field(description="Of those behind the first.")
+    time_per_token_ms: float | None = Field(
+        description="Of those behind the first. null for scores."
+    )
+    time_ms: float | None = Field(
+        default=None,
+        description="Only of a body of /v1/score: in the engine, up to its last score.",
+    )
     warnings: list[RequestWarning] | None = Field(
         default=None, description="Fields of the request that would have no effect."
     )

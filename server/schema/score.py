@@ -17,7 +17,7 @@ from .common import (
 )
 from .completions import TokenIds
 from .messages import Messages, message_parts
-from .metadata import Timings
+from .metadata import PromptProgress, Timings
 from .sampling import setting
 from .tokens import TemplateFields
 from .tools import tool_parts
@@ -53,7 +53,7 @@ class ScoreRequest(PromptFields, TemplateFields):
     include: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None = (
         setting(
             "What else the answer holds. Of each token: token_ids, bytes, probs, rank, entropy, "
-            "margin, special. Of the request: timings."
+            "margin, special. Of the request: timings, progress."
         )
     )
     cache_salt: Annotated[str, Field(max_length=256)] | None = setting(
@@ -103,3 +103,7 @@ class Scores(GenerationResponse):
         "the last chunk, whose `scores` is empty.",
     )
     timings: Timings | None = Field(default=None, description="With include `timings`.")
+    prompt_progress: PromptProgress | None = Field(
+        default=None,
+        description="With include `progress`, in chunks without scores before the first one.",
+    )

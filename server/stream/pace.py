@@ -1,8 +1,9 @@
 """How fast the engine has been: what the last requests say of the next one.
 
-Owns two fits over the last requests: the time to the first token by the tokens to compute and the
-context that they see, and the time per token by the length of the prompt. Knows no model: a fit is
-what was measured, so there is none before the first request.
+Owns fits over the last requests: the time to the first token by the tokens to compute and the
+context that they see, the time per token by the length of the prompt, and the time of scores by
+their continuations, too. Knows no model: a fit is what was measured, so there is none before the
+first request.
 """
 
 from collections import deque
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .score import ScoreJob, ScoreStream
 from .stream import CompletionStream
 
 # Requests that are remembered: enough for three coefficients, few enough to follow a change.
@@ -26,12 +28,19 @@ class Pace:
     def __init__(self) -> None:
         self._first: deque[tuple[_Features, float]] = deque(maxlen=_N_KEPT)
         self._each: deque[tuple[_Features, float]] = deque(maxlen=_N_KEPT)
+        self._scored: deque[tuple[_Features, float]] = deque(maxlen=_N_KEPT)
         self._whole: deque[float] = deque(maxlen=_N_KEPT)
 
     def ended(self, stream: CompletionStream) -> None:
         """Learn from a stream that has ended in the engine."""
         counts, clocks = stream.counts, stream.clocks
-        if stream.error is not None or clocks.first_token_s is None or not counts.n_completion:
+        if stream.error is not None or clocks.first_token_s is None:
+            return
+        if isinstance(stream, ScoreStream):
+            self._whole.append(clocks.prefill_s)
+            self._scored.append((_of_scores(stream.job, counts.n_cached), clocks.prefill_s))
+            return
+        if not counts.n_completion:
             return
         self._whole.append(clocks.prefill_s + clocks.decode_s)
         if any(job.input_ids is not stream.jobs[0].input_ids for job in stream.jobs):
@@ -47,6 +56,10 @@ class Pace:
         """Seconds in the engine to the first token; None if nothing is known."""
         return _predicted([*self._first], _of_prompt(n_computed, n_cached))
 
+    def scores_s(self, job: ScoreJob, n_cached: int) -> float | None:
+        """Seconds in the engine to the last score."""
+        return _predicted([*self._scored], _of_scores(job, n_cached))
+
     def per_token_s(self, n_prompt: int) -> float | None:
         """Seconds from one token to the next."""
         return _predicted([*self._each], _of_step(n_prompt))
@@ -60,6 +73,18 @@ class Pace:
 def _of_prompt(n_computed: int, n_cached: int) -> _Features:
     """A pass, its tokens, and the positions that their attention sees (thousands)."""
     return (1.0, n_computed, n_computed * (n_cached + n_computed / 2) / 1000)
+
+
+def _of_scores(job: ScoreJob, n_cached: int) -> _Features:
+    """The passes, their tokens, and the positions that their attention sees (thousands). The first
+    token of a continuation needs no pass, because its logits are those after the prompt.
+    """
+    n_prompt = len(job.input_ids)
+    _, n_computed, n_seen = _of_prompt(n_prompt - n_cached, n_cached)
+    lengths = [len(each) - 1 for each in job.continuations]
+    n_passes = 1 + sum(length > 0 for length in lengths)
+    n_seen += sum(length * (n_prompt + length / 2) for length in lengths) / 1000
+    return (n_passes, n_computed + sum(lengths), n_seen, len(lengths))
 
 
 def _of_step(n_prompt: int) -> _Features:

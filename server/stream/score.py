@@ -14,7 +14,7 @@ from typing_extensions import override
 from engine import AbortFlag, StreamOptions
 
 from ..errors import UnavailableError
-from .jobs import Clocks, Event, JobEnd, Scored, TokenCounts, isolation_key
+from .jobs import Clocks, Event, JobEnd, Progress, Scored, TokenCounts, isolation_key
 from .stream import CompletionStream
 
 
@@ -25,12 +25,14 @@ class ScoreJob:
     input_ids: Sequence[int]
     continuations: Sequence[Sequence[int]]
     options: StreamOptions
-    """The stream adds `abort` and the client's part of `isolation_key`."""
+    """The stream adds `abort`, `on_progress` and the client's part of `isolation_key`."""
+    progress: bool = False
+    """Whether to report the progress of the prefill."""
 
 
 class ScoreStream(CompletionStream):
     """A CompletionStream whose one job is a ScoreJob, and whose events are Scored, one per
-    continuation.
+    continuation, behind the Progress of their prompt.
     """
 
     @property
@@ -44,14 +46,20 @@ class ScoreStream(CompletionStream):
 
     @override
     def _work(self, abort: AbortFlag) -> bool:
-        job, start = self.job, self._clock()
+        job, start, n_prompt = self.job, self._clock(), len(self.job.input_ids)
+
+        def report(done: int, total: int) -> None:
+            n_cached = n_prompt - 1 - total
+            self._feed.append(Progress(0, n_cached + done, n_cached, start, self._clock()))
+
         options = dataclasses.replace(
             job.options,
             isolation_key=isolation_key(self._key, job.options.isolation_key),
             abort=abort,
+            on_progress=report if job.progress else None,
         )
         scorer = self._generator.begin_scoring(job.input_ids, options)
-        reuse, n_tokens = scorer.reuse, len(job.input_ids)
+        reuse, n_tokens = scorer.reuse, n_prompt
         first: float | None = None
         for index, continuation in enumerate(job.continuations):
             tokens = scorer.score(continuation)
@@ -59,6 +67,8 @@ class ScoreStream(CompletionStream):
                 # A client that hung up does not read this; all others were cut off by the server.
                 raise self._late or UnavailableError("the server is shutting down")
             now = self._clock()
+            if job.progress and not index:  # the last token is computed with the first score
+                self._feed.append(Progress(0, n_prompt, reuse.n_reused, start, now))
             scored = Scored(index, tokens, now)
             if self.ends_with(scored):
                 self._ending = (scored,)

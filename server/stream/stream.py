@@ -150,10 +150,10 @@ class CompletionStream:
 
     def pause(self, events: Sequence[Event]) -> Pause:
         """What another process needs to take it up, if it `is_down`. `events`: all so far."""
-        run = self._job_run
+        run, places = self._job_run, dict(self.places)
         if run is None:
-            return Pause(Past(self.counts, self.clocks, self.ends), Run(), self.places, events)
-        return Pause(self._past, run.put_down, self.places, events)
+            return Pause(Past(self.counts, self.clocks, self.ends), Run(), places, events)
+        return Pause(self._past, run.put_down, places, events)
 
     def leave_queue(self) -> None:
         """If it waits for the engine, be down instead."""
@@ -179,6 +179,9 @@ class CompletionStream:
         """Leave the queue, or abort the engine at its next step. Harmless when done."""
         self._deadlines.stop()
         self.was_abandoned |= self.ticket.freed_at is None or self._is_down
+        paused_at = self.paused_at
+        if paused_at is not None:
+            self.places[len(self.ends)] = paused_at[0]
         if self.ticket.cancel() or self._is_down:
             self._is_down = False
             self._refuse(ClientDisconnect())

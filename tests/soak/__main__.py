@@ -14,8 +14,9 @@ from typing import Any
 from .goals import Goal
 
 TOPICS = (
-    "integrity", "abort", "readers", "vanish", "proxies", "liveness", "fairness", "overload",
-    "trials", "emptied", "memory", "bodies", "drain", "key_timing", "fuzz_api", "fuzz_socket",
+    "integrity", "streams", "abort", "readers", "vanish", "proxies", "liveness", "fairness",
+    "overload", "trials", "emptied", "memory", "bodies", "drain", "key_timing", "fuzz_api",
+    "fuzz_socket",
 )  # fmt: skip
 
 

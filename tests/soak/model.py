@@ -66,9 +66,11 @@ class SoakModel(FakeModel):
         with self._inside():
             if self.token_s:
                 time.sleep(self.token_s)
-            cache.append(token_ids)
-            letter = zlib.crc32(array("H", cache.token_ids).tobytes()) + self.n_stale
-            return cast(Logits, _ROWS[letter % 26].copy())
+            letters = []
+            for token_id in token_ids:  # several only if they are given
+                cache.append([token_id])
+                letters.append(zlib.crc32(array("H", cache.token_ids).tobytes()) + self.n_stale)
+            return cast(Logits, np.concatenate([_ROWS[letter % 26] for letter in letters]))
 
 
 class SoakEngine(FakeEngine):

@@ -10,7 +10,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -140,13 +140,44 @@ class _Events:
         return events
 
 
+class _NumberedEvents(_Events):
+    """The same behind a line `id: N`, N counting on; a ping has no blank line."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self._n = after
+
+    def feed(self, data: bytes) -> list[bytes]:
+        *events, self.buffer = (self.buffer + data).split(b"\n\n")
+        return [event for numbered in events for event in self._read(numbered)]
+
+    def _read(self, event: bytes) -> Iterator[bytes]:
+        while event.startswith(b": ping\n"):
+            event = event.removeprefix(b": ping\n")
+            yield b": ping"
+        self._n += 1
+        head, _, rest = event.partition(b"\n")
+        if head != b"id: %d" % self._n or not rest.startswith(b"data: ") or b"\n" in rest:
+            raise WireError(f"not event {self._n}: {event[:60]!r}")
+        yield rest
+
+
 class _Exchange:
     """One request on one socket."""
 
-    def __init__(self, sock: socket.socket, reply: Reply, leave: Leave | None) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        reply: Reply,
+        leave: Leave | None,
+        after: int | None,
+        on_event: Callable[[Any], None],
+    ) -> None:
         self._sock = sock
         self._reply = reply
         self._leave = leave
+        self._after = after
+        self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._last = 0.0
         self._said: str | None = None  # the event that ends a stream
@@ -219,7 +250,8 @@ class _Exchange:
         self._reply.end = "done" if self._reply.status == 200 else "refused"
 
     async def _stream(self, data: bytes) -> None:
-        body, events = _Body(self._reply.headers), _Events()
+        body = _Body(self._reply.headers)
+        events = _Events() if self._after is None else _NumberedEvents(self._after)
         while True:
             for event in events.feed(body.feed(data)):
                 self._event(event)
@@ -228,7 +260,7 @@ class _Exchange:
             data = await self._receive()
             if not data:
                 raise _Cut
-        if events.buffer:
+        if events.buffer.removeprefix(b": ping\n"):
             raise WireError("the stream ends in the middle of an event")
         self._reply.end = self._said or "silent"
 
@@ -249,6 +281,7 @@ class _Exchange:
             reply.first_at = self._last
         if "error" in reply.events[-1]:
             self._said = "error"
+        self._on_event(reply.events[-1])
         self._pass(len(reply.events))
 
 
@@ -269,10 +302,13 @@ async def ask(
     patience: float = 60.0,
     key: str | None = None,
     receive_buffer: int | None = None,
+    after: int | None = None,
+    on_event: Callable[[Any], None] = lambda _: None,
 ) -> Reply:
     """POST `body` (bytes, or an object sent as JSON), or GET without one, and read the answer.
 
-    After `patience` seconds the result is "stuck".
+    After `patience` seconds the result is "stuck". `after`: the events have numbers, from the one
+    after it on. `on_event`: called with each event as it comes.
     """
     reply = Reply()
     head, content = request_bytes(path, body, key=key)
@@ -284,7 +320,7 @@ async def ask(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     try:
         async with asyncio.timeout(limit):
-            exchange = _Exchange(sock, reply, leave)
+            exchange = _Exchange(sock, reply, leave, after, on_event)
             await exchange.run(("127.0.0.1", port), head + content, len(head))
     except _Left:
         reply.end = "left"

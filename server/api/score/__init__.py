@@ -1,5 +1,5 @@
 """POST /v1/score.
 
-Read `route`, then `tokens` (what prompt and continuations are in token ids) and `answer` (events ->
-scores).
+Read `route`, then `scoring` (body -> job), `tokens` (what prompt and continuations are in token
+ids) and `answer` (events -> scores).
 """

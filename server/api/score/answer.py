@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...answer.logprobs import TokenNames, chat_entries, least_finite
-from ...answer.metadata import Include, closing_fields, with_metadata
+from ...answer.metadata import Include, closing_fields, progress_fields, with_metadata
 from ...answer.sse import DONE, encode_event, encode_json
 from ...answer.usage import usage
-from ...stream.jobs import Event, Scored
+from ...stream.jobs import Event, Progress, Scored
 from ...stream.stream import CompletionStream
 
 
@@ -20,6 +20,8 @@ class ScoreAnswer:
     head: dict[str, Any]
     once: dict[str, Any]
     """In the whole answer, or in the first event."""
+    n_prompt: int
+    """Tokens of the prompt."""
     texts: Sequence[str]
     names: TokenNames
     include: Include
@@ -37,9 +39,9 @@ class ScoreAnswer:
         return ScoreEvents(self)
 
     def scores(self, events: Sequence[Event]) -> list[dict[str, Any]]:
-        return [self._score(event) for event in events if isinstance(event, Scored)]
+        return [self.score(event) for event in events if isinstance(event, Scored)]
 
-    def _score(self, scored: Scored) -> dict[str, Any]:
+    def score(self, scored: Scored) -> dict[str, Any]:
         tokens = scored.tokens
         logprob = math.fsum(least_finite(token.logprob) for token in tokens)
         return {
@@ -55,7 +57,7 @@ class ScoreAnswer:
 
 
 class ScoreEvents:
-    """An event for each score, as they come."""
+    """An event for each score, as they come, and before them for each piece of the prompt."""
 
     def __init__(self, answer: ScoreAnswer) -> None:
         self._answer = answer
@@ -64,7 +66,14 @@ class ScoreEvents:
 
     def frames(self, events: Sequence[Event]) -> bytes:
         """The frames of the next batch."""
-        return b"".join(map(self._frame, self._answer.scores(events)))
+        frames = []
+        for event in events:
+            if isinstance(event, Progress):
+                fields = progress_fields(event, self._answer.n_prompt)
+                frames.append(encode_event({**self._answer.head, "scores": [], **fields}))
+            elif isinstance(event, Scored):
+                frames.append(self._frame(self._answer.score(event)))
+        return b"".join(frames)
 
     def closing(self, stream: CompletionStream) -> bytes:
         """The frames after those of the last batch."""

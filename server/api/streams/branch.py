@@ -4,7 +4,7 @@ Owns what a branch takes over, and from what it goes on differently. It is queue
 any request of its parent's route.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,10 +41,12 @@ async def branch(
     if body.token_id is not None and body.text is not None:
         raise RequestError("send one of token_id and text", param="token_id")
     overrides = _overrides(body)
-    sent = {**stored_fields(kept), "n": 1, "best_of": None, "stream": False}
+    sent = {**stored_fields(kept), "n": 1, "best_of": None, "stream": bool(body.stream)}
+    if not body.stream:
+        sent.pop("stream_options", None)
     if wire.name == "completion":
         sent["prompt"] = list(stream.prompt_ids)
-    asked = {**overrides, "n": body.n or 1, "stream": bool(body.stream)}
+    asked = {**overrides, "n": body.n or 1}
     request = overridden(wire.body, sent, asked)
     after = before = await wire.generation(service, request, waiter)
     if overrides:
@@ -84,12 +86,13 @@ def _jobs(
     after: Generation,
 ) -> list[CompletionJob]:
     """One per branch, each with other random numbers."""
+    overrides = body.model_extra or {}
     given = _given(service, body)
     old, new = before.jobs[0], after.jobs[0]
-    settings = with_changes(place.settings, old.settings, new.settings)
+    settings = with_changes(place.settings, old.settings, new.settings, overrides)
     has_own_way = given is not None or settings.seed != place.settings.seed
     attempt = place.attempt + (0 if has_own_way else 1)
-    options = _options(place.options, old.options, new.options, is_limited=_is_limited(body))
+    options = _options(place.options, old.options, new.options, overrides)
     starts = [
         place.changed(settings=settings, options=options, attempt=attempt + k)
         for k in range(len(after.jobs))
@@ -106,19 +109,17 @@ def _jobs(
 
 
 def _options(
-    current: StreamOptions, before: StreamOptions, after: StreamOptions, *, is_limited: bool
+    current: StreamOptions,
+    before: StreamOptions,
+    after: StreamOptions,
+    overrides: Mapping[str, Any],
 ) -> StreamOptions:
-    changed = with_changes(current, before.without_live(), after.without_live())
+    changed = with_changes(current, before.without_live(), after.without_live(), overrides)
+    is_limited = any(name.startswith(("max_", "n_predict", "num_predict")) for name in overrides)
     reports = {
         name: getattr(after, name) for name in _REPORTS if name != "max_new_tokens" or is_limited
     }
     return replace(changed, **reports)
-
-
-def _is_limited(body: BranchRequest) -> bool:
-    return any(
-        name.startswith(("max_", "n_predict", "num_predict")) for name in body.model_extra or {}
-    )
 
 
 def _given(service: Service, body: BranchRequest) -> Callable[[Snapshot], Snapshot] | None:

@@ -56,7 +56,7 @@ def _set(service: Service, wire: Wire, kept: Kept, body: ControlRequest) -> Cont
             )
     sent = stored_fields(kept)
     before, after = (_settings(service, overridden(wire.body, sent, by)) for by in ({}, changes))
-    return controls.set_settings(lambda now: with_changes(now, before, after), changes)
+    return controls.set_settings(lambda now: with_changes(now, before, after, changes), changes)
 
 
 def _settings(service: Service, body: GenerationRequest) -> SamplingSettings:

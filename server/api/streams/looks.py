@@ -6,6 +6,7 @@ Owns when the stream's own place in the engine is used, and how the results look
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -41,19 +42,22 @@ async def peek(
     def look(at: Stream) -> tuple[int, list[Glimpse]]:
         return at.mark(), at.peek(body.token_ids, top=top, n_tokens=n_tokens)
 
+    seen: tuple[int, list[Glimpse]] | None = None
     if body.at is None and kept.state(stream) == "running":
-        n, found = await kept.between_tokens(stream, lambda run: look(run.stream), waiter.receive)
-    else:
+        with suppress(StreamStateError):  # it ends, or is put down, at this moment
+            seen = await kept.between_tokens(stream, lambda run: look(run.stream), waiter.receive)
+    if seen is None:
         place, _ = await kept.place(stream, waiter.receive)
         place = place.at(place.n_tokens if body.at is None else body.at)
         restore = _restoring(service, kept)
-        n, found = await engine_call(
+        seen = await engine_call(
             service.lease,
             lambda abort: look(restore(place, abort)),
             key=waiter.key,
             receive=waiter.receive,
             limits=service.limits,
         )
+    n, found = seen
     names = TokenNames(service.engine.tokenizer)
     return {
         "id": stream.id,
@@ -67,9 +71,14 @@ async def replay(
     service: Service, kept: Kept, stream: KeptStream, waiter: Waiter
 ) -> dict[str, Any]:
     """Generate it again, and compare. Raises StreamStateError for one that has not ended well."""
-    state, place, steps = kept.state(stream), stream.place, stream.steps()
-    if state != "ended" or place is None:
-        raise StreamStateError(f"the stream is {state}: only one that has ended can be replayed")
+    place, steps = kept.ended_at(stream), stream.steps()
+    if place is None:
+        state = kept.state(stream)
+        raise StreamStateError(
+            "the stream ended before its first token: there is nothing to replay"
+            if state == "ended"
+            else f"the stream is {state}: only one that has ended can be replayed"
+        )
     restore = _restoring(service, kept)
 
     def work(abort: AbortFlag) -> dict[str, Any]:

@@ -6,18 +6,20 @@ the stream, whatever its request said: controls may have changed it since.
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ...kept.kept import Kept
 from ...request.aliases import settings_by_name
 from ...schema.common import GenerationRequest
+from ...schema.sampling import SamplingFields
 
 T = TypeVar("T", bound=Any)
+Body = TypeVar("Body", bound=BaseModel)
 
 
 def stored_fields(kept: Kept) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def overridden(
     return validated(model, {**kept, **changes})
 
 
-def validated(model: type[GenerationRequest], body: Mapping[str, Any]) -> GenerationRequest:
+def validated(model: type[Body], body: Mapping[str, Any]) -> Body:
     """The body of that route. Raises RequestValidationError."""
     try:
         return model.model_validate(body)
@@ -47,11 +49,28 @@ def validated(model: type[GenerationRequest], body: Mapping[str, Any]) -> Genera
         ) from None
 
 
-def with_changes(current: T, before: T, after: T) -> T:
-    """`current` with the fields in which `after` differs from `before`."""
+def with_changes(current: T, before: T, after: T, sent: Collection[str]) -> T:
+    """`current` with the fields in which `after` differs from `before`, and with those that are
+    named by the fields `sent`: a control may have changed these meanwhile.
+    """
+    named = {setting for name in sent for setting in _SETTINGS.get(name, (name,))}
     changed = {
         field.name: getattr(after, field.name)
         for field in fields(current)
-        if getattr(before, field.name) != getattr(after, field.name)
+        if field.name in named or getattr(before, field.name) != getattr(after, field.name)
     }
     return replace(current, **changed) if changed else current
+
+
+def _settings() -> dict[str, tuple[str, ...]]:
+    """Field of a request -> the engine's fields that it says."""
+    names = {
+        **{name: (setting,) for name, setting in settings_by_name(SamplingFields).items()},
+        "bad_words": ("banned_strings",),
+        "ban_eos_token": ("banned_tokens",),
+    }
+    ends = ("temperature", "min_temperature", "max_temperature")
+    return {**names, "dynatemp_range": ends, "dynamic_temperature": ends}
+
+
+_SETTINGS = _settings()

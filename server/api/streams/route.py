@@ -46,7 +46,7 @@ def stream_routes(service: Service) -> APIRouter:
         return page(
             pairs,
             id_of=lambda pair: pair[1].id,
-            shown=lambda pair: summary(*pair),
+            shown=lambda pair: summary(service.kept, *pair),
             limit=limit,
             after=after,
             order=order,
@@ -56,7 +56,7 @@ def stream_routes(service: Service) -> APIRouter:
     async def get_stream(stream_id: str, request: Request) -> Response:
         """One stream, with its text and its tokens."""
         kept, stream = found_stream(service, _caller(request), stream_id)
-        about, steps = summary(kept, stream), stream.steps()
+        about, steps = summary(service.kept, kept, stream), stream.steps()
 
         def written() -> bytes:
             return encode_long_json(detail(stream, steps, about, service.engine.tokenizer))

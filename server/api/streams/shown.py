@@ -9,15 +9,17 @@ from ...answer.choices import sampled
 from ...answer.logprobs import TokenNames, chat_entries
 from ...answer.metadata import TOKEN_NAMES, Include, with_metadata
 from ...kept.kept import Kept
+from ...kept.registry import KeptStreams
 from ...kept.streams import KeptStream
 from ...stream.jobs import Step
 
 ALL = Include.of(TOKEN_NAMES)
 
 
-def summary(kept: Kept, stream: KeptStream) -> dict[str, Any]:
+def summary(registry: KeptStreams, kept: Kept, stream: KeptStream) -> dict[str, Any]:
     """All but its tokens."""
     request, origin = kept.request, stream.origin
+    children = [id_ for id_ in stream.children if registry.has(request.key, id_)]
     return {
         "id": stream.id,
         "object": "stream",
@@ -30,7 +32,7 @@ def summary(kept: Kept, stream: KeptStream) -> dict[str, Any]:
         "finish": stream.finish,
         "reason": kept.reason,
         "parent": {"id": origin.parent, "at": origin.at} if origin else None,
-        "children": list(stream.children),
+        "children": children,
         "background": request.is_background,
         "events": kept.log.n_events,
         "prompt_tokens": len(stream.prompt_ids),

@@ -12,6 +12,7 @@ from server.schema.estimate import Estimate
 from tests.support.completion_calls import complete, request
 from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import LiveServer, live_server, read_answer, wait_until
+from tests.support.score_calls import scores
 
 PATH = "/v1/estimate"
 LONG = "Tom and Sam went to the park and played with a red ball. " * 10
@@ -68,6 +69,37 @@ def test_a_conversation_is_estimated_too(server: LiveServer) -> None:
     assert said["warnings"] == answer["warnings"]
     assert said["time_to_first_token_ms"] > 0
     assert said["time_per_token_ms"] > 0
+
+
+def test_scores_are_estimated_too(server: LiveServer) -> None:
+    body = {"prompt": LONG + "It was", "continuations": [" red", " blue and round"], "odd": 1}
+    for _ in range(2):
+        said = estimated(server, body)
+        answer = scores(server, **body)
+        n_scored = sum(len(score["tokens"]) for score in answer["scores"])
+        n_prompt, n_cached = counted(answer["usage"])
+        assert said["continuation_tokens"] == n_scored
+        assert (said["prompt_tokens"], said["cached_tokens"]) == (n_prompt - n_scored, n_cached)
+        assert said["tokens_to_compute"] == n_prompt - n_cached - 2, "of two passes the first token"
+        assert said["max_tokens"] == 0
+        assert said["warnings"] == answer["warnings"]
+    assert said["time_to_first_token_ms"] is said["time_per_token_ms"] is None
+    assert estimated(server, body)["time_ms"] > 0
+    messages = [{"role": "user", "content": LONG}]
+    chat = {"messages": messages, "continuations": [[5, 6], [7]]}
+    said = estimated(server, chat)
+    assert (said["continuation_tokens"], said["queue"]["position"]) == (3, 0)
+    assert said["prompt_tokens"] + 3 == counted(scores(server, **chat)["usage"])[0]
+
+
+def test_the_time_of_scores_is_learnt_from_scores(fake: FakeEngine) -> None:
+    with live_server(fake.as_engine) as server:
+        body = {"prompt": "hello", "continuations": ["ab"]}
+        assert estimated(server, body)["time_ms"] is None
+        server.post("/v1/completions", {"prompt": "hello", "max_tokens": 3})
+        assert estimated(server, body)["time_ms"] is None, "a generation says nothing of it"
+        scores(server, **body)
+        assert estimated(server, body)["time_ms"] > 0
 
 
 def test_nothing_is_computed_and_the_cache_stays_as_it_was(
@@ -130,12 +162,16 @@ def test_it_answers_while_the_engine_works(fake: FakeEngine, fake_server: LiveSe
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"prompt": "a", "model": "another"}, "model"),
         ({"prompt": "a", "top_k": "5"}, "top_k"),
+        ({"prompt": "a", "continuations": ["b", ""]}, "continuations[1]"),
+        ({"prompt": "a", "continuations": "b"}, "continuations"),
+        ({"messages": [], "continuations": ["b"]}, "messages"),
     ],
 )
 def test_what_would_be_refused_is_refused(
     shared_server: LiveServer, body: dict[str, Any], param: str
 ) -> None:
     path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+    path = "/v1/score" if "continuations" in body else path
     refused, real = shared_server.post(PATH, body), shared_server.post(path, body)
     assert (refused.status, refused.error) == (real.status, real.error)
     assert refused.error["param"] == param

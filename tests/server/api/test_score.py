@@ -136,6 +136,25 @@ def test_streamed_is_whole(server: LiveServer) -> None:
     assert timed[-1]["timings"]["prompt_n"] >= 1
 
 
+def test_the_progress_of_the_prompt_comes_before_the_first_score(
+    shared_fake: FakeEngine, shared_server: LiveServer
+) -> None:
+    fields = {"continuations": ["ab", "cd"], "include": ["progress"]}
+    prompt = "x" * (2 * CHUNK + 5)
+    chunks = scored_chunks(shared_server, prompt=prompt, **fields)
+    progress = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    assert [each["processed"] for each in progress] == [CHUNK, 2 * CHUNK, 36, 37]
+    assert {(each["index"], each["total"], each["cache"]) for each in progress} == {(0, 37, 0)}
+    assert progress[-1]["eta_ms"] == 0
+    assert [len(chunk["scores"]) for chunk in chunks] == [0, 0, 0, 0, 1, 1]
+    cached = scored_chunks(shared_server, prompt=prompt, **fields)
+    [only] = [chunk["prompt_progress"] for chunk in cached if "prompt_progress" in chunk]
+    assert (only["processed"], only["cache"]) == (37, 36)
+    whole = scores(shared_server, prompt=prompt, **fields)
+    assert "prompt_progress" not in whole, "only in a stream"
+    assert whole["scores"] == [score for chunk in chunks for score in chunk["scores"]]
+
+
 def test_a_conversation_is_a_prompt(server: LiveServer, bundled_engine: Engine) -> None:
     messages = [{"role": "user", "content": "Is it warm in Rome?"}]
     replies = ["Yes, it is.", "No."]

@@ -130,6 +130,35 @@ def test_a_streamed_branch_begins_with_what_it_inherits(server: LiveServer) -> N
     assert content == chat["choices"][0]["message"]["content"]
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_branch_of_a_stream_with_usage(server: LiveServer, is_streamed: bool) -> None:
+    """Options of a stream do not stand in the way of an answer that is none."""
+    body = {**STORY, "stream": True, "stream_options": {"include_usage": True}}
+    first = server.post("/v1/completions", body).body
+    id_ = json.loads(first.split(b"\n\n")[0].removeprefix(b"data: "))["id"]
+    asked = {"at": 5, "temperature": 0, "stream": is_streamed}
+    answer = server.post(f"/v1/streams/{id_}/branch", asked)
+    assert answer.status == 200, answer.body
+    if is_streamed:
+        last = json.loads(answer.body.split(b"\n\n")[-3].removeprefix(b"data: "))
+        assert last["usage"]["completion_tokens"] == 40
+
+
+def test_a_branch_that_is_refused_leaves_nothing_behind(server: LiveServer) -> None:
+    parent = begin(server)
+    before = server.get("/v1/streams?limit=100").json["data"]
+    answer = server.post(f"/v1/streams/{parent['id']}/branch", {"at": 3, "token_id": 10**6})
+    assert answer.status == 400
+    assert server.get("/v1/streams?limit=100").json["data"] == before
+
+
+def test_a_child_that_was_deleted_is_no_child_any_more(server: LiveServer) -> None:
+    parent = begin(server)
+    one, other = (branched(server, parent["id"], at=n)["id"] for n in (3, 4))
+    assert server.request("DELETE", f"/v1/streams/{one}").status == 200
+    assert shown(server, parent["id"])["children"] == [other]
+
+
 def test_a_branch_computes_no_prompt_that_is_cached(server: LiveServer) -> None:
     parent = begin(server, prompt="A long time ago there was a king who had three sons and a dog")
     body = {"at": 30, "include": ["cache"]}

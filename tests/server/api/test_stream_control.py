@@ -54,6 +54,9 @@ class Steered:
         [answer] = answers
         return answer
 
+    def hang_up(self) -> None:
+        self._sock.close()
+
     def end(self) -> bytes:
         self._fake.model.decode_gate.set()
         with self._sock:
@@ -183,6 +186,58 @@ def test_controls_in_the_wrong_state_or_without_what_they_need(
     assert (ended.status, ended.error["code"]) == (409, "wrong_state")
     unknown = server.post("/v1/streams/cmpl-0/control", {"action": "pause"})
     assert unknown.status == 404
+
+
+def test_a_choice_that_has_ended_is_branched_and_replayed_while_the_next_one_runs(
+    server: LiveServer, fake: FakeEngine
+) -> None:
+    fake.model.token_time = 0.005
+    with server.send("/v1/completions", {**BODY, "n": 2, "max_tokens": 400}) as sock:
+        wait_until(lambda: server.get("/v1/streams").json["data"])
+        id_ = server.get("/v1/streams").json["data"][0]["answer_id"]
+        first, second = f"/v1/streams/{id_}-0", f"/v1/streams/{id_}-1"
+        for path, action in ((first, "stop"), (second, "pause")):
+            wait_until(lambda path=path: server.get(path).json["state"] == "running")  # type: ignore[misc]
+            assert server.post(f"{path}/control", {"action": action}).status == 200
+        text = server.get(first).json["text"]
+        assert server.post(f"{first}/replay", {}).json["identical"]
+        branch = server.post(f"{first}/branch", {"max_tokens": len(text) + 2}).json
+        assert branch["choices"][0]["text"] == fake_reply(BODY["prompt"], len(text) + 2)
+        [way] = server.post(f"{first}/peek", {"top": 1, "tokens": 2}).json["alternatives"]
+        assert branch["choices"][0]["text"] == text + way["text"]
+        fake.model.token_time = 0.0
+        server.post(f"{second}/control", {"action": "resume"})
+        read_answer(sock)
+
+
+def test_a_paused_stream_that_was_left_can_still_be_branched(
+    server: LiveServer, fake: FakeEngine
+) -> None:
+    stream = Steered(server, fake)
+    stream.control("pause")
+    wait_until(lambda: server.running is None)
+    stream.hang_up()
+    wait_until(lambda: stream.shown["state"] == "ended")
+    branch = server.post(f"{stream.path}/branch", {"max_tokens": 9}).json
+    assert branch["choices"][0]["text"] == fake_reply(BODY["prompt"], 9)
+    assert branch["branch"]["at"] == stream.shown["completion_tokens"] == 1
+
+
+def test_a_setting_can_be_set_back_to_what_the_request_said(
+    server: LiveServer, fake: FakeEngine
+) -> None:
+    stream = Steered(server, fake, temperature=0.5)
+    stream.control("pause")
+    for temperature in (1.5, 0.5):
+        stream.control("set", settings={"temperature": temperature})
+    stream.control("ban", strings=["zz"])
+    stream.control("resume")
+    stream.end()
+    proof = server.post(f"{stream.path}/replay", {}).json["proof"]
+    assert proof["settings"]["temperature"] == 0.5
+    hot = server.post(f"{stream.path}/branch", {"at": 1, "temperature": 0.5}).json["id"]
+    proof = server.post(f"/v1/streams/{hot}/replay", {}).json["proof"]
+    assert proof["settings"]["temperature"] == 0.5
 
 
 def test_llama_servers_path_does_the_same(server: LiveServer, fake: FakeEngine) -> None:
