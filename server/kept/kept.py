@@ -280,7 +280,7 @@ class Kept:
         self._task.cancel()
         await asyncio.wait([self._task])
         self._task = None
-        if not was_down:
+        if is_new or not was_down:  # else it was written when it was paused
             self.on_rest()
         running.cancel()
 
