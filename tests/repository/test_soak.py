@@ -26,13 +26,15 @@ from tests.soak import (
     memory,
     overload,
     readers,
+    streams,
     trials,
 )
 from tests.soak.goals import Goal, jain, quantile, theil_sen
+from tests.soak.letters import Letters
 from tests.soak.model import expected_reply
 from tests.soak.server import Options
 from tests.soak.site import Site, serving
-from tests.soak.wire import WireError, _Body, _Events, ask
+from tests.soak.wire import WireError, _Body, _Events, _NumberedEvents, ask
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,45 @@ def test_a_storm_loses_nothing(site: Site) -> None:
 def test_a_storm_sees(site: Site, control: str, every: int, loss: str) -> None:
     tally = asyncio.run(storm(site, control, every))
     assert tally.losses[loss], tally
+
+
+@pytest.mark.parametrize(
+    ("control", "loss"),
+    [
+        ("", None),
+        ("drop token", "lost"),
+        ("repeat token", "duplicated"),
+    ],
+)
+def test_streams_that_are_steered_see(site: Site, control: str, loss: str | None) -> None:
+    async def storm() -> streams.Tally:
+        await site.plant(control, every=20)
+        tally = await streams.storm(site, 500, clients=6)
+        await site.plant()
+        return tally
+
+    tally = asyncio.run(storm())
+    if loss is None:
+        assert not tally.losses, tally.examples
+        assert tally.done["streams"] > 2
+    else:
+        assert tally.losses[loss], tally
+
+
+def test_what_a_steered_stream_says_is_known_beforehand() -> None:
+    plain = expected_reply("one", 30)
+    letters = Letters("one", 30)
+    letters.to(12)
+    letters.rewind(5)
+    letters.give(plain[7:9])
+    assert letters.branch(20, "", 25).ahead(25).text == plain[:25]
+    letters.to_the_end()
+    assert letters.text == plain
+    letters.rewind(10)
+    letters.give("Q")
+    letters.to_the_end()
+    assert letters.text[:21] == plain[:20] + "Q"
+    assert letters.text[21:] == expected_reply("one" + plain[:20] + "Q", 9)
 
 
 def test_the_time_to_free_the_engine_is_seen(site: Site) -> None:
@@ -288,6 +329,15 @@ def test_figures() -> None:
 def test_the_client_takes_no_other_form_of_events(event: bytes) -> None:
     with pytest.raises(WireError):
         _Events().feed(event)
+
+
+def test_the_client_takes_no_other_numbers_of_events() -> None:
+    events = _NumberedEvents(4)
+    assert events.feed(b": ping\nid: 5\ndata: {}\n\n: pi") == [b": ping", b"data: {}"]
+    assert events.feed(b"ng\nid: 6\ndata: 1\n\n") == [b": ping", b"data: 1"]
+    for wrong in (b"id: 8\ndata: 1\n\n", b"data: 1\n\n", b"id: 7\ndata: 1\ndata: 2\n\n"):
+        with pytest.raises(WireError):
+            _NumberedEvents(6).feed(wrong)
 
 
 @pytest.mark.parametrize("data", [b"3\r\nabcde", b"0x3\r\nabc\r\n", b"0\r\n\r\nmore", b"3 \r\nabc"])

@@ -56,7 +56,6 @@ class Letters:
     def ahead(self, n_tokens: int) -> "Letters":
         """As it will be at so many letters, if nothing is done to it."""
         other = replace(self)
-        other._given = self._given
         other.to(n_tokens)
         return other
 

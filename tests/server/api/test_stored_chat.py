@@ -103,3 +103,11 @@ def test_the_node_client_does_all_of_it(server: LiveServer) -> None:
     assert seen["updated"] == {"kind": "story"}
     assert seen["deleted"] is True
     assert seen["after"] == ["NotFoundError", 404]
+    whole = seen["whole"]
+    assert seen["streamed"] == whole, "what the client does not know passes through it"
+    before, after = (whole["healed"][name]["text"] for name in ("before", "after"))
+    assert after.startswith(before)
+    assert all("the" in each["text"] or "was" in each["text"] for each in whole["suppressed"])
+    assert {*whole["suppressed"][0]} == {"text", "n_tokens", "n_kept"}
+    assert seen["chatStreamed"] == seen["chat"]
+    assert seen["chat"]

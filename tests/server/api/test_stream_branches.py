@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine import Engine
+from engine import DEFAULT_MODEL, Engine
 from tests.support.live_server import LiveServer, live_server
 
 STORY = {"prompt": "Once upon a time", "max_tokens": 40, "store": True, "seed": 3}
@@ -34,6 +34,17 @@ def server(bundled_engine: Engine) -> Iterator[LiveServer]:
         yield server
 
 
+@pytest.fixture(scope="module", params=["auto", "8bit"])
+def any_server(request: pytest.FixtureRequest, server: LiveServer) -> Iterator[LiveServer]:
+    """With each format of keys and values."""
+    if request.param == "auto":
+        yield server
+        return
+    engine = Engine.load(DEFAULT_MODEL, device="cpu", kv_cache=request.param)
+    with live_server(engine) as other:
+        yield other
+
+
 def begin(server: LiveServer, **fields: Any) -> dict[str, Any]:
     """The stream of a completion, as it is shown."""
     answer = server.post("/v1/completions", {**STORY, **fields})
@@ -58,23 +69,25 @@ def numbers(stream: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_branch_with_the_parents_own_token_is_the_parent(server: LiveServer, name: str) -> None:
-    parent = begin(server, **SETTINGS[name])
+def test_a_branch_with_the_parents_own_token_is_the_parent(
+    any_server: LiveServer, name: str
+) -> None:
+    parent = begin(any_server, **SETTINGS[name])
     for at in (1, 9):
-        branch = branched(server, parent["id"], at=at, token_id=parent["token_ids"][at])
+        branch = branched(any_server, parent["id"], at=at, token_id=parent["token_ids"][at])
         assert branch["text"] == parent["text"]
         mine, theirs = numbers(branch), numbers(parent)
         assert mine[:at] == theirs[:at], "what it inherits"
         assert mine[at + 1 :] == theirs[at + 1 :], "what it generates"
         assert mine[at][:3] == theirs[at][:3], "the token that was given, but how it was drawn"
         assert branch["parent"] == {"id": parent["id"], "at": at}
-    assert len(shown(server, parent["id"])["children"]) == 2
+    assert len(shown(any_server, parent["id"])["children"]) == 2
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_replay_is_identical(server: LiveServer, name: str) -> None:
-    parent = begin(server, **SETTINGS[name])
-    replay = server.post(f"/v1/streams/{parent['id']}/replay", {}).json
+def test_a_replay_is_identical(any_server: LiveServer, name: str) -> None:
+    parent = begin(any_server, **SETTINGS[name])
+    replay = any_server.post(f"/v1/streams/{parent['id']}/replay", {}).json
     assert replay["first_difference"] is None
     assert replay["identical"] is True
     assert replay["tokens"] == len(parent["tokens"])

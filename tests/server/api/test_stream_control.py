@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine import Engine
+from engine import DEFAULT_MODEL, Engine
 from tests.support.fake_engine import FakeEngine, fake_reply
 from tests.support.live_server import LiveServer, live_server, read_answer, wait_until
 
@@ -267,8 +267,13 @@ def test_llama_servers_path_does_the_same(server: LiveServer, fake: FakeEngine) 
     assert (without.status, without.error["param"]) == (400, "id")
 
 
-def test_the_same_controls_at_the_same_tokens_give_the_same_text(bundled_engine: Engine) -> None:
-    """Through pauses, other requests, changed settings and bans; and a replay repeats it."""
+@pytest.mark.parametrize("kv_cache", ["auto", "8bit"])
+def test_the_same_controls_at_the_same_tokens_give_the_same_text(
+    bundled_engine: Engine, kv_cache: str
+) -> None:
+    """Through pauses, other requests, changed settings and bans, with each format of keys and
+    values; and a replay repeats it.
+    """
 
     def run(server: LiveServer, *, disturbed: bool) -> tuple[str, str]:
         # Paused before its first token: then the number of tokens at each control is known.
@@ -299,10 +304,35 @@ def test_the_same_controls_at_the_same_tokens_give_the_same_text(bundled_engine:
             read_answer(sock)
         return server.get(path).json["text"], path
 
-    with live_server(bundled_engine) as server:
+    def rewound(server: LiveServer) -> None:
+        """Taken back and generated again, it is the same, whenever that was."""
+        body = {**BODY, "max_tokens": 200}
+        whole = server.post("/v1/completions", {**body, "stream": False}).json
+        with server.send("/v1/completions", body) as sock:
+            wait_until(
+                lambda: server.get("/v1/streams?limit=1").json["data"][0]["id"] != whole["id"]
+            )
+            [stream] = server.get("/v1/streams?limit=1").json["data"]
+            path = f"/v1/streams/{stream['id']}"
+            wait_until(lambda: server.get(path).json["completion_tokens"] > 3)
+            for body in (
+                {"action": "pause"},
+                {"action": "rewind", "tokens": 3},
+                {"action": "resume"},
+            ):
+                assert server.post(f"{path}/control", body).status == 200
+            read_answer(sock)
+        assert server.get(path).json["text"] == whole["choices"][0]["text"]
+        assert server.post(f"{path}/replay", {}).json["identical"]
+
+    engine = bundled_engine
+    if kv_cache != "auto":
+        engine = Engine.load(DEFAULT_MODEL, device="cpu", kv_cache=kv_cache)
+    with live_server(engine) as server:
         one, _ = run(server, disturbed=False)
         other, path = run(server, disturbed=True)
         assert one == other
         assert one.startswith(" The king said:")
         replay = server.post(f"{path}/replay", {}).json
         assert replay["identical"], replay["first_difference"]
+        rewound(server)
