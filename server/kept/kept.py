@@ -72,9 +72,10 @@ class KeptStream:
     _steps: list[Step] = field(default_factory=list)
     _packed: bytes = b""
 
-    def steps(self) -> list[Step]:
-        """So far."""
-        return [*(steps_from_bytes(self._packed) if self._packed else ()), *self._steps]
+    def steps(self, n_tokens: int | None = None) -> list[Step]:
+        """So far; of one that has ended, perhaps only those with the first `n_tokens` tokens."""
+        packed = steps_from_bytes(self._packed, n_tokens) if self._packed else ()
+        return [*packed, *self._steps]
 
     def add(self, step: Step) -> None:
         self._steps.append(step)
@@ -193,10 +194,14 @@ class Kept:
                 raise StreamStateError("the stream has ended")
             await attended(self.log.changed(), receive)
 
-    async def place(self, stream: KeptStream, receive: Receive) -> tuple[Snapshot, Sequence[Step]]:
-        """Where it is, and its steps so far. Raises StreamStateError for one that never began."""
+    async def place(
+        self, stream: KeptStream, receive: Receive, n_tokens: int | None = None
+    ) -> tuple[Snapshot, Sequence[Step]]:
+        """Where it is, and its steps so far; those with the first `n_tokens` tokens are enough.
+        Raises StreamStateError for one that never began.
+        """
         if (ended_at := stream.place) is not None:
-            return ended_at, stream.steps()
+            return ended_at, stream.steps(n_tokens)
         running = self._running
         if running is not None and running.paused_at is not None and self.state(stream) == "paused":
             return running.paused_at

@@ -43,7 +43,7 @@ async def peek(
     if body.at is None and kept.state(stream) == "running":
         n, found = await kept.between_tokens(stream, lambda run: look(run.stream), waiter.receive)
     else:
-        place, _ = await kept.place(stream, waiter.receive)
+        place, _ = await kept.place(stream, waiter.receive, 0)
         place = place.at(place.n_tokens if body.at is None else body.at)
         restore = _restoring(service, kept)
         n, found = await engine_call(
