@@ -1,15 +1,18 @@
-"""What it takes to leave a stream, take it up again, branch and peek.
+"""What it takes to leave a stream, take it up again, branch and peek, in the engine and over HTTP.
 
-`python -m bench.streams MODEL`, on an otherwise idle machine. Every figure is a median, next to
-that of a plain step of the same stream.
+`python -m bench.streams [--model PATH]`, on an otherwise idle machine. Every figure is a median,
+next to that of a plain step of the same stream. `--kept 1000` fills a server with so many streams.
 """
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 from engine import (
+    DEFAULT_MODEL,
     Engine,
     SamplingSettings,
     Snapshot,
@@ -19,8 +22,11 @@ from engine import (
     snapshot_to_bytes,
 )
 
+from . import streams_http
+
 N_PROMPT = 100
 N_PLACES = 10
+N_PEEKS = 9
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -76,24 +82,29 @@ def measure(engine: Engine, n_tokens: int) -> None:
     tell("pause and resume", resumed)
 
     middle = kept.at(n_tokens // 2)
-    stream = generator.restore(middle)
-    stream.step()
-    peek = median(timed(lambda: stream.peek(top=5, n_tokens=12)) for _ in range(5))
-    short, long = (median(continued(generator, middle, n) for _ in range(5)) for n in (12, 60))
-    print(f"peek of 5 x 12 tokens {peek:.1f} ms; 12 tokens {short:.1f}, 60 tokens {long:.1f}")
+    peeks, continuations = [], []
+    for _ in range(N_PEEKS):
+        continuations.append(continued(generator, middle, 12))
+        stream = generator.restore(middle)
+        stream.step()
+        peeks.append(timed(functools.partial(stream.peek, top=5, n_tokens=12)))
+    peek, short = median(peeks), median(continuations)
+    print(f"peek of 5 x 12 tokens {peek:.1f} ms; 12 tokens {short:.1f}: {peek / short:.2f} times")
     print(f"{n_tokens} tokens: snapshot {len(snapshot_to_bytes(kept))} bytes")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
+    parser.add_argument("--model", type=Path, default=DEFAULT_MODEL)
     parser.add_argument("--tokens", type=int, default=500)
+    parser.add_argument("--kept", type=int, default=0)
     parser.add_argument("--quantize", default="none")
     arguments = parser.parse_args()
     engine = Engine.load(
         arguments.model, device="cpu", quantize=arguments.quantize, prefix_bytes=2**30
     )
     measure(engine, arguments.tokens)
+    streams_http.measure(engine, n_tokens=arguments.tokens, n_kept=arguments.kept)
 
 
 if __name__ == "__main__":

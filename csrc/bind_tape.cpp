@@ -78,36 +78,55 @@ void append_linear(Tape& tape, uintptr_t x, const Sections& sections, uintptr_t 
                          static_cast<size_t>(linear_worker_bytes(matrix)));
 }
 
-void append_attention(Tape& tape, uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache,
-                      uintptr_t k_scales, uintptr_t v_scales, KvType kv, int64_t n_heads,
-                      int64_t n_kv_heads, int64_t head_dim, int64_t max_seq_len, uintptr_t q_norm,
-                      uintptr_t k_norm, float eps, uintptr_t cos, uintptr_t sin,
-                      int64_t rotary_half, int64_t window, float scale, uintptr_t scratch,
-                      uintptr_t out) {
-    tape.append<&attention>("attention",
-                            AttentionArgs{
-                                .qkv = at<const float>(qkv),
-                                .k_cache = at<void>(k_cache),
-                                .v_cache = at<void>(v_cache),
-                                .k_scales = at<float>(k_scales),
-                                .v_scales = at<float>(v_scales),
-                                .kv = kv,
-                                .n_heads = n_heads,
-                                .n_kv_heads = n_kv_heads,
-                                .head_dim = head_dim,
-                                .max_seq_len = max_seq_len,
-                                .q_norm = at<const float>(q_norm),
-                                .k_norm = at<const float>(k_norm),
-                                .eps = eps,
-                                .cos = at<const float>(cos),
-                                .sin = at<const float>(sin),
-                                .rotary_half = rotary_half,
-                                .window = window,
-                                .scale = scale,
-                                .scratch = at<float>(scratch),
-                                .out = at<float>(out),
-                            },
-                            sizeof(AttentionWork));
+AttentionArgs attention_of(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, uintptr_t k_scales,
+                           uintptr_t v_scales, KvType kv, int64_t n_heads, int64_t n_kv_heads,
+                           int64_t head_dim, int64_t max_seq_len, uintptr_t q_norm,
+                           uintptr_t k_norm, float eps, uintptr_t cos, uintptr_t sin,
+                           int64_t rotary_half, int64_t window, float scale, uintptr_t scratch,
+                           uintptr_t out) {
+    return {
+        .qkv = at<const float>(qkv),
+        .k_cache = at<void>(k_cache),
+        .v_cache = at<void>(v_cache),
+        .k_scales = at<float>(k_scales),
+        .v_scales = at<float>(v_scales),
+        .kv = kv,
+        .n_heads = n_heads,
+        .n_kv_heads = n_kv_heads,
+        .head_dim = head_dim,
+        .max_seq_len = max_seq_len,
+        .q_norm = at<const float>(q_norm),
+        .k_norm = at<const float>(k_norm),
+        .eps = eps,
+        .cos = at<const float>(cos),
+        .sin = at<const float>(sin),
+        .rotary_half = rotary_half,
+        .window = window,
+        .scale = scale,
+        .scratch = at<float>(scratch),
+        .out = at<float>(out),
+    };
+}
+
+void append_attention(Tape& tape, const AttentionArgs& args) {
+    tape.append<&attention>("attention", args, sizeof(AttentionWork));
+}
+
+void append_branch_attention(Tape& tape, const AttentionArgs& args, uintptr_t fork, uintptr_t rows,
+                             uintptr_t k_tails, uintptr_t v_tails, uintptr_t k_tail_scales,
+                             uintptr_t v_tail_scales, int64_t tail_len) {
+    tape.append<&branch_attention>("branch_attention",
+                                   BranchAttentionArgs{
+                                       .attention = args,
+                                       .fork = at<const int64_t>(fork),
+                                       .rows = at<const BranchPlace>(rows),
+                                       .k_tails = at<void>(k_tails),
+                                       .v_tails = at<void>(v_tails),
+                                       .k_tail_scales = at<float>(k_tail_scales),
+                                       .v_tail_scales = at<float>(v_tail_scales),
+                                       .tail_len = tail_len,
+                                   },
+                                   sizeof(AttentionWork));
 }
 
 void append_read(Tape& tape, uintptr_t words, int64_t n_words, int64_t piece_words,
@@ -158,6 +177,12 @@ void bind_tape(nb::module_& module) {
     module.def("attention_scratch_floats", &attention_scratch_floats, "n_heads"_a, "head_dim"_a,
                "max_seq_len"_a);
 
+    nb::class_<AttentionArgs>(module, "Attention")
+        .def(nb::new_(&attention_of), nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
+             "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
+             "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,
+             "window"_a, "scale"_a, "scratch"_a, "out"_a);
+
     // Ops take keywords only, because addresses are easy to mix up.
     nb::class_<Tape>(module, "Tape")
         .def(nb::init<>())
@@ -166,10 +191,9 @@ void bind_tape(nb::module_& module) {
              "sections"_a, "bias"_a, "out"_a, "epilogue"_a, "scratch"_a)
         .def("linear", &append_linear, nb::kw_only(), "x"_a, "sections"_a, "bias"_a, "residual"_a,
              "out"_a, "scratch"_a)
-        .def("attention", &append_attention, nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
-             "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
-             "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,
-             "window"_a, "scale"_a, "scratch"_a, "out"_a)
+        .def("attention", &append_attention, "args"_a)
+        .def("branch_attention", &append_branch_attention, "args"_a, nb::kw_only(), "fork"_a,
+             "rows"_a, "k_tails"_a, "v_tails"_a, "k_tail_scales"_a, "v_tail_scales"_a, "tail_len"_a)
         .def("read", &append_read, nb::kw_only(), "words"_a, "n_words"_a, "piece_words"_a, "sums"_a)
         .def("run", &run_tape, "state"_a)
         .def("profile", &profile_tape, "state"_a)

@@ -121,6 +121,26 @@ struct AttentionArgs {
     float* out;      // (rows, n_heads head_dim)
 };
 
+// Which branch a row belongs to, and its position.
+struct BranchPlace {
+    int64_t branch;
+    int64_t pos;
+};
+
+// Attention for rows of which each belongs to another branch of one sequence. The caches hold what
+// all branches share: the positions before the fork. Those from the fork on are a branch's own;
+// they lie in its tail, as the caches would hold them, from the last multiple of 16 on.
+struct BranchAttentionArgs {
+    AttentionArgs attention;  // positions from the fork on are overwritten
+    const int64_t* fork;      // (1,)
+    const BranchPlace* rows;  // (rows,), each of another branch
+    void* k_tails;            // (branches, n_kv_heads, tail_len, padded(head_dim)) of kv
+    void* v_tails;            // the same
+    float* k_tail_scales;     // kInt8: (branches, n_kv_heads, tail_len), otherwise null
+    float* v_tail_scales;     // the same
+    int64_t tail_len;         // a multiple of 16
+};
+
 // For benchmarks: reads the words once.
 struct ReadArgs {
     const uint64_t* words;  // (n_words,)
@@ -133,6 +153,7 @@ void embed(const EmbedArgs& args, const StepState& state, Worker& worker);
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker);
 void linear(const LinearArgs& args, const StepState& state, Worker& worker);
 void attention(const AttentionArgs& args, const StepState& state, Worker& worker);
+void branch_attention(const BranchAttentionArgs& args, const StepState& state, Worker& worker);
 void read_memory(const ReadArgs& args, const StepState& state, Worker& worker);
 
 // How large the scratch of NormLinearArgs and LinearArgs must be for up to max_rows rows.

@@ -5,8 +5,14 @@
 // are cut into blocks at fixed positions, and the blocks are merged one by one, ascending. With few
 // rows the work is split by kv heads if they divide evenly among the threads, and otherwise by
 // blocks, so that all threads share the keys of a long context. With many rows it is split by rows.
+//
+// Branches take turns: the tail of each is laid into the cache where the positions of a sequence of
+// its own would be, so its sums are those of that sequence. A tail has few positions, so moving it
+// costs little beside the weights that all rows of a pass share.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "cpu/kernels.h"
@@ -29,13 +35,14 @@ int64_t record_size(int64_t head_dim) {
 // One call of the op, as all threads see it.
 class Attention {
   public:
-    Attention(const AttentionArgs& args, const StepState& state, Worker& worker)
+    // `rows` rows from position `pos` on.
+    Attention(const AttentionArgs& args, int64_t pos, int64_t rows, Worker& worker)
         : kernels_(cpu_kernels()),
           args_(args),
           worker_(worker),
           work_(*reinterpret_cast<AttentionWork*>(worker.scratch)),
-          pos_(state.pos),
-          rows_(state.n_rows),
+          pos_(pos),
+          rows_(rows),
           queries_(rows_ * (args.n_heads / args.n_kv_heads)),
           record_size_(record_size(args.head_dim)) {}
 
@@ -46,12 +53,15 @@ class Attention {
 
     // A chunk writes and reads only its own head, so one region is enough.
     void by_heads() {
-        worker_.share(args_.n_kv_heads, [&](int64_t head) {
-            kernels_.store_keys_values(args_, pos_, head, 0, rows_);
-            for (int64_t first = 0; first < queries_; first += kQueryTile) {
-                attend_tile(tile_from(head, first));
-            }
-        });
+        worker_.share(args_.n_kv_heads, [&](int64_t head) { attend_head(head); });
+    }
+
+    // All that one kv head does.
+    void attend_head(int64_t head) {
+        kernels_.store_keys_values(args_, pos_, head, 0, rows_);
+        for (int64_t first = 0; first < queries_; first += kQueryTile) {
+            attend_tile(tile_from(head, first));
+        }
     }
 
     void by_blocks() {
@@ -184,6 +194,89 @@ class Attention {
     const int64_t record_size_;
 };
 
+int64_t element_bytes(KvType kv) {
+    switch (kv) {
+        case KvType::kF32:
+            return 4;
+        case KvType::kBf16:
+            return 2;
+        case KvType::kInt8:
+            return 1;
+    }
+    return 0;
+}
+
+// The tail of one branch, of one kv head. Panels hold 16 positions, so whole panels move.
+class Tail {
+  public:
+    Tail(const BranchAttentionArgs& args, int64_t branch, int64_t kv_head)
+        : args_(args),
+          caches_(args.attention),
+          fork_(*args.fork),
+          start_(fork_ / kKvLanes * kKvLanes),
+          element_(element_bytes(caches_.kv)),
+          kv_head_(kv_head),
+          own_head_(branch * caches_.n_kv_heads + kv_head) {}
+
+    // What a row at `pos` sees of the branch. The first panel came from the cache, so it brings the
+    // positions before the fork back unchanged.
+    void lay_in(int64_t pos) const {
+        if (pos > fork_) {
+            move<true>(start_, padded(pos));
+        }
+    }
+
+    // What a row at `pos` has added.
+    void take_out(int64_t pos) const {
+        const int64_t panel = pos / kKvLanes * kKvLanes;
+        move<false>(panel, panel + kKvLanes);
+    }
+
+  private:
+    // Panels of keys follow each other; those of values do for 16 dimensions each.
+    template <bool kIn>
+    void move(int64_t begin, int64_t end) const {
+        const int64_t positions = padded(caches_.max_seq_len);
+        const int64_t head_dim = padded(caches_.head_dim);
+        const int64_t first = begin - start_;
+        const int64_t n = end - begin;
+        copy<kIn>(caches_.k_cache, (kv_head_ * positions + begin) * head_dim * element_,
+                  args_.k_tails, (own_head_ * args_.tail_len + first) * head_dim * element_,
+                  n * head_dim * element_);
+        for (int64_t i = 0; i < head_dim; i += kKvLanes) {
+            copy<kIn>(
+                caches_.v_cache,
+                (kv_head_ * positions * head_dim + i * positions + begin * kKvLanes) * element_,
+                args_.v_tails,
+                (own_head_ * args_.tail_len * head_dim + i * args_.tail_len + first * kKvLanes) *
+                    element_,
+                n * kKvLanes * element_);
+        }
+        if (caches_.kv == KvType::kInt8) {
+            const int64_t from = (kv_head_ * positions + begin) * sizeof(float);
+            const int64_t to = (own_head_ * args_.tail_len + first) * sizeof(float);
+            const int64_t size = n * sizeof(float);
+            copy<kIn>(caches_.k_scales, from, args_.k_tail_scales, to, size);
+            copy<kIn>(caches_.v_scales, from, args_.v_tail_scales, to, size);
+        }
+    }
+
+    template <bool kIn>
+    static void copy(void* cache, int64_t in_cache, void* tail, int64_t in_tail, int64_t size) {
+        std::byte* own = static_cast<std::byte*>(tail) + in_tail;
+        std::byte* shared = static_cast<std::byte*>(cache) + in_cache;
+        std::memcpy(kIn ? shared : own, kIn ? own : shared, size);
+    }
+
+    const BranchAttentionArgs& args_;
+    const AttentionArgs& caches_;
+    const int64_t fork_;
+    const int64_t start_;    // the position where the tail begins
+    const int64_t element_;  // bytes
+    const int64_t kv_head_;
+    const int64_t own_head_;  // among those of all branches
+};
+
 }  // namespace
 
 int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_seq_len) {
@@ -193,7 +286,7 @@ int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_
 }
 
 void attention(const AttentionArgs& args, const StepState& state, Worker& worker) {
-    Attention op(args, state, worker);
+    Attention op(args, state.pos, state.n_rows, worker);
     if (state.n_rows > kFewRows) {
         op.by_rows();
     } else if (op.heads_are_even()) {
@@ -201,6 +294,25 @@ void attention(const AttentionArgs& args, const StepState& state, Worker& worker
     } else {
         op.by_blocks();
     }
+}
+
+// A chunk writes and reads only its own head, so one region is enough.
+void branch_attention(const BranchAttentionArgs& args, const StepState& state, Worker& worker) {
+    const AttentionArgs& all = args.attention;
+    const int64_t in_size = (all.n_heads + 2 * all.n_kv_heads) * all.head_dim;
+    const int64_t out_size = all.n_heads * all.head_dim;
+    worker.share(all.n_kv_heads, [&](int64_t head) {
+        for (int64_t row = 0; row < state.n_rows; ++row) {
+            const BranchPlace& place = args.rows[row];
+            const Tail tail(args, place.branch, head);
+            AttentionArgs own = all;
+            own.qkv += row * in_size;
+            own.out += row * out_size;
+            tail.lay_in(place.pos);
+            Attention(own, place.pos, 1, worker).attend_head(head);
+            tail.take_out(place.pos);
+        }
+    });
 }
 
 }  // namespace soliton

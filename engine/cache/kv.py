@@ -16,8 +16,9 @@ class KVCache:
 
     def __init__(self, config: ModelConfig, ops: Ops, *, max_seq_len: int) -> None:
         n_kv_heads, head_dim = config.kv_shape
-        shape = (n_kv_heads, max_seq_len, head_dim)
-        keys, values, self.positions = ops.kv_memory(config.n_layers, shape)
+        self.shape = (n_kv_heads, max_seq_len, head_dim)
+        """Of the keys of a layer, and of its values."""
+        keys, values, self.positions = ops.kv_memory(config.n_layers, self.shape)
         self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(zip(keys, values, strict=True))
         """K and V per layer, each (n_kv_heads, max_seq_len, head_dim)."""
         self.max_seq_len = max_seq_len

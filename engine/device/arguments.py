@@ -57,9 +57,17 @@ class HeadRows(Protocol):
     def format(self) -> str: ...
 
 
+class Tails(Protocol):
+    """Keys and values of branches in one layer, after what they share, in the ops' own layout."""
+
+    @property
+    def n_branches(self) -> int: ...
+
+
 ArrayT = TypeVar("ArrayT", bound=Array)
 MatrixT = TypeVar("MatrixT", bound=Matrix)
 HeadRowsT = TypeVar("HeadRowsT", bound=HeadRows)
+TailsT = TypeVar("TailsT", bound=Tails)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,4 +127,22 @@ class Attention(Generic[ArrayT, HeadRowsT]):
     out: ArrayT  # (rows, n_heads * head_dim)
 
 
-Op = Embed[Any, Any] | NormLinear[Any, Any] | Linear[Any, Any] | Attention[Any, Any]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchAttention(Generic[ArrayT, HeadRowsT, TailsT]):
+    """Attention for rows that belong to different branches of one sequence.
+
+    Each row is what it would be in a pass over its branch alone, bit for bit. The caches hold what
+    the branches share; positions after it are overwritten.
+    """
+
+    attention: Attention[ArrayT, HeadRowsT]
+    tails: TailsT
+
+
+Op = (
+    Embed[Any, Any]
+    | NormLinear[Any, Any]
+    | Linear[Any, Any]
+    | Attention[Any, Any]
+    | BranchAttention[Any, Any, Any]
+)

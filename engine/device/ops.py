@@ -20,7 +20,7 @@ from ..checkpoint.config import ModelConfig
 from ..sampling.logits import Rows
 from ..sampling.request import Draw
 from ..stored_tensor import StoredTensor
-from .arguments import Array, HeadRows, Matrix, Op
+from .arguments import Array, HeadRows, Matrix, Op, Tails
 from .formats import Format
 from .mixed import ModelFormats
 from .step import StepState
@@ -124,6 +124,25 @@ class KVMemory(NamedTuple):
     positions: Positions
 
 
+class BranchMemory(Protocol):
+    """Keys and values of several branches of one sequence, after the positions that they share."""
+
+    @property
+    def tails(self) -> Sequence[Tails]:
+        """Per layer."""
+        ...
+
+    @property
+    def n_positions(self) -> int:
+        """That each branch may have."""
+        ...
+
+    def place(self, fork: int, rows: Sequence[tuple[int, int]]) -> None:
+        """The next pass has these rows: (branch, position), each of another branch. Positions
+        before `fork` are shared. Raises ValueError for a row that has no room.
+        """
+
+
 class Ops(Protocol):
     """Memory and programs of one device."""
 
@@ -156,6 +175,14 @@ class Ops(Protocol):
         """Memory for the keys and values of `n_layers`, (n_kv_heads, max_seq_len, head_dim) each.
 
         Raises MemoryError, and ModelLoadError for a shape that the device does not support.
+        """
+        ...
+
+    def branch_memory(
+        self, n_layers: int, shape: tuple[int, int, int], *, n_branches: int, n_positions: int
+    ) -> BranchMemory | None:
+        """Memory for branches of a sequence whose caches have that shape. None: this device cannot
+        run `BranchAttention`.
         """
         ...
 

@@ -99,6 +99,11 @@ class TorchOps:
             TorchPositions(keys, values),
         )
 
+    def branch_memory(
+        self, n_layers: int, shape: tuple[int, int, int], *, n_branches: int, n_positions: int
+    ) -> None:
+        return None
+
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
         return nullcontext(plain_values)
 

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..checkpoint.config import LayerConfig, ModelConfig
-from ..device.arguments import Array, Attention, HeadRows, Linear, NormLinear
+from ..device.arguments import (
+    Array,
+    Attention,
+    BranchAttention,
+    HeadRows,
+    Linear,
+    NormLinear,
+    Tails,
+)
 from ..device.ops import Ops, Program
 from .rope import rope_tables
 from .weights import LayerWeights
@@ -53,8 +61,10 @@ class Layer:
         """The MLP's inner activations."""
         return self.buffers.gated[self.config.mlp.hidden_dim]
 
-    def append_attention(self, program: Program, kv: tuple[HeadRows, HeadRows]) -> None:
-        """Up to the outputs of the heads."""
+    def append_attention(
+        self, program: Program, kv: tuple[HeadRows, HeadRows], tails: Tails | None = None
+    ) -> None:
+        """Up to the outputs of the heads. `tails`: of rows that are branches."""
         buffers, weights, attention = self.buffers, self.weights, self.config.attention
         qkv, (k_cache, v_cache), (cos, sin) = buffers.qkv[attention.qkv_dim], kv, self.rope
         program.append(
@@ -67,22 +77,21 @@ class Layer:
                 out=qkv,
             )
         )
-        program.append(
-            Attention(
-                qkv=qkv,
-                k_cache=k_cache,
-                v_cache=v_cache,
-                n_heads=attention.n_heads,
-                q_norm=weights.q_norm,
-                k_norm=weights.k_norm,
-                eps=self.norm_eps,
-                cos=cos,
-                sin=sin,
-                window=attention.window,
-                scale=attention.head_dim**-0.5,
-                out=self.heads,
-            )
+        op = Attention(
+            qkv=qkv,
+            k_cache=k_cache,
+            v_cache=v_cache,
+            n_heads=attention.n_heads,
+            q_norm=weights.q_norm,
+            k_norm=weights.k_norm,
+            eps=self.norm_eps,
+            cos=cos,
+            sin=sin,
+            window=attention.window,
+            scale=attention.head_dim**-0.5,
+            out=self.heads,
         )
+        program.append(op if tails is None else BranchAttention(attention=op, tails=tails))
 
     def append_rest(self, program: Program) -> None:
         """Output projection and MLP; each adds to the residual."""

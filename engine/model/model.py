@@ -14,14 +14,17 @@ import numpy as np
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..device.arguments import Embed, NormLinear
-from ..device.ops import Ops, OpTime, Program
+from ..device.arguments import Embed, NormLinear, Tails
+from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
+from .branches import Branches, PassesInTurn, SharedPasses
 from .layer import Buffers, Layer, rope_arrays
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
+# Positions for which the memory of branches is made at least, so that a longer look needs no other.
+_BRANCH_POSITIONS = 64
 
 
 @dataclass(slots=True)
@@ -31,6 +34,7 @@ class _Passes:
     prefill: Program  # up to the last layer's K/V
     decode: Program
     hidden: Program | None = None  # all but the logits; recorded when a prompt's are wanted
+    branches: tuple[Program, BranchMemory] | None = None  # recorded when branches are wanted
 
 
 class Model:
@@ -128,6 +132,26 @@ class Model:
         cache.append(token_ids)
         return program.rows(self._logits_rows[:n_rows])
 
+    def branches(self, cache: KVCache, *, n_positions: int) -> Branches:
+        """Up to MAX_DECODE_ROWS sequences that go on from what `cache` holds now, each by at most
+        `n_positions`. They end when the cache is used for anything else.
+        """
+        passes = self._passes(cache)
+        if passes.branches is None or passes.branches[1].n_positions < n_positions:
+            memory = self.ops.branch_memory(
+                self.config.n_layers,
+                cache.shape,
+                n_branches=MAX_DECODE_ROWS,
+                n_positions=max(n_positions, _BRANCH_POSITIONS),
+            )
+            if memory is None:
+                return PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
+            program = self._recorded(cache, tails=memory.tails)
+            self._logits(program)
+            passes.branches = program, memory
+        program, memory = passes.branches
+        return SharedPasses(cache, program, memory, self._decode_state, self._logits_rows)
+
     def expect_next(self, cache: KVCache) -> None:
         """After `decode`: the next call will most likely be for one token, drawn from the last row
         of this one.
@@ -185,12 +209,17 @@ class Model:
             passes.hidden = self._recorded(cache)
         return passes.hidden
 
-    def _recorded(self, cache: KVCache, *, to_end: bool = True) -> Program:
-        """A pass through all layers; unless `to_end`, the last layer only computes its K/V."""
+    def _recorded(
+        self, cache: KVCache, *, to_end: bool = True, tails: Sequence[Tails] | None = None
+    ) -> Program:
+        """A pass through all layers; unless `to_end`, the last layer only computes its K/V. With
+        `tails`, its rows are branches.
+        """
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
         program.append(Embed(table=self.weights.embedding, out=self._buffers.residual))
         for index, layer in enumerate(self._layers):
-            layer.append_attention(program, cache.layers[index])
+            own = None if tails is None else tails[index]
+            layer.append_attention(program, cache.layers[index], own)
             if index < last or to_end:
                 layer.append_rest(program)
         return program

@@ -137,6 +137,34 @@ class Matrix:
 def linear_scratch_bytes(sections: Sequence[Matrix], max_rows: int) -> int: ...
 def attention_scratch_floats(n_heads: int, head_dim: int, max_seq_len: int) -> int: ...
 
+class Attention:
+    """The arguments of an op; csrc/ops.h describes them."""
+
+    def __init__(
+        self,
+        *,
+        qkv: int,
+        k_cache: int,
+        v_cache: int,
+        k_scales: int,
+        v_scales: int,
+        kv: KvType,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int,
+        max_seq_len: int,
+        q_norm: int,
+        k_norm: int,
+        eps: float,
+        cos: int,
+        sin: int,
+        rotary_half: int,
+        window: int,
+        scale: float,
+        scratch: int,
+        out: int,
+    ) -> None: ...
+
 class Tape:
     """Recorded ops; csrc/ops.h describes the arguments. Do not append while it runs. A matrix has 1
     to 4 sections; ValueError for another number.
@@ -166,29 +194,18 @@ class Tape:
         out: int,
         scratch: int,
     ) -> None: ...
-    def attention(
+    def attention(self, args: Attention) -> None: ...
+    def branch_attention(
         self,
+        args: Attention,
         *,
-        qkv: int,
-        k_cache: int,
-        v_cache: int,
-        k_scales: int,
-        v_scales: int,
-        kv: KvType,
-        n_heads: int,
-        n_kv_heads: int,
-        head_dim: int,
-        max_seq_len: int,
-        q_norm: int,
-        k_norm: int,
-        eps: float,
-        cos: int,
-        sin: int,
-        rotary_half: int,
-        window: int,
-        scale: float,
-        scratch: int,
-        out: int,
+        fork: int,
+        rows: int,
+        k_tails: int,
+        v_tails: int,
+        k_tail_scales: int,
+        v_tail_scales: int,
+        tail_len: int,
     ) -> None: ...
     def read(self, *, words: int, n_words: int, piece_words: int, sums: int) -> None:
         """For benchmarks: reads `n_words` uint64. `sums` has one for each piece of them."""

@@ -18,7 +18,7 @@ from ..model.model import MAX_DECODE_ROWS
 from ..sampling.guidance import guided
 from ..sampling.logits import Logits, Row, Rows
 from .result import Origin
-from .sequence import CachedSequence
+from .sequence import TokenSequence
 
 MODEL = "model"
 # Time one in 16 passes without a draft: their cost changes slowly. A pass that is timed cannot run
@@ -36,7 +36,7 @@ _FROM_MODEL = Origin(MODEL, None)
 class Guide(NamedTuple):
     """The sequence of the negative prompt, and the strength of the guidance."""
 
-    sequence: CachedSequence
+    sequence: TokenSequence
     scale: float
 
 
@@ -45,7 +45,7 @@ class Decoding:
 
     def __init__(
         self,
-        sequence: CachedSequence,
+        sequence: TokenSequence,
         *,
         guide: Guide | None,
         speculator: Speculator | None,
@@ -75,7 +75,7 @@ class Decoding:
         self.n_accepted = 0
 
     @property
-    def _sequences(self) -> tuple[CachedSequence, ...]:
+    def _sequences(self) -> tuple[TokenSequence, ...]:
         """That of the prompt, and with guidance that of the negative one."""
         return (self._sequence, self._guide.sequence) if self._guide else (self._sequence,)
 

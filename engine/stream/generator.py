@@ -8,7 +8,6 @@ cache for the next prompt that begins alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import index
 from typing import Any
 
 from ..abort import AbortFlag
@@ -23,13 +22,15 @@ from ..sampling.request import SampleResult
 from ..sampling.settings import SamplingSettings
 from ..text.token_ids import check_token_ids
 from ..text.vocabulary import Vocabulary
+from .branching import Branching, SharedRows
 from .completion import Completion
 from .continuations import ContinuationScorer
 from .decoding import Decoding, Guide
 from .options import IdArray, Live, StreamOptions
 from .parts import Parts
+from .place import Place, place_of
+from .prompt_ids import checked_prompt
 from .prompt_scorer import PromptScorer
-from .replay import n_shown, shown_bytes
 from .result import Prefill, StreamResult
 from .sequence import CachedSequence
 from .snapshot import Snapshot
@@ -183,30 +184,14 @@ class StreamingGenerator:
     def _checked_prompt(
         self, input_ids: Sequence[int] | IdArray, name: str, *, param: str
     ) -> list[int]:
-        if isinstance(input_ids, IdArray):
-            shape = tuple(input_ids.shape)
-            if len(shape) != 1 and (len(shape) != 2 or shape[0] != 1):
-                raise InvalidInputError(
-                    f"the {name} must have shape (n,) or (1, n), not {shape}", param=param
-                )
-            values = input_ids.tolist()
-            values = values[0] if len(shape) == 2 else values
-        else:
-            values = input_ids
-        try:
-            token_ids = [index(token_id) for token_id in values]
-        except TypeError as error:
-            raise InvalidInputError(
-                f"the {name} must hold token ids: {error}", param=param
-            ) from None
-        if not token_ids:
-            raise InvalidInputError(
-                f"the {name} is empty: it needs at least one token", param=param
-            )
-        check_token_ids(param, token_ids, self._model.config.vocab_size)
-        if len(token_ids) >= self._model.max_seq_len:
-            raise ContextLengthError(len(token_ids), self._model.max_seq_len, param=param)
-        return token_ids
+        model = self._model
+        return checked_prompt(
+            input_ids,
+            name,
+            param=param,
+            vocab_size=model.config.vocab_size,
+            most=model.max_seq_len,
+        )
 
     def _checked_negative(
         self, negative_ids: Sequence[int] | IdArray | None, cfg_scale: float
@@ -249,6 +234,7 @@ class StreamingGenerator:
             speculator=self._speculator if snapshot.options.speculate else None,
             on_failure=self._forget_all,
             rebuild=self._rebuilt,
+            fork=self._forked,
             live=live,
         )
         return self._stream
@@ -257,46 +243,31 @@ class StreamingGenerator:
         self, snapshot: Snapshot, live: Live, n_prompt_top: int | None = None
     ) -> tuple[Completion, Prefill]:
         """What goes on from a snapshot, and what that took."""
-        parts, options = self._parts, snapshot.options
-        prompt = list(snapshot.prompt_ids)
-        negative = self._checked_negative(options.negative_ids, options.cfg_scale)
-        healing = parts.healing(prompt, options)
-        prompt_ids = prompt[:-1] if healing else prompt
-        shown = shown_bytes(snapshot.token_ids, options, parts, healing)
-        shown = shown[: n_shown(snapshot, shown)]
-        past = list(snapshot.token_ids[: len(shown)])
+        options, place = snapshot.options, self._place(snapshot)
+        prompt, token_ids = snapshot.prompt_ids, place.token_ids
         scorer = None
         if n_prompt_top is not None:
             scorer = PromptScorer(prompt, self._vocabulary, n_top=n_prompt_top)
         speculator = self._speculator if options.speculate else None
         decoding = Decoding(
-            CachedSequence(self._model, self._prefix.cache, [*prompt_ids, *past]),
-            guide=self._guide([*negative, *past], options.cfg_scale) if negative else None,
+            CachedSequence(self._model, self._prefix.cache, token_ids),
+            guide=self._guide(place, options.cfg_scale) if place.negative_ids else None,
             speculator=speculator,
             is_shared=not live.isolation_key,
             is_async=self._model.ops.is_async,
             keeps_rows=options.reads_rows or live.on_token is not None,
         )
-        completion = Completion(
-            snapshot,
-            decoding,
-            parts,
-            live,
-            prompt_ids=prompt_ids,
-            shown=shown,
-            room=self._model.max_seq_len - max(len(prompt), len(negative)),
-            healing=healing,
-        )
+        completion = place.completion(decoding, self._parts, live)
         if speculator is not None:
-            speculator.begin(prompt_ids, prediction=options.prediction, abort=live.abort)
-            for token_id in past:
+            speculator.begin(place.prompt_ids, prediction=options.prediction, abort=live.abort)
+            for token_id in place.past:
                 speculator.accept(token_id)
-        wanted = (prompt if scorer else [*prompt_ids, *past])[:-1]
+        wanted = (prompt if scorer else token_ids)[:-1]
         reuse = self._prefill(self._prefix, wanted, live, live.on_progress, scorer)
-        if healing and scorer:
-            self._forget_from(len(prompt_ids) - 1)
-        if negative:
-            self._prefill(self._negative_prefix, [*negative, *past][:-1], live, None)
+        if place.healing and scorer:
+            self._forget_from(len(place.prompt_ids) - 1)
+        if place.negative_ids:
+            self._prefill(self._negative_prefix, place.negative_ids[:-1], live, None)
         prefill = Prefill(
             len(prompt),
             reuse.n_reused,
@@ -309,11 +280,47 @@ class StreamingGenerator:
             self._replay(completion)
         return completion, prefill
 
+    def _guide(self, place: Place, scale: float) -> Guide:
+        cache = self._negative_prefix.cache
+        return Guide(CachedSequence(self._model, cache, place.negative_ids), scale)
+
+    def _place(self, snapshot: Snapshot) -> Place:
+        options = snapshot.options
+        negative = self._checked_negative(options.negative_ids, options.cfg_scale)
+        return place_of(snapshot, negative, self._parts, most=self._model.max_seq_len)
+
     def _rebuilt(self, snapshot: Snapshot, live: Live) -> Completion:
         """The completion of the running stream at another place of it."""
-        n_tokens = len(snapshot.prompt_ids) + snapshot.n_tokens
-        self._forget_from(n_tokens)  # so that nothing of what is left behind is copied to the store
+        self._leave_behind(snapshot)
         return self._completion(snapshot, live)[0]
+
+    def _forked(self, snapshot: Snapshot, live: Live, n: int, n_tokens: int) -> Branching:
+        """`n` branches of the running stream at a place of it, each of `n_tokens` tokens more."""
+        self._leave_behind(snapshot)
+        place = self._place(snapshot)
+        caches = [(self._prefix, place.token_ids)]
+        if place.negative_ids:
+            caches.append((self._negative_prefix, place.negative_ids))
+        n_positions = snapshot.n_tokens - len(place.past) + n_tokens
+        passes = []
+        for prefix, token_ids in caches:
+            self._prefill(prefix, token_ids[:-1], live, None)
+            passes.append(SharedRows(self._model.branches(prefix.cache, n_positions=n_positions)))
+        completions = []
+        for _ in range(n):
+            own, *guides = (
+                rows.sequence(ids) for rows, (_, ids) in zip(passes, caches, strict=True)
+            )
+            guide = Guide(guides[0], snapshot.options.cfg_scale) if guides else None
+            decoding = Decoding(own, guide=guide, speculator=None, is_shared=False)
+            completions.append(place.completion(decoding, self._parts, live))
+            if not completions[-1].aborted:
+                self._replay(completions[-1])
+        return Branching(completions, passes)
+
+    def _leave_behind(self, snapshot: Snapshot) -> None:
+        """So that nothing after that place of the running stream is copied to the store."""
+        self._forget_from(len(snapshot.prompt_ids) + snapshot.n_tokens)
 
     def _replay(self, completion: Completion) -> None:
         try:
@@ -362,9 +369,6 @@ class StreamingGenerator:
                 KVCache(model.config, model.ops, max_seq_len=model.max_seq_len)
             )
         return self._negative
-
-    def _guide(self, token_ids: list[int], scale: float) -> Guide:
-        return Guide(CachedSequence(self._model, self._negative_prefix.cache, token_ids), scale)
 
     def _end_stream(self) -> None:
         """Forget the running stream or scorer, if there is one."""

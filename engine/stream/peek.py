@@ -1,7 +1,7 @@
 """Where each of several next tokens would lead: short greedy continuations of one place.
 
-Owns how they are asked for and collected. Each is a branch like any other, and they run one after
-the other: the rows of a pass belong to one sequence, so branches cannot share a pass.
+Owns how they are asked for and collected. Each is the text of a branch of its own, to the last bit;
+they share the passes of the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..errors import InvalidInputError
+from ..model.model import MAX_DECODE_ROWS
 from ..sampling.request import SampleResult
+from .branching import Branching
 from .completion import Completion
 from .options import Live
-from .result import TokenRecord
+from .result import StreamResult, TokenRecord
 from .snapshot import Snapshot
 
 # Among so many of the likeliest tokens those are sought that a constraint allows.
@@ -30,6 +32,8 @@ class Glimpse(NamedTuple):
 
 
 Rebuild = Callable[[Snapshot, Live], Completion]
+# So many branches of a place, each of at most so many tokens more.
+Fork = Callable[[Snapshot, Live, int, int], Branching]
 
 
 def likeliest(snapshot: Snapshot, rebuild: Rebuild, live: Live, n: int) -> list[int]:
@@ -52,6 +56,8 @@ def likeliest(snapshot: Snapshot, rebuild: Rebuild, live: Live, n: int) -> list[
     probe.abandon()
     if not found:  # aborted, or no token is left
         return []
+    if options.constraint is None and not options.token_healing:
+        return list(found[0].top_ids[:n])
     untouched = rebuild(snapshot.changed(options=options), live)
     untouched.abandon()
     allowed = (token_id for token_id in found[0].top_ids if _is_allowed(untouched, token_id))
@@ -59,7 +65,7 @@ def likeliest(snapshot: Snapshot, rebuild: Rebuild, live: Live, n: int) -> list[
 
 
 def glimpses(
-    snapshot: Snapshot, rebuild: Rebuild, live: Live, token_ids: Sequence[int], n_tokens: int
+    snapshot: Snapshot, fork: Fork, live: Live, token_ids: Sequence[int], n_tokens: int
 ) -> list[Glimpse]:
     """The continuations of `n_tokens` tokens that begin with each of `token_ids`.
 
@@ -71,25 +77,38 @@ def glimpses(
     least = min(options.min_new_tokens, n)
     greedy = snapshot.changed(
         settings=replace(snapshot.settings, temperature=0.0),
-        options=replace(options, max_new_tokens=n, min_new_tokens=least, max_tokens_per_call=None),
+        options=replace(options, max_new_tokens=n, min_new_tokens=least, max_tokens_per_call=1),
     )
-    return [_glimpse(rebuild(greedy, live), snapshot, token_id) for token_id in token_ids]
+    found: list[Glimpse] = []
+    for start in range(0, len(token_ids), MAX_DECODE_ROWS):
+        some = token_ids[start : start + MAX_DECODE_ROWS]
+        found += _glimpses(fork(greedy, live, len(some), n_tokens), snapshot.n_tokens, some)
+    return found
 
 
-def _glimpse(completion: Completion, snapshot: Snapshot, token_id: int) -> Glimpse:
-    n_inherited, n_characters = completion.n_tokens_shown, completion.n_characters_shown
-    completion.check_given([token_id], param="token_ids")
-    completion.give([token_id], "forced")
-    text = ""
-    tokens: list[TokenRecord] = []
-    while not completion.ended:
-        result = completion.advance()
-        text += result.chunk
-        tokens += result.tokens
-    tokens = tokens[snapshot.n_tokens - n_inherited :]
+def _glimpses(branching: Branching, n_past: int, token_ids: Sequence[int]) -> list[Glimpse]:
+    """`n_past`: tokens of the completion before the alternatives."""
+    shown = [(each.n_tokens_shown, each.n_characters_shown) for each in branching.completions]
+    for completion, token_id in zip(branching.completions, token_ids, strict=True):
+        completion.check_given([token_id], param="token_ids")
+        completion.give([token_id], "forced")
+    results: list[list[StreamResult]] = [[] for _ in token_ids]
+    while step := branching.step():
+        for branch, result in step.items():
+            results[branch].append(result)
+    return [
+        _glimpse(own, n_past - n_tokens, n_characters)
+        for own, (n_tokens, n_characters) in zip(results, shown, strict=True)
+    ]
+
+
+def _glimpse(results: Sequence[StreamResult], n_before: int, n_characters: int) -> Glimpse:
+    """`n_before`: tokens that were drawn but not shown, `n_characters`: those that were shown."""
+    text = "".join(result.chunk for result in results)
+    tokens = tuple(token for result in results for token in result.tokens)[n_before:]
     start = tokens[0].text_start - n_characters if tokens else len(text)
-    reason = None if result.eos_reason == "length" else result.eos_reason
-    return Glimpse(tuple(tokens), text[max(start, 0) :], reason)
+    reason = results[-1].eos_reason if results else None
+    return Glimpse(tokens, text[max(start, 0) :], None if reason == "length" else reason)
 
 
 def _is_allowed(completion: Completion, token_id: int) -> bool:

@@ -5,10 +5,34 @@ passes; knows no sampler, no draft and no text.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from ..cache.kv import KVCache
 from ..model.model import Model
 from ..sampling.logits import Rows
+
+
+class TokenSequence(Protocol):
+    """The tokens of a sequence, at least one, and the logits after the last; see CachedSequence."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def room(self) -> int: ...
+
+    def ids_from(self, start: int) -> tuple[int, ...]: ...
+
+    def forward(self, draft: Sequence[int]) -> Rows: ...
+
+    def expect_next(self) -> None: ...
+
+    def wait(self) -> None: ...
+
+    def append(self, token_id: int) -> None: ...
+
+    def truncate(self, length: int) -> None: ...
+
+    def settle(self) -> None: ...
 
 
 class CachedSequence:

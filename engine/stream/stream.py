@@ -17,7 +17,7 @@ from ..sampling.settings import SamplingSettings
 from ..text.token_ids import check_token_ids
 from .completion import Completion
 from .options import Live, StreamOptions
-from .peek import Glimpse, Rebuild, glimpses, likeliest
+from .peek import Fork, Glimpse, Rebuild, glimpses, likeliest
 from .result import Prefill, StreamResult
 from .snapshot import GivenOrigin, Snapshot
 
@@ -38,17 +38,19 @@ class Stream:
         speculator: Speculator | None,
         on_failure: Callable[[BaseException], None],
         rebuild: Rebuild,
+        fork: Fork,
         live: Live,
     ) -> None:
         """`speculator` None: without drafts. `on_failure` gets the error of a failed step, after
         which the contents of the caches are unknown. `rebuild`: the completion at another place;
-        `live`: with what it goes on.
+        `fork`: branches of one; `live`: with what it goes on.
         """
         self._completion = completion
         self._vocab_size = vocab_size
         self._speculator = speculator
         self._on_failure = on_failure
         self._rebuild = rebuild
+        self._fork = fork
         self._live = live
         self.prefill = prefill
         """How much of the prompt was cached, the seed and, if asked for, the prompt's tokens."""
@@ -182,7 +184,7 @@ class Stream:
         continuations of `n_tokens` tokens, the first included.
 
         The stream stays as it is, tokens that wait to be forced or injected aside: those are as if
-        they were not. Takes as long as that many tokens.
+        they were not.
         """
         completion = self._running()
         if token_ids is not None:
@@ -198,7 +200,7 @@ class Stream:
         try:
             if token_ids is None:
                 token_ids = likeliest(place, self._rebuild, live, top)
-            found = glimpses(place, self._rebuild, live, token_ids, n_tokens)
+            found = glimpses(place, self._fork, live, token_ids, n_tokens)
         except InvalidInputError:
             self._completion = self._rebuild(snapshot, self._live)
             raise

@@ -193,8 +193,12 @@ class Kept:
             return None
         return stream.place if self._running is None else self._running.places.get(stream.index)
 
-    async def place(self, stream: KeptStream, receive: Receive) -> tuple[Snapshot, Sequence[Step]]:
-        """Where it is, and its steps so far. Raises StreamStateError for one that never began."""
+    async def place(
+        self, stream: KeptStream, receive: Receive, n_tokens: int | None = None
+    ) -> tuple[Snapshot, Sequence[Step]]:
+        """Where it is, and its steps so far; those with the first `n_tokens` tokens are enough.
+        Raises StreamStateError for one that never began.
+        """
         running = self._running
         if running is not None and running.paused_at is not None and self.state(stream) == "paused":
             return running.paused_at
@@ -213,7 +217,7 @@ class Kept:
             raise StreamStateError(
                 _UNBEGUN if self.is_put_down else "the stream ended before its first token"
             )
-        return place, stream.steps()
+        return place, stream.steps(n_tokens)
 
     async def between_tokens(
         self, stream: KeptStream, work: Callable[[JobRun], Any], receive: Receive

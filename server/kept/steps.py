@@ -13,6 +13,9 @@ from engine import StopCondition, StreamResult, Suppressed, TokenRecord, TopToke
 from ..stream.jobs import Step
 
 _RECORDS = ("tokens", "dropped")
+_BYTES, _TOP, _TRACE, _WATCHED = map(
+    TokenRecord._fields.index, ("token_bytes", "top", "trace", "watched")
+)
 _LEVEL = 6
 
 
@@ -22,9 +25,21 @@ def steps_to_bytes(steps: Sequence[Step]) -> bytes:
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), _LEVEL)
 
 
-def steps_from_bytes(data: bytes) -> list[Step]:
-    """Raises ValueError, TypeError, KeyError or zlib.error for other bytes."""
-    return [step_of(row) for row in json.loads(zlib.decompress(data))]
+def steps_from_bytes(data: bytes, n_tokens: int | None = None) -> list[Step]:
+    """All of them, or those that hold the first `n_tokens` tokens.
+
+    Raises ValueError, TypeError, KeyError or zlib.error for other bytes.
+    """
+    steps: list[Step] = []
+    n_left = n_tokens
+    for row in json.loads(zlib.decompress(data)):
+        if n_left is not None and n_left <= 0:
+            break
+        step = step_of(row)
+        steps.append(step)
+        if n_left is not None:
+            n_left -= len(step.result.tokens) + len(step.result.dropped)
+    return steps
 
 
 def step_row(step: Step) -> list[Any]:
@@ -52,26 +67,25 @@ def _row(record: TokenRecord) -> list[Any]:
 
 
 def _read(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: _value(name, value) for name, value in fields.items()}
+    for name in _RECORDS:
+        if name in fields:
+            fields[name] = tuple([_record(row) for row in fields[name]])
+    if "taken_back" in fields:
+        fields["taken_back"] = tuple(Suppressed(*each) for each in fields["taken_back"])
+    if fields.get("stop_condition"):
+        fields["stop_condition"] = StopCondition(*fields["stop_condition"])
+    return fields
 
 
-def _value(name: str, value: Any) -> Any:
-    if name in _RECORDS:
-        return tuple(_record(row) for row in value)
-    if name == "taken_back":
-        return tuple(Suppressed(*each) for each in value)
-    return StopCondition(*value) if name == "stop_condition" and value else value
-
-
-def _record(row: Sequence[Any]) -> TokenRecord:
-    record = TokenRecord(*row)
-    top: Sequence[Sequence[Any]] = record.top
-    return record._replace(
-        token_bytes=row[1].encode("latin-1"),
-        top=tuple(TopToken(each[0], each[1].encode("latin-1"), *each[2:]) for each in top),
-        trace=tuple(TraceStep(*each) for each in record.trace),
-        watched=tuple(record.watched),
+def _record(row: list[Any]) -> TokenRecord:
+    # In place: a branch waits for this, token by token.
+    row[_BYTES] = row[_BYTES].encode("latin-1")
+    row[_TOP] = tuple(
+        [TopToken(each[0], each[1].encode("latin-1"), *each[2:]) for each in row[_TOP]]
     )
+    row[_TRACE] = tuple([TraceStep(*each) for each in row[_TRACE]])
+    row[_WATCHED] = tuple(row[_WATCHED])
+    return TokenRecord._make(row)
 
 
 def _text(data: bytes) -> str:

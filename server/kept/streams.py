@@ -76,11 +76,13 @@ class KeptStream:
     _steps: list[Step] = field(default_factory=list)
     _packed: Packed = field(default_factory=Packed)
 
-    def steps(self) -> list[Step]:
-        """So far. Raises StreamStateError if they are damaged."""
+    def steps(self, n_tokens: int | None = None) -> list[Step]:
+        """So far; of one that has ended, perhaps only those with the first `n_tokens` tokens.
+        Raises StreamStateError if they are damaged.
+        """
         packed = self._packed.steps
         with undamaged():
-            return [*(steps_from_bytes(packed) if packed else ()), *self._steps]
+            return [*(steps_from_bytes(packed, n_tokens) if packed else ()), *self._steps]
 
     def add(self, step: Step) -> None:
         self._steps.append(step)

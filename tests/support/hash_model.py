@@ -15,6 +15,7 @@ from engine.device.open import open_ops
 from engine.draft.ngram import NgramDrafter
 from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import Speculator
+from engine.model.branches import PassesInTurn
 from engine.model.model import Model
 from engine.sampling.logits import Logits
 from tests.support.tiny_config import tiny_config
@@ -76,6 +77,9 @@ class HashModel:
             cache.append([token_id])
             rows.append(row_after(cache.token_ids))
         return np.stack(rows)
+
+    def branches(self, cache: KVCache, *, n_positions: int) -> PassesInTurn:
+        return PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
 
     def generator(self) -> StreamingGenerator:
         """With drafts, and copies of past sequences."""

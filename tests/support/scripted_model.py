@@ -11,6 +11,7 @@ from engine import AbortFlag, SamplingSettings, StreamingGenerator, StreamResult
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.device.open import open_ops
+from engine.model.branches import PassesInTurn
 from engine.model.model import Model
 from engine.sampling.logits import Logits
 from tests.support.tiny_config import tiny_config
@@ -84,6 +85,9 @@ class ScriptedModel:
         first = cache.length + 1 - self.n_prompt
         cache.append(token_ids)
         return np.stack([self._row(first + row) for row in range(len(token_ids))])
+
+    def branches(self, cache: KVCache, *, n_positions: int) -> PassesInTurn:
+        return PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
 
     def _row(self, position: int) -> Logits:
         logits = np.linspace(0.0, 1.0, 258, dtype=np.float32)

@@ -39,15 +39,16 @@ def kv_memory(
     """Memory for `n_layers` times keys and values (n_kv_heads, max_seq_len, head_dim). The system
     gives it page by page when it is used, but the first `n_touched` positions at once.
     """
-    keys, values = (_head_rows(n_layers, shape, format_) for _ in range(2))
+    keys, values = (head_rows(n_layers, shape, format_) for _ in range(2))
     positions = CpuPositions(keys, values)
     positions.touch(n_touched)
     return KVMemory(keys, values, positions)
 
 
-def _head_rows(n_layers: int, shape: tuple[int, int, int], format_: str) -> list[PanelHeadRows]:
+def head_rows(n_layers: int, shape: tuple[int, int, int], format_: str) -> list[PanelHeadRows]:
+    """Keys or values of `n_layers`, (n_kv_heads, max_seq_len, head_dim) each."""
     n_kv_heads, max_seq_len, head_dim = shape
-    wide = (_padded(max_seq_len), _padded(head_dim))
+    wide = (padded(max_seq_len), padded(head_dim))
     # One block of memory, which the system gives in large pages.
     panels = zeros((n_layers, n_kv_heads, *wide), _DTYPES[format_])
     scales: list[Floats | None] = [None] * n_layers
@@ -59,7 +60,8 @@ def _head_rows(n_layers: int, shape: tuple[int, int, int], format_: str) -> list
     ]
 
 
-def _padded(n: int) -> int:
+def padded(n: int) -> int:
+    """A number of positions or dimensions, as panels store it."""
     return -(-n // LANES) * LANES
 
 

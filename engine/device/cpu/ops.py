@@ -22,6 +22,7 @@ from ..memory import host_bytes
 from ..mixed import ModelFormats, mixed_formats, stored_formats
 from ..ops import KVMemory, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
+from .branches import CpuBranches
 from .kv import kv_memory
 from .matrix import CpuMatrix, PanelMatrix, as_array, as_float32, pack, stacked
 from .memory import Floats, LargePages, zeros
@@ -68,6 +69,13 @@ class CpuOps:
     def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
         # The first prompt would wait for the pages of the positions that it fills.
         return kv_memory(n_layers, shape, self.kv_format, n_touched=self.prefill_rows)
+
+    def branch_memory(
+        self, n_layers: int, shape: tuple[int, int, int], *, n_branches: int, n_positions: int
+    ) -> CpuBranches:
+        return CpuBranches(
+            n_layers, shape, self.kv_format, n_branches=n_branches, n_positions=n_positions
+        )
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
         return nullcontext(stored_values)

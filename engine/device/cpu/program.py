@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from ...native import cpu as native
 from ...native.cpu import kernels
-from ..arguments import Array, Attention, Embed, Linear, NormLinear, Op
+from ..arguments import Array, Attention, BranchAttention, Embed, Linear, NormLinear, Op
 from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
+from .branches import PanelTails
 from .kv import PanelHeadRows
 from .matrix import CpuMatrix, PanelMatrix
 from .memory import CACHE_LINE, Floats
@@ -42,7 +43,9 @@ class CpuProgram:
             case Linear():
                 self._linear(op)
             case Attention():
-                self._attention(op)
+                self._tape.attention(self._attention(op))
+            case BranchAttention():
+                self._branch_attention(op)
         self._ops.append(op)
 
     def _embed(self, op: Embed[Floats, PanelMatrix]) -> None:
@@ -73,7 +76,7 @@ class CpuProgram:
             scratch=self._linear_scratch(sections),
         )
 
-    def _attention(self, op: Attention[Floats, PanelHeadRows]) -> None:
+    def _attention(self, op: Attention[Floats, PanelHeadRows]) -> kernels.Attention:
         keys, values = op.k_cache, op.v_cache
         n_kv_heads, max_seq_len, head_dim = keys.n_kv_heads, keys.max_seq_len, keys.head_dim
         native.check("v_cache", values.panels, keys.panels.shape, keys.panels.dtype)
@@ -82,7 +85,7 @@ class CpuProgram:
             native.check(name, table, (len(op.cos), rotary_half), np.float32)
         self._limits.fit_positions(min(len(op.cos), max_seq_len))
         scratch_floats = kernels.attention_scratch_floats(op.n_heads, head_dim, max_seq_len)
-        self._tape.attention(
+        return kernels.Attention(
             qkv=self._rows("qkv", op.qkv, (op.n_heads + 2 * n_kv_heads) * head_dim),
             k_cache=native.address(keys.panels),
             v_cache=native.address(values.panels),
@@ -103,6 +106,25 @@ class CpuProgram:
             scale=op.scale,
             scratch=self._scratch_of(4 * scratch_floats),
             out=self._rows("out", op.out, op.n_heads * head_dim),
+        )
+
+    def _branch_attention(self, op: BranchAttention[Floats, PanelHeadRows, PanelTails]) -> None:
+        tails, caches = op.tails, op.attention.k_cache
+        keys, values = tails.keys, tails.values
+        wide = (tails.n_branches * caches.n_kv_heads, keys.max_seq_len, caches.panels.shape[2])
+        for name, rows in (("k_tails", keys), ("v_tails", values)):
+            native.check(name, rows.panels, wide, caches.panels.dtype)
+        self._limits.fit_rows(tails.n_branches)
+        fork = native.address(tails.words)
+        self._tape.branch_attention(
+            self._attention(op.attention),
+            fork=fork,
+            rows=fork + tails.words.itemsize,
+            k_tails=native.address(keys.panels),
+            v_tails=native.address(values.panels),
+            k_tail_scales=native.address(keys.scales),
+            v_tail_scales=native.address(values.scales),
+            tail_len=keys.max_seq_len,
         )
 
     def run(self, state: StepState) -> bool:

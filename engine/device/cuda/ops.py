@@ -89,6 +89,11 @@ class CudaOps:
             )
             return KVMemory(keys, values, _Positions(self._lane, keys, values))
 
+    def branch_memory(
+        self, n_layers: int, shape: tuple[int, int, int], *, n_branches: int, n_positions: int
+    ) -> None:
+        return None
+
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Tensor]]:
         return PinnedReader(self.device)
 

@@ -95,8 +95,14 @@ class Layer:
         state = StepState(n_rows)
         state.set([0] * n_rows, pos)
         tape = _cpu.Tape()
+        tape.attention(self.op(qkv, out))
+        assert tape.run(address(state.words)) == 1
+        return out
+
+    def op(self, qkv: Floats, out: Floats) -> "_cpu.Attention":
+        """From `qkv` to `out`, (rows, ...)."""
         is_int8 = self.kv == "int8"
-        tape.attention(
+        return _cpu.Attention(
             qkv=address(qkv),
             k_cache=address(self._k),
             v_cache=address(self._v),
@@ -118,8 +124,6 @@ class Layer:
             scratch=address(self._scratch),
             out=address(out),
         )
-        assert tape.run(address(state.words)) == 1
-        return out
 
     def run_chunks(self, qkv: Floats, size: int) -> Floats:
         """All rows from position 0 on, this many at a time."""

@@ -1,0 +1,100 @@
+"""Several sequences that share what a cache holds, one row of logits each.
+
+Owns the two ways to compute them, which give the same bits: as rows of one pass, and for devices
+without such passes one after the other. Knows no sampler and no text.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ..cache.kv import KVCache
+from ..device.arguments import Array
+from ..device.ops import BranchMemory, Bytes, Program
+from ..device.step import StepState
+from ..sampling.logits import Logits, Rows
+
+
+class BranchRow(NamedTuple):
+    """A token of one branch."""
+
+    branch: int
+    token_id: int
+    position: int
+    """In the sequence. All before it have been computed, and those after it are forgotten."""
+
+
+class Branches(Protocol):
+    """Up to 16 branches, numbered from 0."""
+
+    def decode(self, rows: Sequence[BranchRow]) -> Logits:
+        """The logits (rows, vocab_size) after each of these tokens, of different branches; valid
+        until the next pass. The cache holds afterwards what it held before.
+        """
+        ...
+
+
+class SharedPasses:
+    """The rows of one pass: weights are read once for all of them."""
+
+    def __init__(
+        self,
+        cache: KVCache,
+        program: Program,
+        memory: BranchMemory,
+        state: StepState,
+        logits: Array,
+    ) -> None:
+        """`program`: recorded with the tails of `memory`; it writes its rows into `logits`."""
+        self._program = program
+        self._memory = memory
+        self._state = state
+        self._logits = logits
+        self._fork = cache.length
+
+    def decode(self, rows: Sequence[BranchRow]) -> Logits:
+        self._memory.place(self._fork, [(row.branch, row.position) for row in rows])
+        self._state.set([row.token_id for row in rows], 0)
+        self._program.run(self._state)
+        return np.asarray(self._program.rows(self._logits[: len(rows)]))
+
+
+class _Tail(NamedTuple):
+    """What one branch has of its own."""
+
+    token_ids: tuple[int, ...]  # from the start of the copy on
+    copied: Bytes
+
+
+class PassesInTurn:
+    """A pass for each row, on a cache into which the branch's positions are copied."""
+
+    def __init__(self, cache: KVCache, decode: Callable[[int], Rows]) -> None:
+        """`decode`: a pass over one token at the end of the cache."""
+        self._cache = cache
+        self._decode = decode
+        self._fork = cache.length
+        # Copies begin at a multiple of the device's unit, and so before the fork.
+        self._start = self._fork // cache.positions.unit * cache.positions.unit
+        self._shared = tuple(cache.token_ids[self._start :])
+        self._tails: dict[int, _Tail] = {}
+
+    def decode(self, rows: Sequence[BranchRow]) -> Logits:
+        return np.stack([self._logits(row) for row in rows])
+
+    def _logits(self, row: BranchRow) -> Logits:
+        cache, positions, start = self._cache, self._cache.positions, self._start
+        if row.position > self._fork:
+            tail = self._tails[row.branch]
+            cache.rollback(start)
+            cache.append_copied(
+                tail.token_ids[: row.position - start], tail.copied, n_copied=len(tail.token_ids)
+            )
+        logits = self._decode(row.token_id)[0].copy()
+        n_tokens = cache.length - start
+        copied = positions.host_memory(1, positions.n_bytes(n_tokens))[0]
+        positions.copy_out(start, cache.length, copied)
+        self._tails[row.branch] = _Tail(tuple(cache.token_ids[start:]), copied)
+        cache.rollback(self._fork)
+        return logits
