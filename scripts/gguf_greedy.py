@@ -1,12 +1,15 @@
-"""Makes tests/engine/model/smollm2_greedy.json: what llama.cpp writes greedily with SmolLM2.
+"""Makes smollm2_greedy*.json in tests/engine/model: what llama.cpp writes greedily with SmolLM2.
 
-    python scripts/gguf_greedy.py LLAMA_SERVER
+    python scripts/gguf_greedy.py LLAMA_SERVER LLAMA_QUANTIZE
 
 For each prompt: its text, its ids, the ids that llama.cpp chooses (200, or fewer and the end), and
-by how much the logit of each was larger than the second one. LLAMA_SERVER comes out of the sources
-of llama.cpp (those in the sdist of llama-cpp-python, see gguf_pairs.py) with
+by how much the logit of each was larger than the second one. llama.cpp rounds activations to 8 bits
+when it multiplies by quantised weights, so it also runs the same weights in float32, with keys and
+values in float32: smollm2_greedy_float32.json has what it writes then. The programs come out of the
+sources of llama.cpp (those in the sdist of llama-cpp-python, see gguf_pairs.py) with
 
-    cmake -B build -DCMAKE_BUILD_TYPE=Release && cmake --build build --target llama-server
+    cmake -B build -DCMAKE_BUILD_TYPE=Release
+    cmake --build build --target llama-server llama-quantize
 """
 
 import argparse
@@ -14,6 +17,7 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +32,8 @@ sys.path[:0] = [str(ROOT)]
 from engine import Engine  # noqa: E402
 from tests.support.smollm2 import smollm2  # noqa: E402
 
-WRITTEN = ROOT / "tests" / "engine" / "model" / "smollm2_greedy.json"
+WRITTEN = ROOT / "tests" / "engine" / "model"
+IN_FLOAT32 = ("-ctk", "f32", "-ctv", "f32", "-fa", "off")
 N_TOKENS = 200
 QUESTIONS = (
     "Write a long story about a lighthouse keeper who finds a message in a bottle.",
@@ -59,23 +64,36 @@ OPENINGS = (
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("server", type=Path, metavar="LLAMA_SERVER")
-    server = parser.parse_args(arguments).server
+    parser.add_argument("quantize", type=Path, metavar="LLAMA_QUANTIZE")
+    args = parser.parse_args(arguments)
     engine = Engine.load(smollm2(), device="cpu")
     chats = [[{"role": "user", "content": question}] for question in QUESTIONS]
     prompts = [(chat[0]["content"], engine.encode_chat(chat)) for chat in chats]
     prompts += [(text, engine.tokenizer.encode(text)) for text in OPENINGS]
-    with running(server, smollm2()) as url:
+    write("smollm2_greedy.json", prompts, args.server, smollm2())
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "smollm2.gguf"
+        command = [args.quantize, "--allow-requantize", smollm2(), file, "F32"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        write("smollm2_greedy_float32.json", prompts, args.server, file, *IN_FLOAT32)
+
+
+def write(
+    name: str, prompts: Sequence[tuple[str, list[int]]], server: Path, file: Path, *options: str
+) -> None:
+    with running(server, file, *options) as url:
         lines = [json.dumps(asked(url, *prompt)) for prompt in prompts]
-    WRITTEN.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+    (WRITTEN / name).write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
 
 
 @contextmanager
-def running(server: Path, file: Path) -> Iterator[str]:
+def running(server: Path, file: Path, *options: str) -> Iterator[str]:
     """The URL of a llama-server with that model, once it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     command = [str(server), "-m", str(file), "-c", "1024", "-np", "1", "--port", str(port)]
+    command += options
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while not is_ready(url):

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from tqdm import tqdm
 from typing_extensions import override
 
 from ..suggest import did_you_mean
@@ -85,16 +84,20 @@ class ProgressBar:
     """The engine's `on_progress(done, total)` as a bar on stderr, shown after half a second."""
 
     def __init__(self, label: str, unit: str) -> None:
-        self._bar = tqdm(
-            desc=label, unit=unit, unit_scale=True, leave=False, delay=0.5, disable=None
-        )
+        self._bar = None
+        if sys.stderr.isatty():  # nobody else waits for the import
+            from tqdm import tqdm
+
+            self._bar = tqdm(desc=label, unit=unit, unit_scale=True, leave=False, delay=0.5)
 
     def __call__(self, done: int, total: int) -> None:
-        self._bar.total = total
-        self._bar.update(done - self._bar.n)
+        if self._bar is not None:
+            self._bar.total = total
+            self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 @contextmanager
