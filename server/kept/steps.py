@@ -11,6 +11,7 @@ from typing import Any
 from engine import StopCondition, StreamResult, Suppressed, TokenRecord, TopToken, TraceStep
 
 from ..stream.jobs import Step
+from .unpacking import unpacked
 
 _RECORDS = ("tokens", "dropped")
 _LEVEL = 6
@@ -24,7 +25,7 @@ def steps_to_bytes(steps: Sequence[Step]) -> bytes:
 
 def steps_from_bytes(data: bytes) -> list[Step]:
     """Raises ValueError, TypeError, KeyError or zlib.error for other bytes."""
-    return [step_of(row) for row in json.loads(zlib.decompress(data))]
+    return [step_of(row) for row in json.loads(unpacked(data))]
 
 
 def step_row(step: Step) -> list[Any]:
