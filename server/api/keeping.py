@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 
 from starlette.responses import Response
 
-from ..answer.sse import PING, EventStream
+from ..answer.sse import PING, EventStream, encode_event
+from ..errors import ServerError, error_body
 from ..kept.kept import Kept
 from ..kept.streams import KeptStream, Origin, Request
 from ..lease.waiter import Waiter, attended
@@ -71,7 +72,19 @@ async def respond_kept(
         raise kept.error
     if not is_stream:
         return Response(zlib.decompress(kept.whole), media_type="application/json")
-    return EventStream(_first_reader(service, kept), on_left=kept.leave)
+    pieces = or_error(_first_reader(service, kept))
+    return EventStream(pieces, on_left=kept.leave)
+
+
+async def or_error(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces; if the server shuts down before the last one, or what is stored of them is
+    damaged, an error event without a number.
+    """
+    try:
+        async for piece in pieces:
+            yield piece
+    except ServerError as error:
+        yield encode_event(error_body(error))
 
 
 async def _first_reader(service: Service, kept: Kept) -> AsyncIterator[bytes]:

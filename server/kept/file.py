@@ -20,6 +20,7 @@ from .kept import Kept
 from .log import EventLog
 from .pauses import pause_to_bytes
 from .streams import KeptStream, Origin, Packed, Request
+from .unpacking import unpacked
 
 _KIND = b"soliton kept stream "
 _MAGIC = _KIND + b"1\n"
@@ -143,7 +144,7 @@ def read_record(data: bytes) -> Stored:
     try:
         (length,) = _LENGTH.unpack(rest[: _LENGTH.size])
         end = _LENGTH.size + length
-        head = _Head.model_validate_json(zlib.decompress(rest[_LENGTH.size : end]))
+        head = _Head.model_validate_json(unpacked(bytes(rest[_LENGTH.size : end])))
         sizes = head.sizes
         if len(sizes) < _N_OWN + 2 * len(head.streams) or min(sizes) < 0 or not head.streams:
             raise KeptFileError("is damaged")

@@ -110,21 +110,29 @@ class KeptFiles:
         found.sort(key=lambda pair: pair[0])
         return [(kept, max(0.0, self._clock() - read_at)) for read_at, kept in found]
 
-    def put(self, kept: Kept) -> None:
-        """Write it as it is now: it has ended or has been put down."""
-        owner = self._owners[kept.request.key]
+    def put(self, kept: Kept, *, age: float) -> None:
+        """Write it as it is now: it has ended or has been put down. `age`: seconds since it was
+        last read.
+        """
+        owner, read_at = self._owners[kept.request.key], self._clock() - age
         record = recorded(kept, owner=owner, fingerprint=self._fingerprint)
         name = _name(owner, kept.id)
-        self._do(name, lambda: self._write(name, record.to_bytes()))
+        self._do(name, lambda: self._write(name, record.to_bytes(), read_at))
 
     def touch(self, kept: Kept) -> None:
         """It was read just now."""
         name, now = self._name(kept), self._clock()
         with self._lock:
-            if name in self._pending:  # which sets the time too
-                return
-        if name in self._sizes:
-            self._do(name, lambda: os.utime(self._directory / name, (now, now)))
+            before = self._pending.pop(name, None)
+
+        def work() -> None:
+            if before is not None:
+                before()
+            if name in self._sizes:
+                os.utime(self._directory / name, (now, now))
+
+        if before is not None or name in self._sizes:
+            self._do(name, work)
 
     def remove(self, kept: Kept) -> None:
         name = self._name(kept)
@@ -187,7 +195,7 @@ class KeptFiles:
             except Exception:
                 _logger.exception("a kept stream could not be written")
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes, read_at: float) -> None:
         self._make_room(len(data) - self._sizes.get(name, 0))
         descriptor, unfinished = tempfile.mkstemp(_UNFINISHED, dir=self._directory)  # mode 0600
         try:
@@ -196,6 +204,7 @@ class KeptFiles:
                 file.flush()
                 # Else a power cut could leave the new name with nothing behind it.
                 os.fsync(file.fileno())
+                os.utime(file.fileno(), (read_at, read_at))
             Path(unfinished).replace(self._directory / name)
             self._sizes[name] = len(data)
         except BaseException:

@@ -24,6 +24,7 @@ from ..errors import (
     StreamCancelledError,
     StreamStateError,
     TooManyControlsError,
+    UnavailableError,
     UnreadLimitError,
     contained,
     error_body,
@@ -37,7 +38,8 @@ from ..stream.stream import CompletionStream
 from .controls import Control, pause
 from .log import EventLog
 from .pauses import pause_from_bytes
-from .streams import KeptStream, Packed, Request, packing, undamaged
+from .streams import KeptStream, Packed, Request, packing
+from .unpacking import undamaged
 
 _logger = logging.getLogger(__name__)
 
@@ -270,8 +272,7 @@ class Kept:
         running = self._running
         if running is None or self._task is None:
             return
-        was_down = running.is_down
-        if not was_down:
+        if not running.is_down:
             with suppress(ServerError, EngineError, ClientDisconnect, TimeoutError):
                 async with asyncio.timeout_at(until):
                     await self.control(self.current, pause(reason=SHUT_DOWN), nobody)
@@ -284,8 +285,8 @@ class Kept:
         self._task.cancel()
         await asyncio.wait([self._task])
         self._task = None
-        if is_new or not was_down:  # else it was written when it was paused
-            self.on_rest()
+        self.log.leave(UnavailableError("the server is shutting down; the stream is paused"))
+        self.on_rest()
         running.cancel()
 
     async def closed(self) -> None:

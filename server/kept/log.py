@@ -9,6 +9,7 @@ import zlib
 from collections.abc import AsyncIterator, Sequence
 
 from ..stream.idle_timeout import IdleTimeout
+from .unpacking import undamaged, unpacked
 
 _BLOCK = 64  # events
 _LEVEL = 3
@@ -31,6 +32,7 @@ class EventLog:
         self.n_bytes = 0
         """Memory of the events."""
         self.ended = False
+        self._left: Exception | None = None
 
     @classmethod
     def of(cls, blocks: Sequence[bytes], *, ended: bool) -> "EventLog":
@@ -72,11 +74,19 @@ class EventLog:
             self._last = []
         self._wake()
 
+    def leave(self, error: Exception) -> None:
+        """Nobody waits here for the next event: who does gets `error`."""
+        self._left = error
+        self._wake()
+
     def page(self, after: int) -> Sequence[bytes]:
-        """Some of the events after the first `after`; none only if there are none."""
+        """Some of the events after the first `after`; none only if there are none. Raises
+        StreamStateError if they are damaged.
+        """
         block, start = divmod(after, _BLOCK)
         if block < len(self._blocks):
-            return _frames(self._blocks[block])[start:]
+            with undamaged():
+                return _frames(self._blocks[block])[start:]
         return [] if self.ended else self._last[after - len(self._blocks) * _BLOCK :]
 
     async def begun(self) -> None:
@@ -125,7 +135,11 @@ class EventLog:
         self.n_bytes += len(packed) - len(whole)
 
     async def _change(self, idle: float | None = None) -> bool:
-        """Wait for an event or the end; False: it did not come within `idle` seconds."""
+        """Wait for an event or the end; False: it did not come within `idle` seconds. Raises what
+        `leave` was given.
+        """
+        if self._left is not None:
+            raise self._left
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         with IdleTimeout(idle, lambda: _settle(waiter, False)) as timeout:
@@ -139,7 +153,7 @@ class EventLog:
 
 
 def _frames(block: bytes) -> list[bytes]:
-    return [frame + _END for frame in zlib.decompress(block).split(_END)[:-1]]
+    return [frame + _END for frame in unpacked(block).split(_END)[:-1]]
 
 
 def _settle(waiter: asyncio.Future[bool], value: bool) -> None:

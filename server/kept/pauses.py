@@ -16,6 +16,7 @@ from ..stream.inherited import first_steps
 from ..stream.jobs import Begun, Clocks, Controlled, Event, JobEnd, Progress, Step, TokenCounts
 from ..stream.pause import Past, Pause, Run
 from .steps import step_of, step_row
+from .unpacking import unpacked
 
 _LEVEL = 6
 
@@ -38,7 +39,7 @@ def pause_from_bytes(data: bytes, places: Mapping[int, Snapshot], place: Snapsho
     """`places`: where the jobs before ended; `place`: where the running one is. Raises ValueError,
     TypeError, KeyError, LookupError or zlib.error for other bytes.
     """
-    head, *rows = map(json.loads, zlib.decompress(data).splitlines())
+    head, *rows = map(json.loads, unpacked(data).splitlines())
     ends = tuple(
         JobEnd(reason, _reuse(reuse), {name: DraftCount(*count) for name, count in drafts.items()})
         for reason, reuse, drafts in head["ends"]

@@ -42,6 +42,10 @@ class KeptStreams:
         self._answers: OrderedDict[tuple[str, str], Kept] = OrderedDict()
         self._streams: dict[tuple[str, str], tuple[Kept, KeptStream]] = {}
         self._read_at: dict[tuple[str, str], float] = {}
+        # Bytes of those that do not change by themselves, and the others: a lookup adds up few.
+        self._sizes: dict[tuple[str, str], int] = {}
+        self._n_sized = 0
+        self._moving: dict[tuple[str, str], Kept] = {}
         self._last_ns = 0
 
     def keeps(self, store: bool | None) -> bool:
@@ -56,7 +60,7 @@ class KeptStreams:
 
     @property
     def n_bytes(self) -> int:
-        return sum(kept.n_bytes for kept in self._answers.values())
+        return self._n_sized + sum(kept.n_bytes for kept in self._moving.values())
 
     async def load(self) -> None:
         """Take in what earlier processes left in the directory."""
@@ -101,7 +105,8 @@ class KeptStreams:
         yield from sorted(own, key=lambda kept: kept.begun_ns)
 
     def changed(self, kept: Kept) -> None:
-        """Something other than its walk has changed it."""
+        """Something other than its walk has changed it, or its walk goes on."""
+        self._weigh(kept)
         if kept.ended or kept.is_put_down or kept.paused() is not None:
             self._write(kept)
 
@@ -157,15 +162,30 @@ class KeptStreams:
         self._read_at[key, kept.id] = read_at
         for stream in kept.streams:
             self._streams[key, stream.id] = kept, stream
+        self._weigh(kept)
         kept.on_rest = lambda: self._rested(kept)
 
+    def _weigh(self, kept: Kept) -> None:
+        id_ = kept.request.key, kept.id
+        self._n_sized -= self._sizes.pop(id_, 0)
+        self._moving.pop(id_, None)
+        if id_ not in self._answers:
+            return
+        if kept.ended or kept.is_put_down:
+            self._sizes[id_] = kept.n_bytes
+            self._n_sized += self._sizes[id_]
+        else:
+            self._moving[id_] = kept
+
     def _rested(self, kept: Kept) -> None:
+        self._weigh(kept)
         self._write(kept)
         self.trim()
 
     def _write(self, kept: Kept) -> None:
-        if self._files is not None and (kept.request.key, kept.id) in self._answers:
-            self._files.put(kept)
+        read_at = self._read_at.get((kept.request.key, kept.id))
+        if self._files is not None and read_at is not None:
+            self._files.put(kept, age=self._clock() - read_at)
 
     def _touch(self, kept: Kept) -> None:
         id_ = kept.request.key, kept.id
@@ -183,6 +203,7 @@ class KeptStreams:
         if self._answers.pop((key, kept.id), None) is None:
             return
         del self._read_at[key, kept.id]
+        self._weigh(kept)
         for stream in kept.streams:
             del self._streams[key, stream.id]
         if self._files is not None:

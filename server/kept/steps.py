@@ -11,6 +11,7 @@ from typing import Any
 from engine import StopCondition, StreamResult, Suppressed, TokenRecord, TopToken, TraceStep
 
 from ..stream.jobs import Step
+from .unpacking import unpacked
 
 _RECORDS = ("tokens", "dropped")
 _BYTES, _TOP, _TRACE, _WATCHED = map(
@@ -32,7 +33,7 @@ def steps_from_bytes(data: bytes, n_tokens: int | None = None) -> list[Step]:
     """
     steps: list[Step] = []
     n_left = n_tokens
-    for row in json.loads(zlib.decompress(data)):
+    for row in json.loads(unpacked(data)):
         if n_left is not None and n_left <= 0:
             break
         step = step_of(row)

@@ -3,29 +3,15 @@
 Owns how little memory the tokens of a stream take once it has ended.
 """
 
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from engine import InvalidInputError, Snapshot, snapshot_from_bytes, snapshot_to_bytes
+from engine import Snapshot, snapshot_from_bytes, snapshot_to_bytes
 
-from ..errors import StreamStateError
 from ..stream.jobs import Begun, Step, event_bytes
 from .steps import steps_from_bytes, steps_to_bytes
-
-# What readers of bytes raise that somebody has changed.
-_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, zlib.error, InvalidInputError)
-
-
-@contextmanager
-def undamaged() -> Iterator[None]:
-    """Raises StreamStateError for bytes that cannot be read."""
-    try:
-        yield
-    except _DAMAGE as error:
-        raise StreamStateError("what is stored of the stream is damaged: delete it") from error
+from .unpacking import undamaged
 
 
 class Packed(NamedTuple):

@@ -37,6 +37,7 @@ async def go_on(service: Service, wire: Wire, kept: Kept, waiter: Waiter) -> Non
         answer = replace(answer, head={**answer.head, **head}, once=once, jobs=jobs)
         stream = service.start(jobs, own, is_steered=True, pause=pause)
         kept.go_on(stream, pause, answer, max_bytes=service.settings.max_unread_bytes)
+        service.kept.changed(kept)
 
 
 def _job(job: CompletionJob, stream: KeptStream) -> CompletionJob:

@@ -14,6 +14,7 @@ from ...kept.kept import Kept
 from ...schema.errors import error_responses
 from ...schema.streams import KeptStreamDetail, StreamDeleted, StreamList
 from ...service import Service
+from ..keeping import or_error
 from ..paging import After, Limit, Order, page
 from .found import found_stream
 from .shown import detail, summary
@@ -52,7 +53,11 @@ def stream_routes(service: Service) -> APIRouter:
             order=order,
         )
 
-    @router.get("/v1/streams/{stream_id}", response_model=KeptStreamDetail, responses=_ERRORS)
+    @router.get(
+        "/v1/streams/{stream_id}",
+        response_model=KeptStreamDetail,
+        responses={**_ERRORS, **error_responses(409)},
+    )
     async def get_stream(stream_id: str, request: Request) -> Response:
         """One stream, with its text and its tokens."""
         kept, stream = found_stream(service, _caller(request), stream_id)
@@ -96,7 +101,7 @@ def stream_routes(service: Service) -> APIRouter:
                 f"starting_after must be at most {n_events}, the events so far, not {after}",
                 param="starting_after",
             )
-        return EventStream(_numbered(service, kept, after))
+        return EventStream(or_error(_numbered(service, kept, after)))
 
     return router
 

@@ -9,7 +9,7 @@ from engine import Engine
 from tests.support.fake_engine import FakeEngine, fake_reply
 from tests.support.live_server import LiveServer, live_server, read_answer, wait_until
 
-N_CLIENTS, N_EACH = 72, 6
+N_CLIENTS, N_EACH = 70, 3
 CONTROL = {"action": "set", "settings": {"temperature": 0.9}}
 
 

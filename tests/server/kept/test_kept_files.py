@@ -1,9 +1,12 @@
 """The directory of kept streams: what is written, who may read it, and what is left alone."""
 
+import hashlib
+import json
 import logging
 import os
 import stat
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +110,31 @@ def test_a_file_that_cannot_be_read_is_named_and_left(
     [line] = [record.message for record in caplog.records if "is not read" in record.message]
     assert str(first) in line
     assert first.read_bytes() == spoilt, "it is the user's"
+
+
+@pytest.mark.parametrize("part", ["place", "steps"])
+def test_a_file_that_somebody_forged_disturbs_nobody(
+    fake: FakeEngine, directory: Path, part: str
+) -> None:
+    """Its digest is right, and its contents are not."""
+    [id_] = stored(fake, directory)
+    [file] = files(directory)
+    data = bytearray(file.read_bytes())
+    start = len(b"soliton kept stream 1\n") + 32
+    head_end = start + 4 + int.from_bytes(data[start : start + 4], "little")
+    sizes = json.loads(zlib.decompress(bytes(data[start + 4 : head_end])))["sizes"]
+    index = {"place": 3, "steps": 4}[part]
+    begin = head_end + sum(sizes[:index])
+    data[begin + 30 : begin + sizes[index]] = bytes(sizes[index] - 30)
+    data[start - 32 : start] = hashlib.sha256(data[start:]).digest()
+    file.write_bytes(data)
+    with live_server(fake.as_engine, keep_streams_dir=directory) as server:
+        path = f"/v1/streams/{id_}"
+        answer = server.post(f"{path}/branch", {}) if part == "place" else server.get(path)
+        assert (answer.status, answer.error["code"]) == (409, "wrong_state")
+        assert "damaged" in answer.error["message"]
+        assert server.post("/v1/completions", BODY).status == 200
+        assert server.request("DELETE", path).status == 200
 
 
 def test_what_is_no_file_of_ours_stays(fake: FakeEngine, directory: Path) -> None:
