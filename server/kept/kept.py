@@ -182,12 +182,13 @@ class Kept:
         """
         done = await self.between_tokens(stream, control, receive)
         while True:
+            n_events = self.log.n_events
             for event, number in self._controls:
                 if event is done:
                     return event, number
             if self.ended:
                 raise self._ended_error(stream)
-            await attended(self.log.changed(), receive)
+            await attended(self.log.changed(n_events), receive)
 
     def ended_at(self, stream: KeptStream) -> Snapshot | None:
         """Where it ended; None before, and if it never began. Another choice may still run."""
@@ -211,9 +212,9 @@ class Kept:
                     stream, lambda run: run.snapshot(), receive
                 )
                 return found
-            except StreamStateError:  # it ends at this moment
-                while self.state(stream) != "ended":
-                    await attended(self.log.changed(), receive)
+            except StreamStateError:
+                if self.state(stream) != "ended":
+                    raise
         place = stream.place if self.is_put_down else self.ended_at(stream)
         if place is None:
             raise StreamStateError(
@@ -238,7 +239,17 @@ class Kept:
                 raise StreamStateError("the stream has ended")
             return work(run)
 
-        return await running.steer(on_its_run, receive)
+        try:
+            return await running.steer(on_its_run, receive)
+        except StreamStateError:
+            if stream.index < len(running.ends) or running.error is not None:
+                await self._end_of(stream, receive)
+            raise
+
+    async def _end_of(self, stream: KeptStream, receive: Receive) -> None:
+        """Wait until it is told that the stream has ended: the engine knows it a little earlier."""
+        while self.state(stream) != "ended":
+            await attended(self.log.changed(self.log.n_events), receive)
 
     def _check_turn(self, stream: KeptStream) -> None:
         if stream.index and self.streams[stream.index - 1].finish is None:

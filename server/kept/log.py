@@ -94,9 +94,11 @@ class EventLog:
         while not self.n_events and not self.ended:
             await self._change()
 
-    async def changed(self) -> None:
-        """Wait for the next event, or the end."""
-        if not self.ended:
+    async def changed(self, since: int) -> None:
+        """Wait for more events than `since`, or the end. Whoever looks before waiting counts the
+        events before looking: one may come before the wait begins.
+        """
+        while self.n_events <= since and not self.ended:
             await self._change()
 
     async def whole(self) -> None:

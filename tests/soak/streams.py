@@ -92,12 +92,11 @@ class _Session:
         self._reading: list[tuple[int, asyncio.Task[Reply]]] = []
 
     async def run(self) -> None:
-        first = asyncio.create_task(self._read_first())
-        steering = asyncio.create_task(self._steer())
-        read = await first
-        if not self._id.done():
-            self._id.cancel()
-        await asyncio.gather(steering, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._steer())
+            read = await self._read_first()
+            if not self._id.done():
+                self._id.cancel()
         if self._id.cancelled():
             return
         self._letters.to_the_end()

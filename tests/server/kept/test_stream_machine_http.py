@@ -7,9 +7,9 @@ SOLITON_SEQUENCES=1000 runs so many with each format of the cache.
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,59 +19,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from engine import ConstraintSpec, Engine, Snapshot, Stream, StreamOptions, derived_seed
+from engine import Engine, StreamOptions
 from tests.support.event_reader import EventReader, chunks_of, texts_of
-from tests.support.live_server import Answer, LiveServer, live_server, wait_until
-from tests.support.stream_script import NUMBERS, Act, Oracle, Outcome, Script, numbers_of
+from tests.support.kept_client import BEGIN, CONTROLS, Kept, KeptClient, told_numbers
+from tests.support.live_server import Answer, live_server, wait_until
+from tests.support.stream_script import Act, Oracle, Outcome, Script, numbers_of
 
 N_SEQUENCES = int(os.environ.get("SOLITON_SEQUENCES", "6"))
 PICK = st.integers(0, 9)
 SHARE = st.integers(0, 10)  # tenths
-TEXTS = ("Once upon a time", "The river was", "otter")
-
-# What a stream may be under: fields of the request, and what they are in the engine's options.
-UNDER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "nothing": ({}, {}),
-    "no drafts": ({"speculate": False}, {}),
-    "bans": ({"banned_strings": ["e", "th", "ri"]}, {"banned_strings": ("e", "th", "ri")}),
-    "stops": ({"stop": ["zq", "e w", "!"]}, {"stop": ("zq", "e w", "!")}),
-    "constraint": (
-        {"structured_outputs": {"regex": "[a-z ,]{150}"}},
-        {"constraint": ConstraintSpec("regex", "[a-z ,]{150}")},
-    ),
-    "guidance": ({"negative_prompt": "otter", "cfg_scale": 1.5}, {"cfg_scale": 1.5}),
-    "healing": ({"token_healing": True}, {"token_healing": True}),
-}
-# Fields that change what the events say, and nothing of the text.
-TOLD: tuple[dict[str, Any], ...] = (
-    {}, {}, {"logprobs": 2}, {"stream_options": {"include_usage": True}},
-    {"include": ["suppressed", "timings", "stop"]},
-)  # fmt: skip
-
-
-@dataclass
-class Kept:
-    """One answer of the server, as its clients know it."""
-
-    id: str
-    scripts: list[Script]
-    """Of its choices."""
-    first: EventReader
-    is_background: bool
-    later: list[tuple[int, EventReader]] = field(default_factory=list)
-    """Other readers, each with the number of the last event before it."""
-    controls: list[dict[str, Any]] = field(default_factory=list)
-    """What has been answered to them."""
-    was_cut: bool = False
-    is_deleted: bool = False
-
-    def stream_id(self, index: int) -> str:
-        return self.id if len(self.scripts) == 1 else f"{self.id}-{index}"
 
 
 class StreamsMachine(RuleBasedStateMachine):
-    server: ClassVar[LiveServer]
-    engine: ClassVar[Engine]
+    client: ClassVar[KeptClient]
     oracle: ClassVar[Oracle]
 
     def __init__(self) -> None:
@@ -82,73 +42,15 @@ class StreamsMachine(RuleBasedStateMachine):
         thread of a process at a time.
         """
 
-    @initialize(
-        under=st.sampled_from(sorted(UNDER)),
-        text=st.sampled_from(TEXTS),
-        temperature=st.sampled_from([0.0, 0.8, 1.5]),
-        seed=st.integers(0, 99),
-        max_tokens=st.integers(10, 180),
-        ignores_eos=st.booleans(),
-        n=st.sampled_from([1, 1, 1, 2]),
-        told=st.sampled_from(TOLD),
-        is_background=st.booleans(),
-    )
-    def first(self, **drawn: Any) -> None:
-        self._begin(**drawn)
+    @initialize(drawn=BEGIN, is_background=st.booleans())
+    def first(self, drawn: dict[str, Any], is_background: bool) -> None:
+        self.another(drawn, is_background)
 
-    @rule(
-        under=st.sampled_from(sorted(UNDER)),
-        text=st.sampled_from(TEXTS),
-        temperature=st.sampled_from([0.0, 0.8, 1.5]),
-        seed=st.integers(0, 99),
-        max_tokens=st.integers(10, 180),
-        ignores_eos=st.booleans(),
-        n=st.sampled_from([1, 1, 1, 2]),
-        told=st.sampled_from(TOLD),
-        is_background=st.booleans(),
-    )
-    def another(self, **drawn: Any) -> None:
-        self._begin(**drawn)
-
-    def _begin(
-        self,
-        *,
-        under: str,
-        text: str,
-        temperature: float,
-        seed: int,
-        max_tokens: int,
-        ignores_eos: bool,
-        n: int,
-        told: dict[str, Any],
-        is_background: bool,
-    ) -> None:
-        fields, options = UNDER[under]
-        body = {
-            "prompt": text, "temperature": temperature, "seed": seed, "max_tokens": max_tokens,
-            "ignore_eos": ignores_eos, "n": n, "store": True, "background": is_background,
-            "stream": True, **fields, **told,
-        }  # fmt: skip
-        encode = self.engine.tokenizer.encode
-        if under == "guidance":
-            options = {**options, "negative_ids": encode("otter")}
-        stream = StreamOptions(
-            max_new_tokens=max_tokens,
-            stop_token_ids=self.engine.eos_token_ids,
-            ignore_eos=ignores_eos,
-            **options,
-        )
-        base = replace(self.engine.default_settings, temperature=temperature)
-        scripts = [
-            Script(
-                encode(text),
-                replace(base, seed=seed if k == 0 else derived_seed(seed, k)),
-                stream,
-                has_bans=under == "bans",
-            )
-            for k in range(n)
-        ]
-        first = EventReader(self.server.send("/v1/completions", body))
+    @rule(drawn=BEGIN, is_background=st.booleans())
+    def another(self, drawn: dict[str, Any], is_background: bool) -> None:
+        body, scripts = self.client.request(**drawn)
+        body["background"] = is_background
+        first = EventReader(self.client.server.send("/v1/completions", body))
         self._add(first, scripts, is_background=is_background)
 
     def _add(self, first: EventReader, scripts: list[Script], *, is_background: bool) -> None:
@@ -163,7 +65,7 @@ class StreamsMachine(RuleBasedStateMachine):
         kept = self._one(which)
         if kept.is_deleted or kept.first.has_hung_up:
             return
-        n_events = self._shown(kept, 0)["events"]
+        n_events = self.client.shown(kept, 0)["events"]
         kept.first.read((n_events - len(kept.first.frames)) * share // 10)
 
     @rule(which=PICK, share=SHARE, is_header=st.booleans())
@@ -172,10 +74,10 @@ class StreamsMachine(RuleBasedStateMachine):
         kept = self._one(which)
         path = f"/v1/streams/{kept.id}/events"
         if kept.is_deleted:
-            assert self.server.get(path).status == 404
+            assert self.client.server.get(path).status == 404
             return
-        after = self._shown(kept, 0)["events"] * share // 10
-        reader = self._reader(path, after, is_header=is_header)
+        after = self.client.shown(kept, 0)["events"] * share // 10
+        reader = self.client.reader(path, after, is_header=is_header)
         reader.read(1)
         kept.later.append((after, reader))
 
@@ -186,7 +88,9 @@ class StreamsMachine(RuleBasedStateMachine):
         index = choice % len(kept.scripts)
         bodies = [data.draw(CONTROLS, label="control") for _ in range(1 + len(more))]
         with ThreadPoolExecutor(len(bodies)) as pool:
-            answers = list(pool.map(lambda body: self._post(kept, index, "control", body), bodies))
+            answers = list(
+                pool.map(lambda body: self.client.post(kept, index, "control", body), bodies)
+            )
         done = []
         for body, answer in zip(bodies, answers, strict=True):
             if answer.status == 200:
@@ -207,7 +111,7 @@ class StreamsMachine(RuleBasedStateMachine):
             if "queued" in message:
                 assert index
             elif "ended" in message:
-                assert self._shown(kept, index)["state"] == "ended"
+                assert self.client.shown(kept, index)["state"] == "ended"
             else:
                 assert body["action"] in ("pause", "resume")
             return
@@ -225,19 +129,8 @@ class StreamsMachine(RuleBasedStateMachine):
         elif body["action"] == "stop":
             script.acts.append(Act(n_tokens, None))
         elif body["action"] not in ("pause", "resume"):
-            script.acts.append(Act(n_tokens, self._change(body)))
+            script.acts.append(Act(n_tokens, self.client.change(body)))
             script.has_bans |= bool(body.get("strings"))
-
-    def _change(self, body: dict[str, Any]) -> Callable[[Stream], None]:
-        """What the engine is told to do."""
-        changes: dict[str, Callable[[Stream], None]] = {
-            "inject": lambda stream: stream.inject(self._text_ids(body["text"])),
-            "force": lambda stream: stream.force(body["token_id"]),
-            "set": lambda stream: stream.set(replace(stream.settings, **body["settings"])),
-            "ban": lambda stream: stream.ban(body.get("token_ids", ()), body.get("strings", ())),
-            "extend": lambda stream: stream.extend(body["max_tokens"]),
-        }
-        return changes[body["action"]]
 
     @rule(
         which=PICK,
@@ -264,14 +157,14 @@ class StreamsMachine(RuleBasedStateMachine):
     ) -> None:
         kept = self._one(which)
         index = choice % len(kept.scripts)
-        at = self._at(kept, index, share)
+        at = self.client.place_of(kept, index, share)
         overrides = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens}
         changes = {name: value for name, value in overrides.items() if value is not None}
         opening = {} if way is None else {"text" if isinstance(way, str) else "token_id": way}
         body = {**changes, **opening, "at": at, "n": n, "stream": True}
         parent = kept.scripts[index].frozen()
         path = f"/v1/streams/{kept.stream_id(index)}/branch"
-        first = EventReader(self.server.send(path, body))
+        first = EventReader(self.client.server.send(path, body))
         if first.response.status != 200:
             answer = Answer(first.response.status, {}, first.response.read())
             first.hang_up()
@@ -282,31 +175,9 @@ class StreamsMachine(RuleBasedStateMachine):
         assert at is None or place["at"] == at
         scripts = [
             replace(parent, parent=parent, at=place["at"], opening=opened, acts=[])
-            for opened in self._openings(changes, way, n or 1)
+            for opened in self.client.openings(changes, way, n or 1)
         ]
         self._add(first, scripts, is_background=kept.is_background)
-
-    def _openings(
-        self, changes: dict[str, Any], way: str | int | None, n: int
-    ) -> Iterator[Callable[[Snapshot], Snapshot]]:
-        changes = dict(changes)
-        limit = changes.pop("max_tokens", None)
-
-        def opened(place: Snapshot, k: int) -> Snapshot:
-            settings_ = replace(place.settings, **changes)
-            options = place.options
-            if limit is not None:
-                options = replace(options, max_new_tokens=limit)
-            is_same = way is None and settings_.seed == place.settings.seed
-            place = place.changed(
-                settings=settings_, options=options, attempt=place.attempt + is_same + k
-            )
-            if isinstance(way, str):
-                return place.injected(self._text_ids(way))
-            return place if way is None else place.forced(way)
-
-        for k in range(n):
-            yield lambda place, k=k: opened(place, k)  # type: ignore[misc]
 
     @rule(
         which=PICK,
@@ -327,16 +198,18 @@ class StreamsMachine(RuleBasedStateMachine):
     ) -> None:
         kept = self._one(which)
         index = choice % len(kept.scripts)
-        at = self._at(kept, index, share)
+        at = self.client.place_of(kept, index, share)
         script = kept.scripts[index].frozen()
         asked = {"at": at, "token_ids": token_ids, "top": top, "tokens": tokens}
-        answer = self._post(kept, index, "peek", asked)
+        answer = self.client.post(kept, index, "peek", asked)
         if answer.status != 200:
             self._check_unplaced(kept, index, answer, is_given=True)
             return
         said = answer.json
         assert at is None or said["at"] == at
-        found = [(one["text"], one["stop"], told(one["tokens"])) for one in said["alternatives"]]
+        found = [
+            (one["text"], one["stop"], told_numbers(one["tokens"])) for one in said["alternatives"]
+        ]
 
         def check() -> None:
             wanted = self.oracle.peeks(script, said["at"], token_ids, top, tokens)
@@ -353,7 +226,7 @@ class StreamsMachine(RuleBasedStateMachine):
         if kept.is_deleted:
             assert answer.status == 404
         elif answer.status == 409:
-            shown = self._shown(kept, index)
+            shown = self.client.shown(kept, index)
             never_began = shown["state"] == "ended" and not shown["completion_tokens"]
             assert index or never_began, answer.body
         else:
@@ -363,16 +236,16 @@ class StreamsMachine(RuleBasedStateMachine):
     def replay(self, which: int, choice: int) -> None:
         kept = self._one(which)
         index = choice % len(kept.scripts)
-        answer = self._post(kept, index, "replay", {})
+        answer = self.client.post(kept, index, "replay", {})
         if kept.is_deleted:
             assert answer.status == 404
         elif answer.status == 200:
             assert answer.json["first_difference"] is None
-            assert answer.json["tokens"] == self._shown(kept, index)["completion_tokens"]
+            assert answer.json["tokens"] == self.client.shown(kept, index)["completion_tokens"]
         else:
             assert answer.status == 409
             if "first token" in answer.error["message"]:
-                assert not self._shown(kept, index)["completion_tokens"]
+                assert not self.client.shown(kept, index)["completion_tokens"]
             else:
                 assert "can be replayed" in answer.error["message"]
 
@@ -394,7 +267,7 @@ class StreamsMachine(RuleBasedStateMachine):
     @rule(which=PICK)
     def delete(self, which: int) -> None:
         kept = self._one(which)
-        answer = self.server.request("DELETE", f"/v1/streams/{kept.id}")
+        answer = self.client.server.request("DELETE", f"/v1/streams/{kept.id}")
         assert answer.status == (404 if kept.is_deleted else 200)
         kept.is_deleted = True
 
@@ -407,11 +280,11 @@ class StreamsMachine(RuleBasedStateMachine):
     def unkept(self, seed: int) -> None:
         """A request like any other in between."""
         body = {"prompt": "The", "max_tokens": 8, "seed": seed, "temperature": 0.8}
-        said = self.server.post("/v1/completions", body).json["choices"][0]
+        said = self.client.server.post("/v1/completions", body).json["choices"][0]
         script = Script(
-            self.engine.tokenizer.encode("The"),
-            replace(self.engine.default_settings, temperature=0.8, seed=seed),
-            StreamOptions(max_new_tokens=8, stop_token_ids=self.engine.eos_token_ids),
+            self.client.engine.tokenizer.encode("The"),
+            replace(self.client.engine.default_settings, temperature=0.8, seed=seed),
+            StreamOptions(max_new_tokens=8, stop_token_ids=self.client.engine.eos_token_ids),
         )
 
         def check() -> None:
@@ -423,19 +296,19 @@ class StreamsMachine(RuleBasedStateMachine):
         try:
             for kept in self.kept:
                 self._finish(kept)
-            wait_until(lambda: self.server.running is None)
+            wait_until(lambda: self.client.server.running is None)
             for check in self.checks:
                 check()
         finally:
             for kept in self.kept:
                 for reader in (kept.first, *(each for _, each in kept.later)):
                     reader.hang_up()
-                self.server.request("DELETE", f"/v1/streams/{kept.id}")
-            wait_until(lambda: self.server.running is None)
+                self.client.server.request("DELETE", f"/v1/streams/{kept.id}")
+            wait_until(lambda: self.client.server.running is None)
         for kept in self.kept:
-            assert self.server.get(f"/v1/streams/{kept.stream_id(0)}").status == 404
-            assert self._post(kept, 0, "branch", {}).status == 404
-        assert self.server.get("/v1/streams").json["data"] == []
+            assert self.client.server.get(f"/v1/streams/{kept.stream_id(0)}").status == 404
+            assert self.client.post(kept, 0, "branch", {}).status == 404
+        assert self.client.server.get("/v1/streams").json["data"] == []
 
     def _finish(self, kept: Kept) -> None:
         if kept.is_deleted:
@@ -444,24 +317,24 @@ class StreamsMachine(RuleBasedStateMachine):
             wait_until(lambda index=index: self._goes_on(kept, index))  # type: ignore[misc]
         for index in range(len(kept.scripts)):
             wait_until(
-                lambda index=index: self._shown(kept, index)["state"] == "ended"  # type: ignore[misc]
+                lambda index=index: self.client.shown(kept, index)["state"] == "ended"  # type: ignore[misc]
             )
-            assert self._post(kept, index, "control", {"action": "resume"}).status == 409
-        log = self._reader(f"/v1/streams/{kept.id}/events", 0).rest()
+            assert self.client.post(kept, index, "control", {"action": "resume"}).status == 409
+        log = self.client.reader(f"/v1/streams/{kept.id}/events", 0).rest()
         self._check_readers(kept, log)
         texts = texts_of(log)
         for index, script in enumerate(kept.scripts):
-            shown = self._shown(kept, index)
+            shown = self.client.shown(kept, index)
             assert texts.get(index, "") == shown["text"]
             assert len(shown["tokens"]) == shown["completion_tokens"]
-            found = Outcome(told(shown["tokens"]), shown["text"], shown["finish"])
+            found = Outcome(told_numbers(shown["tokens"]), shown["text"], shown["finish"])
             self.checks.append(partial(self._check_outcome, kept.was_cut, script, found))
 
     def _goes_on(self, kept: Kept, index: int) -> bool:
         """Resume it if it is paused. Whether it has ended."""
-        shown = self._shown(kept, index)
+        shown = self.client.shown(kept, index)
         if shown["state"] == "paused":
-            answer = self._post(kept, index, "control", {"action": "resume"})
+            answer = self.client.post(kept, index, "control", {"action": "resume"})
             if answer.status == 200:
                 kept.controls.append({**answer.json, "index": index})
         return bool(shown["state"] == "ended")
@@ -500,64 +373,10 @@ class StreamsMachine(RuleBasedStateMachine):
     def _one(self, which: int) -> Kept:
         return self.kept[which % len(self.kept)]
 
-    def _at(self, kept: Kept, index: int, share: int | None) -> int | None:
-        """A place that the stream has passed."""
-        if share is None or kept.is_deleted:
-            return None
-        return int(self._shown(kept, index)["completion_tokens"]) * share // 10
-
-    def _shown(self, kept: Kept, index: int) -> dict[str, Any]:
-        answer = self.server.get(f"/v1/streams/{kept.stream_id(index)}")
-        assert answer.status == 200, answer.body
-        shown: dict[str, Any] = answer.json
-        return shown
-
-    def _post(self, kept: Kept, index: int, route: str, body: dict[str, Any]) -> Answer:
-        return self.server.post(f"/v1/streams/{kept.stream_id(index)}/{route}", body)
-
-    def _reader(self, path: str, after: int, *, is_header: bool = False) -> EventReader:
-        sock = self.server.connect()
-        query = "" if is_header else f"?starting_after={after}"
-        header = f"last-event-id: {after}\r\n" if is_header else ""
-        sock.sendall(f"GET {path}{query} HTTP/1.1\r\nhost: 127.0.0.1\r\n{header}\r\n".encode())
-        reader = EventReader(sock)
-        assert reader.response.status == 200
-        return reader
-
-    def _text_ids(self, text: str) -> list[int]:
-        encode = self.engine.tokenizer.encode
-        return encode(text, add_special_tokens=False, parse_special=False)
-
     @staticmethod
     def _first_frame(reader: EventReader) -> bytes:
         reader.read(1)
         return reader.frames[0].removeprefix(b"data: ")
-
-
-def told(tokens: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """The numbers of tokens as the routes write them."""
-    return [tuple(token[name] for name in NUMBERS) for token in tokens]
-
-
-CONTROLS = st.one_of(
-    st.sampled_from([{"action": "pause"}, {"action": "resume"}]),
-    st.sampled_from([{"action": "pause"}, {"action": "stop"}]),
-    st.builds(lambda n: {"action": "rewind", "tokens": n}, st.integers(1, 30)),
-    st.builds(lambda text: {"action": "inject", "text": text}, st.sampled_from(TEXTS)),
-    st.builds(lambda token_id: {"action": "force", "token_id": token_id}, st.integers(4, 319)),
-    st.builds(
-        lambda values: {"action": "set", "settings": values},
-        st.fixed_dictionaries(
-            {"temperature": st.sampled_from([0.0, 0.8, 1.5])},
-            optional={"seed": st.integers(0, 99), "top_k": st.sampled_from([5, 40])},
-        ),
-    ),
-    st.builds(
-        lambda values: {"action": "ban", **values},
-        st.sampled_from([{"strings": ["a"]}, {"token_ids": [70, 80]}, {"strings": ["in", "o"]}]),
-    ),
-    st.builds(lambda n: {"action": "extend", "max_tokens": n}, st.integers(0, 200)),
-)
 
 
 @pytest.mark.timeout(60 + 5 * N_SEQUENCES)
@@ -567,7 +386,7 @@ def test_sequences(tiny_model: Path, kv_cache: str) -> None:
         Engine.load(tiny_model, device="cpu", dtype="float32", kv_cache=kv_cache) for _ in range(2)
     )
     with live_server(engine) as server:
-        StreamsMachine.server, StreamsMachine.engine = server, engine
+        StreamsMachine.client = KeptClient(server, engine)
         StreamsMachine.oracle = Oracle(other)
         run_state_machine_as_test(
             StreamsMachine,
