@@ -9,6 +9,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -19,6 +20,8 @@ from .snapshot import MAX_ATTEMPT, Snapshot
 _MAGIC = b"soliton stream 1\n"
 _MOST_BYTES = 64 << 20  # of JSON, so that a small file cannot fill the memory
 _LEVEL = 6
+# Finding them out takes longer than reading a snapshot.
+_hints = cache(get_type_hints)
 
 
 def snapshot_to_bytes(snapshot: Snapshot) -> bytes:
@@ -68,7 +71,7 @@ def _read(value: Any, hint: Any, where: str) -> Any:
     if isinstance(hint, type) and is_dataclass(hint):
         return _read_dataclass(value, hint, where)
     if isinstance(hint, type) and issubclass(hint, tuple) and isinstance(value, list):
-        hints = get_type_hints(hint)
+        hints = _hints(hint)
         if len(value) == len(hints):
             each = zip(value, hints.items(), strict=True)
             return hint(*[_read(item, kind, f"{where}.{name}") for item, (name, kind) in each])
@@ -113,7 +116,7 @@ def _read_dataclass(value: Any, kind: type[Any], where: str) -> Any:
     if unknown or missing:
         which = f"has no {missing[0]}" if missing else f"has an unknown member {unknown[0]!r}"
         raise _wrong(f"{where or 'it'} {which}")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     prefix = f"{where}." if where else ""
     return kind(**{name: _read(each, hints[name], prefix + name) for name, each in value.items()})
 
@@ -181,7 +184,7 @@ def _named(hint: Any) -> str:
     if origin is Mapping:
         return "an object" if arms[0] is str else "a list of pairs"
     if isinstance(hint, type) and issubclass(hint, tuple):
-        return f"a list of {', '.join(get_type_hints(hint))}"
+        return f"a list of {', '.join(_hints(hint))}"
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 

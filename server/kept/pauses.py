@@ -15,7 +15,7 @@ from engine import DraftCount, Prefill, PromptToken, Reuse, Snapshot, TopToken
 from ..stream.inherited import first_steps
 from ..stream.jobs import Begun, Clocks, Controlled, Event, JobEnd, Progress, Step, TokenCounts
 from ..stream.pause import Past, Pause, Run
-from .steps import step_of, step_row
+from .steps import N_PARTS, steps_from_json, steps_to_json
 from .unpacking import unpacked
 
 _LEVEL = 6
@@ -30,8 +30,10 @@ def pause_to_bytes(pause: Pause) -> bytes:
         "run": pause.run[1:],
     }
     packer = zlib.compressobj(_LEVEL)
-    # Row by row: the interpreter's lock is not held for long, and the engine goes on.
-    lines = (_json(value) + b"\n" for value in (whole, *map(_row, pause.events)))
+    steps = [event for event in pause.events if isinstance(event, Step)]
+    # Line by line: the interpreter's lock is not held for long, and the engine goes on.
+    values = (whole, *steps_to_json(steps), *map(_row, pause.events))
+    lines = (_json(value) + b"\n" for value in values)
     return b"".join([*map(packer.compress, lines), packer.flush()])
 
 
@@ -39,19 +41,20 @@ def pause_from_bytes(data: bytes, places: Mapping[int, Snapshot], place: Snapsho
     """`places`: where the jobs before ended; `place`: where the running one is. Raises ValueError,
     TypeError, KeyError, LookupError or zlib.error for other bytes.
     """
-    head, *rows = map(json.loads, unpacked(data).splitlines())
+    head, *values = map(json.loads, unpacked(data).splitlines())
+    steps, rows = steps_from_json(values[:N_PARTS]), values[N_PARTS:]
     ends = tuple(
         JobEnd(reason, _reuse(reuse), {name: DraftCount(*count) for name, count in drafts.items()})
         for reason, reuse, drafts in head["ends"]
     )
     past = Past(TokenCounts(**head["counts"]), Clocks(**head["clocks"]), ends)
-    return Pause(past, Run(place, *head["run"]), places, list(_events(rows)))
+    return Pause(past, Run(place, *head["run"]), places, list(_events(rows, iter(steps))))
 
 
 def _row(event: Event) -> list[Any]:
     match event:
         case Step():
-            return ["step", *step_row(event)]
+            return ["step"]  # the next one of all
         case Begun():
             return ["begun", event.choice, _prefill_row(event.prefill), event.clock]
         case Controlled():
@@ -64,11 +67,13 @@ def _row(event: Event) -> list[Any]:
     raise TypeError(f"{type(event).__name__} is no event of a completion")
 
 
-def _events(rows: Sequence[list[Any]]) -> Iterator[Event]:
+def _events(rows: Sequence[list[Any]], all_steps: Iterator[Step]) -> Iterator[Event]:
     steps: dict[int, list[Step]] = {}  # of each choice, as they are after each row
     for kind, *values in rows:
         if kind == "step":
-            step = step_of(values)
+            step = next(all_steps, None)
+            if step is None:
+                raise ValueError("more steps in order than there are")
             steps.setdefault(step.choice, []).append(step)
             yield step
         elif kind == "begun":

@@ -16,14 +16,21 @@ def first_steps(steps: Sequence[Step], n_tokens: int, n_characters: int) -> list
     kept: list[Step] = []
     for step in steps:
         result = step.result
+        fields = vars(result)
+        if fields.keys().isdisjoint(_OF_THE_END):
+            n, length = len(result.tokens), len(result.chunk)
+            if n <= n_tokens and length <= n_characters:  # as nearly all
+                if n or length:
+                    kept.append(step)
+                n_tokens -= n
+                n_characters -= length
+                continue
         tokens = (*result.tokens, *result.dropped)[:n_tokens]
         chunk = (result.chunk + result.dropped_text)[:n_characters]
         if not tokens and not chunk:
             continue
-        fields = {name: value for name, value in vars(result).items() if name not in _OF_THE_END}
-        kept.append(
-            step._replace(result=StreamResult({**fields, "chunk": chunk, "tokens": tokens}))
-        )
+        own = {name: value for name, value in fields.items() if name not in _OF_THE_END}
+        kept.append(step._replace(result=StreamResult({**own, "chunk": chunk, "tokens": tokens})))
         n_tokens -= len(tokens)
         n_characters -= len(chunk)
     return kept
