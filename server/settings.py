@@ -10,7 +10,7 @@ import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
@@ -36,6 +36,30 @@ def user_cache() -> Path | None:
     except RuntimeError:
         return None
     return base / "soliton"
+
+
+def user_state() -> Path | None:
+    """`soliton` in the directory for what the user's programs remember; None without a home."""
+    named = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        base = Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
+    return base / "soliton"
+
+
+class TerminalKind(NamedTuple):
+    """What the user's terminal understands and the user wants."""
+
+    has_escapes: bool
+    """Whether the cursor can be moved; not in a dumb terminal."""
+    has_colors: bool
+    """Not if NO_COLOR is set (no-color.org)."""
+
+
+def terminal_kind() -> TerminalKind:
+    has_escapes = os.environ.get("TERM", "dumb") != "dumb"
+    return TerminalKind(has_escapes, has_escapes and not os.environ.get("NO_COLOR"))
 
 
 def panel_cache_directory(text: str) -> Path | None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .terminal import CommandParser
+from .terminal import CommandError, CommandParser
 
 # The allowed values, as the help shows them. The engine checks them.
 DEVICES = "auto|cpu|cuda"
@@ -88,6 +88,8 @@ def _whole(text: str) -> _Option:
     return _Option(whole, "N", text)
 
 
+_ON_OFF = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
 # Every sampling setting of the engine; docs/sampling.md has the formulas.
 _SAMPLING: dict[str, _Option] = {
     "temperature": _real("randomness; 0 is greedy"),
@@ -132,6 +134,32 @@ _SAMPLING: dict[str, _Option] = {
     "sampler_order": _Option(names, "NAME,…", "the order of the stages"),
     "seed": _whole("the same seed gives the same text"),
 }
+
+
+def sampling_names() -> tuple[str, ...]:
+    """All settings, in the order of the help."""
+    return tuple(_SAMPLING)
+
+
+def sampling_help(name: str) -> str:
+    return _SAMPLING[name].help
+
+
+def read_sampling(name: str, text: str) -> Any:
+    """The value of a setting that is written as words: that of its option, `on` or `off` for a
+    switch, and several texts with spaces between them (\\n and \\t for these). Raises CommandError.
+    """
+    option = _SAMPLING[name]
+    if option.read is None:
+        if text.lower() not in _ON_OFF:
+            raise CommandError(f"{name} must be on or off, not {text!r}")
+        return _ON_OFF[text.lower()]
+    try:
+        if option.repeats:
+            return [each.replace("\\n", "\n").replace("\\t", "\t") for each in text.split()]
+        return option.read(text)
+    except argparse.ArgumentTypeError as error:
+        raise CommandError(f"{name} {error}") from error
 
 
 class _OneModel(argparse.Action):

@@ -1,20 +1,19 @@
-"""A model in this process, for `chat` and `complete`: loading it, its settings, its replies.
+"""A model in this process, for `chat` and `complete`: loading it, and its settings.
 
 Knows the engine's public surface; knows no HTTP.
 """
 
 import argparse
 import dataclasses
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from engine import AbortFlag, Engine, EngineError, LoadOptions, SamplingSettings
+from engine import Engine, EngineError, LoadOptions, SamplingSettings
 
 from ..settings import panel_cache_directory, user_cache
 from .arguments import given_sampling
-from .terminal import CommandError, on_interrupt, progress_bar
+from .terminal import CommandError, progress_bar
 
 
 @contextmanager
@@ -59,42 +58,3 @@ def sampling_settings(args: argparse.Namespace, engine: Engine) -> SamplingSetti
     """The model's default settings, overridden by the command line. Raises CommandError."""
     with engine_errors():
         return dataclasses.replace(engine.default_settings, **given_sampling(args))
-
-
-class LocalChat:
-    """Replies from a model in this process."""
-
-    def __init__(
-        self, engine: Engine, settings: SamplingSettings, *, max_tokens: int | None
-    ) -> None:
-        if engine.template is None:
-            raise CommandError(
-                f"{engine.model_id}: the model has no chat template; "
-                "use `soliton complete` to continue a text"
-            )
-        self._engine = engine
-        self._settings = settings
-        self._max_tokens = max_tokens
-        self.model = engine.model_id
-
-    def reply(self, messages: list[dict[str, Any]]) -> Generator[str, None, None]:
-        """Pieces of the assistant's text. Raises KeyboardInterrupt when Ctrl-C stopped it."""
-        generator, abort = self._engine.generator, AbortFlag()
-        with engine_errors(), on_interrupt(abort.set):
-            with progress_bar("reading", unit="tok") as bar:
-                prefill = generator.begin_stream_ex(
-                    self._engine.encode_chat(messages),
-                    self._settings,
-                    max_new_tokens=self._max_tokens,
-                    abort=abort,
-                    on_progress=bar,
-                )
-            if prefill.aborted:
-                raise KeyboardInterrupt
-            while True:
-                result = generator.stream_ex()
-                yield result.chunk
-                if result.eos_reason == "aborted":
-                    raise KeyboardInterrupt
-                if result.eos:
-                    return

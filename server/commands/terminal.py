@@ -7,6 +7,7 @@ import argparse
 import re
 import signal
 import sys
+import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -108,6 +109,24 @@ def progress_bar(label: str, *, unit: str) -> Iterator[ProgressBar]:
         yield bar
     finally:
         bar.close()
+
+
+@contextmanager
+def without_echo() -> Iterator[None]:
+    """Inside the block, keys do not show on the terminal; they are read after it."""
+    try:
+        fd = sys.stdin.fileno()
+        before = termios.tcgetattr(fd)
+    except (ValueError, OSError, termios.error):  # not a terminal
+        yield
+        return
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(fd, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
 @contextmanager

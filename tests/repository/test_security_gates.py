@@ -35,7 +35,7 @@ PROGRAMS = {
     "server/commands/packaged.py",
 }
 CLIENTS = {
-    "server/commands/remote.py",
+    "server/commands/chatting/over_http.py",
     "server/commands/bench_http.py",
     "server/commands/health.py",
     "server/commands/hub.py",

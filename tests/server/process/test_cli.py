@@ -1,29 +1,23 @@
 """The command line as its user meets it: output, exit codes, signals."""
 
 import dataclasses
-import http.server
 import json
-import os
-import pty
-import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from engine import DEFAULT_MODEL, Engine, SamplingSettings
+from engine import SamplingSettings
 from server.__main__ import main
 from server.commands.arguments import add_sampling_arguments, given_sampling
-from server.commands.local import LocalChat
-from server.commands.remote import RemoteChat
+from server.commands.chatting.answer import ChatSettings
+from server.commands.chatting.over_http import OverHttp
 from server.commands.terminal import CommandParser
 
 ROOT = Path(__file__).parents[3]
@@ -49,11 +43,6 @@ def serving(*program: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine.load(DEFAULT_MODEL, max_seq_len=128)
-
-
 @pytest.mark.parametrize(
     "argv",
     [
@@ -71,6 +60,8 @@ def engine() -> Engine:
         ["complete", "Hello", "--sampler-order", "top_q"],
         ["complete", "Hello", "--speculate", "much"],
         ["complete", "Hello", "--logprobs", "21"],
+        ["complete", "Hello", "--html", "/no/such/directory/page.html"],
+        ["complete", "Hello", "--html", "/"],
         ["complete", "Hello \ud800"],
         ["chat", "/no/such/model"],
         ["chat", "--url", "http://127.0.0.1:9"],
@@ -219,11 +210,11 @@ def test_a_stream_that_outlasts_the_shutdown_ends_with_an_error() -> None:
 
 
 def test_what_a_server_ignores_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
-    options = {"max_completion_tokens": 1, "no_such_field": 1}
+    settings = ChatSettings({"no_such_field": 1}, max_tokens=1)
     with serving() as (_, url):
-        chat = RemoteChat(url, api_key=None, model=None, options=options)
+        chat = OverHttp(url, api_key=None, model=None)
         for _ in range(2):
-            assert list(chat.reply([{"role": "user", "content": "Hello!"}]))
+            assert list(chat.ask([{"role": "user", "content": "Hello!"}], settings))
     shown = capsys.readouterr().err
     assert shown.startswith("soliton: warning: no_such_field: ")
     assert shown.count("\n") == 1
@@ -242,112 +233,3 @@ def test_a_port_in_use_is_one_line_and_2() -> None:
     assert f"port {port} of 127.0.0.1 is in use" in result.stderr
     proposed = int(result.stderr.rpartition("--port ")[2])
     assert port < proposed <= port + 20
-
-
-def test_ctrl_c_stops_a_local_reply_between_two_tokens(engine: Engine) -> None:
-    endless = SamplingSettings(logit_bias=dict.fromkeys(engine.eos_token_ids, -100))
-    chat = LocalChat(engine, endless, max_tokens=None)
-    reply = chat.reply([{"role": "user", "content": "Tell me a story."}])
-    next(reply)
-    signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        list(reply)
-    assert list(LocalChat(engine, endless, max_tokens=3).reply([{"role": "user", "content": "Hi"}]))
-
-
-class EndlessChat(http.server.BaseHTTPRequestHandler):
-    """A server that lists one model and never ends a reply by itself."""
-
-    protocol_version = "HTTP/1.0"
-    hung_up = threading.Event()
-
-    def do_GET(self) -> None:
-        self._begin("application/json")
-        self.wfile.write(b'{"data": [{"id": "endless"}]}')
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self._begin("text/event-stream")
-        chunk = json.dumps({"choices": [{"index": 0, "delta": {"content": "la "}}]})
-        try:
-            while True:
-                self.wfile.write(f"data: {chunk}\n\n".encode())
-                time.sleep(0.001)
-        except OSError:
-            self.hung_up.set()
-
-    def _begin(self, content_type: str) -> None:
-        self.send_response(200)
-        self.send_header("content-type", content_type)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keeps the test's output quiet."""
-
-
-@pytest.fixture
-def endless_url() -> Iterator[str]:
-    EndlessChat.hung_up.clear()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), EndlessChat) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-@contextmanager
-def in_terminal(*command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A process, and the other end of its terminal: read what it shows, write what is typed."""
-    ours, theirs = pty.openpty()
-    try:
-        with subprocess.Popen(
-            [*SOLITON, *command],
-            cwd=ROOT,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            preexec_fn=_taking_ctrl_c,
-        ) as process:
-            os.close(theirs)
-            try:
-                yield process, ours
-            finally:
-                process.kill()
-    finally:
-        os.close(ours)
-
-
-def _taking_ctrl_c() -> None:
-    """Ctrl-C as in a terminal, even if the tests run in the background and ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def reader_of(terminal: int) -> Callable[[str], str]:
-    """A function that reads until a text is shown."""
-
-    def read_until(expected: str) -> str:
-        shown = ""
-        end = time.monotonic() + DEADLINE_S
-        while expected not in shown:
-            ready, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"{expected!r} should appear; shown: {shown!r}"
-            shown += os.read(terminal, 65536).decode(errors="replace")
-        return shown
-
-    return read_until
-
-
-def test_ctrl_c_stops_the_reply_and_not_the_program(endless_url: str) -> None:
-    with in_terminal("chat", "--url", endless_url) as (process, terminal):
-        read_until = reader_of(terminal)
-        read_until("> ")
-        os.write(terminal, b"Sing!\n")
-        read_until("la la la")
-        process.send_signal(signal.SIGINT)
-        read_until("> ")
-        assert EndlessChat.hung_up.wait(DEADLINE_S), "the reply's connection should be closed"
-        process.send_signal(signal.SIGINT)
-        read_until("Ctrl-C again")
-        os.write(terminal, b"/quit\n")
-        assert process.wait(DEADLINE_S) == 0
