@@ -118,16 +118,16 @@ class KeptStreams:
 
     def trim(self) -> None:
         """Forget what nobody has read for too long, and what is too much. What runs stays."""
-        now, n_bytes = self._clock(), self.n_bytes
-        for id_, kept in list(self._answers.items()):
+        now, n_bytes, given_up = self._clock(), self.n_bytes, list[Kept]()
+        for id_, kept in self._answers.items():
             is_late = now >= self._read_at[id_] + self._seconds
             if not is_late and n_bytes <= self._max_bytes:
                 break
             if kept.ended or kept.is_put_down:
                 n_bytes -= kept.n_bytes
-                self._drop(
-                    kept, "the stream was given up: others needed its room, or nobody read it"
-                )
+                given_up.append(kept)
+        for kept in given_up:
+            self._drop(kept, "the stream was given up: others needed its room, or nobody read it")
 
     async def put_down(self, *, until: float) -> None:
         """If there is a directory, pause all that runs or waits, for the next process. What gets no
