@@ -78,7 +78,7 @@ class KeptStreams:
 
     def stream(self, key: str, id_: str) -> tuple[Kept, KeptStream]:
         """The caller's stream of that id. Raises StreamNotFoundError."""
-        self._expire()
+        self.trim()
         found = self._streams.get((key, id_))
         if found is None:
             raise _not_found()
@@ -91,7 +91,7 @@ class KeptStreams:
 
     def answer(self, key: str, id_: str) -> Kept:
         """The caller's answer of that id, or of one of its streams. Raises StreamNotFoundError."""
-        self._expire()
+        self.trim()
         kept = self._answers.get((key, id_))
         if kept is None:
             return self.stream(key, id_)[0]
@@ -100,7 +100,7 @@ class KeptStreams:
 
     def answers(self, key: str) -> Iterator[Kept]:
         """The caller's, those that were begun first first. Does not count as reading them."""
-        self._expire()
+        self.trim()
         own = [kept for kept in self._answers.values() if kept.request.key == key]
         yield from sorted(own, key=lambda kept: kept.begun_ns)
 
@@ -122,25 +122,16 @@ class KeptStreams:
 
     def trim(self) -> None:
         """Forget what nobody has read for too long, and what is too much. What runs stays."""
-        self._give_up(self.n_bytes - self._max_bytes)
-
-    def _expire(self) -> None:
-        """Forget what nobody has read for too long. Every request does this, so it counts no bytes,
-        which takes a millisecond for a thousand streams.
-        """
-        self._give_up(0)
-
-    def _give_up(self, n_bytes: int) -> None:
-        """Forget what is late, and then so much memory."""
-        now = self._clock()
-        for id_, kept in list(self._answers.items()):
-            if n_bytes <= 0 and now < self._read_at[id_] + self._seconds:
+        now, n_bytes, given_up = self._clock(), self.n_bytes, list[Kept]()
+        for id_, kept in self._answers.items():
+            is_late = now >= self._read_at[id_] + self._seconds
+            if not is_late and n_bytes <= self._max_bytes:
                 break
             if kept.ended or kept.is_put_down:
                 n_bytes -= kept.n_bytes
-                self._drop(
-                    kept, "the stream was given up: others needed its room, or nobody read it"
-                )
+                given_up.append(kept)
+        for kept in given_up:
+            self._drop(kept, "the stream was given up: others needed its room, or nobody read it")
 
     async def put_down(self, *, until: float) -> None:
         """If there is a directory, pause all that runs or waits, for the next process. What gets no

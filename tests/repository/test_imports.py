@@ -81,7 +81,7 @@ def test_threads_and_asyncio_stand_where_they_are_owned() -> None:
     # prefix.py and recent.py have only a lock; load.py ends its threads before it returns.
     names = (
         "http/large_bodies", "http/lingering", "http/protocol", "http/slow_readers",
-        "kept/kept", "kept/log",
+        "kept/files", "kept/kept", "kept/log", "kept/registry",
         "lease/deadlines", "lease/lease", "lease/trials", "lease/waiter", "lease/watchdog",
         "process/drain", "process/imports", "process/last_resort", "stream/engine_call",
         "stream/feed", "stream/idle_timeout", "stream/steering", "stream/stream",
@@ -123,6 +123,9 @@ def test_the_wall_clock_is_read_where_a_date_is_meant() -> None:
         ("engine/device/cpu/panel_cache.py", "time.time"),
         ("engine/cache/files.py", "time.time"),
         ("engine/cache/files.py", "time.time_ns"),
+        ("server/kept/files.py", "time.time"),
+        # The order of streams holds over restarts.
+        ("server/kept/registry.py", "time.time_ns"),
     }
     by_name = {f"time.{name}" for name in WALL_CLOCK["time"]}
     wrong = [file for file in FILES if by_name & {module for module, _ in imported(file)}]
