@@ -74,5 +74,5 @@ async def respond_kept(
 
 async def _first_reader(service: Service, kept: Kept) -> AsyncIterator[bytes]:
     ping = service.settings.ping_interval
-    async for frames in kept.log.read(0, idle=ping, is_first=True):
-        yield b"".join(frames) or PING
+    async for frames in kept.log.read(idle=ping):
+        yield frames or PING
