@@ -22,7 +22,7 @@ _LEVEL = 6
 
 
 def steps_to_bytes(steps: Sequence[Step]) -> bytes:
-    """Some 70 bytes per token without alternatives."""
+    """Some 50 bytes per token without alternatives."""
     records: list[TokenRecord] = []
     rows = [[each.choice, each.clock, each.stop_detail, _row(each, records)] for each in steps]
     columns = {
