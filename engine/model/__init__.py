@@ -1,5 +1,6 @@
 """The decoder: token ids and positions in, logits out.
 
-Owns the forward pass, recorded once per number of rows (`model`), its weights (`weights`) and the
-rotary tables (`rope`). Knows no sampling and no device, only the protocols of `device.ops`.
+Owns the forward pass, recorded once per number of rows (`model`), its weights (`weights`), the
+rotary tables (`rope`), and passes whose rows are branches of one sequence (`branches`). Knows no
+sampling and no device, only the protocols of `device.ops`.
 """

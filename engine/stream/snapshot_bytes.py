@@ -7,7 +7,7 @@ snapshot fits one is for the generator to say.
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import UnionType
@@ -21,7 +21,7 @@ _MAGIC = b"soliton stream 1\n"
 _MOST_BYTES = 64 << 20  # of JSON, so that a small file cannot fill the memory
 _LEVEL = 6
 # Finding them out takes longer than reading a snapshot.
-_hints = cache(get_type_hints)
+_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 
 
 def snapshot_to_bytes(snapshot: Snapshot) -> bytes:

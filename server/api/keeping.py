@@ -89,5 +89,5 @@ async def or_error(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 async def _first_reader(service: Service, kept: Kept) -> AsyncIterator[bytes]:
     ping = service.settings.ping_interval
-    async for frames in kept.log.read(0, idle=ping, is_first=True):
-        yield b"".join(frames) or PING
+    async for frames in kept.log.read(idle=ping):
+        yield frames or PING

@@ -6,6 +6,7 @@ are compressed, because frames repeat each other.
 
 import asyncio
 import zlib
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 
 from ..stream.idle_timeout import IdleTimeout
@@ -14,6 +15,9 @@ from .unpacking import undamaged, unpacked
 _BLOCK = 64  # events
 _LEVEL = 3
 _END = b"\n\n"
+# Whole blocks that are ready for readers who come later, and how many of them one gets at once.
+_N_READY = 32
+_BLOCKS_AT_ONCE = 4
 # A reader rests after each batch. Later readers rest the longer the more of them there are: all
 # together cost the event loop, which shares its cores with the engine, no more than one or two.
 _REST_S = 0.001
@@ -28,6 +32,7 @@ class EventLog:
         self._last: list[bytes] = []
         self._waiters: list[asyncio.Future[bool]] = []
         self._n_readers = 0
+        self._ready: OrderedDict[int, bytes] = OrderedDict()  # blocks with their numbers
         self.n_events = 0
         self.n_bytes = 0
         """Memory of the events."""
@@ -85,9 +90,18 @@ class EventLog:
         """
         block, start = divmod(after, _BLOCK)
         if block < len(self._blocks):
-            with undamaged():
-                return _frames(self._blocks[block])[start:]
+            return self._frames(block)[start:]
         return [] if self.ended else self._last[after - len(self._blocks) * _BLOCK :]
+
+    def numbered(self, after: int) -> tuple[bytes, int]:
+        """Some of the events after the first `after`, each behind its number, and how many."""
+        first, start = divmod(after, _BLOCK)
+        n_whole = self.n_events // _BLOCK if self.ended else len(self._blocks)
+        if start or first >= n_whole:
+            page = self.page(after)
+            return _numbered(page, after), len(page)
+        blocks = range(first, min(first + _BLOCKS_AT_ONCE, n_whole))
+        return b"".join([self._whole_block(block) for block in blocks]), _BLOCK * len(blocks)
 
     async def begun(self) -> None:
         """Wait for the first event, or the end."""
@@ -106,29 +120,59 @@ class EventLog:
         while not self.ended:
             await self._change()
 
-    async def read(
-        self, after: int, *, idle: float | None = None, is_first: bool = False
-    ) -> AsyncIterator[Sequence[bytes]]:
-        """The events after the first `after`, in batches, to the end; an empty batch after `idle`
-        seconds without one. `is_first`: for the client that asked for the answer.
+    async def read(self, *, idle: float | None = None) -> AsyncIterator[bytes]:
+        """All events, in batches, to the end; b"" after `idle` seconds without one. For the client
+        that asked for the answer.
         """
-        n = 0 if is_first else 1
-        self._n_readers += n
+        after = 0
+        while True:
+            page, ended = self.page(after), self.ended
+            if page:
+                after += len(page)
+                yield b"".join(page)
+                is_behind = after < len(self._blocks) * _BLOCK
+                await asyncio.sleep(0 if is_behind or self.ended else _REST_S)
+            elif ended:
+                return
+            elif not await self._change(idle):
+                yield b""
+
+    async def read_numbered(self, after: int, *, idle: float | None = None) -> AsyncIterator[bytes]:
+        """The events after the first `after`, each behind its number, like `read`. For any number
+        of readers.
+        """
+        self._n_readers += 1
         try:
             while True:
-                page, ended = self.page(after), self.ended
-                if page:
-                    after += len(page)
+                ended = self.ended
+                page, n = self.numbered(after)
+                if n:
+                    after += n
                     yield page
                     is_behind = after < len(self._blocks) * _BLOCK
-                    rest = _REST_S if is_first else _LATER_REST_S * self._n_readers
-                    await asyncio.sleep(0 if is_behind or self.ended else rest)
+                    rest = 0 if is_behind or self.ended else _LATER_REST_S * self._n_readers
+                    await asyncio.sleep(rest)
                 elif ended:
                     return
                 elif not await self._change(idle):
-                    yield ()
+                    yield b""
         finally:
-            self._n_readers -= n
+            self._n_readers -= 1
+            if not self._n_readers:
+                self._ready.clear()
+
+    def _frames(self, block: int) -> list[bytes]:
+        with undamaged():
+            return _frames(self._blocks[block])
+
+    def _whole_block(self, block: int) -> bytes:
+        """With numbers; readers who are there at the same time share it."""
+        ready = self._ready.get(block)
+        if ready is None:
+            ready = self._ready[block] = _numbered(self._frames(block), block * _BLOCK)
+            if len(self._ready) > _N_READY:
+                self._ready.popitem(last=False)
+        return ready
 
     def _pack(self, frames: Sequence[bytes]) -> None:
         whole = b"".join(frames)
@@ -156,6 +200,10 @@ class EventLog:
 
 def _frames(block: bytes) -> list[bytes]:
     return [frame + _END for frame in unpacked(block).split(_END)[:-1]]
+
+
+def _numbered(frames: Sequence[bytes], after: int) -> bytes:
+    return b"".join([b"id: %d\n%b" % pair for pair in enumerate(frames, after + 1)])
 
 
 def _settle(waiter: asyncio.Future[bool], value: bool) -> None:

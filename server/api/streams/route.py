@@ -1,6 +1,6 @@
 """GET /v1/streams, GET and DELETE /v1/streams/{id}, and the events of one, from any event on."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -107,17 +107,8 @@ def stream_routes(service: Service) -> APIRouter:
 
 
 async def _numbered(service: Service, kept: Kept, after: int) -> AsyncIterator[bytes]:
-    number = after
-    async for frames in kept.log.read(after, idle=service.settings.ping_interval):
-        if frames:
-            yield b"".join(b"id: %d\n%b" % (number + i, frame) for i, frame in _from_one(frames))
-            number += len(frames)
-        else:
-            yield _PING
-
-
-def _from_one(frames: Sequence[bytes]) -> list[tuple[int, bytes]]:
-    return list(enumerate(frames, 1))
+    async for frames in kept.log.read_numbered(after, idle=service.settings.ping_interval):
+        yield frames or _PING
 
 
 def _number(text: str | None) -> int:
