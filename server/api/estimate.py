@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..answer.chunks import ChoicesAnswer
+from ..answer.shape import GeneratedAnswer
 from ..answer.sse import encode_json
 from ..answer.usage import milliseconds
 from ..http.json_body import JsonRoute
@@ -106,7 +106,7 @@ def _estimate(
     key: str,
     jobs: Sequence[CompletionJob],
     cached: list[int],
-    answer: ChoicesAnswer,
+    answer: GeneratedAnswer,
 ) -> dict[str, Any]:
     """`cached`: of `_cached`."""
     n_prompt, n_cached = sum(len(job.input_ids) for job in _with_own_prompt(jobs)), sum(cached)

@@ -41,7 +41,7 @@ async def branch(
         raise RequestError("send one of token_id and text", param="token_id")
     overrides = _overrides(body)
     sent = {**stored_fields(kept), "n": 1, "best_of": None, "stream": False}
-    if wire.name == "completion":
+    if wire.has_prompt:
         sent["prompt"] = list(stream.prompt_ids)
     asked = {**overrides, "n": body.n or 1, "stream": bool(body.stream)}
     request = overridden(wire.body, sent, asked)
