@@ -22,6 +22,7 @@ from .api.docs import add_documents
 from .api.estimate import estimate_routes
 from .api.health import system_routes
 from .api.home import add_home
+from .api.llama.route import LLAMA, llama_routes
 from .api.metrics import metric_routes
 from .api.models import model_routes
 from .api.not_found import not_found_handler
@@ -147,12 +148,12 @@ def create_app(
     app.state.slow_readers = slow_readers
     app.state.watchdog = watchdog
     app.state.large_bodies = large_bodies
-    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT)}
+    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT, LLAMA)}
     # Stored chats come behind: one of their paths would match that of `control`.
     routers = [
         router_of(service)
         for router_of in (
-            completion_routes, chat_routes, score_routes, estimate_routes,
+            completion_routes, chat_routes, llama_routes, score_routes, estimate_routes,
             partial(acting_routes, wires=wires), stored_chat_routes, stream_routes,
             model_routes, token_routes, prop_routes, system_routes,
         )

@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ..stream.jobs import Begun, CompletionJob, Controlled, Event, Progress, Step, TokenCounts
+from typing_extensions import override
+
+from ..stream.jobs import Begun, Controlled, Event, Progress, Step, TokenCounts
 from ..stream.stream import CompletionStream
 from .choices import sampled
-from .metadata import Include, closing_fields, progress_fields
+from .metadata import Include, closing_fields, control_fields, progress_fields
+from .shape import GeneratedAnswer
 from .sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
 from .usage import usage
 
@@ -56,13 +59,9 @@ class Choices(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChoicesAnswer:
+class ChoicesAnswer(GeneratedAnswer):
     """The answer to one request."""
 
-    head: dict[str, Any]
-    once: dict[str, Any]
-    """In the whole answer, or in the first chunk: warnings and the like."""
-    jobs: Sequence[CompletionJob]
     n: int
     """Streamed choices per prompt; `jobs` has them prompt by prompt."""
     new_choices: Callable[[], Choices]
@@ -73,10 +72,7 @@ class ChoicesAnswer:
     include_usage: bool
     continuous_usage: bool
 
-    @property
-    def id(self) -> str:
-        return str(self.head["id"])
-
+    @override
     def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
         choices = self.new_choices()
         listed = choices.whole(events)
@@ -90,6 +86,7 @@ class ChoicesAnswer:
             }
         )
 
+    @override
     def encoder(self) -> "Chunks":
         return Chunks(self)
 
@@ -185,11 +182,7 @@ class Chunks:
     def _controlled(self, controlled: Controlled) -> bytes:
         if controlled.pieces is not None:
             self._choices.go_back(controlled.pieces)
-        said = {"index": controlled.choice, "action": controlled.kind, **controlled.arguments}
-        if controlled.pieces is not None:
-            said["text_characters"] = sum(len(step.result.chunk) for step in controlled.pieces)
-        said["completion_tokens"] = controlled.n_tokens
-        return encode_event({**self._head, "choices": [], "control": said})
+        return encode_event({**self._head, "choices": [], **control_fields(controlled)})
 
     def _count(self, **more: int) -> None:
         counts = self._counts

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from engine import Reuse, StreamResult, TopToken
 
 from ..errors import RequestError
-from ..stream.jobs import Begun, CompletionJob, Progress, Step
+from ..stream.jobs import Begun, CompletionJob, Controlled, Progress, Step
 from ..stream.stream import CompletionStream
 from .usage import milliseconds, timings
 
@@ -284,6 +284,15 @@ def progress_fields(progress: Progress, n_prompt: int) -> dict[str, Any]:
             "eta_ms": milliseconds(elapsed * n_left / n_computed) if n_computed else None,
         }
     }
+
+
+def control_fields(controlled: Controlled) -> dict[str, Any]:
+    """Keys of a chunk without choices: what was done with the stream between two tokens."""
+    said = {"index": controlled.choice, "action": controlled.kind, **controlled.arguments}
+    if controlled.pieces is not None:
+        said["text_characters"] = sum(len(step.result.chunk) for step in controlled.pieces)
+    said["completion_tokens"] = controlled.n_tokens
+    return {"control": said}
 
 
 def _chosen(

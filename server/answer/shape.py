@@ -1,9 +1,11 @@
 """What an answer is to whoever sends it: a whole, or frames event by event. Knows no wire."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from ..stream.jobs import Event
+from ..stream.jobs import CompletionJob, Event
 from ..stream.stream import CompletionStream
 
 
@@ -30,3 +32,26 @@ class Answer(Protocol):
         ...
 
     def encoder(self) -> Encoder: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedAnswer(ABC):
+    """The answer to a request for text, whatever the wire."""
+
+    head: dict[str, Any]
+    """Its `id`, `model` and `created`, among what each chunk begins with."""
+    once: dict[str, Any]
+    """In the whole answer, or in the first chunk: warnings and the like."""
+    jobs: Sequence[CompletionJob]
+
+    @property
+    def id(self) -> str:
+        return str(self.head["id"])
+
+    @abstractmethod
+    def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
+        """As `Answer` has it."""
+
+    @abstractmethod
+    def encoder(self) -> Encoder:
+        """As `Answer` has it."""

@@ -14,6 +14,7 @@ from typing_extensions import override
 from ..schema.chat import ChatCompletionChunk
 from ..schema.completions import Completion
 from ..schema.errors import ErrorResponse
+from ..schema.llama_completion import LlamaCompletion
 from ..schema.score import Scores
 from .examples import add_examples
 
@@ -23,13 +24,20 @@ Document = dict[str, Any]
 _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "/v1/completions": (Completion, ErrorResponse),
     "/v1/chat/completions": (ChatCompletionChunk, ErrorResponse),
+    "/completion": (LlamaCompletion, ErrorResponse),
     "/v1/score": (Scores, ErrorResponse),
 }
+# Its last event says `stop: true`.
+_WITHOUT_DONE = "/completion"
 _STREAM = (
-    "Server-sent events. An event is one line, `data: ` and JSON, and a blank line. Behind the "
-    "last one stands `data: [DONE]`; a stream that fails ends with an event that is an error, and "
-    "without it. A line that begins with `:` is a comment, which keeps a silent connection open."
+    "Server-sent events. An event is one line, `data: ` and JSON, and a blank line. {end} A line "
+    "that begins with `:` is a comment, which keeps a silent connection open."
 )
+_DONE = (
+    "Behind the last one stands `data: [DONE]`; a stream that fails ends with an event that is an "
+    "error, and without it."
+)
+_STOP = "The last one has `stop: true`; a stream that fails ends with an event that is an error."
 
 
 class ContractApp(FastAPI):
@@ -72,10 +80,12 @@ def _describe_streams(document: Document) -> None:
         schemas.setdefault(name, schema)
     for path, events in _EVENTS.items():
         content = document["paths"][path]["post"]["responses"]["200"]["content"]
+        has_done = path != _WITHOUT_DONE
+        described = _STREAM.format(end=_DONE if has_done else _STOP)
         content["text/event-stream"] = {
-            "schema": {"type": "string", "description": _STREAM},
+            "schema": {"type": "string", "description": described},
             # The itemSchema of OpenAPI 3.2, whose words 3.1 does not have yet.
-            "x-itemSchema": {"oneOf": [_event(events), _LAST_EVENT]},
+            "x-itemSchema": {"oneOf": [_event(events), *([_LAST_EVENT] if has_done else [])]},
         }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..answer.chunks import ChoicesAnswer
+from ..answer.shape import GeneratedAnswer
 from ..lease.waiter import Waiter
 from ..schema.common import GenerationRequest
 from ..service import Service
@@ -18,7 +18,7 @@ class Generation(NamedTuple):
     """One request, ready to be queued."""
 
     jobs: Sequence[CompletionJob]
-    answer: ChoicesAnswer
+    answer: GeneratedAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +29,5 @@ class Wire:
     body: type[GenerationRequest]
     generation: Callable[[Service, Any, Waiter], Awaitable[Generation]]
     """Takes a body of that type."""
+    has_prompt: bool
+    """Whether `prompt` of a body may be token ids."""

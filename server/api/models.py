@@ -1,9 +1,9 @@
-"""GET /v1/models and /v1/models/{id}: what this server serves."""
+"""GET /v1/models, /v1/models/{id} and TabbyAPI's /v1/model: what this server serves."""
 
 from fastapi import APIRouter
 
 from ..schema.errors import error_responses
-from ..schema.models import ModelCard, ModelList, ModelMeta
+from ..schema.models import CurrentModel, ModelCard, ModelList, ModelMeta, ModelParameters
 from ..service import Service
 
 
@@ -22,6 +22,12 @@ def model_routes(service: Service) -> APIRouter:
         service.check_model(model_id)
         return _card(service, model_id)
 
+    @router.get("/v1/model", responses=error_responses(401, 421))
+    async def current_model() -> CurrentModel:
+        """TabbyAPI's name of the loaded model, with how it runs."""
+        card = _card(service, service.model_id)
+        return CurrentModel(**dict(card), parameters=_parameters(service))
+
     return router
 
 
@@ -39,4 +45,16 @@ def _card(service: Service, name: str) -> ModelCard:
             n_vocab=config.vocab_size,
             n_ctx_train=config.max_seq_len,
         ),
+    )
+
+
+def _parameters(service: Service) -> ModelParameters:
+    engine = service.engine
+    return ModelParameters(
+        max_seq_len=engine.max_seq_len,
+        cache_size=engine.max_seq_len,
+        cache_mode=engine.model.ops.kv_format,
+        max_batch_size=1,
+        prompt_template_content=engine.template.source if engine.template else None,
+        use_vision=False,
     )

@@ -1,23 +1,35 @@
-"""GET /props: what this server runs and how, in llama-server's shape where that makes sense."""
+"""GET /props and GET /slots: what runs here and how, in llama-server's shape where that fits."""
 
 import dataclasses
 
 from fastapi import APIRouter
 
 from ..schema.errors import error_responses
-from ..schema.props import DefaultGeneration, EngineProps, Modalities, Props
+from ..schema.props import DefaultGeneration, EngineProps, Modalities, Props, Slot
 from ..service import Service
 from ..version import own_version
 
 
 def prop_routes(service: Service) -> APIRouter:
-    """The route, over one engine. Its answer holds no path of this machine."""
+    """The routes, over one engine. No answer holds a path of this machine."""
     router = APIRouter(tags=["system"])
 
     @router.get("/props", responses=error_responses(401, 421))
     async def read_props() -> Props:
         """Model, defaults, chat template, and how the engine computes."""
         return _props(service)
+
+    @router.get("/slots", responses=error_responses(401, 421))
+    async def read_slots() -> list[Slot]:
+        """The one slot. It tells nothing of the request that runs, which is its client's own."""
+        return [
+            Slot(
+                id=0,
+                n_ctx=service.engine.max_seq_len,
+                speculative=service.settings.speculate != "off",
+                is_processing=service.lease.busy,
+            )
+        ]
 
     return router
 

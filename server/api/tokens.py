@@ -92,14 +92,7 @@ def token_routes(service: Service) -> APIRouter:
         """TabbyAPI's /tokenize; of messages the text without the beginning of a reply."""
         n_body = request.state.n_body
         warnings = await _warnings(service, body, n_body=n_body)
-        if isinstance(body.text, str):
-            token_ids = await _text_ids(
-                service, body.text, param="text", add_special=body.add_bos_token is not False,
-                parse_special=body.encode_special_tokens is not False,
-            )  # fmt: skip
-        else:
-            fields = TemplateFields(add_generation_prompt=False)
-            token_ids = await _chat_ids(service, body.text, fields, n_body=n_body)
+        token_ids = await _encoded(service, body, n_body=n_body)
         return await _answer(
             service, lambda: {"tokens": token_ids, "length": len(token_ids), **warnings}, token_ids
         )
@@ -141,6 +134,22 @@ async def _tokenized(service: Service, body: TokenizeRequest, *, n_body: int) ->
     return await _text_ids(
         service, text, param=given[0], add_special=add_special,
         parse_special=body.parse_special is not False,
+    )  # fmt: skip
+
+
+async def _encoded(service: Service, body: TokenEncodeRequest, *, n_body: int) -> list[int]:
+    """The ids of the text, or of the messages."""
+    if (body.text is None) == (body.prompt is None):
+        raise RequestError("send exactly one of text and prompt", param="text")
+    if isinstance(body.text, list):
+        fields = TemplateFields(add_generation_prompt=False)
+        return await _chat_ids(service, body.text, fields, n_body=n_body)
+    text = body.prompt if body.text is None else body.text
+    assert text is not None, "one is given"
+    return await _text_ids(
+        service, text, param="prompt" if body.text is None else "text",
+        add_special=body.add_bos_token is not False,
+        parse_special=body.encode_special_tokens is not False,
     )  # fmt: skip
 
 

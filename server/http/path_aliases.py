@@ -11,6 +11,10 @@ _ALIASES = {
     "/completions": "/v1/completions",
     "/chat/completions": "/v1/chat/completions",
     "/models": "/v1/models",
+    # TabbyAPI's list of what could be loaded, and Aphrodite's names.
+    "/v1/model/list": "/v1/models",
+    "/v1/tokenize": "/tokenize",
+    "/v1/detokenize": "/detokenize",
     # Health checks of load balancers and of other servers' clients.
     "/v1/health": "/health",
     "/ping": "/health",

@@ -62,7 +62,9 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         "A name that GET /v1/models lists. null, or an empty one: the model that is served."
     )
     n: int | None = setting("How many choices.")
-    max_tokens: Count | None = setting("The most tokens that may come.")
+    max_tokens: CountOrAll | None = setting(
+        "The most tokens that may come; -1, as in llama-server: up to the end of the context."
+    )
     max_completion_tokens: Count | None = other_name("max_tokens", "OpenAI's chat")
     max_new_tokens: Count | None = other_name("max_tokens", "text-generation-webui, SillyTavern")
     max_length: Count | None = other_name("max_tokens", "TabbyAPI")

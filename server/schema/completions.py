@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from .common import (
-    Count,
+    CountOrAll,
     FinishReason,
     GenerationRequest,
     GenerationResponse,
@@ -40,9 +40,9 @@ class CompletionRequest(PromptFields, GenerationRequest):
         "Text, token ids, or a list of either: then each has its own choices, in the order of the "
         "prompts. No token is put before ids. null: the beginning of a new text."
     )
-    max_tokens: Count | None = setting(
-        "null: 16, or fewer where the context ends. 0, with echo: only say how likely the prompt "
-        "is."
+    max_tokens: CountOrAll | None = setting(
+        "null: 16, or fewer where the context ends. -1: up to the end of the context. 0, with "
+        "echo: only say how likely the prompt is."
     )
     best_of: Annotated[int, Field(ge=1, le=20)] | None = setting(
         "Generate so many per prompt, and answer with the `n` of the highest mean logprob, the "

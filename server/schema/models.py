@@ -1,6 +1,8 @@
-"""The wire of GET /v1/models and of the health routes."""
+"""The wire of GET /v1/models, of TabbyAPI's GET /v1/model, and of the health routes."""
 
 from typing import Literal
+
+from pydantic import Field
 
 from .common import ResponseModel
 
@@ -23,6 +25,23 @@ class ModelCard(ResponseModel):
     owned_by: str
     max_model_len: int
     meta: ModelMeta
+
+
+class ModelParameters(ResponseModel):
+    """How the model runs, in TabbyAPI's names."""
+
+    max_seq_len: int = Field(description="The context in tokens.")
+    cache_size: int = Field(description="Tokens whose keys and values are held at once.")
+    cache_mode: str = Field(description="The format of keys and values.")
+    max_batch_size: int = Field(description="1: one sequence at a time.")
+    prompt_template_content: str | None = Field(description="The chat template; null: none.")
+    use_vision: bool
+
+
+class CurrentModel(ModelCard):
+    """The served model, as TabbyAPI answers."""
+
+    parameters: ModelParameters
 
 
 class ModelList(ResponseModel):

@@ -1,6 +1,6 @@
-"""The wire of GET /props, after llama-server's."""
+"""The wire of GET /props and GET /slots, after llama-server's."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -38,6 +38,15 @@ class EngineProps(ResponseModel):
         "has it), described (the template has no tools; the system message tells of them) or "
         "unreadable (the template has its own way, which stays text; another one is described)."
     )
+
+
+class Slot(ResponseModel):
+    """What runs: one sequence at a time."""
+
+    id: Literal[0]
+    n_ctx: int = Field(description="The context in tokens.")
+    speculative: bool = Field(description="Whether tokens are guessed ahead.")
+    is_processing: bool = Field(description="Whether the engine is at work.")
 
 
 class Props(ResponseModel):

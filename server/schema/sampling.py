@@ -109,6 +109,7 @@ class SamplingFields(RequestModel):
     tfs_z: float | None = other_name("tfs", "llama-server")
     typical_p: float | None = setting("0 to 1; 0 and 1 are off.")
     typical: float | None = other_name("typical_p", "TabbyAPI")
+    typ_p: float | None = other_name("typical_p", "the page of llama-server")
     skew: float | None = setting("-10 to 10; 0 is off. Above 0 it leads to unlikely tokens.")
     mirostat: bool | int | None = setting(
         "true or 2: mirostat version 2, beside the other samplers. Version 1 is refused."

@@ -23,7 +23,9 @@ class StreamSummary(ResponseModel):
     object: Literal["stream"]
     created: int = Field(description="Unix time in seconds.")
     model: str
-    wire: str = Field(description="Of which route its events are: completion or chat.")
+    wire: str = Field(
+        description="Of which route its events are: completion, chat or llama_completion."
+    )
     answer_id: str = Field(description="Of the answer that it is a choice of.")
     index: int = Field(description="Of that choice.")
     state: StreamState

@@ -149,20 +149,24 @@ class RenderedPrompt(TokenAnswer):
 
 
 class TokenEncodeRequest(TokenRequest):
-    """TabbyAPI's request: a text, or messages."""
+    """TabbyAPI's request: a text, or messages. One of `text` and `prompt`."""
 
-    text: Annotated[
-        Text | Messages,
-        one_message(
-            f"must be a string of at most {MAX_CHARACTERS} characters, or a list of messages"
-        ),
-    ]
+    text: (
+        Annotated[
+            Text | Messages,
+            one_message(
+                f"must be a string of at most {MAX_CHARACTERS} characters, or a list of messages"
+            ),
+        ]
+        | None
+    ) = None
+    prompt: Text | None = Field(default=None, description="Aphrodite's name of `text`.")
     add_bos_token: bool | None = Field(default=None, description="null: true.")
     encode_special_tokens: bool | None = Field(default=None, description="null: true.")
 
     @override
     def parts(self) -> Iterator[tuple[str, RequestModel]]:
-        if not isinstance(self.text, str):
+        if isinstance(self.text, list):
             yield from message_parts(self.text)
 
 

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.live_server import LiveServer
 
 CLIENTS = Path(__file__).parents[1] / "clients"
 NODE = Path(__file__).parents[1] / "node"
+PAGES = Path(__file__).parents[1] / "pages"
 PYTHON = CLIENTS / ".venv" / "bin" / "python"
 API_KEY = "key"
 
@@ -30,6 +33,14 @@ def run_python(script: str, server: LiveServer, home: Path, *words: str) -> Any:
         "LLM_USER_PATH": str(home),
     }
     return _seen([str(PYTHON), "-I", str(CLIENTS / f"{script}.py")], server, home, words, quiet)
+
+
+def page_of(name: str) -> Path:
+    """A file of another project under tests/pages. Skips the test if it could not be fetched."""
+    path = PAGES / name
+    if not path.exists():
+        pytest.skip(f"tests/pages/{name} was not fetched: `make test` does it, from npm and PyPI")
+    return path
 
 
 def run_node(script: str, server: LiveServer) -> Any:

@@ -13,7 +13,7 @@ from ..generation import Wire
 from ..respond import respond
 from .generation import chat_generation
 
-CHAT = Wire("chat", ChatCompletionRequest, chat_generation)
+CHAT = Wire("chat", ChatCompletionRequest, chat_generation, has_prompt=False)
 
 
 def chat_routes(service: Service) -> APIRouter:

@@ -5,7 +5,7 @@ Raises all that can be wrong with it, before anything is queued.
 
 from dataclasses import replace
 
-from engine import ConstraintSpec, Engine
+from engine import Engine, StreamOptions
 
 from ...answer.choices import check_choices, spread
 from ...answer.chunks import ChoicesAnswer
@@ -17,10 +17,16 @@ from ...lease.waiter import Waiter
 from ...request.constraint import constraint_of, schema_length
 from ...request.job import completion_jobs
 from ...request.no_effect import effect_warnings
-from ...request.options import check_stream_options, generation_options, requested_logprobs
+from ...request.options import (
+    Options,
+    check_stream_options,
+    generation_options,
+    requested_logprobs,
+)
 from ...request.text import negative_ids
 from ...request.unknown_fields import check_unknown_fields
 from ...request.watch import watched_ids
+from ...schema.common import GenerationRequest
 from ...schema.completions import CompletionRequest
 from ...service import Service
 from ...stream.jobs import CompletionJob
@@ -43,20 +49,18 @@ async def completion_generation(
     check_stream_options(body)
     n, n_candidates = _choices(body)
     shape = _shape(engine, body)
-    listed = listed_prompts(body)
+    listed = listed_prompts(body.prompt)
     check_choices(n_candidates, len(listed), param="best_of" if n_candidates > n else "n")
     options = generation_options(body, vocab_size=engine.config.vocab_size)
     prompts = await read_prompts(
-        service, body, options, listed, default_max_tokens=DEFAULT_MAX_TOKENS
-    )
+        service, body, options, listed, default_max_tokens=DEFAULT_MAX_TOKENS,
+        suffix=body.suffix or "",
+    )  # fmt: skip
     stream = replace(
-        options.stream,
-        constraint=await _constraint(service, body, waiter),
-        negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
+        await text_options(service, body, options, waiter),
         return_top_tokens=shape.logprobs or 0,
         return_prompt_tokens=shape.prompt_top,
         return_trace="trace" in shape.include,
-        watch=await watched_ids(engine, bodies, body.watch),
     )
 
     def make_jobs() -> list[CompletionJob]:
@@ -130,11 +134,19 @@ def _shape(engine: Engine, body: CompletionRequest) -> ChoiceShape:
     )
 
 
-async def _constraint(
-    service: Service, body: CompletionRequest, waiter: Waiter
-) -> ConstraintSpec | None:
-    """What the text must be, compiled."""
-    spec = await service.large_bodies.run(lambda: constraint_of(body), schema_length(body))
+async def text_options(
+    service: Service, body: GenerationRequest, options: Options, waiter: Waiter
+) -> StreamOptions:
+    """The options of a text, with what the body says of its form, of the text that it is led away
+    from, and of the tokens that are watched. Raises RequestError and InvalidInputError.
+    """
+    engine, bodies = service.engine, service.large_bodies
+    spec = await bodies.run(lambda: constraint_of(body), schema_length(body))
     if spec is not None:
         await service.constraints.check(spec, waiter)
-    return spec
+    return replace(
+        options.stream,
+        constraint=spec,
+        negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
+        watch=await watched_ids(engine, bodies, body.watch),
+    )

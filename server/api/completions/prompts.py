@@ -1,4 +1,4 @@
-"""The prompts of one request to /v1/completions: from text or token ids to what the engine takes.
+"""The prompts of one request: from text or token ids to what the engine takes.
 
 Owns what each form of `prompt` means, and how an answer shows a prompt as text.
 """
@@ -20,7 +20,8 @@ from ...request.options import (
     truncated,
 )
 from ...request.text import LONG_TEXT, check_text
-from ...schema.completions import CompletionRequest
+from ...schema.common import PromptFields
+from ...schema.completions import Prompt as PromptField
 from ...service import Service
 
 
@@ -49,9 +50,8 @@ class Prompt:
         return self.tokenizer.decode(self.input_ids)
 
 
-def listed_prompts(body: CompletionRequest) -> list[str | list[int] | None]:
-    """The prompts of the body: texts, token ids, or None for the beginning of a text."""
-    prompt = body.prompt
+def listed_prompts(prompt: PromptField | None) -> list[str | list[int] | None]:
+    """The prompts of a body: texts, token ids, or None for the beginning of a text."""
     if prompt is None or isinstance(prompt, str):
         return [prompt]
     if not prompt:
@@ -63,14 +63,14 @@ def listed_prompts(body: CompletionRequest) -> list[str | list[int] | None]:
 
 async def read_prompts(
     service: Service,
-    body: CompletionRequest,
+    body: PromptFields,
     options: Options,
     prompts: Sequence[str | list[int] | None],
     *,
     default_max_tokens: int,
+    suffix: str = "",
 ) -> list[Prompt]:
     """The prompts of a body, in order. Raises RequestError and InvalidInputError."""
-    suffix = body.suffix or ""
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     if suffix and len(texts) < len(prompts):
         raise RequestError("suffix needs a prompt that is text", param="suffix")

@@ -13,7 +13,7 @@ from ..generation import Wire
 from ..respond import respond
 from .generation import completion_generation
 
-COMPLETIONS = Wire("completion", CompletionRequest, completion_generation)
+COMPLETIONS = Wire("completion", CompletionRequest, completion_generation, has_prompt=True)
 
 
 def completion_routes(service: Service) -> APIRouter:

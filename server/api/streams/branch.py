@@ -44,7 +44,7 @@ async def branch(
     sent = {**stored_fields(kept), "n": 1, "best_of": None, "stream": bool(body.stream)}
     if not body.stream:
         sent.pop("stream_options", None)
-    if wire.name == "completion":
+    if wire.has_prompt:
         sent["prompt"] = list(stream.prompt_ids)
     asked = {**overrides, "n": body.n or 1}
     request = overridden(wire.body, sent, asked)

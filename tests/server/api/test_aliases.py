@@ -37,7 +37,7 @@ def test_a_base_url_may_lack_the_version(server: LiveServer) -> None:
 
 
 def test_what_has_another_meaning_elsewhere_is_not_an_alias(server: LiveServer) -> None:
-    for path in ("/completion", "/v1/v1/completions", "/completions/", "/v1/ping"):
+    for path in ("/v1/completion", "/v1/v1/completions", "/completions/", "/v1/ping"):
         assert server.post(path, BODY).error["code"] == "not_found"
 
 

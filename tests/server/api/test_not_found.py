@@ -31,7 +31,7 @@ def server() -> Iterator[LiveServer]:
         ("/chat/completions/", "/v1/chat/completions"),
         ("/api/v1/chat/completions", "/v1/chat/completions"),
         ("/v1/chat/completions/v1/chat/completions", "/v1/chat/completions"),
-        ("/v1/tokenize", "/tokenize"),
+        ("/v1/tokenizer_info", "/tokenizer_info"),
         ("/metric", "/metrics"),
         ("/v1/embeddings", None),
         ("/.env", None),

@@ -113,14 +113,26 @@ def test_text_of_tabby_goes_both_ways(server: LiveServer) -> None:
     assert decoded["text"] == TEXT
 
 
+def test_a_text_to_encode_has_one_of_two_names(server: LiveServer) -> None:
+    """Aphrodite calls it `prompt`, and so does the first call of mikupad."""
+    path = "/v1/token/encode"
+    by_text = ask(server, path, {"text": TEXT}, EncodedTokens)
+    assert ask(server, path, {"prompt": TEXT}, EncodedTokens) == by_text
+    assert ask(server, "/v1/tokenize", {"prompt": TEXT}, Tokens)["tokens"] == by_text["tokens"]
+    for body in ({}, {"text": TEXT, "prompt": TEXT}, {"content": TEXT}):
+        error = server.post(path, body).error
+        assert (error["param"], error["message"]) == ("text", "send exactly one of text and prompt")
+    assert server.post(path, {"prompt": 5}).error["param"] == "prompt"
+
+
 def test_the_error_about_a_missing_field_lists_what_was_sent(server: LiveServer) -> None:
     def message(body: dict[str, Any]) -> str:
-        answer = server.post("/v1/token/encode", body)
-        assert (answer.status, answer.json["error"]["param"]) == (400, "text")
+        answer = server.post("/v1/token/decode", body)
+        assert (answer.status, answer.json["error"]["param"]) == (400, "tokens")
         return str(answer.json["error"]["message"])
 
-    assert message({"prompt": "secret"}) == "text is missing; sent: prompt"
-    assert message({}) == "text is missing"
+    assert message({"ids": "secret"}) == "tokens is missing; sent: ids"
+    assert message({}) == "tokens is missing"
     many = message({f"{n}{'x' * 1000}": n for n in range(1000)})
     assert many.endswith(", …")
     assert len(many) < 500

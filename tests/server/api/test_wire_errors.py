@@ -67,7 +67,7 @@ WRONG_IN_BOTH: list[tuple[str, Any, str]] = [
     *[("stop", value, "stop") for value in NO_STOP],
     *[("logit_bias", value, "logit_bias") for value in NO_BIAS],
     *[("stop_token_ids", value, "stop_token_ids") for value in NO_TOKEN_IDS],
-    ("max_tokens", -1, "max_tokens"),
+    ("max_tokens", -2, "max_tokens"),
     ("top_k", -2, "top_k"),
     ("n", 0, "n"),
     ("logit_bias", {"5": "1"}, "logit_bias"),

@@ -462,7 +462,7 @@ NO_VALUES: list[tuple[str, Any]] = [
     ("negative_prompt", "x" * 1_000_001),
     ("cache_salt", "x" * 257),
     ("stop_token_ids", [0] * 32_769),
-    ("max_tokens", -1),
+    ("max_tokens", -2),
     ("n_predict", -2),
     ("min_tokens", -1),
     ("truncate_prompt_tokens", -2),

@@ -1,0 +1,134 @@
+"""What a body of /completion asks for: jobs for the engine, and the shape of their answer.
+
+Raises all that can be wrong with it, before anything is queued.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...answer.choices import check_choices, spread
+from ...answer.head import answer_head
+from ...answer.logprobs import TokenNames
+from ...answer.metadata import REQUEST_NAMES, TOKEN_NAMES, Include
+from ...lease.waiter import Waiter
+from ...request.aliases import given
+from ...request.job import completion_jobs
+from ...request.no_effect import effect_warnings
+from ...request.options import check_stream_options, generation_options, requested_logprobs
+from ...request.unknown_fields import Warnings, check_unknown_fields, warning
+from ...schema.llama_completion import LlamaCompletionRequest
+from ...service import Service
+from ...stream.jobs import CompletionJob
+from ..completions.generation import text_options
+from ..completions.prompts import Prompt, listed_prompts, read_prompts
+from ..generation import Generation
+from .answer import LlamaAnswer, LlamaShape
+
+_ANSWERED_ANYWAY = "every answer of this route ends with its counts"
+# `prompt` is there without being asked for.
+_NAMES = tuple(name for name in (*TOKEN_NAMES, *REQUEST_NAMES) if name != "prompt")
+
+
+async def llama_generation(
+    service: Service, body: LlamaCompletionRequest, waiter: Waiter
+) -> Generation:
+    """Raises RequestError and InvalidInputError."""
+    engine = service.engine
+    warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
+    warnings += _stream_option_warnings(body)
+    service.check_model(body.model or None)
+    n = _choices(body)
+    listed = listed_prompts(body.prompt)
+    check_choices(n, len(listed), param="n")
+    shape = _shape(service, body)
+    options = generation_options(body, vocab_size=engine.config.vocab_size)
+    prompts = await read_prompts(service, body, options, listed, default_max_tokens=1)
+    stream = replace(
+        await text_options(service, body, options, waiter),
+        return_top_tokens=shape.n_top or 0,
+        return_trace="trace" in shape.include,
+    )
+
+    def make_jobs() -> list[CompletionJob]:
+        of_prompts = completion_jobs(
+            engine,
+            body,
+            options,
+            [prompt.input_ids for prompt in prompts],
+            stream=stream,
+            prompt_param="prompt",
+            default_max_tokens=None,
+            token_by_token=bool(body.stream) and shape.n_top is not None,
+            progress=bool(body.stream) and "progress" in shape.include,
+        )
+        return spread(of_prompts, n)
+
+    jobs = await service.large_bodies.run(make_jobs, len(prompts) * n * waiter.n_body)
+    warnings += effect_warnings(body, jobs[0], engine.tokenizer)
+    warnings += service.storing_warnings(body)
+    return Generation(jobs, _answer(service, body, shape, prompts, jobs, warnings))
+
+
+def _answer(
+    service: Service,
+    body: LlamaCompletionRequest,
+    shape: LlamaShape,
+    prompts: Sequence[Prompt],
+    jobs: Sequence[CompletionJob],
+    warnings: Warnings,
+) -> LlamaAnswer:
+    n = len(jobs) // len(prompts)
+    return LlamaAnswer(
+        head=answer_head(
+            id_prefix="cmpl",
+            object_="completion",
+            model=body.model or service.model_id,
+            fingerprint=service.engine.fingerprint,
+        ),
+        once={"warnings": warnings} if warnings else {},
+        jobs=jobs,
+        prompts=[prompt for prompt in prompts for _ in range(n)],
+        # As llama-server: a list of one prompt is one prompt.
+        is_list=len(jobs) > 1,
+        shape=shape,
+    )
+
+
+def _choices(body: LlamaCompletionRequest) -> int:
+    said = given(body, {"n": "n", "n_cmpl": "n"}, {})
+    if "n" not in said:
+        return 1
+    n: int = said["n"].value
+    check_choices(n, 1, param=said["n"].param)
+    return n
+
+
+def _shape(service: Service, body: LlamaCompletionRequest) -> LlamaShape:
+    # The other switches have keys of their own in this answer.
+    switches = [name for name in body.includes if name in ("progress", "stop")]
+    include = Include.of(
+        [*(body.include or ()), *switches], allowed=_NAMES, watches=body.watch_names
+    )
+    n_top = requested_logprobs(body, body.logprobs or None, param="logprobs")
+    tokenizer = service.engine.tokenizer
+    return LlamaShape(
+        tokenizer=tokenizer,
+        eos_token_ids=service.engine.eos_token_ids,
+        names=TokenNames(tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+        n_top=0 if n_top is None and include.wants_tokens else n_top,
+        after_sampling=bool(body.post_sampling_probs),
+        token_ids=bool(body.return_tokens or body.return_token_ids),
+        include=include,
+    )
+
+
+def _stream_option_warnings(body: LlamaCompletionRequest) -> Warnings:
+    check_stream_options(body)
+    if body.stream_options is None:
+        return []
+    sent = body.stream_options.model_fields_set
+    return [
+        warning(f"stream_options.{name}", _ANSWERED_ANYWAY, strict=bool(body.strict))
+        for name in ("include_usage", "continuous_usage_stats")
+        if name in sent and getattr(body.stream_options, name)
+    ]
