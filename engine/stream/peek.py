@@ -22,8 +22,12 @@ _N_TRIED = 256
 class Glimpse(NamedTuple):
     """One alternative, and what the model finds most likely after it."""
 
+    token_id: int
+    """The alternative."""
     tokens: tuple[TokenRecord, ...]
-    """The alternative, then its continuation; fewer than asked for if it would end."""
+    """The alternative, then its continuation; fewer than asked for if it would end, and none if the
+    alternative ends the text.
+    """
     text: str
     eos_reason: str | None
     """Why it would end within these tokens; None if it would go on."""
@@ -89,7 +93,7 @@ def _glimpse(completion: Completion, snapshot: Snapshot, token_id: int) -> Glimp
     tokens = tokens[snapshot.n_tokens - n_inherited :]
     start = tokens[0].text_start - n_characters if tokens else len(text)
     reason = None if result.eos_reason == "length" else result.eos_reason
-    return Glimpse(tuple(tokens), text[max(start, 0) :], reason)
+    return Glimpse(token_id, tuple(tokens), text[max(start, 0) :], reason)
 
 
 def _is_allowed(completion: Completion, token_id: int) -> bool:

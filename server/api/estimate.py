@@ -14,7 +14,10 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from engine import Reuse
+
 from ..answer.chunks import ChoicesAnswer
+from ..answer.metadata import cache_fields
 from ..answer.sse import encode_json
 from ..answer.usage import milliseconds
 from ..http.json_body import JsonRoute
@@ -65,10 +68,10 @@ def estimate_routes(service: Service) -> APIRouter:
         jobs, answer = await _planned(service, body, waiter)
         n_tokens = sum(len(job.input_ids) for job in jobs)
         # Never on the event loop: the cache may be busy with a read from the disk.
-        cached = await service.large_bodies.work(
+        reuses = await service.large_bodies.work(
             lambda: _cached(service, waiter.key, jobs), n_tokens
         )
-        said = _estimate(service, waiter.key, jobs, cached, answer)
+        said = _estimate(service, waiter.key, jobs, reuses, answer)
         return Response(encode_json(said), media_type="application/json")
 
     return router
@@ -96,19 +99,20 @@ def _with_own_prompt(jobs: Sequence[CompletionJob]) -> list[CompletionJob]:
     return [job for before, job in pairs if before is None or job.input_ids is not before.input_ids]
 
 
-def _cached(service: Service, key: str, jobs: Sequence[CompletionJob]) -> list[int]:
-    """The cached tokens of each prompt."""
-    return [service.expected_reuse(job, key).n_reused for job in _with_own_prompt(jobs)]
+def _cached(service: Service, key: str, jobs: Sequence[CompletionJob]) -> list[Reuse]:
+    """Of each prompt."""
+    return [service.expected_reuse(job, key) for job in _with_own_prompt(jobs)]
 
 
 def _estimate(
     service: Service,
     key: str,
     jobs: Sequence[CompletionJob],
-    cached: list[int],
+    reuses: list[Reuse],
     answer: ChoicesAnswer,
 ) -> dict[str, Any]:
-    """`cached`: of `_cached`."""
+    """`reuses`: of `_cached`."""
+    cached = [reuse.n_reused for reuse in reuses]
     n_prompt, n_cached = sum(len(job.input_ids) for job in _with_own_prompt(jobs)), sum(cached)
     pace, first = service.pace, jobs[0]
     first_s = pace.first_token_s(len(first.input_ids) - cached[0], cached[0])
@@ -120,6 +124,7 @@ def _estimate(
         "prompt_tokens": n_prompt,
         "cached_tokens": n_cached,
         "tokens_to_compute": n_prompt - n_cached,
+        "cache": cache_fields(reuses[0], first, service.engine.tokenizer),
         "max_tokens": sum(job.options.max_new_tokens or 0 for job in jobs),
         "queue": {"position": position, "wait_ms": _told(_wait_s(service, position))},
         "time_to_first_token_ms": _told(first_s),

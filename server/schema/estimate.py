@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from .common import RequestWarning
+from .metadata import CacheExplanation
 from .parts import ResponseModel
 
 
@@ -26,6 +27,9 @@ class Estimate(ResponseModel):
     prompt_tokens: int = Field(description="Of all prompts; several choices count a prompt once.")
     cached_tokens: int = Field(description="Those that would not be computed.")
     tokens_to_compute: int
+    cache: CacheExplanation = Field(
+        description='Of the first prompt: what `include: ["cache"]` would say of it.'
+    )
     max_tokens: int = Field(description="The most tokens that may come, of all choices together.")
     queue: QueueEstimate
     time_to_first_token_ms: float | None = Field(
