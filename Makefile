@@ -3,6 +3,7 @@
 #   make                       build: the environment, with the native code compiled
 #   make serve                 serve the built-in model  (MODEL=path PORT=8001 HOST=… choose others)
 #   make test                  install what the tests need, then run them
+#   make test-page             only the tests of the page /ui, in Chromium
 #   make soak                  measure the server under abuse (an hour; TOPICS='abort drain' selects; two topics need
 #                              root, nginx-light and haproxy)
 #   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (over an hour)
@@ -25,7 +26,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
+.PHONY: build serve test test-page soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -71,6 +72,9 @@ serve: $(SERVE)
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(TEST) $(NODE) $(CLIENTS) $(PAGES)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+
+test-page: $(TEST) $(NODE) $(CLIENTS)
+	$(BIN)/python -m pytest tests/page
 
 soak: $(TEST)
 	$(BIN)/python -m tests.soak $(TOPICS)

@@ -22,6 +22,7 @@ from .api.docs import add_documents
 from .api.estimate import estimate_routes
 from .api.health import system_routes
 from .api.home import add_home
+from .api.inspector import add_inspector
 from .api.llama.route import LLAMA, llama_routes
 from .api.metrics import metric_routes
 from .api.models import model_routes
@@ -164,6 +165,7 @@ def create_app(
     app.router.routes += routes
     add_documents(app)
     add_home(app, service)
+    add_inspector(app)
     _add_error_handlers(app)
     app.add_exception_handler(404, not_found_handler(app.routes))
     # The last one added is the outermost.

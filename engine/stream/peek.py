@@ -24,8 +24,12 @@ _N_TRIED = 256
 class Glimpse(NamedTuple):
     """One alternative, and what the model finds most likely after it."""
 
+    token_id: int
+    """The alternative."""
     tokens: tuple[TokenRecord, ...]
-    """The alternative, then its continuation; fewer than asked for if it would end."""
+    """The alternative, then its continuation; fewer than asked for if it would end, and none if the
+    alternative ends the text.
+    """
     text: str
     eos_reason: str | None
     """Why it would end within these tokens; None if it would go on."""
@@ -97,18 +101,21 @@ def _glimpses(branching: Branching, n_past: int, token_ids: Sequence[int]) -> li
         for branch, result in step.items():
             results[branch].append(result)
     return [
-        _glimpse(own, n_past - n_tokens, n_characters)
-        for own, (n_tokens, n_characters) in zip(results, shown, strict=True)
+        _glimpse(token_id, own, n_past - n_tokens, n_characters)
+        for token_id, own, (n_tokens, n_characters) in zip(token_ids, results, shown, strict=True)
     ]
 
 
-def _glimpse(results: Sequence[StreamResult], n_before: int, n_characters: int) -> Glimpse:
+def _glimpse(
+    token_id: int, results: Sequence[StreamResult], n_before: int, n_characters: int
+) -> Glimpse:
     """`n_before`: tokens that were drawn but not shown, `n_characters`: those that were shown."""
     text = "".join(result.chunk for result in results)
     tokens = tuple(token for result in results for token in result.tokens)[n_before:]
     start = tokens[0].text_start - n_characters if tokens else len(text)
     reason = results[-1].eos_reason if results else None
-    return Glimpse(tokens, text[max(start, 0) :], None if reason == "length" else reason)
+    reason = None if reason == "length" else reason
+    return Glimpse(token_id, tokens, text[max(start, 0) :], reason)
 
 
 def _is_allowed(completion: Completion, token_id: int) -> bool:

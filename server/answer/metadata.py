@@ -15,6 +15,7 @@ from engine import Reuse, StreamResult, TopToken
 
 from ..errors import RequestError
 from ..stream.jobs import Begun, CompletionJob, Controlled, Progress, Step
+from ..stream.score import ScoreJob
 from ..stream.stream import CompletionStream
 from .usage import milliseconds, timings
 
@@ -208,7 +209,7 @@ def opening_fields(
     if "seed" in include:
         fields["seed"] = begun.prefill.seed
     if "cache" in include:
-        fields["cache"] = _cache(begun.prefill.reuse, job, tokenizer)
+        fields["cache"] = cache_fields(begun.prefill.reuse, job, tokenizer)
     if "prompt" in include:
         token_ids = list(job.input_ids)
         fields["prompt"] = {"text": tokenizer.decode(token_ids), "token_ids": token_ids}
@@ -305,7 +306,9 @@ def _time(clock: float | None) -> float | None:
     return None if clock is None else milliseconds(clock)
 
 
-def _cache(reuse: Reuse, job: CompletionJob, tokenizer: _Tokenizer) -> dict[str, Any]:
+def cache_fields(
+    reuse: Reuse, job: CompletionJob | ScoreJob, tokenizer: _Tokenizer
+) -> dict[str, Any]:
     """What was reused and why not more; around a difference, both texts.
 
     The cached text may be another client's, so it shows only if the request has a cache salt.

@@ -12,6 +12,9 @@ from fastapi import APIRouter, Body
 from starlette.requests import Request
 from starlette.responses import Response
 
+from engine import Reuse
+
+from ..answer.metadata import cache_fields
 from ..answer.sse import encode_json
 from ..answer.usage import milliseconds
 from ..http.json_body import JsonRoute
@@ -76,7 +79,8 @@ async def _of_generation(
     jobs, answer = await _planned(service, fields, waiter)
     n_tokens = sum(len(job.input_ids) for job in jobs)
     # Never on the event loop: the cache may be busy with a read from the disk.
-    cached = await service.large_bodies.work(lambda: _cached(service, waiter.key, jobs), n_tokens)
+    reuses = await service.large_bodies.work(lambda: _cached(service, waiter.key, jobs), n_tokens)
+    cached = [reuse.n_reused for reuse in reuses]
     n_prompt, n_cached = sum(len(job.input_ids) for job in _with_own_prompt(jobs)), sum(cached)
     pace, first = service.pace, jobs[0]
     first_s = pace.first_token_s(len(first.input_ids) - cached[0], cached[0])
@@ -85,6 +89,7 @@ async def _of_generation(
         "prompt_tokens": n_prompt,
         "cached_tokens": n_cached,
         "tokens_to_compute": n_prompt - n_cached,
+        "cache": cache_fields(reuses[0], first, service.engine.tokenizer),
         "max_tokens": sum(job.options.max_new_tokens or 0 for job in jobs),
         "queue": _queue(service, waiter.key),
         "time_to_first_token_ms": _told(first_s),
@@ -106,6 +111,7 @@ async def _of_scores(service: Service, fields: dict[str, Any], waiter: Waiter) -
         "cached_tokens": n_cached,
         # The first token of a continuation needs no pass of its own.
         "tokens_to_compute": n_prompt - n_cached + n_continuation - len(job.continuations),
+        "cache": cache_fields(reuse, job, service.engine.tokenizer),
         "continuation_tokens": n_continuation,
         "max_tokens": 0,
         "queue": _queue(service, waiter.key),
@@ -128,9 +134,9 @@ def _with_own_prompt(jobs: Sequence[CompletionJob]) -> list[CompletionJob]:
     return [job for before, job in pairs if before is None or job.input_ids is not before.input_ids]
 
 
-def _cached(service: Service, key: str, jobs: Sequence[CompletionJob]) -> list[int]:
-    """The cached tokens of each prompt."""
-    return [service.expected_reuse(job, key).n_reused for job in _with_own_prompt(jobs)]
+def _cached(service: Service, key: str, jobs: Sequence[CompletionJob]) -> list[Reuse]:
+    """Of each prompt."""
+    return [service.expected_reuse(job, key) for job in _with_own_prompt(jobs)]
 
 
 def _head(head: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """API keys: who may use the server, and how the rest of it tells callers apart.
 
-Deny by default: with keys configured, every path needs one except the health routes and the page
-at /, which then says nothing about the model. Without keys everything is open; settings.py and
+Deny by default: with keys configured, every path needs one except the health routes, / and the page
+at /ui, which then say nothing about the model. Without keys everything is open; settings.py and
 hosts.py then keep out other machines and other web pages.
 """
 
@@ -15,7 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..errors import AuthenticationError, error_response
 
 HEALTH_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
-_OPEN_PATHS = HEALTH_PATHS | {"/"}
+_OPEN_PATHS = HEALTH_PATHS | {"/", "/ui"}
+# The files of the page. No route below has anything else.
+_OPEN_PREFIX = "/ui/"
 
 # Hex digits of a key's digest that stand for its caller. Never sent to anyone.
 _CALLER_DIGITS = 12
@@ -50,8 +52,7 @@ class KeyGate:
             return
         caller = self.caller(scope)
         # scope["path"], not request.url: a URL is put together with the Host header, which lies.
-        is_open = scope["type"] == "http" and scope["path"] in _OPEN_PATHS
-        if caller is None and not is_open:
+        if caller is None and not _is_open(scope):
             error = AuthenticationError("a valid API key is needed: authorization: Bearer KEY")
             await error_response(error)(scope, receive, send)
             return
@@ -74,6 +75,11 @@ def _callers(api_keys: Sequence[SecretStr]) -> list[tuple[bytes, str]]:
     digests = {_digest(key.get_secret_value().encode()) for key in api_keys}
     n_digits = _CALLER_DIGITS if len(digests) > 1 else 0
     return [(digest, digest.hex()[:n_digits]) for digest in digests]
+
+
+def _is_open(scope: Scope) -> bool:
+    path = scope["path"]
+    return scope["type"] == "http" and (path in _OPEN_PATHS or path.startswith(_OPEN_PREFIX))
 
 
 def _sent_key(scope: Scope) -> bytes:

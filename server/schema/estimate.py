@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from .common import RequestWarning
+from .metadata import CacheExplanation
 from .parts import ResponseModel
 
 
@@ -28,6 +29,9 @@ class Estimate(ResponseModel):
     )
     cached_tokens: int = Field(description="Those that would not be computed.")
     tokens_to_compute: int = Field(description="Before the first token; for scores, all of them.")
+    cache: CacheExplanation = Field(
+        description='Of the first prompt: what `include: ["cache"]` would say of it.'
+    )
     continuation_tokens: int | None = Field(
         default=None, description="Only of a body of /v1/score: of all its continuations."
     )

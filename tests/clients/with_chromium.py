@@ -1,4 +1,4 @@
-"""The server's own pages in Chromium; prints what it saw as JSON.
+"""The page /docs, and a page of another origin, in Chromium; prints what it saw as JSON.
 
 usage: python with_chromium.py BASE_URL MODEL CHROMIUM      (files are written to the directory)
 """
@@ -12,7 +12,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 URL, MODEL, CHROMIUM = sys.argv[1:]
 ROOT = URL.removesuffix("/v1")
-DESKTOP, PHONE = {"width": 1000, "height": 800}, {"width": 360, "height": 740}
 # What a person reads on a background, as WCAG computes it: the least ratio of any text.
 CONTRAST = """() => {
   const light = (color) => {
@@ -36,46 +35,14 @@ CONTRAST = """() => {
 }"""
 
 
-def opened(browser: Browser, path: str, notes: list[str], **options: Any) -> Page:
+def opened(browser: Browser, path: str, notes: list[str]) -> Page:
     """A page whose complaints and requests are noted."""
-    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], **options)
-    page = context.new_page()
+    page = browser.new_context().new_page()
     page.on("console", lambda message: notes.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: notes.append(f"error: {error}"))
     page.on("requestfailed", lambda request: notes.append(f"failed: {request.url}"))
     page.goto(f"{ROOT}{path}")
     return page
-
-
-def home(browser: Browser, **options: Any) -> dict[str, Any]:
-    notes: list[str] = []
-    page = opened(browser, "/", notes, **options)
-    requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url.removeprefix(ROOT)))
-    page.reload()
-    page.wait_for_selector("#state:not([data-state=asking])")
-    page.get_by_role("button", name="Copy").first.click()
-    page.get_by_role("button", name="Copied").wait_for()
-    seen = {
-        "state": [page.locator("#state").get_attribute("data-state"), page.inner_text("#state")],
-        "commands": page.locator("pre:visible").all_text_contents(),
-        "copied": page.evaluate("navigator.clipboard.readText()"),
-        "text": page.inner_text("body"),
-        "links": [link.get_attribute("href") for link in page.get_by_role("link").all()],
-        "landmarks": [page.get_by_role(role).count() for role in ("banner", "main")],
-        "headings": page.get_by_role("heading").all_inner_texts(),
-        "contrast": page.evaluate(CONTRAST),
-        "ground": page.evaluate("getComputedStyle(document.body).backgroundColor"),
-        "width": page.evaluate("document.documentElement.scrollWidth"),
-        "requests": requests,
-    }
-    page.context.set_offline(True)
-    page.wait_for_selector("#state[data-state=not-ready]", timeout=20_000)
-    seen["offline"] = page.inner_text("#state")
-    # The browser itself reports that it is offline.
-    seen["notes"] = [note for note in notes if "DISCONNECTED" not in note and "/health" not in note]
-    page.context.close()
-    return seen
 
 
 def documents(browser: Browser, saved: Path) -> dict[str, Any]:
@@ -114,8 +81,6 @@ def foreign(browser: Browser, saved: Path) -> str:
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
     result = {
-        "light": home(browser, color_scheme="light", viewport=DESKTOP),
-        "dark": home(browser, color_scheme="dark", viewport=PHONE),
         "docs": documents(browser, Path.cwd() / "docs.html"),
         "foreign": foreign(browser, Path.cwd() / "foreign.html"),
     }

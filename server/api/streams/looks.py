@@ -108,7 +108,7 @@ def _restoring(service: Service, kept: Kept) -> Callable[[Snapshot, AbortFlag], 
 def _alternative(glimpse: Glimpse, names: TokenNames) -> dict[str, Any]:
     entries = with_metadata(chat_entries(glimpse.tokens, names), glimpse.tokens, None, ALL)
     return {
-        "token_id": glimpse.tokens[0].token_id,
+        "token_id": glimpse.token_id,
         "text": glimpse.text,
         "stop": glimpse.eos_reason,
         "tokens": entries,

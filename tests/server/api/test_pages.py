@@ -1,4 +1,4 @@
-"""The pages / and /docs in a real browser: they work, complain of nothing, and can be read."""
+"""/docs, and pages of other origins, in a real browser; tests/page has the page at /ui."""
 
 import logging
 import shutil
@@ -54,52 +54,19 @@ def seen(server: LiveServer, log: list[str], tmp_path_factory: pytest.TempPathFa
     return run_python("with_chromium", server, tmp_path_factory.mktemp("open"), str(CHROMIUM))
 
 
-@pytest.fixture(params=["light", "dark"])
-def home(request: pytest.FixtureRequest, seen: Any) -> Any:
-    return seen[request.param]
-
-
-def test_the_home_page_says_that_the_server_is_ready(home: Any) -> None:
-    assert home["state"] == ["ready", "The server is ready"]
-    assert home["offline"] == "The server does not answer"
-
-
 def test_the_browser_complains_of_nothing(seen: Any) -> None:
-    for page in ("light", "dark", "docs"):
-        assert seen[page]["notes"] == []
+    assert seen["docs"]["notes"] == []
 
 
-def test_the_home_page_asks_only_for_itself_and_the_health(home: Any) -> None:
-    assert home["requests"][:2] == ["/", "/health"]
-    assert set(home["requests"]) == {"/", "/health"}
-
-
-def test_the_commands_work_as_they_are_shown(seen: Any, server: LiveServer) -> None:
-    [command] = seen["light"]["commands"]
-    assert f" {server.url}/v1/completions " in command
-    assert seen["light"]["copied"] == command
-    for shown in (command, seen["docs"]["command"]):
-        answer = run(shown)
-        assert answer.json["object"] == "text_completion"
-        assert answer.json["model"] == "soliton-default"
+def test_the_command_works_as_it_is_shown(seen: Any) -> None:
+    answer = run(seen["docs"]["command"])
+    assert answer.json["object"] == "text_completion"
+    assert answer.json["model"] == "soliton-default"
 
 
 def run(command: str) -> Answer:
     result = subprocess.run(["sh", "-c", f"{command} -sS"], capture_output=True, check=True)
     return Answer(200, {}, result.stdout)
-
-
-def test_the_home_page_can_be_read(home: Any) -> None:
-    assert home["contrast"] >= CONTRAST
-    assert home["landmarks"] == [1, 1]
-    assert home["headings"] == ["Soliton", "The model", "Try it", "Questions"]
-    assert {"docs", "v1/models", "health", "metrics"} <= set(home["links"])
-
-
-def test_it_follows_the_colours_and_the_width_of_the_screen(seen: Any) -> None:
-    assert seen["light"]["ground"] == "rgb(255, 255, 255)"
-    assert seen["dark"]["ground"] == "rgb(20, 23, 27)"
-    assert seen["dark"]["width"] == 360, "nothing sticks out of a phone's screen"
 
 
 def test_docs_show_the_same_without_a_network(seen: Any, server: LiveServer) -> None:
@@ -116,17 +83,8 @@ def test_a_page_opened_as_a_file_is_refused_and_the_log_says_why(seen: Any, log:
     assert "--allow-origins null would allow it" in line
 
 
-def test_with_the_option_the_page_is_served_and_with_keys_home_has_no_model(
-    bundled_engine: Engine, tmp_path: Path
-) -> None:
+def test_with_the_option_the_page_is_answered(bundled_engine: Engine, tmp_path: Path) -> None:
     options: dict[str, Any] = {"api_keys": (API_KEY,), "allow_origins": ("null",)}
     with live_server(bundled_engine, **options) as server:
         seen = run_python("with_chromium", server, tmp_path, str(CHROMIUM))
-        light = seen["light"]
-        command = light["commands"][0].replace("KEY", API_KEY)
-        assert run(command).json["model"] == "soliton-default"
     assert seen["foreign"] == "401", "it gets an answer that it can read"
-    assert light["headings"] == ["Soliton", "This server needs an API key", "Try it"]
-    assert light["contrast"] >= CONTRAST
-    assert "soliton-default" not in light["text"]
-    assert (light["state"][0], light["notes"]) == ("ready", [])

@@ -199,6 +199,15 @@ def test_a_peek_is_what_branches_say(server: LiveServer) -> None:
     assert after["tokens"] == before["tokens"]
 
 
+def test_a_peek_at_a_token_that_ends_the_text(server: LiveServer, bundled_engine: Engine) -> None:
+    parent = begin(server)
+    [end] = bundled_engine.tokenizer.encode("<|endoftext|>")
+    path = f"/v1/streams/{parent['id']}/peek"
+    [way] = server.post(path, {"at": 10, "token_ids": [end]}).json["alternatives"]
+    assert (way["token_id"], way["text"], way["stop"]) == (end, "", "stop_token")
+    assert way["tokens"] == []
+
+
 @pytest.mark.parametrize(
     ("route", "body", "param"),
     [

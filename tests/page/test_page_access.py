@@ -1,0 +1,76 @@
+"""Everybody can use it: axe-core finds nothing serious in any mode, in light and in dark."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.browser_page import (
+    accessibility_faults,
+    go_to,
+    in_state,
+    ready,
+    run_to_the_end,
+    set_value,
+    tokens,
+)
+from tests.support.live_server import LiveServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_mode_has_a_serious_fault(browser: Any, story_server: LiveServer, scheme: str) -> None:
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.goto(f"{story_server.url}/ui")
+    ready(page)
+    set_value(page, "max tokens", "30")
+    run_to_the_end(page)
+    tokens(page).nth(4).click()
+    page.locator("#card .alternative").nth(1).click()
+    in_state(page, "ended")
+    for measure in ("Guessed by", "Surprisal"):
+        page.locator("section.desk:not([hidden])").get_by_text(measure, exact=True).click()
+        assert accessibility_faults(page) == [], f"colours by {measure}"
+    tokens(page).nth(4).click()
+    page.keyboard.press("p")
+    page.locator("#card .way").first.wait_for()
+    assert accessibility_faults(page) == [], "the card"
+    page.keyboard.press("Escape")
+    for mode in ("chat", "compare", "tree", "cache", "live"):
+        go_to(page, mode)
+        page.wait_for_timeout(150)
+        assert accessibility_faults(page) == [], mode
+    for name in ("Help", "Code"):
+        page.get_by_role("button", name=name).click()
+        assert accessibility_faults(page) == [], name
+        page.keyboard.press("Escape")
+    context.close()
+
+
+def test_a_phone_shows_everything_in_one_column(browser: Any, story_server: LiveServer) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 740})
+    page = context.new_page()
+    page.goto(f"{story_server.url}/ui")
+    ready(page)
+    run_to_the_end(page)
+    tokens(page).nth(2).click()
+    box = page.locator("#card").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 360
+    page.keyboard.press("Escape")
+    for mode in ("prompt", "chat", "compare", "tree", "cache", "live"):
+        go_to(page, mode)
+        assert page.evaluate("document.documentElement.scrollWidth") == 360, mode
+    context.close()
+
+
+def test_sentences_are_spoken_and_states_are_words(story: "Page") -> None:
+    run_to_the_end(story)
+    spoken = story.locator("[aria-live=polite]").inner_text()
+    assert len(spoken) > 5
+    assert "ready" in story.locator("#facts [data-fact=state]").inner_text()
+    for button in story.get_by_role("button").all():
+        assert button.inner_text() or button.get_attribute("aria-label")
