@@ -180,7 +180,13 @@ class Kept:
         """Do it before the next token of `stream`. Returns the event that says so, and its number.
         Raises StreamStateError, TooManyControlsError, and what the control raises.
         """
-        done = await self.between_tokens(stream, control, receive)
+
+        def unless_stopped(run: JobRun) -> Controlled:
+            if run.ended_by is not None:  # in this gap
+                raise StreamStateError("the stream has been stopped")
+            return control(run)
+
+        done = await self.between_tokens(stream, unless_stopped, receive)
         while True:
             n_events = self.log.n_events
             for event, number in self._controls:

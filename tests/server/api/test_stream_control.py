@@ -153,6 +153,26 @@ def test_stopping_ends_it_with_what_there_is(server: LiveServer, fake: FakeEngin
     assert stream.shown["text"] == fake_reply(BODY["prompt"], 1)
 
 
+def test_nothing_is_done_with_a_stopped_stream(server: LiveServer, fake: FakeEngine) -> None:
+    """Not in the same gap between two tokens, either: it would be paused and never end."""
+    stream = Steered(server, fake)
+    answers: dict[str, int] = {}
+
+    def control(action: str) -> None:
+        answers[action] = server.post(f"{stream.path}/control", {"action": action}).status
+
+    threads = [threading.Thread(target=control, args=(action,)) for action in ("stop", "pause")]
+    for thread in threads:
+        thread.start()
+        threading.Event().wait(0.1)  # until it has been queued
+    fake.model.decode_gate.set()
+    for thread in threads:
+        thread.join(20)
+    assert answers == {"stop": 200, "pause": 409}
+    assert stream.end().endswith(b"data: [DONE]\n\n")
+    assert stream.shown["finish"] == "control"
+
+
 def test_a_paused_stream_can_be_stopped_deleted_and_left(
     server: LiveServer, fake: FakeEngine
 ) -> None:
