@@ -1,5 +1,5 @@
-// Packing of weights, checksums and reading for engine.native._cpu, which engine/device/cpu/ calls
-// while a model loads.
+// Packing of weights and checksums for engine.native._cpu, which engine/device/cpu/ calls while a
+// model loads.
 #include <nanobind/stl/tuple.h>
 
 #include <cstddef>
@@ -42,21 +42,6 @@ std::tuple<int64_t, int64_t> pack(uintptr_t rows, SourceType source, int64_t n_i
 uint64_t checksum(uintptr_t bytes, int64_t n_bytes) {
     const nb::gil_scoped_release unlocked;
     return checksum_on_all_threads(at<const std::byte>(bytes), n_bytes);
-}
-
-// `parts`: begin and bytes of each.
-void checksums(uintptr_t bytes, uintptr_t parts, int64_t n_parts, uintptr_t sums) {
-    const nb::gil_scoped_release unlocked;
-    const auto* part = at<const int64_t>(parts);
-    for (int64_t i = 0; i < n_parts; ++i) {
-        at<uint64_t>(sums)[i] =
-            checksum_on_all_threads(at<const std::byte>(bytes) + part[2 * i], part[2 * i + 1]);
-    }
-}
-
-int64_t read(int file, uintptr_t bytes, int64_t n_bytes) {
-    const nb::gil_scoped_release unlocked;
-    return read_on_all_threads(file, at<std::byte>(bytes), n_bytes);
 }
 
 }  // namespace
@@ -102,8 +87,6 @@ void bind_loading(nb::module_& module) {
                "is_woven"_a, "panels"_a, "n_panels"_a, "begin_panel"_a, "end_panel"_a,
                "importance"_a);
     module.def("checksum", &checksum, "bytes"_a, "n_bytes"_a);
-    module.def("checksums", &checksums, "bytes"_a, "parts"_a, "n_parts"_a, "sums"_a);
-    module.def("read", &read, "file"_a, "bytes"_a, "n_bytes"_a);
 }
 
 }  // namespace soliton::bindings

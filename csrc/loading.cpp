@@ -1,11 +1,7 @@
 #include "loading.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -19,8 +15,6 @@ namespace {
 // Pieces small enough that all threads finish at nearly the same time.
 constexpr int64_t kPiecesPerThread = 16;
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
-// Whole large pages: two threads that touch the same new page both clear it.
-constexpr int64_t kReadBytes = int64_t{8} << 20;
 
 // One to one in the state for a given word, and in the word for a given state.
 uint64_t mixed(uint64_t state, uint64_t word) {
@@ -49,22 +43,6 @@ uint64_t checksum(const std::byte* bytes, int64_t n_bytes) {
         result = mixed(result, mixed(sums[i], words[i]));
     }
     return result ^ result >> 32;
-}
-
-// How many bytes of that part the file has, or minus an error number.
-int64_t read_at(int file, int64_t begin, std::byte* bytes, int64_t n_bytes) {
-    int64_t at = 0;
-    while (at < n_bytes) {
-        const ssize_t n = pread(file, bytes + at, static_cast<size_t>(n_bytes - at), begin + at);
-        if (n < 0 && errno != EINTR) {
-            return -errno;
-        }
-        if (n == 0) {
-            break;
-        }
-        at += std::max<ssize_t>(n, 0);
-    }
-    return at;
 }
 
 }  // namespace
@@ -101,22 +79,6 @@ uint64_t checksum_on_all_threads(const std::byte* bytes, int64_t n_bytes) {
     });
     return checksum(reinterpret_cast<const std::byte*>(pieces.data()),
                     n_pieces * int64_t{sizeof(uint64_t)});
-}
-
-int64_t read_on_all_threads(int file, std::byte* bytes, int64_t n_bytes) {
-    std::atomic<int64_t> n_read = 0;
-    std::atomic<int64_t> error = 0;
-    chunks_on_all_threads((n_bytes + kReadBytes - 1) / kReadBytes, [&](int64_t i) {
-        const int64_t begin = i * kReadBytes;
-        const int64_t n =
-            read_at(file, begin, bytes + begin, std::min(kReadBytes, n_bytes - begin));
-        if (n < 0) {
-            error = n;
-        } else {
-            n_read += n;
-        }
-    });
-    return error < 0 ? error : n_read;
 }
 
 }  // namespace soliton

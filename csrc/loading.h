@@ -1,4 +1,4 @@
-// What all threads of the pool do with weights once, while a model loads. Knows no kind of file.
+// What all threads of the pool do with weights once, while a model loads. Knows no file.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,5 @@ WeightIndex pack_on_all_threads(const PackArgs& args);
 // number, and any other change does but for one in 2^64. Not cryptographic: bytes for a given
 // number are easy to construct. The same for any number of threads.
 uint64_t checksum_on_all_threads(const std::byte* bytes, int64_t n_bytes);
-
-// Reads an open file from its begin on, and says how many bytes it had, at most `n_bytes`. When a
-// read fails, minus its error number. The first use of memory often takes longer than the copy: the
-// system has to find and clear it.
-int64_t read_on_all_threads(int file, std::byte* bytes, int64_t n_bytes);
 
 }  // namespace soliton

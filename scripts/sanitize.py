@@ -177,7 +177,8 @@ def passed(
 
 def found(test: str) -> str:
     """The path of a test file, whose name is unique."""
-    (path,) = (ROOT / "tests").rglob(test)
+    tests = (ROOT / "tests").rglob(test)
+    (path,) = (path for path in tests if ".venv" not in path.parts)  # that of tests/clients
     return str(path.relative_to(ROOT))
 
 

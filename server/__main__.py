@@ -4,7 +4,6 @@ A command's module is imported when that command runs: `soliton --help` loads ne
 FastAPI. Knows nothing of models or HTTP.
 """
 
-import gc
 import os
 import sys
 
@@ -69,14 +68,12 @@ def _run(argv: list[str]) -> int:
         _parser().read(argv)
         raise CommandError(f"a command is missing: {_named_commands()}")
     if command == "serve":
-        # Imports and the model create no garbage: collecting would take a tenth of the startup
-        # time, and later cause a pause in the middle of a stream.
-        gc.disable()
-        from .commands import serve
         from .commands.serve_options import settings_from
-        from .process.leaving import leave
 
         settings = settings_from(arguments)
+        from .commands import serve
+        from .process.drain import leave
+
         # Everything is written and closed. Python's own shutdown would take most of the time that
         # an idle server needs to stop.
         leave(serve.main(settings))

@@ -118,16 +118,6 @@ def pack(
 def checksum(bytes: int, n_bytes: int) -> int:
     """A 64-bit checksum of memory, on all threads: detects changes, is not cryptographic."""
 
-def checksums(bytes: int, parts: int, n_parts: int, sums: int) -> None:
-    """The checksums of parts of memory, in one call: `parts` is the address of an int64 array
-    (n_parts, 2), begin and bytes of each; `sums` that of a uint64 array.
-    """
-
-def read(file: int, bytes: int, n_bytes: int) -> int:
-    """Reads from the begin of an open file, on all threads. Returns how many bytes it had, at most
-    `n_bytes`; minus the error number when a read failed.
-    """
-
 class Epilogue(Enum):
     NONE = ...
     SILU_GATE = ...

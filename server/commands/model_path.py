@@ -1,18 +1,16 @@
 """What a MODEL argument means: a path, a model with a name of its own, or one on the Hub. What is
 not on this machine is fetched.
 
-Knows the engine's public surface; knows no HTTP. What fetches is imported for a name, not for a
-path, and the engine when it is needed: a name that cannot be fetched is refused without it.
+Knows the engine's public surface; knows no HTTP. The engine is imported when it is needed: a name
+that cannot be fetched is refused without it.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..suggest import did_you_mean
+from .hub import HubName, cached_model, download
+from .packaged import PACKAGED, packaged_path
 from .terminal import CommandError
-
-if TYPE_CHECKING:
-    from .hub import HubName
 
 # A word is a misspelt name only if it is as near to one as smolm2 is to smollm2.
 _NEAR = 0.75
@@ -30,27 +28,19 @@ def model_path(model: str | None) -> Path:
 
         return DEFAULT_MODEL
     path = Path(model).expanduser()
-    return path if path.exists() else _fetched(model) or path
-
-
-def _fetched(model: str) -> Path | None:
-    """The path of a model with a name; None if it is not a name. Raises CommandError."""
-    from .hub import HubName, cached_model
-    from .packaged import PACKAGED, packaged_path
-
+    if path.exists():
+        return path
     if model in PACKAGED:
         return packaged_path(PACKAGED[model])
     if (name := HubName.read(model)) is not None:
         return cached_model(name) or pulled(name)
     if near := did_you_mean(model, PACKAGED, cutoff=_NEAR):
         raise CommandError(f"{model}: does not exist{near}")
-    return None
+    return path
 
 
-def pulled(name: "HubName") -> Path:
+def pulled(name: HubName) -> Path:
     """The directory of a model's newest version, fetched from the Hub. Raises CommandError."""
-    from .hub import download
-
     return download(name, check=_check)
 
 

@@ -1,8 +1,7 @@
 """`soliton serve`: port, model, app, in that order; then serves until a signal.
 
-Owns how the server starts. `serve_options.py` owns the command line, `serving.py` what comes after
-the start, and `server.app.create_app` what is served. Imports little: most of the server comes
-while the model is loaded.
+Owns how the server starts and ends. `serve_options.py` owns the command line, and
+`server.app.create_app` what is served.
 """
 
 import errno
@@ -15,11 +14,16 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import uvicorn
+
 from ..http.host_names import url_on_this_machine
-from ..process.imports import imported_meanwhile
-from ..process.leaving import signals_handled
+from ..http.protocol import http_protocol
+from ..http.socket_options import ACCEPTED_AT_ONCE, BACKLOG
+from ..process.drain import DrainingServer, signals_handled
+from ..process.last_resort import end_process, end_process_in, guard_interpreter
 from ..process.logs import configure_logging
 from ..settings import Settings, unknown_variables
+from ..stream.access_log import log_refused
 from .terminal import CommandError
 
 if TYPE_CHECKING:
@@ -27,7 +31,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_KEEP_ALIVE_S = 30
 _PORTS_TRIED = 20  # to find a free one when that of the options is in use
+_FAREWELL_S = 2  # time to send clients the error when the engine is lost
 
 
 def main(settings: Settings) -> int:
@@ -35,6 +41,9 @@ def main(settings: Settings) -> int:
     process at once, with exit code 128 plus its number. If the engine is lost, the process ends
     with exit code 70. Raises CommandError.
     """
+    # Imports and the model create no garbage: collecting would take a tenth of the startup time,
+    # and later cause a pause in the middle of a stream.
+    gc.disable()
     configure_logging(settings.log_level)
     for name in unknown_variables():
         _logger.warning("no option has the variable %s", name)
@@ -53,16 +62,67 @@ def main(settings: Settings) -> int:
         leaving.check()
         gc.freeze()
         gc.enable()
+        config = uvicorn.Config(
+            app,
+            http=http_protocol(
+                settings,
+                health_port=numbers[1] if numbers[1:] else None,
+                on_refused=log_refused if settings.access_log else lambda _: None,
+            ),
+            loop="asyncio",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            backlog=ACCEPTED_AT_ONCE,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+        )
         for number in numbers[1:]:
             _logger.info("health checks are on port %d too", number)
         ready_line = _ready_line(url_on_this_machine(settings.host, numbers[0]), settings, model_id)
-        from .serving import run
-
-        run(app, settings, socks, ready_line=ready_line)
+        server = _Server(config, app, settings, ready_line)
+        app.state.lease.on_failed = server.fail
+        app.state.watchdog.on_tick = guard_interpreter(settings.hang_seconds)
+        server.run(socks)
+        if server.has_failed:
+            end_process()
     # The app is part of reference cycles. Frozen, they and the engine would outlive the native
     # module.
     gc.unfreeze()
     return 0
+
+
+class _Server(DrainingServer):
+    """A draining server that prints a line when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, app: "FastAPI", settings: Settings, ready: str):
+        super().__init__(
+            config,
+            lease=app.state.lease,
+            trials=app.state.trials,
+            readers=app.state.slow_readers,
+            kept=app.state.kept,
+            drain_seconds=settings.drain_seconds,
+        )
+        self._ready_line = ready
+        self.has_failed = False
+
+    def fail(self) -> None:
+        """The engine is lost: clients get an error, then the process ends. From any thread."""
+        self.has_failed = self.should_exit = True
+        end_process_in(_FAREWELL_S)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        except OSError as error:  # another process began to listen after our bind
+            await self.lifespan.shutdown()
+            raise CommandError(f"cannot listen: {error.strerror}") from error
+        for sock in sockets or ():
+            sock.listen(BACKLOG)  # uvicorn has one number for this and ACCEPTED_AT_ONCE
+        with suppress(OSError):  # a full disk
+            print(self._ready_line, flush=True)
 
 
 class _Leaving:
@@ -130,6 +190,8 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
     """The app over the loaded model, and the model's name. Raises CommandError."""
     from engine import LoadOptions
 
+    from ..app import create_app
+    from ..kept.files import KeptDirectoryError
     from .local import load_engine
     from .model_path import model_path
 
@@ -149,23 +211,12 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
         prefix_directory=settings.prefix_cache_dir,
         prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,
     )
-    with imported_meanwhile(_rest_of_server):
-        engine = load_engine(model_path(settings.model), options)
-    from ..app import create_app
-    from ..kept.files import KeptDirectoryError
-
+    engine = load_engine(model_path(settings.model), options)
     try:
         app = create_app(settings, engine)
     except KeptDirectoryError as error:
         raise CommandError(f"--keep-streams-dir: {error}") from error
     return app, (*settings.served_model_name, engine.model_id)[0]
-
-
-def _rest_of_server() -> object:
-    from ..app import create_app
-    from .serving import run
-
-    return create_app, run
 
 
 def _ready_line(url: str, settings: Settings, model_id: str) -> str:

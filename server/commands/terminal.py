@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from tqdm import tqdm
 from typing_extensions import override
 
 from ..suggest import did_you_mean
@@ -85,20 +86,16 @@ class ProgressBar:
     """The engine's `on_progress(done, total)` as a bar on stderr, shown after half a second."""
 
     def __init__(self, label: str, unit: str) -> None:
-        self._bar = None
-        if sys.stderr.isatty():  # nobody else waits for the import
-            from tqdm import tqdm
-
-            self._bar = tqdm(desc=label, unit=unit, unit_scale=True, leave=False, delay=0.5)
+        self._bar = tqdm(
+            desc=label, unit=unit, unit_scale=True, leave=False, delay=0.5, disable=None
+        )
 
     def __call__(self, done: int, total: int) -> None:
-        if self._bar is not None:
-            self._bar.total = total
-            self._bar.update(done - self._bar.n)
+        self._bar.total = total
+        self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
 
 
 @contextmanager

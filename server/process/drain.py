@@ -11,11 +11,13 @@ import math
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 import uvicorn
 from typing_extensions import override
@@ -26,7 +28,6 @@ from ..http.slow_readers import SlowReaders
 from ..kept.registry import KeptStreams
 from ..lease.lease import EngineLease
 from ..lease.trials import Trials
-from .leaving import leave, signals_handled
 
 _logger = logging.getLogger(__name__)
 
@@ -169,3 +170,26 @@ class DrainingServer(uvicorn.Server):
     def _connections(self) -> set[HttpProtocol]:
         connections = self.server_state.connections
         return {connection for connection in connections if isinstance(connection, HttpProtocol)}
+
+
+@contextmanager
+def signals_handled(handle: "signal._HANDLER") -> Iterator[None]:
+    """Handle SIGINT, SIGTERM and SIGHUP with `handle`; not SIGHUP if it is ignored, as by nohup.
+    On the main thread only.
+    """
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once, whatever its threads do, without Python's own shutdown."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)

@@ -83,8 +83,8 @@ def test_threads_and_asyncio_stand_where_they_are_owned() -> None:
         "http/large_bodies", "http/lingering", "http/protocol", "http/slow_readers",
         "kept/files", "kept/kept", "kept/log", "kept/registry",
         "lease/deadlines", "lease/lease", "lease/trials", "lease/waiter", "lease/watchdog",
-        "process/drain", "process/imports", "process/last_resort", "stream/engine_call",
-        "stream/feed", "stream/idle_timeout", "stream/steering", "stream/stream",
+        "process/drain", "process/last_resort", "stream/engine_call", "stream/feed",
+        "stream/idle_timeout", "stream/steering", "stream/stream",
     )  # fmt: skip
     engine = ("cache/prefix", "device/cuda/load", "grammar/recent")
     owners = {f"server/{name}.py" for name in names} | {f"engine/{name}.py" for name in engine}

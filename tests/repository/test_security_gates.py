@@ -40,7 +40,7 @@ CLIENTS = {
     "server/commands/health.py",
     "server/commands/hub.py",
 }
-LISTENERS = {"server/commands/serve.py", "server/commands/serving.py"}
+LISTENERS = {"server/commands/serve.py"}
 # The socket options and signals that are allowed.
 SOCKETS = {
     "server/process/drain.py",

@@ -16,7 +16,7 @@ from engine import DEFAULT_MODEL, Engine
 from server.app import create_app
 from server.commands import serve
 from server.commands.serve_options import settings_from
-from server.process.leaving import leave
+from server.process.drain import leave
 from server.settings import Settings
 
 from .audit import Audit, AuditedFeed

@@ -7,9 +7,8 @@ directory.
 """
 
 import json
-import os
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -95,11 +94,9 @@ def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
         if not isinstance(matrices, dict):
             raise PanelFileError("has an index of another kind")
         memory = LargePages().zeros(end)
-        _read_all(stream, memory)
+        _read(stream, 0, memory)
         memory.flags.writeable = False
-    read = {name: _matrix(memory, entry) for name, entry in matrices.items()}
-    _check_sums(memory, matrices.values())
-    return read
+    return {name: _matrix(memory, entry) for name, entry in matrices.items()}
 
 
 def _read_index(stream: BufferedReader) -> tuple[dict[str, Any], int]:
@@ -132,15 +129,6 @@ def _read(stream: BufferedReader, begin: int, memory: npt.NDArray[np.uint8]) -> 
         view = view[n:]
 
 
-def _read_all(stream: BufferedReader, memory: npt.NDArray[np.uint8]) -> None:
-    """Fills the memory with the begin of the file, on all threads."""
-    n = kernels.read(stream.fileno(), native.address(memory), memory.size)
-    if n < 0:
-        raise OSError(-n, os.strerror(-n))
-    if n < memory.size:
-        raise PanelFileError("was cut")
-
-
 def _matrix(memory: npt.NDArray[np.uint8], entry: object) -> PanelMatrix:
     """The matrix of an entry; whether it is the one that is wanted, its reader has to see."""
     if not isinstance(entry, dict) or entry.keys() != _ENTRY.keys():
@@ -151,18 +139,9 @@ def _matrix(memory: npt.NDArray[np.uint8], entry: object) -> PanelMatrix:
     if not 0 <= begin <= begin + n_bytes <= memory.size or begin % _ALIGNMENT:
         raise PanelFileError("was cut")
     panels = memory[begin : begin + n_bytes]
-    return PanelMatrix(panels, entry["n_out"], entry["n_in"], entry["format"], entry["is_woven"])
-
-
-def _check_sums(memory: npt.NDArray[np.uint8], entries: Collection[Mapping[str, Any]]) -> None:
-    """Of entries that `_matrix` took. One call: other threads hold the interpreter's lock."""
-    parts = np.array([(each["begin"], each["n_bytes"]) for each in entries], np.int64)
-    sums = np.empty(len(parts), np.uint64)
-    kernels.checksums(
-        native.address(memory), native.address(parts), len(parts), native.address(sums)
-    )
-    if sums.tolist() != [each["checksum"] for each in entries]:
+    if _checksum(panels) != entry["checksum"]:
         raise PanelFileError("is damaged")
+    return PanelMatrix(panels, entry["n_out"], entry["n_in"], entry["format"], entry["is_woven"])
 
 
 def _checksum(memory: npt.NDArray[np.uint8]) -> int:

@@ -269,8 +269,7 @@ def test_a_second_instance_that_started_at_the_same_moment_is_one_line(
             return create_app(settings, fake.as_engine), "fake"
 
         monkeypatch.setattr(serve, "load_app", load_slowly)
-        guard = "server.commands.serving.guard_interpreter"
-        monkeypatch.setattr(guard, lambda seconds: lambda: None)
+        monkeypatch.setattr(serve, "guard_interpreter", lambda seconds: lambda: None)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         port = other.getsockname()[1]
         assert "in use" in run(["serve", "--port", str(port)], capsys)

@@ -29,7 +29,7 @@ import sys, time
 from server.app import create_app
 from server.commands import serve
 from server.commands.serve_options import settings_from
-from server.process.leaving import leave
+from server.process.drain import leave
 from tests.support.fake_engine import FakeEngine
 
 def load(settings):
