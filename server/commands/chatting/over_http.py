@@ -98,7 +98,7 @@ class OverHttp:
         """
         reports = self._reports if path.startswith("/v1/chat") else {}
         response = self._post(path, {**reports, **body})
-        if response.status_code in _REFUSALS and reports and not self._is_soliton:
+        if response.status_code in _REFUSALS and reports:
             plain = self._post(path, body)
             if plain.is_success:
                 response.close()
