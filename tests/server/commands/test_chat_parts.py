@@ -17,6 +17,7 @@ from server.commands.chatting.conversation import Conversation
 from server.commands.chatting.entry import read_entry
 from server.commands.chatting.history import History
 from server.commands.chatting.in_process import InProcess
+from server.commands.chatting.slash import completions
 from server.commands.chatting.stored import StoredChat, load, save
 from server.commands.chatting.why import Marks
 from server.commands.chatting.wire import pieces
@@ -174,6 +175,16 @@ def test_a_setting_may_be_written_as_its_option() -> None:
     assert sampling.checked_name("--top-k") == "top_k"
     with pytest.raises(CommandError, match="did you mean repetition_penalty"):
         sampling.checked_name("repetition_penality")
+
+
+def test_tab_completes_commands_settings_and_files(tmp_path: Path) -> None:
+    (tmp_path / "chat.json").write_text("")
+    (tmp_path / "chats").mkdir()
+    assert completions("/br") == ["/branch "]
+    assert completions("/s") == ["/system ", "/set ", "/stats", "/save "]
+    assert completions("/set temperature_") == ["temperature_last ", "temperature_exponent "]
+    assert completions(f"/load {tmp_path}/ch") == [f"{tmp_path}/chat.json", f"{tmp_path}/chats/"]
+    assert completions("an ordinary question") == []
 
 
 def test_a_branch_is_the_reply_with_another_token(bundled_engine: Engine) -> None:
