@@ -87,8 +87,9 @@ class OverHttp:
         return params if isinstance(params, dict) else {}
 
     def close(self) -> None:
-        for kept in self._kept:
-            self._delete(kept)
+        with suppress(httpx.HTTPError):  # a server that does not answer is not asked again
+            for kept in self._kept:
+                self._delete(kept)
         self._client.close()
 
     def begin(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
@@ -98,7 +99,7 @@ class OverHttp:
         """
         reports = self._reports if path.startswith("/v1/chat") else {}
         response = self._post(path, {**reports, **body})
-        if response.status_code in _REFUSALS and reports and not self._is_soliton:
+        if response.status_code in _REFUSALS and reports:
             plain = self._post(path, body)
             if plain.is_success:
                 response.close()
@@ -117,7 +118,8 @@ class OverHttp:
         if stream_id not in self._kept:
             self._kept.append(stream_id)
         if len(self._kept) > _MOST_KEPT:
-            self._delete(self._kept.popleft())
+            with suppress(httpx.HTTPError):
+                self._delete(self._kept.popleft())
         return stream_id
 
     def failed(self, error: httpx.HTTPError) -> CommandError:
@@ -151,8 +153,7 @@ class OverHttp:
             raise self.failed(error) from error
 
     def _delete(self, stream_id: str) -> None:
-        with suppress(httpx.HTTPError):
-            self._client.delete(f"/v1/streams/{stream_id}", timeout=2.0)
+        self._client.delete(f"/v1/streams/{stream_id}", timeout=2.0)
 
     def _read_props(self) -> dict[str, Any]:
         """What a Soliton or a llama-server says about itself; empty for others."""

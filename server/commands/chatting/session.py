@@ -51,7 +51,8 @@ class Session:
         self.shows_colors = False
         """Whether the tokens of an answer have the colours of their probabilities as they come."""
         self._act = act
-        self._earlier: list[State] = []
+        self._entry = ""  # what is being done
+        self._earlier: list[tuple[str, State]] = []  # before each entry that changed it
         self._n_again = 0  # how often the last question was asked again
 
     def run(self) -> None:
@@ -68,7 +69,7 @@ class Session:
         """One entry. False at the end."""
         try:
             self.screen.end_line()
-            entry = self.editor.read()
+            entry = self._entry = self.editor.read()
             if entry.startswith("/"):
                 return self._act(self, entry)
             if entry.strip():
@@ -95,18 +96,21 @@ class Session:
 
     def change(self, **fields: Any) -> None:
         """Another state, from which /undo leads back."""
-        self._earlier.append(self.state)
+        self._earlier.append((self._entry, self.state))
         self.state = replace(self.state, **fields)
 
     def mark(self, marks: Marks) -> None:
         """The numbers that /branch means from now on."""
         self.state = replace(self.state, marks=marks)
 
-    def undo(self) -> None:
-        """Raises CommandError if nothing was changed."""
+    def undo(self) -> str:
+        """Take the last change back. Returns the entry that made it. Raises CommandError if there
+        is none.
+        """
         if not self._earlier:
             raise CommandError("there is nothing to undo")
-        self.state = self._earlier.pop()
+        entry, self.state = self._earlier.pop()
+        return entry
 
     def ask(self, question: str, *, before: Conversation | None = None) -> None:
         """A question and its answer. `before`: what has been said, if not all of it."""
@@ -163,9 +167,9 @@ class Session:
         if was_stopped:
             self.screen.write(" …", Style.FAINT)
         self.screen.end_line()
-        if not pieces and not self.is_interactive:
-            self.screen.line()
         answer = Answer(tuple(pieces), reply.statistics, reply.place, was_stopped)
+        if not answer.text and not self.is_interactive:
+            self.screen.line()
         self.note(summary(answer))
         return answer
 

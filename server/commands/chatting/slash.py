@@ -18,6 +18,8 @@ from .stored import StoredChat, load, save
 from .styles import Style
 from .why import N_MARKED, Marks, show
 
+_LONGEST_SHOWN = 60  # characters of an entry
+
 
 class _Command(NamedTuple):
     act: Callable[[Session, str], None]
@@ -270,9 +272,10 @@ def _path(text: str, command: str) -> Path:
 
 
 def _undo(session: Session, _: str) -> None:
-    session.undo()
-    split = session.state.conversation.before_last_question()
-    session.note(f"back at: {split[1]}" if split else "back at the beginning")
+    entry = session.undo().replace("\n", " ")
+    session.note(
+        f"undone: {entry if len(entry) <= _LONGEST_SHOWN else f'{entry[:_LONGEST_SHOWN]}…'}"
+    )
 
 
 def _reset(session: Session, _: str) -> None:

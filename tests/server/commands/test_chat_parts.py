@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import Engine, SamplingSettings
+from engine import Engine, ReplyFormat, SamplingSettings
 from server.commands.chatting import sampling
-from server.commands.chatting.answer import Answer, ChatSettings
+from server.commands.chatting.answer import Answer, ChatSettings, Piece, Statistics
 from server.commands.chatting.conversation import Conversation
 from server.commands.chatting.entry import read_entry
 from server.commands.chatting.history import History
 from server.commands.chatting.in_process import InProcess
+from server.commands.chatting.slash import completions
 from server.commands.chatting.stored import StoredChat, load, save
 from server.commands.chatting.why import Marks
+from server.commands.chatting.wire import pieces
 from server.commands.terminal import CommandError
 from server.commands.token_text import cells, percent
 
@@ -175,16 +177,26 @@ def test_a_setting_may_be_written_as_its_option() -> None:
         sampling.checked_name("repetition_penality")
 
 
+def test_tab_completes_commands_settings_and_files(tmp_path: Path) -> None:
+    (tmp_path / "chat.json").write_text("")
+    (tmp_path / "chats").mkdir()
+    assert completions("/br") == ["/branch "]
+    assert completions("/s") == ["/system ", "/set ", "/stats", "/save "]
+    assert completions("/set temperature_") == ["temperature_last ", "temperature_exponent "]
+    assert completions(f"/load {tmp_path}/ch") == [f"{tmp_path}/chat.json", f"{tmp_path}/chats/"]
+    assert completions("an ordinary question") == []
+
+
 def test_a_branch_is_the_reply_with_another_token(bundled_engine: Engine) -> None:
     """Its tokens, its text, and its seed are those of the reply up to there."""
     source = InProcess(bundled_engine)
     settings = ChatSettings({"seed": 7, "temperature": 1.0}, 30)
     reply = source.ask([{"role": "user", "content": "Tell me a story."}], settings)
-    pieces = [*reply]
-    tokens = [token for piece in pieces for token in piece.tokens]
+    said = tuple(reply)
+    tokens = [token for piece in said for token in piece.tokens]
     at = next(i for i, token in enumerate(tokens) if token.p < 0.5 and i > 3)
     other = tokens[at].alternatives[0]
-    answer = Answer(tuple(pieces), reply.statistics, reply.place)
+    answer = Answer(said, reply.statistics, reply.place)
     assert Marks.of(answer).indices, "some tokens are below 50 %"
     branch = source.branch(answer, at, other.token_id, settings)
     branched = [token for piece in branch for token in piece.tokens]
@@ -197,3 +209,33 @@ def test_a_branch_is_the_reply_with_another_token(bundled_engine: Engine) -> Non
     assert [token.data for piece in again for token in piece.tokens][:at] == [
         token.data for token in tokens[:at]
     ]
+
+
+def test_a_model_that_marks_its_reasoning_says_the_same(bundled_engine: Engine) -> None:
+    """Its reply is read for tags; without any in it, all is content, with the same tokens."""
+    form = ReplyFormat.of("{% if x %}<think>{{ x }}</think>{% endif %}", bundled_engine.tokenizer)
+    assert form.needs_reader(reads_tools=False)
+    settings = ChatSettings({"seed": 7}, 30)
+    question = [{"role": "user", "content": "Tell me a story."}]
+    plain = [*InProcess(bundled_engine).ask(question, settings)]
+    source = InProcess(dataclasses.replace(bundled_engine, reply_format=form))
+    reply = source.ask(question, settings)
+    read = [*reply]
+    for attribute in ("text", "tokens"):
+        assert getattr(Answer(tuple(read), reply.statistics), attribute) == getattr(
+            Answer(tuple(plain), reply.statistics), attribute
+        )
+    answer = Answer(tuple(read), reply.statistics, reply.place)
+    branch = source.branch(answer, 10, None, settings)
+    branched = Answer(tuple(branch), branch.statistics)
+    assert branched.tokens[:10] == answer.tokens[:10]
+
+
+def test_reasoning_of_a_server_is_no_content() -> None:
+    def event(**delta: str) -> dict[str, object]:
+        return {"choices": [{"index": 0, "delta": delta, "logprobs": None}]}
+
+    sent = [event(role="assistant", content=""), event(reasoning_content="Hm."), event(content="A")]
+    found = [piece for each in sent for piece in pieces(each)]
+    assert found == [Piece("Hm.", (), True), Piece("A")]
+    assert Answer(tuple(found), Statistics()).text == "A"

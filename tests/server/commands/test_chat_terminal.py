@@ -40,6 +40,11 @@ def answered(terminal: Terminal, typed: str, n_prompts: int) -> list[str]:
     return terminal.lines[n_before:-1]
 
 
+def said(lines: list[str]) -> list[str]:
+    """The answer, without the line below it."""
+    return lines[: next(i for i, line in enumerate(lines) if re.match(r"\d+ tokens? · ", line))]
+
+
 def without_marks(lines: list[str]) -> list[str]:
     """The words of lines, without the numbers of /why."""
     return re.sub(r"\[\d+\]", "", " ".join(lines)).split()
@@ -53,12 +58,11 @@ def test_a_local_chat_shows_why_and_branches(columns: int, rows: int, home: dict
         terminal.wait_for_prompt()
         answer = answered(terminal, QUESTION, 2)
         assert all(len(line) < columns for line in answer)
-        note = next(i for i, line in enumerate(answer) if line.startswith("60 tokens"))
         why = answered(terminal, "/why", 3)
         listed = [line for line in why if re.match(r'\[\d\] "', line)]
         assert 1 <= len(listed) <= 9
         text = why[: next(i for i, line in enumerate(why) if line.startswith("60 tokens"))]
-        assert without_marks(text) == " ".join(answer[:note]).split(), "the same text, with marks"
+        assert without_marks(text) == " ".join(said(answer)).split(), "the same text, with marks"
         assert b"\x1b[1;4;35m" in terminal.raw, "unlikely tokens have a colour"
         row = next(i for i, line in enumerate(why) if line.startswith('[2] "'))
         other = re.search(r'1 "\s*([^"]*)"', " ".join(why[row : row + 2]))
@@ -84,7 +88,7 @@ def test_commands_change_the_chat(soliton: LiveServer, home: dict[str, str]) -> 
         assert answered(terminal, "/why not", 5)[0].startswith("/why takes the number")
         assert answered(terminal, "/regn", 6)[0].startswith("no command is called /regn; did you ")
         again = answered(terminal, "/regen", 7)
-        assert answered(terminal, "/regen", 8)[:-2] == again[:-1], "greedy: the same again"
+        assert said(answered(terminal, "/regen", 8)) == said(again), "greedy: the same again"
         assert "The same answer" in terminal.text
         terminal.type("/edit\r")
         terminal.wait_for(lambda lines: lines[-1] == "> Hello!")
@@ -93,7 +97,7 @@ def test_commands_change_the_chat(soliton: LiveServer, home: dict[str, str]) -> 
         terminal.wait_for("> Hello, lion?")
         terminal.wait_for_prompt(10)
         answered(terminal, "/undo", 11)
-        assert "back at: Hello!" in terminal.text
+        assert "undone: /edit" in terminal.text
         stats = "\n".join(answered(terminal, "/stats", 12))
         for name in ("first token after", "tokens per second", "prompt", "drafts", "seed"):
             assert re.search(rf"^{name} +\d|^{name} +none", stats, re.MULTILINE), stats
