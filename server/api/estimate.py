@@ -124,11 +124,11 @@ def _estimate(
         "prompt_tokens": n_prompt,
         "cached_tokens": n_cached,
         "tokens_to_compute": n_prompt - n_cached,
-        "cache": cache_fields(reuses[0], first, service.engine.tokenizer),
         "max_tokens": sum(job.options.max_new_tokens or 0 for job in jobs),
         "queue": {"position": position, "wait_ms": _told(_wait_s(service, position))},
         "time_to_first_token_ms": _told(first_s),
         "time_per_token_ms": _told(each_s),
+        "cache": cache_fields(reuses[0], first, service.engine.tokenizer),
         **({"warnings": answer.once["warnings"]} if "warnings" in answer.once else {}),
     }
 

@@ -27,15 +27,15 @@ class Estimate(ResponseModel):
     prompt_tokens: int = Field(description="Of all prompts; several choices count a prompt once.")
     cached_tokens: int = Field(description="Those that would not be computed.")
     tokens_to_compute: int
-    cache: CacheExplanation = Field(
-        description='Of the first prompt: what `include: ["cache"]` would say of it.'
-    )
     max_tokens: int = Field(description="The most tokens that may come, of all choices together.")
     queue: QueueEstimate
     time_to_first_token_ms: float | None = Field(
         description="In the engine, behind `queue.wait_ms`."
     )
     time_per_token_ms: float | None = Field(description="Of those behind the first.")
+    cache: CacheExplanation = Field(
+        description='Of the first prompt: what `include: ["cache"]` would say of it.'
+    )
     warnings: list[RequestWarning] | None = Field(
         default=None, description="Fields of the request that would have no effect."
     )
