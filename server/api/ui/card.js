@@ -224,6 +224,6 @@ export function about(record, previous, nVocab) {
   const who = origin ? `${VERBS[origin] ?? "guessed by"} ${ORIGINS[origin] ?? origin}` : "";
   const wrong = Number.isInteger(rejected) ? `, a draft had guessed token ${rejected}` : "";
   const time = bits("time");
-  lines.push([`${who}${wrong}`, time === null ? "" : `${time.toFixed(1)} ms after the one before`].filter(Boolean).join(" · "));
+  lines.push([`${who}${wrong}`, time === null ? "" : time < 0.05 ? "together with the one before" : `${time.toFixed(1)} ms after the one before`].filter(Boolean).join(" · "));
   return lines.filter(Boolean);
 }

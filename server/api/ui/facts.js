@@ -80,7 +80,8 @@ export function promptText({ reused, wanted, source }) {
   return `${reused} of ${wanted} cached${where}`;
 }
 
-const whyNotMore = ({ reused, wanted, reason }) => (reused < wanted ? `, ${reason}` : "");
+const whyNotMore = ({ reused, wanted, reason }) => (
+  reused < wanted && reason !== "nothing cached" ? `, ${reason}` : "");
 
 function draftText({ drafted, accepted }) {
   return drafted ? `${accepted} of ${drafted} right` : "none";
