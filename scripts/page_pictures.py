@@ -2,14 +2,15 @@
 
 usage: .venv/bin/python scripts/page_pictures.py [MODEL]
 
-`make test-page` installs what it needs. MODEL is one that `soliton serve` knows; the pictures in the repository show the built-in one.
+`make test-page` installs what it needs. MODEL is one that `soliton serve` knows; the pictures in
+the repository show the built-in one.
 """
 
 import io
+import json
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,7 +81,7 @@ def prompt(page: "Page") -> None:
     page.keyboard.press("Control+Enter")
     written(page)
     branched(page, 4, 1)
-    page.locator(".tokens:visible .t").nth(14).hover()
+    page.locator(".tokens:visible .t").nth(22).hover()
     page.locator("#card").wait_for()
 
 
@@ -131,18 +132,28 @@ def cache(page: "Page") -> None:
     page.get_by_label("Prompt to look up").fill(
         "Once upon a time there was a frog who lived by a pond."
     )
-    page.locator(".verdict", has_text="Differs").wait_for()
+    page.get_by_text("Differs at token").wait_for()
 
 
 def live(page: "Page") -> None:
     mode(page, "live")
     address = page.url.removesuffix("/ui")
-    for k in range(24):
-        body = b'{"prompt": "Once upon a %d", "max_tokens": %d}' % (k % 5, 60 + 40 * (k % 4))
+
+    def sent(path: str, body: object) -> bytes:
         headers = {"content-type": "application/json"}
-        asked = urllib.request.Request(f"{address}/v1/completions", body, headers)
-        urllib.request.urlopen(asked, timeout=60).read()
-        time.sleep(0.2 + 0.15 * (k % 3))
+        asked = urllib.request.Request(f"{address}/v1/{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            read: bytes = answer.read(4000)
+            return read
+
+    background = {"max_tokens": 900, "ignore_eos": True, "stream": True, "store": True}
+    first = sent("completions", {"prompt": "A long time ago", **background, "background": True})
+    match = re.search(rb'"id":"([^"]+)"', first)
+    assert match, first
+    sent(f"streams/{match.group(1).decode()}/control", {"action": "pause"})
+    for k in range(70):
+        sent("completions", {"prompt": f"Once upon a {k % 5}", "max_tokens": 60 + 40 * (k % 4)})
+        page.wait_for_timeout(300 + 250 * (k % 3))
 
 
 def mode(page: "Page", name: str) -> None:

@@ -1,4 +1,4 @@
-"""Draws docs/token-view.svg, the picture in the README: a terminal with the output of COMMAND.
+"""Draws docs/token-view.svg, a picture in docs/commands.md: a terminal with COMMAND.
 
 .venv/bin/python scripts/token_view.py
 The text is what the command prints. The colours are the picture's: the prompt line, and each `p`

@@ -10,6 +10,7 @@ const { heightOf, legend, levelOf, MEASURES, percent, tokenClass, visible } = aw
 const { cutBy, removals } = await ui("cuts");
 const { firstDifference, sameLength } = await ui("difference");
 const { family, rows, segments } = await ui("branches");
+const { factsOf } = await ui("facts");
 const { fromFragment, toFragment } = await ui("link");
 const { asCurl, asPython, python } = await ui("samples");
 const { fromFile, toFile } = await ui("archive");
@@ -171,6 +172,25 @@ test("a request survives a link", () => {
   assert.deepEqual(fromFragment(toFragment(request)), request);
   assert.match(toFragment(request), /^#r=[\w-]+$/);
   for (const wrong of ["", "#r=%%", "#x", "#r=W10"]) assert.equal(fromFragment(wrong), null);
+});
+
+test("the top line says how a stream came about", () => {
+  const data = { ...emptyRun(), progress: { processed: 512, total: 841, eta_ms: 1234 } };
+  const run = { data, state: "prefilling", isLive: true, records: [], from: 0 };
+  const of = (more, queue) => Object.fromEntries(factsOf({ ...run, ...more }, queue));
+  assert.equal(of({}).state, "reading the prompt, 512 of 841, 1.2 s left");
+  assert.equal(of({ state: "queued" }, 3).state, "waiting, 3 in the queue");
+  const records = [-1, -3].map((logprob, i) => ({ logprob, timeMs: 10 * i + 5, draft: { origin: i ? "ngram" : "model" } }));
+  const cache = { reused: 3, wanted: 8, source: "active", reason: "differs at token 3" };
+  const said = of({ state: "running", records, data: { ...data, cache, seed: 7 } });
+  assert.equal(said["first token"], "5.0 ms");
+  assert.equal(said.speed, "100 tok/s");
+  assert.equal(said.prompt, "3 of 8 cached, differs at token 3");
+  assert.equal(said.drafts, "1 of 2 tokens");
+  assert.equal(said["mean logprob"], "-2.00");
+  const done = { ...data, stop: { kind: "length" }, speculation: { drafted: 4, accepted: 3 } };
+  const ended = of({ state: "ended", isLive: false, records, data: done });
+  assert.deepEqual([ended.state, ended.drafts], ["ready · max tokens reached", "3 of 4 right"]);
 });
 
 test("code says the request, and never the key", () => {

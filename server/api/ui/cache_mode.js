@@ -14,15 +14,17 @@ export class CacheMode {
     this.prompt = h("textarea", { "aria-label": "Prompt to look up", rows: 4, spellcheck: "false", oninput: () => this.later() });
     this.asChat = h("input", { type: "checkbox", id: "as-chat", onchange: () => this.later() });
     this.verdict = h("p", { class: "verdict", role: "status" });
+    this.why = h("p", { class: "hint" });
     this.tokens = h("p", { class: "pieces", role: "group", "aria-label": "The tokens of the prompt" });
     this.asked = h("tbody");
     this.kept = h("tbody");
     this.store = h("p");
+    const legend = h("p", { class: "hint" }, h("span", { class: "piece cached" }, "cached"), " ", h("span", { class: "piece" }, "to compute"));
     this.element = h("section", { class: "desk sheet", "aria-label": "Cache" },
       h("h2", {}, "What would this prompt reuse?"),
       h("div", { class: "composer" }, this.prompt),
       h("p", { class: "check" }, this.asChat, h("label", { for: "as-chat" }, "as a message of a chat")),
-      this.verdict, this.tokens,
+      this.verdict, this.why, this.tokens, legend,
       h("h2", {}, "What the prompts of this page reused"),
       table(["prompt", "cached", "why not more"], this.asked, "Prompts of this page"),
       h("h2", {}, "What is kept"), this.store,
@@ -57,8 +59,9 @@ export class CacheMode {
   show(estimate, pieces) {
     const { cached_tokens: cached, prompt_tokens: total, time_to_first_token_ms: first, cache } = estimate;
     const time = first === null ? "" : ` The first token would come after about ${first.toFixed(first < 10 ? 1 : 0)} ms.`;
-    const why = cache && cache.reused < cache.wanted ? ` ${sentence(cache.reason)}` : "";
-    setText(this.verdict, `${cached} of ${total} tokens are cached, ${total - cached} would be computed.${why}${time}`);
+    const here = cache.got ? `: “${cache.got.trim()}”` : "";
+    setText(this.verdict, `${cached} of ${total} tokens are cached, ${total - cached} would be computed.`);
+    setText(this.why, (cache.reused < cache.wanted ? sentence(cache.reason + here) : "Nothing more can be: the last token is always computed.") + time);
     this.tokens.replaceChildren(...pieces.map((piece, i) => (
       h("span", { class: i < cached ? "piece cached" : "piece", title: i < cached ? "cached" : "to compute" }, visible(typeof piece === "string" ? piece : "�")))));
   }
@@ -88,7 +91,7 @@ export class CacheMode {
   }
 
   row({ id, wire, state, finish, prompt_tokens: prompt, completion_tokens: text, parent }) {
-    return h("tr", {}, h("td", { class: "long", title: id }, this.forest.runs.get(id)?.data.text.slice(0, 120) || id), h("td", {}, parent ? `${wire}, branch at ${parent.at}` : wire),
+    return h("tr", {}, h("td", { class: "long", title: id }, this.forest.runs.get(id)?.data.text.slice(0, 120) || `${id.slice(0, 18)}…`), h("td", {}, parent ? `${wire}, branch at ${parent.at}` : wire),
       h("td", {}, state === "ended" ? `ended: ${finish}` : state), h("td", { class: "n" }, prompt), h("td", { class: "n" }, text),
       h("td", {}, h("button", { type: "button", class: "quiet", "aria-label": `Forget ${id}`, onclick: () => this.forget(id) }, "Forget")));
   }

@@ -51,6 +51,7 @@ export class Card extends EventTarget {
     if (!pinned) view.select(-1);
     this.element.replaceChildren(...this.content(record, view.run.records[index - 1]));
     this.element.classList.toggle("pinned", pinned);
+    this.element.classList.remove("peeked");
     this.element.hidden = false;
     this.place(view.spans[index]);
   }
@@ -144,6 +145,7 @@ export class Card extends EventTarget {
         button?.querySelector(".way")?.remove();
         button?.append(h("span", { class: "way" }, `…${text.slice((tokens[0]?.token ?? "").length)}`));
       }
+      this.element.classList.add("peeked");
       this.place(view.spans[index]);
     };
     this.dispatchEvent(new CustomEvent("peek", { detail: { view, index, ids, show } }));
@@ -222,6 +224,6 @@ export function about(record, previous, nVocab) {
   const who = origin ? `${VERBS[origin] ?? "guessed by"} ${ORIGINS[origin] ?? origin}` : "";
   const wrong = Number.isInteger(rejected) ? `, a draft had guessed token ${rejected}` : "";
   const time = bits("time");
-  lines.push([`${who}${wrong}`, time === null ? "" : `${time.toFixed(1)} ms after the one before`].filter(Boolean).join(" · "));
+  lines.push([`${who}${wrong}`, time === null ? "" : time < 0.05 ? "together with the one before" : `${time.toFixed(1)} ms after the one before`].filter(Boolean).join(" · "));
   return lines.filter(Boolean);
 }

@@ -78,7 +78,7 @@ export class CompareMode {
     const place = firstDifference(one, other, { ended });
     for (const { run, view, said } of this.columns) {
       view.mark(place);
-      const facts = factsOf(run).filter(([name]) => ["first token", "speed", "drafts", "mean logprob"].includes(name));
+      const facts = factsOf(run).filter(([name]) => ["speed", "drafts", "mean logprob"].includes(name));
       setText(said, run.data.error ?? facts.map(([name, value]) => `${name} ${value}`).join(" · "));
     }
     setText(this.verdict, this.verdictText(one, other, place, ended));

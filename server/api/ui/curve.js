@@ -55,6 +55,9 @@ export function drawLine(canvas, values, { top, count }) {
   context.strokeStyle = styleOf(canvas, "--line");
   context.lineWidth = 1;
   for (const part of [0, 0.5, 1]) line(context, [[0, y(part * top)], [width, y(part * top)]]);
+  context.fillStyle = styleOf(canvas, "--faint");
+  context.font = "11px system-ui, sans-serif";
+  context.fillText(String(Number(top.toPrecision(2))), 0, y(top) + 12);
   context.strokeStyle = context.fillStyle = styleOf(canvas, "--bar-strong");
   context.lineWidth = 1.75;
   let points = [];

@@ -45,7 +45,7 @@ export function showCode(path, body) {
     block, h("p", { class: "buttons" }, copy, closing()));
 }
 
-const closing = () => h("button", { type: "button", class: "quiet", onclick: ({ target }) => target.closest("dialog").close() }, "Close");
+const closing = () => h("button", { type: "button", onclick: ({ target }) => target.closest("dialog").close() }, "Close");
 
 // Browsers allow the clipboard only over HTTPS and on this machine.
 export async function copied(text, button) {
@@ -71,11 +71,11 @@ const KEYS = [
 ];
 const WORDS = [
   ["model", "the probability that the model gives the token, before any sampler"],
-  ["drawn from", "its probability in the distribution that was drawn from; 0: a sampler removed it"],
+  ["drawn", "its probability in what was drawn from; 0: a sampler removed it"],
   ["surprisal", "how unlikely a token was: one bit is 50 %, ten bits are 0.1 %"],
   ["entropy", "how undecided the model was in that place"],
   ["mean logprob", "the mean logarithm of the tokens’ probabilities; nearer to 0 is likelier"],
-  ["drafts", "tokens that were guessed and then checked; they change the speed, never the text"],
+  ["drafts", "tokens guessed ahead and then checked; the text stays the same"],
   ["branch", "a new text that begins like this one; the old one stays in the tree"],
 ];
 

@@ -49,7 +49,7 @@ export function factsOf(run, queue = null) {
   if (Number.isFinite(first)) facts.push(["first token", milliseconds(first), "from the arrival of the request, the wait for the engine included"]);
   const rate = speed(run);
   if (rate !== null) facts.push(["speed", `${rate.toFixed(rate < 100 ? 1 : 0)} tok/s`, "tokens per second after the first"]);
-  if (data.cache) facts.push(["prompt", promptText(data.cache), data.cache.reason]);
+  if (data.cache) facts.push(["prompt", promptText(data.cache) + whyNotMore(data.cache), data.cache.reason]);
   if (data.speculation) facts.push(["drafts", draftText(data.speculation), "guessed tokens that came true, of those that were checked"]);
   else if (records.length > run.from) facts.push(["drafts", liveDrafts(records.slice(run.from)), "tokens that a draft had guessed"]);
   const mean = meanLogprob(records, run.from);
@@ -76,10 +76,12 @@ function speed({ data, records, from }) {
 
 export function promptText({ reused, wanted, source }) {
   if (wanted === 0) return "one token";
-  if (reused === 0) return `0 of ${wanted} cached`;
   const where = { active: "", memory: " from memory", disk: " from disk" }[source] ?? "";
   return `${reused} of ${wanted} cached${where}`;
 }
+
+const whyNotMore = ({ reused, wanted, reason }) => (
+  reused < wanted && reason !== "nothing cached" ? `, ${reason}` : "");
 
 function draftText({ drafted, accepted }) {
   return drafted ? `${accepted} of ${drafted} right` : "none";

@@ -7,7 +7,7 @@ import { h, setText } from "./dom.js";
 import { parseMetrics, sample } from "./gauges.js";
 
 const EVERY_MS = 1000;
-const COUNT = 120;
+const COUNT = 60;
 const CHARTS = [
   { name: "queue", title: "Queue", unit: "requests", least: 4, hint: "requests that wait for the engine" },
   { name: "rate", title: "Tokens", unit: "per second", least: 50, hint: "counted when a request ends" },
@@ -32,7 +32,7 @@ export class LiveMode {
     this.rows = h("tbody");
     this.element = h("section", { class: "desk sheet", "aria-label": "Live" },
       this.busy, h("div", { class: "charts" }, this.charts.map(({ element }) => element)),
-      h("p", { class: "hint" }, "The last two minutes, a point a second. Requests are counted when they end."),
+      h("p", { class: "hint" }, "The last minute. Requests count when they end."),
       h("h2", {}, "Streams that run now"),
       table(["stream", "route", "state", "tokens", ""], this.rows, "Running streams"));
   }
@@ -61,7 +61,7 @@ export class LiveMode {
     for (const { name, unit, least, scale, value, canvas, title } of this.charts) {
       const values = this.samples.map((each) => (each[name] === null ? null : each[name] * (scale ?? 1)));
       const last = values.findLast((each) => each !== null);
-      const top = Math.max(least, ...values.filter((each) => each !== null)) * (scale ? 1 : 1.1);
+      const top = Math.max(least, ...values.filter((each) => each !== null).map((each) => (scale ? each : 1.1 * each)));
       setText(value, last === undefined ? "–" : `${last.toFixed(last < 10 && !Number.isInteger(last) ? 1 : 0)} ${unit}`);
       canvas.setAttribute("aria-label", `${title}: ${value.textContent}`);
       drawLine(canvas, values, { top, count: COUNT });

@@ -15,8 +15,9 @@ export class PromptMode extends Desk {
     });
     this.prompt.textContent = this.session.get("prompt");
     this.view = this.follow(new TokenView("Completion; the arrow keys go from token to token", { lead: this.prompt }));
-    this.page_ = h("div", { class: "text", onclick: (event) => this.clicked(event) }, this.view.element);
-    this.element = h("section", { class: "desk", "aria-label": "Prompt" }, this.page_,
+    this.hint = h("p", { class: "hint" }, "Write the beginning of a text here, and run it. Then point at any word: what else it could have been, and how likely. Choose another one, and the text goes on from there.");
+    this.paper = h("div", { class: "text", onclick: (event) => this.clicked(event) }, this.view.element, this.hint);
+    this.element = h("section", { class: "desk", "aria-label": "Prompt" }, this.paper,
       h("div", { class: "buttons" }, this.buttons), this.strip.element, this.branches);
   }
 
@@ -30,7 +31,7 @@ export class PromptMode extends Desk {
 
   begun(run) {
     this.view.show(run);
-    this.page_.scrollTop = 0;
+    this.paper.scrollTop = 0;
   }
 
   replaced(_, run, same) {
@@ -42,6 +43,12 @@ export class PromptMode extends Desk {
   setPrompt(text) {
     this.prompt.textContent = text;
     this.session.set("prompt", text);
+  }
+
+  changed() {
+    this.hint.hidden = this.run !== null;
+    this.prompt.classList.toggle("alone", this.run === null);
+    super.changed();
   }
 
   remember() {
@@ -63,7 +70,7 @@ export class PromptMode extends Desk {
 
   // A click beside the text goes to the end of the prompt while there is nothing else.
   clicked({ target }) {
-    if (target !== this.page_ && target !== this.view.element && !target.classList.contains("block")) return;
+    if (target !== this.paper && target !== this.view.element && !target.classList.contains("block")) return;
     if (this.view.spans.length) return;
     this.prompt.focus();
     getSelection().selectAllChildren(this.prompt);

@@ -73,7 +73,8 @@ export class Run extends EventTarget {
   // `fields`: token_id or text, and settings.
   branch(at, fields) {
     const run = new Run(this.mode, { parent: { id: this.id, at } });
-    run.begin(`v1/streams/${this.id}/branch`, { at, ...described(this.mode), ...fields });
+    const metadata = { page: run.tag() };
+    run.begin(`v1/streams/${this.id}/branch`, { at, ...described(this.mode), metadata, ...fields });
     return run;
   }
 

@@ -6,7 +6,17 @@ const quoted = (text) => `'${text.replace(/'/g, "'\\''")}'`;
 export function asCurl(base, path, body, hasKey) {
   const key = hasKey ? " \\\n  -H \"authorization: Bearer $SOLITON_API_KEY\"" : "";
   return `curl -N ${base}/${path}${key} \\\n  -H 'content-type: application/json' \\\n`
-    + `  -d ${quoted(JSON.stringify(body, null, 2))}`;
+    + `  -d ${quoted(inLines(body))}`;
+}
+
+// With a space behind each comma of a list, where a line may break.
+const spaced = (value) => (
+  Array.isArray(value) ? `[${value.map((each) => JSON.stringify(each)).join(", ")}]` : JSON.stringify(value));
+
+// JSON with a field a line.
+function inLines(body) {
+  const rows = Object.entries(body).map(([name, value]) => `    ${JSON.stringify(name)}: ${spaced(value)}`);
+  return `{\n${rows.join(",\n")}\n  }`;
 }
 
 const OPENAI = new Set([
