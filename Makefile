@@ -168,7 +168,7 @@ $(NODE): tests/node/package.json
 
 # Without these pages their tests are skipped, so a registry that cannot be had does not end the tests.
 $(PAGES): tests/pages/package.json scripts/pages.py | $(TEST) $(NODE)
-	@echo "installing other people's pages into tests/pages (a minute; 430 MB)"
+	@echo "installing other people's pages into tests/pages (42 MB to download, 8 MB on disk)"
 	@$(BIN)/python scripts/pages.py && touch $@ || true
 
 # The clients need other versions of some shared packages than the tests. They use the packages of .venv, and their own

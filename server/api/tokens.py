@@ -43,6 +43,8 @@ from .chat.turn import template_turn
 _ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421)
 # A token id is as much work as this many characters.
 _CHARACTERS_PER_TOKEN = 4
+# SillyTavern's server makes the second of a model that its user has not chosen.
+_NO_NAMES = ("", "undefined")
 
 
 def token_routes(service: Service) -> APIRouter:
@@ -216,7 +218,7 @@ async def _warnings(service: Service, body: TokenRequest, *, n_body: int) -> dic
 
     Raises ModelNotFoundError, and with `strict` RequestError for such a field.
     """
-    service.check_model(body.model or None)
+    service.check_model(None if body.model in _NO_NAMES else body.model)
 
     def check() -> Warnings:
         return check_unknown_fields(body, body.parts(), strict=bool(body.strict))

@@ -111,6 +111,7 @@ def read_order(wire: Sequence[str | int] | str, param: str) -> Order | None:
     if names and all(isinstance(name, int) for name in names):
         return _from_numbers([name for name in names if isinstance(name, int)], param)
     stages: list[str] = []
+    read: set[str] = set()
     late_adjuster = None
     for name in names:
         name = str(name).strip().lower()
@@ -118,7 +119,10 @@ def read_order(wire: Sequence[str | int] | str, param: str) -> Order | None:
             if stages and late_adjuster is None:
                 late_adjuster = name
         elif name in _STAGES:
-            stages += _STAGES[name]
+            # SillyTavern lists one sampler under two names: it runs in the place of the first. A
+            # name that is repeated is a mistake, which the engine's own check finds.
+            stages += [each for each in _STAGES[name] if each not in stages or name in read]
+            read.add(name)
         elif name not in _UNKNOWN_HERE:
             raise RequestError(
                 f"{param} must hold names of samplers: {', '.join(NEUTRAL)}", param=param

@@ -255,6 +255,7 @@ ORDERS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("samplers", "edskypmxt", ("top_n_sigma", "top_k", "typical", "top_p", "min_p", "xtc",
                                "temperature")),
     ("samplers", "top_k;temperature", ("top_k", "temperature")),
+    ("samplers", ["typ_p", "top_k", "typical_p", "temp"], ("typical", "top_k", "temperature")),
     ("samplers", "top_k", ("top_k",)),
     ("samplers", [], ()),
     ("sampler_priority", ["top_p_top_k", "quadratic"], ("top_k", "top_p", "smoothing")),
