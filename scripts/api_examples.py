@@ -63,7 +63,7 @@ def answer_to(example: Example, server: LiveServer, ids: dict[str, str]) -> Any:
     assert answer.status == example.status, answer.body
     if example.streamed:
         events = parse_event_stream(answer.body)
-        assert events.data[-1] == "[DONE]"
+        assert (events.data[-1] == "[DONE]") == bool(example.end)
         return events.chunks
     if example.path == "/metrics":
         return "".join(METRICS.findall(answer.body.decode()))

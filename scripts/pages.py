@@ -1,5 +1,5 @@
-"""Fetch other people's pages for the tests into tests/pages: mikupad and llama.cpp's web page from the
-source distribution of ik-llama-cpp-python on PyPI, and the libraries that mikupad loads from npm.
+"""Fetch other people's pages for the tests into tests/pages: mikupad and llama.cpp's web page from
+the source distribution of ik-llama-cpp-python on PyPI, and the libraries of mikupad from npm.
 
 Where a registry cannot be had, it says so in one line and exits with 1; the tests of these pages
 are skipped then.

@@ -16,7 +16,7 @@ from ..schema.completions import Completion
 from ..schema.errors import ErrorResponse
 from ..schema.llama_completion import LlamaCompletion
 from ..schema.score import Scores
-from .examples import add_examples
+from .examples import WITHOUT_DONE, add_examples
 
 Document = dict[str, Any]
 
@@ -27,8 +27,6 @@ _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "/completion": (LlamaCompletion, ErrorResponse),
     "/v1/score": (Scores, ErrorResponse),
 }
-# Its last event says `stop: true`.
-_WITHOUT_DONE = "/completion"
 _STREAM = (
     "Server-sent events. An event is one line, `data: ` and JSON, and a blank line. {end} A line "
     "that begins with `:` is a comment, which keeps a silent connection open."
@@ -80,7 +78,7 @@ def _describe_streams(document: Document) -> None:
         schemas.setdefault(name, schema)
     for path, events in _EVENTS.items():
         content = document["paths"][path]["post"]["responses"]["200"]["content"]
-        has_done = path != _WITHOUT_DONE
+        has_done = path != WITHOUT_DONE
         described = _STREAM.format(end=_DONE if has_done else _STOP)
         content["text/event-stream"] = {
             "schema": {"type": "string", "description": described},

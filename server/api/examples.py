@@ -41,12 +41,21 @@ class Example(NamedTuple):
         return self.path.endswith("/events")
 
     @property
+    def end(self) -> tuple[str, ...]:
+        """What stands behind the last event."""
+        return () if self.path == WITHOUT_DONE else ("[DONE]",)
+
+    @property
     def streamed(self) -> bool:
         asked = bool(self.body and self.body.get("stream"))
         return (asked or self.numbered) and self.status == 200
 
 
+# Its last event says `stop: true`, and no [DONE] stands behind it.
+WITHOUT_DONE = "/completion"
+
 _STORY = {"model": MODEL, "prompt": "Once upon a time", "temperature": 0}
+_LLAMA = {"prompt": "One day", "temperature": 0, "seed": 7}
 _HELLO = {
     "model": MODEL,
     "messages": [{"role": "user", "content": "Hello!"}],
@@ -221,7 +230,18 @@ EXAMPLES = (
         "Before a completion",
         {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 20},
     ),
+    Example(
+        "/completion", "text", "As llama-server is asked", {**_LLAMA, "n_predict": 1, "n_probs": 2}
+    ),
+    Example(
+        "/completion",
+        "stream",
+        "A text that is streamed",
+        {**_LLAMA, "n_predict": 2, "stream": True},
+    ),
+    Example("/completion", "wrong", "A field is wrong", {**_LLAMA, "temperature": -1}, status=400),
     Example("/v1/models", "models", "The one model"),
+    Example("/v1/model", "current", "The one model, as TabbyAPI answers"),
     Example("/v1/models/{model_id}", "model", "The one model"),
     Example("/tokenize", "prompt", "A text", {"model": MODEL, "prompt": "Once upon a time"}),
     Example(
@@ -303,6 +323,7 @@ EXAMPLES = (
     ),
     Example(_STREAM, "deleted", "It is forgotten", method="DELETE"),
     Example("/props", "props", "The bundled model on a CPU"),
+    Example("/slots", "slots", "Nothing runs"),
     Example("/health/live", "live", "The process answers"),
     Example("/health/ready", "ready", "The engine takes work"),
     Example("/health", "ready", "The engine takes work"),
@@ -351,7 +372,7 @@ def _add_example(document: Document, example: Example, answer: Any) -> None:
     if example.streamed:
         _named(content["text/event-stream"])[example.name] = {
             "summary": example.summary,
-            "value": _events([*answer, "[DONE]"], numbered=example.numbered),
+            "value": _events([*answer, *example.end], numbered=example.numbered),
         }
     else:
         (media,) = (value for name, value in content.items() if name != "text/event-stream")
