@@ -18,7 +18,7 @@ from ..device.arguments import Embed, NormLinear
 from ..device.ops import Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
-from .layer import Buffers, Layer, rope_arrays
+from .layer import Buffers, Layer, layer_tables
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
@@ -57,10 +57,10 @@ class Model:
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = Buffers(config, ops, max_rows=self._max_rows)
         self._logits_rows = ops.zeros((MAX_DECODE_ROWS, config.vocab_size), "float32")
-        ropes = rope_arrays(config, ops, max_seq_len)
+        tables = layer_tables(config, ops, max_seq_len)
         self._layers = [
-            Layer(each, own, ropes[own.attention.rope], config.norm_eps, self._buffers)
-            for each, own in zip(weights.layers, config.layers, strict=True)
+            Layer(each, own, its_tables, config, self._buffers)
+            for each, own, its_tables in zip(weights.layers, config.layers, tables, strict=True)
         ]
         self._decode_state = StepState(MAX_DECODE_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
@@ -188,7 +188,14 @@ class Model:
     def _recorded(self, cache: KVCache, *, to_end: bool = True) -> Program:
         """A pass through all layers; unless `to_end`, the last layer only computes its K/V."""
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
-        program.append(Embed(table=self.weights.embedding, out=self._buffers.residual))
+        program.append(
+            Embed(
+                table=self.weights.embedding,
+                scale=self.config.ends.embedding_scale,
+                positions=self.weights.positions,
+                out=self._buffers.residual,
+            )
+        )
         for index, layer in enumerate(self._layers):
             layer.append_attention(program, cache.layers[index])
             if index < last or to_end:
@@ -203,12 +210,18 @@ class Model:
 
     def _logits(self, program: Program, first: int = 0) -> None:
         """Records the logits of the rows from `first` on."""
+        ends = self.config.ends
         program.append(
             NormLinear(
                 residual=self._buffers.residual[first:],
                 norm=self.weights.norm,
+                norm_bias=self.weights.norm_bias,
+                centered=self.config.centered_norms,
                 eps=self.config.norm_eps,
                 matrix=self.weights.head,
+                bias=self.weights.head_bias,
+                scale=ends.logit_scale,
+                softcap=ends.logit_softcap,
                 out=self._logits_rows,
             )
         )
