@@ -41,30 +41,40 @@ int64_t scratch_bytes(const Sections& sections, int64_t max_rows) {
     return linear_scratch_bytes(stack_of(sections), max_rows);
 }
 
-void append_embed(Tape& tape, const Matrix& table, uintptr_t out) {
-    tape.append<&embed>("embed", EmbedArgs{.table = table, .out = at<float>(out)});
+Norm norm_at(uintptr_t weight, uintptr_t bias, float eps, bool is_centered) {
+    return {at<const float>(weight), at<const float>(bias), eps, is_centered};
+}
+
+void append_embed(Tape& tape, const Matrix& table, uintptr_t out, float scale,
+                  uintptr_t positions) {
+    tape.append<&embed>("embed", EmbedArgs{.table = table,
+                                           .scale = scale,
+                                           .positions = at<const float>(positions),
+                                           .out = at<float>(out)});
 }
 
 void append_norm_linear(Tape& tape, uintptr_t residual, uintptr_t norm, float eps,
                         const Sections& sections, uintptr_t bias, uintptr_t out, Epilogue epilogue,
-                        uintptr_t scratch) {
+                        uintptr_t scratch, uintptr_t norm_bias, bool is_centered, float scale,
+                        float softcap) {
     const Stack matrix = stack_of(sections);
     tape.append<&norm_linear>("norm_linear",
                               NormLinearArgs{
                                   .residual = at<const float>(residual),
-                                  .norm = at<const float>(norm),
-                                  .eps = eps,
+                                  .norm = norm_at(norm, norm_bias, eps, is_centered),
                                   .matrix = matrix,
                                   .bias = at<const float>(bias),
                                   .out = at<float>(out),
                                   .epilogue = epilogue,
+                                  .scale = scale,
+                                  .softcap = softcap,
                                   .scratch = at<void>(scratch),
                               },
                               static_cast<size_t>(linear_worker_bytes(matrix)));
 }
 
 void append_linear(Tape& tape, uintptr_t x, const Sections& sections, uintptr_t bias,
-                   uintptr_t residual, uintptr_t out, uintptr_t scratch) {
+                   uintptr_t residual, uintptr_t out, uintptr_t scratch, float scale) {
     const Stack matrix = stack_of(sections);
     tape.append<&linear>("linear",
                          LinearArgs{
@@ -72,10 +82,43 @@ void append_linear(Tape& tape, uintptr_t x, const Sections& sections, uintptr_t 
                              .matrix = matrix,
                              .bias = at<const float>(bias),
                              .residual = at<const float>(residual),
+                             .scale = scale,
                              .out = at<float>(out),
                              .scratch = at<void>(scratch),
                          },
                          static_cast<size_t>(linear_worker_bytes(matrix)));
+}
+
+void append_add_norm(Tape& tape, uintptr_t x, const Norm& norm, uintptr_t residual, float scale,
+                     uintptr_t out, int64_t dim) {
+    tape.append<&add_norm>("add_norm",
+                           AddNormArgs{
+                               .x = at<const float>(x),
+                               .norm = norm,
+                               .residual = at<const float>(residual),
+                               .scale = scale,
+                               .out = at<float>(out),
+                               .dim = dim,
+                           },
+                           static_cast<size_t>(add_norm_worker_bytes(dim)));
+}
+
+void append_heads(Tape& tape, uintptr_t qkv, int64_t n_heads, int64_t n_kv_heads, int64_t head_dim,
+                  const Norm& q_norm, const Norm& k_norm, bool over_all, uintptr_t cos,
+                  uintptr_t sin, int64_t rotary_half, uintptr_t q_scales) {
+    tape.append<&heads>("heads", HeadsArgs{
+                                     .qkv = at<float>(qkv),
+                                     .n_heads = n_heads,
+                                     .n_kv_heads = n_kv_heads,
+                                     .head_dim = head_dim,
+                                     .q_norm = q_norm,
+                                     .k_norm = k_norm,
+                                     .over_all = over_all,
+                                     .cos = at<const float>(cos),
+                                     .sin = at<const float>(sin),
+                                     .rotary_half = rotary_half,
+                                     .q_scales = at<const float>(q_scales),
+                                 });
 }
 
 AttentionArgs attention_of(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, uintptr_t k_scales,
@@ -83,7 +126,7 @@ AttentionArgs attention_of(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, 
                            int64_t head_dim, int64_t max_seq_len, uintptr_t q_norm,
                            uintptr_t k_norm, float eps, uintptr_t cos, uintptr_t sin,
                            int64_t rotary_half, int64_t window, float scale, uintptr_t scratch,
-                           uintptr_t out) {
+                           uintptr_t out, float softcap) {
     return {
         .qkv = at<const float>(qkv),
         .k_cache = at<void>(k_cache),
@@ -103,6 +146,7 @@ AttentionArgs attention_of(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, 
         .rotary_half = rotary_half,
         .window = window,
         .scale = scale,
+        .softcap = softcap,
         .scratch = at<float>(scratch),
         .out = at<float>(out),
     };
@@ -165,7 +209,15 @@ void bind_tape(nb::module_& module) {
     using namespace nb::literals;
     nb::enum_<Epilogue>(module, "Epilogue")
         .value("NONE", Epilogue::kNone)
-        .value("SILU_GATE", Epilogue::kSiluGate);
+        .value("SILU_GATE", Epilogue::kSiluGate)
+        .value("GELU_GATE", Epilogue::kGeluGate)
+        .value("GELU_TANH_GATE", Epilogue::kGeluTanhGate)
+        .value("GELU", Epilogue::kGelu)
+        .value("GELU_TANH", Epilogue::kGeluTanh)
+        .value("RELU2", Epilogue::kRelu2)
+        .value("SOFTCAP", Epilogue::kSoftcap);
+    nb::class_<Norm>(module, "Norm")
+        .def(nb::new_(&norm_at), nb::kw_only(), "weight"_a, "bias"_a, "eps"_a, "is_centered"_a);
     nb::enum_<KvType>(module, "KvType")
         .value("F32", KvType::kF32)
         .value("BF16", KvType::kBf16)
@@ -181,16 +233,23 @@ void bind_tape(nb::module_& module) {
         .def(nb::new_(&attention_of), nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
              "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
              "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,
-             "window"_a, "scale"_a, "scratch"_a, "out"_a);
+             "window"_a, "scale"_a, "scratch"_a, "out"_a, "softcap"_a = 0.0f);
 
     // Ops take keywords only, because addresses are easy to mix up.
     nb::class_<Tape>(module, "Tape")
         .def(nb::init<>())
-        .def("embed", &append_embed, nb::kw_only(), "table"_a, "out"_a)
+        .def("embed", &append_embed, nb::kw_only(), "table"_a, "out"_a, "scale"_a = 1.0f,
+             "positions"_a = 0)
         .def("norm_linear", &append_norm_linear, nb::kw_only(), "residual"_a, "norm"_a, "eps"_a,
-             "sections"_a, "bias"_a, "out"_a, "epilogue"_a, "scratch"_a)
+             "sections"_a, "bias"_a, "out"_a, "epilogue"_a, "scratch"_a, "norm_bias"_a = 0,
+             "is_centered"_a = false, "scale"_a = 1.0f, "softcap"_a = 0.0f)
         .def("linear", &append_linear, nb::kw_only(), "x"_a, "sections"_a, "bias"_a, "residual"_a,
-             "out"_a, "scratch"_a)
+             "out"_a, "scratch"_a, "scale"_a = 1.0f)
+        .def("add_norm", &append_add_norm, nb::kw_only(), "x"_a, "norm"_a, "residual"_a, "scale"_a,
+             "out"_a, "dim"_a)
+        .def("heads", &append_heads, nb::kw_only(), "qkv"_a, "n_heads"_a, "n_kv_heads"_a,
+             "head_dim"_a, "q_norm"_a, "k_norm"_a, "over_all"_a, "cos"_a, "sin"_a, "rotary_half"_a,
+             "q_scales"_a)
         .def("attention", &append_attention, "args"_a)
         .def("branch_attention", &append_branch_attention, "args"_a, nb::kw_only(), "fork"_a,
              "rows"_a, "k_tails"_a, "v_tails"_a, "k_tail_scales"_a, "v_tail_scales"_a, "tail_len"_a)

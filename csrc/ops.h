@@ -62,37 +62,90 @@ struct Stack {
     int64_t n_sections;  // at least 1
 };
 
-// out = the rows of the table that the token ids name.
+// out = scale times the rows of the table that the token ids name, plus those of the positions.
 struct EmbedArgs {
     Matrix table;  // (V, dim)
-    float* out;    // (rows, dim)
+    float scale = 1.0f;
+    const float* positions = nullptr;  // (max_seq_len, dim) or null
+    float* out = nullptr;              // (rows, dim)
 };
 
+// A norm of rows: x / sqrt(mean of x^2 + eps) * weight + bias. If it is centered (LayerNorm), the
+// mean of x is taken from x first.
+struct Norm {
+    const float* weight;  // (n,) or null: x stays as it is
+    const float* bias;    // (n,) or null
+    float eps;
+    bool is_centered;
+};
+
+// What becomes of a product y.
 enum class Epilogue : int32_t {
     kNone,
-    kSiluGate,  // of gate and up rows: silu(gate) * up
+    // Of gate and up rows: the function of the gate, times up.
+    kSiluGate,
+    kGeluGate,      // x times the normal distribution function
+    kGeluTanhGate,  // its approximation by tanh
+    // Of every row.
+    kGelu,
+    kGeluTanh,
+    kRelu2,    // max(0, y)^2
+    kSoftcap,  // softcap * tanh(y / softcap)
 };
 
-// out = W rms_norm(residual) + bias, then the epilogue.
+[[gnu::always_inline]] constexpr inline bool is_gated(Epilogue epilogue) {
+    return epilogue == Epilogue::kSiluGate || epilogue == Epilogue::kGeluGate ||
+           epilogue == Epilogue::kGeluTanhGate;
+}
+
+// out = the epilogue of scale * (W norm(residual) + bias).
 struct NormLinearArgs {
     const float* residual;  // (rows, n_in)
-    const float* norm;      // (n_in,)
-    float eps;
-    Stack matrix;       // with kSiluGate one section in which gate and up take turns, or these two
+    Norm norm;
+    Stack matrix;       // gated: one section in which gate and up take turns, or these two
     const float* bias;  // (n_out,) or null
-    float* out;         // (rows, n_out); with kSiluGate (rows, n_out / 2)
+    float* out;         // (rows, n_out); gated: (rows, n_out / 2)
     Epilogue epilogue;
-    void* scratch;  // shared by all threads, linear_scratch_bytes()
+    float scale = 1.0f;       // 1 if it is gated
+    float softcap = 0.0f;     // of kSoftcap
+    void* scratch = nullptr;  // shared by all threads, linear_scratch_bytes()
 };
 
-// out = residual + (W x + bias).
+// out = residual + scale * (W x + bias).
 struct LinearArgs {
     const float* x;  // (rows, n_in)
     Stack matrix;
     const float* bias;      // (n_out,) or null
     const float* residual;  // (rows, n_out) or null: add nothing; not out
-    float* out;             // (rows, n_out)
-    void* scratch;          // shared by all threads, linear_scratch_bytes()
+    float scale = 1.0f;
+    float* out = nullptr;     // (rows, n_out)
+    void* scratch = nullptr;  // shared by all threads, linear_scratch_bytes()
+};
+
+// out = residual + scale * norm(x).
+struct AddNormArgs {
+    const float* x;  // (rows, dim)
+    Norm norm;
+    const float* residual;  // (rows, dim)
+    float scale;
+    float* out;  // (rows, dim); may be the residual
+    int64_t dim;
+};
+
+// Prepares queries and keys in place, before attention, in models for which its own norm and
+// rotation do not do: norm, then rotation and another norm, then a factor of the queries.
+struct HeadsArgs {
+    float* qkv;  // (rows, (n_heads + 2 n_kv_heads) head_dim)
+    int64_t n_heads;
+    int64_t n_kv_heads;
+    int64_t head_dim;
+    Norm q_norm;       // its weights are (n_heads head_dim,)
+    Norm k_norm;       // (n_kv_heads head_dim,)
+    bool over_all;     // one norm of all heads; otherwise one of each
+    const float* cos;  // (max_seq_len, rotary_half) or null: no rotation. It comes before the norm.
+    const float* sin;
+    int64_t rotary_half;
+    const float* q_scales;  // (max_seq_len,) or null: what queries are multiplied by
 };
 
 enum class KvType : int32_t { kF32, kBf16, kInt8 };
@@ -117,6 +170,7 @@ struct AttentionArgs {
     int64_t rotary_half;
     int64_t window;  // keys that a query sees, including its own; 0: all
     float scale;
+    float softcap;   // scores become softcap * tanh(score / softcap); 0: they stay
     float* scratch;  // shared by all threads, attention_scratch_floats()
     float* out;      // (rows, n_heads head_dim)
 };
@@ -152,6 +206,8 @@ struct ReadArgs {
 void embed(const EmbedArgs& args, const StepState& state, Worker& worker);
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker);
 void linear(const LinearArgs& args, const StepState& state, Worker& worker);
+void add_norm(const AddNormArgs& args, const StepState& state, Worker& worker);
+void heads(const HeadsArgs& args, const StepState& state, Worker& worker);
 void attention(const AttentionArgs& args, const StepState& state, Worker& worker);
 void branch_attention(const BranchAttentionArgs& args, const StepState& state, Worker& worker);
 void read_memory(const ReadArgs& args, const StepState& state, Worker& worker);
@@ -161,6 +217,9 @@ int64_t linear_scratch_bytes(const Stack& matrix, int64_t max_rows);
 
 // How large Worker::scratch must be for these two ops.
 int64_t linear_worker_bytes(const Stack& matrix);
+
+// How large Worker::scratch must be for AddNormArgs.
+int64_t add_norm_worker_bytes(int64_t dim);
 
 // How large AttentionArgs::scratch must be.
 int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_seq_len);

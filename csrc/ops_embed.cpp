@@ -133,6 +133,18 @@ void read_columns(const Matrix& table, int64_t row, int64_t begin, int64_t end, 
     std::copy_n(values, end - begin, out);
 }
 
+// What is left to do with a row of the table.
+void add_position(const EmbedArgs& args, int64_t position, float* row) {
+    const int64_t dim = args.table.n_in;
+    for (int64_t i = 0; i < dim && args.scale != 1.0f; ++i) {
+        row[i] *= args.scale;
+    }
+    const float* added = args.positions + position * dim;
+    for (int64_t i = 0; i < dim && args.positions != nullptr; ++i) {
+        row[i] += added[i];
+    }
+}
+
 }  // namespace
 
 void embed(const EmbedArgs& args, const StepState& state, Worker& worker) {
@@ -143,6 +155,7 @@ void embed(const EmbedArgs& args, const StepState& state, Worker& worker) {
             read_columns(args.table, state.token_ids[row], begin, end,
                          args.out + row * dim + begin);
         }
+        add_position(args, state.pos + row, args.out + row * dim);
     });
 }
 

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "cpu/kernels.h"
+#include "norm.h"
 #include "ops.h"
 #include "pool.h"
 
@@ -71,13 +72,15 @@ struct Product {
     float* out;
     int64_t out_pitch;  // floats from one row of out to the next
     Epilogue epilogue;
+    float scale;
+    float softcap;
     const float* residual;  // added to out, with rows like it, or null
 
     // Whether gate and up are two sections: they are in different layouts.
-    bool is_apart() const { return epilogue == Epilogue::kSiluGate && matrix.n_sections > 1; }
+    bool is_apart() const { return is_gated(epilogue) && matrix.n_sections > 1; }
 
     // Parts whose panels take turns.
-    int64_t n_parts() const { return epilogue == Epilogue::kSiluGate && !is_apart() ? 2 : 1; }
+    int64_t n_parts() const { return is_gated(epilogue) && !is_apart() ? 2 : 1; }
 
     // The sections that are shared out each by itself: up goes with gate.
     std::span<const Matrix> shared_sections() const {
@@ -87,7 +90,10 @@ struct Product {
     // Some units of a section, and of up if the section is gate.
     void multiply(int64_t index, int64_t begin, int64_t end) const {
         const Finish alone = n_parts() == 2 ? Finish::kGateAndUp : Finish::kStore;
-        const MultiplyArgs chunk = units(index, begin, end, alone);
+        MultiplyArgs chunk = units(index, begin, end, alone);
+        if (is_apart()) {
+            chunk.epilogue = Epilogue::kNone;  // it follows when there are both
+        }
         cpu_kernels().multiply_units(chunk);
         if (is_apart()) {
             cpu_kernels().multiply_units(units(index + 1, begin, end, Finish::kUp));
@@ -110,6 +116,9 @@ struct Product {
             .out = finish == Finish::kUp ? out : out + column,
             .out_pitch = out_pitch,
             .finish = finish,
+            .epilogue = epilogue,
+            .scale = scale,
+            .softcap = softcap,
             .begin_unit = begin,
             .end_unit = end,
         };
@@ -238,20 +247,22 @@ void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& wor
         .n_rows = state.n_rows,
         .bias = args.bias,
         .out = args.out,
-        .out_pitch = width_of(args.matrix) / (args.epilogue == Epilogue::kSiluGate ? 2 : 1),
+        .out_pitch = width_of(args.matrix) / (is_gated(args.epilogue) ? 2 : 1),
         .epilogue = args.epilogue,
+        .scale = args.scale,
+        .softcap = args.softcap,
         .residual = nullptr,
     };
-    multiply_prepared(
-        product, form, static_cast<std::byte*>(args.scratch), worker,
-        [&](int64_t row, std::byte* target) {
-            float* normed =
-                form.has_floats() ? form.floats(target) : reinterpret_cast<float*>(worker.scratch);
-            cpu_kernels().norm_row(args.residual + row * dim, args.norm, args.eps, dim, normed);
-            if (form.has_codes()) {
-                cpu_kernels().quantize_row(normed, dim, target);
-            }
-        });
+    multiply_prepared(product, form, static_cast<std::byte*>(args.scratch), worker,
+                      [&](int64_t row, std::byte* target) {
+                          float* normed = form.has_floats()
+                                              ? form.floats(target)
+                                              : reinterpret_cast<float*>(worker.scratch);
+                          norm_row(args.norm, args.residual + row * dim, dim, normed);
+                          if (form.has_codes()) {
+                              cpu_kernels().quantize_row(normed, dim, target);
+                          }
+                      });
 }
 
 void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
@@ -267,6 +278,8 @@ void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
         .out = args.out,
         .out_pitch = width_of(args.matrix),
         .epilogue = Epilogue::kNone,
+        .scale = args.scale,
+        .softcap = 0.0f,
         .residual = args.residual,
     };
     if (!form.has_codes()) {

@@ -85,7 +85,7 @@ class Engine:
         source = ModelFiles.open(path)
         # The cheap checks come first: a wrong tokenizer is reported before gigabytes are read.
         files = _read(source, options)
-        ops = _opened_ops(options, files.tensors)
+        ops = _opened_ops(options, files)
         weights = _loaded_weights(files, ops, options)
         length = _context_length(files, ops, options.max_seq_len)
         stretched = files.config.stretched_to(length)
@@ -227,13 +227,14 @@ def _read(source: ModelFiles, options: LoadOptions) -> _Files:
     )
 
 
-def _opened_ops(options: LoadOptions, tensors: Mapping[str, StoredTensor]) -> Ops:
+def _opened_ops(options: LoadOptions, files: _Files) -> Ops:
     return open_ops(
         device=options.device,
         dtype=options.dtype,
         quantize=options.quantize,
         kv_cache=options.kv_cache,
-        stored_dtypes=matrix_dtypes(tensors),
+        stored_dtypes=matrix_dtypes(files.tensors),
+        models=files.models,
         n_threads=options.n_threads,
         require_native=options.require_native,
     )

@@ -3,6 +3,7 @@
 Owns where either has configuration, tensors, tokenizer and recommended settings. Reads no weights.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,14 @@ from .checkpoint.generation_config import (
 from .checkpoint.safetensors import read_checkpoint
 from .checkpoint.stored import Checkpoint
 from .checkpoint.tensors import check_tensors
+from .checkpoint.text_part import text_tensors
 from .gguf.container import GgufFile, read_gguf
 from .stored_tensor import StoredTensor
 from .text.gguf.tokenizer import gguf_tokenizer
 from .text.tokenizer import Tokenizer
 from .text.tokenizer_json import TOKENIZER_FILE
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,11 @@ class ModelFiles:
 
     def _checkpoint(self) -> Checkpoint:
         if self.gguf is None:
-            return read_checkpoint(self.path)
+            checkpoint, left_out = text_tensors(read_checkpoint(self.path))
+            if left_out:
+                names = ", ".join(left_out)
+                logger.warning("%s: only the text is served, without %s", self.path, names)
+            return checkpoint
         return Checkpoint(self.gguf.file, self.gguf.tensors, described_in="metadata")
 
     @property

@@ -34,6 +34,7 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
+from tests.support.family_models import GGUF_FAMILIES  # noqa: E402
 from tests.support.gguf_weights import decoded  # noqa: E402
 from tests.support.tiny_models import (  # noqa: E402
     LLAMA3_ROPE,
@@ -62,6 +63,19 @@ sys.path.insert(0, sources)
 import convert_hf_to_gguf
 from conversion.base import TextModel
 TextModel.get_vocab_base_pre = lambda self, tokenizer: pre
+if pre != "default":
+    find = convert_hf_to_gguf.get_model_class
+    def with_vocabulary(*args, **kwargs):
+        found = find(*args, **kwargs)
+        found.set_vocab = TextModel._set_vocab_gpt2  # some classes ask for a file of SentencePiece
+        begin = found.set_gguf_parameters
+        def with_old_key(self):
+            partial = self.rope_parameters.get("partial_rotary_factor", 1.0)
+            self.hparams = {"rotary_pct": partial, **self.hparams}
+            begin(self)
+        found.set_gguf_parameters = with_old_key
+        return found
+    convert_hf_to_gguf.get_model_class = with_vocabulary
 convert_hf_to_gguf.main()
 """
 
@@ -107,7 +121,7 @@ ALL = (
         Family("Llama", _ODD),
         "f32",
         "gpt-2",
-        {
+        quantised={
             **{each: [each] for each in ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")},
             "Q4_K_M": ["Q4_K_M"],
             "mixed": [
@@ -123,7 +137,7 @@ ALL = (
         Family("Llama", _WHOLE),
         "f32",
         "gpt-2",
-        {
+        quantised={
             "Q4_K_M": ["Q4_K_M"],
             "mixed": [
                 *("--tensor-type", "attn_q=q3_k", "--tensor-type", "attn_k=q5_k"),
@@ -133,6 +147,7 @@ ALL = (
             ],
         },
     ),
+    *(Pair(f"{name}-bf16", family, "bf16", "gpt-2") for name, family in GGUF_FAMILIES.items()),
 )
 
 
@@ -140,13 +155,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--llama-cpp", type=Path, metavar="SOURCES")
     parser.add_argument("--quantize", type=Path, metavar="LLAMA_QUANTIZE")
+    parser.add_argument("--only", default="", metavar="TEXT", help="pairs whose name contains it")
     args = parser.parse_args(arguments)
     PAIRS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         sources = args.llama_cpp or unpacked(work)
         for pair in ALL:
-            if not pair.quantised or args.quantize:
+            if args.only in pair.name and (not pair.quantised or args.quantize):
                 make(pair, sources, args.quantize, work / pair.name)
     ids = {each: _ids(tokenizer_of(each)) for each in ("spm", "gpt-2", "qwen2")}
     tokens = {pair.name: ids[pair.tokenizer] for pair in ALL}

@@ -8,6 +8,7 @@
 // and every sum is one chain in ascending order, in every tile. With int8 keys and values the other
 // factor is rounded to 15 bits, and sums are integers.
 #include "attention_product.h"
+#include "functions.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
@@ -60,15 +61,25 @@ Visible visible_keys(const AttentionArgs& args, int64_t position, int64_t block)
     return begin < end ? Visible{begin, end} : Visible{0, 0};
 }
 
+// The scores are in units of log2(e), as the queries are.
+void cap_scores(float* scores, int64_t begin, int64_t end, float softcap) {
+    for (int64_t i = begin; i < end; i += kLanes) {
+        store(scores + i, capped(load(scores + i), softcap * kLog2E));
+    }
+}
+
 // Turns the scores of columns [begin, end) into probabilities that are not yet normalised, 0 for
 // keys that the query does not see. Writes the largest score and the sum of the probabilities to
 // the record's tail.
 void softmax(float* scores, int64_t begin, int64_t end, Visible visible, const float* key_scales,
-             const float* value_scales, float* tail) {
+             const float* value_scales, float softcap, float* tail) {
     if (key_scales) {
         for (int64_t i = begin; i < end; i += kLanes) {
             store(scores + i, multiply(load(scores + i), load(key_scales + i)));
         }
+    }
+    if (softcap != 0.0f) {
+        cap_scores(scores, begin, end, softcap);
     }
     fill(scores, begin, visible.begin, -kInfinity);
     fill(scores, visible.end, end, -kInfinity);
@@ -193,7 +204,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
         float* scores = work.scores + i * kTileStride;
         if (visible[i].end) {
             softmax(scores, span.begin, span.padded_end, visible[i], key_scales, value_scales,
-                    records + i * record_size + head_dim);
+                    args.softcap, records + i * record_size + head_dim);
         } else {
             fill(scores, span.begin, span.padded_end, 0.0f);
         }

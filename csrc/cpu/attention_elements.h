@@ -11,6 +11,7 @@ namespace {
 static_assert(kLanes == kKvLanes);
 
 constexpr float kInfinity = __builtin_inff();
+constexpr float kLog2E = 0x1.715476p0f;   // exp(x) = 2^(x log2(e))
 constexpr float kLargestCode = 32767.0f;  // of queries and probabilities
 // Below this, kLargestCode / largest could overflow; values this small do not affect any other sum.
 constexpr float kSmallest = 0x1p-100f;

@@ -151,7 +151,7 @@ void load_queries(const AttentionArgs& args, const QueryTile& tile, AttentionWor
     const int64_t head_dim = args.head_dim;
     const int64_t row_size = (args.n_heads + 2 * args.n_kv_heads) * head_dim;
     const int64_t group = args.n_heads / args.n_kv_heads;
-    const float scale = args.scale * 0x1.715476p0f;  // log2(e): exp(x) = 2^(x log2(e))
+    const float scale = args.scale * kLog2E;
     for (int64_t i = 0; i < tile.count; ++i) {
         const int64_t row = (tile.first + i) / group;
         const int64_t head = tile.kv_head * group + (tile.first + i) % group;

@@ -15,6 +15,7 @@
     namespace name {                                                                            \
     WeightIndex pack(const PackArgs&);                                                          \
     void norm_row(const float*, const float*, float, int64_t, float*);                          \
+    void layer_norm_row(const float*, const Norm&, int64_t, float*);                            \
     void quantize_row(const float*, int64_t, std::byte*);                                       \
     void multiply_units(const MultiplyArgs&);                                                   \
     uint64_t sum_words(const uint64_t*, int64_t);                                               \
@@ -32,12 +33,27 @@
     void attend_block(const AttentionArgs&, const QueryTile&, int64_t, AttentionWork&, float*); \
     void merge_record(float*, const float*, int64_t);                                           \
     void finish_record(const float*, int64_t, float*);                                          \
-    constexpr CpuKernels kKernels = {                                                           \
-        #name,          pack,           norm_row,       quantize_row,                           \
-        multiply_units, sum_words,      sum_tile,       group_maxima,                           \
-        count_before,   total_mass,     moments,        apply_mask,                             \
-        collect,        fill_histogram, collect_bucket, store_keys_values,                      \
-        load_queries,   attend_block,   merge_record,   finish_record};                         \
+    constexpr CpuKernels kKernels = {#name,                                                     \
+                                     pack,                                                      \
+                                     norm_row,                                                  \
+                                     layer_norm_row,                                            \
+                                     quantize_row,                                              \
+                                     multiply_units,                                            \
+                                     sum_words,                                                 \
+                                     sum_tile,                                                  \
+                                     group_maxima,                                              \
+                                     count_before,                                              \
+                                     total_mass,                                                \
+                                     moments,                                                   \
+                                     apply_mask,                                                \
+                                     collect,                                                   \
+                                     fill_histogram,                                            \
+                                     collect_bucket,                                            \
+                                     store_keys_values,                                         \
+                                     load_queries,                                              \
+                                     attend_block,                                              \
+                                     merge_record,                                              \
+                                     finish_record};                                            \
     }
 
 namespace soliton {

@@ -23,8 +23,10 @@ struct CpuKernels {
     // Matrices: see linear.h for rows of x, and layout.h for panels. Packs weights of a checkpoint
     // into panels. Returns where the first bad weight is.
     WeightIndex (*pack)(const PackArgs& args);
-    // out (dim,) = RMSNorm of a row, times the weight.
+    // out (dim,) = RMSNorm of a row, times the weight; out may be the row.
     void (*norm_row)(const float* row, const float* weight, float eps, int64_t dim, float* out);
+    // The same for any norm that has a weight.
+    void (*layer_norm_row)(const float* row, const Norm& norm, int64_t dim, float* out);
     // Writes x (n_in,) as a row of codes.
     void (*quantize_row)(const float* x, int64_t n_in, std::byte* out);
     void (*multiply_units)(const MultiplyArgs& args);

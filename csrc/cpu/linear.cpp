@@ -9,6 +9,7 @@
 // The weights of a chunk of blocks stay in the first-level cache for many rows, and that part of
 // the rows stays in the second-level cache for several panels. Sums are kept in memory from one
 // chunk to the next.
+#include "functions.h"
 #include "tiles.h"
 
 namespace soliton::SOLITON_ISA {
@@ -17,28 +18,16 @@ namespace {
 // Rows whose sums are kept at once, so that rows of x are fetched once for all of them.
 constexpr int64_t kRowsAtOnce = 128;
 
-// e^x for x from -87 to 88; infinity from 89 on; e^-87 below -87.
-SOLITON_INLINE Floats exponential(Floats x) {
-    x = smaller(larger(x, broadcast(-87.0f)), broadcast(89.0f));
-    // x = n ln 2 + r, and e^r by its Taylor series, |r| <= ln 2 / 2.
-    const Ints n = round(multiply(x, broadcast(0x1.715476p+0f)));
-    const Floats whole = to_floats(n);
-    Floats r = multiply_add(whole, broadcast(-0x1.62e4p-1f), x);
-    r = multiply_add(whole, broadcast(-0x1.7f7d1cp-20f), r);
-    Floats p = broadcast(1.0f / 5040);
-    p = multiply_add(p, r, broadcast(1.0f / 720));
-    p = multiply_add(p, r, broadcast(1.0f / 120));
-    p = multiply_add(p, r, broadcast(1.0f / 24));
-    p = multiply_add(p, r, broadcast(1.0f / 6));
-    p = multiply_add(p, r, broadcast(0.5f));
-    p = multiply_add(p, r, broadcast(1.0f));
-    p = multiply_add(p, r, broadcast(1.0f));
-    return multiply(p, power_of_two(n));
+// The function of a gate.
+SOLITON_INLINE Floats activated(Floats gate, Epilogue epilogue) {
+    return epilogue == Epilogue::kSiluGate ? silu(gate)
+                                           : gelu(gate, epilogue == Epilogue::kGeluGate);
 }
 
-SOLITON_INLINE Floats silu(Floats x) {
-    const Floats e = exponential(multiply(x, broadcast(-1.0f)));
-    return divide(x, add(broadcast(1.0f), e));
+// An output without a gate.
+SOLITON_INLINE Floats finished(Floats y, const MultiplyArgs& args) {
+    y = multiply(y, broadcast(args.scale));
+    return args.epilogue == Epilogue::kNone ? y : shaped(y, args.epilogue, args.softcap);
 }
 
 // The outputs of a panel's first n rows.
@@ -106,9 +95,12 @@ void finish_unit(const MultiplyArgs& args, const Group& group, int64_t unit, int
         Floats y = add_bias<kLayout>(sums + row * kSumsPerRow, bias, n);
         if (args.finish == Finish::kGateAndUp) {
             const Floats up = add_bias<kLayout>(up_sums + row * kSumsPerRow, up_bias, n);
-            y = multiply(silu(y), up);
+            y = multiply(activated(y, args.epilogue), up);
         } else if (args.finish == Finish::kUp) {
-            y = multiply(silu(n == kPanelRows ? load(out) : load_first(out, n)), y);
+            const Floats gate = n == kPanelRows ? load(out) : load_first(out, n);
+            y = multiply(activated(gate, args.epilogue), y);
+        } else {
+            y = finished(y, args);
         }
         n == kPanelRows ? store(out, y) : store_first(out, y, n);
     }

@@ -43,8 +43,8 @@ inline constexpr int64_t kBlockWordBytes = kBlockColumns * 2;
 // What becomes of a product.
 enum class Finish : int32_t {
     kStore,
-    kGateAndUp,  // panels of gate rows and of up rows take turns: silu(gate) * up
-    kUp,         // panels of up rows; out has the gates already: silu(gate) * up
+    kGateAndUp,  // panels of gate rows and of up rows take turns
+    kUp,         // panels of up rows; out has the gates already
 };
 
 // Some rows of x times some units of a matrix. A unit is what 16 outputs of a row need: a panel, or
@@ -58,6 +58,9 @@ struct MultiplyArgs {
     float* out;         // (n_rows, n_out) of wider rows; with kGateAndUp (n_rows, n_out / 2)
     int64_t out_pitch;  // floats from one row of out to the next
     Finish finish;
+    Epilogue epilogue;
+    float scale;
+    float softcap;
     int64_t begin_unit;
     int64_t end_unit;
 };

@@ -5,6 +5,7 @@ config.json, `engine/model/` reads it. Knows no file and no tensor.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,35 @@ class RopeConfig:
         return max_seq_len if isinstance(self.scaling, DynamicScaling) else unstretched + 1
 
 
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu2"]
+"""gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2."""
+
+
+@dataclass(frozen=True, slots=True)
+class QkNorm:
+    """A norm of queries and keys. As it is without options, attention itself computes it."""
+
+    over: Literal["head", "heads", "all"] = "head"
+    """What shares a weight and a mean: `head`: each head is normed with the same weights, `heads`:
+    each with its own, `all`: all heads together.
+    """
+    centered: bool = False
+    """LayerNorm: the mean is taken away first."""
+    after_rope: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        return self == QkNorm()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryScaling:
+    """Queries at position i are multiplied by 1 + beta * ln(1 + floor(i / original))"""
+
+    beta: float
+    original_max_seq_len: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
     """Attention of one layer. Query heads share keys and values in groups of equal size."""
@@ -121,12 +151,20 @@ class AttentionConfig:
     head_dim: int
     window: int = 0
     """Keys that a query sees: key j is visible to query i iff i - j < window. 0: all."""
-    rope: int = 0
-    """Which of the model's `ropes` it uses."""
+    rope: int | None = 0
+    """Which of the model's `ropes` it uses; None: no position embedding."""
     qkv_bias: bool = False
     o_bias: bool = False
-    qk_norm: bool = False
-    """Whether each query and key head is normed."""
+    qk_norm: QkNorm | None = None
+    scale: float | None = None
+    """Multiplies the products of queries and keys; None: 1 / sqrt(head_dim)."""
+    softcap: float = 0.0
+    """Scores become softcap * tanh(score / softcap); 0: they stay."""
+    query_scaling: QueryScaling | None = None
+
+    @property
+    def score_scale(self) -> float:
+        return self.head_dim**-0.5 if self.scale is None else self.scale
 
     @property
     def q_dim(self) -> int:
@@ -147,27 +185,62 @@ class AttentionConfig:
         n = dim * (self.qkv_dim + self.q_dim)
         n += self.qkv_dim if self.qkv_bias else 0
         n += dim if self.o_bias else 0
-        return n + (2 * self.head_dim if self.qk_norm else 0)
+        if self.qk_norm is None:
+            return n
+        return n + (2 * self.head_dim if self.qk_norm.over == "head" else self.q_dim + self.kv_dim)
 
 
 @dataclass(frozen=True, slots=True)
 class MlpConfig:
-    """The feed-forward part of one layer: down(silu(gate) * up)."""
+    """The feed-forward part of one layer: down(activation(gate) * up), or down(activation(up))."""
 
     hidden_dim: int
     bias: bool = False
-    """Of all three matrices."""
+    """Of all matrices."""
+    activation: Activation = "silu"
+    gated: bool = True
+
+    @property
+    def inner_dim(self) -> int:
+        """Rows of gate and up together, or of up alone."""
+        return (2 if self.gated else 1) * self.hidden_dim
 
     def n_params(self, dim: int) -> int:
-        return 3 * dim * self.hidden_dim + (2 * self.hidden_dim + dim if self.bias else 0)
+        n = dim * (self.inner_dim + self.hidden_dim)
+        return n + (self.inner_dim + dim if self.bias else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """One layer: norm, attention, norm, feed-forward."""
+    """One layer: attention and feed-forward, each of which adds to the residual. Norms stand before
+    both, or behind both, or on both sides.
+    """
 
     attention: AttentionConfig
     mlp: MlpConfig
+    pre_norms: bool = True
+    post_norms: bool = False
+    parallel: bool = False
+    """Whether the feed-forward part has the same input as attention."""
+    residual_scale: float = 1.0
+    """Multiplies what attention and feed-forward add."""
+
+    @property
+    def n_norms(self) -> int:
+        return 2 * (self.pre_norms + self.post_norms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """What happens before the first layer and after the last one."""
+
+    embedding_scale: float = 1.0
+    n_positions: int = 0
+    """Rows of the table of positions that is added to the embedding; 0: there is none."""
+    head_bias: bool = False
+    logit_scale: float = 1.0
+    logit_softcap: float = 0.0
+    """Scaled logits become softcap * tanh(logit / softcap); 0: they stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +257,12 @@ class ModelConfig:
     max_seq_len: int
     eos_token_ids: tuple[int, ...]
     bos_token_id: int | None
+    centered_norms: bool = False
+    """LayerNorm: the mean is taken away before a row is normed."""
+    norm_bias: bool = False
+    fused_qkv: bool = False
+    """Whether a file that may store q, k and v in one tensor does so."""
+    ends: Ends = Ends()
 
     @property
     def n_layers(self) -> int:
@@ -193,21 +272,24 @@ class ModelConfig:
     def usual_seq_len(self) -> int:
         """The longest context without asking for more: a longer one may cost short texts."""
         lengths = [rope.unstretched or self.max_seq_len for rope in self.ropes]
-        return min(self.max_seq_len, *lengths)
+        return min([self.max_seq_len, *lengths])
 
     def stretched_to(self, max_seq_len: int) -> int:
         """The context length that the position embeddings depend on; 0 if they do not."""
-        return max(rope.stretched_to(max_seq_len) for rope in self.ropes)
+        return max((rope.stretched_to(max_seq_len) for rope in self.ropes), default=0)
 
     @property
     def n_params(self) -> int:
         """Parameters of the whole model; a tied head is counted once."""
-        heads = 1 if self.tie_embeddings else 2
+        heads, ends = 1 if self.tie_embeddings else 2, self.ends
+        n_norms = 1 + sum(layer.n_norms for layer in self.layers)
         return (
             heads * self.vocab_size * self.dim
-            + self.dim
+            + (self.vocab_size if ends.head_bias else 0)
+            + ends.n_positions * self.dim
+            + n_norms * self.dim * (2 if self.norm_bias else 1)
             + sum(
-                layer.attention.n_params(self.dim) + layer.mlp.n_params(self.dim) + 2 * self.dim
+                layer.attention.n_params(self.dim) + layer.mlp.n_params(self.dim)
                 for layer in self.layers
             )
         )

@@ -1,10 +1,13 @@
 """The metadata of a GGUF file -> ModelConfig.
 
-Owns the keys that the architectures share; `rope_gguf.py` has those of the position embedding. A
-value that would make the output silently wrong is refused here. What the file does not say, its
-tensors do: whether there are biases, and how many rows the vocabulary has.
+Owns the keys that the architectures share; `rope_gguf.py` has those of the position embedding and
+`layers_gguf.py` those of the layers. A value that would make the output silently wrong is refused
+here. What the file does not say, its tensors do: whether there are biases, and how many rows the
+vocabulary has.
 """
 
+import difflib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,11 +19,19 @@ from ..gguf.container import GgufFile
 from ..gguf.metadata import Metadata
 from ..stored_tensor import StoredTensor
 from .architecture_keys import ArchitectureKeys
-from .config import AttentionConfig, LayerConfig, MlpConfig, ModelConfig
-from .families.architecture import EMBEDDING, HEAD, ROPE_DIVISORS, Architecture
+from .config import Ends, ModelConfig, RopeConfig
+from .families.architecture import (
+    EMBEDDING,
+    HEAD,
+    HEAD_BIAS,
+    ROPE_DIVISORS,
+    ROPE_FACTORS,
+    Architecture,
+)
 from .families.known import ARCHITECTURES
-from .limits import MAX_CONTEXT, MAX_HEADS, MAX_VOCAB, MAX_WIDTH
-from .rope_gguf import rope_config
+from .layers_gguf import head_dim_of, layers_of
+from .limits import MAX_CONTEXT, MAX_VOCAB, MAX_WIDTH
+from .rope_gguf import Factors, rope_config, rotary_dim, sliding_rope
 from .rope_keys import longest_context
 from .stored import plain_values
 
@@ -31,12 +42,19 @@ _NEUTRAL: Mapping[str, Any] = {
     "expert_count": 0,
     "attention.causal": True,
     "attention.scale": 0.0,
+    "attention.temperature_scale": 0.0,
+    "attention.clamp_kqv": 0.0,
     "attn_logit_softcapping": 0.0,
     "final_logit_softcapping": 0.0,
     "embedding_scale": 1.0,
     "residual_scale": 1.0,
     "logit_scale": 1.0,
+    "nextn_predict_layers": 0,
 }
+# The same of one architecture.
+_OWN_NEUTRAL: Mapping[str, Mapping[str, Any]] = {"granite": {"rope.scaling.finetuned": True}}
+_HIGHEST = 1e6
+_MAX_NAME = 100
 
 
 def gguf_config(file: GgufFile) -> ModelConfig:
@@ -44,26 +62,72 @@ def gguf_config(file: GgufFile) -> ModelConfig:
     metadata, tensors = file.metadata, file.tensors
     architecture = _architecture(metadata)
     keys = ArchitectureKeys(metadata, architecture.name)
-    _refuse_unsupported(keys)
+    _refuse_unsupported(keys, architecture)
     dim = keys.integer("embedding_length", low=1, high=MAX_WIDTH)
     context = keys.integer("context_length", low=1, high=MAX_CONTEXT)
-    head_dim = _head_dim(keys, dim)
-    rope = rope_config(keys, head_dim, context, _rope_divisors(tensors, head_dim // 2))
+    head_dim = head_dim_of(keys, dim)
+    ropes = _ropes(keys, architecture, head_dim, context, tensors)
     vocab_size = _vocab_size(metadata, tensors)
+    eps = "layer_norm_epsilon" if architecture.centered_norms else "layer_norm_rms_epsilon"
     return ModelConfig(
         architecture=architecture.name,
         dim=dim,
         vocab_size=vocab_size,
-        norm_eps=keys.number("attention.layer_norm_rms_epsilon", low=0.0, high=1.0),
-        ropes=(rope,),
-        layers=_layers(keys, architecture, head_dim, tensors),
+        norm_eps=keys.number(f"attention.{eps}", low=0.0, high=1.0),
+        ropes=ropes,
+        layers=layers_of(keys, architecture, dim, head_dim, tensors),
         tie_embeddings=HEAD not in tensors,
-        max_seq_len=longest_context(rope, context),
+        max_seq_len=max([context, *(longest_context(rope, context) for rope in ropes)]),
         eos_token_ids=(),  # the tokenizer knows them
         bos_token_id=(
             metadata.integer(_BOS, low=0, high=vocab_size - 1) if metadata.has(_BOS) else None
         ),
+        centered_norms=architecture.centered_norms,
+        norm_bias=architecture.norm_bias,
+        fused_qkv="blk.0.attn_qkv.weight" in tensors,
+        ends=_ends(keys, architecture, dim, context, tensors),
     )
+
+
+def _ends(
+    keys: ArchitectureKeys,
+    architecture: Architecture,
+    dim: int,
+    context: int,
+    tensors: Mapping[str, StoredTensor],
+) -> Ends:
+    """The scales outside the layers; those that the architecture does not read are neutral."""
+    of_logits = keys.number("logit_scale", low=0.0, high=_HIGHEST, default=1.0) or 1.0
+    scale = math.sqrt(dim) if architecture.scales_embedding else 1.0
+    return Ends(
+        # 0 says nothing.
+        embedding_scale=keys.number("embedding_scale", low=0.0, high=_HIGHEST, default=scale)
+        or scale,
+        n_positions=0 if architecture.has_rope else context,
+        head_bias=HEAD_BIAS in tensors,
+        logit_scale=1.0 / of_logits if architecture.logit_scale == "over" else of_logits,
+        logit_softcap=keys.number("final_logit_softcapping", low=0.0, high=_HIGHEST, default=0.0),
+    )
+
+
+def _ropes(
+    keys: ArchitectureKeys,
+    architecture: Architecture,
+    head_dim: int,
+    context: int,
+    tensors: Mapping[str, StoredTensor],
+) -> tuple[RopeConfig, ...]:
+    """That of the layers, or of full and of sliding ones."""
+    if not architecture.has_rope:
+        return ()
+    count = rotary_dim(keys, head_dim) // 2
+    divisors, long, short = (
+        _rope_factors(tensors, name, count) for name in (ROPE_DIVISORS, *ROPE_FACTORS)
+    )
+    rope = rope_config(keys, head_dim, context, Factors(divisors, long, short))
+    if architecture.sliding_theta is None:
+        return (rope,)
+    return rope, sliding_rope(keys, head_dim, rope, architecture.sliding_theta)
 
 
 def _architecture(metadata: Metadata) -> Architecture:
@@ -72,93 +136,41 @@ def _architecture(metadata: Metadata) -> Architecture:
         metadata.fail("general.type", kind, "'model': this file belongs to a model, but is none")
     name = metadata.string("general.architecture")
     if name not in ARCHITECTURES:
+        nearest = difflib.get_close_matches(name[:_MAX_NAME], ARCHITECTURES, n=1, cutoff=0.0)[0]
         raise ModelLoadError(
-            f"{metadata.where}: general.architecture: {shown_name(name)} is not supported; allowed "
-            f"are {', '.join(ARCHITECTURES)}; choose a model of one of these"
+            f"{metadata.where}: general.architecture: {shown_name(name)} is not supported; the "
+            f"nearest one is {nearest}; allowed are {', '.join(ARCHITECTURES)}; choose a model of "
+            f"one of these"
         )
     return ARCHITECTURES[name]
 
 
-def _refuse_unsupported(keys: ArchitectureKeys) -> None:
-    for key, neutral in _NEUTRAL.items():
+def _refuse_unsupported(keys: ArchitectureKeys, architecture: Architecture) -> None:
+    for key, neutral in {**_NEUTRAL, **_OWN_NEUTRAL.get(architecture.name, {})}.items():
         value = keys.get(key, neutral)
-        if value != neutral:
+        if key not in architecture.reads and value != neutral:
             keys.fail(key, value, f"{neutral}: nothing else is computed")
 
 
-def _head_dim(keys: ArchitectureKeys, dim: int) -> int:
-    n_heads = keys.of_layers("attention.head_count", high=MAX_HEADS)[0]
-    if not keys.has("attention.key_length") and dim % n_heads:
-        keys.fail("attention.head_count", n_heads, f"a divisor of embedding_length {dim}")
-    head_dim = keys.integer("attention.key_length", low=2, high=MAX_WIDTH, default=dim // n_heads)
-    if head_dim % 2:
-        keys.fail("attention.key_length", head_dim, "an even number")
-    of_values = keys.integer("attention.value_length", low=1, high=MAX_WIDTH, default=head_dim)
-    if of_values != head_dim:
-        keys.fail("attention.value_length", of_values, f"{head_dim}, as wide as keys")
-    return head_dim
-
-
-def _layers(
-    keys: ArchitectureKeys,
-    architecture: Architecture,
-    head_dim: int,
-    tensors: Mapping[str, StoredTensor],
-) -> tuple[LayerConfig, ...]:
-    all_heads = keys.of_layers("attention.head_count", high=MAX_HEADS)
-    all_kv_heads = keys.of_layers("attention.head_count_kv", high=MAX_HEADS, default=all_heads)
-    if len(set(all_kv_heads)) > 1:
-        keys.fail("attention.head_count_kv", all_kv_heads, "the same number in all layers")
-    for n_heads in all_heads:
-        if n_heads % all_kv_heads[0]:
-            allowed = f"a divisor of the {n_heads} attention heads"
-            keys.fail("attention.head_count_kv", all_kv_heads[0], allowed)
-    hidden_dims = keys.of_layers("feed_forward_length", high=MAX_WIDTH)
-    layers = []
-    for index, window in enumerate(_windows(keys)):
-        prefix = f"blk.{index}."
-        attention = AttentionConfig(
-            n_heads=all_heads[index],
-            n_kv_heads=all_kv_heads[index],
-            head_dim=head_dim,
-            window=window,
-            qkv_bias=architecture.qkv_bias or f"{prefix}attn_q.bias" in tensors,
-            o_bias=f"{prefix}attn_output.bias" in tensors,
-            qk_norm=architecture.qk_norm,
-        )
-        mlp = MlpConfig(hidden_dims[index], bias=f"{prefix}ffn_down.bias" in tensors)
-        layers.append(LayerConfig(attention, mlp))
-    return tuple(layers)
-
-
-def _windows(keys: ArchitectureKeys) -> list[int]:
-    """Of each layer: all slide, or those that a pattern names."""
-    pattern_key = "attention.sliding_window_pattern"
-    window = keys.integer("attention.sliding_window", low=0, high=MAX_CONTEXT, default=0)
-    pattern = keys.get(pattern_key, None)
-    if not window or pattern is None:
-        return [window] * keys.n_layers
-    is_known = isinstance(pattern, np.ndarray) and pattern.dtype == np.bool_
-    if not is_known or len(pattern) != keys.n_layers:
-        keys.fail(pattern_key, pattern, f"an array of {keys.n_layers} bools")
-    return [window if slides else 0 for slides in pattern.tolist()]
-
-
-def _rope_divisors(tensors: Mapping[str, StoredTensor], count: int) -> tuple[float, ...] | None:
-    """What each frequency is divided by, if the file says so: llama3's scaling, worked out."""
-    tensor = tensors.get(ROPE_DIVISORS)
+def _rope_factors(
+    tensors: Mapping[str, StoredTensor], name: str, count: int
+) -> tuple[float, ...] | None:
+    """What each frequency is divided by, if the file has a tensor that says so: llama3's scaling,
+    worked out, or a list of LongRoPE.
+    """
+    tensor = tensors.get(name)
     if tensor is None:
         return None
     if tensor.shape != (count,) or tensor.dtype != "F32":
         raise ModelLoadError(
-            f"{tensor.file}: {ROPE_DIVISORS}: is {tensor.dtype} of shape {list(tensor.shape)}; "
+            f"{tensor.file}: {name}: is {tensor.dtype} of shape {list(tensor.shape)}; "
             f"the heads need F32 of [{count}]"
         )
     divisors = plain_values(tensor)
     bad = np.flatnonzero(~(np.isfinite(divisors) & (divisors > 0)))
     if bad.size:
         raise ModelLoadError(
-            f"{tensor.file}: {ROPE_DIVISORS}: {divisors[bad[0]]} at {bad[0]}; must be more than 0"
+            f"{tensor.file}: {name}: {divisors[bad[0]]} at {bad[0]}; must be more than 0"
         )
     return tuple(divisors.tolist())
 

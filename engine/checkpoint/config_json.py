@@ -5,71 +5,89 @@ the position embedding. Knows nothing of tensors. A value that would make the ou
 (another activation, quantized weights) is refused here.
 """
 
+import difflib
 from pathlib import Path
 
 from ..errors import ModelLoadError
 from ..files import JsonObject, shown, shown_name
-from .config import ModelConfig
+from .config import Activation, ModelConfig
 from .families.family import Family, Sizes
 from .families.known import FAMILIES
+from .families.refusals import refused_keys
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH
-from .rope_keys import longest_context, rope_config
+from .rope_keys import longest_context
+from .text_part import text_config
 
-_DEFAULT_NORM_EPS = 1e-6  # of every family
+_ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu2": "relu2",
+}
+_MAX_NAME = 100
+_LIST = "docs/models.md"
+# What there are kernels for.
+_GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "gelu_tanh", "relu2"})
 
 
 def model_config(path: Path) -> ModelConfig:
     """Reads `path`/config.json. Raises ModelLoadError: file, key, value and what is allowed."""
-    file = JsonObject.read(path / "config.json")
-    architecture = _architecture(file)
-    family = FAMILIES[architecture]
-    _refuse_unsupported(file)
-    dim = file.integer("hidden_size", low=1, high=MAX_WIDTH)
-    n_layers = file.integer("num_hidden_layers", low=1, high=MAX_LAYERS)
-    n_heads = file.integer("num_attention_heads", low=1, high=MAX_HEADS)
-    n_kv_heads = _n_kv_heads(file, family, n_heads)
-    head_dim = _head_dim(file, family, dim, n_heads)
+    whole = JsonObject.read(path / "config.json")
+    _refuse_quantized(whole)
+    file = text_config(whole)
+    family = _family(file)
+    _refuse_unsupported(file, family)
+    sizes = _sizes(file, family)
     max_positions = file.integer(
-        "max_position_embeddings", low=1, high=MAX_CONTEXT, default=family.max_positions
+        family.key("max_position_embeddings"),
+        low=1,
+        high=MAX_CONTEXT,
+        default=family.max_positions,
     )
-    rope = rope_config(file, head_dim, max_positions)
-    vocab_size = file.integer("vocab_size", low=1, high=MAX_VOCAB)
+    ropes = family.ropes(file, sizes.head_dim, max_positions, family.rope)
+    vocab_size = _size(file, family, "vocab_size", high=MAX_VOCAB)
     bos_token_ids = file.token_ids("bos_token_id", vocab_size)
-    sizes = Sizes(
-        n_layers=n_layers,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        head_dim=head_dim,
-        hidden_dim=file.integer("intermediate_size", low=1, high=MAX_WIDTH),
-    )
     return ModelConfig(
-        architecture=architecture,
-        dim=dim,
+        architecture=family.architecture,
+        dim=sizes.dim,
         vocab_size=vocab_size,
-        norm_eps=file.number("rms_norm_eps", low=0.0, high=1.0, default=_DEFAULT_NORM_EPS),
-        ropes=(rope,),
+        norm_eps=file.number(family.eps_key, low=0.0, high=1.0, default=family.norm_eps),
+        ropes=ropes,
         layers=family.layers(file, sizes),
-        tie_embeddings=file.boolean("tie_word_embeddings", default=False),
-        max_seq_len=longest_context(rope, max_positions),
+        tie_embeddings=file.boolean("tie_word_embeddings", default=family.tied),
+        max_seq_len=max([max_positions, *(longest_context(rope, max_positions) for rope in ropes)]),
         eos_token_ids=file.token_ids("eos_token_id", vocab_size),
         bos_token_id=bos_token_ids[0] if bos_token_ids else None,
+        centered_norms=family.centered_norms,
+        norm_bias=family.norm_bias,
+        ends=family.ends(file, sizes.dim),
     )
 
 
-def _architecture(file: JsonObject) -> str:
+def _family(file: JsonObject) -> Family:
     names = file.strings("architectures")
-    allowed = ", ".join(FAMILIES)
     if len(names) != 1:
-        file.fail("architectures", names, f"a list of one of {allowed}")
+        file.fail("architectures", names, f"a list of one of those that {_LIST} lists")
     if names[0] not in FAMILIES:
         raise ModelLoadError(
             f"{file.where}: architectures: {shown_name(names[0])} is not supported; "
-            f"allowed are {allowed}; choose a model of one of these families"
+            f"{_nearest(file, names[0])}; choose a model of a family that {_LIST} lists"
         )
-    return names[0]
+    return FAMILIES[names[0]]
 
 
-def _refuse_unsupported(file: JsonObject) -> None:
+def _nearest(file: JsonObject, name: str) -> str:
+    """Which family is most like it, and what of its config that one does not have."""
+    nearest = difflib.get_close_matches(name[:_MAX_NAME], FAMILIES, n=1, cutoff=0.0)[0]
+    unknown = [key for key, _, _ in refused_keys(file, FAMILIES[nearest].reads)]
+    if not unknown:
+        return f"the nearest family is {nearest}"
+    return f"the nearest family is {nearest}, which does not know {', '.join(unknown)}"
+
+
+def _refuse_quantized(file: JsonObject) -> None:
     if file.has("quantization_config"):
         method = shown(file.nested("quantization_config").values.get("quant_method", "unknown"))
         raise ModelLoadError(
@@ -77,14 +95,58 @@ def _refuse_unsupported(file: JsonObject) -> None:
             f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
             f"here, to 8bit, 6bit, 5bit or 4bit"
         )
-    activation = file.string("hidden_act", default="silu")
-    if activation != "silu":
-        file.fail("hidden_act", activation, "'silu'")
+
+
+def _refuse_unsupported(file: JsonObject, family: Family) -> None:
+    _refuse_quantized(file)
+    for key, value, allowed in refused_keys(file, family.reads):
+        file.fail(key, value, allowed)
+
+
+def _sizes(file: JsonObject, family: Family) -> Sizes:
+    dim = _size(file, family, "hidden_size", high=MAX_WIDTH)
+    n_heads = _size(file, family, "num_attention_heads", high=MAX_HEADS)
+    return Sizes(
+        dim=dim,
+        n_layers=_size(file, family, "num_hidden_layers", high=MAX_LAYERS),
+        n_heads=n_heads,
+        n_kv_heads=_n_kv_heads(file, family, n_heads),
+        head_dim=_head_dim(file, family, dim, n_heads),
+        hidden_dim=_hidden_dim(file, family, dim),
+        activation=_activation(file, family),
+    )
+
+
+def _size(file: JsonObject, family: Family, name: str, *, high: int) -> int:
+    default = family.sizes.get(name)
+    return file.integer(family.key(name), low=1, high=high, default=default)
+
+
+def _hidden_dim(file: JsonObject, family: Family, dim: int) -> int:
+    key = family.key("intermediate_size")
+    default = family.sizes.get("intermediate_size")
+    if family.hidden_per_dim:
+        default = family.hidden_per_dim * dim
+    return file.integer(key, low=1, high=MAX_WIDTH, default=default)
+
+
+def _activation(file: JsonObject, family: Family) -> Activation:
+    key = family.activation_key
+    name = file.string(key, default=family.activation)
+    kernels = _GATED if family.gated else _PLAIN
+    allowed = [each for each, function in _ACTIVATIONS.items() if function in kernels]
+    if family.activation == "silu":
+        allowed = ["silu"]
+    if name not in allowed:
+        file.fail(key, name, " or ".join(f"'{each}'" for each in allowed))
+    return _ACTIVATIONS[name]
 
 
 def _n_kv_heads(file: JsonObject, family: Family, n_heads: int) -> int:
     # null means as many as heads; a missing key means the family's own default.
     default = n_heads
+    if not family.has_groups:
+        return n_heads
     if "num_key_value_heads" not in file.values and family.n_kv_heads is not None:
         default = family.n_kv_heads
         if n_heads % default:
@@ -101,7 +163,7 @@ def _n_kv_heads(file: JsonObject, family: Family, n_heads: int) -> int:
 def _head_dim(file: JsonObject, family: Family, dim: int, n_heads: int) -> int:
     default = family.head_dim or dim // n_heads
     if not file.has("head_dim") and family.head_dim is None and dim % n_heads:
-        file.fail("num_attention_heads", n_heads, f"a divisor of hidden_size {dim}")
+        file.fail(family.key("num_attention_heads"), n_heads, f"a divisor of hidden_size {dim}")
     head_dim = file.integer("head_dim", low=2, high=MAX_WIDTH, default=default)
     if head_dim % 2:
         file.fail("head_dim", head_dim, "an even number")

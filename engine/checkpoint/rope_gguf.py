@@ -6,28 +6,58 @@ tables.
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .architecture_keys import ArchitectureKeys
-from .config import DividedScaling, LinearScaling, RopeConfig, RopeScaling, YarnScaling
+from .config import (
+    DividedScaling,
+    LinearScaling,
+    LongScaling,
+    RopeConfig,
+    RopeScaling,
+    YarnScaling,
+)
 from .limits import MAX_CONTEXT
 
 _MAX_FACTOR = 1e6
 
 
+class Factors(NamedTuple):
+    """Divisors of the frequencies, from tensors; None for those that the file does not have."""
+
+    divisors: Sequence[float] | None = None
+    long: Sequence[float] | None = None
+    short: Sequence[float] | None = None
+
+
+def rotary_dim(keys: ArchitectureKeys, head_dim: int) -> int:
+    """How much of a head is rotated. Raises ModelLoadError."""
+    dim = keys.integer("rope.dimension_count", low=2, high=head_dim, default=head_dim)
+    if dim % 2:
+        keys.fail("rope.dimension_count", dim, "an even number")
+    return dim
+
+
 def rope_config(
-    keys: ArchitectureKeys, head_dim: int, context: int, divisors: Sequence[float] | None
+    keys: ArchitectureKeys, head_dim: int, context: int, factors: Factors
 ) -> RopeConfig:
-    """`context`: context_length; `divisors`: of the frequencies, from a tensor. Raises
-    ModelLoadError.
-    """
-    rotary_dim = keys.integer("rope.dimension_count", low=1, high=head_dim, default=head_dim)
-    if rotary_dim != head_dim:
-        keys.fail("rope.dimension_count", rotary_dim, f"{head_dim}, all of a head")
+    """`context`: context_length. Raises ModelLoadError."""
     theta = keys.number("rope.freq_base", low=1.0, high=1e12, default=10000.0)
-    scaling = _scaling(keys, theta, context)
-    if divisors is not None:
-        scaling = _divided(keys, scaling, divisors)
-    return RopeConfig(theta, head_dim, scaling)
+    if factors.long is not None and factors.short is not None:
+        scaling: RopeScaling | None = _long(keys, factors.long, factors.short, context)
+    else:
+        scaling = _scaling(keys, theta, context)
+    if factors.divisors is not None:
+        scaling = _divided(keys, scaling, factors.divisors)
+    return RopeConfig(theta, rotary_dim(keys, head_dim), scaling)
+
+
+def sliding_rope(
+    keys: ArchitectureKeys, head_dim: int, full: RopeConfig, theta: float
+) -> RopeConfig:
+    """That of sliding layers, without scaling; `theta`: the default, 0: that of `full`."""
+    theta = keys.number("rope.freq_base_swa", low=1.0, high=1e12, default=theta or full.theta)
+    return RopeConfig(theta, rotary_dim(keys, head_dim))
 
 
 def _scaling(keys: ArchitectureKeys, theta: float, context: int) -> RopeScaling | None:
@@ -42,7 +72,8 @@ def _scaling(keys: ArchitectureKeys, theta: float, context: int) -> RopeScaling 
     if kind == "linear":
         return LinearScaling(factor) if factor > 1.0 else None
     if kind != "yarn":
-        keys.fail("rope.scaling.type", kind, "none, linear or yarn")
+        allowed = "none, linear or yarn, or longrope beside rope_factors_long and _short"
+        keys.fail("rope.scaling.type", kind, allowed)
     if theta == 1.0:
         keys.fail("rope.freq_base", theta, "more than 1 for yarn")
     return _yarn(keys, factor, context)
@@ -68,6 +99,18 @@ def _yarn(keys: ArchitectureKeys, factor: float, context: int) -> YarnScaling:
     )
 
 
+def _long(
+    keys: ArchitectureKeys, long: Sequence[float], short: Sequence[float], context: int
+) -> LongScaling:
+    key = "rope.scaling.original_context_length"
+    return LongScaling(
+        tuple(short),
+        tuple(long),
+        keys.integer(key, low=2, high=MAX_CONTEXT, default=context),
+        keys.number("rope.scaling.attn_factor", low=0.0, high=_MAX_FACTOR, default=1.0),
+    )
+
+
 def _divided(
     keys: ArchitectureKeys, scaling: RopeScaling | None, divisors: Sequence[float]
 ) -> DividedScaling:
@@ -78,4 +121,5 @@ def _divided(
         case LinearScaling(factor):
             return DividedScaling(tuple(divisor * factor for divisor in divisors))
         case _:
-            keys.fail("rope.scaling.type", "yarn", "none or linear beside rope_freqs.weight")
+            kind = keys.string("rope.scaling.type")
+            keys.fail("rope.scaling.type", kind, "none or linear beside rope_freqs.weight")

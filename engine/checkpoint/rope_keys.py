@@ -5,6 +5,7 @@ the defaults, which are those of transformers. An unknown rule is refused. Knows
 """
 
 import math
+from dataclasses import dataclass
 
 from ..files import JsonObject
 from .config import (
@@ -19,28 +20,89 @@ from .config import (
 from .limits import MAX_CONTEXT
 
 _MAX_FACTOR = 1e6
-_DEFAULT_THETA = 10000.0
-_LAYER_KINDS = ("full_attention", "sliding_attention")
+_FULL, _SLIDING = _LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
-def rope_config(file: JsonObject, head_dim: int, max_positions: int) -> RopeConfig:
+@dataclass(frozen=True, slots=True)
+class RopeDefaults:
+    """What a family takes for missing keys, and how it calls them."""
+
+    theta: float = 10000.0
+    partial: float | None = None
+    """How much of a head is rotated; None: all of it, and a file must not say otherwise."""
+    theta_key: str = "rope_theta"
+    partial_key: str = "partial_rotary_factor"
+
+
+PLAIN_ROPE = RopeDefaults()
+
+
+def rope_config(
+    file: JsonObject, head_dim: int, max_positions: int, defaults: RopeDefaults
+) -> RopeConfig:
     """`max_positions`: `max_position_embeddings` of the same file."""
-    # If both are given, transformers reads the old one.
-    key = "rope_scaling" if file.values.get("rope_scaling") else "rope_parameters"
-    rope = file.nested(key) if file.has(key) else JsonObject({}, f"{file.where}: {key}")
+    rope = _rope_object(file)
     for kind in _LAYER_KINDS:
         if rope.has(kind):
             rope.fail(
-                kind, rope.values[kind], "left out: one rope rule for all layers is supported"
+                kind, rope.values[kind], "left out: here there is one rope rule for all layers"
             )
-    holder = rope if rope.has("rope_theta") else file
-    theta = holder.number("rope_theta", low=1.0, high=1e12, default=_DEFAULT_THETA)
-    for owner in (file, rope):
-        partial = owner.number("partial_rotary_factor", low=0.0, high=1.0, default=1.0)
-        if partial != 1.0:
-            owner.fail("partial_rotary_factor", partial, "1")
+    return _rope_config(file, rope, head_dim, max_positions, defaults)
+
+
+def two_ropes(
+    file: JsonObject,
+    head_dim: int,
+    max_positions: int,
+    defaults: RopeDefaults,
+    *,
+    sliding_theta_key: str = "",
+    sliding_theta: float,
+) -> tuple[RopeConfig, RopeConfig]:
+    """Of full layers, then of sliding ones, which no old key scales."""
+    rope = _rope_object(file)
+    if not any(kind in rope.values for kind in _LAYER_KINDS):
+        full = _rope_config(file, rope, head_dim, max_positions, defaults)
+        if sliding_theta_key:
+            theta = file.number(sliding_theta_key, low=1.0, high=1e12, default=sliding_theta)
+        else:
+            theta = full.theta
+        return full, RopeConfig(theta, head_dim)
+    both = []
+    for kind, theta in ((_FULL, defaults.theta), (_SLIDING, sliding_theta)):
+        own = rope.nested(kind) if rope.has(kind) else JsonObject({}, f"{rope.where}: {kind}")
+        kind_defaults = RopeDefaults(theta, defaults.partial)
+        both.append(_rope_config(file, own, head_dim, max_positions, kind_defaults))
+    return both[0], both[1]
+
+
+def _rope_object(file: JsonObject) -> JsonObject:
+    # If both are given, transformers reads the old one.
+    key = "rope_scaling" if file.values.get("rope_scaling") else "rope_parameters"
+    return file.nested(key) if file.has(key) else JsonObject({}, f"{file.where}: {key}")
+
+
+def _rope_config(
+    file: JsonObject, rope: JsonObject, head_dim: int, max_positions: int, defaults: RopeDefaults
+) -> RopeConfig:
+    holder, key = (rope, "rope_theta") if rope.has("rope_theta") else (file, defaults.theta_key)
+    theta = holder.number(key, low=1.0, high=1e12, default=defaults.theta)
+    rotary_dim = _rotary_dim(file, rope, head_dim, defaults)
     keys = _Keys(file, rope, max_positions)
-    return RopeConfig(theta, head_dim, keys.scaling(theta, head_dim))
+    return RopeConfig(theta, rotary_dim, keys.scaling(theta, rotary_dim))
+
+
+def _rotary_dim(file: JsonObject, rope: JsonObject, head_dim: int, defaults: RopeDefaults) -> int:
+    key = "partial_rotary_factor"
+    holder, key = (rope, key) if rope.has(key) else (file, defaults.partial_key)
+    partial = holder.number(key, low=0.0, high=1.0, default=defaults.partial or 1.0)
+    if partial == 1.0:
+        return head_dim
+    rotary_dim = int(head_dim * partial)
+    if defaults.partial is None or rotary_dim < 2 or rotary_dim % 2:
+        allowed = "1" if defaults.partial is None else f"an even part of the {head_dim} of a head"
+        holder.fail(key, partial, allowed)
+    return rotary_dim
 
 
 def longest_context(rope: RopeConfig, max_positions: int) -> int:
@@ -65,7 +127,7 @@ class _Keys:
         self._rope = rope
         self._max_positions = max_positions
 
-    def scaling(self, theta: float, head_dim: int) -> RopeScaling | None:
+    def scaling(self, theta: float, rotary_dim: int) -> RopeScaling | None:
         type_key = "rope_type" if self._rope.has("rope_type") else "type"
         match self._rope.string(type_key, default="default"):
             case "default":
@@ -80,7 +142,7 @@ class _Keys:
                     self._rope.fail("rope_theta", theta, "more than 1 for yarn")
                 return self._yarn()
             case "longrope":
-                return self._longrope(head_dim // 2)
+                return self._longrope(rotary_dim // 2)
             case "llama3":
                 return self._llama3()
             case other:

@@ -30,10 +30,16 @@ class Source:
     """Its index in a tensor that has all experts, (n_experts, ...)."""
     transposed: bool = False
     """Whether it is stored as (n_in, n_out)."""
+    flattened: bool = False
+    """Whether it is a vector that is stored in several rows."""
+    groups: int = 1
+    """Equal groups of rows in a tensor that holds parts of several weights in each of them."""
     rows: tuple[int, int] | None = None
-    """Begin and end of its rows in a tensor that holds several weights; None: all."""
+    """Begin and end of its rows, in each group, in a tensor with several weights; None: all."""
     rope_heads: int = 0
-    """Heads whose rows are stored in rope pairs, 0, hd/2, 1, hd/2 + 1 and so on; 0: in order."""
+    """Heads whose rows are stored in rope pairs, 0, r/2, 1, r/2 + 1 and so on; 0: in order."""
+    rope_rows: int = 0
+    """r, the rows of each of these heads that are rotated; the others are in order. 0: all."""
     plus: float = 0.0
     """Added to every value: some families store norms minus one. For vectors."""
 
@@ -41,8 +47,8 @@ class Source:
     def part_shape(self) -> Shape:
         """The shape of the part after all transformations."""
         n_rows, *rest = self._whole_shape
-        begin, end = self.rows or (0, n_rows)
-        return end - begin, *rest
+        begin, end = self.rows or (0, n_rows // self.groups)
+        return self.groups * (end - begin), *rest
 
     @property
     def part(self) -> str:
@@ -71,30 +77,53 @@ class Source:
             values = values[self.expert]
         if self.transposed:
             values = _contiguous(values.swapaxes(0, 1))
-        if self.rows is not None:
+        if self.flattened:
+            values = values.reshape(-1)
+        if self.groups > 1:
+            n_rows, *rest = values.shape
+            groups = values.reshape(self.groups, n_rows // self.groups, *rest)
+            values = groups[:, slice(*self.rows or (None,))].reshape(-1, *rest)
+        elif self.rows is not None:
             values = values[slice(*self.rows)]
         if self.rope_heads:
             n_rows, *rest = values.shape
-            half = n_rows // self.rope_heads // 2
-            pairs = values.reshape(self.rope_heads, half, 2, *rest)
-            values = pairs.swapaxes(1, 2).reshape(n_rows, *rest)
+            heads = values.reshape(self.rope_heads, n_rows // self.rope_heads, *rest)
+            order = [self._place_in_pairs(place) for place in range(heads.shape[1])]
+            values = heads[:, order].reshape(n_rows, *rest)
         return values
 
     def stored_index(self, index: Shape) -> Shape:
         """Where the element at `index` of the part is in the stored tensor."""
         row, *rest = index
         if self.rope_heads:
-            half = self.part_shape[0] // self.rope_heads // 2
-            head, place = divmod(row, 2 * half)
-            row = head * 2 * half + 2 * (place % half) + place // half
-        row += self.rows[0] if self.rows else 0
+            head, place = divmod(row, self._head_rows)
+            row = head * self._head_rows + self._place_in_pairs(place)
+        n_rows = self._whole_shape[0]
+        begin, end = self.rows or (0, n_rows // self.groups)
+        group, place = divmod(row, end - begin)
+        row = group * (n_rows // self.groups) + begin + place
+        if self.flattened:
+            return divmod(row, self.shape[-1])
         place_of = (*rest, row) if self.transposed else (row, *rest)
         return place_of if self.expert is None else (self.expert, *place_of)
 
     @property
     def _whole_shape(self) -> Shape:
         shape = self.shape if self.expert is None else self.shape[1:]
+        if self.flattened:
+            return (math.prod(shape),)
         return shape[::-1] if self.transposed else shape
+
+    @property
+    def _head_rows(self) -> int:
+        return self.part_shape[0] // self.rope_heads
+
+    def _place_in_pairs(self, place: int) -> int:
+        """Where the row at `place` of a head is stored in that head."""
+        rotated = self.rope_rows or self._head_rows
+        if place >= rotated:
+            return place
+        return 2 * (place % (rotated // 2)) + place // (rotated // 2)
 
 
 def _contiguous(values: Any) -> Any:
@@ -113,12 +142,17 @@ class LayerSources:
     bqkv: Sources = ()
     wo: Sources
     bo: Sources = ()
-    w_gate_up: tuple[Source, Source]
+    w_gate_up: Sources
+    """Gate, then up; or up alone."""
     b_gate_up: Sources = ()
     w_down: Sources
     b_down: Sources = ()
-    attention_norm: Sources
-    mlp_norm: Sources
+    attention_norm: Sources = ()
+    attention_norm_bias: Sources = ()
+    post_attention_norm: Sources = ()
+    mlp_norm: Sources = ()
+    mlp_norm_bias: Sources = ()
+    post_mlp_norm: Sources = ()
     q_norm: Sources = ()
     k_norm: Sources = ()
 
@@ -128,16 +162,19 @@ class ModelSources:
     """A whole model."""
 
     embedding: Source
+    positions: Sources = ()
     norm: Source
+    norm_bias: Sources = ()
     head: Source
     """Named for tied models too: some of them store both."""
+    head_bias: Sources = ()
     layers: tuple[LayerSources, ...]
     ignored: str = r"(?!)"
     """A regular expression: names of stored tensors that the decoder does not need."""
 
     def needed(self, *, tied: bool) -> Iterator[Source]:
         """All sources that are read; `tied`: the head is not."""
-        yield from (self.embedding, self.norm)
+        yield from (self.embedding, *self.positions, self.norm, *self.norm_bias, *self.head_bias)
         if not tied:
             yield self.head
         for layer in self.layers:

@@ -12,7 +12,6 @@ from ..files import shown_name
 from ..gguf.types import READ
 from ..stored_tensor import StoredTensor
 from .config import ModelConfig
-from .families.architecture import gguf_sources
 from .families.known import ARCHITECTURES, FAMILIES
 from .sources import ModelSources
 from .stored import PLAIN_DTYPES, Checkpoint
@@ -23,7 +22,7 @@ def model_sources(config: ModelConfig) -> ModelSources:
     between config.json ("LlamaForCausalLM") and GGUF files ("llama").
     """
     if config.architecture in ARCHITECTURES:
-        return gguf_sources(config, ARCHITECTURES[config.architecture])
+        return ARCHITECTURES[config.architecture].sources(config)
     return FAMILIES[config.architecture].sources(config)
 
 

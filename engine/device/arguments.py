@@ -11,6 +11,8 @@ Arrays of rows are (rows, n) and may have more rows than a pass: an op works on 
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from ..checkpoint.config import Activation
+
 
 class Array(Protocol):
     """Memory of a device: a numpy array or a torch tensor. Only its ops look inside."""
@@ -72,28 +74,46 @@ TailsT = TypeVar("TailsT", bound=Tails)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embed(Generic[ArrayT, MatrixT]):
-    """out = the rows of the table that the token ids name."""
+    """out = scale times the rows of the table that the token ids name, plus those of positions."""
 
     table: MatrixT  # (V, dim)
+    scale: float = 1.0
+    positions: ArrayT | None = None  # (max_seq_len * dim,): the row of each position
     out: ArrayT  # (rows, dim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormLinear(Generic[ArrayT, MatrixT]):
-    """out = matrix times RMSNorm(residual), plus bias."""
+    """out = the activation of scale times (matrix times norm(residual), plus bias)."""
 
     residual: ArrayT  # (rows, n_in)
-    norm: ArrayT  # (n_in,)
+    norm: ArrayT | None  # (n_in,); None: no norm
+    norm_bias: ArrayT | None = None  # (n_in,)
+    centered: bool = False  # LayerNorm instead of RMSNorm
     eps: float
     matrix: MatrixT  # (n_out, n_in)
     bias: ArrayT | None = None  # (n_out,)
-    gated: bool = False  # the matrix has gate and up rows, and out = silu(gate) * up
+    gated: bool = False  # the matrix has gate and up rows, and out = activation(gate) * up
+    activation: Activation | None = None  # None: silu if it is gated, otherwise none
+    scale: float = 1.0  # only where nothing is gated
+    softcap: float = 0.0  # out = softcap * tanh(out / softcap), without an activation; 0: no cap
     out: ArrayT  # (rows, n_out); gated: (rows, n_out / 2)
+
+    def __post_init__(self) -> None:
+        if self.gated and (self.scale != 1.0 or self.softcap):
+            raise ValueError("scale, softcap: a gated product has none")
+        if self.activation is not None and self.softcap:
+            raise ValueError("softcap: a product with an activation has none")
+
+    @property
+    def function(self) -> str:
+        """The activation; empty: none."""
+        return self.activation or ("silu" if self.gated else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear(Generic[ArrayT, MatrixT]):
-    """out = residual + (matrix times x, plus bias).
+    """out = residual + scale * (matrix times x, plus bias).
 
     Raises ValueError if `out` is `residual` itself.
     """
@@ -102,11 +122,44 @@ class Linear(Generic[ArrayT, MatrixT]):
     matrix: MatrixT  # (n_out, n_in)
     bias: ArrayT | None = None  # (n_out,)
     residual: ArrayT | None = None  # (rows, n_out); None adds nothing
+    scale: float = 1.0
     out: ArrayT  # (rows, n_out)
 
     def __post_init__(self) -> None:
         if self.residual is self.out:
             raise ValueError("out: it must be another array than residual")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddNorm(Generic[ArrayT]):
+    """out = residual + scale * norm(x)."""
+
+    x: ArrayT  # (rows, dim)
+    norm: ArrayT  # (dim,)
+    eps: float
+    residual: ArrayT  # (rows, dim)
+    scale: float = 1.0
+    out: ArrayT  # (rows, dim); may be the residual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads(Generic[ArrayT]):
+    """Prepares queries and keys in place where attention's own norm and rotation do not do:
+    rotation if there are tables, then the norms, then a factor of the queries.
+    """
+
+    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim)
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    q_norm: ArrayT | None = None  # (n_heads * head_dim,); None: no norm
+    k_norm: ArrayT | None = None  # (n_kv_heads * head_dim,)
+    eps: float
+    over_all: bool = False  # one norm of all heads; otherwise one of each
+    centered: bool = False  # LayerNorm instead of RMSNorm
+    cos: ArrayT | None = None  # float32 (max_seq_len, rotary_dim / 2)
+    sin: ArrayT | None = None
+    q_scales: ArrayT | None = None  # float32 (max_seq_len,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +177,7 @@ class Attention(Generic[ArrayT, HeadRowsT]):
     sin: ArrayT
     window: int = 0  # keys that a query sees, itself included; 0: all
     scale: float  # multiplies the products of queries and keys
+    softcap: float = 0.0  # scores become softcap * tanh(score / softcap); 0: they stay
     out: ArrayT  # (rows, n_heads * head_dim)
 
 
@@ -143,6 +197,8 @@ Op = (
     Embed[Any, Any]
     | NormLinear[Any, Any]
     | Linear[Any, Any]
+    | AddNorm[Any]
+    | Heads[Any]
     | Attention[Any, Any]
     | BranchAttention[Any, Any, Any]
 )

@@ -97,10 +97,10 @@ def _matrices(config: ModelConfig) -> Iterator[tuple[str, int, tuple[int, int]]]
 
 
 def _shapes(dim: int, layer: LayerConfig) -> dict[str, tuple[int, int]]:
-    hidden = layer.mlp.hidden_dim
+    mlp = layer.mlp
     return {
         "wqkv": (layer.attention.qkv_dim, dim),
         "wo": (dim, layer.attention.q_dim),
-        "w_gate_up": (2 * hidden, dim),
-        "w_down": (dim, hidden),
+        "w_gate_up": (mlp.inner_dim, dim),
+        "w_down": (dim, mlp.hidden_dim),
     }

@@ -5,12 +5,13 @@ if it computes or owns the memory.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ..checkpoint.config import ModelConfig
 from ..errors import ModelLoadError
 from ..native import cpu as native
-from .formats import CUDA_FORMATS, chosen_format, cuda_format, stored_format
+from .formats import CUDA_FORMATS, QUANTIZED, chosen_format, cuda_format, stored_format
 from .ops import Ops
 
 logger = logging.getLogger(__name__)
@@ -27,11 +28,12 @@ def open_ops(
     quantize: str = "none",
     kv_cache: str = "auto",
     stored_dtypes: Iterable[str] = ("F32",),
+    models: Sequence[ModelConfig] = (),
     n_threads: int | None = None,
     require_native: bool = False,
 ) -> Ops:
     """The ops of `device`. `dtype` and `quantize` choose the format of the weights, `kv_cache` that
-    of keys and values.
+    of keys and values. `models`: what will run on them.
 
     torch is imported on CUDA, and on a CPU without the native module. If torch computes what native
     code could, that is logged as a warning; with `require_native` it is an error. Without torch, a
@@ -52,6 +54,7 @@ def open_ops(
             "cuda" if kind == "auto" else device,
             format_,
             kv_cache=kv_cache,
+            models=models,
             require_native=require_native,
         )
     if native.MISSING:
@@ -71,13 +74,24 @@ def open_ops(
     return CpuOps(format_, kv_cache=kv_cache, n_threads=n_threads)
 
 
-def _open_cuda(device: str, format_: str, *, kv_cache: str, require_native: bool) -> Ops:
+def _open_cuda(
+    device: str,
+    format_: str,
+    *,
+    kv_cache: str,
+    models: Sequence[ModelConfig],
+    require_native: bool,
+) -> Ops:
     from ..native import cuda as cuda_native
     from . import torch_ops
+    from .cuda.lacking import lacking_parts
 
     torch_ops.check_cuda(device)
     if format_ in CUDA_FORMATS:
         missing = cuda_native.MISSING or torch_ops.too_old(device)
+        lacking = dict.fromkeys(part for model in models for part in lacking_parts(model))
+        if not missing and lacking:
+            missing = f"it has no kernels for {', '.join(lacking)}"
         if not missing:
             from .cuda.ops import CudaOps
 
@@ -85,6 +99,10 @@ def _open_cuda(device: str, format_: str, *, kv_cache: str, require_native: bool
         if require_native:
             raise ModelLoadError(
                 f"device: {device}: the native CUDA module cannot be used: {missing}"
+            )
+        if format_ in QUANTIZED:
+            raise ModelLoadError(
+                f"quantize: {format_} needs native code, which cannot be used: {missing}"
             )
         logger.warning("native CUDA kernels missing, using torch instead: %s", missing)
     return torch_ops.open_torch(device, format_, kv_cache=kv_cache)

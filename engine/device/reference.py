@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .arguments import Attention, Embed, Linear, NormLinear, Op
+from .arguments import AddNorm, Attention, Embed, Heads, Linear, NormLinear, Op
 from .step import StepState
 
 
@@ -64,25 +64,68 @@ def run(op: Op, state: StepState) -> None:
             norm_linear(op, state)
         case Linear():
             linear(op, state)
+        case AddNorm():
+            add_norm(op, state)
+        case Heads():
+            heads(op, state)
         case Attention():
             attention(op, state)
 
 
 def embed(op: Embed[Tensor, TorchMatrix], state: StepState) -> None:
     token_ids = torch.from_numpy(state.token_ids).to(op.out.device)
-    op.out[: state.n_rows].copy_(op.table.weights[token_ids])
+    rows = op.table.weights[token_ids] * op.scale
+    if op.positions is not None:
+        table = op.positions.view(-1, op.table.n_in)
+        rows = rows + table[state.pos : state.pos + state.n_rows]
+    op.out[: state.n_rows].copy_(rows)
 
 
 def norm_linear(op: NormLinear[Tensor, TorchMatrix], state: StepState) -> None:
     n = state.n_rows
-    y = _product(rms_norm(op.residual[:n], op.norm, op.eps), op.matrix, op.bias)
-    op.out[:n].copy_(silu_mul(y) if op.gated else y)
+    x = op.residual[:n]
+    if op.norm is not None:
+        x = norm(x, op.norm, op.norm_bias, op.eps, centered=op.centered)
+    y = _product(x, op.matrix, op.bias) * op.scale
+    if op.gated:
+        gate, up = y.chunk(2, dim=1)
+        y = activated(gate, op.function) * up
+    elif op.function:
+        y = activated(y, op.function)
+    if op.softcap:
+        y = softcap(y, op.softcap)
+    op.out[:n].copy_(y)
 
 
 def linear(op: Linear[Tensor, TorchMatrix], state: StepState) -> None:
     n = state.n_rows
-    y = _product(op.x[:n], op.matrix, op.bias)
+    y = _product(op.x[:n], op.matrix, op.bias) * op.scale
     op.out[:n].copy_(y if op.residual is None else op.residual[:n] + y)
+
+
+def add_norm(op: AddNorm[Tensor], state: StepState) -> None:
+    n = state.n_rows
+    op.out[:n].copy_(op.residual[:n] + op.scale * rms_norm(op.x[:n], op.norm, op.eps))
+
+
+def heads(op: Heads[Tensor], state: StepState) -> None:
+    rows, here = state.n_rows, slice(state.pos, state.pos + state.n_rows)
+    ends = (op.n_heads, op.n_heads + op.n_kv_heads)
+    whole = op.qkv[:rows].view(rows, -1, op.head_dim)
+    queries, keys, _ = whole.tensor_split(ends, dim=1)
+    for part, weight in ((queries, op.q_norm), (keys, op.k_norm)):
+        changed = part
+        if op.cos is not None and op.sin is not None:
+            changed = rope(changed, op.cos[here], op.sin[here])
+        if weight is not None:
+            # One norm of all heads is that of one wide head.
+            shape = (rows, -1) if op.over_all else part.shape
+            changed = changed.reshape(shape)
+            own = weight.view(changed.shape[1:])
+            changed = norm(changed, own, None, op.eps, centered=op.centered).view(part.shape)
+        if part is queries and op.q_scales is not None:
+            changed = (changed * op.q_scales[here].view(-1, 1, 1)).to(part.dtype)
+        part.copy_(changed)
 
 
 def attention(op: Attention[Tensor, TorchHeadRows], state: StepState) -> None:
@@ -103,8 +146,19 @@ def attention(op: Attention[Tensor, TorchHeadRows], state: StepState) -> None:
     queries, keys = rope(queries, cos, sin), rope(keys, cos, sin)
     k_cache[:, here] = keys.transpose(0, 1).to(k_cache.dtype)
     v_cache[:, here] = values.transpose(0, 1).to(v_cache.dtype)
-    result = attend(queries, k_cache, v_cache, pos=pos, window=op.window, scale=op.scale)
+    result = attend(
+        queries, k_cache, v_cache, pos=pos, window=op.window, scale=op.scale, cap=op.softcap
+    )
     op.out[:rows].view(rows, n_heads, head_dim).copy_(result)
+
+
+def norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, *, centered: bool) -> Tensor:
+    """RMSNorm, or LayerNorm if it is centered, plus bias; in float32, rounded once."""
+    wide = x.float()
+    if centered:
+        wide = wide - wide.mean(-1, keepdim=True)
+    y = rms_norm(wide, weight, eps)
+    return (y if bias is None else y + bias.float()).to(x.dtype)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -127,7 +181,14 @@ def rope(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def attend(
-    queries: Tensor, k_cache: Tensor, v_cache: Tensor, *, pos: int, window: int, scale: float
+    queries: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    *,
+    pos: int,
+    window: int,
+    scale: float,
+    cap: float = 0.0,
 ) -> Tensor:
     """Causal attention (rows, n_heads, hd) of queries (rows, n_heads, hd) at positions `pos` and
     up, over caches that already hold their keys; grouped queries share keys without copies of them.
@@ -140,6 +201,9 @@ def attend(
     keys = k_cache[:, seen].unsqueeze(1).to(queries.dtype)  # (n_kv, 1, L, hd)
     values = v_cache[:, seen].unsqueeze(1).to(queries.dtype)
     grouped = queries.view(rows, n_kv_heads, group, head_dim)
+    if cap:
+        visible = _visible(queries, pos=pos, start=start, window=window)
+        return _attend_capped(grouped, keys, values, visible, scale=scale, cap=cap)
     if rows == 1:
         # The heads of a group become the rows of one small matrix, so that each key is read once.
         result = F.scaled_dot_product_attention(grouped.transpose(0, 1), keys, values, scale=scale)
@@ -157,10 +221,32 @@ def attend(
     return result.permute(2, 0, 1, 3).reshape(rows, n_heads, head_dim)
 
 
-def silu_mul(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up (rows, hidden) of gate_up (rows, 2 * hidden), which holds gate, then up."""
-    gate, up = gate_up.chunk(2, dim=1)
-    return F.silu(gate) * up
+def _attend_capped(
+    grouped: Tensor, keys: Tensor, values: Tensor, visible: Tensor, *, scale: float, cap: float
+) -> Tensor:
+    """The same with capped scores: torch has no op of its own for that. `grouped`: queries
+    (rows, n_kv, group, hd); keys and values (n_kv, 1, L, hd).
+    """
+    rows, n_kv_heads, group, head_dim = grouped.shape
+    scores = (grouped.permute(1, 2, 0, 3) @ keys.transpose(2, 3)).float() * scale
+    probs = softcap(scores, cap).masked_fill(~visible, float("-inf")).softmax(-1)
+    result = probs.to(values.dtype) @ values  # (n_kv, group, rows, hd)
+    return result.permute(2, 0, 1, 3).reshape(rows, n_kv_heads * group, head_dim)
+
+
+def activated(x: Tensor, function: str) -> Tensor:
+    """`function`: an Activation of checkpoint/config.py."""
+    match function:
+        case "silu":
+            return F.silu(x)
+        case "relu2":
+            return F.relu(x).square()
+        case _:
+            return F.gelu(x, approximate="tanh" if function == "gelu_tanh" else "none")
+
+
+def softcap(x: Tensor, cap: float) -> Tensor:
+    return cap * torch.tanh(x / cap)
 
 
 def _product(x: Tensor, matrix: TorchMatrix, bias: Tensor | None) -> Tensor:

@@ -16,7 +16,7 @@ from ..checkpoint.config import ModelConfig
 from ..device.arguments import Array, Embed, Matrix
 from ..device.ops import Ops
 from ..device.step import StepState
-from .layer import Buffers, Layer, rope_arrays
+from .layer import Buffers, Layer, layer_tables
 from .weights import LayerWeights
 
 Floats = npt.NDArray[np.float32]
@@ -40,11 +40,13 @@ class Importance(NamedTuple):
 class Calibration:
     """Runs the layers of a model in order."""
 
-    def __init__(self, config: ModelConfig, ops: Ops, embedding: Matrix) -> None:
+    def __init__(
+        self, config: ModelConfig, ops: Ops, embedding: Matrix, positions: Array | None = None
+    ) -> None:
         n_tokens = min(_N_TOKENS, config.max_seq_len)
         self._config, self._ops = config, ops
         self._buffers = Buffers(config, ops, max_rows=n_tokens)
-        self._ropes = rope_arrays(config, ops, n_tokens)
+        self._tables = layer_tables(config, ops, n_tokens)
         n_kv_heads, head_dim = config.kv_shape
         (keys,), (values,), _ = ops.kv_memory(1, (n_kv_heads, n_tokens, head_dim))
         self._kv = keys, values
@@ -52,34 +54,45 @@ class Calibration:
         self.token_ids = [i * _STRIDE % config.vocab_size for i in range(1, n_tokens + 1)]
         self._state.set(self.token_ids, 0)
         program = ops.program(n_tokens)
-        program.append(Embed(table=embedding, out=self._buffers.residual))
+        program.append(
+            Embed(
+                table=embedding,
+                scale=config.ends.embedding_scale,
+                positions=positions,
+                out=self._buffers.residual,
+            )
+        )
         program.run(self._state)
         self._n_done = 0
 
     def next_layer(self, weights: LayerWeights) -> Importance:
         """`weights`: those of the next layer, in a format that loses little."""
         config, buffers = self._config.layers[self._n_done], self._buffers
-        rope = self._ropes[config.attention.rope]
-        layer = Layer(weights, config, rope, self._config.norm_eps, buffers)
+        layer = Layer(weights, config, self._tables[self._n_done], self._config, buffers)
         program = self._ops.program(self._state.n_rows)
         layer.append_attention(program, self._kv)
         layer.append_rest(program)
-        inputs = self._normed(buffers.residual, weights.attention_norm)  # the layer overwrites it
+        before = _doubles(buffers.residual)  # the layer overwrites it
         program.run(self._state)
         self._n_done += 1
+        between = before if config.parallel else _doubles(buffers.after_attention)
+        norm, bias = weights.attention_norm, weights.attention_norm_bias
         return Importance(
-            wqkv=_importance(inputs),
+            wqkv=_importance(self._normed(before, norm, bias)),
             wo=_importance(_doubles(layer.heads)),
-            w_gate_up=_importance(self._normed(buffers.after_attention, weights.mlp_norm)),
+            w_gate_up=_importance(self._normed(between, weights.mlp_norm, weights.mlp_norm_bias)),
             w_down=_importance(_doubles(layer.gated)),
         )
 
-    def _normed(self, residual: Array, norm: Array) -> Doubles:
-        """RMSNorm, which the ops do not keep."""
-        x = _doubles(residual)
+    def _normed(self, x: Doubles, norm: Array | None, bias: Array | None) -> Doubles:
+        """The norm before a product, which the ops do not keep."""
+        if norm is None:
+            return x
+        if self._config.centered_norms:
+            x = x - x.mean(1, keepdims=True)
         mean_squares = np.square(x).mean(1, keepdims=True)
         normed: Doubles = x / np.sqrt(mean_squares + self._config.norm_eps) * _doubles(norm)
-        return normed
+        return normed if bias is None else normed + _doubles(bias)
 
 
 def _importance(inputs: Doubles) -> Floats:

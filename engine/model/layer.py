@@ -7,19 +7,33 @@ logits.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..checkpoint.config import LayerConfig, ModelConfig
+import numpy as np
+
+from ..checkpoint.config import LayerConfig, ModelConfig, QkNorm
 from ..device.arguments import (
+    AddNorm,
     Array,
     Attention,
     BranchAttention,
     HeadRows,
+    Heads,
     Linear,
+    Matrix,
     NormLinear,
     Tails,
 )
 from ..device.ops import Ops, Program
-from .rope import rope_tables
+from .rope import query_scales, rope_tables
 from .weights import LayerWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What depends on the position alone, for one layer."""
+
+    rope: tuple[Array, Array]  # cos and sin
+    none: tuple[Array, Array]  # the same of no dimension: nothing is rotated
+    q_scales: Array | None  # (max_seq_len,)
 
 
 class Buffers:
@@ -39,6 +53,9 @@ class Buffers:
         self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
         self.heads = {n: rows_of(n) for n in {layer.attention.q_dim for layer in layers}}
         self.gated = {n: rows_of(n) for n in {layer.mlp.hidden_dim for layer in layers}}
+        # What a layer adds, before its norm.
+        needs_added = any(layer.post_norms for layer in layers)
+        self.added = rows_of(config.dim) if needs_added else self.after_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +64,8 @@ class Layer:
 
     weights: LayerWeights
     config: LayerConfig
-    rope: tuple[Array, Array]  # cos and sin
-    norm_eps: float
+    tables: Tables
+    model: ModelConfig
     buffers: Buffers
 
     @property
@@ -61,73 +78,156 @@ class Layer:
         """The MLP's inner activations."""
         return self.buffers.gated[self.config.mlp.hidden_dim]
 
+    @property
+    def has_places(self) -> bool:
+        """Whether an op before attention depends on the positions of the rows."""
+        norm = self.config.attention.qk_norm
+        return self.tables.q_scales is not None or (norm is not None and norm.after_rope)
+
     def append_attention(
         self, program: Program, kv: tuple[HeadRows, HeadRows], tails: Tails | None = None
     ) -> None:
         """Up to the outputs of the heads. `tails`: of rows that are branches."""
         buffers, weights, attention = self.buffers, self.weights, self.config.attention
-        qkv, (k_cache, v_cache), (cos, sin) = buffers.qkv[attention.qkv_dim], kv, self.rope
+        qkv, (k_cache, v_cache), tables = buffers.qkv[attention.qkv_dim], kv, self.tables
         program.append(
             NormLinear(
                 residual=buffers.residual,
                 norm=weights.attention_norm,
-                eps=self.norm_eps,
+                norm_bias=weights.attention_norm_bias,
+                centered=self.model.centered_norms,
+                eps=self.model.norm_eps,
                 matrix=weights.wqkv,
                 bias=weights.bqkv,
                 out=qkv,
             )
         )
+        norm = attention.qk_norm
+        has_plain_norm = norm is not None and norm.is_plain
+        if (norm is not None and not norm.is_plain) or tables.q_scales is not None:
+            self._append_heads(program, qkv, None if has_plain_norm else norm)
+        cos, sin = tables.none if norm is not None and norm.after_rope else tables.rope
         op = Attention(
             qkv=qkv,
             k_cache=k_cache,
             v_cache=v_cache,
             n_heads=attention.n_heads,
-            q_norm=weights.q_norm,
-            k_norm=weights.k_norm,
-            eps=self.norm_eps,
+            q_norm=weights.q_norm if has_plain_norm else None,
+            k_norm=weights.k_norm if has_plain_norm else None,
+            eps=self.model.norm_eps,
             cos=cos,
             sin=sin,
             window=attention.window,
-            scale=attention.head_dim**-0.5,
+            scale=attention.score_scale,
+            softcap=attention.softcap,
             out=self.heads,
         )
         program.append(op if tails is None else BranchAttention(attention=op, tails=tails))
 
+    def _append_heads(self, program: Program, qkv: Array, norm: QkNorm | None) -> None:
+        """What attention itself does not do with queries and keys."""
+        weights, attention = self.weights, self.config.attention
+        cos, sin = self.tables.rope if norm is not None and norm.after_rope else (None, None)
+        program.append(
+            Heads(
+                qkv=qkv,
+                n_heads=attention.n_heads,
+                n_kv_heads=attention.n_kv_heads,
+                head_dim=attention.head_dim,
+                q_norm=None if norm is None else weights.q_norm,
+                k_norm=None if norm is None else weights.k_norm,
+                eps=self.model.norm_eps,
+                over_all=norm is not None and norm.over == "all",
+                centered=norm is not None and norm.centered,
+                cos=cos,
+                sin=sin,
+                q_scales=self.tables.q_scales,
+            )
+        )
+
     def append_rest(self, program: Program) -> None:
         """Output projection and MLP; each adds to the residual."""
-        buffers, weights = self.buffers, self.weights
-        program.append(
-            Linear(
-                x=self.heads,
-                matrix=weights.wo,
-                bias=weights.bo,
-                residual=buffers.residual,
-                out=buffers.after_attention,
-            )
+        buffers, weights, mlp = self.buffers, self.weights, self.config.mlp
+        self._append_added(
+            program,
+            x=self.heads,
+            matrix=weights.wo,
+            bias=weights.bo,
+            norm=weights.post_attention_norm,
+            residual=buffers.residual,
+            out=buffers.after_attention,
         )
         program.append(
             NormLinear(
-                residual=buffers.after_attention,
+                residual=self.mlp_input,
                 norm=weights.mlp_norm,
-                eps=self.norm_eps,
+                norm_bias=weights.mlp_norm_bias,
+                centered=self.model.centered_norms,
+                eps=self.model.norm_eps,
                 matrix=weights.w_gate_up,
                 bias=weights.b_gate_up,
-                gated=True,
+                gated=mlp.gated,
+                activation=mlp.activation,
                 out=self.gated,
             )
         )
-        program.append(
-            Linear(
-                x=self.gated,
-                matrix=weights.w_down,
-                bias=weights.b_down,
-                residual=buffers.after_attention,
-                out=buffers.residual,
+        self._append_added(
+            program,
+            x=self.gated,
+            matrix=weights.w_down,
+            bias=weights.b_down,
+            norm=weights.post_mlp_norm,
+            residual=buffers.after_attention,
+            out=buffers.residual,
+        )
+
+    @property
+    def mlp_input(self) -> Array:
+        """What the MLP's norm reads."""
+        buffers = self.buffers
+        return buffers.residual if self.config.parallel else buffers.after_attention
+
+    def _append_added(
+        self,
+        program: Program,
+        *,
+        x: Array,
+        matrix: Matrix,
+        bias: Array | None,
+        norm: Array | None,
+        residual: Array,
+        out: Array,
+    ) -> None:
+        """out = residual + the product, which may be normed and scaled first."""
+        scale, added = self.config.residual_scale, self.buffers.added
+        if norm is None:
+            program.append(
+                Linear(x=x, matrix=matrix, bias=bias, residual=residual, scale=scale, out=out)
             )
+            return
+        program.append(Linear(x=x, matrix=matrix, bias=bias, out=added))
+        eps = self.model.norm_eps
+        program.append(
+            AddNorm(x=added, norm=norm, eps=eps, residual=residual, scale=scale, out=out)
         )
 
 
-def rope_arrays(config: ModelConfig, ops: Ops, max_seq_len: int) -> Sequence[tuple[Array, Array]]:
-    """cos and sin of each of the model's `ropes`."""
-    tables = [rope_tables(rope, max_seq_len) for rope in config.ropes]
-    return [(ops.table(cos), ops.table(sin)) for cos, sin in tables]
+def layer_tables(config: ModelConfig, ops: Ops, max_seq_len: int) -> Sequence[Tables]:
+    """Those of each layer; layers share them."""
+    ropes = [rope_tables(rope, max_seq_len) for rope in config.ropes]
+    stored = [(ops.table(cos), ops.table(sin)) for cos, sin in ropes]
+    empty = np.zeros((max_seq_len, 0), np.float32)
+    none = ops.table(empty), ops.table(empty)
+    scalings = dict.fromkeys(layer.attention.query_scaling for layer in config.layers)
+    scales = {
+        each: None if each is None else ops.table(query_scales(each, max_seq_len))
+        for each in scalings
+    }
+    return [
+        Tables(
+            rope=none if layer.attention.rope is None else stored[layer.attention.rope],
+            none=none,
+            q_scales=scales[layer.attention.query_scaling],
+        )
+        for layer in config.layers
+    ]

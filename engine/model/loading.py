@@ -53,17 +53,21 @@ def load_weights(
         embedding = reader.matrix((sources.embedding,), formats.embedding)
         is_packed = panels is not None and panels.is_complete
         calibrates = ops.calibrates and not is_packed
-        calibration = Calibration(config, ops, embedding) if calibrates else None
+        positions = reader.vector(sources.positions)
+        calibration = Calibration(config, ops, embedding, positions) if calibrates else None
         return Weights(
             embedding=embedding,
+            positions=positions,
             layers=tuple(
                 _read_layer(reader, layer, own, calibration)
                 for layer, own in zip(sources.layers, formats.layers, strict=True)
             ),
             norm=reader.norm((sources.norm,)),
+            norm_bias=reader.vector(sources.norm_bias),
             head=(
                 embedding if config.tie_embeddings else reader.matrix((sources.head,), formats.head)
             ),
+            head_bias=reader.vector(sources.head_bias),
             formats=formats,
         )
 
@@ -76,19 +80,24 @@ def _read_layer(
 ) -> LayerWeights:
     """With `calibration`, a copy of the layer that loses little is run first."""
     read, own = (reader.matrix, formats) if calibration is None else (reader.copy, _COPIES)
+    gated = len(layer.w_gate_up) > 1
     weights = LayerWeights(
-        attention_norm=reader.norm(layer.attention_norm),
+        attention_norm=reader.optional_norm(layer.attention_norm),
+        attention_norm_bias=reader.vector(layer.attention_norm_bias),
         wqkv=read(layer.wqkv, own.wqkv),
         bqkv=reader.vector(layer.bqkv),
-        q_norm=reader.norm(layer.q_norm) if layer.q_norm else None,
-        k_norm=reader.norm(layer.k_norm) if layer.k_norm else None,
+        q_norm=reader.optional_norm(layer.q_norm),
+        k_norm=reader.optional_norm(layer.k_norm),
         wo=read(layer.wo, own.wo),
         bo=reader.vector(layer.bo),
-        mlp_norm=reader.norm(layer.mlp_norm),
-        w_gate_up=read(layer.w_gate_up, own.w_gate_up, gated=True),
+        post_attention_norm=reader.optional_norm(layer.post_attention_norm),
+        mlp_norm=reader.optional_norm(layer.mlp_norm),
+        mlp_norm_bias=reader.vector(layer.mlp_norm_bias),
+        w_gate_up=read(layer.w_gate_up, own.w_gate_up, gated=gated),
         b_gate_up=reader.vector(layer.b_gate_up),
         w_down=read(layer.w_down, own.w_down),
         b_down=reader.vector(layer.b_down),
+        post_mlp_norm=reader.optional_norm(layer.post_mlp_norm),
     )
     if calibration is None:
         return weights
@@ -98,7 +107,7 @@ def _read_layer(
         wqkv=reader.matrix(layer.wqkv, formats.wqkv, importance=found.wqkv),
         wo=reader.matrix(layer.wo, formats.wo, importance=found.wo),
         w_gate_up=reader.matrix(
-            layer.w_gate_up, formats.w_gate_up, gated=True, importance=found.w_gate_up
+            layer.w_gate_up, formats.w_gate_up, gated=gated, importance=found.w_gate_up
         ),
         w_down=reader.matrix(layer.w_down, formats.w_down, importance=found.w_down),
     )
@@ -151,7 +160,7 @@ class _Reader:
             if kept is not None:
                 self._count(sources)
                 return kept
-        parts = self._read_before.pop(name, None) or [self._part(each) for each in sources]
+        parts = self._read_before.pop(name, None) or self._parts(sources)
         matrix = self._converted(
             sources,
             lambda: self._ops.matrix(parts, format_, gated=gated, importance=importance),
@@ -163,7 +172,7 @@ class _Reader:
 
     def copy(self, sources: Sequence[Source], format_: Format, *, gated: bool = False) -> Matrix:
         """A copy that comes before the matrix: it is not from the panels and does not go there."""
-        parts = [self._part(source) for source in sources]
+        parts = self._parts(sources)
         self._read_before[_name(sources)] = parts
         return self._converted(
             sources, lambda: self._ops.matrix(parts, format_, gated=gated, temporary=True)
@@ -173,13 +182,17 @@ class _Reader:
         """None where there are no sources."""
         if not sources:
             return None
-        return self._vector(sources, [self._part(source) for source in sources])
+        return self._vector(sources, self._parts(sources))
+
+    def optional_norm(self, sources: Sequence[Source]) -> Array | None:
+        """None where there are no sources."""
+        return self.norm(sources) if sources else None
 
     def norm(self, sources: Sequence[Source]) -> Array:
         """A vector that scales: all zeros mean a hole in the file, not weights."""
-        parts = [self._part(source) for source in sources]
+        parts = self._parts(sources)
         for source, part in zip(sources, parts, strict=True):
-            if not part.any():
+            if not (source.plus or part.any()):
                 file = self._tensors[source.name].file
                 raise ModelLoadError(
                     f"{file}: {source.name}: all zeros; the file may be incomplete"
@@ -192,9 +205,11 @@ class _Reader:
         self._count(sources)
         return vector
 
-    def _part(self, source: Source) -> Stored:
-        part: Stored = source.of(self._stored(self._tensors[source.name]))
-        return part
+    def _parts(self, sources: Sequence[Source]) -> list[Stored]:
+        """Parts of one tensor are read together."""
+        names = dict.fromkeys(source.name for source in sources)
+        stored = {name: self._stored(self._tensors[name]) for name in names}
+        return [source.of(stored[source.name]) for source in sources]
 
     def _converted(self, sources: Sequence[Source], convert: Callable[[], T]) -> T:
         try:

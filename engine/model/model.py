@@ -19,7 +19,7 @@ from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
 from .branches import Branches, PassesInTurn, SharedPasses
-from .layer import Buffers, Layer, rope_arrays
+from .layer import Buffers, Layer, layer_tables
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
@@ -61,10 +61,10 @@ class Model:
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = Buffers(config, ops, max_rows=self._max_rows)
         self._logits_rows = ops.zeros((MAX_DECODE_ROWS, config.vocab_size), "float32")
-        ropes = rope_arrays(config, ops, max_seq_len)
+        tables = layer_tables(config, ops, max_seq_len)
         self._layers = [
-            Layer(each, own, ropes[own.attention.rope], config.norm_eps, self._buffers)
-            for each, own in zip(weights.layers, config.layers, strict=True)
+            Layer(each, own, its_tables, config, self._buffers)
+            for each, own, its_tables in zip(weights.layers, config.layers, tables, strict=True)
         ]
         self._decode_state = StepState(MAX_DECODE_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
@@ -137,6 +137,10 @@ class Model:
         `n_positions`. They end when the cache is used for anything else.
         """
         passes = self._passes(cache)
+        in_turn = PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
+        # Only attention knows that rows of a pass may be branches.
+        if self.weights.positions is not None or any(each.has_places for each in self._layers):
+            return in_turn
         if passes.branches is None or passes.branches[1].n_positions < n_positions:
             memory = self.ops.branch_memory(
                 self.config.n_layers,
@@ -145,7 +149,7 @@ class Model:
                 n_positions=max(n_positions, _BRANCH_POSITIONS),
             )
             if memory is None:
-                return PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
+                return in_turn
             program = self._recorded(cache, tails=memory.tails)
             self._logits(program)
             passes.branches = program, memory
@@ -216,7 +220,14 @@ class Model:
         `tails`, its rows are branches.
         """
         program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
-        program.append(Embed(table=self.weights.embedding, out=self._buffers.residual))
+        program.append(
+            Embed(
+                table=self.weights.embedding,
+                scale=self.config.ends.embedding_scale,
+                positions=self.weights.positions,
+                out=self._buffers.residual,
+            )
+        )
         for index, layer in enumerate(self._layers):
             own = None if tails is None else tails[index]
             layer.append_attention(program, cache.layers[index], own)
@@ -232,12 +243,18 @@ class Model:
 
     def _logits(self, program: Program, first: int = 0) -> None:
         """Records the logits of the rows from `first` on."""
+        ends = self.config.ends
         program.append(
             NormLinear(
                 residual=self._buffers.residual[first:],
                 norm=self.weights.norm,
+                norm_bias=self.weights.norm_bias,
+                centered=self.config.centered_norms,
                 eps=self.config.norm_eps,
                 matrix=self.weights.head,
+                bias=self.weights.head_bias,
+                scale=ends.logit_scale,
+                softcap=ends.logit_softcap,
                 out=self._logits_rows,
             )
         )

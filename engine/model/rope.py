@@ -15,6 +15,7 @@ from ..checkpoint.config import (
     LinearScaling,
     Llama3Scaling,
     LongScaling,
+    QueryScaling,
     RopeConfig,
     YarnScaling,
 )
@@ -35,6 +36,12 @@ def rope_tables(rope: RopeConfig, max_seq_len: int) -> tuple[Table, Table]:
     angles = np.outer(positions, frequencies)  # (max_seq_len, rotary_dim / 2)
     cos, sin = factor * np.cos(angles), factor * np.sin(angles)
     return cos.astype(np.float32), sin.astype(np.float32)
+
+
+def query_scales(scaling: QueryScaling, max_seq_len: int) -> Table:
+    """The factor of the queries at each position, float32 (max_seq_len,)."""
+    turns = np.arange(max_seq_len, dtype=np.float64) // scaling.original_max_seq_len
+    return (1.0 + scaling.beta * np.log1p(turns)).astype(np.float32)
 
 
 def _scaled(rope: RopeConfig, max_seq_len: int) -> tuple[Frequencies, float]:

@@ -59,7 +59,7 @@ def stored_groups(
     for part, source in _parts(config):
         tensor = tensors[source.name]
         format_ = formats_by_name.get(source.name, "float32")
-        found[part, tensor.dtype, format_].append(tensor.n_bytes)
+        found[part, tensor.dtype, format_].append(round(source.share * tensor.n_bytes))
     return [StoredGroup(*key, len(sizes), sum(sizes)) for key, sizes in found.items()]
 
 

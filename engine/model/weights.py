@@ -14,32 +14,39 @@ from ..device.formats import matrix_bytes, sections
 from ..device.mixed import ModelFormats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
-    """One layer."""
+    """One layer; None for what it does not have."""
 
-    attention_norm: Array  # (dim,)
+    attention_norm: Array | None  # (dim,)
+    attention_norm_bias: Array | None = None
     wqkv: Matrix  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v
     bqkv: Array | None
-    q_norm: Array | None  # (head_dim,)
-    k_norm: Array | None  # (head_dim,)
+    q_norm: Array | None  # (head_dim,), or (n_heads * head_dim,) unless QkNorm.is_plain
+    k_norm: Array | None
     wo: Matrix  # (dim, n_heads * head_dim)
     bo: Array | None
-    mlp_norm: Array  # (dim,)
-    w_gate_up: Matrix  # (2 * hidden_dim, dim): gate, then up
+    post_attention_norm: Array | None = None  # (dim,)
+    mlp_norm: Array | None  # (dim,)
+    mlp_norm_bias: Array | None = None
+    w_gate_up: Matrix  # (2 * hidden_dim, dim): gate, then up; (hidden_dim, dim) without a gate
     b_gate_up: Array | None
     w_down: Matrix  # (dim, hidden_dim)
     b_down: Array | None
+    post_mlp_norm: Array | None = None  # (dim,)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
     """A whole model; `head` is `embedding` itself when they are tied."""
 
     embedding: Matrix  # (vocab_size, dim)
+    positions: Array | None = None  # (n_positions * dim,)
     layers: tuple[LayerWeights, ...]
     norm: Array  # (dim,)
+    norm_bias: Array | None = None
     head: Matrix  # (vocab_size, dim)
+    head_bias: Array | None = None
     formats: ModelFormats
 
 

@@ -121,6 +121,17 @@ def checksum(bytes: int, n_bytes: int) -> int:
 class Epilogue(Enum):
     NONE = ...
     SILU_GATE = ...
+    GELU_GATE = ...
+    GELU_TANH_GATE = ...
+    GELU = ...
+    GELU_TANH = ...
+    RELU2 = ...
+    SOFTCAP = ...
+
+class Norm:
+    """Struct Norm in csrc/ops.h."""
+
+    def __init__(self, *, weight: int, bias: int, eps: float, is_centered: bool) -> None: ...
 
 class KvType(Enum):
     F32 = ...
@@ -163,6 +174,7 @@ class Attention:
         scale: float,
         scratch: int,
         out: int,
+        softcap: float = 0.0,
     ) -> None: ...
 
 class Tape:
@@ -171,7 +183,7 @@ class Tape:
     """
 
     def __init__(self) -> None: ...
-    def embed(self, *, table: Matrix, out: int) -> None: ...
+    def embed(self, *, table: Matrix, out: int, scale: float = 1.0, positions: int = 0) -> None: ...
     def norm_linear(
         self,
         *,
@@ -183,6 +195,10 @@ class Tape:
         out: int,
         epilogue: Epilogue,
         scratch: int,
+        norm_bias: int = 0,
+        is_centered: bool = False,
+        scale: float = 1.0,
+        softcap: float = 0.0,
     ) -> None: ...
     def linear(
         self,
@@ -193,6 +209,25 @@ class Tape:
         residual: int,
         out: int,
         scratch: int,
+        scale: float = 1.0,
+    ) -> None: ...
+    def add_norm(
+        self, *, x: int, norm: Norm, residual: int, scale: float, out: int, dim: int
+    ) -> None: ...
+    def heads(
+        self,
+        *,
+        qkv: int,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int,
+        q_norm: Norm,
+        k_norm: Norm,
+        over_all: bool,
+        cos: int,
+        sin: int,
+        rotary_half: int,
+        q_scales: int,
     ) -> None: ...
     def attention(self, args: Attention) -> None: ...
     def branch_attention(

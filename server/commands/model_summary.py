@@ -17,7 +17,7 @@ def summary(
     config = description.config
     tied = "head tied to the embedding" if config.tie_embeddings else "separate head"
     template = "yes" if description.has_chat_template else "no"
-    rope = "; ".join(each.describe() for each in config.ropes)
+    rope = "; ".join(each.describe() for each in config.ropes) or "learned positions"
     stored = ", ".join(f"{name} {_size(n)}" for name, n in description.stored_bytes.items())
     yield "model", description.model_id
     yield "file" if description.is_gguf else "directory", str(description.path)

@@ -295,6 +295,10 @@ void norm_all() {
         cpu_kernels().norm_row(row.data(), weight.data(), 1e-5f, dim, out.data());
         Hash hash;
         hash.add(out);
+        const std::vector<float> bias = random.many(dim);
+        cpu_kernels().layer_norm_row(row.data(), {weight.data(), bias.data(), 1e-5f, true}, dim,
+                                     out.data());
+        hash.add(out);
         hash.write("norm " + std::to_string(dim));
     }
 }
@@ -321,8 +325,7 @@ void multiply_all() {
                                         .scratch = scratch.data()},
                              n_rows, 0, linear_worker_bytes(one));
                 run<&norm_linear>(NormLinearArgs{.residual = x.data(),
-                                                 .norm = norm.data(),
-                                                 .eps = 1e-5f,
+                                                 .norm = {norm.data(), nullptr, 1e-5f, false},
                                                  .matrix = {{gated.matrix}, 1},
                                                  .bias = n_rows % 2 ? nullptr : bias.data(),
                                                  .out = gate.data(),
@@ -337,6 +340,32 @@ void multiply_all() {
                            std::to_string(n_rows) + " rows");
             }
         }
+    }
+}
+
+void multiply_and_finish() {
+    constexpr int64_t kOut = 40;
+    constexpr int64_t kIn = 64;
+    const std::vector<float> x = activations(3, kIn);
+    for (const Epilogue epilogue : {Epilogue::kGeluGate, Epilogue::kGeluTanhGate, Epilogue::kGelu,
+                                    Epilogue::kGeluTanh, Epilogue::kRelu2, Epilogue::kSoftcap}) {
+        const Panels panels(Layout::kF32, kOut, kIn, is_gated(epilogue));
+        const Stack one = {{panels.matrix}, 1};
+        std::vector<uint8_t> scratch(linear_scratch_bytes(one, 3) + 64);
+        std::vector<float> out(3 * kOut / (is_gated(epilogue) ? 2 : 1));
+        run<&norm_linear>(NormLinearArgs{.residual = x.data(),
+                                         .norm = {nullptr, nullptr, 0.0f, false},
+                                         .matrix = one,
+                                         .bias = nullptr,
+                                         .out = out.data(),
+                                         .epilogue = epilogue,
+                                         .scale = is_gated(epilogue) ? 1.0f : 0.7f,
+                                         .softcap = 3.0f,
+                                         .scratch = scratch.data()},
+                          3, 0, linear_worker_bytes(one));
+        Hash hash;
+        hash.add(out);
+        hash.write("epilogue " + std::to_string(static_cast<int>(epilogue)));
     }
 }
 
@@ -415,6 +444,7 @@ void attend(KvType kv, int64_t head_dim, int64_t pos, int64_t n_rows, int64_t wi
     args.rotary_half = half;
     args.window = window;
     args.scale = kv == KvType::kInt8 ? 1e-4f : 0.125f;
+    args.softcap = head_dim == 40 ? 2.0f : 0.0f;
     args.scratch = scratch.data();
     const auto pass = [&](int64_t begin, int64_t count) {
         args.qkv = qkv.data() + begin * row_size;
@@ -554,6 +584,7 @@ int main(int argc, char** argv) {
     quantize_all();
     norm_all();
     multiply_all();
+    multiply_and_finish();
     multiply_blocks();
     attend_all();
     sample_all();

@@ -37,6 +37,8 @@ class Family:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+# Where they are not called after the family.
+_CLASSES = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 500.0,
@@ -130,7 +132,14 @@ def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     config = config_class(**{**sizes, **family.options, **options})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = getattr(transformers, f"{family.name}ForCausalLM")(config).eval()
+    model = getattr(transformers, _CLASSES.get(family.name, f"{family.name}ForCausalLM"))(config)
+    model.eval()
+    fill_randomly(model)
+    return model
+
+
+def fill_randomly(model: Any) -> None:
+    """New weights for a model of transformers."""
     with torch.no_grad():
         # The usual initialisation gives nearly uniform logits and neutral norms and biases, which
         # would hide mistakes.
@@ -138,7 +147,6 @@ def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
             parameter.copy_(torch.randn_like(parameter) * 0.12)
             if parameter.ndim == 1:
                 parameter.add_(1.0)
-    return model
 
 
 def save_model(

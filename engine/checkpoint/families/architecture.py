@@ -4,89 +4,92 @@ llama.cpp's converter gives all of them the same names; they differ in which ten
 in the order of rows.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from ..config import LayerConfig, ModelConfig
-from ..sources import LayerSources, ModelSources, Source, Sources
+from ..config import Activation, ModelConfig, QkNorm
+from ..sources import ModelSources
+from .names import Names
 
-EMBEDDING, HEAD, ROPE_DIVISORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
+EMBEDDING, HEAD, HEAD_BIAS = "token_embd.weight", "output.weight", "output.bias"
+ROPE_DIVISORS = "rope_freqs.weight"
+ROPE_FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
+
+GGUF_NAMES = Names(
+    embedding="token_embd",
+    positions="position_embd",
+    norm="output_norm",
+    head="output",
+    layer="blk.{}.",
+    qkv=("attn_q", "attn_k", "attn_v"),
+    output="attn_output",
+    gate_up=("ffn_gate", "ffn_up"),
+    down="ffn_down",
+    attention_norm="attn_norm",
+    post_attention_norm="post_attention_norm",
+    mlp_norm="ffn_norm",
+    post_mlp_norm="post_ffw_norm",
+    q_norm="attn_q_norm",
+    k_norm="attn_k_norm",
+    # They are part of the configuration.
+    ignored=r"rope_(freqs|factors_(long|short))\.weight",
+)
+PAIRED_NAMES = replace(GGUF_NAMES, rope_pairs=True)
+
+
+# The second norm of a layer under another name, and gate and up in one matrix.
+SEED_OSS_NAMES = replace(GGUF_NAMES, mlp_norm="post_attention_norm")
+FUSED_NAMES = replace(GGUF_NAMES, gate_up=("ffn_up",))
+GLM4_NAMES = replace(FUSED_NAMES, rope_pairs=True)
+# A feed-forward part without a gate.
+PLAIN_NAMES = FUSED_NAMES
+PLAIN_PAIRED_NAMES = replace(PLAIN_NAMES, rope_pairs=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """One value of general.architecture."""
+    """One value of general.architecture, and what follows from it alone."""
 
     name: str
-    rope_pairs: bool = False
-    """Whether the rows of q and k that are rotated together stand next to each other."""
+    names: Names = GGUF_NAMES
     qkv_bias: bool = False
     """Whether q, k and v must have biases. If not, they have them where a file stores them."""
-    qk_norm: bool = False
-    """Whether each query and key head is normed."""
+    qk_norm: QkNorm | None = None
+    has_qk_norm_if_stored: bool = False
+    """Whether the norm exists only where a file stores it."""
+    centered_norms: bool = False
+    norm_bias: bool = False
+    activation: Activation = "silu"
+    gated: bool = True
+    pre_norms: bool = True
+    post_norms: bool = False
+    parallel: bool | None = False
+    """None: where the file says so, or has one norm per layer."""
+    has_two_norms: bool = False
+    """Whether a parallel block has two."""
+    full_every: int = 0
+    """Every n-th layer does not slide, unless a pattern says otherwise; 0: all slide."""
+    rope_every: int = 0
+    """Every n-th layer has no position embedding; 0: all have one."""
+    only_sliding_ropes: bool = False
+    """Whether full layers have no position embedding where others slide."""
+    sliding_theta: float | None = None
+    """Of sliding layers, whose rope is not scaled; 0: that of the full layers; None: one rope."""
+    has_rope: bool = True
+    scales_embedding: bool = False
+    """By the root of its width."""
+    logit_scale: Literal["", "times", "over"] = ""
+    """What logit_scale does with logits."""
+    reads: frozenset[str] = frozenset()
+    """Those of the keys that change what is computed which this architecture understands."""
+    widest: int = 0
+    """The number of layers of the one model whose scores are scaled by 1 / sqrt(dim / heads)."""
 
-
-def gguf_sources(config: ModelConfig, architecture: Architecture) -> ModelSources:
-    """The names of a GGUF file, with the biases and norms that `config` has."""
-    table = (config.vocab_size, config.dim)
-    return ModelSources(
-        embedding=Source(EMBEDDING, table),
-        norm=Source("output_norm.weight", (config.dim,)),
-        head=Source(HEAD, table),
-        layers=tuple(
-            _layer_sources(f"blk.{index}.", layer, config.dim, architecture)
-            for index, layer in enumerate(config.layers)
-        ),
-        # They are part of the configuration.
-        ignored=ROPE_DIVISORS.replace(".", r"\."),
-    )
-
-
-def _layer_sources(
-    prefix: str, layer: LayerConfig, dim: int, architecture: Architecture
-) -> LayerSources:
-    attention, mlp = layer.attention, layer.mlp
-    q_dim, kv_dim, hidden = attention.q_dim, attention.kv_dim, mlp.hidden_dim
-    pairs = architecture.rope_pairs
-    qkv = (
-        ("attn_q", q_dim, attention.n_heads if pairs else 0),
-        ("attn_k", kv_dim, attention.n_kv_heads if pairs else 0),
-        ("attn_v", kv_dim, 0),
-    )
-    output, gate_up, down = (
-        (("attn_output", dim, 0),),
-        (("ffn_gate", hidden, 0), ("ffn_up", hidden, 0)),
-        (("ffn_down", dim, 0),),
-    )
-
-    def weights(names: Sequence[tuple[str, int, int]], n_in: int) -> Sources:
-        return tuple(
-            Source(f"{prefix}{name}.weight", (n, n_in), rope_heads=heads)
-            for name, n, heads in names
-        )
-
-    def biases(names: Sequence[tuple[str, int, int]], has_bias: bool) -> Sources:
-        return tuple(
-            Source(f"{prefix}{name}.bias", (n,), rope_heads=heads)
-            for name, n, heads in names
-            if has_bias
-        )
-
-    def norm(name: str, n: int) -> Sources:
-        return (Source(f"{prefix}{name}.weight", (n,)),)
-
-    gate, up = weights(gate_up, dim)
-    return LayerSources(
-        wqkv=weights(qkv, dim),
-        bqkv=biases(qkv, attention.qkv_bias),
-        wo=weights(output, q_dim),
-        bo=biases(output, attention.o_bias),
-        w_gate_up=(gate, up),
-        b_gate_up=biases(gate_up, mlp.bias),
-        w_down=weights(down, hidden),
-        b_down=biases(down, mlp.bias),
-        attention_norm=norm("attn_norm", dim),
-        mlp_norm=norm("ffn_norm", dim),
-        q_norm=norm("attn_q_norm", attention.head_dim) if attention.qk_norm else (),
-        k_norm=norm("attn_k_norm", attention.head_dim) if attention.qk_norm else (),
-    )
+    def sources(self, config: ModelConfig) -> ModelSources:
+        """The names of a GGUF file, with the biases and norms that `config` has."""
+        names = self.names
+        if config.layers[0].parallel and not self.has_two_norms:
+            names = replace(names, mlp_norm="")
+        if config.fused_qkv:
+            names = replace(names, qkv=("attn_qkv",))
+        return names.sources(config)

@@ -2,18 +2,208 @@
 files, by their name in the metadata.
 """
 
-from . import llama, mistral, qwen2, qwen3
-from .architecture import Architecture
+from ..config import QkNorm
+from . import (
+    arcee,
+    cohere,
+    ernie4_5,
+    exaone4,
+    gemma,
+    glm,
+    gpt2,
+    gpt_neox,
+    granite,
+    hunyuan,
+    llama,
+    ministral3,
+    mistral,
+    nemotron,
+    olmo,
+    phi,
+    phi3,
+    qwen2,
+    qwen3,
+    seed_oss,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
+from .architecture import (
+    FUSED_NAMES,
+    GLM4_NAMES,
+    PAIRED_NAMES,
+    PLAIN_NAMES,
+    PLAIN_PAIRED_NAMES,
+    SEED_OSS_NAMES,
+    Architecture,
+)
 
 FAMILIES = {
     family.architecture: family
-    for family in (llama.FAMILY, mistral.FAMILY, qwen2.FAMILY, qwen3.FAMILY)
+    for family in (
+        llama.FAMILY,
+        mistral.FAMILY,
+        qwen2.FAMILY,
+        qwen3.FAMILY,
+        ministral3.FAMILY,
+        smollm3.FAMILY,
+        granite.FAMILY,
+        seed_oss.FAMILY,
+        ernie4_5.FAMILY,
+        hunyuan.FAMILY,
+        arcee.FAMILY,
+        phi3.FAMILY,
+        exaone4.FAMILY,
+        gemma.GEMMA2,
+        gemma.GEMMA3,
+        olmo.OLMO2,
+        olmo.OLMO3,
+        glm.GLM,
+        glm.GLM4,
+        starcoder2.FAMILY,
+        stablelm.FAMILY,
+        gpt_neox.FAMILY,
+        gpt2.FAMILY,
+        cohere.COHERE,
+        cohere.COHERE2,
+        nemotron.FAMILY,
+        phi.FAMILY,
+    )
 }
+_CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture(name="llama", rope_pairs=True),  # Mistral too
+        Architecture(name="llama", names=PAIRED_NAMES),  # Mistral too
         Architecture(name="qwen2", qkv_bias=True),
-        Architecture(name="qwen3", qk_norm=True),
+        Architecture(name="qwen3", qk_norm=QkNorm()),
+        Architecture(
+            name="mistral3",
+            names=PAIRED_NAMES,
+            reads=frozenset({"attention.temperature_scale"}),
+        ),
+        Architecture(name="smollm3", names=PAIRED_NAMES, rope_every=4),
+        Architecture(
+            name="granite",
+            names=PAIRED_NAMES,
+            logit_scale="over",
+            reads=frozenset(
+                {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}
+            ),
+        ),
+        Architecture(name="seed_oss", names=SEED_OSS_NAMES),
+        Architecture(name="ernie4_5", names=PAIRED_NAMES),
+        Architecture(name="hunyuan-dense", qk_norm=QkNorm(after_rope=True)),
+        Architecture(name="arcee", names=PLAIN_PAIRED_NAMES, activation="relu2", gated=False),
+        Architecture(name="phi3", names=FUSED_NAMES),
+        Architecture(
+            name="exaone4",
+            qk_norm=QkNorm(),
+            pre_norms=False,
+            post_norms=True,
+            full_every=4,
+            only_sliding_ropes=True,
+        ),
+        Architecture(
+            name="gemma2",
+            activation="gelu_tanh",
+            post_norms=True,
+            full_every=2,
+            scales_embedding=True,
+            widest=46,
+            reads=_CAPS,
+        ),
+        Architecture(
+            name="gemma3",
+            qk_norm=QkNorm(),
+            activation="gelu_tanh",
+            post_norms=True,
+            full_every=6,
+            sliding_theta=10_000.0,
+            scales_embedding=True,
+            widest=62,
+            reads=_CAPS - {"attn_logit_softcapping"},
+        ),
+        Architecture(  # OLMo 3 too
+            name="olmo2",
+            qk_norm=QkNorm(over="all"),
+            pre_norms=False,
+            post_norms=True,
+            full_every=4,
+            sliding_theta=0.0,
+        ),
+        Architecture(name="glm4", names=GLM4_NAMES, post_norms=True),
+        Architecture(
+            name="starcoder2",
+            names=PLAIN_NAMES,
+            activation="gelu_tanh",
+            gated=False,
+            centered_norms=True,
+            norm_bias=True,
+        ),
+        Architecture(
+            name="stablelm",
+            qk_norm=QkNorm(over="heads", centered=True),
+            has_qk_norm_if_stored=True,
+            parallel=None,
+            centered_norms=True,
+            norm_bias=True,
+        ),
+        Architecture(
+            name="gptneox",
+            names=PLAIN_NAMES,
+            activation="gelu",
+            gated=False,
+            parallel=None,
+            has_two_norms=True,
+            centered_norms=True,
+            norm_bias=True,
+        ),
+        Architecture(
+            name="gpt2",
+            names=PLAIN_NAMES,
+            activation="gelu_tanh",
+            gated=False,
+            has_rope=False,
+            centered_norms=True,
+            norm_bias=True,
+        ),
+        Architecture(
+            name="command-r",
+            names=PAIRED_NAMES,
+            qk_norm=QkNorm(over="heads", centered=True),
+            has_qk_norm_if_stored=True,
+            parallel=True,
+            centered_norms=True,
+            logit_scale="times",
+            reads=frozenset({"logit_scale"}),
+        ),
+        Architecture(
+            name="cohere2",
+            names=PAIRED_NAMES,
+            parallel=True,
+            full_every=4,
+            only_sliding_ropes=True,
+            centered_norms=True,
+            logit_scale="times",
+            reads=frozenset({"logit_scale"}),
+        ),
+        Architecture(
+            name="nemotron",
+            names=PLAIN_NAMES,
+            activation="relu2",
+            gated=False,
+            centered_norms=True,
+            norm_bias=True,
+        ),
+        Architecture(
+            name="phi2",
+            names=PLAIN_NAMES,
+            activation="gelu_tanh",
+            gated=False,
+            parallel=True,
+            centered_norms=True,
+            norm_bias=True,
+        ),
     )
 }

@@ -3,7 +3,7 @@
 from ...files import JsonObject
 from ..config import LayerConfig
 from .family import Family, Sizes
-from .llama import llama_sources
+from .llama import LLAMA_NAMES
 from .windows import sliding_window
 
 
@@ -14,7 +14,7 @@ def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
 FAMILY = Family(
     architecture="MistralForCausalLM",
     layers=_layers,
-    sources=llama_sources,
+    sources=LLAMA_NAMES.sources,
     max_positions=131_072,
     n_kv_heads=8,
 )

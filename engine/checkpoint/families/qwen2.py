@@ -3,7 +3,7 @@
 from ...files import JsonObject
 from ..config import LayerConfig
 from .family import Family, Sizes
-from .llama import llama_sources
+from .llama import LLAMA_NAMES
 from .windows import qwen_windows
 
 
@@ -15,7 +15,7 @@ def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
 FAMILY = Family(
     architecture="Qwen2ForCausalLM",
     layers=_layers,
-    sources=llama_sources,
+    sources=LLAMA_NAMES.sources,
     max_positions=32_768,
     n_kv_heads=32,
 )

@@ -7,11 +7,13 @@ _DEFAULT_WINDOW = 4096
 _DEFAULT_FIRST_LAYER = 28
 
 
-def sliding_window(file: JsonObject) -> int:
-    """Keys that a query sees; 0: all. null means full attention, a missing key means 4096."""
+def sliding_window(file: JsonObject, *, default: int = _DEFAULT_WINDOW) -> int:
+    """Keys that a query sees; 0: all. null means full attention; `default`: of a missing key."""
     if "sliding_window" in file.values and not file.has("sliding_window"):
         return 0
-    return file.integer("sliding_window", low=1, high=MAX_CONTEXT, default=_DEFAULT_WINDOW)
+    if not file.has("sliding_window") and not default:
+        return 0
+    return file.integer("sliding_window", low=1, high=MAX_CONTEXT, default=default)
 
 
 def qwen_windows(file: JsonObject, n_layers: int) -> list[int]:
@@ -26,6 +28,27 @@ def qwen_windows(file: JsonObject, n_layers: int) -> list[int]:
             "max_window_layers", low=0, high=MAX_LAYERS, default=_DEFAULT_FIRST_LAYER
         )
         return [window if index >= first else 0 for index in range(n_layers)]
+    return typed_windows(file, n_layers, window)
+
+
+def patterned_windows(
+    file: JsonObject, n_layers: int, *, full_every: int, pattern_key: str = ""
+) -> list[int]:
+    """Per layer: `layer_types` where given, else all but every `full_every`-th slide; `pattern_key`
+    may give another number.
+    """
+    window = sliding_window(file)
+    if not window:
+        return [0] * n_layers
+    if file.has("layer_types"):
+        return typed_windows(file, n_layers, window)
+    if pattern_key:
+        full_every = file.integer(pattern_key, low=1, high=MAX_LAYERS, default=full_every)
+    return [window if (index + 1) % full_every else 0 for index in range(n_layers)]
+
+
+def typed_windows(file: JsonObject, n_layers: int, window: int) -> list[int]:
+    """Per layer, as `layer_types` says."""
     kinds = file.strings("layer_types")
     allowed = {"full_attention": 0, "sliding_attention": window}
     if len(kinds) != n_layers or not allowed.keys() >= set(kinds):

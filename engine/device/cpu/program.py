@@ -12,7 +12,17 @@ import numpy.typing as npt
 
 from ...native import cpu as native
 from ...native.cpu import kernels
-from ..arguments import Array, Attention, BranchAttention, Embed, Linear, NormLinear, Op
+from ..arguments import (
+    AddNorm,
+    Array,
+    Attention,
+    BranchAttention,
+    Embed,
+    Heads,
+    Linear,
+    NormLinear,
+    Op,
+)
 from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
@@ -22,6 +32,16 @@ from .matrix import CpuMatrix, PanelMatrix
 from .memory import CACHE_LINE, Floats
 
 _KV_TYPES = {"float32": "F32", "bfloat16": "BF16", "8bit": "INT8"}
+# By whether it is gated, and the activation.
+_EPILOGUES = {
+    (False, ""): "NONE",
+    (True, "silu"): "SILU_GATE",
+    (True, "gelu"): "GELU_GATE",
+    (True, "gelu_tanh"): "GELU_TANH_GATE",
+    (False, "gelu"): "GELU",
+    (False, "gelu_tanh"): "GELU_TANH",
+    (False, "relu2"): "RELU2",
+}
 
 
 class CpuProgram:
@@ -42,6 +62,10 @@ class CpuProgram:
                 self._norm_linear(op)
             case Linear():
                 self._linear(op)
+            case AddNorm():
+                self._add_norm(op)
+            case Heads():
+                self._heads(op)
             case Attention():
                 self._tape.attention(self._attention(op))
             case BranchAttention():
@@ -49,7 +73,15 @@ class CpuProgram:
         self._ops.append(op)
 
     def _embed(self, op: Embed[Floats, PanelMatrix]) -> None:
-        self._tape.embed(table=op.table.place(), out=self._rows("out", op.out, op.table.n_in))
+        dim, n_added = op.table.n_in, 0 if op.positions is None else len(op.positions)
+        if op.positions is not None:
+            self._limits.fit_positions(n_added // dim)
+        self._tape.embed(
+            table=op.table.place(),
+            scale=op.scale,
+            positions=_vector("positions", op.positions, n_added),
+            out=self._rows("out", op.out, dim),
+        )
 
     def _norm_linear(self, op: NormLinear[Floats, CpuMatrix]) -> None:
         n_in, n_out = op.matrix.n_in, op.matrix.n_out
@@ -57,11 +89,15 @@ class CpuProgram:
         self._tape.norm_linear(
             residual=self._rows("residual", op.residual, n_in),
             norm=_vector("norm", op.norm, n_in),
+            norm_bias=_vector("norm_bias", op.norm_bias, n_in),
+            is_centered=op.centered,
             eps=op.eps,
             sections=sections,
             bias=_vector("bias", op.bias, n_out),
             out=self._rows("out", op.out, n_out // 2 if op.gated else n_out),
-            epilogue=kernels.Epilogue.SILU_GATE if op.gated else kernels.Epilogue.NONE,
+            epilogue=_epilogue(op),
+            scale=op.scale,
+            softcap=op.softcap,
             scratch=self._linear_scratch(sections),
         )
 
@@ -72,8 +108,42 @@ class CpuProgram:
             sections=sections,
             bias=_vector("bias", op.bias, matrix.n_out),
             residual=self._rows("residual", op.residual, matrix.n_out),
+            scale=op.scale,
             out=self._rows("out", op.out, matrix.n_out),
             scratch=self._linear_scratch(sections),
+        )
+
+    def _add_norm(self, op: AddNorm[Floats]) -> None:
+        (dim,) = op.norm.shape
+        self._tape.add_norm(
+            x=self._rows("x", op.x, dim),
+            norm=_norm("norm", op.norm, dim, op.eps),
+            residual=self._rows("residual", op.residual, dim),
+            scale=op.scale,
+            out=self._rows("out", op.out, dim),
+            dim=dim,
+        )
+
+    def _heads(self, op: Heads[Floats]) -> None:
+        n_heads, n_kv_heads, head_dim = op.n_heads, op.n_kv_heads, op.head_dim
+        half = 0 if op.cos is None else op.cos.shape[1]
+        for table in (op.cos, op.q_scales):
+            if table is not None:
+                self._limits.fit_positions(len(table))
+        n_scales = 0 if op.q_scales is None else len(op.q_scales)
+        centered = op.centered
+        self._tape.heads(
+            qkv=self._rows("qkv", op.qkv, (n_heads + 2 * n_kv_heads) * head_dim),
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            head_dim=head_dim,
+            q_norm=_norm("q_norm", op.q_norm, n_heads * head_dim, op.eps, centered=centered),
+            k_norm=_norm("k_norm", op.k_norm, n_kv_heads * head_dim, op.eps, centered=centered),
+            over_all=op.over_all,
+            cos=_table("cos", op.cos, half),
+            sin=_table("sin", op.sin, half),
+            rotary_half=half,
+            q_scales=_vector("q_scales", op.q_scales, n_scales),
         )
 
     def _attention(self, op: Attention[Floats, PanelHeadRows]) -> kernels.Attention:
@@ -104,6 +174,7 @@ class CpuProgram:
             rotary_half=rotary_half,
             window=op.window,
             scale=op.scale,
+            softcap=op.softcap,
             scratch=self._scratch_of(4 * scratch_floats),
             out=self._rows("out", op.out, op.n_heads * head_dim),
         )
@@ -175,6 +246,31 @@ class CpuProgram:
 
 def _sections(matrix: CpuMatrix) -> list[kernels.Matrix]:
     return [section.place() for section in matrix.sections]
+
+
+def _epilogue(op: NormLinear[Floats, CpuMatrix]) -> kernels.Epilogue:
+    if op.softcap:
+        return kernels.Epilogue.SOFTCAP
+    name = _EPILOGUES.get((op.gated, op.function))
+    if name is None:
+        raise ValueError(f"activation: no kernel for {op.function}, gated: {op.gated}")
+    epilogue: kernels.Epilogue = getattr(kernels.Epilogue, name)
+    return epilogue
+
+
+def _norm(
+    name: str, weight: Floats | None, n: int, eps: float, *, centered: bool = False
+) -> kernels.Norm:
+    address = _vector(name, weight, n)
+    return kernels.Norm(weight=address, bias=0, eps=eps, is_centered=centered)
+
+
+def _table(name: str, array: Floats | None, width: int) -> int:
+    """The address of an array (positions, width), 0 for None."""
+    if array is None:
+        return 0
+    native.check(name, array, (len(array), width), np.float32)
+    return native.address(array)
 
 
 def _vector(name: str, array: Floats | None, n: int) -> int:

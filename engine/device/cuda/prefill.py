@@ -70,6 +70,7 @@ def _embed(op: Embed[Tensor, CudaMatrix], chunk: PromptRows) -> None:
 
 def _norm_linear(op: NormLinear[Tensor, CudaMatrix], chunk: PromptRows) -> None:
     n, lane, matrix = chunk.n, chunk.lane, op.matrix
+    assert op.norm is not None, "the program refuses products without a norm"
     normed = torch.empty((n, matrix.n_in), dtype=torch.bfloat16, device=op.residual.device)
     lane.kernels.rms_norm(
         residual=op.residual.data_ptr(),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import Array, Attention, Embed, Linear, NormLinear, Op
+from ..arguments import AddNorm, Array, Attention, Embed, Heads, Linear, NormLinear, Op
 from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
@@ -50,6 +50,7 @@ class CudaProgram:
         """Whether the next pass will most likely be the token drawn from this one."""
 
     def append(self, op: Op) -> None:
+        check_kernels(op)
         match op:
             case Embed():
                 self._embed(op)
@@ -245,6 +246,27 @@ class CudaProgram:
         _check(name, array, (len(array), width))
         self._limits.fit_rows(len(array))
         return array.data_ptr()
+
+
+def check_kernels(op: Op) -> None:
+    """Raises ValueError for what no kernel computes; `lacking.py` says it of whole models."""
+    match op:
+        case Embed():
+            lacks = op.scale != 1.0 or op.positions is not None
+        case NormLinear():
+            is_other = op.function not in ("", "silu") or bool(op.function) != op.gated
+            has_end = op.scale != 1.0 or op.softcap != 0.0
+            lacks = (
+                op.norm is None or op.norm_bias is not None or op.centered or is_other or has_end
+            )
+        case Linear():
+            lacks = op.scale != 1.0
+        case Attention():
+            lacks = op.softcap != 0.0 or not op.cos.shape[1]
+        case AddNorm() | Heads():
+            lacks = True
+    if lacks:
+        raise ValueError(f"{type(op).__name__}: no CUDA kernel computes it with these arguments")
 
 
 def _weights(op: Op) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from engine.checkpoint.config import (
     DividedScaling,
     LinearScaling,
     ModelConfig,
+    QkNorm,
     YarnScaling,
 )
 from engine.errors import ModelLoadError
@@ -119,8 +120,8 @@ def test_tensors_say_what_the_keys_do_not(tmp_path: Path) -> None:
 def test_architectures_differ_in_biases_and_norms(tmp_path: Path) -> None:
     qwen2 = read(tmp_path, architecture="qwen2").layers[0].attention
     qwen3 = read(tmp_path, {"attention.key_length": 32}, architecture="qwen3").layers[0].attention
-    assert (qwen2.qkv_bias, qwen2.qk_norm) == (True, False)
-    assert (qwen3.qkv_bias, qwen3.qk_norm, qwen3.head_dim) == (False, True, 32)
+    assert (qwen2.qkv_bias, qwen2.qk_norm) == (True, None)
+    assert (qwen3.qkv_bias, qwen3.qk_norm, qwen3.head_dim) == (False, QkNorm(), 32)
 
 
 def test_windows_of_all_layers_or_of_some(tmp_path: Path) -> None:
@@ -190,14 +191,15 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "uneven": ({"attention.head_count_kv": [4, 2]}, ("head_count_kv", "the same number")),
     "odd": ({"attention.key_length": 15}, ("attention.key_length", "even", "not 15")),
     "values": ({"attention.value_length": 8}, ("attention.value_length", "16", "not 8")),
-    "partial": ({"rope.dimension_count": 8}, ("rope.dimension_count", "16", "not 8")),
+    "partial": ({"rope.dimension_count": 7}, ("rope.dimension_count", "even", "not 7")),
+    "too much": ({"rope.dimension_count": 18}, ("rope.dimension_count", "16", "not 18")),
     "rule": ({"rope.scaling.type": "longrope"}, ("rope.scaling.type", "yarn", "'longrope'")),
     "factor": ({"rope.scaling.factor": 0.5}, ("rope.scaling.factor", "between 1", "not 0.5")),
     "theta": ({"rope.freq_base": 0.0}, ("rope.freq_base", "between 1 and", "not 0.0")),
     "epsilon": ({"attention.layer_norm_rms_epsilon": -1.0}, ("rms_epsilon", "not -1.0")),
     "pattern": (
-        {"attention.sliding_window": 8, "attention.sliding_window_pattern": 2},
-        ("sliding_window_pattern", "array of 2 bools", "not 2"),
+        {"attention.sliding_window": 8, "attention.sliding_window_pattern": [True]},
+        ("sliding_window_pattern", "array of 2 bools", "array of 1"),
     ),
     "tokens": (
         {".tokenizer.ggml.tokens": ["a"] * (N_ROWS + 1)},
@@ -220,8 +222,9 @@ def test_what_would_be_wrong_is_refused_by_key_and_value(tmp_path: Path, name: s
 
 
 def test_an_unknown_architecture_is_named_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match=r"gemma3 is not supported; allowed are llama, qwen2"):
-        read(tmp_path, architecture="gemma3")
+    told = r"gemma4 is not supported; the nearest one is gemma3; allowed are llama, qwen2, qwen3,"
+    with pytest.raises(ModelLoadError, match=told):
+        read(tmp_path, architecture="gemma4")
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def biases(layer: LayerConfig) -> tuple[bool, bool, bool]:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"architectures": ["GemmaForCausalLM"]}, "architectures: GemmaForCausalLM is not supported"),
-    ({"architectures": ["LlamaForCausalLM", "X"]}, "architectures: must be a list of one of"),
+    ({"architectures": ["LlamaForCausalLM", "X"]}, "architectures: must be a list of one of those"),
     ({"architectures": "LlamaForCausalLM"}, "architectures: must be a list of strings"),
     ({"architectures": None}, "architectures: missing"),
     ({"hidden_size": "64"}, "hidden_size: must be an integer between 1 and 1048576, not '64'"),
@@ -181,6 +181,29 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: must be 1, not 0.5"),
     ({"hidden_act": "gelu"}, "hidden_act: must be 'silu', not 'gelu'"),
+    ({"final_logit_softcapping": 30.0}, "final_logit_softcapping: must be 0: this architecture"),
+    ({"residual_multiplier": 0.22}, "residual_multiplier: must be 1: this architecture"),
+    ({"attention_multiplier": 0.1}, "attention_multiplier: must be left out: this architecture"),
+    (
+        {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8},
+        "the nearest family is MistralForCausalLM, which does not know num_local_experts",
+    ),
+    (
+        {"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 2]},
+        "no_rope_layers: must be a list of 2 numbers, each 0 or 1, not [1, 2]",
+    ),
+    (
+        {"architectures": ["GemmaForCausalLM", "Gemma2ForCausalLM"]},
+        "architectures: must be a list of one of those that docs/models.md lists",
+    ),
+    (
+        {"architectures": ["Gemma2ForCausalLM"], "hidden_activation": "relu"},
+        "hidden_activation: must be 'silu' or 'swish' or 'gelu' or 'gelu_new' or",
+    ),
+    (
+        {"architectures": ["StableLmForCausalLM"], "partial_rotary_factor": 0.2, "head_dim": 16},
+        "partial_rotary_factor: must be an even part of the 16 of a head, not 0.2",
+    ),
     ({"eos_token_id": 100}, "eos_token_id: must be token ids between 0 and 99, not 100"),
     ({"eos_token_id": [2, -1]}, "eos_token_id: must be token ids between 0 and 99"),
     ({"eos_token_id": "2"}, "eos_token_id: must be a token id or a list of them"),
@@ -197,9 +220,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"architectures": ["GemmaForCausalLM"]},
-        "architectures: GemmaForCausalLM is not supported; allowed are LlamaForCausalLM, "
-        "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM; choose a model of one of these "
-        "families",
+        "architectures: GemmaForCausalLM is not supported; the nearest family is "
+        "Gemma3ForCausalLM; choose a model of a family that docs/models.md lists",
     ),
 ]
 

@@ -20,7 +20,7 @@ from engine import ModelLoadError
 from engine.checkpoint.config import ModelConfig
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.families.known import FAMILIES
-from engine.checkpoint.families.llama import llama_sources
+from engine.checkpoint.families.llama import LLAMA_NAMES
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.sources import LayerSources, ModelSources, Source
 from engine.checkpoint.tensors import check_tensors
@@ -154,7 +154,7 @@ def describe(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Llama is stored as in this case from now on."""
 
     def sources(config: ModelConfig) -> ModelSources:
-        plain = llama_sources(config)
+        plain = LLAMA_NAMES.sources(config)
         layers = tuple(
             dataclasses.replace(layer, **case.sources(layer, config, index))
             for index, layer in enumerate(plain.layers)
@@ -226,7 +226,7 @@ def test_a_value_that_is_not_finite_is_named_by_its_place_in_the_file(
     describe(case, monkeypatch)
     config = model_config(model)
     changed = FAMILIES[LLAMA].sources(config).layers[1]
-    plain = llama_sources(config).layers[1]
+    plain = LLAMA_NAMES.sources(config).layers[1]
     (field,) = case.sources(plain, config, 1)
     source = next(each for each in getattr(changed, field) if each.part != each.name)
     file = model / "model.safetensors"

@@ -31,6 +31,12 @@ def expected(name: str) -> tuple[list[int], Logits]:
         return kept["token_ids"].tolist(), kept["logits"]
 
 
+def loaded(name: str, max_seq_len: int, *, dtype: str = "auto") -> Engine:
+    """The context is that of the prompt, because some frequencies depend on it."""
+    path = PAIRS / f"{name}.gguf"
+    return Engine.load(path, device="cpu", dtype=dtype, n_threads=1, max_seq_len=max_seq_len)
+
+
 def last_logits(engine: Engine, token_ids: list[int], n: int) -> Logits:
     """After a prefill, then one by one."""
     cache = KVCache(engine.config, engine.model.ops, max_seq_len=engine.max_seq_len)
@@ -42,7 +48,7 @@ def last_logits(engine: Engine, token_ids: list[int], n: int) -> Logits:
 @pytest.mark.parametrize("name", NAMES)
 def test_in_float32_the_logits_are_those_of_transformers(name: str) -> None:
     token_ids, logits = expected(name)
-    engine = Engine.load(PAIRS / f"{name}.gguf", device="cpu", dtype="float32", n_threads=1)
+    engine = loaded(name, len(token_ids), dtype="float32")
     np.testing.assert_allclose(
         last_logits(engine, token_ids, len(logits)), logits, rtol=0, atol=1e-4
     )
@@ -51,7 +57,7 @@ def test_in_float32_the_logits_are_those_of_transformers(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_as_stored_they_differ_only_by_the_rounding_of_activations(name: str) -> None:
     token_ids, logits = expected(name)
-    engine = Engine.load(PAIRS / f"{name}.gguf", device="cpu", n_threads=1)
+    engine = loaded(name, len(token_ids))
     difference = last_logits(engine, token_ids, len(logits)) - logits
     bound = 1e-5 if name.endswith(("f32", "bf16")) else ROUNDING
     assert np.linalg.norm(difference) <= bound * np.linalg.norm(logits)

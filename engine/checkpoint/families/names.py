@@ -1,0 +1,213 @@
+"""Where the tensors of a family are: their names, what is fused, and how they are stored.
+
+Owns the way from names and a configuration to sources. The families and the architectures of GGUF
+files fill in the names. Knows no file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ..config import AttentionConfig, LayerConfig, ModelConfig
+from ..sources import LayerSources, ModelSources, Source, Sources
+
+_ALL = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Names without ".weight" and ".bias"; those of a layer without its prefix. The defaults are
+    Llama's in Hugging Face checkpoints. Which of the tensors there are, the configuration says.
+    """
+
+    embedding: str = "model.embed_tokens"
+    positions: str = ""
+    norm: str = "model.norm"
+    head: str = "lm_head"
+    layer: str = "model.layers.{}."
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    """One name: they are fused, one below the other."""
+    fused_per_head: bool = False
+    """Whether the fused rows are those of q, k and v of each key head in turn."""
+    output: str = "self_attn.o_proj"
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    """One name: fused, or up alone if the configuration has no gate."""
+    down: str = "mlp.down_proj"
+    attention_norm: str = "input_layernorm"
+    post_attention_norm: str = ""
+    mlp_norm: str = "post_attention_layernorm"
+    """Empty: a parallel block has one norm."""
+    post_mlp_norm: str = ""
+    q_norm: str = "self_attn.q_norm"
+    """With {}: each head has a tensor of its own."""
+    k_norm: str = "self_attn.k_norm"
+    norms_plus: float = 0.0
+    """Added to the weights of all norms."""
+    rope_pairs: bool = False
+    """Whether the rows of q and k that are rotated together stand next to each other."""
+    transposed: bool = False
+    """Whether the matrices of the layers are stored as (n_in, n_out)."""
+    ignored: str = r"(?!)"
+    """See ModelSources."""
+
+    def sources(self, config: ModelConfig) -> ModelSources:
+        table, dim = (config.vocab_size, config.dim), config.dim
+        ends = config.ends
+        positions = Source(f"{self.positions}.weight", (ends.n_positions, dim), flattened=True)
+        return ModelSources(
+            embedding=Source(f"{self.embedding}.weight", table),
+            positions=(positions,) if ends.n_positions else (),
+            norm=Source(f"{self.norm}.weight", (dim,), plus=self.norms_plus),
+            norm_bias=self._bias(self.norm, dim, config.norm_bias),
+            head=Source(f"{self.head}.weight", table),
+            head_bias=self._bias(self.head, config.vocab_size, ends.head_bias),
+            layers=tuple(
+                self._layer(index, layer, config) for index, layer in enumerate(config.layers)
+            ),
+            ignored=self.ignored,
+        )
+
+    def _layer(self, index: int, layer: LayerConfig, config: ModelConfig) -> LayerSources:
+        attention, mlp, dim = layer.attention, layer.mlp, config.dim
+        prefix = self.layer.format(index)
+        rope = None if attention.rope is None else config.ropes[attention.rope]
+        rotated = rope.rotary_dim if rope is not None and self.rope_pairs else 0
+        # Heads that are rotated as a whole need no number.
+        rotated = _ALL if rotated == attention.head_dim else rotated
+        qkv = _Stack(self, prefix, self.qkv, _heads(attention), rotated)
+        gate_up = _Stack(
+            self, prefix, self.gate_up, [(mlp.hidden_dim, 0)] * (2 if mlp.gated else 1)
+        )
+        output, down = (
+            _Stack(self, prefix, (name,), [(dim, 0)]) for name in (self.output, self.down)
+        )
+        mlp_norm = self.mlp_norm if self.mlp_norm else self.attention_norm
+        pre, post = layer.pre_norms, layer.post_norms
+        return LayerSources(
+            wqkv=qkv.weights(dim),
+            bqkv=qkv.biases(attention.qkv_bias),
+            wo=output.weights(attention.q_dim),
+            bo=output.biases(attention.o_bias),
+            w_gate_up=gate_up.weights(dim),
+            b_gate_up=gate_up.biases(mlp.bias),
+            w_down=down.weights(mlp.hidden_dim),
+            b_down=down.biases(mlp.bias),
+            attention_norm=self._norm(prefix + self.attention_norm, dim, pre),
+            attention_norm_bias=self._bias(
+                prefix + self.attention_norm, dim, pre and config.norm_bias
+            ),
+            post_attention_norm=self._norm(prefix + self.post_attention_norm, dim, post),
+            mlp_norm=self._norm(prefix + mlp_norm, dim, pre),
+            mlp_norm_bias=self._bias(prefix + mlp_norm, dim, pre and config.norm_bias),
+            post_mlp_norm=self._norm(prefix + self.post_mlp_norm, dim, post),
+            q_norm=self._head_norm(prefix + self.q_norm, attention, attention.n_heads, rotated),
+            k_norm=self._head_norm(prefix + self.k_norm, attention, attention.n_kv_heads, rotated),
+        )
+
+    def _norm(self, name: str, n: int, exists: bool) -> Sources:
+        return (Source(f"{name}.weight", (n,), plus=self.norms_plus),) if exists else ()
+
+    def _bias(self, name: str, n: int, exists: bool) -> Sources:
+        return (Source(f"{name}.bias", (n,)),) if exists else ()
+
+    def _head_norm(
+        self, name: str, attention: AttentionConfig, n_heads: int, rotated: int
+    ) -> Sources:
+        norm, head_dim, plus = attention.qk_norm, attention.head_dim, self.norms_plus
+        if norm is None:
+            return ()
+        pairs = n_heads if rotated else 0
+        match norm.over:
+            case "head":
+                pairs = min(pairs, 1)
+                one = Source(
+                    f"{name}.weight",
+                    (head_dim,),
+                    rope_heads=pairs,
+                    rope_rows=max(rotated, 0),
+                    plus=plus,
+                )
+                return (one,) * (1 if norm.is_plain else n_heads)
+            case "all":
+                shape: tuple[int, ...] = (n_heads * head_dim,)
+            case "heads" if "{}" in name:
+                return tuple(
+                    Source(f"{name.format(head)}.weight", (head_dim,), plus=plus)
+                    for head in range(n_heads)
+                )
+            case _:
+                shape = (n_heads, head_dim)
+        return (
+            Source(
+                f"{name}.weight",
+                shape,
+                flattened=len(shape) > 1,
+                rope_heads=pairs,
+                rope_rows=max(rotated, 0),
+                plus=plus,
+            ),
+        )
+
+
+def _heads(attention: AttentionConfig) -> Sequence[tuple[int, int]]:
+    """Rows of q, k and v, and how many heads of them are rotated."""
+    return (
+        (attention.q_dim, attention.n_heads),
+        (attention.kv_dim, attention.n_kv_heads),
+        (attention.kv_dim, 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """Parts that are stacked to one matrix, from a tensor each or all from one."""
+
+    family: Names
+    prefix: str
+    names: Sequence[str]
+    parts: Sequence[tuple[int, int]]
+    """Rows, and how many heads of them are rotated."""
+    rotated: int = 0
+    """Rows of each of these heads that are stored in pairs, or _ALL."""
+
+    def weights(self, n_in: int) -> Sources:
+        return self._sources("weight", n_in)
+
+    def biases(self, has_bias: bool) -> Sources:
+        return self._sources("bias", None) if has_bias else ()
+
+    def _sources(self, kind: str, n_in: int | None) -> Sources:
+        transposed = self.family.transposed and n_in is not None
+
+        def source(
+            name: str, n: int, heads: int, rows: tuple[int, int] | None, n_all: int
+        ) -> Source:
+            shape = (n_all,) if n_in is None else (n_in, n_all) if transposed else (n_all, n_in)
+            return Source(
+                f"{self.prefix}{name}.{kind}",
+                shape,
+                transposed=transposed,
+                groups=self._n_groups if rows else 1,
+                rows=rows,
+                rope_heads=heads if self.rotated else 0,
+                rope_rows=max(self.rotated, 0) if heads else 0,
+            )
+
+        if len(self.names) == len(self.parts):
+            return tuple(
+                source(name, n, heads, None, n)
+                for name, (n, heads) in zip(self.names, self.parts, strict=True)
+            )
+        (name,) = self.names
+        ends = np.cumsum([0, *(n // self._n_groups for n, _ in self.parts)]).tolist()
+        return tuple(
+            source(name, n, heads, rows, ends[-1] * self._n_groups)
+            for (n, heads), rows in zip(self.parts, pairwise(ends), strict=True)
+        )
+
+    @property
+    def _n_groups(self) -> int:
+        """Of a fused tensor: one for each key head, or one of all."""
+        return self.parts[1][1] if self.family.fused_per_head and len(self.parts) == 3 else 1

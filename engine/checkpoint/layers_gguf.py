@@ -1,0 +1,147 @@
+"""The layers of a GGUF file, from its metadata, its tensors and its architecture.
+
+Owns the keys of heads, windows and feed-forward parts. Knows nothing outside the layers.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..stored_tensor import StoredTensor
+from .architecture_keys import ArchitectureKeys
+from .config import AttentionConfig, LayerConfig, MlpConfig, QueryScaling
+from .families.architecture import Architecture
+from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
+
+_HIGHEST = 1e6
+Tensors = Mapping[str, StoredTensor]
+
+
+def head_dim_of(keys: ArchitectureKeys, dim: int) -> int:
+    """The width of a head, the same in all layers. Raises ModelLoadError."""
+    n_heads = keys.of_layers("attention.head_count", high=MAX_HEADS)[0]
+    if not keys.has("attention.key_length") and dim % n_heads:
+        keys.fail("attention.head_count", n_heads, f"a divisor of embedding_length {dim}")
+    head_dim = keys.integer("attention.key_length", low=2, high=MAX_WIDTH, default=dim // n_heads)
+    if head_dim % 2:
+        keys.fail("attention.key_length", head_dim, "an even number")
+    of_values = keys.integer("attention.value_length", low=1, high=MAX_WIDTH, default=head_dim)
+    if of_values != head_dim:
+        keys.fail("attention.value_length", of_values, f"{head_dim}, as wide as keys")
+    return head_dim
+
+
+def layers_of(
+    keys: ArchitectureKeys, architecture: Architecture, dim: int, head_dim: int, tensors: Tensors
+) -> tuple[LayerConfig, ...]:
+    """All layers in order. Raises ModelLoadError."""
+    hidden_dims = keys.of_layers("feed_forward_length", high=MAX_WIDTH)
+    attentions = _attentions(keys, architecture, dim, head_dim, tensors)
+    residual_scale = keys.number("residual_scale", low=0.0, high=_HIGHEST, default=1.0) or 1.0
+    is_parallel = _is_parallel(keys, architecture, tensors)
+    return tuple(
+        LayerConfig(
+            attention,
+            MlpConfig(
+                hidden_dims[index],
+                bias=f"blk.{index}.ffn_down.bias" in tensors,
+                activation=architecture.activation,
+                gated=architecture.gated,
+            ),
+            pre_norms=architecture.pre_norms,
+            post_norms=architecture.post_norms,
+            parallel=is_parallel,
+            residual_scale=residual_scale,
+        )
+        for index, attention in enumerate(attentions)
+    )
+
+
+def _is_parallel(keys: ArchitectureKeys, architecture: Architecture, tensors: Tensors) -> bool:
+    if architecture.parallel is not None:
+        return architecture.parallel
+    one_norm = f"blk.0.{architecture.names.mlp_norm}.weight" not in tensors
+    return bool(keys.get("use_parallel_residual", one_norm))
+
+
+def _attentions(
+    keys: ArchitectureKeys, architecture: Architecture, dim: int, head_dim: int, tensors: Tensors
+) -> list[AttentionConfig]:
+    all_heads = keys.of_layers("attention.head_count", high=MAX_HEADS)
+    all_kv_heads = keys.of_layers("attention.head_count_kv", high=MAX_HEADS, default=all_heads)
+    if len(set(all_kv_heads)) > 1:
+        keys.fail("attention.head_count_kv", all_kv_heads, "the same number in all layers")
+    for n_heads in all_heads:
+        if n_heads % all_kv_heads[0]:
+            allowed = f"a divisor of the {n_heads} attention heads"
+            keys.fail("attention.head_count_kv", all_kv_heads[0], allowed)
+    windows = _windows(keys, architecture)
+    return [
+        AttentionConfig(
+            n_heads=all_heads[index],
+            n_kv_heads=all_kv_heads[index],
+            head_dim=head_dim,
+            window=window,
+            rope=_rope(architecture, index, windows),
+            qkv_bias=architecture.qkv_bias or _has_any(tensors, index, "attn_q", "attn_qkv"),
+            o_bias=_has_any(tensors, index, "attn_output"),
+            qk_norm=architecture.qk_norm if _has_norm(architecture, tensors, index) else None,
+            scale=_scale(keys, architecture, dim, all_heads[index]),
+            softcap=keys.number("attn_logit_softcapping", low=0.0, high=_HIGHEST, default=0.0),
+            query_scaling=_query_scaling(keys),
+        )
+        for index, window in enumerate(windows)
+    ]
+
+
+def _has_any(tensors: Tensors, index: int, *names: str) -> bool:
+    return any(f"blk.{index}.{name}.bias" in tensors for name in names)
+
+
+def _has_norm(architecture: Architecture, tensors: Tensors, index: int) -> bool:
+    stored = f"blk.{index}.{architecture.names.q_norm}.weight" in tensors
+    return stored or not architecture.has_qk_norm_if_stored
+
+
+def _windows(keys: ArchitectureKeys, architecture: Architecture) -> list[int]:
+    """Of each layer: a pattern names those that slide, or the architecture does."""
+    pattern_key = "attention.sliding_window_pattern"
+    window = keys.integer("attention.sliding_window", low=0, high=MAX_CONTEXT, default=0)
+    pattern = keys.get(pattern_key, None)
+    if not window:
+        return [0] * keys.n_layers
+    if isinstance(pattern, np.ndarray):
+        if pattern.dtype != np.bool_ or len(pattern) != keys.n_layers:
+            keys.fail(pattern_key, pattern, f"an array of {keys.n_layers} bools")
+        return [window if slides else 0 for slides in pattern.tolist()]
+    every = keys.integer(pattern_key, low=0, high=MAX_LAYERS, default=architecture.full_every)
+    if not every:
+        return [window] * keys.n_layers
+    return [window if (index + 1) % every else 0 for index in range(keys.n_layers)]
+
+
+def _rope(architecture: Architecture, index: int, windows: list[int]) -> int | None:
+    """Which of the model's position embeddings a layer has."""
+    every, window = architecture.rope_every, windows[index]
+    if not architecture.has_rope or (every and not (index + 1) % every):
+        return None
+    if architecture.only_sliding_ropes and any(windows):
+        return 0 if window else None
+    return 1 if window and architecture.sliding_theta is not None else 0
+
+
+def _scale(
+    keys: ArchitectureKeys, architecture: Architecture, dim: int, n_heads: int
+) -> float | None:
+    if keys.n_layers == architecture.widest:
+        return float((dim // n_heads) ** -0.5)
+    # 0 says nothing.
+    return keys.number("attention.scale", low=0.0, high=_HIGHEST, default=0.0) or None
+
+
+def _query_scaling(keys: ArchitectureKeys) -> QueryScaling | None:
+    beta = keys.number("attention.temperature_scale", low=0.0, high=_HIGHEST, default=0.0)
+    if not beta:
+        return None
+    key = "rope.scaling.original_context_length"
+    return QueryScaling(beta, keys.integer(key, low=1, high=MAX_CONTEXT))

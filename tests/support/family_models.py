@@ -1,0 +1,247 @@
+"""Random tiny models of the families beyond Llama's nearest relatives, over their options."""
+
+from typing import Any
+
+from tests.support.tiny_models import LLAMA3_ROPE, YARN_BETAS, YARN_ROPE, Family
+
+_HALF = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+_QUARTER = {**_HALF, "partial_rotary_factor": 0.25}
+_LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 500.0,
+    "original_max_position_embeddings": 32,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+    "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
+}
+MINISTRAL_ROPE = {
+    **YARN_ROPE,
+    **YARN_BETAS,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+_GEMMA3_ROPES = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 10000.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+}
+_GPT2 = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256}
+_FIVE: dict[str, Any] = {"num_hidden_layers": 5}
+_WINDOW = {"sliding_window": 12}
+_FULL = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
+_BIASES = {"attention_bias": True, "mlp_bias": True}
+_TIED = {"tie_word_embeddings": True}
+_UNTIED = {"tie_word_embeddings": False}
+
+FAMILY_MODELS = {
+    "ministral3": Family("Ministral3", {"head_dim": 24, "rope_parameters": MINISTRAL_ROPE}),
+    "ministral3-window": Family(
+        "Ministral3", {"head_dim": 24, "rope_parameters": MINISTRAL_ROPE, **_WINDOW, **_TIED}
+    ),
+    "smollm3": Family("SmolLM3", _FIVE),
+    "smollm3-window": Family(
+        "SmolLM3",
+        {**_BIASES, **_WINDOW, **_UNTIED, "use_sliding_window": True, "no_rope_layers": [1, 0, 1]},
+    ),
+    "granite": Family(
+        "Granite",
+        {
+            "attention_multiplier": 0.05,
+            "residual_multiplier": 0.7,
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 0.3,
+        },
+    ),
+    "granite-biases": Family("Granite", {**_BIASES, **_TIED, "attention_multiplier": 0.25}),
+    "seed_oss": Family("SeedOss", {"head_dim": 24, "attention_out_bias": True}),
+    "seed_oss-biases": Family(
+        "SeedOss", {"head_dim": 24, "attention_bias": False, "mlp_bias": True}
+    ),
+    "ernie4_5": Family("Ernie4_5", {"head_dim": 24, "use_bias": True}),
+    "hunyuan": Family("HunYuanDenseV1", {"head_dim": 24, "attention_bias": True}),
+    "hunyuan-alpha": Family(
+        "HunYuanDenseV1",
+        {
+            "head_dim": 24,
+            "rope_parameters": {
+                "rope_type": "dynamic",
+                "alpha": 1000.0,
+                "factor": 1.0,
+                "rope_theta": 50.0,
+            },
+        },
+    ),
+    "arcee": Family("Arcee"),
+    "arcee-biases": Family("Arcee", {**_BIASES, **_TIED, "rope_parameters": LLAMA3_ROPE}),
+    "phi3": Family("Phi3", _WINDOW),
+    "phi3-longrope": Family(
+        "Phi3", {**_TIED, "original_max_position_embeddings": 32, "rope_parameters": _LONG}
+    ),
+    "exaone4": Family("Exaone4", {**_WINDOW, **_FIVE}),
+    "exaone4-full": Family("Exaone4", {**_FULL, **_TIED}),
+    "gemma2": Family(
+        "Gemma2",
+        {
+            "head_dim": 24,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+            "query_pre_attn_scalar": 20,
+            **_WINDOW,
+        },
+    ),
+    "gemma2-uncapped": Family(
+        "Gemma2",
+        {
+            "head_dim": 24,
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+            "attention_bias": True,
+            "hidden_activation": "gelu",
+            **_UNTIED,
+            **_WINDOW,
+        },
+    ),
+    "gemma3": Family(
+        "Gemma3Text",
+        {
+            "head_dim": 24,
+            "num_hidden_layers": 7,
+            "final_logit_softcapping": 3.0,
+            "rope_parameters": _GEMMA3_ROPES,
+            **_WINDOW,
+        },
+    ),
+    "gemma3-types": Family(
+        "Gemma3Text",
+        {
+            "head_dim": 24,
+            "layer_types": ["full_attention", "full_attention", "sliding_attention"],
+            **_WINDOW,
+        },
+    ),
+    "olmo2": Family("Olmo2", {"attention_bias": True}),
+    "olmo2-tied": Family("Olmo2", {**_TIED, "num_key_value_heads": 4}),
+    "olmo3": Family("Olmo3", {**_WINDOW, **_FIVE}),
+    "glm": Family("Glm", {"head_dim": 24, "rope_parameters": _HALF, "attention_bias": False}),
+    "glm4": Family("Glm4", {"head_dim": 16}),
+    "starcoder2": Family("Starcoder2", _WINDOW),
+    "starcoder2-plain": Family("Starcoder2", {"use_bias": False, **_UNTIED, "hidden_act": "gelu"}),
+    "stablelm": Family(
+        "StableLm", {"use_qkv_bias": True, "qk_layernorm": True, "rope_parameters": _QUARTER}
+    ),
+    "stablelm-parallel": Family(
+        "StableLm", {"use_parallel_residual": True, "rope_parameters": _HALF, **_TIED}
+    ),
+    "gpt_neox": Family("GPTNeoX"),
+    "gpt_neox-sequential": Family(
+        "GPTNeoX", {"use_parallel_residual": False, "attention_bias": False, **_TIED}
+    ),
+    "gpt2": Family("GPT2", _GPT2),
+    "gpt2-depth": Family(
+        "GPT2",
+        {
+            **_GPT2,
+            "n_inner": 96,
+            "scale_attn_by_inverse_layer_idx": True,
+            "activation_function": "gelu",
+        },
+    ),
+    "cohere": Family("Cohere", {"use_qk_norm": True, "logit_scale": 0.5}),
+    "cohere-biases": Family("Cohere", {"attention_bias": True, **_UNTIED, "logit_scale": 2.0}),
+    "cohere2": Family("Cohere2", {**_WINDOW, **_FIVE, "logit_scale": 2.0}),
+    "nemotron": Family("Nemotron", {**_BIASES, "rope_parameters": _HALF}),
+    "nemotron-tied": Family("Nemotron", {**_TIED, "head_dim": 24}),
+    "phi": Family("Phi"),
+    "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
+}
+
+# Those that llama.cpp's converter knows, as small as their patterns of layers allow. What a file of
+# GGUF cannot say is as in the models that people have.
+_SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+_FOUR = {**_SMALL, "num_hidden_layers": 4}
+_SMALL_LONG = {**_LONG, "short_factor": [1.0, 1.1, 1.2], "long_factor": [1.0, 2.0, 4.0]}
+_SMALL_GPT2 = {
+    **{key: value for key, value in _SMALL.items() if key != "intermediate_size"},
+    "max_position_embeddings": 64,
+    "n_ctx": 64,
+}
+GGUF_FAMILIES = {
+    "mistral3": Family(
+        "Ministral3", {**_SMALL, **_TIED, "head_dim": 16, "rope_parameters": MINISTRAL_ROPE}
+    ),
+    "smollm3": Family("SmolLM3", _FOUR),
+    "granite": Family(
+        "Granite",
+        {
+            **_SMALL,
+            **_TIED,
+            "attention_multiplier": 0.05,
+            "residual_multiplier": 0.7,
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 0.3,
+        },
+    ),
+    "seed_oss": Family("SeedOss", {**_SMALL, **_TIED, "head_dim": 24}),
+    "ernie4_5": Family("Ernie4_5", {**_SMALL, "head_dim": 24}),
+    "hunyuan": Family("HunYuanDenseV1", {**_SMALL, **_TIED, "head_dim": 16}),
+    "arcee": Family("Arcee", {**_SMALL, **_TIED}),
+    "phi3-longrope": Family(
+        "Phi3",
+        {
+            **_SMALL,
+            **_TIED,
+            "original_max_position_embeddings": 32,
+            "rope_parameters": {**_SMALL_LONG, "partial_rotary_factor": 0.375},
+        },
+    ),
+    "exaone4": Family("Exaone4", {**_FOUR, **_TIED, **_WINDOW}),
+    "gemma2": Family(
+        "Gemma2",
+        {
+            **_SMALL,
+            **_WINDOW,
+            "head_dim": 24,
+            "query_pre_attn_scalar": 24,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma3": Family(
+        "Gemma3Text",
+        {
+            **_SMALL,
+            **_WINDOW,
+            "num_hidden_layers": 6,
+            "head_dim": 24,
+            "query_pre_attn_scalar": 24,
+            "rope_parameters": {
+                **_GEMMA3_ROPES,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+    ),
+    "olmo3": Family("Olmo3", {**_FOUR, **_TIED, **_WINDOW}),
+    "glm4": Family("Glm4", {**_SMALL, **_TIED, "head_dim": 16}),
+    "starcoder2": Family("Starcoder2", _SMALL),
+    "stablelm": Family(
+        "StableLm",
+        {
+            **_SMALL,
+            **_TIED,
+            "use_parallel_residual": True,
+            "use_qkv_bias": True,
+        },
+    ),
+    "gptneox": Family("GPTNeoX", {**_SMALL, **_TIED}),
+    "gpt2": Family("GPT2", _SMALL_GPT2),
+    "command-r": Family("Cohere", {**_SMALL, "logit_scale": 2.0}),
+    "cohere2": Family("Cohere2", {**_FOUR, **_WINDOW, "logit_scale": 2.0}),
+    "nemotron": Family("Nemotron", {**_SMALL, **_TIED, "rope_parameters": _HALF}),
+    "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
+}
