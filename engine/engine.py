@@ -78,7 +78,7 @@ class Engine:
     @classmethod
     @memory_errors_as_load_errors()
     def load_with(cls, path: str | Path, options: LoadOptions) -> "Engine":
-        """Loads a Hugging Face directory or a GGUF file of the Llama family.
+        """Loads a Hugging Face directory or a GGUF file; docs/models.md lists the families.
 
         Raises ModelLoadError with one line that names file, tensor or key, and reason.
         """

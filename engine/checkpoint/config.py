@@ -162,6 +162,10 @@ class AttentionConfig:
     """Scores become softcap * tanh(score / softcap); 0: they stay."""
     query_scaling: QueryScaling | None = None
 
+    def __post_init__(self) -> None:
+        if self.query_scaling is not None and self.qk_norm == QkNorm():
+            raise ValueError("query_scaling: the norm inside attention would undo it")
+
     @property
     def score_scale(self) -> float:
         return self.head_dim**-0.5 if self.scale is None else self.scale

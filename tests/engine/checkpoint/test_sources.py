@@ -110,6 +110,43 @@ def paired(layer: LayerSources, config: ModelConfig, index: int) -> Mapping[str,
     return {"wqkv": (dataclasses.replace(q, rope_heads=4), k, v)}
 
 
+def partly_in_pairs(tensors: Tensors, index: int) -> None:
+    """The first half of each head is rotated."""
+    rows = tensors[q_proj(index)]
+    heads = rows.view(4, 16, -1)
+    pairs = heads[:, :8].view(4, 2, 4, -1).transpose(1, 2).reshape(4, 8, -1)
+    tensors[q_proj(index)] = torch.cat([pairs, heads[:, 8:]], dim=1).view(rows.shape).contiguous()
+
+
+def partly_paired(layer: LayerSources, config: ModelConfig, index: int) -> Mapping[str, Any]:
+    q, k, v = layer.wqkv
+    return {"wqkv": (dataclasses.replace(q, rope_heads=4, rope_rows=8), k, v)}
+
+
+def fuse_by_head(tensors: Tensors, index: int) -> None:
+    """As GPT-NeoX stores them: q, k and v of each key head stand together."""
+    prefix = f"model.layers.{index}.self_attn."
+    parts = [tensors.pop(f"{prefix}{name}_proj.weight") for name in "qkv"]
+    by_head = [part.view(2, -1, part.shape[1]) for part in parts]
+    tensors[f"{prefix}qkv_proj.weight"] = torch.cat(by_head, dim=1).flatten(0, 1).contiguous()
+
+
+def fused_by_head(layer: LayerSources, config: ModelConfig, index: int) -> Mapping[str, Any]:
+    name, shape = f"model.layers.{index}.self_attn.qkv_proj.weight", (128, config.dim)
+    rows = ((0, 32), (32, 48), (48, 64))
+    return {"wqkv": tuple(Source(name, shape, groups=2, rows=each) for each in rows)}
+
+
+def in_rows(tensors: Tensors, index: int) -> None:
+    name = f"model.layers.{index}.input_layernorm.weight"
+    tensors[name] = tensors[name].view(8, 8).contiguous()
+
+
+def flattened(layer: LayerSources, config: ModelConfig, index: int) -> Mapping[str, Any]:
+    (norm,) = layer.attention_norm
+    return {"attention_norm": (dataclasses.replace(norm, shape=(8, 8), flattened=True),)}
+
+
 def stack_experts(tensors: Tensors, index: int) -> None:
     """The up projection becomes the second expert of three, stored as (n_in, n_out)."""
     name = f"model.layers.{index}.mlp.up_proj.weight"
@@ -137,6 +174,9 @@ CASES = {
     "transposed": Case(transpose, transposed),
     "norm less one": Case(less_one, plus_one),
     "rope pairs": Case(in_pairs, paired),
+    "partial rope pairs": Case(partly_in_pairs, partly_paired),
+    "fused by head": Case(fuse_by_head, fused_by_head),
+    "norm in rows": Case(in_rows, flattened),
     "experts": Case(stack_experts, of_experts),
 }
 
