@@ -8,6 +8,7 @@ import pytest
 
 from engine.device.open import open_ops
 from engine.device.torch_ops import TorchOps
+from engine.model.branches import BranchRow
 from engine.model.model import Model
 from engine.native.cpu import kernels
 from engine.sampling.logits import Logits
@@ -79,6 +80,19 @@ def test_logits_do_not_depend_on_how_the_ids_came(case: Case, options: dict[str,
     exact = case.expected[:48]
     lengths = np.linalg.norm(expected, axis=1) * np.linalg.norm(exact, axis=1)
     assert ((expected * exact).sum(axis=1) / lengths).mean() > 0.85
+
+
+def test_a_branch_is_what_it_is_alone(case: Case) -> None:
+    """Bit for bit, at positions that other branches have too."""
+    model, (prefix, tails) = case.model, (prompt(20), (prompt(3, seed=1), prompt(3, seed=2)))
+    expected = [logits_after(model, prefix + tail, n_prefill=0)[20:] for tail in tails]
+    cache = empty_cache(model)
+    model.prefill(prefix, cache)
+    branches = model.branches(cache, n_positions=3)
+    for i in range(3):
+        rows = [BranchRow(branch, tail[i], 20 + i) for branch, tail in enumerate(tails)]
+        for found, alone in zip(branches.decode(rows), expected, strict=True):
+            assert np.array_equal(found, alone[i])
 
 
 def test_a_llama_runs_no_op_of_other_families(tmp_path: Path) -> None:
