@@ -64,7 +64,8 @@ def predicted(page: Page, button: Locator) -> list[str]:
     with page.expect_response(f"{ROOT}/completion"):
         button.click()
     page.get_by_role("button", name="Cancel", disabled=True).wait_for()
-    return page.locator("[data-promptchunk]").all_text_contents()
+    tokens: list[str] = page.locator("[data-promptchunk]").all_text_contents()
+    return tokens
 
 
 def panel(page: Page, token: int) -> list[list[str]]:
