@@ -13,7 +13,9 @@ import tempfile
 from pathlib import Path
 
 PAGES = Path(__file__).parents[1] / "tests" / "pages"
-DISTRIBUTION = "ik-llama-cpp-python==0.1.5"
+# Its build requirements may come as wheels: to compile them would take minutes.
+PACKAGE = "ik-llama-cpp-python"
+LONGEST_S = 300
 SERVER = "vendor/ik_llama.cpp/examples/server/"
 FILES = {
     "mikupad.html": f"{SERVER}public_mikupad/index.html",
@@ -38,7 +40,7 @@ def _distribution() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         download = [
             sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-            "--no-deps", "--no-binary", ":all:", "--dest", folder, DISTRIBUTION,
+            "--no-deps", "--no-binary", PACKAGE, "--dest", folder, f"{PACKAGE}==0.1.5",
         ]  # fmt: skip
         if not _run(download):
             return False
@@ -55,14 +57,18 @@ def _distribution() -> bool:
 
 
 def _run(command: list[str]) -> bool:
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode:
-        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S)
+        failure = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        is_done = result.returncode == 0
+    except subprocess.TimeoutExpired:
+        failure, is_done = f"no end after {LONGEST_S} seconds", False
+    if not is_done:
         sys.stderr.write(
-            f"{' '.join(command[:4])} failed: {last}\n"
+            f"{' '.join(command[:4])} failed: {failure}\n"
             "the tests of other people's pages that need it are skipped\n"
         )
-    return result.returncode == 0
+    return is_done
 
 
 if __name__ == "__main__":

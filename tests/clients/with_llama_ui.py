@@ -13,6 +13,14 @@ from playwright.sync_api import Page, sync_playwright
 URL, MODEL, CHROMIUM, PAGES = sys.argv[1:]
 ROOT = URL.removesuffix("/v1")
 FROG = "Tell me a story about a frog."
+# How full the context is stands there only while the answer comes.
+WATCH_CONTEXT = """() => {
+  window.shown = "";
+  new MutationObserver(() => {
+    const found = document.body.innerText.match(/Context: [^\\n]+/);
+    if (found) window.shown = found[0];
+  }).observe(document.body, {subtree: true, childList: true, characterData: true});
+}"""
 
 
 def opened(page: Page, notes: list[str], answers: dict[str, int]) -> None:
@@ -30,16 +38,20 @@ def opened(page: Page, notes: list[str], answers: dict[str, int]) -> None:
 
 def chat(page: Page) -> dict[str, Any]:
     """A question, its answer with the page's statistics, and another answer."""
+    page.evaluate(WATCH_CONTEXT)
     box = page.locator("textarea").first
     box.fill(FROG)
     with page.expect_response(f"{ROOT}/v1/chat/completions") as waited:
         box.press("Enter")
     replies = page.locator("[aria-label='Assistant message with actions']")
-    context = page.get_by_text("Context:").first.inner_text()  # while the answer comes
     statistics = page.get_by_text("tokens/s")
     statistics.wait_for()
     request = waited.value.request.post_data_json
-    seen = {"request": request, "reply": replies.last.inner_text(), "context": context}
+    seen = {
+        "request": request,
+        "reply": replies.last.inner_text(),
+        "context": page.evaluate("window.shown"),
+    }
     with page.expect_response(f"{ROOT}/v1/chat/completions"):
         replies.last.get_by_label("Regenerate").click()
     statistics.wait_for()

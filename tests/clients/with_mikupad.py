@@ -49,8 +49,7 @@ def storage(route: Route) -> None:
     route.fulfill(json=said, status=404 if path == "/load" else 200)
 
 
-def opened(page: Page, notes: list[str]) -> None:
-    page.on("pageerror", lambda error: notes.append(str(error)))
+def opened(page: Page) -> None:
     for name in GLOBALS:
         page.add_init_script(path=MODULES / name)
     page.route("https://esm.sh/**", library)
@@ -65,7 +64,8 @@ def predicted(page: Page, button: Locator) -> list[str]:
     with page.expect_response(f"{ROOT}/completion"):
         button.click()
     page.get_by_role("button", name="Cancel", disabled=True).wait_for()
-    return page.locator("[data-promptchunk]").all_text_contents()
+    tokens: list[str] = page.locator("[data-promptchunk]").all_text_contents()
+    return tokens
 
 
 def panel(page: Page, token: int) -> list[list[str]]:
@@ -106,8 +106,7 @@ with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
     page = browser.new_page()
     page.set_default_timeout(5_000)
-    notes: list[str] = []
-    opened(page, notes)
-    result = {**story(page), "notes": notes}
+    opened(page)
+    result = story(page)
     browser.close()
 print(json.dumps(result))
