@@ -203,10 +203,10 @@ class Kept:
         return stream.place if self._running is None else self._running.places.get(stream.index)
 
     async def place(
-        self, stream: KeptStream, receive: Receive, n_tokens: int | None = None
+        self, stream: KeptStream, receive: Receive, *, wants_steps: bool = True
     ) -> tuple[Snapshot, Sequence[Step]]:
-        """Where it is, and its steps so far; those with the first `n_tokens` tokens are enough.
-        Raises StreamStateError for one that never began.
+        """Where it is, and its steps so far, if they are wanted. Raises StreamStateError for one
+        that never began.
         """
         running = self._running
         if running is not None and running.paused_at is not None and self.state(stream) == "paused":
@@ -226,7 +226,7 @@ class Kept:
             raise StreamStateError(
                 _UNBEGUN if self.is_put_down else "the stream ended before its first token"
             )
-        return place, stream.steps(n_tokens)
+        return place, stream.steps() if wants_steps else ()
 
     async def between_tokens(
         self, stream: KeptStream, work: Callable[[JobRun], Any], receive: Receive

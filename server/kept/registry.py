@@ -8,14 +8,18 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from ..errors import StreamNotFoundError, UnavailableError
 from .files import KeptFiles
 from .kept import Kept
+from .recent import RecentStreams
 from .streams import KeptStream
 
 # Time for the engine to leave its step when the server ends.
 _LEAVE_S = 0.3
+# The share of the memory that may hold streams unpacked.
+_UNPACKED_SHARE = 1 / 16
 
 
 class KeptStreams:
@@ -46,6 +50,7 @@ class KeptStreams:
         self._sizes: dict[tuple[str, str], int] = {}
         self._n_sized = 0
         self._moving: dict[tuple[str, str], Kept] = {}
+        self._recent = RecentStreams(int(max_bytes * _UNPACKED_SHARE))
         self._last_ns = 0
 
     def keeps(self, store: bool | None) -> bool:
@@ -60,7 +65,8 @@ class KeptStreams:
 
     @property
     def n_bytes(self) -> int:
-        return self._n_sized + sum(kept.n_bytes for kept in self._moving.values())
+        moving = sum(kept.n_bytes for kept in self._moving.values())
+        return self._n_sized + self._recent.n_bytes + moving
 
     async def load(self) -> None:
         """Take in what earlier processes left in the directory."""
@@ -162,6 +168,7 @@ class KeptStreams:
         self._read_at[key, kept.id] = read_at
         for stream in kept.streams:
             self._streams[key, stream.id] = kept, stream
+            stream.on_unpacked = partial(self._recent.used, stream)
         self._weigh(kept)
         kept.on_rest = lambda: self._rested(kept)
 
@@ -206,6 +213,9 @@ class KeptStreams:
         self._weigh(kept)
         for stream in kept.streams:
             del self._streams[key, stream.id]
+            stream.on_unpacked = stream.let_go
+            stream.let_go()
+            self._recent.forget(stream)
         if self._files is not None:
             self._files.remove(kept)
 

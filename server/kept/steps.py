@@ -30,12 +30,9 @@ def steps_to_bytes(steps: Sequence[Step]) -> bytes:
     return zlib.compress(json.dumps(steps_to_json(steps), separators=(",", ":")).encode(), _LEVEL)
 
 
-def steps_from_bytes(data: bytes, n_tokens: int | None = None) -> list[Step]:
-    """All of them, or those that hold the first `n_tokens` tokens.
-
-    Raises ValueError, TypeError, LookupError or zlib.error for other bytes.
-    """
-    return steps_from_json(json.loads(unpacked(data)), n_tokens)
+def steps_from_bytes(data: bytes) -> list[Step]:
+    """Raises ValueError, TypeError, LookupError or zlib.error for other bytes."""
+    return steps_from_json(json.loads(unpacked(data)))
 
 
 def steps_to_json(steps: Sequence[Step]) -> list[Any]:
@@ -46,7 +43,7 @@ def steps_to_json(steps: Sequence[Step]) -> list[Any]:
     return [rows, *(_packed(name, [getattr(each, name) for each in records]) for name in names)]
 
 
-def steps_from_json(values: Sequence[Any], n_tokens: int | None = None) -> list[Step]:
+def steps_from_json(values: Sequence[Any]) -> list[Step]:
     """Like `steps_from_bytes`."""
     rows, *columns = values
     named = zip(TokenRecord._fields, columns, strict=True)
@@ -54,13 +51,9 @@ def steps_from_json(values: Sequence[Any], n_tokens: int | None = None) -> list[
         TokenRecord._make, zip(*(_unpacked(name, column) for name, column in named), strict=True)
     )
     steps: list[Step] = []
-    n_left = len(columns[0]) + 1 if n_tokens is None else n_tokens
     for choice, clock, detail, fields in rows:
-        if n_left <= 0:
-            break
         for name in _RECORDS:
             if name in fields:
-                n_left -= fields[name]
                 fields[name] = _taken(records, fields[name])
         steps.append(Step(choice, StreamResult(_read(fields)), clock, detail))
     return steps
@@ -103,7 +96,7 @@ def _packed(name: str, values: list[Any]) -> Any:
 
 
 def _unpacked(name: str, column: Any) -> Iterable[Any]:
-    """Its values, made when they are taken: a branch may need the first ones only."""
+    """Its values."""
     if name in _FLOATS:
         numbers = array("d")
         numbers.frombytes(base64.b64decode(column))

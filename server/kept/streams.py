@@ -21,6 +21,23 @@ class Packed(NamedTuple):
     steps: bytes = b""
 
 
+class Unpacked(NamedTuple):
+    """The same, as it is used."""
+
+    place: Snapshot | None
+    steps: Sequence[Step]
+    n_bytes: int
+    """About how much memory the steps take."""
+
+    @classmethod
+    def of(cls, packed: Packed) -> "Unpacked":
+        """Raises StreamStateError if it is damaged."""
+        with undamaged():
+            place = snapshot_from_bytes(packed.place) if packed.place else None
+            steps = steps_from_bytes(packed.steps) if packed.steps else []
+            return cls(place, steps, sum(map(event_bytes, steps)))
+
+
 def packing(place: Snapshot | None, steps: Sequence[Step]) -> Callable[[], Packed]:
     """What makes the bytes, on any thread."""
 
@@ -60,15 +77,16 @@ class KeptStream:
     n_bytes: int = 0
     """About how much memory its tokens take."""
     _steps: list[Step] = field(default_factory=list)
+    on_unpacked: Callable[[], None] = lambda: None
+    """Called when what is packed was read, and when it has been packed: it stays there unpacked,
+    too, until `let_go`.
+    """
     _packed: Packed = field(default_factory=Packed)
+    _unpacked: Unpacked | None = None
 
-    def steps(self, n_tokens: int | None = None) -> list[Step]:
-        """So far; of one that has ended, perhaps only those with the first `n_tokens` tokens.
-        Raises StreamStateError if they are damaged.
-        """
-        packed = self._packed.steps
-        with undamaged():
-            return [*(steps_from_bytes(packed, n_tokens) if packed else ()), *self._steps]
+    def steps(self) -> list[Step]:
+        """So far. Raises StreamStateError if they are damaged."""
+        return [*(self._read().steps if self.is_packed else ()), *self._steps]
 
     def add(self, step: Step) -> None:
         self._steps.append(step)
@@ -80,6 +98,8 @@ class KeptStream:
     def go_back(self, steps: Sequence[Step]) -> None:
         """Only `steps` are left."""
         self._steps, self._packed = [], Packed()
+        if self._unpacked is not None:
+            self._hold(None)
         self.n_bytes = self.n_tokens = 0
         for step in steps:
             self.add(step)
@@ -89,6 +109,8 @@ class KeptStream:
         """Where it ended, or waits to be taken up; None before, and if it never began. Raises
         StreamStateError if it is damaged.
         """
+        if self._unpacked is not None:
+            return self._unpacked.place
         place = self._packed.place
         with undamaged():
             return snapshot_from_bytes(place) if place else None
@@ -99,8 +121,21 @@ class KeptStream:
 
     def pack(self, place: Snapshot | None) -> None:
         """Keep what it is in little memory, now that it has ended at `place`."""
-        self.load(self.packed(place)())
+        if self.is_packed and not self._steps:
+            return
+        unpacked = Unpacked(place, self.steps(), self.n_bytes)
+        self.load(packing(place, unpacked.steps)())
         self._steps = []
+        self._hold(unpacked)
+
+    @property
+    def n_unpacked_bytes(self) -> int:
+        """About how much memory it takes besides, until `let_go`."""
+        return self._unpacked.n_bytes if self._unpacked else 0
+
+    def let_go(self) -> None:
+        """Keep the packed form only."""
+        self._unpacked = None
 
     def packed(self, place: Snapshot | None) -> Callable[[], Packed]:
         """What makes its bytes, on any thread: those of this moment, when it is at `place`."""
@@ -111,12 +146,22 @@ class KeptStream:
 
     def load(self, packed: Packed) -> None:
         """Be what the bytes say."""
-        self._packed = packed
+        self._packed, self._unpacked = packed, None
         self.n_bytes = len(packed.steps) + len(packed.place)
 
     def unpack(self, *, keeps_steps: bool) -> None:
         """Grow again, with the steps so far or from the beginning."""
         self.go_back(self.steps() if keeps_steps else ())
+
+    def _read(self) -> Unpacked:
+        """What is packed. Raises StreamStateError if it is damaged."""
+        unpacked = self._unpacked or Unpacked.of(self._packed)
+        self._hold(unpacked)
+        return unpacked
+
+    def _hold(self, unpacked: Unpacked | None) -> None:
+        self._unpacked = unpacked
+        self.on_unpacked()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

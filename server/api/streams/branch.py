@@ -51,7 +51,7 @@ async def branch(
     after = before = await wire.generation(service, request, waiter)
     if overrides:
         before = await wire.generation(service, overridden(wire.body, sent, {}), waiter)
-    place, steps = await kept.place(stream, waiter.receive, body.at)
+    place, steps = await kept.place(stream, waiter.receive)
     at = place.n_tokens if body.at is None else body.at
     jobs = _jobs(service, body, place.at(at), steps, before, after)
     origin = Origin(stream.id, at)

@@ -47,7 +47,7 @@ async def peek(
         with suppress(StreamStateError):  # it ends, or is put down, at this moment
             seen = await kept.between_tokens(stream, lambda run: look(run.stream), waiter.receive)
     if seen is None:
-        place, _ = await kept.place(stream, waiter.receive, 0)
+        place, _ = await kept.place(stream, waiter.receive, wants_steps=False)
         place = place.at(place.n_tokens if body.at is None else body.at)
         restore = _restoring(service, kept)
         seen = await engine_call(

@@ -47,15 +47,6 @@ def test_they_are_the_same_again(steps: list[Step]) -> None:
     assert [_shown(step) for step in again] == [_shown(step) for step in steps]
 
 
-@given(st.lists(steps, max_size=6), st.integers(0, 9))
-def test_the_first_tokens_come_with_their_steps(steps: list[Step], n_tokens: int) -> None:
-    found = steps_from_bytes(steps_to_bytes(steps), n_tokens)
-    assert [_shown(step) for step in found] == [_shown(step) for step in steps[: len(found)]]
-    n_found = [len(step.result.tokens) + len(step.result.dropped) for step in found]
-    assert sum(n_found) >= n_tokens or len(found) == len(steps)
-    assert sum(n_found[:-1]) < max(n_tokens, 1), "no step too many"
-
-
 def test_a_token_takes_few_bytes() -> None:
     plain = [
         Step(0, StreamResult({"chunk": "word ", "tokens": (_record(i),)}), i / 7)
