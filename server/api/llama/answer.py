@@ -6,6 +6,7 @@ Owns these keys. A key of llama-server's that has no meaning here is there with 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any
 
 from typing_extensions import override
@@ -259,8 +260,11 @@ class LlamaEvents:
 
 def _settings(job: CompletionJob, begun: Begun, n_top: int | None) -> dict[str, Any]:
     options = job.options
+    biases = sorted(job.settings.logit_bias.items())
     return {
         **asdict(job.settings),
+        # JSON has no infinity: as in a request of llama-server, false is a token that cannot come.
+        "logit_bias": [[id_, bias if isfinite(bias) else False] for id_, bias in biases],
         "seed": begun.prefill.seed,
         "n_predict": options.max_new_tokens,
         "stop": list(options.stop),

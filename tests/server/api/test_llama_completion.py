@@ -121,6 +121,15 @@ def test_settings_and_prompt_are_told(server: LiveServer) -> None:
     assert again["timings"]["cache_n"] == 1
 
 
+def test_a_bias_is_told_as_it_is_sent(server: LiveServer) -> None:
+    """SillyTavern bans tokens so."""
+    biases = [[27, False], [442, 2.5]]
+    answer = whole(server, logit_bias=biases, return_tokens=True)
+    assert answer["generation_settings"]["logit_bias"] == biases
+    assert streamed(server, logit_bias=biases)[-1]["generation_settings"]["logit_bias"] == biases
+    assert 27 not in answer["tokens"]
+
+
 def test_several_texts_are_a_list(server: LiveServer) -> None:
     prompts = ["Once", "One day"]
     answers = whole(server, prompt=prompts)
