@@ -8,6 +8,9 @@
 namespace soliton::SOLITON_ISA {
 namespace {
 
+// Functions of few models are not inlined, so that the loops of the others keep their registers.
+#define SOLITON_RARE [[gnu::noinline]] inline
+
 // e^x for x from -87 to 88; infinity from 89 on; e^-87 below -87.
 SOLITON_INLINE Floats exponential(Floats x) {
     x = smaller(larger(x, broadcast(-87.0f)), broadcast(89.0f));
@@ -45,7 +48,7 @@ SOLITON_INLINE Floats hyperbolic_tangent(Floats x) {
 // x times the normal distribution function of x, to about 3e-7. The function is computed from the
 // complementary error function, by formula 7.1.26 of Abramowitz and Stegun; or by tanh, as many
 // models define it.
-inline Floats gelu(Floats x, bool is_exact) {
+SOLITON_RARE Floats gelu(Floats x, bool is_exact) {
     const Floats one = broadcast(1.0f);
     if (!is_exact) {
         const Floats cube = multiply(multiply(x, x), multiply(x, broadcast(0.044715f)));
@@ -67,13 +70,13 @@ inline Floats gelu(Floats x, bool is_exact) {
 }
 
 // softcap * tanh(x / softcap).
-SOLITON_INLINE Floats capped(Floats x, float softcap) {
+SOLITON_RARE Floats capped(Floats x, float softcap) {
     const Floats cap = broadcast(softcap);
     return multiply(cap, hyperbolic_tangent(divide(x, cap)));
 }
 
 // The epilogues of single rows.
-inline Floats shaped(Floats y, Epilogue epilogue, float softcap) {
+SOLITON_RARE Floats shaped(Floats y, Epilogue epilogue, float softcap) {
     if (epilogue == Epilogue::kSoftcap) {
         return capped(y, softcap);
     }

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ...files import JsonObject
 from ..config import Ends, LayerConfig, QkNorm
+from ..rope_keys import RopeDefaults
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
 from .windows import patterned_windows
@@ -51,6 +52,7 @@ COHERE = Family(
     eps_key="layer_norm_eps",
     centered_norms=True,
     tied=True,
+    rope=RopeDefaults(theta=500_000.0),
     ends=_ends,
     reads=frozenset({"logit_scale", "use_qk_norm"}),
 )

@@ -83,7 +83,13 @@ def test_torch_computes_instead(
 def test_an_op_without_a_kernel_is_refused() -> None:
     rows, vector = torch.zeros(1, 32), torch.ones(32)
     matrix = TorchMatrix(torch.zeros(32, 32), "float32")
-    plain = {"residual": rows, "norm": vector, "eps": 1e-5, "matrix": matrix, "out": rows.clone()}
+    plain: dict[str, Any] = {
+        "residual": rows,
+        "norm": vector,
+        "eps": 1e-5,
+        "matrix": matrix,
+        "out": rows.clone(),
+    }
     check_kernels(NormLinear(**plain))
     for op in (
         NormLinear(**plain, centered=True),

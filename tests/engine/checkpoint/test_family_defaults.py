@@ -1,0 +1,74 @@
+"""A config.json that says only the sizes means the same as in transformers, for the families that
+test_config_defaults.py does not look at key by key.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.checkpoint.config_json import model_config
+from engine.checkpoint.families.known import FAMILIES
+
+_CLASSES = {"GPT2LMHeadModel": "GPT2Config", "Gemma3ForCausalLM": "Gemma3TextConfig"}
+_ELSEWHERE = {f"{name}ForCausalLM" for name in ("Llama", "Mistral", "Qwen2", "Qwen3")}
+_EPS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
+# Divisible by 32, the number of key heads that a missing key means in some families.
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 512,
+    "intermediate_size": 96,
+    "num_hidden_layers": 7,
+    "num_attention_heads": 32,
+}
+# Ministral 3 without a word about rope has YaRN there; every file says what it is.
+_SAID: dict[str, dict[str, Any]] = {
+    "Ministral3ForCausalLM": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - _ELSEWHERE))
+def test_missing_keys_mean_what_transformers_takes(tmp_path: Path, name: str) -> None:
+    import transformers
+
+    family = FAMILIES[name]
+    said = {family.key(key): size for key, size in SIZES.items()} | _SAID.get(name, {})
+    if name == "GPT2LMHeadModel":
+        del said["n_inner"]
+    (tmp_path / "config.json").write_text(json.dumps({**said, "architectures": [name]}), "utf-8")
+    class_name = _CLASSES.get(name, name.replace("ForCausalLM", "Config"))
+    theirs = getattr(transformers, class_name)(**said)
+    ours = model_config(tmp_path)
+    attention = ours.layers[0].attention
+    n_heads = theirs.num_attention_heads
+    assert (attention.n_heads, attention.n_kv_heads, attention.head_dim) == (
+        n_heads,
+        getattr(theirs, "num_key_value_heads", None) or n_heads,
+        getattr(theirs, "head_dim", None) or theirs.hidden_size // n_heads,
+    )
+    (eps,) = (getattr(theirs, key) for key in _EPS if hasattr(theirs, key))
+    assert ours.norm_eps == eps
+    assert ours.max_seq_len == theirs.max_position_embeddings
+    assert ours.tie_embeddings == theirs.tie_word_embeddings
+    assert [layer.attention.window for layer in ours.layers] == _windows(theirs)
+    for rope, parameters in zip(ours.ropes, _ropes(theirs), strict=True):
+        partial = parameters.get("partial_rotary_factor", 1.0)
+        assert rope.theta == parameters["rope_theta"]
+        assert rope.rotary_dim == int(attention.head_dim * partial)
+        assert rope.scaling is None
+
+
+def _windows(config: Any) -> list[int]:
+    window = getattr(config, "sliding_window", None) or 0
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
+    return [window if kind == "sliding_attention" else 0 for kind in kinds]
+
+
+def _ropes(config: Any) -> list[dict[str, Any]]:
+    """That of all layers, or of full and of sliding ones."""
+    if not hasattr(config, "rope_parameters"):
+        return []
+    parameters = config.rope_parameters
+    kinds = ("full_attention", "sliding_attention")
+    return [parameters[kind] for kind in kinds] if kinds[0] in parameters else [parameters]
