@@ -67,9 +67,7 @@ def reader(browser: "Browser") -> "Iterator[Callable[..., BrowserContext]]":
 
     def reader(**options: Any) -> "BrowserContext":
         options = {"viewport": DESKTOP, "accept_downloads": True, **options}
-        context = browser.new_context(
-            permissions=["clipboard-read", "clipboard-write"], **options
-        )
+        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], **options)
         context.set_default_timeout(20_000)
         made.append(context)
         return context

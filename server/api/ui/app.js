@@ -71,7 +71,8 @@ class App {
     this.other = this.panelOf("B", "other");
     const page = {
       session, forest: this.forest, card: this.card, facts: this.facts,
-      notice: (text) => this.notice(text), say: speaker(byId("spoken")),
+      notice: (text) => this.notice(text), complain: (run, which) => this.complain(run, which),
+      say: speaker(byId("spoken")),
     };
     const prompt = new PromptMode(page);
     const chat = new ChatMode(page);
@@ -149,6 +150,14 @@ class App {
   notice(text) {
     byId("notice").textContent = text;
     byId("notice").hidden = !text;
+  }
+
+  // Shows what went wrong with a run: by the setting that the server names, else above the text.
+  // Without a run nothing is wrong any more.
+  complain(run, which = "settings") {
+    const panel = which === "other" ? this.other : this.panel;
+    if (!run) [this.panel, this.other].forEach((each) => each.complain(null));
+    else if (!panel.complain(run.faultyField, run.data.error)) this.notice(run.data.error);
   }
 
   async branch({ view, index, fields }) {

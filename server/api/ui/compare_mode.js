@@ -58,8 +58,10 @@ export class CompareMode {
       column.run = run;
       column.view.show(run);
       run.addEventListener("change", () => this.changed());
+      run.ended.then(() => { if (run.data.error) this.complain(run, column.which); });
     }
     this.notice("");
+    this.complain(null);
     this.changed();
   }
 

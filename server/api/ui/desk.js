@@ -11,7 +11,7 @@ const REWIND = 10;
 const DRAW_MS = 100;
 
 export class Desk {
-  // `page`: {session, forest, card, facts, notice, say, panel}.
+  // `page`: {session, forest, card, facts, notice, complain, say}.
   constructor(mode, page) {
     Object.assign(this, page, { mode, page, run: null });
     this.onChange = () => this.changed();
@@ -109,6 +109,7 @@ export class Desk {
     this.run = run;
     run?.addEventListener("change", this.onChange);
     this.notice("");
+    this.complain(null);
     this.changed();
   }
 
@@ -120,7 +121,7 @@ export class Desk {
     this.showButtons();
     if (run) {
       this.say(run);
-      if (run.data.error) this.notice(run.data.error);
+      if (run.data.error) this.complain(run);
     }
     if (run?.id && run.id !== this.remembered) {
       this.remembered = run.id;

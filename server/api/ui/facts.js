@@ -63,7 +63,8 @@ function stateText({ state, data, isLive }, queue) {
   if (state === "queued" && queue) return `waiting, ${queue} in the queue`;
   if (state === "prefilling") {
     const { processed, total, eta_ms: eta } = data.progress;
-    return `reading the prompt, ${processed} of ${total}, ${(eta / 1000).toFixed(1)} s left`;
+    const left = eta === null ? "" : `, ${(eta / 1000).toFixed(1)} s left`;
+    return `reading the prompt, ${processed} of ${total}${left}`;
   }
   const end = data.stop?.kind ?? data.finish;
   return !isLive && end && state !== "failed" ? `ready · ${ENDS[end] ?? `ended by ${end}`}` : STATES[state];
