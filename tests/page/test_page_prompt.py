@@ -28,13 +28,19 @@ ANIMALS = ("hen", "duck", "goose")
 
 
 def over_a_slow_line(app: ASGIApp) -> ASGIApp:
-    """Nothing arrives sooner than the browser has painted what came before."""
+    """No event of the progress arrives before the browser has painted the one before it."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def late(message: Message) -> None:
-            if b"prompt_progress" in message.get("body", b""):
+            body = message.get("body", b"")
+            if b"prompt_progress" not in body:
+                await send(message)
+                return
+            *events, rest = body.split(b"\n\n")
+            for event in events:
+                await send({**message, "body": event + b"\n\n", "more_body": True})
                 await asyncio.sleep(0.15)
-            await send(message)
+            await send({**message, "body": rest})
 
         await app(scope, receive, late)
 
@@ -177,7 +183,7 @@ def test_the_colours_have_a_legend_and_are_not_colours_alone(story: "Page") -> N
 def test_a_long_prompt_says_how_far_it_is_and_how_long_it_takes(
     bundled_engine: Engine, visit: Callable[..., "Page"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundled_engine.model, "chunk_size", 128)
+    monkeypatch.setattr(bundled_engine.model, "chunk_size", 192)
     prompt = "".join(f"The {animal} has {n} eggs. " for n in range(30) for animal in ANIMALS)
     n_prompt = len(bundled_engine.tokenizer.encode(prompt))
     with live_server(bundled_engine, wrapped=over_a_slow_line) as server:

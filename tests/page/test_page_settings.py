@@ -1,4 +1,4 @@
-"""The settings beside the text: what they send, that they are remembered, and which one is wrong."""
+"""The settings beside the text: what they send, that they are kept, and which one is wrong."""
 
 import json
 import re

@@ -85,7 +85,9 @@ class App {
       element.hidden = true;
       return element;
     }));
-    this.system = h("textarea", { id: "system", rows: 3, placeholder: "none", oninput: () => session.set("system", this.system.value) });
+    this.system = h("textarea", {
+      id: "system", rows: 3, placeholder: "none", oninput: () => session.set("system", this.system.value),
+    });
     this.system.value = session.get("system");
     this.systemField = h("p", { class: "wide" }, h("label", { for: "system" }, "system message"), this.system);
     byId("settings").replaceChildren(this.systemField, this.panel.element, this.other.element);
@@ -138,7 +140,9 @@ class App {
     this.mode = this.modes[name];
     if (name === "prompt" || name === "chat") this.desk = this.mode;
     for (const [each, { element }] of Object.entries(this.modes)) element.hidden = each !== name;
-    for (const button of byId("modes").children) button.setAttribute("aria-current", button.dataset.mode === name ? "page" : "false");
+    for (const button of byId("modes").children) {
+      button.setAttribute("aria-current", button.dataset.mode === name ? "page" : "false");
+    }
     document.body.dataset.mode = name;
     byId("settings").hidden = name === "cache" || name === "live";
     this.systemField.hidden = name !== "chat";

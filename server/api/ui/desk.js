@@ -19,7 +19,8 @@ export class Desk {
     this.tree = new TreeView(this.forest, "Branches");
     this.tree.addEventListener("choose", ({ detail }) => this.open(detail.id));
     this.forest.addEventListener("change", () => this.treeChanged());
-    this.branches = h("details", { class: "branches", hidden: true, open: true }, h("summary", {}, "Branches"), this.tree.element);
+    this.branches = h("details", { class: "branches", hidden: true, open: true }, h("summary", {}, "Branches"),
+      this.tree.element);
     this.buttons = this.actions();
     this.session.addEventListener("change", ({ detail }) => {
       if (detail === "measure") this.views().forEach((view) => view.colour(this.session.get("measure")));
@@ -27,12 +28,14 @@ export class Desk {
   }
 
   actions() {
-    const button = (name, text, title, onclick) => h("button", { type: "button", "data-action": name, title, onclick }, text);
+    const button = (name, text, title, onclick) =>
+      h("button", { type: "button", "data-action": name, title, onclick }, text);
     return [
       button("run", "Run", "Ctrl+Enter", () => this.start()),
       button("stop", "Stop", "Esc", () => this.stop()),
       button("pause", "Pause", "Gives the engine to others until you resume", () => this.pause()),
-      button("rewind", `Back ${REWIND}`, `Takes the last ${REWIND} tokens back, before the next one`, () => this.control("rewind", { tokens: Math.min(REWIND, this.run.records.length) })),
+      button("rewind", `Back ${REWIND}`, `Takes the last ${REWIND} tokens back, before the next one`,
+        () => this.control("rewind", { tokens: Math.min(REWIND, this.run.records.length) })),
       button("continue", "Go on", "Writes more after the end", () => this.goOn()),
     ];
   }

@@ -4,8 +4,10 @@ export const SAMPLERS = [
   { name: "temperature", min: 0, max: 2, step: 0.05, off: 1, hint: "0 always takes the likeliest token" },
   { name: "top_k", min: 0, max: 200, step: 1, off: 0, hint: "keep so many likeliest tokens; 0 is off" },
   { name: "top_p", min: 0, max: 1, step: 0.01, off: 1, hint: "keep the likeliest tokens up to this mass; 1 is off" },
-  { name: "min_p", min: 0, max: 1, step: 0.01, off: 0, hint: "keep tokens above this share of the likeliest; 0 is off" },
-  { name: "repetition_penalty", min: 1, max: 2, step: 0.01, off: 1, hint: "above 1: tokens that occurred become less likely" },
+  { name: "min_p", min: 0, max: 1, step: 0.01, off: 0,
+    hint: "keep tokens above this share of the likeliest; 0 is off" },
+  { name: "repetition_penalty", min: 1, max: 2, step: 0.01, off: 1,
+    hint: "above 1: tokens that occurred become less likely" },
 ];
 
 export const MORE_SAMPLERS = [
