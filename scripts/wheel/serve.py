@@ -7,6 +7,7 @@ usage: serve.py WHEEL          installs the wheel into a new environment first
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -53,6 +54,7 @@ def serve(command: list[str]) -> None:
     try:
         wait_until_ready(server, url)
         print(f"  ready after {time.monotonic() - start:.1f} s", flush=True)
+        print(f"  the page has {len(read_page(url))} files", flush=True)
         text = complete(url)
     finally:
         server.send_signal(signal.SIGTERM)
@@ -82,6 +84,24 @@ def wait_until_ready(server: "subprocess.Popen[bytes]", url: str) -> None:
             time.sleep(0.05)
     ended = server.poll()
     sys.exit(f"not ready after {READY_S} s" if ended is None else f"the server ended with {ended}")
+
+
+def read_page(url: str) -> set[str]:
+    """The names of the page's files. Each is asked for, as a browser does; a missing one raises
+    HTTPError.
+    """
+    names: set[str] = set()
+    waiting = ["ui"]
+    while waiting:
+        with urllib.request.urlopen(f"{url}/{waiting.pop()}", timeout=60) as answer:
+            text = answer.read().decode()
+        named = {
+            *re.findall(r'(?:src|href)="ui/([\w.]+)"', text),
+            *re.findall(r'from "\./([\w.]+)"', text),
+        }
+        waiting += [f"ui/{name}" for name in named - names]
+        names |= named
+    return names
 
 
 def complete(url: str) -> str:

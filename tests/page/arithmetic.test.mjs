@@ -59,7 +59,8 @@ test("a rewind drops tokens and text, and says from where on the view is old", (
   merge(run, completion(["é", "b", "c"]));
   merge(run, { choices: [], control: { action: "pause", completion_tokens: 3 } });
   assert.equal(run.paused, true);
-  assert.equal(merge(run, { choices: [], control: { action: "rewind", tokens: 2, text_characters: 1, completion_tokens: 1 } }), 1);
+  assert.equal(merge(run,
+    { choices: [], control: { action: "rewind", tokens: 2, text_characters: 1, completion_tokens: 1 } }), 1);
   merge(run, { choices: [], control: { action: "resume", completion_tokens: 1 } });
   merge(run, completion(["d"]));
   assert.deepEqual([run.text, run.paused, run.records.length], ["éd", false, 2]);
@@ -68,12 +69,14 @@ test("a rewind drops tokens and text, and says from where on the view is old", (
 test("the events of a chat have reasoning, content and calls in their order", () => {
   const run = emptyRun();
   const entry = (token) => ({ token, logprob: -1, bytes: bytes(token), top_logprobs: [] });
-  const event = (delta, logprobs) => ({ id: "chatcmpl-1", choices: [{ index: 0, delta, logprobs, finish_reason: null }] });
+  const event = (delta, logprobs) =>
+    ({ id: "chatcmpl-1", choices: [{ index: 0, delta, logprobs, finish_reason: null }] });
   merge(run, event({ role: "assistant", content: "" }, null));
   merge(run, event({ reasoning_content: "hm" }, { reasoning_content: [entry("<think>"), entry("hm")] }));
   merge(run, event({ content: "Hi" }, { content: [entry("Hi")] }));
   assert.equal(run.text, "Hi");
-  assert.deepEqual(run.records.map(({ part, text }) => [part, text]), [["reasoning", ""], ["reasoning", "hm"], ["content", "Hi"]]);
+  assert.deepEqual(run.records.map(({ part, text }) => [part, text]),
+    [["reasoning", ""], ["reasoning", "hm"], ["content", "Hi"]]);
 });
 
 test("an error in the stream ends it", () => {
@@ -151,9 +154,11 @@ test("two texts part at their first different token", () => {
 const stream = (id, length, parent = null, at = 0) => ({ id, length, parent: parent && { id: parent, at } });
 
 test("branches that leave a stream cut it into segments", () => {
-  const streams = [stream("a", 20), stream("b", 15, "a", 5), stream("c", 12, "a", 5), stream("d", 30, "a", 10), stream("e", 9, "b", 8)];
+  const streams = [stream("a", 20), stream("b", 15, "a", 5), stream("c", 12, "a", 5), stream("d", 30, "a", 10),
+    stream("e", 9, "b", 8)];
   assert.deepEqual(family(streams, "e"), ["a", "b", "c", "d", "e"]);
-  const said = rows(segments(streams, "a")).map(({ segment: { id, from, to }, depth }) => `${depth} ${id} ${from}-${to}`);
+  const said = rows(segments(streams, "a"))
+    .map(({ segment: { id, from, to }, depth }) => `${depth} ${id} ${from}-${to}`);
   assert.deepEqual(said, [
     "0 a 0-5", "1 a 5-10", "2 a 10-20", "2 d 10-30", "1 b 5-8", "2 b 8-15", "2 e 8-9", "1 c 5-12",
   ]);
@@ -180,7 +185,8 @@ test("the top line says how a stream came about", () => {
   const of = (more, queue) => Object.fromEntries(factsOf({ ...run, ...more }, queue));
   assert.equal(of({}).state, "reading the prompt, 512 of 841, 1.2 s left");
   assert.equal(of({ state: "queued" }, 3).state, "waiting, 3 in the queue");
-  const records = [-1, -3].map((logprob, i) => ({ logprob, timeMs: 10 * i + 5, draft: { origin: i ? "ngram" : "model" } }));
+  const records = [-1, -3].map((logprob, i) =>
+    ({ logprob, timeMs: 10 * i + 5, draft: { origin: i ? "ngram" : "model" } }));
   const cache = { reused: 3, wanted: 8, source: "active", reason: "differs at token 3" };
   const said = of({ state: "running", records, data: { ...data, cache, seed: 7 } });
   assert.equal(said["first token"], "5.0 ms");

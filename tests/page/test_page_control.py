@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.support.browser_page import in_state, press, ready, set_value, text_of, tokens
+from tests.support.browser_page import REFUSED, in_state, press, ready, set_value, text_of, tokens
 from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import LiveServer, live_server, wait_until
 
@@ -100,11 +100,9 @@ def test_a_second_window_reads_along(
 
 
 def test_a_request_that_waits_says_so_and_can_be_given_up(
-    running: "Page", slow: LiveServer, visit: Callable[..., "Page"], browser: Any
+    running: "Page", slow: LiveServer, visit: Callable[..., "Page"], reader: Any
 ) -> None:
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(f"{slow.url}/ui")
+    page = visit(f"{slow.url}/ui", another=reader())
     ready(page)
     page.keyboard.press("Control+Enter")
     in_state(page, "queued")
@@ -112,7 +110,6 @@ def test_a_request_that_waits_says_so_and_can_be_given_up(
     page.keyboard.press("Escape")
     in_state(page, "ended")
     wait_until(lambda: slow.lease.n_waiting == 0)
-    context.close()
     running.keyboard.press("Escape")
     in_state(running, "ended")
     assert len(kept(slow)) == 1, "the one that waited is forgotten"
@@ -141,7 +138,7 @@ def test_ten_thousand_tokens_are_all_there_and_none_costs_much(
 
 def test_the_key_is_asked_for_and_stays_in_the_tab(visit: Callable[..., "Page"]) -> None:
     with live_server(FakeEngine().as_engine, api_keys=("first", "second")) as server:
-        page = visit(f"{server.url}/", may_complain=True)
+        page = visit(f"{server.url}/", expected=(REFUSED.format(401, "Unauthorized"),))
         dialog = page.get_by_role("dialog", name="API key")
         dialog.get_by_label("API key").fill("wrong")
         dialog.get_by_role("button", name="Use it").click()
@@ -192,7 +189,7 @@ def test_it_works_behind_a_path_prefix(visit: Callable[..., "Page"]) -> None:
 
 def test_a_server_that_keeps_nothing_still_writes(visit: Callable[..., "Page"]) -> None:
     with live_server(FakeEngine().as_engine, keep_streams="none") as server:
-        page = visit(f"{server.url}/ui", may_complain=True)
+        page = visit(f"{server.url}/ui", expected=(REFUSED.format(400, "Bad Request"),))
         ready(page)
         page.keyboard.press("Control+Enter")
         in_state(page, "ended")

@@ -149,21 +149,18 @@ def test_live_shows_what_the_server_does(story: "Page", story_server: LiveServer
 
 
 def test_a_link_opens_the_same_text_in_another_browser(
-    story: "Page", browser: Any, story_server: LiveServer
+    story: "Page", reader: Any, visit: Callable[..., "Page"]
 ) -> None:
     story.get_by_role("textbox", name="Prompt", exact=True).fill("The “green” house\n")
     set_value(story, "temperature", "1.1")
     run_to_the_end(story)
     story.get_by_role("button", name="Share").click()
     link = story.evaluate("navigator.clipboard.readText()")
-    assert link.startswith(f"{story_server.url}/ui#")
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(link)
+    assert link.startswith(f"{story.url.split('#')[0]}#")
+    page = visit(link, another=reader())
     ready(page)
     run_to_the_end(page)
     assert text_of(page) == text_of(story)
-    context.close()
 
 
 def test_the_code_of_a_request_gives_the_same_text(story: "Page") -> None:

@@ -1,24 +1,50 @@
 """The prompt mode as a reader uses it: write, look into a token, choose another one, go on."""
 
+import asyncio
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from engine import Engine
 from tests.support.browser_page import (
     in_state,
     press,
+    ready,
     run_to_the_end,
     set_value,
     text_of,
     tokens,
 )
-from tests.support.live_server import LiveServer, wait_until
+from tests.support.live_server import LiveServer, live_server, wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 PROMPT = "The old dog"
+ANIMALS = ("hen", "duck", "goose")
+
+
+def over_a_slow_line(app: ASGIApp) -> ASGIApp:
+    """No event of the progress arrives before the browser has painted the one before it."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        async def late(message: Message) -> None:
+            body = message.get("body", b"")
+            if b"prompt_progress" not in body:
+                await send(message)
+                return
+            *events, rest = body.split(b"\n\n")
+            for event in events:
+                await send({**message, "body": event + b"\n\n", "more_body": True})
+                await asyncio.sleep(0.15)
+            await send({**message, "body": rest})
+
+        await app(scope, receive, late)
+
+    return wrapped
 
 
 def typed(page: "Page", *, seed: int = 7, length: int = 40) -> None:
@@ -152,3 +178,32 @@ def test_the_colours_have_a_legend_and_are_not_colours_alone(story: "Page") -> N
     assert len(levels) > 2
     shadows = {story.locator(f".legend .l{level}").first.evaluate(line) for level in range(6)}
     assert len(shadows) == 6, "each level has a line of its own under it"
+
+
+def test_a_long_prompt_says_how_far_it_is_and_how_long_it_takes(
+    bundled_engine: Engine, visit: Callable[..., "Page"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundled_engine.model, "chunk_size", 192)
+    prompt = "".join(f"The {animal} has {n} eggs. " for n in range(30) for animal in ANIMALS)
+    n_prompt = len(bundled_engine.tokenizer.encode(prompt))
+    with live_server(bundled_engine, wrapped=over_a_slow_line) as server:
+        page = visit(f"{server.url}/ui")
+        ready(page)
+        set_value(page, "max tokens", "5")
+        page.get_by_role("textbox", name="Prompt", exact=True).fill(prompt)
+        page.evaluate(
+            """() => {
+              window.said = [];
+              const note = () => said.push(document.querySelector("#facts").innerText);
+              const options = { subtree: true, childList: true, characterData: true };
+              new MutationObserver(note).observe(document.querySelector("#facts"), options);
+            }"""
+        )
+        run_to_the_end(page)
+        said = page.evaluate("said.join(' ')")
+    steps = re.findall(r"reading the prompt, (\d+) of (\d+), (\d+\.\d) s left", said)
+    done = list(dict.fromkeys(int(step[0]) for step in steps))
+    assert len(done) >= 3
+    assert done == sorted(done)
+    assert done[-1] < n_prompt
+    assert {int(step[1]) for step in steps} == {n_prompt}

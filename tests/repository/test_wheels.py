@@ -1,5 +1,7 @@
 """How scripts/wheels.py reads and writes text; `make wheels` builds the wheels themselves."""
 
+from pathlib import Path
+
 import pytest
 
 from engine import Engine
@@ -43,3 +45,9 @@ def test_a_wheel_of_the_stable_abi_fits_later_versions_too() -> None:
 def test_the_text_that_wheels_are_tried_with_is_the_source_builds(bundled_engine: Engine) -> None:
     with live_server(bundled_engine) as server:
         assert serve.complete(f"http://127.0.0.1:{server.port}") == serve.EXPECTED
+
+
+def test_a_trial_of_a_wheel_asks_for_every_file_of_the_page(bundled_engine: Engine) -> None:
+    files = {path.name for path in (Path(__file__).parents[2] / "server/api/ui").iterdir()}
+    with live_server(bundled_engine) as server:
+        assert serve.read_page(server.url) == files - {"index.html"}

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
+REFUSED = "error: Failed to load resource: the server responded with a status of {} ({})"
+"""What Chromium's console says of a request that the server refused."""
+
 
 def ready(page: "Page") -> None:
     """Wait until the server has told the page what it serves."""
@@ -69,11 +72,17 @@ def last_request(page: "Page") -> Any:
 AXE = Path(__file__).parents[1] / "node" / "node_modules" / "axe-core" / "axe.min.js"
 
 
-def accessibility_faults(page: "Page") -> list[str]:
-    """What axe-core finds serious or critical, as `rule: element`."""
+def accessibility_faults(page: "Page", rules: list[str] | None = None) -> list[str]:
+    """What axe-core finds serious or critical, as `rule: element`; `rules`: only by these."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text())
-    found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+    found = page.evaluate(
+        """(rules) => axe.run(document, {
+          resultTypes: ['violations'],
+          ...(rules && { runOnly: { type: 'rule', values: rules } }),
+        })""",
+        rules,
+    )
     return [
         f"{fault['id']}: {node['html'][:120]} ({node.get('failureSummary', '')[:200]})"
         for fault in found["violations"]

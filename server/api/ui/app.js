@@ -71,7 +71,8 @@ class App {
     this.other = this.panelOf("B", "other");
     const page = {
       session, forest: this.forest, card: this.card, facts: this.facts,
-      notice: (text) => this.notice(text), say: speaker(byId("spoken")),
+      notice: (text) => this.notice(text), complain: (run, which) => this.complain(run, which),
+      say: speaker(byId("spoken")),
     };
     const prompt = new PromptMode(page);
     const chat = new ChatMode(page);
@@ -84,7 +85,9 @@ class App {
       element.hidden = true;
       return element;
     }));
-    this.system = h("textarea", { id: "system", rows: 3, placeholder: "none", oninput: () => session.set("system", this.system.value) });
+    this.system = h("textarea", {
+      id: "system", rows: 3, placeholder: "none", oninput: () => session.set("system", this.system.value),
+    });
     this.system.value = session.get("system");
     this.systemField = h("p", { class: "wide" }, h("label", { for: "system" }, "system message"), this.system);
     byId("settings").replaceChildren(this.systemField, this.panel.element, this.other.element);
@@ -137,7 +140,9 @@ class App {
     this.mode = this.modes[name];
     if (name === "prompt" || name === "chat") this.desk = this.mode;
     for (const [each, { element }] of Object.entries(this.modes)) element.hidden = each !== name;
-    for (const button of byId("modes").children) button.setAttribute("aria-current", button.dataset.mode === name ? "page" : "false");
+    for (const button of byId("modes").children) {
+      button.setAttribute("aria-current", button.dataset.mode === name ? "page" : "false");
+    }
     document.body.dataset.mode = name;
     byId("settings").hidden = name === "cache" || name === "live";
     this.systemField.hidden = name !== "chat";
@@ -149,6 +154,14 @@ class App {
   notice(text) {
     byId("notice").textContent = text;
     byId("notice").hidden = !text;
+  }
+
+  // Shows what went wrong with a run: by the setting that the server names, else above the text.
+  // Without a run nothing is wrong any more.
+  complain(run, which = "settings") {
+    const panel = which === "other" ? this.other : this.panel;
+    if (!run) [this.panel, this.other].forEach((each) => each.complain(null));
+    else if (!panel.complain(run.faultyField, run.data.error)) this.notice(run.data.error);
   }
 
   async branch({ view, index, fields }) {

@@ -11,7 +11,9 @@ const WAIT_MS = 250;
 export class CacheMode {
   constructor(page) {
     Object.assign(this, page);
-    this.prompt = h("textarea", { "aria-label": "Prompt to look up", rows: 4, spellcheck: "false", oninput: () => this.later() });
+    this.prompt = h("textarea", {
+      "aria-label": "Prompt to look up", rows: 4, spellcheck: "false", oninput: () => this.later(),
+    });
     this.asChat = h("input", { type: "checkbox", id: "as-chat", onchange: () => this.later() });
     this.verdict = h("p", { class: "verdict", role: "status" });
     this.why = h("p", { class: "hint" });
@@ -19,7 +21,8 @@ export class CacheMode {
     this.asked = h("tbody");
     this.kept = h("tbody");
     this.store = h("p");
-    const legend = h("p", { class: "hint" }, h("span", { class: "piece cached" }, "cached"), " ", h("span", { class: "piece" }, "to compute"));
+    const legend = h("p", { class: "hint" }, h("span", { class: "piece cached" }, "cached"), " ",
+      h("span", { class: "piece" }, "to compute"));
     this.element = h("section", { class: "desk sheet", "aria-label": "Cache" },
       h("h2", {}, "What would this prompt reuse?"),
       h("div", { class: "composer" }, this.prompt),
@@ -58,21 +61,27 @@ export class CacheMode {
   // A piece that is not a text by itself is a list of bytes.
   show(estimate, pieces) {
     const { cached_tokens: cached, prompt_tokens: total, time_to_first_token_ms: first, cache } = estimate;
-    const time = first === null ? "" : ` The first token would come after about ${first.toFixed(first < 10 ? 1 : 0)} ms.`;
+    const time = first === null ? ""
+      : ` The first token would come after about ${first.toFixed(first < 10 ? 1 : 0)} ms.`;
     const here = cache.got ? `: “${cache.got.trim()}”` : "";
     setText(this.verdict, `${cached} of ${total} tokens are cached, ${total - cached} would be computed.`);
-    setText(this.why, (cache.reused < cache.wanted ? sentence(cache.reason + here) : "Nothing more can be: the last token is always computed.") + time);
+    const why = cache.reused < cache.wanted ? sentence(cache.reason + here)
+      : "Nothing more can be: the last token is always computed.";
+    setText(this.why, why + time);
     this.tokens.replaceChildren(...pieces.map((piece, i) => (
-      h("span", { class: i < cached ? "piece cached" : "piece", title: i < cached ? "cached" : "to compute" }, visible(typeof piece === "string" ? piece : "�")))));
+      h("span", { class: i < cached ? "piece cached" : "piece", title: i < cached ? "cached" : "to compute" },
+        visible(typeof piece === "string" ? piece : "�")))));
   }
 
   async refresh() {
     const runs = [...this.forest.runs.values()].filter(({ data }) => data.cache).reverse();
     this.asked.replaceChildren(...runs.map(({ data }) => h("tr", {},
-      h("td", { class: "long" }, (data.prompt?.text ?? "").slice(0, 200)), h("td", {}, promptText(data.cache)), h("td", {}, data.cache.reason))));
+      h("td", { class: "long" }, (data.prompt?.text ?? "").slice(0, 200)),
+      h("td", {}, promptText(data.cache)), h("td", {}, data.cache.reason))));
     if (!runs.length) this.asked.append(none(3, "Nothing was run since the page was loaded."));
     try {
-      const [{ data, has_more: more }, metrics] = await Promise.all([getJson("v1/streams?limit=50"), getText("metrics")]);
+      const answers = await Promise.all([getJson("v1/streams?limit=50"), getText("metrics")]);
+      const [{ data, has_more: more }, metrics] = answers;
       this.kept.replaceChildren(...data.map((stream) => this.row(stream)));
       if (!data.length) this.kept.append(none(6, "No stream is kept."));
       if (more) this.kept.append(none(6, "There are more."));
@@ -84,16 +93,24 @@ export class CacheMode {
 
   storeText(lookups) {
     const { prefix_cache_mb: size, prefix_cache_on_disk: onDisk } = this.session.model.engine;
-    const words = { active: "were in the active sequence", memory: "came from memory", disk: "came from disk", none: "were new" };
-    const said = Object.entries(words).filter(([name]) => lookups[name]).map(([name, text]) => `${lookups[name]} ${text}`);
+    const words = {
+      active: "were in the active sequence", memory: "came from memory", disk: "came from disk", none: "were new",
+    };
+    const said = Object.entries(words).filter(([name]) => lookups[name])
+      .map(([name, text]) => `${lookups[name]} ${text}`);
     return `Keys and values of past prompts have up to ${size} MB${onDisk ? ", and a place on disk" : ""}. `
       + (said.length ? `Of all prompts so far, ${said.join(", ")}.` : "No prompt has come yet.");
   }
 
   row({ id, wire, state, finish, prompt_tokens: prompt, completion_tokens: text, parent }) {
-    return h("tr", {}, h("td", { class: "long", title: id }, this.forest.runs.get(id)?.data.text.slice(0, 120) || `${id.slice(0, 18)}…`), h("td", {}, parent ? `${wire}, branch at ${parent.at}` : wire),
-      h("td", {}, state === "ended" ? `ended: ${finish}` : state), h("td", { class: "n" }, prompt), h("td", { class: "n" }, text),
-      h("td", {}, h("button", { type: "button", class: "quiet", "aria-label": `Forget ${id}`, onclick: () => this.forget(id) }, "Forget")));
+    const shown = this.forest.runs.get(id)?.data.text.slice(0, 120) || `${id.slice(0, 18)}…`;
+    const forget = h("button", {
+      type: "button", class: "quiet", "aria-label": `Forget ${id}`, onclick: () => this.forget(id),
+    }, "Forget");
+    return h("tr", {}, h("td", { class: "long", title: id }, shown),
+      h("td", {}, parent ? `${wire}, branch at ${parent.at}` : wire),
+      h("td", {}, state === "ended" ? `ended: ${finish}` : state),
+      h("td", { class: "n" }, prompt), h("td", { class: "n" }, text), h("td", {}, forget));
   }
 
   async forget(id) {

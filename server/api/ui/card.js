@@ -112,12 +112,16 @@ export class Card extends EventTarget {
       title: isOwn ? "this token; draw again from here" : "go on with this token instead",
       onclick: () => this.choose(isOwn ? {} : { token_id: other.id }),
     },
-    h("span", { class: "text" }, visible(other.text)), h("span", { class: "p" }, unseen("model "), `${percent(other.pRaw)} %`),
-    h("span", { class: "p" }, unseen("drawn "), `${percent(other.pSampled)} %`), bar, h("span", { class: "note" }, note));
+    h("span", { class: "text" }, visible(other.text)),
+    h("span", { class: "p" }, unseen("model "), `${percent(other.pRaw)} %`),
+    h("span", { class: "p" }, unseen("drawn "), `${percent(other.pSampled)} %`),
+    bar, h("span", { class: "note" }, note));
   }
 
   actions() {
-    const input = h("input", { type: "text", "aria-label": "Text to go on with", placeholder: "write something else here …" });
+    const input = h("input", {
+      type: "text", "aria-label": "Text to go on with", placeholder: "write something else here …",
+    });
     const form = h("form", {
       onsubmit: (event) => {
         event.preventDefault();
@@ -125,8 +129,11 @@ export class Card extends EventTarget {
       },
     }, input);
     return h("div", { class: "actions" }, form,
-      h("button", { type: "button", onclick: () => this.choose({}), title: "Other random numbers from here on (R)" }, "Redraw"),
-      h("button", { type: "button", class: "peek", onclick: () => this.peek(), title: "Where each alternative leads (P)" }, "Peek"));
+      h("button", { type: "button", onclick: () => this.choose({}), title: "Other random numbers from here on (R)" },
+        "Redraw"),
+      h("button", {
+        type: "button", class: "peek", onclick: () => this.peek(), title: "Where each alternative leads (P)",
+      }, "Peek"));
   }
 
   choose(fields) {
@@ -212,18 +219,24 @@ export function about(record, previous, nVocab) {
   const bits = (name) => MEASURES[name].value(record, previous);
   const lines = [];
   if (Number.isFinite(record.logprob)) {
-    lines.push(`#${record.rank + 1} of ${nVocab.toLocaleString("en")} · surprisal ${bits("surprisal").toFixed(1)} bits · entropy ${bits("entropy").toFixed(1)} bits`);
+    const [surprisal, entropy] = ["surprisal", "entropy"].map((name) => `${name} ${bits(name).toFixed(1)} bits`);
+    lines.push([`#${record.rank + 1} of ${nVocab.toLocaleString("en")}`, surprisal, entropy].join(" · "));
   }
   const cuts = removals(record.trace, nVocab);
   for (const { stage, left, first } of cuts) {
-    lines.push(`${stage} left ${left.toLocaleString("en")} of ${nVocab.toLocaleString("en")}${first ? ", without the model’s first choice" : ""}`);
+    const without = first ? ", without the model’s first choice" : "";
+    lines.push(`${stage} left ${left.toLocaleString("en")} of ${nVocab.toLocaleString("en")}${without}`);
   }
-  if (cuts.length && Number.isFinite(record.kept)) lines.push(`${percent(record.kept)} % of the probability was left to draw from`);
+  if (cuts.length && Number.isFinite(record.kept)) {
+    lines.push(`${percent(record.kept)} % of the probability was left to draw from`);
+  }
   const origin = originOf(record);
   const rejected = record.draft?.rejected_token_id;
   const who = origin ? `${VERBS[origin] ?? "guessed by"} ${ORIGINS[origin] ?? origin}` : "";
   const wrong = Number.isInteger(rejected) ? `, a draft had guessed token ${rejected}` : "";
   const time = bits("time");
-  lines.push([`${who}${wrong}`, time === null ? "" : time < 0.05 ? "together with the one before" : `${time.toFixed(1)} ms after the one before`].filter(Boolean).join(" · "));
+  const when = time === null ? ""
+    : time < 0.05 ? "together with the one before" : `${time.toFixed(1)} ms after the one before`;
+  lines.push([`${who}${wrong}`, when].filter(Boolean).join(" · "));
   return lines.filter(Boolean);
 }

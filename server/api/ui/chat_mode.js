@@ -10,7 +10,8 @@ export class ChatMode extends Desk {
     super("chat", page);
     this.turns = []; // {user, run, view, element}
     this.log = h("div", { class: "text chat" });
-    this.empty = h("p", { class: "empty" }, "Write a message below. Every word of the reply can be looked into, and changed.");
+    this.empty = h("p", { class: "empty" },
+      "Write a message below. Every word of the reply can be looked into, and changed.");
     this.message = h("textarea", {
       "aria-label": "Message", placeholder: "Message; Enter sends it", rows: 1,
       onkeydown: (event) => {
@@ -21,7 +22,9 @@ export class ChatMode extends Desk {
     });
     this.button("run").textContent = "Send";
     this.button("run").title = "Enter";
-    const clear = h("button", { type: "button", "data-action": "clear", title: "Begin another conversation", onclick: () => this.clear() }, "New chat");
+    const clear = h("button", {
+      type: "button", "data-action": "clear", title: "Begin another conversation", onclick: () => this.clear(),
+    }, "New chat");
     this.element = h("section", { class: "desk", "aria-label": "Chat" }, this.log,
       h("div", { class: "composer" }, this.message), h("div", { class: "buttons" }, this.buttons, clear),
       this.strip.element, this.branches);
@@ -47,7 +50,8 @@ export class ChatMode extends Desk {
       { role: "user", content: turn.user }, { role: "assistant", content: turn.run.data.text },
     ]);
     this.user = user;
-    return { messages: [...(system ? [{ role: "system", content: system }] : []), ...before, { role: "user", content: user }] };
+    const first = system ? [{ role: "system", content: system }] : [];
+    return { messages: [...first, ...before, { role: "user", content: user }] };
   }
 
   begun(run) {
@@ -57,9 +61,13 @@ export class ChatMode extends Desk {
 
   addTurn(user, run) {
     this.empty.remove();
-    const view = this.follow(new TokenView("Reply; the arrow keys go from token to token", { measure: this.session.get("measure") }));
+    const measure = this.session.get("measure");
+    const view = this.follow(new TokenView("Reply; the arrow keys go from token to token", { measure }));
     const turn = { user, run, view };
-    const edit = h("button", { type: "button", class: "quiet", title: "Write this message differently; what follows it is left", onclick: () => this.edit(turn) }, "Edit");
+    const edit = h("button", {
+      type: "button", class: "quiet", title: "Write this message differently; what follows it is left",
+      onclick: () => this.edit(turn),
+    }, "Edit");
     turn.element = h("article", { class: "turn", "aria-label": `Message ${this.turns.length + 1}` },
       h("div", { class: "user" }, h("p", {}, user), edit), view.element);
     this.turns.push(turn);

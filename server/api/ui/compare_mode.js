@@ -12,11 +12,15 @@ import { TokenView } from "./token_view.js";
 export class CompareMode {
   constructor(page) {
     Object.assign(this, page);
-    this.prompt = h("textarea", { "aria-label": "Prompt of both", rows: 2, spellcheck: "false", oninput: () => this.session.set("prompt", this.prompt.value) });
+    this.prompt = h("textarea", {
+      "aria-label": "Prompt of both", rows: 2, spellcheck: "false",
+      oninput: () => this.session.set("prompt", this.prompt.value),
+    });
     this.columns = [["A", "settings"], ["B", "other"]].map(([name, which]) => this.column(name, which));
     this.verdict = h("p", { class: "verdict", role: "status" });
     this.buttons = [
-      h("button", { type: "button", "data-action": "run", title: "Ctrl+Enter", onclick: () => this.start() }, "Run both"),
+      h("button", { type: "button", "data-action": "run", title: "Ctrl+Enter", onclick: () => this.start() },
+        "Run both"),
       h("button", { type: "button", "data-action": "stop", title: "Esc", onclick: () => this.stop() }, "Stop"),
     ];
     this.element = h("section", { class: "desk compare", "aria-label": "Compare" },
@@ -58,8 +62,10 @@ export class CompareMode {
       column.run = run;
       column.view.show(run);
       run.addEventListener("change", () => this.changed());
+      run.ended.then(() => { if (run.data.error) this.complain(run, column.which); });
     }
     this.notice("");
+    this.complain(null);
     this.changed();
   }
 
@@ -94,7 +100,8 @@ export class CompareMode {
   named() {
     const { settings, other } = this.session;
     const texts = [differing(settings, other), differing(other, settings)];
-    this.columns.forEach(({ difference }, i) => setText(difference, texts[i] || "the same settings: change one of them on the right"));
+    this.columns.forEach(({ difference }, i) =>
+      setText(difference, texts[i] || "the same settings: change one of them on the right"));
   }
 
   enter() {

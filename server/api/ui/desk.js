@@ -11,7 +11,7 @@ const REWIND = 10;
 const DRAW_MS = 100;
 
 export class Desk {
-  // `page`: {session, forest, card, facts, notice, say, panel}.
+  // `page`: {session, forest, card, facts, notice, complain, say}.
   constructor(mode, page) {
     Object.assign(this, page, { mode, page, run: null });
     this.onChange = () => this.changed();
@@ -19,7 +19,8 @@ export class Desk {
     this.tree = new TreeView(this.forest, "Branches");
     this.tree.addEventListener("choose", ({ detail }) => this.open(detail.id));
     this.forest.addEventListener("change", () => this.treeChanged());
-    this.branches = h("details", { class: "branches", hidden: true, open: true }, h("summary", {}, "Branches"), this.tree.element);
+    this.branches = h("details", { class: "branches", hidden: true, open: true }, h("summary", {}, "Branches"),
+      this.tree.element);
     this.buttons = this.actions();
     this.session.addEventListener("change", ({ detail }) => {
       if (detail === "measure") this.views().forEach((view) => view.colour(this.session.get("measure")));
@@ -27,12 +28,14 @@ export class Desk {
   }
 
   actions() {
-    const button = (name, text, title, onclick) => h("button", { type: "button", "data-action": name, title, onclick }, text);
+    const button = (name, text, title, onclick) =>
+      h("button", { type: "button", "data-action": name, title, onclick }, text);
     return [
       button("run", "Run", "Ctrl+Enter", () => this.start()),
       button("stop", "Stop", "Esc", () => this.stop()),
       button("pause", "Pause", "Gives the engine to others until you resume", () => this.pause()),
-      button("rewind", `Back ${REWIND}`, `Takes the last ${REWIND} tokens back, before the next one`, () => this.control("rewind", { tokens: Math.min(REWIND, this.run.records.length) })),
+      button("rewind", `Back ${REWIND}`, `Takes the last ${REWIND} tokens back, before the next one`,
+        () => this.control("rewind", { tokens: Math.min(REWIND, this.run.records.length) })),
       button("continue", "Go on", "Writes more after the end", () => this.goOn()),
     ];
   }
@@ -109,6 +112,7 @@ export class Desk {
     this.run = run;
     run?.addEventListener("change", this.onChange);
     this.notice("");
+    this.complain(null);
     this.changed();
   }
 
@@ -120,7 +124,7 @@ export class Desk {
     this.showButtons();
     if (run) {
       this.say(run);
-      if (run.data.error) this.notice(run.data.error);
+      if (run.data.error) this.complain(run);
     }
     if (run?.id && run.id !== this.remembered) {
       this.remembered = run.id;

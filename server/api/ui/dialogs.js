@@ -23,7 +23,8 @@ export function askForKey(wasWrong) {
       },
     },
     h("h2", {}, "This server needs an API key"),
-    h("p", {}, wasWrong ? "That key is not valid. Try another one." : "It stays in this tab, and goes to this server only."),
+    h("p", {}, wasWrong ? "That key is not valid. Try another one."
+      : "It stays in this tab, and goes to this server only."),
     h("label", { for: "key" }, "API key"), input,
     h("p", { class: "buttons" }, h("button", { type: "submit" }, "Use it")));
     const dialog = opened("API key", form);
@@ -40,12 +41,15 @@ export function showCode(path, body) {
   choose("curl");
   opened("The request as code",
     h("h2", {}, "This request as code"),
-    h("fieldset", { class: "measures" }, h("legend", { class: "unseen" }, "Language"), Object.keys(texts).map((name, i) => h("label", {},
-      h("input", { type: "radio", name: "language", checked: i === 0, onchange: () => choose(name) }), h("span", {}, `as ${name}`)))),
+    h("fieldset", { class: "measures" }, h("legend", { class: "unseen" }, "Language"),
+      Object.keys(texts).map((name, i) => h("label", {},
+        h("input", { type: "radio", name: "language", checked: i === 0, onchange: () => choose(name) }),
+        h("span", {}, `as ${name}`)))),
     block, h("p", { class: "buttons" }, copy, closing()));
 }
 
-const closing = () => h("button", { type: "button", onclick: ({ target }) => target.closest("dialog").close() }, "Close");
+const closing = () =>
+  h("button", { type: "button", onclick: ({ target }) => target.closest("dialog").close() }, "Close");
 
 // Browsers allow the clipboard only over HTTPS and on this machine.
 export async function copied(text, button) {
@@ -81,10 +85,14 @@ const WORDS = [
 
 export function showHelp(model) {
   const list = (pairs) => h("dl", {}, pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]));
-  const links = [["docs", "the API"], ["openapi.json", "its contract"], ["props", "how the model is run"], ["metrics", "the metrics"], ["health", "the health"]];
+  const links = [
+    ["docs", "the API"], ["openapi.json", "its contract"], ["props", "how the model is run"],
+    ["metrics", "the metrics"], ["health", "the health"],
+  ];
   opened("Help",
     h("h2", {}, "Keys"), list(KEYS), h("h2", {}, "Words"), list(WORDS),
-    h("p", {}, `${model?.version ?? "Soliton"}. `, hasKey() ? "The API is described at /docs; a browser cannot send a key there, so save it with curl."
+    h("p", {}, `${model?.version ?? "Soliton"}. `,
+      hasKey() ? "The API is described at /docs; a browser cannot send a key there, so save it with curl."
       : links.flatMap(([path, text], i) => [i ? ", " : "See ", h("a", { href: path }, text)])),
     h("p", { class: "buttons" }, closing()));
 }

@@ -9,7 +9,8 @@ const STATES = {
   running: "writing", paused: "paused", ended: "ready", failed: "failed",
 };
 const ENDS = {
-  stop_token: "ended by the model", stop_string: "ended by a stop text", length: "max tokens reached", time: "time is up",
+  stop_token: "ended by the model", stop_string: "ended by a stop text", length: "max tokens reached",
+  time: "time is up",
   constraint: "complete", banned: "banned strings left no way", control: "stopped", stop: "stopped",
 };
 
@@ -46,16 +47,22 @@ export function factsOf(run, queue = null) {
   const { data, state, records } = run;
   const facts = [["state", stateText(run, queue), data.error ?? ""]];
   const first = records[run.from]?.timeMs;
-  if (Number.isFinite(first)) facts.push(["first token", milliseconds(first), "from the arrival of the request, the wait for the engine included"]);
+  const add = (name, value, title) => facts.push([name, value, title]);
+  if (Number.isFinite(first)) {
+    add("first token", milliseconds(first), "from the arrival of the request, the wait for the engine included");
+  }
   const rate = speed(run);
-  if (rate !== null) facts.push(["speed", `${rate.toFixed(rate < 100 ? 1 : 0)} tok/s`, "tokens per second after the first"]);
-  if (data.cache) facts.push(["prompt", promptText(data.cache) + whyNotMore(data.cache), data.cache.reason]);
-  if (data.speculation) facts.push(["drafts", draftText(data.speculation), "guessed tokens that came true, of those that were checked"]);
-  else if (records.length > run.from) facts.push(["drafts", liveDrafts(records.slice(run.from)), "tokens that a draft had guessed"]);
+  if (rate !== null) add("speed", `${rate.toFixed(rate < 100 ? 1 : 0)} tok/s`, "tokens per second after the first");
+  if (data.cache) add("prompt", promptText(data.cache) + whyNotMore(data.cache), data.cache.reason);
+  if (data.speculation) {
+    add("drafts", draftText(data.speculation), "guessed tokens that came true, of those that were checked");
+  } else if (records.length > run.from) {
+    add("drafts", liveDrafts(records.slice(run.from)), "tokens that a draft had guessed");
+  }
   const mean = meanLogprob(records, run.from);
-  if (mean !== null) facts.push(["mean logprob", mean.toFixed(2), `natural logarithm; perplexity ${Math.exp(-mean).toFixed(2)}`]);
-  if (records.length) facts.push(["tokens", String(records.length), `${run.from} of them inherited`]);
-  if (data.seed !== null) facts.push(["seed", String(data.seed), "the same seed and settings give the same text"]);
+  if (mean !== null) add("mean logprob", mean.toFixed(2), `natural logarithm; perplexity ${Math.exp(-mean).toFixed(2)}`);
+  if (records.length) add("tokens", String(records.length), `${run.from} of them inherited`);
+  if (data.seed !== null) add("seed", String(data.seed), "the same seed and settings give the same text");
   return facts;
 }
 
@@ -63,7 +70,8 @@ function stateText({ state, data, isLive }, queue) {
   if (state === "queued" && queue) return `waiting, ${queue} in the queue`;
   if (state === "prefilling") {
     const { processed, total, eta_ms: eta } = data.progress;
-    return `reading the prompt, ${processed} of ${total}, ${(eta / 1000).toFixed(1)} s left`;
+    const left = eta === null ? "" : `, ${(eta / 1000).toFixed(1)} s left`;
+    return `reading the prompt, ${processed} of ${total}${left}`;
   }
   const end = data.stop?.kind ?? data.finish;
   return !isLive && end && state !== "failed" ? `ready · ${ENDS[end] ?? `ended by ${end}`}` : STATES[state];
@@ -92,4 +100,5 @@ function liveDrafts(records) {
   return `${guessed} of ${records.length} tokens`;
 }
 
-const milliseconds = (ms) => (ms < 10 ? `${ms.toFixed(1)} ms` : ms < 1000 ? `${ms.toFixed(0)} ms` : `${(ms / 1000).toFixed(2)} s`);
+const milliseconds = (ms) =>
+  (ms < 10 ? `${ms.toFixed(1)} ms` : ms < 1000 ? `${ms.toFixed(0)} ms` : `${(ms / 1000).toFixed(2)} s`);

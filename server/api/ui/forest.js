@@ -43,7 +43,8 @@ export class Forest extends EventTarget {
     }));
     const ids = family(streams, id);
     if (!ids.length) return null;
-    return { root: ids[0], size: ids.length, segments: segments(streams.filter((each) => ids.includes(each.id)), ids[0]) };
+    const own = streams.filter((each) => ids.includes(each.id));
+    return { root: ids[0], size: ids.length, segments: segments(own, ids[0]) };
   }
 
   // What a segment says: {text, mean}.

@@ -11,10 +11,12 @@ const COUNT = 60;
 const CHARTS = [
   { name: "queue", title: "Queue", unit: "requests", least: 4, hint: "requests that wait for the engine" },
   { name: "rate", title: "Tokens", unit: "per second", least: 50, hint: "counted when a request ends" },
-  { name: "speed", title: "Speed of a request", unit: "tok/s", least: 50, hint: "mean of the requests that ended in this second" },
+  { name: "speed", title: "Speed of a request", unit: "tok/s", least: 50,
+    hint: "mean of the requests that ended in this second" },
   { name: "first", title: "First token", unit: "ms", least: 20, hint: "from the arrival, with the wait" },
   { name: "drafts", title: "Drafts right", unit: "%", least: 100, scale: 100, hint: "guessed tokens that came true" },
-  { name: "cached", title: "Prompt cached", unit: "%", least: 100, scale: 100, hint: "prompt tokens that were not computed" },
+  { name: "cached", title: "Prompt cached", unit: "%", least: 100, scale: 100,
+    hint: "prompt tokens that were not computed" },
 ];
 
 export class LiveMode {
@@ -62,7 +64,8 @@ export class LiveMode {
       const values = this.samples.map((each) => (each[name] === null ? null : each[name] * (scale ?? 1)));
       const last = values.findLast((each) => each !== null);
       const top = Math.max(least, ...values.filter((each) => each !== null).map((each) => (scale ? each : 1.1 * each)));
-      setText(value, last === undefined ? "–" : `${last.toFixed(last < 10 && !Number.isInteger(last) ? 1 : 0)} ${unit}`);
+      setText(value, last === undefined ? "–"
+        : `${last.toFixed(last < 10 && !Number.isInteger(last) ? 1 : 0)} ${unit}`);
       canvas.setAttribute("aria-label", `${title}: ${value.textContent}`);
       drawLine(canvas, values, { top, count: COUNT });
     }
@@ -77,7 +80,8 @@ export class LiveMode {
       type: "button", class: "quiet", "aria-label": `${text} ${id}`,
       onclick: () => postJson(`v1/streams/${id}/control`, { action }).catch((error) => this.notice(error.message)),
     }, text);
-    return h("tr", {}, h("td", { class: "long" }, id), h("td", {}, wire), h("td", {}, state), h("td", { class: "n" }, n),
+    return h("tr", {}, h("td", { class: "long" }, id), h("td", {}, wire), h("td", {}, state),
+      h("td", { class: "n" }, n),
       h("td", {}, state === "paused" ? button("resume", "Resume") : button("pause", "Pause"), button("stop", "Stop")));
   }
 

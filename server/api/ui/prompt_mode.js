@@ -15,7 +15,9 @@ export class PromptMode extends Desk {
     });
     this.prompt.textContent = this.session.get("prompt");
     this.view = this.follow(new TokenView("Completion; the arrow keys go from token to token", { lead: this.prompt }));
-    this.hint = h("p", { class: "hint" }, "Write the beginning of a text here, and run it. Then point at any word: what else it could have been, and how likely. Choose another one, and the text goes on from there.");
+    this.hint = h("p", { class: "hint" },
+      "Write the beginning of a text here, and run it. Then point at any word: what else it could have been, "
+      + "and how likely. Choose another one, and the text goes on from there.");
     this.paper = h("div", { class: "text", onclick: (event) => this.clicked(event) }, this.view.element, this.hint);
     this.element = h("section", { class: "desk", "aria-label": "Prompt" }, this.paper,
       h("div", { class: "buttons" }, this.buttons), this.strip.element, this.branches);

@@ -30,6 +30,7 @@ export class Run extends EventTarget {
     this.data = data;
     this.isKept = true;
     this.changedFrom = 0;
+    this.faultyField = null; // of the request, as the server names it
     this.state = "new";
     this.ended = new Promise((resolve) => { this.resolve = resolve; });
   }
@@ -170,6 +171,7 @@ export class Run extends EventTarget {
   fail(error) {
     const isStopped = this.abort?.signal.aborted;
     this.data.error = isStopped ? null : error.message;
+    this.faultyField = isStopped ? null : error.param ?? null;
     this.turn(isStopped ? "ended" : "failed");
   }
 

@@ -31,11 +31,12 @@ export function asPython(base, path, body, hasKey) {
   const rows = known.map(([name, value]) => `    ${name}=${python(value)},`);
   if (extra.length) rows.push(`    extra_body=${python(Object.fromEntries(extra))},`);
   const piece = isChat ? "chunk.choices[0].delta.content or \"\"" : "chunk.choices[0].text";
+  const key = hasKey ? "os.environ[\"SOLITON_API_KEY\"]" : "\"any\"";
   return [
     ...(hasKey ? ["import os", ""] : []),
     "from openai import OpenAI",
     "",
-    `client = OpenAI(base_url=${python(`${base}/v1`)}, api_key=${hasKey ? "os.environ[\"SOLITON_API_KEY\"]" : "\"any\""})`,
+    `client = OpenAI(base_url=${python(`${base}/v1`)}, api_key=${key})`,
     `stream = client.${isChat ? "chat.completions" : "completions"}.create(`,
     ...rows,
     ")",

@@ -23,7 +23,9 @@ export class Strip {
     });
     this.element = h("section", { class: "strip", "aria-label": "Colours" },
       h("div", { class: "row" }, this.measures(), this.legend), this.canvas);
-    session.addEventListener("change", ({ detail }) => { if (detail === "measure" || detail === "theme") this.colour(); });
+    session.addEventListener("change", ({ detail }) => {
+      if (detail === "measure" || detail === "theme") this.colour();
+    });
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     this.colour();

@@ -15,12 +15,15 @@ export class TreeMode {
       this.changed();
     });
     this.tree.element.addEventListener("keydown", (event) => this.key(event));
-    this.empty = h("p", { class: "empty" }, "No text yet: run one in Prompt or Chat. Choose another word in it, and both ways stand here.");
+    this.empty = h("p", { class: "empty" },
+      "No text yet: run one in Prompt or Chat. Choose another word in it, and both ways stand here.");
     this.ways = h("ul", { class: "ways", "aria-label": "Where the alternatives lead" });
     this.peekButton = h("button", { type: "button", title: "P", onclick: () => this.peek() }, "Peek from here");
-    this.openButton = h("button", { type: "button", title: "Enter, then Prompt or Chat", onclick: () => this.show() }, "Open the text");
+    this.openButton = h("button", { type: "button", title: "Enter, then Prompt or Chat", onclick: () => this.show() },
+      "Open the text");
     this.element = h("section", { class: "desk tree-mode", "aria-label": "Tree" },
-      h("p", { class: "hint" }, "↑ ↓ walk the rows, ← → go to the parent and to the first branch, Enter chooses, P peeks."),
+      h("p", { class: "hint" },
+        "↑ ↓ walk the rows, ← → go to the parent and to the first branch, Enter chooses, P peeks."),
       h("div", { class: "text" }, this.empty, this.tree.element),
       h("div", { class: "buttons" }, this.peekButton, this.openButton), this.ways);
     this.forest.addEventListener("change", () => this.changed());
