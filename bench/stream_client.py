@@ -28,27 +28,35 @@ def request(method: str, path: str, body: Any = None) -> bytes:
     return f"{head}content-length: {len(data)}\r\nconnection: close\r\n\r\n".encode() + data
 
 
-def answered(port: int, method: str, path: str, body: Any = None) -> tuple[bytes, float, float]:
-    """The body, and milliseconds to its first event and to its end."""
-    asked, whole, first = request(method, path, body), b"", 0.0
+def answered(port: int, method: str, path: str, body: Any = None) -> tuple[bytes, float]:
+    """The body, and milliseconds to its end."""
+    asked, whole = request(method, path, body), b""
     with connected(port) as sock:
         started = time.perf_counter()
         sock.sendall(asked)
         while piece := sock.recv(2**16):
             whole += piece
-            if not first and b"\r\n\r\n" in whole and not whole.endswith(b"\r\n\r\n"):
-                first = time.perf_counter() - started
-    return whole.partition(b"\r\n\r\n")[2], 1000 * first, 1000 * (time.perf_counter() - started)
+    return whole.partition(b"\r\n\r\n")[2], 1000 * (time.perf_counter() - started)
 
 
 def branch(port: int, asked: dict[str, Any]) -> Any:
-    """Milliseconds to the first event of an answer."""
-    return answered(port, "POST", asked["path"], asked["body"])[1]
+    """Milliseconds to the first event of an answer, and to its event number `nth`."""
+    first = nth = 0.0
+    with connected(port) as sock:
+        started, whole = time.perf_counter(), b""
+        sock.sendall(request("POST", asked["path"], asked["body"]))
+        while piece := sock.recv(2**16):
+            whole += piece
+            now, n_events = time.perf_counter() - started, whole.count(b"data: {")
+            first = first or (now if n_events else 0.0)
+            nth = nth or (now if n_events >= asked["nth"] else 0.0)
+    assert nth, f"{n_events} events"
+    return [1000 * first, 1000 * nth]
 
 
 def control(port: int, asked: dict[str, Any]) -> Any:
     """The answer to a control, and milliseconds until it came."""
-    body, _, ms = answered(port, "POST", asked["path"], asked["body"])
+    body, ms = answered(port, "POST", asked["path"], asked["body"])
     return {**json.loads(body), "ms": ms}
 
 

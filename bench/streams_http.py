@@ -96,21 +96,24 @@ def branches(server: LiveServer, n_tokens: int) -> None:
     parent = server.post("/v1/completions", body(n_tokens)).json["id"]
     path, shown = f"/v1/streams/{parent}", server.get(f"/v1/streams/{parent}").json
     step = median(gaps(times(shown)))
-    found, plain = [], []
+    found, new, plain = [], [], []
     with client(server, "branches") as asked:
         for i in range(N_BRANCHES):
             at = n_tokens // 3 + i
             for first in (300 + i, 301 + i):  # so that the parent is in the store only
                 server.post("/v1/completions", {"prompt": [first, *OTHER], "max_tokens": 1})
             again = {"prompt": [301 + i, *OTHER], "max_tokens": 2, "stream": True}
-            plain.append(asked.ask({"path": "/v1/completions", "body": again}))
+            told, _ = asked.ask({"path": "/v1/completions", "body": again, "nth": 1})
+            plain.append(told)
             server.post("/v1/completions", {"prompt": [300 + i, *OTHER], "max_tokens": 1})
             branch = {"at": at, "token_id": 77, "stream": True, "max_tokens": at + 8}
-            found.append(asked.ask({"path": f"{path}/branch", "body": branch}))
+            told, own = asked.ask({"path": f"{path}/branch", "body": branch, "nth": at + 1})
+            found.append(told)
+            new.append(own)
     print(
-        f"branch at {n_tokens // 3} of {n_tokens} tokens: {median(found):.2f} ms to the first "
-        f"event ({min(found):.2f} to {max(found):.2f}), a step of {step:.2f} and "
-        f"{median(found) - step:.2f}; a cached completion {median(plain):.2f}"
+        f"branch at {n_tokens // 3} of {n_tokens} tokens: {spread(found)} ms to the first event, "
+        f"{spread(new)} to its own first token, a step of {step:.2f} and {median(new) - step:.2f}; "
+        f"a cached completion {median(plain):.2f}"
     )
 
 
@@ -198,6 +201,11 @@ def ended(server: LiveServer, id_: str) -> list[float]:
 
 def times(shown: dict[str, Any]) -> list[float]:
     return [token["time_ms"] for token in shown["tokens"]]
+
+
+def spread(all_ms: list[float]) -> str:
+    """Median, lowest and highest."""
+    return f"{median(all_ms):.2f} ({min(all_ms):.2f} to {max(all_ms):.2f})"
 
 
 def gaps(all_ms: list[float]) -> list[float]:

@@ -8,7 +8,10 @@ cache for the next prompt that begins alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
@@ -22,7 +25,7 @@ from ..sampling.request import SampleResult
 from ..sampling.settings import SamplingSettings
 from ..text.token_ids import check_token_ids
 from ..text.vocabulary import Vocabulary
-from .branching import Branching, SharedRows
+from .branching import Branching, BranchSequence, SharedRows
 from .completion import Completion
 from .continuations import ContinuationScorer
 from .decoding import Decoding, Guide
@@ -294,33 +297,39 @@ class StreamingGenerator:
         self._leave_behind(snapshot)
         return self._completion(snapshot, live)[0]
 
-    def _forked(self, snapshot: Snapshot, live: Live, n: int, n_tokens: int) -> Branching:
-        """`n` branches of the running stream at a place of it, each of `n_tokens` tokens more."""
+    def _forked(self, snapshot: Snapshot, live: Live, n_tokens: int) -> Branching:
+        """Branches of the running stream at a place of it, of `n_tokens` tokens more each."""
         self._leave_behind(snapshot)
         place = self._place(snapshot)
-        caches = [(self._prefix, place.token_ids)]
-        if place.negative_ids:
-            caches.append((self._negative_prefix, place.negative_ids))
         n_positions = snapshot.n_tokens - len(place.past) + n_tokens
-        passes = []
-        for prefix, token_ids in caches:
-            self._prefill(prefix, token_ids[:-1], live, None)
-            passes.append(SharedRows(self._model.branches(prefix.cache, n_positions=n_positions)))
-        completions = []
-        for _ in range(n):
-            own, *guides = (
-                rows.sequence(ids) for rows, (_, ids) in zip(passes, caches, strict=True)
-            )
-            guide = Guide(guides[0], snapshot.options.cfg_scale) if guides else None
+        passes = [self._shared(self._prefix, place.token_ids, live, n_positions)]
+        if negative := place.negative_ids:
+            passes.append(self._shared(self._negative_prefix, negative, live, n_positions))
+
+        def make(at: Snapshot, live: Live, sequences: Sequence[BranchSequence]) -> Completion:
+            own, *guides = sequences
+            guide = Guide(guides[0], at.options.cfg_scale) if guides else None
             decoding = Decoding(own, guide=guide, speculator=None, is_shared=False)
-            completions.append(place.completion(decoding, self._parts, live))
-            if not completions[-1].aborted:
-                self._replay(completions[-1])
-        return Branching(completions, passes)
+            completion = replace(place, snapshot=at).completion(decoding, self._parts, live)
+            if not completion.aborted:
+                self._replay(completion)
+            return completion
+
+        return Branching(passes, make)
+
+    def _shared(
+        self, prefix: PrefixCache, token_ids: Sequence[int], live: Live, n_positions: int
+    ) -> SharedRows:
+        """Passes of branches after `token_ids`, whose last row is computed once for all."""
+        self._prefill(prefix, token_ids[:-1], live, None)
+        cache = prefix.cache
+        is_whole = cache.length == len(token_ids) - 1  # it was not aborted
+        first = np.array(self._model.decode(token_ids[-1:], cache)) if is_whole else None
+        return SharedRows(self._model.branches(cache, n_positions=n_positions), token_ids, first)
 
     def _leave_behind(self, snapshot: Snapshot) -> None:
         """So that nothing after that place of the running stream is copied to the store."""
-        self._forget_from(len(snapshot.prompt_ids) + snapshot.n_tokens)
+        self._forget_from(len(snapshot.prompt_ids) + snapshot.n_tokens - 1)
 
     def _replay(self, completion: Completion) -> None:
         try:

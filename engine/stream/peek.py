@@ -36,11 +36,11 @@ class Glimpse(NamedTuple):
 
 
 Rebuild = Callable[[Snapshot, Live], Completion]
-# So many branches of a place, each of at most so many tokens more.
-Fork = Callable[[Snapshot, Live, int, int], Branching]
+# Branches of a place, each of at most so many tokens more.
+Fork = Callable[[Snapshot, Live, int], Branching]
 
 
-def likeliest(snapshot: Snapshot, rebuild: Rebuild, live: Live, n: int) -> list[int]:
+def likeliest(snapshot: Snapshot, branching: Branching, live: Live, n: int) -> list[int]:
     """The `n` tokens with the highest raw probability among those that may come next; fewer under a
     constraint that forbids nearly all.
     """
@@ -55,21 +55,24 @@ def likeliest(snapshot: Snapshot, rebuild: Rebuild, live: Live, n: int) -> list[
         max_new_tokens=None,
         max_tokens_per_call=1,
     )
-    probe = rebuild(snapshot.changed(options=options), live._replace(on_token=look))
-    probe.advance()
-    probe.abandon()
+    wide = snapshot.changed(options=options)
+    branching.begin([wide], live._replace(on_token=look))
+    branching.step()
     if not found:  # aborted, or no token is left
         return []
     if options.constraint is None and not options.token_healing:
         return list(found[0].top_ids[:n])
-    untouched = rebuild(snapshot.changed(options=options), live)
-    untouched.abandon()
+    [untouched] = branching.begin([wide], live)
     allowed = (token_id for token_id in found[0].top_ids if _is_allowed(untouched, token_id))
     return [token_id for token_id, _ in zip(allowed, range(n), strict=False)]
 
 
 def glimpses(
-    snapshot: Snapshot, fork: Fork, live: Live, token_ids: Sequence[int], n_tokens: int
+    snapshot: Snapshot,
+    branching: Branching,
+    live: Live,
+    token_ids: Sequence[int],
+    n_tokens: int,
 ) -> list[Glimpse]:
     """The continuations of `n_tokens` tokens that begin with each of `token_ids`.
 
@@ -86,14 +89,17 @@ def glimpses(
     found: list[Glimpse] = []
     for start in range(0, len(token_ids), MAX_DECODE_ROWS):
         some = token_ids[start : start + MAX_DECODE_ROWS]
-        found += _glimpses(fork(greedy, live, len(some), n_tokens), snapshot.n_tokens, some)
+        completions = branching.begin([greedy] * len(some), live)
+        found += _glimpses(branching, completions, snapshot.n_tokens, some)
     return found
 
 
-def _glimpses(branching: Branching, n_past: int, token_ids: Sequence[int]) -> list[Glimpse]:
+def _glimpses(
+    branching: Branching, completions: Sequence[Completion], n_past: int, token_ids: Sequence[int]
+) -> list[Glimpse]:
     """`n_past`: tokens of the completion before the alternatives."""
-    shown = [(each.n_tokens_shown, each.n_characters_shown) for each in branching.completions]
-    for completion, token_id in zip(branching.completions, token_ids, strict=True):
+    shown = [(each.n_tokens_shown, each.n_characters_shown) for each in completions]
+    for completion, token_id in zip(completions, token_ids, strict=True):
         completion.check_given([token_id], param="token_ids")
         completion.give([token_id], "forced")
     results: list[list[StreamResult]] = [[] for _ in token_ids]

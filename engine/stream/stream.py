@@ -198,9 +198,10 @@ class Stream:
         live = self._live._replace(on_token=None, on_progress=None)
         completion.abandon()
         try:
+            branching = self._fork(place, live, n_tokens)
             if token_ids is None:
-                token_ids = likeliest(place, self._rebuild, live, top)
-            found = glimpses(place, self._fork, live, token_ids, n_tokens)
+                token_ids = likeliest(place, branching, live, top)
+            found = glimpses(place, branching, live, token_ids, n_tokens)
         except InvalidInputError:
             self._completion = self._rebuild(snapshot, self._live)
             raise

@@ -55,7 +55,6 @@ class JobRun:
         """Events before the last step that are not in the feed."""
         self.n_shown = 0
         """Characters before the last step."""
-        self.has_token = False
         self.n_drafted = self.n_accepted = 0
 
     @property
@@ -63,6 +62,10 @@ class JobRun:
         """The engine's, while it runs."""
         assert self._stream is not None, "it is called between two tokens only"
         return self._stream
+
+    @property
+    def has_token(self) -> bool:
+        return self.first_clock is not None
 
     @property
     def ended_by(self) -> str | None:
@@ -104,7 +107,6 @@ class JobRun:
             elif isinstance(event, Controlled) and event.pieces is not None:
                 self._pieces = list(event.pieces)
         self.n_shown = sum(len(step.result.chunk) for step in self._pieces)
-        self.has_token = self.first_clock is not None
 
     def snapshot(self) -> tuple[Snapshot, list[Step]]:
         """Where it is, and its steps so far."""
@@ -136,6 +138,9 @@ class JobRun:
     def go(self, abort: AbortFlag) -> bool:
         """Generate to the end. False: it has been paused, and `go` goes on from there."""
         untold = self._begin(abort)
+        if self.job.inherited and untold and not self.job.progress:
+            self._feed.extend(untold)  # their reader encodes them during the first pass
+            untold.clear()
         results, steering = self._results, self._steering
         step: Callable[[], StreamResult] = self.stream.step if results is None else results
         asked = steering.waiting if steering is not None else ()
@@ -163,7 +168,6 @@ class JobRun:
             if steering is not None:
                 self._pieces.append(piece)
             if untold:
-                self.has_token = True
                 self._feed.extend([*untold, piece])
                 untold.clear()
             else:
@@ -173,8 +177,8 @@ class JobRun:
         return True
 
     def _begin(self, abort: AbortFlag) -> list[Event]:
-        """The events that are sent with the first step: alone they would only wake the reader and
-        put it to rest.
+        """The events that are sent with the first step, unless they are many: alone they would only
+        wake the reader and put it to rest.
         """
         job = self.job
         seconds = job.max_seconds
@@ -195,7 +199,9 @@ class JobRun:
         n_tokens, n_characters = stream.n_inherited_tokens, stream.n_inherited_characters
         inherited = first_steps(job.inherited, n_tokens, n_characters)
         self.n_shown = sum(len(step.result.chunk) for step in inherited)
-        self._pieces = [step._replace(choice=job.index, clock=prefilled) for step in inherited]
+        self._pieces = [
+            Step(job.index, step.result, prefilled, step.stop_detail) for step in inherited
+        ]
         return [self.begun, *self._pieces]
 
     def _opened(self, abort: AbortFlag) -> Stream:
