@@ -31,6 +31,7 @@ from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.device.open import open_ops
 from engine.grammar.compiler import ConstraintCompiler
+from engine.model.branches import PassesInTurn
 from engine.model.model import Model
 from engine.sampling.logits import Logits
 from tests.support.fault_script import FaultScript, Spoil
@@ -143,6 +144,9 @@ class FakeModel:
             n_tokens = cache.length
             lengths = range(n_tokens - len(token_ids) + 1, n_tokens + 1)
             return np.stack([self._row(cache.token_ids[:length]) for length in lengths])
+
+    def branches(self, cache: KVCache, *, n_positions: int) -> PassesInTurn:
+        return PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
 
     def _row(self, token_ids: Sequence[int]) -> Logits:
         index = len(token_ids) - self._n_prompt
