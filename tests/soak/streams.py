@@ -1,8 +1,9 @@
 """Kept streams under all that may be done to them: no token is lost or comes twice.
 
 Each client begins a stream and then pauses, rewinds, feeds, stops and extends it, branches it and
-peeks into it while it runs. The connection of the first reader is cut now and then: it reads on
-from the number of the last event that it has. Others read along from any number.
+peeks into it while it runs, or deletes it. The connection of the first reader is cut now and then:
+it reads on from the number of the last event that it has. Others read along from any number. Now
+and then the server is stopped and started again: then all read on.
 """
 
 import asyncio
@@ -15,19 +16,25 @@ from typing import Any
 from .goals import Goal, none_of
 from .integrity import difference
 from .letters import Letters
+from .restarts import Restarts, kept_options
 from .server import Options
-from .site import Site, serving
 from .wire import Leave, Reply, ask
 
 SEED = 20261125
 N_TOKENS = 1_000_000
 CLIENTS = 24
 LOSSES = ("lost", "duplicated", "garbled", "crossed", "silent", "stuck", "5xx", "refused")
-OPTIONS = Options(token_s=0.0002, flags={"max-queue": "256"})
+OPTIONS = Options(
+    token_s=0.0002, flags={"max-queue": "256", "drain-seconds": "0.1", "keep-streams-mb": "16"}
+)
+_RESTART_S = 15.0  # from one start to the next stop
 _COMPLETIONS = "/v1/completions"
-_ACTIONS = ("pause", "rewind", "inject", "force", "extend", "stop", "peek", "branch", "read along")
-# Few are stopped, because a stopped stream has few tokens.
-_WEIGHTS = (4, 4, 3, 3, 2, 1, 2, 3, 3)
+_ACTIONS = (
+    "pause", "rewind", "inject", "force", "extend", "stop", "delete", "peek", "branch",
+    "read along",
+)  # fmt: skip
+# Few are stopped or deleted, because such a stream has few tokens.
+_WEIGHTS = (4, 4, 3, 3, 2, 1, 0.5, 2, 3, 3)
 _OTHERS = ("",)
 
 
@@ -48,8 +55,8 @@ class Tally:
 
 def measure(scale: float) -> Iterator[Goal]:
     n_tokens = round(N_TOKENS * scale)
-    with serving(OPTIONS) as site:
-        tally = asyncio.run(storm(site, n_tokens))
+    with kept_options(OPTIONS) as options:
+        tally = asyncio.run(storm(options, n_tokens))
     yield from goals(tally, n_tokens)
 
 
@@ -63,80 +70,136 @@ def goals(tally: Tally, n_tokens: int) -> Iterator[Goal]:
         yield Goal("streams, example", example, "none", False)
 
 
-async def storm(site: Site, n_tokens: int, *, clients: int = CLIENTS, seed: int = SEED) -> Tally:
+async def storm(
+    options: Options, n_tokens: int, *, clients: int = CLIENTS, seed: int = SEED
+) -> Tally:
     """As many streams as have so many tokens."""
-    tally, numbers = Tally(), iter(range(10**9))
+    tally, numbers, server = Tally(), iter(range(10**9)), Restarts(options)
 
     async def client(chance: random.Random) -> None:
         while tally.n_tokens < n_tokens and sum(tally.losses.values()) < 100:
-            await _Session(site.port, tally, chance, next(numbers)).run()
+            await _Session(server, tally, chance, next(numbers)).run()
 
-    await asyncio.gather(*(client(random.Random(f"{seed} {i}")) for i in range(clients)))
-    if not await site.idle():
-        tally.note("stuck", "the engine did not come free")
+    restarting = asyncio.create_task(_restart_often(server, tally))
+    try:
+        await asyncio.gather(*(client(random.Random(f"{seed} {i}")) for i in range(clients)))
+        async with server.acting():
+            restarting.cancel()
+            if not await server.site.idle():
+                tally.note("stuck", "the engine did not come free")
+    finally:
+        restarting.cancel()
+        server.close()
     return tally
+
+
+async def _restart_often(server: Restarts, tally: Tally) -> None:
+    while True:
+        await asyncio.sleep(_RESTART_S)
+        for reply in await server.restart():
+            tally.note("lost", f"resume: {reply.end} {reply.status} {reply.error}")
+        tally.done["restarts"] += 1
 
 
 class _Session:
     """One stream, from its beginning to its end."""
 
-    def __init__(self, port: int, tally: Tally, chance: random.Random, number: int) -> None:
-        self._port = port
+    def __init__(self, server: Restarts, tally: Tally, chance: random.Random, number: int) -> None:
+        self._server = server
         self._tally = tally
         self._chance = chance
         self._name = f"stream {number}"
         self._letters = Letters(f"{number:07d} once upon a time", chance.randint(40, 160))
         self._id: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._is_paused = False
+        self._is_deleted = False
         self._n_events = 0
-        self._reading: list[tuple[int, asyncio.Task[Reply]]] = []
+        self._reading: list[tuple[int, asyncio.Task[list[Any]]]] = []
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._steer())
-            read = await self._read_first()
+            read, end = await self._read_first()
             if not self._id.done():
                 self._id.cancel()
         if self._id.cancelled():
             return
+        if self._is_deleted:
+            await self._check_deleted(read, end)
+            return
         self._letters.to_the_end()
         self._compare(self._name, read, self._letters.text)
-        log = await self._read(0)
-        if log.events != read:
+        log = await self._read_on(0)
+        if log != read:
             self._tally.note("lost", f"{self._name}: the log differs from what was read")
         for after, task in self._reading:
-            seen = await task
-            if seen.events != log.events[after:]:
+            if await task != log[after:]:
                 self._tally.note("lost", f"{self._name}: a reader from {after} on saw otherwise")
+
+    async def _check_deleted(self, read: list[Any], end: str) -> None:
+        if end != "refused":  # else it was cut off before, and what came then is forgotten
+            self._letters.to(len(_text_of(read)))
+            self._compare(self._name, read, self._letters.text)
+        await asyncio.gather(*(task for _, task in self._reading))
+        async with self._server.acting():
+            reply = await ask(self._server.port, f"/v1/streams/{await self._id}")
+        if reply.status != 404:
+            self._tally.note("refused", f"{self._name}: {reply.status} after it was deleted")
 
     # Reading.
 
-    async def _read_first(self) -> list[Any]:
-        """All events, with however many connections."""
-        chance, read = self._chance, []
+    async def _read_first(self) -> tuple[list[Any], str]:
+        """All events, with however many connections, and how the last one ended."""
         body = {
             "model": "fake", "prompt": self._letters.prompt, "stream": True, "store": True,
             "max_tokens": self._letters.max_tokens, "background": True,
         }  # fmt: skip
-        reply = await ask(
-            self._port, _COMPLETIONS, body, leave=self._leave(), on_event=self._note_event
-        )
-        read += reply.events
-        while self._is_unfinished(reply):
-            self._tally.done["cuts"] += 1
-            await asyncio.sleep(chance.uniform(0, 0.02))
-            reply = await self._read(len(read), leave=self._leave())
-            read += reply.events
-        return read
+        while True:
+            n = await self._server.up()
+            reply = await ask(
+                self._server.port,
+                _COMPLETIONS,
+                body,
+                leave=self._leave(),
+                on_event=self._note_event,
+            )
+            if self._id.done() or self._server.n == n:
+                break  # else nobody knows whether it has begun
+        read = _told(reply)
+        if not self._is_unfinished(reply, n):
+            return read, reply.end
+        return await self._read_to_end(read, is_leaving=True)
 
-    def _is_unfinished(self, reply: Reply) -> bool:
+    async def _read_on(self, after: int) -> list[Any]:
+        """The events behind so many."""
+        read, _ = await self._read_to_end([None] * after, is_leaving=False)
+        return read[after:]
+
+    async def _read_to_end(self, read: list[Any], *, is_leaving: bool) -> tuple[list[Any], str]:
+        while True:
+            n = await self._server.up()
+            path = f"/v1/streams/{await self._id}/events?starting_after={len(read)}"
+            leave = self._leave() if is_leaving else None
+            reply = await ask(self._server.port, path, after=len(read), leave=leave)
+            read = read + _told(reply)
+            if not self._is_unfinished(reply, n):
+                return read, reply.end
+            await asyncio.sleep(self._chance.uniform(0, 0.02))
+
+    def _is_unfinished(self, reply: Reply, n: int) -> bool:
+        """`n`: restarts before it was asked for."""
         if reply.end == "left":
+            self._tally.done["cuts"] += 1
             return True
-        if reply.end != "done":
-            kind = "5xx" if reply.status >= 500 else reply.end
-            kind = kind if kind in LOSSES else "lost"
-            where = f"{reply.end} {reply.status} {reply.detail} {reply.error}"
-            self._tally.note(kind, f"{self._name}: {where}")
+        if reply.end == "done" or (self._is_deleted and reply.end in ("error", "refused")):
+            return False
+        if self._server.n != n:
+            self._tally.done["cuts by a restart"] += 1
+            return True
+        kind = "5xx" if reply.status >= 500 else reply.end
+        kind = kind if kind in LOSSES else "lost"
+        where = f"{reply.end} {reply.status} {reply.detail} {reply.error}"
+        self._tally.note(kind, f"{self._name}: {where}")
         return False
 
     def _leave(self) -> Leave | None:
@@ -150,10 +213,6 @@ class _Session:
         if not self._id.done() and "id" in event:
             self._id.set_result(event["id"])
 
-    async def _read(self, after: int, *, leave: Leave | None = None) -> Reply:
-        path = f"/v1/streams/{await self._id}/events?starting_after={after}"
-        return await ask(self._port, path, after=after, leave=leave)
-
     # Steering.
 
     async def _steer(self) -> None:
@@ -163,14 +222,19 @@ class _Session:
         for _ in range(chance.randint(1, 8)):
             await asyncio.sleep(chance.uniform(0, 0.01))
             [action] = chance.choices(_ACTIONS, _WEIGHTS)
-            await self._do(action)
+            async with self._server.acting():
+                await self._do(action)
+            if self._is_deleted:
+                return
         while self._is_paused:
-            await self._control("resume")
+            async with self._server.acting():
+                await self._control("resume")
 
     async def _do(self, action: str) -> None:
         chance = self._chance
         others: dict[str, Callable[[], Any]] = {
             "peek": self._peek, "branch": self._branch, "read along": self._read_along,
+            "delete": self._delete,
         }  # fmt: skip
         if action in others:
             await others[action]()
@@ -261,10 +325,18 @@ class _Session:
     async def _read_along(self) -> None:
         after = self._chance.randint(0, self._n_events)
         self._tally.done["readers"] += 1
-        self._reading.append((after, asyncio.create_task(self._read(after))))
+        self._reading.append((after, asyncio.create_task(self._read_on(after))))
+
+    async def _delete(self) -> None:
+        self._is_deleted = True  # its readers may know it first
+        path = f"/v1/streams/{await self._id}"
+        reply = await ask(self._server.port, path, method="DELETE")
+        if reply.status != 200:
+            self._note_refused("delete", reply)
+        self._tally.done["deleted"] += 1
 
     async def _post(self, route: str, body: dict[str, Any]) -> Reply:
-        return await ask(self._port, f"/v1/streams/{await self._id}/{route}", body)
+        return await ask(self._server.port, f"/v1/streams/{await self._id}/{route}", body)
 
     def _note_refused(self, action: str, reply: Reply) -> None:
         kind = "5xx" if reply.status >= 500 else "refused"
@@ -278,6 +350,14 @@ class _Session:
         kind = difference(text, expected, _OTHERS, complete=True)
         if kind:
             self._tally.note(kind, f"{name}: {text[-40:]!r}, not {expected[-40:]!r}")
+
+
+def _told(reply: Reply) -> list[Any]:
+    """Its events without an error at the end, which says why there are no more."""
+    events = reply.events
+    if reply.end == "refused":
+        return []
+    return events[:-1] if reply.error else events
 
 
 def _text_of(events: Sequence[Any]) -> str:

@@ -304,6 +304,7 @@ async def ask(
     receive_buffer: int | None = None,
     after: int | None = None,
     on_event: Callable[[Any], None] = lambda _: None,
+    method: str | None = None,
 ) -> Reply:
     """POST `body` (bytes, or an object sent as JSON), or GET without one, and read the answer.
 
@@ -311,7 +312,7 @@ async def ask(
     after it on. `on_event`: called with each event as it comes.
     """
     reply = Reply()
-    head, content = request_bytes(path, body, key=key)
+    head, content = request_bytes(path, body, key=key, method=method)
     limit = patience if leave is None or leave.after is None else min(patience, leave.after)
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
@@ -338,13 +339,18 @@ async def ask(
 
 
 def request_bytes(
-    path: str, body: Mapping[str, Any] | bytes | None, *, key: str | None = None
+    path: str,
+    body: Mapping[str, Any] | bytes | None,
+    *,
+    key: str | None = None,
+    method: str | None = None,
 ) -> tuple[bytes, bytes]:
     """Head and content of a request."""
     content = (
         body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     )
-    lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", "host: 127.0.0.1"]
+    method = method or ("GET" if body is None else "POST")
+    lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1"]
     if body is not None:
         lines += ["content-type: application/json", f"content-length: {len(content)}"]
     if key is not None:

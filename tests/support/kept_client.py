@@ -1,17 +1,20 @@
 """The clients of kept streams: what they ask for, and what the engine would have to do for it.
 
-Owns the requests that a sequence may draw, each with its meaning in the engine's own terms. Knows
-neither sequences nor what comes out.
+Owns the requests that a sequence may draw, each with its meaning in the engine's own terms, and the
+readers of one answer, who must all see the same. Knows neither sequences nor which text comes out.
 """
 
+import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from engine import ConstraintSpec, Engine, Snapshot, Stream, StreamOptions, derived_seed
-from tests.support.event_reader import EventReader
+from server.kept.kept import SHUT_DOWN
+from tests.support.event_reader import EventReader, chunks_of
 from tests.support.live_server import Answer, LiveServer
 from tests.support.stream_script import NUMBERS, Script
 
@@ -89,14 +92,77 @@ class Kept:
     def stream_id(self, index: int) -> str:
         return self.id if len(self.scripts) == 1 else f"{self.id}-{index}"
 
+    def hang_up(self) -> None:
+        """The client that began it leaves."""
+        if not self.first.has_hung_up:
+            self.was_cut |= not self.is_background and not self.first.is_over
+            self.first.hang_up()
+
+    def hang_up_later(self) -> None:
+        for _, reader in self.later:
+            reader.hang_up()
+
+    def check_readers(self, log: list[bytes]) -> None:
+        """Numbers without a gap, every control in its place, and every reader's bytes the same: to
+        the end, or as far as it got.
+        """
+        plain = []
+        for number, frame in enumerate(log, 1):
+            head, _, rest = frame.partition(b"\n")
+            assert head == b"id: %d" % number
+            plain.append(rest)
+        for said in self.controls:
+            event = json.loads(plain[said["event"] - 1].removeprefix(b"data: "))["control"]
+            names = ("action", "completion_tokens", "index")
+            assert {name: event[name] for name in names} == {name: said[name] for name in names}
+        told_of = [chunk["control"] for chunk in chunks_of(log) if "control" in chunk]
+        asked_for = [each for each in told_of if each.get("reason") != SHUT_DOWN]
+        assert len(asked_for) == len(self.controls), "each is told once"
+        readers = [(0, self.first, plain), *((after, each, log) for after, each in self.later)]
+        for after, reader, frames in readers:
+            if reader.has_hung_up:
+                n_read = len(reader.frames)
+                assert reader.frames == frames[after : after + n_read]
+            else:
+                assert reader.rest() == frames[after:]
+        self.later.clear()
+        is_done = plain[-1] == b"data: [DONE]\n\n"
+        assert is_done or self.was_cut, plain[-1]
+
+    def check_restarted(self, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+        """What ended or was paused before is as it was; what ran or waited is paused, and says why.
+        Both have what is shown of each choice.
+        """
+        was_paused = any(each["state"] == "paused" for each in before)
+        for was, now in zip(before, after, strict=True):
+            if was_paused and not self.was_cut:
+                assert now == was
+            elif was["state"] == "ended":  # another choice may have run
+                assert {**now, "events": was["events"], "reason": was["reason"]} == was
+        left = [each for each in after if each["state"] != "ended"]
+        if left and not was_paused:
+            assert left[0]["state"] == "paused"
+            assert {each["reason"] for each in after} == {SHUT_DOWN}
+
 
 class KeptClient:
-    """Of one server."""
+    """Of one server, which may be started again."""
 
-    def __init__(self, server: LiveServer, engine: Engine) -> None:
-        """`engine`: what it serves."""
-        self.server = server
+    def __init__(
+        self, serve: Callable[[], AbstractContextManager[LiveServer]], engine: Engine
+    ) -> None:
+        """`serve`: starts it; `engine`: one like that it serves."""
         self.engine = engine
+        self._serve = serve
+        self._running = ExitStack()
+        self.server = self._running.enter_context(serve())
+
+    def restart(self) -> None:
+        self.close()
+        self.server = self._running.enter_context(self._serve())
+
+    def close(self) -> None:
+        self._running.close()
 
     def request(
         self,
@@ -177,6 +243,14 @@ class KeptClient:
         assert answer.status == 200, answer.body
         shown: dict[str, Any] = answer.json
         return shown
+
+    def shown_all(self, kept: Kept) -> list[dict[str, Any]]:
+        return [self.shown(kept, index) for index in range(len(kept.scripts))]
+
+    def waits(self, kept: Kept, index: int) -> bool:
+        """Whether the end of a server has paused it before its first token."""
+        shown = self.shown(kept, index)
+        return bool(shown["state"] == "paused" and not shown["completion_tokens"])
 
     def post(self, kept: Kept, index: int, route: str, body: dict[str, Any]) -> Answer:
         return self.server.post(f"/v1/streams/{kept.stream_id(index)}/{route}", body)

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from engine import Engine, StreamOptions
-from tests.support.event_reader import EventReader, chunks_of, texts_of
+from tests.support.event_reader import EventReader, texts_of
 from tests.support.kept_client import BEGIN, CONTROLS, Kept, KeptClient, told_numbers
-from tests.support.live_server import Answer, live_server, wait_until
+from tests.support.live_server import Answer, LiveServer, live_server, wait_until
 from tests.support.stream_script import Act, Oracle, Outcome, Script, numbers_of
 
 N_SEQUENCES = int(os.environ.get("SOLITON_SEQUENCES", "6"))
@@ -112,6 +113,8 @@ class StreamsMachine(RuleBasedStateMachine):
                 assert index
             elif "ended" in message:
                 assert self.client.shown(kept, index)["state"] == "ended"
+            elif "before its first token" in message:
+                assert self.client.waits(kept, index)
             elif "stopped" not in message:  # by another control at this moment
                 assert body["action"] in ("pause", "resume")
             return
@@ -228,7 +231,7 @@ class StreamsMachine(RuleBasedStateMachine):
         elif answer.status == 409:
             shown = self.client.shown(kept, index)
             never_began = shown["state"] == "ended" and not shown["completion_tokens"]
-            assert index or never_began, answer.body
+            assert index or never_began or self.client.waits(kept, index), answer.body
         else:
             assert (answer.status, is_given) == (400, True), answer.body
 
@@ -252,17 +255,14 @@ class StreamsMachine(RuleBasedStateMachine):
     @rule(which=PICK)
     def hang_up(self, which: int) -> None:
         """The client that began it leaves."""
-        kept = self._one(which)
-        if not kept.first.has_hung_up:
-            kept.was_cut |= not kept.is_background and not kept.first.is_over
-            kept.first.hang_up()
+        self._one(which).hang_up()
 
     @rule(which=PICK)
     def hang_up_later(self, which: int) -> None:
         """A reader leaves: nobody notices."""
         kept = self._one(which)
         if kept.later:
-            kept.later.pop()[1].hang_up()
+            kept.later[-1][1].hang_up()
 
     @rule(which=PICK)
     def delete(self, which: int) -> None:
@@ -270,6 +270,20 @@ class StreamsMachine(RuleBasedStateMachine):
         answer = self.client.server.request("DELETE", f"/v1/streams/{kept.id}")
         assert answer.status == (404 if kept.is_deleted else 200)
         kept.is_deleted = True
+
+    @rule(is_time=st.booleans())
+    def restart(self, is_time: bool) -> None:
+        """The server ends and comes again. What ran or waited is paused; nothing else changes."""
+        if not is_time:
+            return
+        for kept in self.kept:
+            kept.hang_up()  # an open connection would have its time to finish
+            kept.hang_up_later()
+        left = [kept for kept in self.kept if not kept.is_deleted]
+        before = [self.client.shown_all(kept) for kept in left]
+        self.client.restart()
+        for kept, old in zip(left, before, strict=True):
+            kept.check_restarted(old, self.client.shown_all(kept))
 
     @rule(which=PICK)
     def finish(self, which: int) -> None:
@@ -301,8 +315,8 @@ class StreamsMachine(RuleBasedStateMachine):
                 check()
         finally:
             for kept in self.kept:
-                for reader in (kept.first, *(each for _, each in kept.later)):
-                    reader.hang_up()
+                kept.hang_up()
+                kept.hang_up_later()
                 self.client.server.request("DELETE", f"/v1/streams/{kept.id}")
             wait_until(lambda: self.client.server.running is None)
         for kept in self.kept:
@@ -321,7 +335,7 @@ class StreamsMachine(RuleBasedStateMachine):
             )
             assert self.client.post(kept, index, "control", {"action": "resume"}).status == 409
         log = self.client.reader(f"/v1/streams/{kept.id}/events", 0).rest()
-        self._check_readers(kept, log)
+        kept.check_readers(log)
         texts = texts_of(log)
         for index, script in enumerate(kept.scripts):
             shown = self.client.shown(kept, index)
@@ -338,27 +352,6 @@ class StreamsMachine(RuleBasedStateMachine):
             if answer.status == 200:
                 kept.controls.append({**answer.json, "index": index})
         return bool(shown["state"] == "ended")
-
-    def _check_readers(self, kept: Kept, log: list[bytes]) -> None:
-        """Numbers without a gap, every control in its place, and every reader's bytes the same."""
-        plain = []
-        for number, frame in enumerate(log, 1):
-            head, _, rest = frame.partition(b"\n")
-            assert head == b"id: %d" % number
-            plain.append(rest)
-        for said in kept.controls:
-            event = json.loads(plain[said["event"] - 1].removeprefix(b"data: "))["control"]
-            names = ("action", "completion_tokens", "index")
-            assert {name: event[name] for name in names} == {name: said[name] for name in names}
-        told_of = [chunk["control"] for chunk in chunks_of(log) if "control" in chunk]
-        assert len(told_of) == len(kept.controls), "each is told once"
-        if not kept.first.has_hung_up:
-            assert kept.first.rest() == plain
-        for after, reader in kept.later:
-            assert reader.rest() == log[after:]
-        kept.later.clear()
-        is_done = plain[-1] == b"data: [DONE]\n\n"
-        assert is_done or kept.was_cut, plain[-1]
 
     def _check_outcome(self, was_cut: bool, script: Script, found: Outcome) -> None:
         is_cut = was_cut and found.finish == "error"
@@ -381,13 +374,14 @@ class StreamsMachine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(60 + 5 * N_SEQUENCES)
 @pytest.mark.parametrize("kv_cache", ["auto", "8bit"])
-def test_sequences(tiny_model: Path, kv_cache: str) -> None:
-    engine, other = (
-        Engine.load(tiny_model, device="cpu", dtype="float32", kv_cache=kv_cache) for _ in range(2)
-    )
-    with live_server(engine) as server:
-        StreamsMachine.client = KeptClient(server, engine)
-        StreamsMachine.oracle = Oracle(other)
+def test_sequences(tiny_model: Path, tmp_path: Path, kv_cache: str) -> None:
+    load = partial(Engine.load, tiny_model, device="cpu", dtype="float32", kv_cache=kv_cache)
+
+    def serve() -> AbstractContextManager[LiveServer]:
+        return live_server(load(), keep_streams_dir=tmp_path / "kept")
+
+    with closing(KeptClient(serve, load())) as StreamsMachine.client:
+        StreamsMachine.oracle = Oracle(load())
         run_state_machine_as_test(
             StreamsMachine,
             settings=settings(
