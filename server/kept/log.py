@@ -18,8 +18,9 @@ _END = b"\n\n"
 # Whole blocks that are ready for readers who come later, and how many of them one gets at once.
 _N_READY = 32
 _BLOCKS_AT_ONCE = 4
-# A reader rests after each batch. Later readers rest the longer the more of them there are: all
-# together cost the event loop, which shares its cores with the engine, no more than one or two.
+# A reader rests after each batch. Later readers rest together, the longer the more of them there
+# are, so that each batch is made once: all of them cost the event loop, which shares its cores with
+# the engine, no more than one or two.
 _REST_S = 0.001
 _LATER_REST_S = 0.01
 
@@ -32,7 +33,10 @@ class EventLog:
         self._last: list[bytes] = []
         self._waiters: list[asyncio.Future[bool]] = []
         self._n_readers = 0
+        self._resting: list[asyncio.Future[bool]] = []
         self._ready: OrderedDict[int, bytes] = OrderedDict()  # blocks with their numbers
+        # The last page that is no whole block: the events before it, itself, and its events.
+        self._shared: tuple[int, bytes, int] | None = None
         self.n_events = 0
         self.n_bytes = 0
         """Memory of the events."""
@@ -78,6 +82,7 @@ class EventLog:
             self._pack(self._last)
             self._last = []
         self._wake()
+        self._end_rest()
 
     def leave(self, error: Exception) -> None:
         """Nobody waits here for the next event: who does gets `error`."""
@@ -98,8 +103,12 @@ class EventLog:
         first, start = divmod(after, _BLOCK)
         n_whole = self.n_events // _BLOCK if self.ended else len(self._blocks)
         if start or first >= n_whole:
-            page = self.page(after)
-            return _numbered(page, after), len(page)
+            if self._shared is None or self._shared[0] != after:
+                page = self.page(after)
+                if not page:
+                    return b"", 0
+                self._shared = after, _numbered(page, after), len(page)
+            return self._shared[1:]
         blocks = range(first, min(first + _BLOCKS_AT_ONCE, n_whole))
         return b"".join([self._whole_block(block) for block in blocks]), _BLOCK * len(blocks)
 
@@ -149,9 +158,10 @@ class EventLog:
                 if n:
                     after += n
                     yield page
-                    is_behind = after < len(self._blocks) * _BLOCK
-                    rest = 0 if is_behind or self.ended else _LATER_REST_S * self._n_readers
-                    await asyncio.sleep(rest)
+                    if after < len(self._blocks) * _BLOCK or self.ended:
+                        await asyncio.sleep(0)
+                    else:
+                        await self._rest()
                 elif ended:
                     return
                 elif not await self._change(idle):
@@ -160,6 +170,7 @@ class EventLog:
             self._n_readers -= 1
             if not self._n_readers:
                 self._ready.clear()
+                self._shared = None
 
     def _frames(self, block: int) -> list[bytes]:
         with undamaged():
@@ -191,6 +202,20 @@ class EventLog:
         with IdleTimeout(idle, lambda: _settle(waiter, False)) as timeout:
             timeout.start()
             return await waiter
+
+    async def _rest(self) -> None:
+        """Until all who rest go on, or the end."""
+        loop = asyncio.get_running_loop()
+        if not self._resting:
+            loop.call_later(_LATER_REST_S * self._n_readers, self._end_rest)
+        waiter: asyncio.Future[bool] = loop.create_future()
+        self._resting.append(waiter)
+        await waiter
+
+    def _end_rest(self) -> None:
+        resting, self._resting = self._resting, []
+        for waiter in resting:
+            _settle(waiter, True)
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -50,3 +50,26 @@ def test_readers_who_come_while_it_is_written_get_all_of_it() -> None:
             assert await reader == wanted(after, 499), after
 
     asyncio.run(run())
+
+
+def test_a_reader_who_leaves_while_all_rest_takes_nobody_along() -> None:
+    async def follow(log: EventLog, got: list[bytes]) -> None:
+        async for piece in log.read_numbered(0):
+            got.append(piece)
+
+    async def run() -> None:
+        log = EventLog()
+        log.append(frame(1))
+        pieces: list[list[bytes]] = [[] for _ in range(4)]
+        readers = [asyncio.create_task(follow(log, got)) for got in pieces]
+        while not all(pieces):
+            await asyncio.sleep(0)
+        readers[1].cancel()
+        log.append(frame(2))
+        log.end()
+        ends = await asyncio.gather(*readers, return_exceptions=True)
+        assert isinstance(ends[1], asyncio.CancelledError)
+        for got in (pieces[0], pieces[2], pieces[3]):
+            assert b"".join(got) == wanted(0, 2)
+
+    asyncio.run(run())
