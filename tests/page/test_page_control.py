@@ -102,14 +102,14 @@ def test_two_texts_side_by_side_go_on_after_a_reload(
     page = visit(f"{slow.url}/ui")
     ready(page)
     go_to(page, "compare")
-    set_value(page, "max tokens", "150")
+    set_value(page, "max tokens", "80")
     page.get_by_role("button", name="Run both").click()
     second = page.get_by_role("region", name="Text B", exact=True).locator(".t")
     second.first.wait_for()
     page.reload()
     ready(page)
-    page.locator(".compare .verdict", has_text="All 150 tokens are the same.").wait_for()
-    assert second.count() == 150
+    page.locator(".compare .verdict", has_text="All 80 tokens are the same.").wait_for()
+    assert second.count() == 80
     assert len(kept(slow)) == 2, "nothing was asked for again"
 
 
