@@ -239,3 +239,28 @@ test("a body has what differs from the server's own settings", () => {
   assert.equal(allFields(defaults).temperature, 0.7);
   assert.equal(differing(settings, defaults), "temperature 1.2");
 });
+
+test("an order and a constraint are sent, read from a link, and named where they differ", () => {
+  const defaults = defaultSettings();
+  const written = "{\"type\":\n\"boolean\"}";
+  const settings = { ...defaults, sampler_order: ["top_p", "temperature"], structured_outputs: { json: written } };
+  const fields = settingFields(settings, defaults);
+  assert.deepEqual(fields.structured_outputs, { json: { type: "boolean" } });
+  assert.deepEqual(fields.sampler_order, ["top_p", "temperature"]);
+  assert.equal(JSON.parse(settingsOf(fields, defaults).structured_outputs.json).type, "boolean");
+  assert.deepEqual(settingsOf(settings, defaults), settings, "what is kept stays as it was written");
+  const broken = { ...defaults, structured_outputs: { json: "{" } };
+  assert.deepEqual(settingFields(broken, defaults).structured_outputs, { json: "{" }, "the server says what is wrong");
+  assert.deepEqual([allFields(defaults).sampler_order, allFields(defaults).structured_outputs], [null, null]);
+  assert.equal(differing(settings, defaults), "top_p → temperature, a constraint (json)");
+});
+
+test("the progress of a prompt has the seconds left once the server knows them", () => {
+  const run = (eta) => ({
+    state: "prefilling", isLive: true, records: [], from: 0, parent: null,
+    data: { ...emptyRun(), progress: { processed: 512, total: 900, eta_ms: eta } },
+  });
+  const said = (eta) => factsOf(run(eta))[0][1];
+  assert.equal(said(1540), "reading the prompt, 512 of 900, 1.5 s left");
+  assert.equal(said(null), "reading the prompt, 512 of 900");
+});

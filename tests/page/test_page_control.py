@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.support.browser_page import REFUSED, in_state, press, ready, set_value, text_of, tokens
+from tests.support.browser_page import (
+    REFUSED,
+    go_to,
+    in_state,
+    press,
+    ready,
+    set_value,
+    text_of,
+    tokens,
+)
 from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import LiveServer, live_server, wait_until
 
@@ -85,6 +94,23 @@ def test_after_a_reload_the_text_goes_on_where_it_is(running: "Page", slow: Live
     [stream] = kept(slow)
     whole = slow.get(f"/v1/streams/{stream['id']}").json["text"]
     assert text_of(running) == whole, "nothing is lost, and nothing comes twice"
+
+
+def test_two_texts_side_by_side_go_on_after_a_reload(
+    slow: LiveServer, visit: Callable[..., "Page"]
+) -> None:
+    page = visit(f"{slow.url}/ui")
+    ready(page)
+    go_to(page, "compare")
+    set_value(page, "max tokens", "80")
+    page.get_by_role("button", name="Run both").click()
+    second = page.get_by_role("region", name="Text B", exact=True).locator(".t")
+    second.first.wait_for()
+    page.reload()
+    ready(page)
+    page.locator(".compare .verdict", has_text="All 80 tokens are the same.").wait_for()
+    assert second.count() == 80
+    assert len(kept(slow)) == 2, "nothing was asked for again"
 
 
 def test_a_second_window_reads_along(

@@ -39,7 +39,7 @@ def over_a_slow_line(app: ASGIApp) -> ASGIApp:
             *events, rest = body.split(b"\n\n")
             for event in events:
                 await send({**message, "body": event + b"\n\n", "more_body": True})
-                await asyncio.sleep(0.15)
+                await asyncio.sleep(0.1)
             await send({**message, "body": rest})
 
         await app(scope, receive, late)

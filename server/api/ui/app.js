@@ -37,8 +37,8 @@ class App {
     if (shared) this.take(shared);
     this.connect();
     this.enter(shared?.mode ?? this.session.get("mode"));
-    await Promise.all([this.modes.prompt, this.modes.chat].map((mode) => (
-      shared && this.mode === mode ? null : mode.restore())));
+    const { prompt, chat, compare } = this.modes;
+    await Promise.all([prompt, chat, compare].map((mode) => (shared && this.mode === mode ? null : mode.restore())));
     this.refresh();
   }
 

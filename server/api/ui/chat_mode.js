@@ -126,7 +126,7 @@ export class ChatMode extends Desk {
     for (const { user, id } of this.session.get("turns")) {
       if (!id) return;
       const run = Run.attach("chat", id);
-      await new Promise((resolve) => { run.addEventListener("change", resolve); run.ended.then(resolve); });
+      await run.answered();
       if (run.state === "failed") return;
       this.forest.add(run);
       this.addTurn(user, run);

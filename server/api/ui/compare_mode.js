@@ -58,15 +58,40 @@ export class CompareMode {
     const shared = { seed, max_tokens: session.settings.max_tokens, stop: session.settings.stop };
     for (const column of this.columns) {
       const fields = settingFields({ ...session[column.which], ...shared }, session.defaults);
-      const run = Run.start("prompt", { prompt: this.prompt.value, ...fields });
-      column.run = run;
-      column.view.show(run);
-      run.addEventListener("change", () => this.changed());
-      run.ended.then(() => { if (run.data.error) this.complain(run, column.which); });
+      this.put(column, Run.start("prompt", { prompt: this.prompt.value, ...fields }));
     }
     this.notice("");
     this.complain(null);
     this.changed();
+  }
+
+  put(column, run) {
+    column.run = run;
+    column.view.show(run);
+    run.addEventListener("change", () => {
+      this.remember();
+      this.changed();
+    });
+    run.ended.then(() => { if (run.data.error) this.complain(run, column.which); });
+  }
+
+  // Both texts as they were before the page was loaded again, or neither.
+  async restore() {
+    const ids = this.session.get("runs").compare ?? [];
+    if (ids.length !== this.columns.length) return;
+    const runs = ids.map((id) => Run.attach("prompt", id));
+    await Promise.all(runs.map((run) => run.answered()));
+    if (runs.some(({ state }) => state === "failed")) return;
+    this.columns.forEach((column, i) => this.put(column, runs[i]));
+    this.changed();
+  }
+
+  // The second one has an id as soon as it leaves the queue.
+  remember() {
+    const ids = this.columns.map(({ run }) => run?.id ?? null);
+    const runs = this.session.get("runs");
+    if (ids.some((id) => id === null) || `${runs.compare}` === `${ids}`) return;
+    this.session.set("runs", { ...runs, compare: ids });
   }
 
   async stop() {

@@ -62,7 +62,7 @@ export class PromptMode extends Desk {
     const id = this.session.get("runs").prompt;
     if (!id) return;
     const run = Run.attach("prompt", id);
-    await new Promise((resolve) => { run.addEventListener("change", resolve); run.ended.then(resolve); });
+    await run.answered();
     if (run.state === "failed") return;
     this.forest.add(run);
     this.view.show(run);

@@ -66,6 +66,15 @@ export class Run extends EventTarget {
   // Where its own tokens begin.
   get from() { return this.parent?.at ?? 0; }
 
+  // Until the server has said something of it.
+  answered() {
+    return new Promise((resolve) => {
+      const look = () => { if (!["queued", "connecting"].includes(this.state)) resolve(); };
+      this.addEventListener("change", look);
+      look();
+    });
+  }
+
   tag() {
     this.nonce ??= crypto.getRandomValues(new Uint32Array(2)).join("-");
     return this.nonce;
