@@ -32,6 +32,7 @@ from tests.soak import (
 from tests.soak.goals import Goal, jain, quantile, theil_sen
 from tests.soak.letters import Letters
 from tests.soak.model import expected_reply
+from tests.soak.restarts import Restarts
 from tests.soak.server import Options
 from tests.soak.site import Site, serving
 from tests.soak.wire import WireError, _Body, _Events, _NumberedEvents, ask
@@ -105,7 +106,7 @@ def test_a_storm_sees(site: Site, control: str, every: int, loss: str) -> None:
 def test_streams_that_are_steered_see(site: Site, control: str, loss: str | None) -> None:
     async def storm() -> streams.Tally:
         await site.plant(control, every=20)
-        tally = await streams.storm(site, 500, clients=6)
+        tally = await streams.storm(Restarts(streams.OPTIONS, site), 500, clients=6)
         await site.plant()
         return tally
 

@@ -25,13 +25,14 @@ _LOOK_S = 0.005
 class Restarts:
     """Used on the event loop."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, site: Site | None = None) -> None:
+        """`site`: the first server; None starts one."""
         self._options = options
         self._n_acting = 0
         self._is_up = asyncio.Event()
         self._is_up.set()
         self.n = 0
-        self.site = self._started()
+        self.site = site or self._started()
 
     @property
     def port(self) -> int:

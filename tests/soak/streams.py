@@ -7,6 +7,7 @@ and then the server is stopped and started again: then all read on.
 """
 
 import asyncio
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +57,11 @@ class Tally:
 def measure(scale: float) -> Iterator[Goal]:
     n_tokens = round(N_TOKENS * scale)
     with kept_options(OPTIONS) as options:
-        tally = asyncio.run(storm(options, n_tokens))
+        server = Restarts(options)
+        try:
+            tally = asyncio.run(storm(server, n_tokens, restart_s=_RESTART_S))
+        finally:
+            server.close()
     yield from goals(tally, n_tokens)
 
 
@@ -71,31 +76,32 @@ def goals(tally: Tally, n_tokens: int) -> Iterator[Goal]:
 
 
 async def storm(
-    options: Options, n_tokens: int, *, clients: int = CLIENTS, seed: int = SEED
+    server: Restarts,
+    n_tokens: int,
+    *,
+    clients: int = CLIENTS,
+    seed: int = SEED,
+    restart_s: float = math.inf,
 ) -> Tally:
-    """As many streams as have so many tokens."""
-    tally, numbers, server = Tally(), iter(range(10**9)), Restarts(options)
+    """As many streams as have so many tokens; the server is restarted every `restart_s` seconds."""
+    tally, numbers = Tally(), iter(range(10**9))
 
     async def client(chance: random.Random) -> None:
         while tally.n_tokens < n_tokens and sum(tally.losses.values()) < 100:
             await _Session(server, tally, chance, next(numbers)).run()
 
-    restarting = asyncio.create_task(_restart_often(server, tally))
-    try:
-        await asyncio.gather(*(client(random.Random(f"{seed} {i}")) for i in range(clients)))
-        async with server.acting():
-            restarting.cancel()
-            if not await server.site.idle():
-                tally.note("stuck", "the engine did not come free")
-    finally:
+    restarting = asyncio.create_task(_restart_often(server, tally, restart_s))
+    await asyncio.gather(*(client(random.Random(f"{seed} {i}")) for i in range(clients)))
+    async with server.acting():
         restarting.cancel()
-        server.close()
+        if not await server.site.idle():
+            tally.note("stuck", "the engine did not come free")
     return tally
 
 
-async def _restart_often(server: Restarts, tally: Tally) -> None:
-    while True:
-        await asyncio.sleep(_RESTART_S)
+async def _restart_often(server: Restarts, tally: Tally, restart_s: float) -> None:
+    while restart_s < math.inf:
+        await asyncio.sleep(restart_s)
         for reply in await server.restart():
             tally.note("lost", f"resume: {reply.end} {reply.status} {reply.error}")
         tally.done["restarts"] += 1
