@@ -51,7 +51,7 @@ def served(model: list[str]) -> Iterator[str]:
 
 def begun(browser: "Browser", address: str, scheme: str = "light") -> "Page":
     """A reader who has never been here."""
-    context = browser.new_context(viewport=SIZE, color_scheme=scheme)  # type: ignore[arg-type]
+    context = browser.new_context(viewport=SIZE, color_scheme=scheme)
     page = context.new_page()
     page.goto(f"{address}/ui")
     page.locator("#modes [aria-current=page]").wait_for()
