@@ -178,6 +178,8 @@ class App {
       else this.mode.stop();
     } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
+      // What is still being typed into a setting counts.
+      if (byId("settings").contains(event.target)) event.target.dispatchEvent(new Event("change"));
       this.mode.start();
     }
   }
