@@ -128,7 +128,9 @@ def test_a_second_window_reads_along(
 def test_a_request_that_waits_says_so_and_can_be_given_up(
     running: "Page", slow: LiveServer, visit: Callable[..., "Page"], reader: Any
 ) -> None:
-    page = visit(f"{slow.url}/ui", another=reader())
+    # It may be forgotten before the page has asked to stop it.
+    gone = REFUSED.format(404, "Not Found")
+    page = visit(f"{slow.url}/ui", another=reader(), expected=(gone,))
     ready(page)
     page.keyboard.press("Control+Enter")
     in_state(page, "queued")

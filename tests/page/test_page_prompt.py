@@ -39,7 +39,8 @@ def over_a_slow_line(app: ASGIApp) -> ASGIApp:
             *events, rest = body.split(b"\n\n")
             for event in events:
                 await send({**message, "body": event + b"\n\n", "more_body": True})
-                await asyncio.sleep(0.1)
+                if b"prompt_progress" in event:
+                    await asyncio.sleep(0.3)
             await send({**message, "body": rest})
 
         await app(scope, receive, late)

@@ -299,7 +299,7 @@ def test_a_cache_that_cannot_be_written(run: Run, otter: Repository, tmp_path: P
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("architectures", ["GemmaForCausalLM"], "GemmaForCausalLM is not supported; allowed are "),
+        ("architectures", ["GemmaForCausalLM"], "GemmaForCausalLM is not supported; the nearest"),
         ("quantization_config", {"quant_method": "awq"}, "quantized weights are not supported"),
     ],
 )

@@ -67,8 +67,8 @@ MISTAKES: dict[str, tuple[Make, str, str]] = {
     "half a GGUF": (half_gguf, "model.gguf: byte 8: the number of tensors", "get it again"),
     "two GGUF": (two_ggufs, "2 GGUF files: m-Q4_K_M.gguf, m-Q8_0.gguf", "give one"),
     "GGUF architecture": (
-        gguf_of("gemma3"),
-        "gemma3 is not supported; allowed are llama, qwen2, qwen3",
+        gguf_of("gemma4"),
+        "gemma4 is not supported; the nearest one is gemma",
         "choose a model of one of these",
     ),
     "weights": (lambda path: path / "model.safetensors", "its weights alone", HOW_TO_GET_ONE),
@@ -79,9 +79,8 @@ MISTAKES: dict[str, tuple[Make, str, str]] = {
     "no weights": (without("model.safetensors"), "only safetensors are read", HOW_TO_GET_ONE),
     "architecture": (
         with_config(architectures=["GemmaForCausalLM"]),
-        "GemmaForCausalLM is not supported; allowed are LlamaForCausalLM, MistralForCausalLM, "
-        "Qwen2ForCausalLM, Qwen3ForCausalLM",
-        "choose a model of one of these families",
+        "GemmaForCausalLM is not supported; the nearest family is Gemma3ForCausalLM",
+        "choose a model of a family that docs/models.md lists",
     ),
     "AWQ": (
         with_config(quantization_config={"quant_method": "awq"}),
