@@ -215,6 +215,8 @@ class _Session:
         return Leave(chance.choice(("fin", "rst")), step=chance.randint(1, 60))
 
     def _note_event(self, event: Any) -> None:
+        if "error" in event:  # of a shutdown: it has no number
+            return
         self._n_events += 1
         if not self._id.done() and "id" in event:
             self._id.set_result(event["id"])
