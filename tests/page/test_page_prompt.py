@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,12 +26,19 @@ if TYPE_CHECKING:
 
 PROMPT = "The old dog"
 ANIMALS = ("hen", "duck", "goose")
+_SHOWN_S = 2.0
 
 
 def over_a_slow_line(app: ASGIApp) -> ASGIApp:
-    """No event of the progress arrives before the browser has painted the one before it."""
+    """No event of the progress arrives before the page has shown the one before it: the test's
+    observer then asks for /health.
+    """
+    shown = asyncio.Event()
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/health":
+            shown.set()
+
         async def late(message: Message) -> None:
             body = message.get("body", b"")
             if b"prompt_progress" not in body:
@@ -38,9 +46,11 @@ def over_a_slow_line(app: ASGIApp) -> ASGIApp:
                 return
             *events, rest = body.split(b"\n\n")
             for event in events:
+                shown.clear()
                 await send({**message, "body": event + b"\n\n", "more_body": True})
                 if b"prompt_progress" in event:
-                    await asyncio.sleep(0.3)
+                    with suppress(TimeoutError):  # the last one may show nothing new
+                        await asyncio.wait_for(shown.wait(), _SHOWN_S)
             await send({**message, "body": rest})
 
         await app(scope, receive, late)
@@ -195,7 +205,10 @@ def test_a_long_prompt_says_how_far_it_is_and_how_long_it_takes(
         page.evaluate(
             """() => {
               window.said = [];
-              const note = () => said.push(document.querySelector("#facts").innerText);
+              const note = () => {
+                said.push(document.querySelector("#facts").innerText);
+                fetch("health");
+              };
               const options = { subtree: true, childList: true, characterData: true };
               new MutationObserver(note).observe(document.querySelector("#facts"), options);
             }"""

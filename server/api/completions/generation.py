@@ -3,6 +3,7 @@
 Raises all that can be wrong with it, before anything is queued.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from engine import Engine, StreamOptions
@@ -33,7 +34,7 @@ from ...stream.jobs import CompletionJob
 from ..generation import Generation
 from .answer import CompletionChoices
 from .choice import ChoiceShape
-from .prompts import listed_prompts, read_prompts
+from .prompts import Prompt, listed_prompts, read_prompts
 
 DEFAULT_MAX_TOKENS = 16
 _OBJECT = "text_completion"
@@ -43,7 +44,7 @@ async def completion_generation(
     service: Service, body: CompletionRequest, waiter: Waiter
 ) -> Generation:
     """Raises RequestError and InvalidInputError."""
-    engine, bodies = service.engine, service.large_bodies
+    engine = service.engine
     warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
     service.check_model(body.model or None)
     check_stream_options(body)
@@ -62,24 +63,18 @@ async def completion_generation(
         return_prompt_tokens=shape.prompt_top,
         return_trace="trace" in shape.include,
     )
-
-    def make_jobs() -> list[CompletionJob]:
-        of_prompts = completion_jobs(
-            engine,
-            body,
-            options,
-            [prompt.input_ids for prompt in prompts],
-            stream=stream,
-            prompt_param="prompt",
-            default_max_tokens=DEFAULT_MAX_TOKENS,
-            token_by_token=bool(body.stream) and shape.describes_tokens,
-            progress=bool(body.stream) and "progress" in shape.include,
-        )
-        return spread(of_prompts, n_candidates)
-
-    # Work grows with the choices: the settings of each are checked again, with its seed.
-    n_choices = len(prompts) * n_candidates
-    jobs = await bodies.run(make_jobs, n_choices * waiter.n_body)
+    jobs = await prompt_jobs(
+        service,
+        body,
+        options,
+        prompts,
+        waiter,
+        n=n_candidates,
+        stream=stream,
+        default_max_tokens=DEFAULT_MAX_TOKENS,
+        token_by_token=bool(body.stream) and shape.describes_tokens,
+        progress=bool(body.stream) and "progress" in shape.include,
+    )
     warnings += effect_warnings(body, jobs[0], engine.tokenizer)
     warnings += service.storing_warnings(body)
     answer = ChoicesAnswer(
@@ -99,6 +94,39 @@ async def completion_generation(
         continuous_usage=body.continuous_usage,
     )
     return Generation(jobs, answer)
+
+
+async def prompt_jobs(
+    service: Service,
+    body: GenerationRequest,
+    options: Options,
+    prompts: Sequence[Prompt],
+    waiter: Waiter,
+    *,
+    n: int,
+    stream: StreamOptions,
+    default_max_tokens: int | None,
+    token_by_token: bool,
+    progress: bool,
+) -> list[CompletionJob]:
+    """`n` jobs per prompt, prompt by prompt. Raises RequestError and InvalidInputError."""
+
+    def make() -> list[CompletionJob]:
+        of_prompts = completion_jobs(
+            service.engine,
+            body,
+            options,
+            [prompt.input_ids for prompt in prompts],
+            stream=stream,
+            prompt_param="prompt",
+            default_max_tokens=default_max_tokens,
+            token_by_token=token_by_token,
+            progress=progress,
+        )
+        return spread(of_prompts, n)
+
+    # Work grows with the choices: the settings of each are checked again, with its seed.
+    return await service.large_bodies.run(make, len(prompts) * n * waiter.n_body)
 
 
 def _choices(body: CompletionRequest) -> tuple[int, int]:

@@ -6,20 +6,19 @@ Raises all that can be wrong with it, before anything is queued.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...answer.choices import check_choices, spread
+from ...answer.choices import check_choices
 from ...answer.head import answer_head
 from ...answer.logprobs import TokenNames
 from ...answer.metadata import REQUEST_NAMES, TOKEN_NAMES, Include
 from ...lease.waiter import Waiter
 from ...request.aliases import given
-from ...request.job import completion_jobs
 from ...request.no_effect import effect_warnings
 from ...request.options import check_stream_options, generation_options, requested_logprobs
 from ...request.unknown_fields import Warnings, check_unknown_fields, warning
 from ...schema.llama_completion import LlamaCompletionRequest
 from ...service import Service
 from ...stream.jobs import CompletionJob
-from ..completions.generation import text_options
+from ..completions.generation import prompt_jobs, text_options
 from ..completions.prompts import Prompt, listed_prompts, read_prompts
 from ..generation import Generation
 from .answer import LlamaAnswer, LlamaShape
@@ -48,22 +47,18 @@ async def llama_generation(
         return_top_tokens=shape.n_top or 0,
         return_trace="trace" in shape.include,
     )
-
-    def make_jobs() -> list[CompletionJob]:
-        of_prompts = completion_jobs(
-            engine,
-            body,
-            options,
-            [prompt.input_ids for prompt in prompts],
-            stream=stream,
-            prompt_param="prompt",
-            default_max_tokens=None,
-            token_by_token=bool(body.stream) and shape.n_top is not None,
-            progress=bool(body.stream) and "progress" in shape.include,
-        )
-        return spread(of_prompts, n)
-
-    jobs = await service.large_bodies.run(make_jobs, len(prompts) * n * waiter.n_body)
+    jobs = await prompt_jobs(
+        service,
+        body,
+        options,
+        prompts,
+        waiter,
+        n=n,
+        stream=stream,
+        default_max_tokens=None,
+        token_by_token=bool(body.stream) and shape.n_top is not None,
+        progress=bool(body.stream) and "progress" in shape.include,
+    )
     warnings += effect_warnings(body, jobs[0], engine.tokenizer)
     warnings += service.storing_warnings(body)
     return Generation(jobs, _answer(service, body, shape, prompts, jobs, warnings))
