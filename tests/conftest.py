@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import engine.sampling.op
 from engine import DEFAULT_MODEL, Engine
@@ -37,6 +38,10 @@ from tests.support.sample_requests import Sample
 
 if TYPE_CHECKING:
     from tests.support.live_server import LiveServer
+
+# How long an example takes depends on the machine.
+settings.register_profile("soliton", deadline=None)
+settings.load_profile("soliton")
 
 _ISAS = [] if native.MISSING else native.kernels.supported_isas()
 

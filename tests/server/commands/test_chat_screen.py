@@ -44,14 +44,20 @@ def shown(pieces: Sequence[str], columns: int, kind: TerminalKind) -> list[str]:
         feed = pyte.ByteStream(drawn)
         for index, piece in enumerate(pieces):
             screen.write(piece, Style.UNLIKELY if index % 2 else Style.PLAIN)
-            stream.write("\x00")  # so that there is something to read
-            stream.flush()
-            feed.feed(os.read(ours, 65536).replace(b"\x00", b""))
+            feed.feed(written(stream, ours))
         screen.end_line()
-        stream.write("\x00")
-        stream.flush()
-        feed.feed(os.read(ours, 65536).replace(b"\x00", b""))
+        feed.feed(written(stream, ours))
     return [line.rstrip() for line in drawn.display]
+
+
+def written(stream: TextIO, ours: int) -> bytes:
+    """All that has come since the last call. The system hands it over piece by piece."""
+    stream.write("\x00")  # the last of it
+    stream.flush()
+    data = b""
+    while not data.endswith(b"\x00"):
+        data += os.read(ours, 65536)
+    return data[:-1]
 
 
 def split(text: str, cuts: Sequence[int]) -> list[str]:
