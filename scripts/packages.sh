@@ -42,9 +42,6 @@ fi
 
 command -v apt-get >/dev/null || fail "system packages are missing: ${missing[*]} (Debian's names)"
 [ "$(id -u)" = 0 ] || fail "system packages are missing; install them: sudo apt install ${missing[*]}"
-# Two of these may run at once (make --jobs), and apt-get does not wait for another one.
-exec 9<"$0"
-flock 9
 export DEBIAN_FRONTEND=noninteractive
 echo "installing ${missing[*]}"
 apt-get -qq update
