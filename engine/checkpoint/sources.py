@@ -143,7 +143,7 @@ class LayerSources:
     wo: Sources
     bo: Sources = ()
     w_gate_up: Sources
-    """Gate, then up; or up alone."""
+    """Gate, then up; or up alone. In a layer of experts, what all tokens go through."""
     b_gate_up: Sources = ()
     w_down: Sources
     b_down: Sources = ()
@@ -155,6 +155,14 @@ class LayerSources:
     post_mlp_norm: Sources = ()
     q_norm: Sources = ()
     k_norm: Sources = ()
+    w_router: Sources = ()
+    b_router: Sources = ()
+    selection_bias: Sources = ()
+    experts_gate_up: Sources = ()
+    """Gate, then up of each expert."""
+    b_experts_gate_up: Sources = ()
+    experts_down: Sources = ()
+    b_experts_down: Sources = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

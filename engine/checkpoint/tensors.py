@@ -71,4 +71,4 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
 
 def matrix_dtypes(tensors: Mapping[str, StoredTensor]) -> set[str]:
     """The dtypes of a checkpoint's matrices."""
-    return {tensor.dtype for tensor in tensors.values() if len(tensor.shape) == 2}
+    return {tensor.dtype for tensor in tensors.values() if len(tensor.shape) >= 2}

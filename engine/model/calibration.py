@@ -34,7 +34,8 @@ class Importance(NamedTuple):
     wqkv: Floats
     wo: Floats
     w_gate_up: Floats
-    w_down: Floats
+    w_down: Floats | None
+    """None of experts: each sees too few tokens."""
 
 
 class Calibration:
@@ -81,7 +82,7 @@ class Calibration:
             wqkv=_importance(self._normed(before, norm, bias)),
             wo=_importance(_doubles(layer.heads)),
             w_gate_up=_importance(self._normed(between, weights.mlp_norm, weights.mlp_norm_bias)),
-            w_down=_importance(_doubles(layer.gated)),
+            w_down=None if config.mlp.experts else _importance(_doubles(layer.gated)),
         )
 
     def _normed(self, x: Doubles, norm: Array | None, bias: Array | None) -> Doubles:

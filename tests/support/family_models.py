@@ -25,6 +25,8 @@ _GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 10000.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
 }
+# Experts whose width is no multiple of 16, so that panels are padded.
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
 _GPT2 = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256}
 _FIVE: dict[str, Any] = {"num_hidden_layers": 5}
 _WINDOW = {"sliding_window": 12}
@@ -152,6 +154,11 @@ FAMILY_MODELS = {
     "nemotron": Family("Nemotron", {**_BIASES, "rope_parameters": _HALF}),
     "nemotron-tied": Family("Nemotron", {**_TIED, "head_dim": 24}),
     "phi": Family("Phi"),
+    "qwen3_moe": Family("Qwen3Moe", {**_EXPERTS, "head_dim": 24, "norm_topk_prob": True}),
+    "qwen3_moe-dense": Family(
+        "Qwen3Moe", {**_EXPERTS, **_FIVE, "decoder_sparse_step": 2, "mlp_only_layers": [1]}
+    ),
+    "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 40}),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
 }
 

@@ -23,6 +23,7 @@ from . import (
     phi3,
     qwen2,
     qwen3,
+    qwen_moe,
     seed_oss,
     smollm3,
     stablelm,
@@ -68,6 +69,8 @@ FAMILIES = {
         cohere.COHERE2,
         nemotron.FAMILY,
         phi.FAMILY,
+        qwen_moe.QWEN3_MOE,
+        qwen_moe.QWEN2_MOE,
     )
 }
 _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
