@@ -114,8 +114,8 @@ class RopeConfig:
 
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu2", "clamped"]
-"""gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2. clamped is that of
-gpt-oss's gates: g / (1 + e^(-1.702 g)) * (u + 1) with g = min(gate, 7) and u = up within -7 to 7.
+"""gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2. clamped is
+gpt-oss's: g / (1 + e^(-1.702 g)) * (u + 1) with g = min(gate, 7) and u = up within -7 to 7.
 """
 
 

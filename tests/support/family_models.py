@@ -250,5 +250,18 @@ GGUF_FAMILIES = {
     "command-r": Family("Cohere", {**_SMALL, "logit_scale": 2.0}),
     "cohere2": Family("Cohere2", {**_FOUR, **_WINDOW, "logit_scale": 2.0}),
     "nemotron": Family("Nemotron", {**_SMALL, **_TIED, "rope_parameters": _HALF}),
+    "qwen3moe": Family(
+        "Qwen3Moe", {**_SMALL, **_TIED, **_EXPERTS, "head_dim": 16, "norm_topk_prob": True}
+    ),
+    "qwen2moe": Family("Qwen2Moe", {**_SMALL, **_EXPERTS, "shared_expert_intermediate_size": 32}),
+    "mixtral": Family(
+        "Mixtral",
+        {
+            **_SMALL,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": None,
+        },
+    ),
     "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
 }

@@ -36,14 +36,16 @@ class ExpertNames:
     shared_gate_up: tuple[str, ...] = ("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj")
     shared_down: str = "mlp.shared_expert.down_proj"
     shared_gate: str = "mlp.shared_expert_gate"
+    shared_gate_is_vector: bool = False
 
     def router_of(self, prefix: str, experts: ExpertsConfig, dim: int) -> Sources:
         """The matrix (router_dim, dim)."""
-        rows = [(self.router, experts.n_experts), (self.shared_gate, 1)]
-        return tuple(
-            Source(f"{prefix}{name}.weight", (n, dim))
-            for name, n in rows[: 1 + experts.shared_gate]
-        )
+        router = Source(f"{prefix}{self.router}.weight", (experts.n_experts, dim))
+        if not experts.shared_gate:
+            return (router,)
+        shape = (dim,) if self.shared_gate_is_vector else (1, dim)
+        name = f"{prefix}{self.shared_gate}.weight"
+        return router, Source(name, shape, as_row=self.shared_gate_is_vector)
 
     def router_bias(self, prefix: str, experts: ExpertsConfig) -> Sources:
         if not experts.router_bias:

@@ -37,6 +37,7 @@ from .architecture import (
     PLAIN_PAIRED_NAMES,
     SEED_OSS_NAMES,
     Architecture,
+    Mixture,
 )
 
 FAMILIES = {
@@ -77,9 +78,15 @@ _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attenti
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture(name="llama", names=PAIRED_NAMES),  # Mistral too
+        Architecture(name="llama", names=PAIRED_NAMES, experts=Mixture()),  # Mi(s|x)tral too
         Architecture(name="qwen2", qkv_bias=True),
         Architecture(name="qwen3", qk_norm=QkNorm()),
+        Architecture(name="qwen3moe", qk_norm=QkNorm(), experts=Mixture()),
+        Architecture(
+            name="qwen2moe",
+            qkv_bias=True,
+            experts=Mixture(renormalized=False, has_shared=True, shared_gate=True),
+        ),
         Architecture(
             name="mistral3",
             names=PAIRED_NAMES,
