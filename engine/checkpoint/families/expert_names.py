@@ -22,8 +22,6 @@ class ExpertNames:
     router: str = "mlp.gate"
     selection_bias: str = ""
     """The whole name."""
-    selection_bias_rows: int = 0
-    """It is stored in so many rows; 0: as a vector."""
     gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
     """One name: they are fused, one below the other."""
     down: str = "mlp.experts.{}.down_proj"
@@ -55,9 +53,7 @@ class ExpertNames:
     def selection_bias_of(self, prefix: str, experts: ExpertsConfig) -> Sources:
         if not experts.selection_bias:
             return ()
-        rows, n = self.selection_bias_rows, experts.n_experts
-        shape = (rows, n // rows) if rows else (n,)
-        return (Source(prefix + self.selection_bias, shape, flattened=rows > 0),)
+        return (Source(prefix + self.selection_bias, (experts.n_experts,), flattened=True),)
 
     def gate_up_of(self, prefix: str, experts: ExpertsConfig, n_in: int | None) -> Sources:
         """Gate, then up of each expert; the biases if `n_in` is None."""

@@ -17,6 +17,7 @@ from . import (
     llama,
     ministral3,
     mistral,
+    mixtures,
     nemotron,
     olmo,
     phi,
@@ -72,6 +73,11 @@ FAMILIES = {
         phi.FAMILY,
         qwen_moe.QWEN3_MOE,
         qwen_moe.QWEN2_MOE,
+        mixtures.MIXTRAL,
+        mixtures.OLMOE,
+        mixtures.GRANITE_MOE,
+        mixtures.GLM4_MOE,
+        mixtures.ERNIE_MOE,
     )
 }
 _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
@@ -87,6 +93,24 @@ ARCHITECTURES = {
             qkv_bias=True,
             experts=Mixture(renormalized=False, has_shared=True, shared_gate=True),
         ),
+        Architecture(name="olmoe", qk_norm=QkNorm(over="all"), experts=Mixture(renormalized=False)),
+        Architecture(
+            name="granitemoe",
+            names=PAIRED_NAMES,
+            logit_scale="over",
+            experts=Mixture(scoring="chosen_softmax"),
+            reads=frozenset(
+                {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}
+            ),
+        ),
+        Architecture(
+            name="glm4moe",
+            names=SEED_OSS_NAMES,
+            qk_norm=QkNorm(),
+            has_qk_norm_if_stored=True,
+            experts=Mixture(scoring="sigmoid", renormalized=False, group_best=2, has_shared=True),
+        ),
+        Architecture(name="ernie4_5-moe", names=PAIRED_NAMES, experts=Mixture(has_shared=True)),
         Architecture(
             name="mistral3",
             names=PAIRED_NAMES,
