@@ -114,7 +114,7 @@ def experts(op: Experts[Tensor, TorchMatrix], state: StepState) -> None:
     numbers = op.router[:n].float()
     chosen, weights = choose(numbers[:, : op.config.n_experts], op.config, op.selection_bias)
     total = torch.zeros_like(x)
-    for index in chosen.unique().tolist():
+    for index in sorted(set(chosen.flatten().tolist())):
         rows, places = (chosen == index).nonzero(as_tuple=True)
         y = _through(op.experts, index, x[rows], op.activation)
         total.index_add_(0, rows, (weights[rows, places].unsqueeze(1) * y).to(total.dtype))
@@ -136,7 +136,7 @@ def choose(
         scores = numbers.softmax(-1) if config.scoring == "softmax" else numbers.sigmoid()
     values = scores if selection_bias is None else scores + selection_bias.float()
     if config.n_groups_used < config.n_groups:
-        groups = values.unflatten(-1, (config.n_groups, -1))
+        groups = values.view(len(values), config.n_groups, -1)
         best = groups.topk(config.group_best, dim=-1).values.sum(-1)
         kept = best.topk(config.n_groups_used, dim=-1).indices
         dropped = torch.ones_like(best, dtype=torch.bool).scatter_(-1, kept, value=False)

@@ -319,6 +319,7 @@ GGUF_FAMILIES = {
         {
             **_SMALL,
             **_TIED,
+            "intermediate_size": 64,
             "moe_num_experts": 4,
             "moe_k": 2,
             "moe_intermediate_size": 32,

@@ -211,5 +211,7 @@ ERNIE_MOE = replace(
     layers=_ernie,
     sources=_ERNIE_NAMES.sources,
     ends=_ernie_ends,
+    n_kv_heads=4,
+    head_dim=None,
     reads=_COUNT_AND_USED | {"moe_num_experts"},
 )
