@@ -20,6 +20,7 @@ from ..gguf.blocks import BlockRows
 from ..gguf.decode import dequantize
 from ..gguf.types import READ
 from ..stored_tensor import StoredTensor
+from . import mxfp4
 
 PLAIN_DTYPES = ("F32", "F16", "BF16")
 """Those that store each number by itself."""
@@ -51,6 +52,9 @@ def stored_values(tensor: StoredTensor) -> npt.NDArray[Any] | BlockRows:
     """
     if tensor.dtype in PLAIN_DTYPES:
         return _read_whole(tensor, np.empty(tensor.shape, _NUMPY_DTYPES[tensor.dtype]))
+    if tensor.parts:
+        codes, scales = (_read_whole(part, np.empty(part.shape, np.uint8)) for part in tensor.parts)
+        return BlockRows(READ[tensor.dtype], mxfp4.blocks(codes, scales))
     type_, (*n, n_in) = READ[tensor.dtype], tensor.shape
     return BlockRows(type_, _read_whole(tensor, np.empty((*n, type_.row_bytes(n_in)), np.uint8)))
 

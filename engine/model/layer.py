@@ -165,8 +165,6 @@ class Layer:
         if weights.experts is not None:
             self._append_experts(program, weights.experts)
             return
-        assert weights.w_gate_up is not None
-        assert weights.w_down is not None
         mlp = self.config.mlp
         self._append_normed(
             program,
@@ -219,7 +217,7 @@ class Layer:
         numbers = buffers.router[config.router_dim]
         self._append_normed(program, matrix=experts.router, bias=experts.b_router, out=numbers)
         shared = None
-        if weights.w_gate_up is not None and weights.w_down is not None:
+        if weights.w_down.n_out:
             shared = Expert(
                 gate_up=(weights.w_gate_up,),
                 b_gate_up=weights.b_gate_up,

@@ -18,7 +18,7 @@ from ..device.ops import NotFiniteError, Ops, Stored
 from ..errors import ModelLoadError
 from ..stored_tensor import StoredTensor
 from .calibration import Calibration, Floats, Importance
-from .weights import ExpertWeights, LayerWeights, Weights
+from .weights import NO_MATRIX, ExpertWeights, LayerWeights, Weights
 
 if TYPE_CHECKING:
     from ..device.cpu.panel_cache import PanelCache
@@ -93,9 +93,11 @@ def _read_layer(
         post_attention_norm=reader.optional_norm(layer.post_attention_norm),
         mlp_norm=reader.optional_norm(layer.mlp_norm),
         mlp_norm_bias=reader.vector(layer.mlp_norm_bias),
-        w_gate_up=read(layer.w_gate_up, own.w_gate_up, gated=gated) if layer.w_gate_up else None,
+        w_gate_up=(
+            read(layer.w_gate_up, own.w_gate_up, gated=gated) if layer.w_gate_up else NO_MATRIX
+        ),
         b_gate_up=reader.vector(layer.b_gate_up),
-        w_down=read(layer.w_down, own.w_down) if layer.w_down else None,
+        w_down=read(layer.w_down, own.w_down) if layer.w_down else NO_MATRIX,
         b_down=reader.vector(layer.b_down),
         post_mlp_norm=reader.optional_norm(layer.post_mlp_norm),
         experts=_read_experts(reader, layer, own, read),
@@ -133,12 +135,12 @@ def _calibrated(
                 layer.w_gate_up, formats.w_gate_up, gated=gated, importance=found.w_gate_up
             )
             if layer.w_gate_up
-            else None
+            else NO_MATRIX
         ),
         w_down=(
             reader.matrix(layer.w_down, formats.w_down, importance=found.w_down)
             if layer.w_down
-            else None
+            else NO_MATRIX
         ),
         experts=_read_experts(reader, layer, formats, read),
     )

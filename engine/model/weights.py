@@ -14,6 +14,16 @@ from ..device.formats import matrix_bytes, sections
 from ..device.mixed import ModelFormats
 
 
+class _NoMatrix:
+    """What a layer does not have."""
+
+    n_out = n_in = n_bytes = 0
+    format = ""
+
+
+NO_MATRIX: Matrix = _NoMatrix()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertWeights:
     """The experts of one layer and their router; None for what it does not have."""
@@ -42,10 +52,10 @@ class LayerWeights:
     post_attention_norm: Array | None = None  # (dim,)
     mlp_norm: Array | None  # (dim,)
     mlp_norm_bias: Array | None = None
-    # In a layer of experts, what all tokens go through; None if they have no such part.
-    w_gate_up: Matrix | None  # (2 * hidden_dim, dim): gate, then up; (hidden_dim, dim): no gate
+    # In a layer of experts, what all tokens go through; NO_MATRIX if there is no such part.
+    w_gate_up: Matrix  # (2 * hidden_dim, dim): gate, then up; (hidden_dim, dim): no gate
     b_gate_up: Array | None
-    w_down: Matrix | None  # (dim, hidden_dim)
+    w_down: Matrix  # (dim, hidden_dim)
     b_down: Array | None
     post_mlp_norm: Array | None = None  # (dim,)
     experts: ExpertWeights | None = None
