@@ -199,7 +199,6 @@ GLM4_MOE = Family(
     sources=_glm4_sources,
     max_positions=131_072,
     n_kv_heads=8,
-    head_dim=128,
     sizes={"intermediate_size": 10_944},
     norm_eps=1e-5,
     rope=RopeDefaults(partial=0.5),
