@@ -212,6 +212,7 @@ void bind_tape(nb::module_& module) {
         .value("SILU_GATE", Epilogue::kSiluGate)
         .value("GELU_GATE", Epilogue::kGeluGate)
         .value("GELU_TANH_GATE", Epilogue::kGeluTanhGate)
+        .value("CLAMPED_GATE", Epilogue::kClampedGate)
         .value("GELU", Epilogue::kGelu)
         .value("GELU_TANH", Epilogue::kGeluTanh)
         .value("RELU2", Epilogue::kRelu2)

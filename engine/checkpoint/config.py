@@ -113,8 +113,10 @@ class RopeConfig:
         return max_seq_len if isinstance(self.scaling, DynamicScaling) else unstretched + 1
 
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu2"]
-"""gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2."""
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu2", "clamped"]
+"""gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2. clamped is
+gpt-oss's: g / (1 + e^(-1.702 g)) * (u + 1) with g = min(gate, 7) and u = up within -7 to 7.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +196,69 @@ class AttentionConfig:
         return n + (2 * self.head_dim if self.qk_norm.over == "head" else self.q_dim + self.kv_dim)
 
 
+Scoring = Literal["softmax", "sigmoid", "chosen_softmax"]
+"""What a router's numbers become; chosen_softmax is the softmax of the chosen experts' numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsConfig:
+    """Feed-forward parts from which a router chooses some for each token."""
+
+    n_experts: int
+    n_used: int
+    """Of each token."""
+    hidden_dim: int
+    scoring: Scoring = "softmax"
+    selection_bias: bool = False
+    """Whether a bias is added to the scores for the choice alone."""
+    n_groups: int = 1
+    """Equal groups of experts, of which the best `n_groups_used` take part in the choice."""
+    n_groups_used: int = 1
+    group_best: int = 1
+    """A group is as good as the sum of the scores of so many of its experts."""
+    renormalized: bool = False
+    """Whether the weights of the chosen experts are divided by their sum."""
+    scale: float = 1.0
+    """Multiplies these weights."""
+    router_bias: bool = False
+    bias: bool = False
+    """Of all matrices of the experts."""
+    shared_gate: bool = False
+    """Whether what is shared is multiplied by the sigmoid of one more number of the router."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_used <= self.n_experts:
+            raise ValueError(f"n_used: {self.n_used} of {self.n_experts} experts")
+        if self.n_experts % self.n_groups or not 1 <= self.n_groups_used <= self.n_groups:
+            raise ValueError(f"n_groups: {self.n_groups_used} of {self.n_groups} equal groups")
+        if self.n_used > self.n_groups_used * (self.n_experts // self.n_groups):
+            raise ValueError(f"n_groups_used: too few experts for {self.n_used}")
+
+    @property
+    def router_dim(self) -> int:
+        """Rows of the router's matrix, with that of the shared gate."""
+        return self.n_experts + self.shared_gate
+
+    def n_params(self, dim: int, n_experts: int) -> int:
+        """Of the router and so many experts."""
+        each = 3 * dim * self.hidden_dim + (2 * self.hidden_dim + dim if self.bias else 0)
+        biases = self.n_experts * (self.selection_bias + self.router_bias)
+        return self.router_dim * dim + biases + n_experts * each
+
+
 @dataclass(frozen=True, slots=True)
 class MlpConfig:
-    """The feed-forward part of one layer: down(activation(gate) * up), or down(activation(up))."""
+    """The feed-forward part of one layer: down(activation(gate) * up), or down(activation(up)).
+
+    With `experts` it is what all tokens go through besides theirs, and may be 0 wide.
+    """
 
     hidden_dim: int
     bias: bool = False
     """Of all matrices."""
     activation: Activation = "silu"
     gated: bool = True
+    experts: ExpertsConfig | None = None
 
     @property
     def inner_dim(self) -> int:
@@ -211,7 +267,8 @@ class MlpConfig:
 
     def n_params(self, dim: int) -> int:
         n = dim * (self.inner_dim + self.hidden_dim)
-        return n + (self.inner_dim + dim if self.bias else 0)
+        n += self.inner_dim + dim if self.bias else 0
+        return n if self.experts is None else n + self.experts.n_params(dim, self.experts.n_experts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ Arrays of rows are (rows, n) and may have more rows than a pass: an op works on 
 `state.n_rows` of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..checkpoint.config import Activation
+from ..checkpoint.config import Activation, ExpertsConfig
 
 
 class Array(Protocol):
@@ -131,6 +132,48 @@ class Linear(Generic[ArrayT, MatrixT]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expert(Generic[ArrayT, MatrixT]):
+    """Feed-forward parts of one shape, each down(activation(gate) * up)."""
+
+    gate_up: Sequence[MatrixT]  # (2 * hidden_dim, dim) of each
+    b_gate_up: ArrayT | None = None  # (n * 2 * hidden_dim,)
+    down: Sequence[MatrixT]  # (dim, hidden_dim) of each
+    b_down: ArrayT | None = None  # (n * dim,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts(Generic[ArrayT, MatrixT]):
+    """out = residual + scale * the weighted sum of what the chosen experts make of norm(x), plus
+    that of the shared part. A row's choice depends on its numbers in `router` alone.
+    """
+
+    x: ArrayT  # (rows, dim)
+    norm: ArrayT | None  # (dim,)
+    norm_bias: ArrayT | None = None  # (dim,)
+    centered: bool = False
+    eps: float
+    router: ArrayT  # (rows, config.router_dim), the last for the gate of the shared part
+    config: ExpertsConfig
+    selection_bias: ArrayT | None = None  # (n_experts,)
+    experts: Expert[ArrayT, MatrixT]
+    shared: Expert[ArrayT, MatrixT] | None = None  # one, which all rows go through
+    activation: Activation
+    residual: ArrayT | None  # (rows, dim); None adds nothing
+    scale: float = 1.0
+    out: ArrayT  # (rows, dim); may be x, but not the residual
+
+    def __post_init__(self) -> None:
+        if self.residual is self.out:
+            raise ValueError("out: it must be another array than residual")
+        n = self.config.n_experts
+        for name, matrices in (("gate_up", self.experts.gate_up), ("down", self.experts.down)):
+            if len(matrices) != n:
+                raise ValueError(f"{name}: {len(matrices)} matrices for {n} experts")
+            if len({(each.n_out, each.n_in, each.format) for each in matrices}) != 1:
+                raise ValueError(f"{name}: all experts must have one shape and one format")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddNorm(Generic[ArrayT]):
     """out = residual + scale * norm(x)."""
 
@@ -197,6 +240,7 @@ Op = (
     Embed[Any, Any]
     | NormLinear[Any, Any]
     | Linear[Any, Any]
+    | Experts[Any, Any]
     | AddNorm[Any]
     | Heads[Any]
     | Attention[Any, Any]

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .arguments import AddNorm, Attention, Embed, Heads, Linear, NormLinear, Op
+from ..checkpoint.config import ExpertsConfig
+from .arguments import AddNorm, Attention, Embed, Expert, Experts, Heads, Linear, NormLinear, Op
 from .step import StepState
 
 
@@ -64,6 +65,8 @@ def run(op: Op, state: StepState) -> None:
             norm_linear(op, state)
         case Linear():
             linear(op, state)
+        case Experts():
+            experts(op, state)
         case AddNorm():
             add_norm(op, state)
         case Heads():
@@ -89,7 +92,7 @@ def norm_linear(op: NormLinear[Tensor, TorchMatrix], state: StepState) -> None:
     y = _product(x, op.matrix, op.bias) * op.scale
     if op.gated:
         gate, up = y.chunk(2, dim=1)
-        y = activated(gate, op.function) * up
+        y = gated(gate, up, op.function)
     elif op.function:
         y = activated(y, op.function)
     if op.softcap:
@@ -101,6 +104,68 @@ def linear(op: Linear[Tensor, TorchMatrix], state: StepState) -> None:
     n = state.n_rows
     y = _product(op.x[:n], op.matrix, op.bias) * op.scale
     op.out[:n].copy_(y if op.residual is None else op.residual[:n] + y)
+
+
+def experts(op: Experts[Tensor, TorchMatrix], state: StepState) -> None:
+    n = state.n_rows
+    x = op.x[:n]
+    if op.norm is not None:
+        x = norm(x, op.norm, op.norm_bias, op.eps, centered=op.centered)
+    numbers = op.router[:n].float()
+    chosen, weights = choose(numbers[:, : op.config.n_experts], op.config, op.selection_bias)
+    total = torch.zeros_like(x)
+    for index in sorted(set(chosen.flatten().tolist())):
+        rows, places = (chosen == index).nonzero(as_tuple=True)
+        y = _through(op.experts, index, x[rows], op.activation)
+        total.index_add_(0, rows, (weights[rows, places].unsqueeze(1) * y).to(total.dtype))
+    if op.shared is not None:
+        y = _through(op.shared, 0, x, op.activation)
+        total += numbers[:, -1:].sigmoid().to(y.dtype) * y if op.config.shared_gate else y
+    y = op.scale * total
+    op.out[:n].copy_(y if op.residual is None else op.residual[:n] + y)
+
+
+def choose(
+    numbers: Tensor, config: ExpertsConfig, selection_bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The experts (rows, n_used) that a router's numbers (rows, n_experts) choose, and their
+    weights.
+    """
+    scores = numbers
+    if config.scoring != "chosen_softmax":
+        scores = numbers.softmax(-1) if config.scoring == "softmax" else numbers.sigmoid()
+    values = scores if selection_bias is None else scores + selection_bias.float()
+    if config.n_groups_used < config.n_groups:
+        groups = values.view(len(values), config.n_groups, -1)
+        best = groups.topk(config.group_best, dim=-1).values.sum(-1)
+        kept = best.topk(config.n_groups_used, dim=-1).indices
+        dropped = torch.ones_like(best, dtype=torch.bool).scatter_(-1, kept, value=False)
+        values = groups.masked_fill(dropped.unsqueeze(-1), float("-inf")).flatten(-2)
+    chosen = values.topk(config.n_used, dim=-1).indices
+    weights = scores.gather(-1, chosen)
+    if config.scoring == "chosen_softmax":
+        weights = weights.softmax(-1)
+    elif config.renormalized:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return chosen, weights * config.scale
+
+
+def _through(expert: Expert[Tensor, TorchMatrix], index: int, x: Tensor, activation: str) -> Tensor:
+    """What one of the experts makes of rows of x."""
+
+    def bias(of_all: Tensor | None) -> Tensor | None:
+        return None if of_all is None else of_all.view(len(expert.down), -1)[index]
+
+    inner = _product(x, expert.gate_up[index], bias(expert.b_gate_up))
+    gate, up = inner.chunk(2, dim=1)
+    return _product(gated(gate, up, activation), expert.down[index], bias(expert.b_down))
+
+
+def gated(gate: Tensor, up: Tensor, function: str) -> Tensor:
+    if function == "clamped":
+        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+        return gate * torch.sigmoid(1.702 * gate) * (up + 1.0)
+    return activated(gate, function) * up
 
 
 def add_norm(op: AddNorm[Tensor], state: StepState) -> None:

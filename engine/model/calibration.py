@@ -35,6 +35,7 @@ class Importance(NamedTuple):
     wo: Floats
     w_gate_up: Floats
     w_down: Floats
+    """Of what all tokens share in a layer of experts: all the same, the op keeps it to itself."""
 
 
 class Calibration:
@@ -81,7 +82,11 @@ class Calibration:
             wqkv=_importance(self._normed(before, norm, bias)),
             wo=_importance(_doubles(layer.heads)),
             w_gate_up=_importance(self._normed(between, weights.mlp_norm, weights.mlp_norm_bias)),
-            w_down=_importance(_doubles(layer.gated)),
+            w_down=(
+                np.ones(config.mlp.hidden_dim, np.float32)
+                if config.mlp.experts
+                else _importance(_doubles(layer.gated))
+            ),
         )
 
     def _normed(self, x: Doubles, norm: Array | None, bias: Array | None) -> Doubles:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checkpoint.config import LayerConfig, ModelConfig, QkNorm
+from ..checkpoint.config import Activation, LayerConfig, ModelConfig, QkNorm
 from ..device.arguments import (
     AddNorm,
     Array,
     Attention,
     BranchAttention,
+    Expert,
+    Experts,
     HeadRows,
     Heads,
     Linear,
@@ -24,7 +26,7 @@ from ..device.arguments import (
 )
 from ..device.ops import Ops, Program
 from .rope import query_scales, rope_tables
-from .weights import LayerWeights
+from .weights import ExpertWeights, LayerWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,10 @@ class Buffers:
         # By width: layers of one width share them.
         self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
         self.heads = {n: rows_of(n) for n in {layer.attention.q_dim for layer in layers}}
-        self.gated = {n: rows_of(n) for n in {layer.mlp.hidden_dim for layer in layers}}
+        plain = [layer.mlp for layer in layers if layer.mlp.experts is None]
+        self.gated = {n: rows_of(n) for n in {mlp.hidden_dim for mlp in plain}}
+        all_experts = [each for layer in layers if (each := layer.mlp.experts) is not None]
+        self.router = {n: rows_of(n) for n in {experts.router_dim for experts in all_experts}}
         # What a layer adds, before its norm.
         needs_added = any(layer.post_norms for layer in layers)
         self.added = rows_of(config.dim) if needs_added else self.after_attention
@@ -147,7 +152,7 @@ class Layer:
 
     def append_rest(self, program: Program) -> None:
         """Output projection and MLP; each adds to the residual."""
-        buffers, weights, mlp = self.buffers, self.weights, self.config.mlp
+        buffers, weights = self.buffers, self.weights
         self._append_added(
             program,
             x=self.heads,
@@ -157,19 +162,17 @@ class Layer:
             residual=buffers.residual,
             out=buffers.after_attention,
         )
-        program.append(
-            NormLinear(
-                residual=self.mlp_input,
-                norm=weights.mlp_norm,
-                norm_bias=weights.mlp_norm_bias,
-                centered=self.model.centered_norms,
-                eps=self.model.norm_eps,
-                matrix=weights.w_gate_up,
-                bias=weights.b_gate_up,
-                gated=mlp.gated,
-                activation=mlp.activation,
-                out=self.gated,
-            )
+        if weights.experts is not None:
+            self._append_experts(program, weights.experts)
+            return
+        mlp = self.config.mlp
+        self._append_normed(
+            program,
+            matrix=weights.w_gate_up,
+            bias=weights.b_gate_up,
+            gated=mlp.gated,
+            activation=mlp.activation,
+            out=self.gated,
         )
         self._append_added(
             program,
@@ -180,6 +183,81 @@ class Layer:
             residual=buffers.after_attention,
             out=buffers.residual,
         )
+
+    def _append_normed(
+        self,
+        program: Program,
+        *,
+        matrix: Matrix,
+        bias: Array | None,
+        out: Array,
+        gated: bool = False,
+        activation: Activation | None = None,
+    ) -> None:
+        """A product with the normed input of the MLP."""
+        program.append(
+            NormLinear(
+                residual=self.mlp_input,
+                norm=self.weights.mlp_norm,
+                norm_bias=self.weights.mlp_norm_bias,
+                centered=self.model.centered_norms,
+                eps=self.model.norm_eps,
+                matrix=matrix,
+                bias=bias,
+                gated=gated,
+                activation=activation,
+                out=out,
+            )
+        )
+
+    def _append_experts(self, program: Program, experts: ExpertWeights) -> None:
+        """The router's numbers, then what the chosen experts add."""
+        config, buffers, weights = self.config.mlp.experts, self.buffers, self.weights
+        assert config is not None
+        numbers = buffers.router[config.router_dim]
+        self._append_normed(program, matrix=experts.router, bias=experts.b_router, out=numbers)
+        shared = None
+        if weights.w_down.n_out:
+            shared = Expert(
+                gate_up=(weights.w_gate_up,),
+                b_gate_up=weights.b_gate_up,
+                down=(weights.w_down,),
+                b_down=weights.b_down,
+            )
+        norm, scale, eps = weights.post_mlp_norm, self.config.residual_scale, self.model.norm_eps
+        op = Experts(
+            x=self.mlp_input,
+            norm=weights.mlp_norm,
+            norm_bias=weights.mlp_norm_bias,
+            centered=self.model.centered_norms,
+            eps=eps,
+            router=numbers,
+            config=config,
+            selection_bias=experts.selection_bias,
+            experts=Expert(
+                gate_up=experts.gate_up,
+                b_gate_up=experts.b_gate_up,
+                down=experts.down,
+                b_down=experts.b_down,
+            ),
+            shared=shared,
+            activation=self.config.mlp.activation,
+            residual=buffers.after_attention if norm is None else None,
+            scale=scale if norm is None else 1.0,
+            out=buffers.residual if norm is None else buffers.added,
+        )
+        program.append(op)
+        if norm is not None:
+            program.append(
+                AddNorm(
+                    x=buffers.added,
+                    norm=norm,
+                    eps=eps,
+                    residual=buffers.after_attention,
+                    scale=scale,
+                    out=buffers.residual,
+                )
+            )
 
     @property
     def mlp_input(self) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..config import AttentionConfig, LayerConfig, ModelConfig
 from ..sources import LayerSources, ModelSources, Source, Sources
+from .expert_names import EXPERT_NAMES, ExpertNames
 
 _ALL = -1
 
@@ -49,6 +50,7 @@ class Names:
     """Whether the rows of q and k that are rotated together stand next to each other."""
     transposed: bool = False
     """Whether the matrices of the layers are stored as (n_in, n_out)."""
+    experts: ExpertNames = EXPERT_NAMES
     ignored: str = r"(?!)"
     """See ModelSources."""
 
@@ -70,19 +72,14 @@ class Names:
         )
 
     def _layer(self, index: int, layer: LayerConfig, config: ModelConfig) -> LayerSources:
-        attention, mlp, dim = layer.attention, layer.mlp, config.dim
+        attention, dim = layer.attention, config.dim
         prefix = self.layer.format(index)
         rope = None if attention.rope is None else config.ropes[attention.rope]
         rotated = rope.rotary_dim if rope is not None and self.rope_pairs else 0
         # Heads that are rotated as a whole need no number.
         rotated = _ALL if rotated == attention.head_dim else rotated
         qkv = _Stack(self, prefix, self.qkv, _heads(attention), rotated)
-        gate_up = _Stack(
-            self, prefix, self.gate_up, [(mlp.hidden_dim, 0)] * (2 if mlp.gated else 1)
-        )
-        output, down = (
-            _Stack(self, prefix, (name,), [(dim, 0)]) for name in (self.output, self.down)
-        )
+        output = _Stack(self, prefix, (self.output,), [(dim, 0)])
         mlp_norm = self.mlp_norm if self.mlp_norm else self.attention_norm
         pre, post = layer.pre_norms, layer.post_norms
         return LayerSources(
@@ -90,10 +87,8 @@ class Names:
             bqkv=qkv.biases(attention.qkv_bias),
             wo=output.weights(attention.q_dim),
             bo=output.biases(attention.o_bias),
-            w_gate_up=gate_up.weights(dim),
-            b_gate_up=gate_up.biases(mlp.bias),
-            w_down=down.weights(mlp.hidden_dim),
-            b_down=down.biases(mlp.bias),
+            **self._mlp(prefix, layer, dim),
+            **self._experts(prefix, layer, dim),
             attention_norm=self._norm(prefix + self.attention_norm, dim, pre),
             attention_norm_bias=self._bias(
                 prefix + self.attention_norm, dim, pre and config.norm_bias
@@ -105,6 +100,37 @@ class Names:
             q_norm=self._head_norm(prefix + self.q_norm, attention, attention.n_heads, rotated),
             k_norm=self._head_norm(prefix + self.k_norm, attention, attention.n_kv_heads, rotated),
         )
+
+    def _mlp(self, prefix: str, layer: LayerConfig, dim: int) -> dict[str, Sources]:
+        mlp, names, down_name = layer.mlp, self.gate_up, self.down
+        if mlp.experts is not None:
+            names, down_name = self.experts.shared_gate_up, self.experts.shared_down
+        if not mlp.hidden_dim:
+            return {"w_gate_up": (), "w_down": ()}
+        gate_up = _Stack(self, prefix, names, [(mlp.hidden_dim, 0)] * (2 if mlp.gated else 1))
+        down = _Stack(self, prefix, (down_name,), [(dim, 0)])
+        return {
+            "w_gate_up": gate_up.weights(dim),
+            "b_gate_up": gate_up.biases(mlp.bias),
+            "w_down": down.weights(mlp.hidden_dim),
+            "b_down": down.biases(mlp.bias),
+        }
+
+    def _experts(self, prefix: str, layer: LayerConfig, dim: int) -> dict[str, Sources]:
+        experts, names = layer.mlp.experts, self.experts
+        if experts is None:
+            return {}
+        found = {
+            "w_router": names.router_of(prefix, experts, dim),
+            "b_router": names.router_bias(prefix, experts),
+            "selection_bias": names.selection_bias_of(prefix, experts),
+            "experts_gate_up": names.gate_up_of(prefix, experts, dim),
+            "experts_down": names.down_of(prefix, experts, dim, experts.hidden_dim),
+        }
+        if experts.bias:
+            found["b_experts_gate_up"] = names.gate_up_of(prefix, experts, None)
+            found["b_experts_down"] = names.down_of(prefix, experts, dim, None)
+        return found
 
     def _norm(self, name: str, n: int, exists: bool) -> Sources:
         return (Source(f"{name}.weight", (n,), plus=self.norms_plus),) if exists else ()

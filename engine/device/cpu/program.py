@@ -18,6 +18,7 @@ from ..arguments import (
     Attention,
     BranchAttention,
     Embed,
+    Experts,
     Heads,
     Linear,
     NormLinear,
@@ -27,6 +28,8 @@ from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
 from .branches import PanelTails
+from .experts import Banks
+from .experts import epilogue as experts_epilogue
 from .kv import PanelHeadRows
 from .matrix import CpuMatrix, PanelMatrix
 from .memory import CACHE_LINE, Floats
@@ -50,6 +53,7 @@ class CpuProgram:
     def __init__(self, max_rows: int) -> None:
         self._tape = kernels.Tape()
         self._ops: list[Op] = []  # keeps alive what the tape points to
+        self._banks = Banks(_vector)
         self._scratch = np.empty(0, np.uint8)
         self._old_scratch: list[npt.NDArray[np.uint8]] = []  # that earlier ops point to
         self._limits = PassLimits(max_rows)
@@ -62,6 +66,8 @@ class CpuProgram:
                 self._norm_linear(op)
             case Linear():
                 self._linear(op)
+            case Experts():
+                self._experts(op)
             case AddNorm():
                 self._add_norm(op)
             case Heads():
@@ -123,6 +129,33 @@ class CpuProgram:
             out=self._rows("out", op.out, dim),
             dim=dim,
         )
+
+    def _experts(self, op: Experts[Floats, CpuMatrix]) -> None:
+        dim, width = op.out.shape[1], op.config.router_dim
+        x, router = self._rows("x", op.x, dim), self._rows("router", op.router, width)
+        residual, out = self._rows("residual", op.residual, dim), self._rows("out", op.out, dim)
+        args = kernels.Experts(
+            x=x,
+            norm=kernels.Norm(
+                weight=_vector("norm", op.norm, dim),
+                bias=_vector("norm_bias", op.norm_bias, dim),
+                eps=op.eps,
+                is_centered=op.centered,
+            ),
+            router=router,
+            router_width=width,
+            routing=self._banks.routing(op.config, op.selection_bias),
+            routed=self._banks.bank(op.experts, dim),
+            shared=self._banks.bank(op.shared, dim),
+            has_shared_gate=op.config.shared_gate,
+            epilogue=experts_epilogue(op),
+            residual=residual,
+            scale=op.scale,
+            out=out,
+            dim=dim,
+            max_rows=self._limits.max_rows,
+        )
+        kernels.append_experts(self._tape, args, scratch=self._scratch_of(args.scratch_bytes()))
 
     def _heads(self, op: Heads[Floats]) -> None:
         n_heads, n_kv_heads, head_dim = op.n_heads, op.n_kv_heads, op.head_dim

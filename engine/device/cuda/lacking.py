@@ -26,6 +26,7 @@ def _of_layer(layer: LayerConfig) -> list[str]:
     parts = {
         "norms behind attention and feed-forward": layer.post_norms or not layer.pre_norms,
         "scaled residuals": layer.residual_scale != 1.0,
+        "a mixture of experts": mlp.experts is not None,
         "a feed-forward part without a gate": not mlp.gated,
         f"the activation {mlp.activation}": mlp.gated and mlp.activation != "silu",
         "capped scores": attention.softcap != 0.0,

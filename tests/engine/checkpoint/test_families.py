@@ -185,7 +185,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"residual_multiplier": 0.22}, "residual_multiplier: must be 1: this architecture"),
     ({"attention_multiplier": 0.1}, "attention_multiplier: must be left out: this architecture"),
     (
-        {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8},
+        {"architectures": ["MistralsForCausalLM"], "num_local_experts": 8},
         "the nearest family is MistralForCausalLM, which does not know num_local_experts",
     ),
     (
