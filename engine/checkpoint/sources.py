@@ -155,6 +155,8 @@ class LayerSources:
     post_mlp_norm: Sources = ()
     q_norm: Sources = ()
     k_norm: Sources = ()
+    sinks: Sources = ()
+    factor: Sources = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

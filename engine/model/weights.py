@@ -20,10 +20,11 @@ class LayerWeights:
 
     attention_norm: Array | None  # (dim,)
     attention_norm_bias: Array | None = None
-    wqkv: Matrix  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v
+    wqkv: Matrix  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v; or q alone
     bqkv: Array | None
     q_norm: Array | None  # (head_dim,), or (n_heads * head_dim,) unless QkNorm.is_plain
     k_norm: Array | None
+    sinks: Array | None = None  # (n_heads,)
     wo: Matrix  # (dim, n_heads * head_dim)
     bo: Array | None
     post_attention_norm: Array | None = None  # (dim,)
@@ -34,6 +35,7 @@ class LayerWeights:
     w_down: Matrix  # (dim, hidden_dim)
     b_down: Array | None
     post_mlp_norm: Array | None = None  # (dim,)
+    factor: Array | None = None  # (1,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
