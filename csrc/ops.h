@@ -123,13 +123,14 @@ struct LinearArgs {
     void* scratch = nullptr;  // shared by all threads, linear_scratch_bytes()
 };
 
-// out = residual + scale * norm(x).
+// out = factor * (residual + scale * norm(x)).
 struct AddNormArgs {
     const float* x;  // (rows, dim)
     Norm norm;
     const float* residual;  // (rows, dim)
     float scale;
-    float* out;  // (rows, dim); may be the residual
+    const float* factor;  // (1,) or null: 1
+    float* out;           // (rows, dim); may be the residual
     int64_t dim;
 };
 
@@ -142,6 +143,8 @@ struct HeadsArgs {
     int64_t head_dim;
     Norm q_norm;       // its weights are (n_heads head_dim,)
     Norm k_norm;       // (n_kv_heads head_dim,)
+    Norm v_norm;       // the same; of each head
+    bool has_keys;     // and values; otherwise qkv is (rows, n_heads head_dim)
     bool over_all;     // one norm of all heads; otherwise one of each
     const float* cos;  // (max_seq_len, rotary_half) or null: no rotation. It comes before the norm.
     const float* sin;
@@ -171,10 +174,20 @@ struct AttentionArgs {
     int64_t rotary_half;
     int64_t window;  // keys that a query sees, including its own; 0: all
     float scale;
-    float softcap;   // scores become softcap * tanh(score / softcap); 0: they stay
+    float softcap;  // scores become softcap * tanh(score / softcap); 0: they stay
+    // (n_heads,) or null: a score that each softmax has besides those of the keys, without a value
+    const float* sinks;
+    // Whether qkv has keys and values. Otherwise it is (rows, n_heads head_dim), and the caches
+    // already hold those of another layer.
+    bool stores;
     float* scratch;  // shared by all threads, attention_scratch_floats()
     float* out;      // (rows, n_heads head_dim)
 };
+
+// Of a row of AttentionArgs::qkv.
+[[gnu::always_inline]] inline int64_t qkv_width(const AttentionArgs& args) {
+    return (args.n_heads + (args.stores ? 2 * args.n_kv_heads : 0)) * args.head_dim;
+}
 
 // Which branch a row belongs to, and its position.
 struct BranchPlace {

@@ -163,6 +163,8 @@ class LayerSources:
     post_mlp_norm: Sources = ()
     q_norm: Sources = ()
     k_norm: Sources = ()
+    sinks: Sources = ()
+    factor: Sources = ()
     w_router: Sources = ()
     b_router: Sources = ()
     selection_bias: Sources = ()

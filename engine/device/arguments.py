@@ -175,28 +175,32 @@ class Experts(Generic[ArrayT, MatrixT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddNorm(Generic[ArrayT]):
-    """out = residual + scale * norm(x)."""
+    """out = factor * (residual + scale * norm(x))."""
 
     x: ArrayT  # (rows, dim)
     norm: ArrayT  # (dim,)
     eps: float
     residual: ArrayT  # (rows, dim)
     scale: float = 1.0
+    factor: ArrayT | None = None  # (1,); None: 1
     out: ArrayT  # (rows, dim); may be the residual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads(Generic[ArrayT]):
-    """Prepares queries and keys in place where attention's own norm and rotation do not do:
-    rotation if there are tables, then the norms, then a factor of the queries.
+    """Prepares queries, keys and values in place where attention's own norm and rotation do not
+    do: rotation of queries and keys if there are tables, then the norms, then a factor of the
+    queries.
     """
 
-    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim)
+    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim), or of the queries alone
     n_heads: int
     n_kv_heads: int
     head_dim: int
     q_norm: ArrayT | None = None  # (n_heads * head_dim,); None: no norm
     k_norm: ArrayT | None = None  # (n_kv_heads * head_dim,)
+    v_norm: ArrayT | None = None  # the same
+    has_keys: bool = True  # and values
     eps: float
     over_all: bool = False  # one norm of all heads; otherwise one of each
     centered: bool = False  # LayerNorm instead of RMSNorm
@@ -207,9 +211,12 @@ class Heads(Generic[ArrayT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Generic[ArrayT, HeadRowsT]):
-    """RMSNorm per query and key head, RoPE, K and V into the caches, then causal attention."""
+    """RMSNorm per query and key head, RoPE, K and V into the caches, then causal attention.
 
-    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim)
+    Unless it `stores`, there are only queries, and the caches are those of an earlier op.
+    """
+
+    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim), or (rows, n_heads * head_dim)
     k_cache: HeadRowsT
     v_cache: HeadRowsT
     n_heads: int
@@ -221,6 +228,8 @@ class Attention(Generic[ArrayT, HeadRowsT]):
     window: int = 0  # keys that a query sees, itself included; 0: all
     scale: float  # multiplies the products of queries and keys
     softcap: float = 0.0  # scores become softcap * tanh(score / softcap); 0: they stay
+    sinks: ArrayT | None = None  # (n_heads,): one more score in each softmax, without a value
+    stores: bool = True
     out: ArrayT  # (rows, n_heads * head_dim)
 
 

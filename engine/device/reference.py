@@ -170,17 +170,19 @@ def gated(gate: Tensor, up: Tensor, function: str) -> Tensor:
 
 def add_norm(op: AddNorm[Tensor], state: StepState) -> None:
     n = state.n_rows
-    op.out[:n].copy_(op.residual[:n] + op.scale * rms_norm(op.x[:n], op.norm, op.eps))
+    y = op.residual[:n] + op.scale * rms_norm(op.x[:n], op.norm, op.eps)
+    op.out[:n].copy_(y if op.factor is None else y * op.factor)
 
 
 def heads(op: Heads[Tensor], state: StepState) -> None:
     rows, here = state.n_rows, slice(state.pos, state.pos + state.n_rows)
     ends = (op.n_heads, op.n_heads + op.n_kv_heads)
     whole = op.qkv[:rows].view(rows, -1, op.head_dim)
-    queries, keys, _ = whole.tensor_split(ends, dim=1)
-    for part, weight in ((queries, op.q_norm), (keys, op.k_norm)):
+    queries, keys, values = whole.tensor_split(ends, dim=1)
+    parts = ((queries, op.q_norm), (keys, op.k_norm), (values, op.v_norm))
+    for part, weight in parts if op.has_keys else parts[:1]:
         changed = part
-        if op.cos is not None and op.sin is not None:
+        if part is not values and op.cos is not None and op.sin is not None:
             changed = rope(changed, op.cos[here], op.sin[here])
         if weight is not None:
             # One norm of all heads is that of one wide head.
@@ -200,19 +202,27 @@ def attention(op: Attention[Tensor, TorchHeadRows], state: StepState) -> None:
     rows, pos = state.n_rows, state.pos
     n_heads, n_kv_heads, head_dim = op.n_heads, op.k_cache.n_kv_heads, op.k_cache.head_dim
     k_cache, v_cache = op.k_cache.rows, op.v_cache.rows
-    heads = op.qkv[:rows].view(rows, n_heads + 2 * n_kv_heads, head_dim)
+    heads = op.qkv[:rows].view(rows, -1, head_dim)
     queries, keys, values = heads.tensor_split((n_heads, n_heads + n_kv_heads), dim=1)
     here = slice(pos, pos + rows)
     if op.q_norm is not None:
         queries = rms_norm(queries, op.q_norm, op.eps)
-    if op.k_norm is not None:
-        keys = rms_norm(keys, op.k_norm, op.eps)
     cos, sin = op.cos[here], op.sin[here]
-    queries, keys = rope(queries, cos, sin), rope(keys, cos, sin)
-    k_cache[:, here] = keys.transpose(0, 1).to(k_cache.dtype)
-    v_cache[:, here] = values.transpose(0, 1).to(v_cache.dtype)
+    queries = rope(queries, cos, sin)
+    if op.stores:
+        if op.k_norm is not None:
+            keys = rms_norm(keys, op.k_norm, op.eps)
+        k_cache[:, here] = rope(keys, cos, sin).transpose(0, 1).to(k_cache.dtype)
+        v_cache[:, here] = values.transpose(0, 1).to(v_cache.dtype)
     result = attend(
-        queries, k_cache, v_cache, pos=pos, window=op.window, scale=op.scale, cap=op.softcap
+        queries,
+        k_cache,
+        v_cache,
+        pos=pos,
+        window=op.window,
+        scale=op.scale,
+        cap=op.softcap,
+        sinks=op.sinks,
     )
     op.out[:rows].view(rows, n_heads, head_dim).copy_(result)
 
@@ -254,6 +264,7 @@ def attend(
     window: int,
     scale: float,
     cap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Causal attention (rows, n_heads, hd) of queries (rows, n_heads, hd) at positions `pos` and
     up, over caches that already hold their keys; grouped queries share keys without copies of them.
@@ -266,9 +277,9 @@ def attend(
     keys = k_cache[:, seen].unsqueeze(1).to(queries.dtype)  # (n_kv, 1, L, hd)
     values = v_cache[:, seen].unsqueeze(1).to(queries.dtype)
     grouped = queries.view(rows, n_kv_heads, group, head_dim)
-    if cap:
+    if cap or sinks is not None:
         visible = _visible(queries, pos=pos, start=start, window=window)
-        return _attend_capped(grouped, keys, values, visible, scale=scale, cap=cap)
+        return _attend_plainly(grouped, keys, values, visible, scale=scale, cap=cap, sinks=sinks)
     if rows == 1:
         # The heads of a group become the rows of one small matrix, so that each key is read once.
         result = F.scaled_dot_product_attention(grouped.transpose(0, 1), keys, values, scale=scale)
@@ -286,15 +297,26 @@ def attend(
     return result.permute(2, 0, 1, 3).reshape(rows, n_heads, head_dim)
 
 
-def _attend_capped(
-    grouped: Tensor, keys: Tensor, values: Tensor, visible: Tensor, *, scale: float, cap: float
+def _attend_plainly(
+    grouped: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visible: Tensor,
+    *,
+    scale: float,
+    cap: float,
+    sinks: Tensor | None,
 ) -> Tensor:
-    """The same with capped scores: torch has no op of its own for that. `grouped`: queries
+    """The same with capped scores or sinks: torch has no op of its own for them. `grouped`: queries
     (rows, n_kv, group, hd); keys and values (n_kv, 1, L, hd).
     """
     rows, n_kv_heads, group, head_dim = grouped.shape
     scores = (grouped.permute(1, 2, 0, 3) @ keys.transpose(2, 3)).float() * scale
-    probs = softcap(scores, cap).masked_fill(~visible, float("-inf")).softmax(-1)
+    scores = (softcap(scores, cap) if cap else scores).masked_fill(~visible, float("-inf"))
+    if sinks is not None:
+        column = sinks.float().view(n_kv_heads, group, 1, 1).expand(-1, -1, rows, 1)
+        scores = torch.cat((scores, column), dim=-1)
+    probs = scores.softmax(-1)[..., : keys.shape[2]]
     result = probs.to(values.dtype) @ values  # (n_kv, group, rows, hd)
     return result.permute(2, 0, 1, 3).reshape(rows, n_kv_heads * group, head_dim)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checkpoint.config import Activation, LayerConfig, ModelConfig, QkNorm
+from ..checkpoint.config import Activation, AttentionConfig, LayerConfig, ModelConfig, QkNorm
 from ..device.arguments import (
     AddNorm,
     Array,
@@ -36,6 +36,7 @@ class Tables:
     rope: tuple[Array, Array]  # cos and sin
     none: tuple[Array, Array]  # the same of no dimension: nothing is rotated
     q_scales: Array | None  # (max_seq_len,)
+    ones: Array | None  # (n_kv_heads * head_dim,): the weights of a norm that has none
 
 
 class Buffers:
@@ -109,7 +110,8 @@ class Layer:
         )
         norm = attention.qk_norm
         has_plain_norm = norm is not None and norm.is_plain
-        if (norm is not None and not norm.is_plain) or tables.q_scales is not None:
+        is_prepared = tables.q_scales is not None or tables.ones is not None
+        if is_prepared or not (norm is None or has_plain_norm):
             self._append_heads(program, qkv, None if has_plain_norm else norm)
         cos, sin = tables.none if norm is not None and norm.after_rope else tables.rope
         op = Attention(
@@ -125,6 +127,8 @@ class Layer:
             window=attention.window,
             scale=attention.score_scale,
             softcap=attention.softcap,
+            sinks=weights.sinks,
+            stores=attention.kv_from is None,
             out=self.heads,
         )
         program.append(op if tails is None else BranchAttention(attention=op, tails=tails))
@@ -141,6 +145,8 @@ class Layer:
                 head_dim=attention.head_dim,
                 q_norm=None if norm is None else weights.q_norm,
                 k_norm=None if norm is None else weights.k_norm,
+                v_norm=self.tables.ones,
+                has_keys=attention.kv_from is None,
                 eps=self.model.norm_eps,
                 over_all=norm is not None and norm.over == "all",
                 centered=norm is not None and norm.centered,
@@ -181,6 +187,7 @@ class Layer:
             bias=weights.b_down,
             norm=weights.post_mlp_norm,
             residual=buffers.after_attention,
+            factor=weights.factor,
             out=buffers.residual,
         )
 
@@ -275,8 +282,9 @@ class Layer:
         norm: Array | None,
         residual: Array,
         out: Array,
+        factor: Array | None = None,
     ) -> None:
-        """out = residual + the product, which may be normed and scaled first."""
+        """out = residual + the product, which may be normed and scaled first; times the factor."""
         scale, added = self.config.residual_scale, self.buffers.added
         if norm is None:
             program.append(
@@ -286,7 +294,15 @@ class Layer:
         program.append(Linear(x=x, matrix=matrix, bias=bias, out=added))
         eps = self.model.norm_eps
         program.append(
-            AddNorm(x=added, norm=norm, eps=eps, residual=residual, scale=scale, out=out)
+            AddNorm(
+                x=added,
+                norm=norm,
+                eps=eps,
+                residual=residual,
+                scale=scale,
+                factor=factor,
+                out=out,
+            )
         )
 
 
@@ -301,11 +317,19 @@ def layer_tables(config: ModelConfig, ops: Ops, max_seq_len: int) -> Sequence[Ta
         each: None if each is None else ops.table(query_scales(each, max_seq_len))
         for each in scalings
     }
+    widths = {_normed_values(layer.attention) for layer in config.layers} - {0}
+    ones = {width: ops.table(np.ones(width, np.float32)) for width in widths}
     return [
         Tables(
             rope=none if layer.attention.rope is None else stored[layer.attention.rope],
             none=none,
             q_scales=scales[layer.attention.query_scaling],
+            ones=ones.get(_normed_values(layer.attention)),
         )
         for layer in config.layers
     ]
+
+
+def _normed_values(attention: AttentionConfig) -> int:
+    """How many numbers of a row are values that are normed."""
+    return attention.kv_dim if attention.v_norm and attention.kv_from is None else 0

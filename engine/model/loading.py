@@ -88,6 +88,7 @@ def _read_layer(
         bqkv=reader.vector(layer.bqkv),
         q_norm=reader.optional_norm(layer.q_norm),
         k_norm=reader.optional_norm(layer.k_norm),
+        sinks=reader.vector(layer.sinks),
         wo=read(layer.wo, own.wo),
         bo=reader.vector(layer.bo),
         post_attention_norm=reader.optional_norm(layer.post_attention_norm),
@@ -100,6 +101,7 @@ def _read_layer(
         w_down=read(layer.w_down, own.w_down) if layer.w_down else NO_MATRIX,
         b_down=reader.vector(layer.b_down),
         post_mlp_norm=reader.optional_norm(layer.post_mlp_norm),
+        factor=reader.vector(layer.factor),
         experts=_read_experts(reader, layer, own, read),
     )
     if calibration is None:

@@ -43,10 +43,11 @@ class LayerWeights:
 
     attention_norm: Array | None  # (dim,)
     attention_norm_bias: Array | None = None
-    wqkv: Matrix  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v
+    wqkv: Matrix  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v; or q alone
     bqkv: Array | None
     q_norm: Array | None  # (head_dim,), or (n_heads * head_dim,) unless QkNorm.is_plain
     k_norm: Array | None
+    sinks: Array | None = None  # (n_heads,)
     wo: Matrix  # (dim, n_heads * head_dim)
     bo: Array | None
     post_attention_norm: Array | None = None  # (dim,)
@@ -59,6 +60,7 @@ class LayerWeights:
     b_down: Array | None
     post_mlp_norm: Array | None = None  # (dim,)
     experts: ExpertWeights | None = None
+    factor: Array | None = None  # (1,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,6 +176,8 @@ class Attention:
         scratch: int,
         out: int,
         softcap: float = 0.0,
+        sinks: int = 0,
+        stores: bool = True,
     ) -> None: ...
 
 class Scoring(Enum):
@@ -271,7 +273,15 @@ class Tape:
         scale: float = 1.0,
     ) -> None: ...
     def add_norm(
-        self, *, x: int, norm: Norm, residual: int, scale: float, out: int, dim: int
+        self,
+        *,
+        x: int,
+        norm: Norm,
+        residual: int,
+        scale: float,
+        factor: int,
+        out: int,
+        dim: int,
     ) -> None: ...
     def heads(
         self,
@@ -282,6 +292,8 @@ class Tape:
         head_dim: int,
         q_norm: Norm,
         k_norm: Norm,
+        v_norm: Norm,
+        has_keys: bool,
         over_all: bool,
         cos: int,
         sin: int,

@@ -31,6 +31,7 @@ _GPT2 = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256}
 _FIVE: dict[str, Any] = {"num_hidden_layers": 5}
 _WINDOW = {"sliding_window": 12}
 _FULL = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
+_GEMMA4: dict[str, Any] = {"head_dim": 16, "hidden_size_per_layer_input": 0, **_WINDOW}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
@@ -119,6 +120,28 @@ FAMILY_MODELS = {
             "head_dim": 24,
             "layer_types": ["full_attention", "full_attention", "sliding_attention"],
             **_WINDOW,
+        },
+    ),
+    "gemma4": Family(
+        "Gemma4Text",
+        {
+            **_GEMMA4,
+            "num_hidden_layers": 6,
+            "global_head_dim": 40,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma4-shared": Family(
+        "Gemma4Text",
+        {
+            **_GEMMA4,
+            "num_hidden_layers": 4,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "global_head_dim": 24,
+            "num_kv_shared_layers": 2,
+            "use_double_wide_mlp": True,
         },
     ),
     "olmo2": Family("Olmo2", {"attention_bias": True}),

@@ -44,6 +44,9 @@ class Names:
     q_norm: str = "self_attn.q_norm"
     """With {}: each head has a tensor of its own."""
     k_norm: str = "self_attn.k_norm"
+    sinks: str = "self_attn.sinks"
+    """This and the next with all of the name behind the prefix of the layer."""
+    factor: str = "layer_scalar"
     norms_plus: float = 0.0
     """Added to the weights of all norms."""
     rope_pairs: bool = False
@@ -78,7 +81,7 @@ class Names:
         rotated = rope.rotary_dim if rope is not None and self.rope_pairs else 0
         # Heads that are rotated as a whole need no number.
         rotated = _ALL if rotated == attention.head_dim else rotated
-        qkv = _Stack(self, prefix, self.qkv, _heads(attention), rotated)
+        qkv = _Stack(self, prefix, self._qkv(attention), _heads(attention), rotated)
         output = _Stack(self, prefix, (self.output,), [(dim, 0)])
         mlp_norm = self.mlp_norm if self.mlp_norm else self.attention_norm
         pre, post = layer.pre_norms, layer.post_norms
@@ -98,8 +101,19 @@ class Names:
             mlp_norm_bias=self._bias(prefix + mlp_norm, dim, pre and config.norm_bias),
             post_mlp_norm=self._norm(prefix + self.post_mlp_norm, dim, post),
             q_norm=self._head_norm(prefix + self.q_norm, attention, attention.n_heads, rotated),
-            k_norm=self._head_norm(prefix + self.k_norm, attention, attention.n_kv_heads, rotated),
+            k_norm=(
+                self._head_norm(prefix + self.k_norm, attention, attention.n_kv_heads, rotated)
+                if attention.kv_from is None
+                else ()
+            ),
+            sinks=(Source(prefix + self.sinks, (attention.n_heads,)),) * attention.sinks,
+            factor=(Source(prefix + self.factor, (1,)),) * layer.has_factor,
         )
+
+    def _qkv(self, attention: AttentionConfig) -> tuple[str, ...]:
+        if attention.kv_from is not None:
+            return self.qkv[:1]
+        return (*self.qkv[:2], self.qkv[1]) if attention.v_is_k else self.qkv
 
     def _mlp(self, prefix: str, layer: LayerConfig, dim: int) -> dict[str, Sources]:
         mlp, names, down_name = layer.mlp, self.gate_up, self.down
@@ -178,12 +192,11 @@ class Names:
 
 
 def _heads(attention: AttentionConfig) -> Sequence[tuple[int, int]]:
-    """Rows of q, k and v, and how many heads of them are rotated."""
-    return (
-        (attention.q_dim, attention.n_heads),
-        (attention.kv_dim, attention.n_kv_heads),
-        (attention.kv_dim, 0),
-    )
+    """Rows of q, and of k and v if it has them, and how many heads of them are rotated."""
+    of_queries = (attention.q_dim, attention.n_heads)
+    if attention.kv_from is not None:
+        return (of_queries,)
+    return of_queries, (attention.kv_dim, attention.n_kv_heads), (attention.kv_dim, 0)
 
 
 @dataclass(frozen=True, slots=True)

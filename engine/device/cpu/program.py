@@ -126,6 +126,7 @@ class CpuProgram:
             norm=_norm("norm", op.norm, dim, op.eps),
             residual=self._rows("residual", op.residual, dim),
             scale=op.scale,
+            factor=_vector("factor", op.factor, 1),
             out=self._rows("out", op.out, dim),
             dim=dim,
         )
@@ -164,14 +165,17 @@ class CpuProgram:
             if table is not None:
                 self._limits.fit_positions(len(table))
         n_scales = 0 if op.q_scales is None else len(op.q_scales)
+        n_stored = 2 * n_kv_heads if op.has_keys else 0
         centered = op.centered
         self._tape.heads(
-            qkv=self._rows("qkv", op.qkv, (n_heads + 2 * n_kv_heads) * head_dim),
+            qkv=self._rows("qkv", op.qkv, (n_heads + n_stored) * head_dim),
             n_heads=n_heads,
             n_kv_heads=n_kv_heads,
             head_dim=head_dim,
             q_norm=_norm("q_norm", op.q_norm, n_heads * head_dim, op.eps, centered=centered),
             k_norm=_norm("k_norm", op.k_norm, n_kv_heads * head_dim, op.eps, centered=centered),
+            v_norm=_norm("v_norm", op.v_norm, n_kv_heads * head_dim, op.eps),
+            has_keys=op.has_keys,
             over_all=op.over_all,
             cos=_table("cos", op.cos, half),
             sin=_table("sin", op.sin, half),
@@ -187,9 +191,10 @@ class CpuProgram:
         for name, table in (("cos", op.cos), ("sin", op.sin)):
             native.check(name, table, (len(op.cos), rotary_half), np.float32)
         self._limits.fit_positions(min(len(op.cos), max_seq_len))
+        n_stored = 2 * n_kv_heads if op.stores else 0
         scratch_floats = kernels.attention_scratch_floats(op.n_heads, head_dim, max_seq_len)
         return kernels.Attention(
-            qkv=self._rows("qkv", op.qkv, (op.n_heads + 2 * n_kv_heads) * head_dim),
+            qkv=self._rows("qkv", op.qkv, (op.n_heads + n_stored) * head_dim),
             k_cache=native.address(keys.panels),
             v_cache=native.address(values.panels),
             k_scales=native.address(keys.scales),
@@ -208,6 +213,8 @@ class CpuProgram:
             window=op.window,
             scale=op.scale,
             softcap=op.softcap,
+            sinks=_vector("sinks", op.sinks, op.n_heads),
+            stores=op.stores,
             scratch=self._scratch_of(4 * scratch_floats),
             out=self._rows("out", op.out, op.n_heads * head_dim),
         )
