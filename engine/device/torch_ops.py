@@ -185,7 +185,7 @@ class TorchPositions:
 
     def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
         whole = self._numbers(copied, n_copied).to(self._rows[0].device)
-        parts = whole.split([n_copied * rows[:, 0].numel() for rows in self._rows])
+        parts = torch.split(whole, [n_copied * rows[:, 0].numel() for rows in self._rows])
         for rows, part in zip(self._rows, parts, strict=True):
             n_heads, _, head_dim = rows.shape
             rows[:, start:stop].copy_(part.view(n_heads, n_copied, head_dim)[:, : stop - start])

@@ -25,9 +25,10 @@ ROPE = RopeConfig(
 
 def oracle(layer: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Queries, keys and values (rows, n), what the heads say, and the sinks."""
+    import transformers
     from transformers.models.gpt_oss import modeling_gpt_oss as gpt_oss
 
-    config = gpt_oss.GptOssConfig(
+    config = transformers.GptOssConfig(
         num_hidden_layers=2,
         hidden_size=HEADS * HEAD_DIM,
         head_dim=HEAD_DIM,
