@@ -32,9 +32,8 @@ NAMES = replace(GEMMA_NAMES, norms_plus=0.0)
 def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
     _refuse_unknown(file)
     n_layers = sizes.n_layers
-    windows = patterned_windows(file, n_layers, full_every=6, default_window=512)
-    if windows[-1]:
-        file.fail("layer_types", windows[-1], "'full_attention' as the last one")
+    *windows, _ = patterned_windows(file, n_layers, full_every=6, default_window=512)
+    windows.append(0)  # The last layer sees all, whatever the file says: as in transformers.
     n_shared = file.integer("num_kv_shared_layers", low=0, high=n_layers - 1, default=0)
     sources = _sources(file, windows, n_layers - n_shared)
     is_double = file.boolean("use_double_wide_mlp", default=False)
@@ -48,12 +47,9 @@ def _refuse_unknown(file: JsonObject) -> None:
     if file.boolean("enable_moe_block", default=False):
         file.fail("enable_moe_block", True, "false: experts are not supported here")
     # A missing key means that there are some.
-    if file.integer("hidden_size_per_layer_input", low=0, high=MAX_WIDTH, default=256):
-        file.fail(
-            "hidden_size_per_layer_input",
-            file.values.get("hidden_size_per_layer_input"),
-            "0: embeddings of each layer (E2B, E4B) are not supported",
-        )
+    key = "hidden_size_per_layer_input"
+    if width := file.integer(key, low=0, high=MAX_WIDTH, default=256):
+        file.fail(key, width, "0: embeddings of each layer (E2B, E4B) are not supported")
     if file.values.get("use_bidirectional_attention") == "all":
         file.fail("use_bidirectional_attention", "all", "null or 'vision'")
 
