@@ -28,20 +28,38 @@ def mapped(stream: BufferedReader, n_bytes: int) -> npt.NDArray[np.uint8] | None
     if n_bytes < LARGE_PAGE or not _is_on_a_local_disk(stream):
         return None
     try:
-        pages = mmap.mmap(stream.fileno(), n_bytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        memory = _mapping(stream, n_bytes)
+        if not _is_in_large_pages(memory):
+            # Copied or read by others, it is in small pages. One page shows whether a file system
+            # has large ones before the whole file comes from the disk again.
+            for n in (LARGE_PAGE, n_bytes):
+                del memory
+                os.posix_fadvise(stream.fileno(), 0, n, os.POSIX_FADV_DONTNEED)
+                memory = _mapping(stream, n)
+                if not _is_in_large_pages(memory):
+                    return None
     except (OSError, ValueError):  # no memory can be mapped, or the file was cut just now
         return None
+    return memory
+
+
+def _mapping(stream: BufferedReader, n_bytes: int) -> npt.NDArray[np.uint8]:
+    """Each large page of it was touched, so that the system has found it or read it."""
+    pages = mmap.mmap(stream.fileno(), n_bytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
     with suppress(OSError):
         pages.madvise(mmap.MADV_HUGEPAGE)
     memory = np.frombuffer(pages, np.uint8)
-    memory[::LARGE_PAGE].max()  # the system finds or reads each large page
-    n_large = n_bytes // LARGE_PAGE
-    return memory if _large_bytes(memory) >= _ENOUGH * n_large * LARGE_PAGE else None
+    memory[::LARGE_PAGE].max()
+    return memory
 
 
 def _is_on_a_local_disk(stream: BufferedReader) -> bool:
     """Network file systems, which have no device of their own, can lose a file that is in use."""
     return os.major(os.fstat(stream.fileno()).st_dev) != 0
+
+
+def _is_in_large_pages(memory: npt.NDArray[np.uint8]) -> bool:
+    return _large_bytes(memory) >= _ENOUGH * (memory.size // LARGE_PAGE) * LARGE_PAGE
 
 
 def _large_bytes(memory: npt.NDArray[np.uint8]) -> int:

@@ -2,6 +2,7 @@
 what they were whatever happens to the name of the file.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,13 @@ def is_mapped(matrix: PanelMatrix, name: str) -> bool:
     return False
 
 
+def is_large(file: Path) -> bool:
+    """Whether the system caches it in large pages, as it is."""
+    with file.open("rb") as stream:
+        mapping = engine.device.cpu.mapped._mapping(stream, file.stat().st_size)
+    return engine.device.cpu.mapped._is_in_large_pages(mapping)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """One that the system caches in large pages."""
@@ -74,6 +82,21 @@ def test_a_file_in_large_pages_is_used_where_it_is(file: Path) -> None:
         assert is_mapped(kept[name], file.name)
         assert address(kept[name].panels) % 64 == 0
         assert not kept[name].panels.flags.writeable
+
+
+def test_a_file_that_others_left_in_small_pages_is_in_large_ones_again(file: Path) -> None:
+    expected = read_panels(file, "key")
+    copy = file.with_name("copy.panels")
+    copy.write_bytes(b"")
+    with copy.open("ab", buffering=0) as stream:
+        data = file.read_bytes()
+        for begin in range(0, len(data), 4096):  # each write makes a page
+            stream.write(data[begin : begin + 4096])
+        os.fsync(stream)
+    assert not is_large(copy)
+    kept = read_panels(copy, "key")
+    assert is_mapped(kept["a"], copy.name)
+    assert same(kept, expected)
 
 
 def test_matrices_outlive_the_name_of_their_file(file: Path, tmp_path: Path) -> None:
