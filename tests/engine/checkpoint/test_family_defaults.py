@@ -30,7 +30,7 @@ SIZES = {
 # word about them has embeddings of each layer.
 _SAID: dict[str, dict[str, Any]] = {
     "Gemma4ForCausalLM": {"hidden_size_per_layer_input": 0},
-    "Ministral3ForCausalLM": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+    "Ministral3ForCausalLM": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
 }
 
 
