@@ -41,9 +41,6 @@ def main(settings: Settings) -> int:
     process at once, with exit code 128 plus its number. If the engine is lost, the process ends
     with exit code 70. Raises CommandError.
     """
-    # Imports and the model create no garbage: collecting would take a tenth of the startup time,
-    # and later cause a pause in the middle of a stream.
-    gc.disable()
     configure_logging(settings.log_level)
     for name in unknown_variables():
         _logger.warning("no option has the variable %s", name)
