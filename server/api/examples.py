@@ -43,7 +43,7 @@ class Example(NamedTuple):
     @property
     def end(self) -> tuple[str, ...]:
         """What stands behind the last event."""
-        return () if self.path == WITHOUT_DONE else ("[DONE]",)
+        return () if self.path in WITHOUT_DONE else ("[DONE]",)
 
     @property
     def streamed(self) -> bool:
@@ -51,8 +51,8 @@ class Example(NamedTuple):
         return (asked or self.numbered) and self.status == 200
 
 
-# Its last event says `stop: true`, and no [DONE] stands behind it.
-WITHOUT_DONE = "/completion"
+# Routes whose last event says that it is the last, and no [DONE] stands behind it.
+WITHOUT_DONE = ("/completion", "/v1/messages")
 
 _STORY = {"model": MODEL, "prompt": "Once upon a time", "temperature": 0}
 _LLAMA = {"prompt": "One day", "temperature": 0, "seed": 7}
@@ -66,6 +66,8 @@ _ASKED = {
     "messages": [{"role": "user", "content": "Is it warm in Rome?"}],
     "temperature": 1,
 }
+_COUNTED = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
+_MESSAGE = {**_COUNTED, "temperature": 0}
 _CITY = {
     "type": "object",
     "properties": {"city": {"enum": ["Paris", "Rome"]}},
@@ -240,6 +242,17 @@ EXAMPLES = (
         {**_LLAMA, "n_predict": 2, "stream": True},
     ),
     Example("/completion", "wrong", "A field is wrong", {**_LLAMA, "temperature": -1}, status=400),
+    Example("/v1/messages", "text", "As Anthropic is asked", {**_MESSAGE, "max_tokens": 4}),
+    Example(
+        "/v1/messages",
+        "stream",
+        "A message that is streamed",
+        {**_MESSAGE, "max_tokens": 2, "stream": True},
+    ),
+    Example(
+        "/v1/messages", "wrong", "A field is wrong", {**_MESSAGE, "temperature": -1}, status=400
+    ),
+    Example("/v1/messages/count_tokens", "count", "How long the prompt is", _COUNTED),
     Example("/v1/models", "models", "The one model"),
     Example("/v1/model", "current", "The one model, as TabbyAPI answers"),
     Example("/v1/models/{model_id}", "model", "The one model"),

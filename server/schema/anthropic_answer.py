@@ -92,3 +92,110 @@ class AnthropicError(ResponseModel):
     type: Literal["error"]
     error: AnthropicErrorDetail
     request_id: str | None = None
+
+
+class MessageBegun(ChoiceMetadata):
+    """A message before its first block."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[AnswerBlock] = Field(max_length=0)
+    stop_reason: None
+    stop_sequence: None
+    usage: AnthropicUsage
+    warnings: list[RequestWarning] | None = None
+
+
+class MessageStart(ResponseModel):
+    """The first event."""
+
+    type: Literal["message_start"]
+    message: MessageBegun
+
+
+class BlockStart(ResponseModel):
+    """A block begins, without its text."""
+
+    type: Literal["content_block_start"]
+    index: int
+    content_block: AnswerBlock
+
+
+class BlockDelta(ResponseModel):
+    """What the text of a block goes on with."""
+
+    type: Literal["text_delta", "thinking_delta", "input_json_delta", "signature_delta"]
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    signature: str | None = None
+
+
+class BlockDeltaEvent(ChoiceMetadata):
+    """The next piece of a block. What else is known of it stands beside `delta`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["content_block_delta"]
+    index: int
+    delta: BlockDelta
+    logprobs: list[TokenLogprob] | None = None
+
+
+class BlockStop(ResponseModel):
+    """A block has ended."""
+
+    type: Literal["content_block_stop"]
+    index: int
+
+
+class MessageEnding(ResponseModel):
+    """Why a message ended."""
+
+    stop_reason: AnthropicStopReason
+    stop_sequence: str | None
+
+
+class MessageDelta(ChoiceMetadata, AnswerMetadata):
+    """The message has ended."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["message_delta"]
+    delta: MessageEnding
+    usage: AnthropicUsage
+    logprobs: list[TokenLogprob] | None = Field(
+        default=None, description="Of the tokens behind the last text, such as marks."
+    )
+
+
+class MessageStop(ResponseModel):
+    """The last event."""
+
+    type: Literal["message_stop"]
+
+
+class MessagePing(ChoiceMetadata, AnswerMetadata):
+    """Something to know that is no text: the progress of the prompt, or what was done with a stream
+    that is kept.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["ping"]
+
+
+MESSAGE_EVENTS = (
+    MessageStart,
+    BlockStart,
+    BlockDeltaEvent,
+    BlockStop,
+    MessageDelta,
+    MessageStop,
+    MessagePing,
+    AnthropicError,
+)

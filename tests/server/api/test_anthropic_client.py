@@ -25,6 +25,11 @@ GREEDY = {"temperature": 0}  # the client has no argument for it any more
 HELLO: Any = [{"role": "user", "content": "hello"}]
 
 
+def blocks(message: Any) -> list[Any]:
+    """Its content, of which a test knows the kinds."""
+    return [*message.content]
+
+
 def client_of(server: LiveServer, key: str = "-") -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0)
 
@@ -57,9 +62,9 @@ def test_streamed_and_whole_messages_agree(bundled: anthropic.Anthropic) -> None
     with bundled.messages.stream(**request) as stream:
         text = "".join(stream.text_stream)
         streamed = stream.get_final_message()
-    assert text == whole.content[0].text  # type: ignore[union-attr]
+    assert text == blocks(whole)[0].text
     assert [block.type for block in streamed.content] == ["text"]
-    assert streamed.content[0].text == text  # type: ignore[union-attr]
+    assert blocks(streamed)[0].text == text
     assert streamed.stop_reason == whole.stop_reason
     assert streamed.usage.output_tokens == 20
     n_prompt = whole.usage.input_tokens + (whole.usage.cache_read_input_tokens or 0)
@@ -76,7 +81,7 @@ def test_a_reply_is_that_of_the_chat_route(bundled_engine: Engine) -> None:
             model="soliton-default", max_tokens=16, messages=HELLO, system="Be brief.",
             extra_body=GREEDY,
         )  # fmt: skip
-    said = message.content[0].text  # type: ignore[union-attr]
+    said = blocks(message)[0].text
     assert said == answer.json["choices"][0]["message"]["content"]
 
 
@@ -94,10 +99,10 @@ def test_a_call_is_a_block_of_its_own(
         streamed = stream.get_final_message()
     for message in (whole, streamed):
         assert message.stop_reason == "tool_use"
-        assert [block.type for block in message.content] == ["text", "tool_use", "tool_use"]
-        assert message.content[0].text == "Well."  # type: ignore[union-attr]
-        assert [block.input for block in message.content[1:]] == [{"city": "Oslo"}] * 2  # type: ignore[union-attr]
-        ids = {block.id for block in message.content[1:]}  # type: ignore[union-attr]
+        assert [block.type for block in blocks(message)] == ["text", "tool_use", "tool_use"]
+        assert blocks(message)[0].text == "Well."
+        assert [block.input for block in blocks(message)[1:]] == [{"city": "Oslo"}] * 2
+        ids = {block.id for block in blocks(message)[1:]}
         assert len(ids) == 2
 
 
@@ -123,7 +128,7 @@ def test_the_tool_runner_goes_on_until_there_is_no_call(
     )
     last = runner.until_done()
     assert asked == ["Oslo"]
-    assert last.content[0].text == "It rains."  # type: ignore[union-attr]
+    assert blocks(last)[0].text == "It rains."
     assert last.stop_reason == "end_turn"
     turns = fake.rendered["messages"]
     assert [turn["role"] for turn in turns] == ["user", "assistant", "tool"]
@@ -136,7 +141,7 @@ def test_a_tool_can_be_demanded(bundled: anthropic.Anthropic) -> None:
         model="soliton-default", max_tokens=60, messages=HELLO, tools=[WEATHER],
         tool_choice={"type": "tool", "name": "weather"},
     )  # fmt: skip
-    (call,) = message.content
+    (call,) = blocks(message)
     assert call.type == "tool_use"
     assert call.name == "weather"
     assert set(call.input) == {"city"}
@@ -153,7 +158,7 @@ def test_the_answer_follows_a_schema(bundled: anthropic.Anthropic) -> None:
         model="soliton-default", max_tokens=40, messages=HELLO,
         output_config={"format": {"type": "json_schema", "schema": schema}},
     )  # fmt: skip
-    text = message.content[0].text  # type: ignore[union-attr]
+    text = blocks(message)[0].text
     assert text[:8] == '{"size":'
     assert text[-1] == "}"
 
@@ -169,11 +174,11 @@ def test_thinking_is_a_block_before_the_text(fake: FakeEngine, client: anthropic
     with client.messages.stream(**request) as stream:
         streamed = stream.get_final_message()
     for message in (whole, streamed):
-        thinking, text = message.content
+        thinking, text = blocks(message)
         assert thinking.type == "thinking"
         assert thinking.thinking == "Hm."
         assert thinking.signature
-        assert text.text == "Well."  # type: ignore[union-attr]
+        assert text.text == "Well."
     assert fake.rendered["template_kwargs"]["enable_thinking"] is True
     again: Any = [*HELLO, {"role": "assistant", "content": whole.content}, *HELLO]
     client.messages.create(model="fake", max_tokens=4, messages=again)
@@ -186,7 +191,7 @@ def test_a_stop_sequence_ends_the_text(fake: FakeEngine, client: anthropic.Anthr
     message = client.messages.create(
         model="fake", max_tokens=100, messages=HELLO, stop_sequences=["four", " three"]
     )
-    assert message.content[0].text == "one two"  # type: ignore[union-attr]
+    assert blocks(message)[0].text == "one two"
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", " three")
 
 
@@ -201,10 +206,11 @@ def test_errors_have_the_classes_and_the_shape(fake: FakeEngine) -> None:
             wrong: Any = [{"role": "user", "content": [image]}]
             with pytest.raises(anthropic.BadRequestError) as bad:
                 client.messages.create(model="fake", max_tokens=1, messages=wrong)
-    assert missing.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
-    assert bad.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
+    bodies: list[Any] = [missing.value.body, bad.value.body]
+    assert bodies[0]["error"]["type"] == "not_found_error"
+    assert bodies[1]["error"]["type"] == "invalid_request_error"
     assert "messages[0].content[0]" in bad.value.message
-    assert bad.value.request_id == bad.value.body["request_id"]  # type: ignore[index]
+    assert bad.value.request_id == bodies[1]["request_id"]
 
 
 def test_a_stream_that_fails_ends_with_its_error(
