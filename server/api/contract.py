@@ -17,7 +17,8 @@ from ..schema.completions import Completion
 from ..schema.errors import ErrorResponse
 from ..schema.llama_completion import LlamaCompletion
 from ..schema.score import Scores
-from .examples import WITHOUT_DONE, add_examples
+from .contract_examples import add_examples
+from .examples import WITHOUT_DONE
 
 Document = dict[str, Any]
 

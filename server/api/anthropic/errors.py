@@ -14,7 +14,8 @@ from ...answer.sse import encode_json
 from ...errors import error_body, error_status
 from .events import named_event
 
-_PATH = "/v1/messages"
+PATH = "/v1/messages"
+"""Of this wire's routes, and the beginning of it."""
 
 NO_THREADS = "thread_unsupported_request"
 """Code of the error at which Anthropic's clients send whole conversations from then on."""
@@ -33,8 +34,13 @@ _TYPES = {
 
 def error_event(error: Exception) -> bytes:
     """The last event of a stream that fails."""
-    said = _shaped(error_body(error), error_status(error))
+    said = shaped(error_body(error), error_status(error))
     return named_event("error", {"error": said["error"]})
+
+
+def is_of_this_wire(path: str) -> bool:
+    """Whether a path is one of Anthropic's wire, with a route or without."""
+    return path == PATH or path.startswith(f"{PATH}/")
 
 
 class AnthropicErrors:
@@ -45,7 +51,7 @@ class AnthropicErrors:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if scope["type"] != "http" or not (path == _PATH or path.startswith(f"{_PATH}/")):
+        if scope["type"] != "http" or not is_of_this_wire(path):
             await self._app(scope, receive, send)
             return
         begun: Message = {}  # the start of an error, until its body is there
@@ -72,15 +78,15 @@ class AnthropicErrors:
     async def _send(self, begun: Message, body: bytes, send: Send) -> None:
         headers = Headers(raw=begun["headers"])
         if headers.get("content-type", "").startswith("application/json"):
-            said = _shaped(json.loads(body), begun["status"])
+            said = shaped(json.loads(body), begun["status"])
             body = encode_json({**said, "request_id": headers["request-id"]})
             MutableHeaders(scope=begun)["content-length"] = str(len(body))
         await send(begun)
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _shaped(envelope: dict[str, Any], status: int) -> dict[str, Any]:
-    """The envelope {"error": {message, type, param, code}} in Anthropic's form."""
+def shaped(envelope: dict[str, Any], status: int) -> dict[str, Any]:
+    """The envelope {"error": {message, type, param, code}} in Anthropic's form, of that status."""
     fallback = "invalid_request_error" if status < 500 else "api_error"
     error = {**envelope["error"], "type": _TYPES.get(status, fallback)}
     if error["code"] == NO_THREADS:

@@ -13,8 +13,8 @@ from ...answer.sse import encode_json
 from ...stream.jobs import Begun, Controlled, Event, Progress, Step, TokenCounts
 from ...stream.stream import CompletionStream
 from ..chat.reply import PlainReader
-from .answer import MessageAnswer, begun_block, usage
 from .blocks import UNSIGNED, Blocks, OpenBlock, Piece
+from .message import Message, begun_block, usage
 
 # Kind of a block -> the type of its deltas, and their key.
 _DELTAS = {
@@ -32,7 +32,7 @@ def named_event(name: str, said: dict[str, Any]) -> bytes:
 class MessageEvents:
     """The events of one stream, as they come. The last two wait for the end of the stream."""
 
-    def __init__(self, answer: MessageAnswer) -> None:
+    def __init__(self, answer: Message) -> None:
         self._answer = answer
         reader = answer.new_reader()
         self._blocks = Blocks(reader, answer.shape)
