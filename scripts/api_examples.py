@@ -26,9 +26,9 @@ Answers = dict[str, Any]
 
 # Keys whose values differ from run to run; an id only if it was made for the answer.
 VOLATILE = re.compile(
-    r"created|system_fingerprint|fingerprint|version|device|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
+    r"created|request_id|system_fingerprint|fingerprint|version|device|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
 )
-MADE_ID = re.compile(r"(cmpl-|chatcmpl-|score-)?\w+(-\d+)?")
+MADE_ID = re.compile(r"(cmpl-|chatcmpl-|msg-|score-)?\w+(-\d+)?")
 ID_KEYS = ("id", "answer_id", "first_id", "last_id")
 # The lines of /metrics to keep; the others contain times.
 METRICS = re.compile(r".*\bsoliton_(?:completions|prompt_tokens|completion_tokens)_total\b.*\n")

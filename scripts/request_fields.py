@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from engine import SamplingSettings  # noqa: E402
+from server.schema.anthropic import MessagesRequest  # noqa: E402
 from server.schema.chat import ChatCompletionRequest  # noqa: E402
 from server.schema.common import GenerationRequest  # noqa: E402
 from server.schema.completions import CompletionRequest  # noqa: E402
@@ -37,6 +38,7 @@ MODELS: dict[str, tuple[type[BaseModel], tuple[type[BaseModel], ...]]] = {
     "shared": (GenerationRequest, (SamplingFields, ConstraintFields)),
     "completions": (CompletionRequest, (GenerationRequest,)),
     "chat": (ChatCompletionRequest, (GenerationRequest,)),
+    "messages": (MessagesRequest, (GenerationRequest,)),
     "score": (ScoreRequest, (TemplateFields,)),
 }
 

@@ -15,6 +15,8 @@ from starlette.exceptions import HTTPException
 
 from engine import Engine
 
+from .api.anthropic.errors import AnthropicErrors
+from .api.anthropic.route import MESSAGES, anthropic_routes
 from .api.chat.route import CHAT, chat_routes
 from .api.completions.route import COMPLETIONS, completion_routes
 from .api.contract import ContractApp
@@ -149,12 +151,13 @@ def create_app(
     app.state.slow_readers = slow_readers
     app.state.watchdog = watchdog
     app.state.large_bodies = large_bodies
-    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT, LLAMA)}
+    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT, LLAMA, MESSAGES)}
     # Stored chats come behind: one of their paths would match that of `control`.
     routers = [
         router_of(service)
         for router_of in (
-            completion_routes, chat_routes, llama_routes, score_routes, estimate_routes,
+            completion_routes, chat_routes, llama_routes, anthropic_routes, score_routes,
+            estimate_routes,
             partial(acting_routes, wires=wires), stored_chat_routes, stream_routes,
             model_routes, token_routes, prop_routes, system_routes,
         )
@@ -191,6 +194,7 @@ def create_app(
     app.add_middleware(
         Boundary, max_body_bytes=settings.max_body_bytes, on_answered=metrics.answered
     )
+    app.add_middleware(AnthropicErrors)
     app.add_middleware(Aliases)
     if settings.access_log:
         app.add_middleware(AccessLog)

@@ -269,6 +269,11 @@ async def handle_validation_error(_: Request, error: Exception) -> Response:
     return validation_error_response(error)
 
 
+def error_status(error: Exception) -> int:
+    """The status of the answer that `error_body` is the body of."""
+    return _row(error).status
+
+
 def is_callers_own(error: Exception) -> bool:
     """Whether the request is at fault, and not something that an operator could mend."""
     return _row(error).status < 500

@@ -56,6 +56,11 @@ def encode_event(value: dict[str, Any]) -> bytes:
     return b"data: " + encode_json(value) + b"\n\n"
 
 
+def error_event(error: Exception) -> bytes:
+    """The last event of a stream that fails, as it is on OpenAI's routes."""
+    return encode_event(error_body(error))
+
+
 def choice_encoder(head: dict[str, Any], tail: dict[str, Any]) -> Callable[[dict[str, Any]], bytes]:
     """Encodes a choice as the event `{**head, "choices": [choice], **tail}`.
 
@@ -125,20 +130,24 @@ def streamed(
     *,
     ping_interval: float | None,
     readers: SlowReaders,
+    error_event: Callable[[Exception], bytes] = error_event,
 ) -> EventStream:
     """The events of a stream as they come. After `ping_interval` seconds of silence a comment is
-    sent; an error becomes an error event, and then the body ends. The stream is cancelled, however
-    the response ends.
+    sent; an error becomes an `error_event`, and then the body ends. The stream is cancelled,
+    however the response ends.
     """
     return EventStream(
-        _pieces(stream, encoder, ping_interval),
+        _pieces(stream, encoder, ping_interval, error_event),
         on_left=stream.cancel,
         sending=readers.sending(stream),
     )
 
 
 async def _pieces(
-    stream: CompletionStream, encoder: Encoder, ping_interval: float | None
+    stream: CompletionStream,
+    encoder: Encoder,
+    ping_interval: float | None,
+    error_event: Callable[[Exception], bytes],
 ) -> AsyncIterator[bytes]:
     try:
         async for events in stream.results(idle=ping_interval):
@@ -151,4 +160,4 @@ async def _pieces(
         if not is_callers_own(error):
             text = "the stream of request %s ended early: %s"
             _logger.warning(text, stream.request_id, error, exc_info=True)
-        yield encode_event(error_body(error))
+        yield error_event(error)
