@@ -69,6 +69,12 @@ class Engine:
     reply_format: ReplyFormat  # how the model marks reasoning and tool calls
     fingerprint: str  # changes with the weights, their format, the tokenizer and the device
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in memory."""
+        ops = self.model.ops
+        return weight_bytes(self.config, self.model.weights.formats, ops.matrix_bytes)
+
     @classmethod
     @fields_as_arguments(LoadOptions)
     def load(cls, path: str | Path, options: LoadOptions) -> "Engine":

@@ -18,7 +18,7 @@ from ..schema.errors import ErrorResponse
 from ..schema.llama_completion import LlamaCompletion
 from ..schema.score import Scores
 from .contract_examples import add_examples
-from .examples import WITHOUT_DONE
+from .examples import LINES, WITHOUT_DONE
 
 Document = dict[str, Any]
 
@@ -92,6 +92,17 @@ def _describe_streams(document: Document) -> None:
             "schema": {"type": "string", "description": described},
             # The itemSchema of OpenAPI 3.2, whose words 3.1 does not have yet.
             "x-itemSchema": {"oneOf": [_event(events), *([_LAST_EVENT] if has_done else [])]},
+        }
+
+    for path in LINES:
+        content = document["paths"][path]["post"]["responses"]["200"]["content"]
+        references = [
+            {"$ref": f"#/components/schemas/{name}"} for name in ("OllamaAnswer", "OllamaError")
+        ]
+        text = "Lines of JSON. The last one has `done: true`, or is an error."
+        content["application/x-ndjson"] = {
+            "schema": {"type": "string", "description": text},
+            "x-itemSchema": {"oneOf": references},
         }
 
 

@@ -7,11 +7,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from .anthropic.errors import is_of_this_wire, shaped
+from .anthropic import errors as anthropic
 from .anthropic.events import named_event
-from .examples import ANSWERS, EXAMPLES, MODEL, Example
+from .examples import ANSWERS, EXAMPLES, LINES, MODEL, Example
+from .ollama import errors as ollama
 
 Document = dict[str, Any]
+
+_STREAMS = ("text/event-stream", "application/x-ndjson")
 
 # Errors that are the same on all routes -> what they stand below in the document.
 ERRORS = {
@@ -42,7 +45,7 @@ def add_examples(document: Document) -> None:
     }
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            _add_errors(operation, answers["errors"], is_anthropic=is_of_this_wire(path))
+            _add_errors(operation, path, answers["errors"])
 
 
 def _add_example(document: Document, example: Example, answer: Any) -> None:
@@ -54,18 +57,21 @@ def _add_example(document: Document, example: Example, answer: Any) -> None:
         if parameter["name"] == "model_id":
             parameter["example"] = MODEL
     content = operation["responses"][str(example.status)]["content"]
-    if example.streamed:
+    if example.path in LINES and example.streamed:
+        text = "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in answer)
+        named = _named(content["application/x-ndjson"])
+        named[example.name] = {"summary": example.summary, "value": text}
+    elif example.streamed:
         _named(content["text/event-stream"])[example.name] = {
             "summary": example.summary,
             "value": _events(
                 [*answer, *example.end],
                 numbered=example.numbered,
-                named=is_of_this_wire(example.path),
+                named=anthropic.is_of_this_wire(example.path),
             ),
         }
     else:
-        (media,) = (value for name, value in content.items() if name != "text/event-stream")
-        _named(media)[example.name] = {"summary": example.summary, "value": answer}
+        _named(_only_media(content))[example.name] = {"summary": example.summary, "value": answer}
 
 
 def _events(data: Sequence[Any], *, numbered: bool, named: bool) -> str:
@@ -81,25 +87,40 @@ def _event(data: Any, *, named: bool) -> str:
     return f"data: {text}\n\n"
 
 
-def _add_errors(operation: Document, answers: Document, *, is_anthropic: bool) -> None:
+def _only_media(content: Document) -> Document:
+    """Of an answer that is no stream."""
+    (media,) = (value for name, value in content.items() if name not in _STREAMS)
+    found: Document = media
+    return found
+
+
+def _add_errors(operation: Document, path: str, answers: Document) -> None:
     for code, (status, _) in ERRORS.items():
         response = operation["responses"].get(str(status))
         fits = status != 400 or (code == "invalid_json") == ("requestBody" in operation)
         if response and fits:
             named = _named(response["content"]["application/json"])
             named[code] = {"$ref": f"#/components/examples/{code}"}
-            if is_anthropic:
-                value = shaped(answers[code], status)
+            value = _in_shape(path, answers[code], status)
+            if value is not answers[code]:
                 named[code] = {"summary": ERRORS[code][1], "value": value}
     events = operation["responses"]["200"]["content"].get("text/event-stream")
     if events:
         status, summary = ERRORS["engine_error"]
-        said = answers["engine_error"]
-        said = shaped(said, status) if is_anthropic else said
+        said = _in_shape(path, answers["engine_error"], status)
         _named(events)["engine_error"] = {
             "summary": summary,
-            "value": _event(said, named=is_anthropic),
+            "value": _event(said, named=anthropic.is_of_this_wire(path)),
         }
+
+
+def _in_shape(path: str, envelope: Document, status: int) -> Document:
+    """The error as the route of that path answers it."""
+    if anthropic.is_of_this_wire(path):
+        return anthropic.shaped(envelope, status)
+    if ollama.is_of_this_wire(path):
+        return ollama.answered_error(envelope, status, "")
+    return envelope
 
 
 def _named(media: Document) -> Document:

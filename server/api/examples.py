@@ -40,7 +40,7 @@ class Example(NamedTuple):
     @property
     def end(self) -> tuple[str, ...]:
         """What stands behind the last event."""
-        return () if self.path in WITHOUT_DONE else ("[DONE]",)
+        return () if self.path in (*WITHOUT_DONE, *LINES) else ("[DONE]",)
 
     @property
     def streamed(self) -> bool:
@@ -50,6 +50,8 @@ class Example(NamedTuple):
 
 # Routes whose last event says that it is the last, and no [DONE] stands behind it.
 WITHOUT_DONE = ("/completion", "/v1/messages")
+# Routes whose streams are lines, not events.
+LINES = ("/api/chat", "/api/generate")
 
 _STORY = {"model": MODEL, "prompt": "Once upon a time", "temperature": 0}
 _LLAMA = {"prompt": "One day", "temperature": 0, "seed": 7}
@@ -65,6 +67,7 @@ _ASKED = {
 }
 _COUNTED = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
 _MESSAGE = {**_COUNTED, "temperature": 0}
+_OLLAMA = {"model": MODEL, "stream": False, "options": {"temperature": 0, "num_predict": 4}}
 _CITY = {
     "type": "object",
     "properties": {"city": {"enum": ["Paris", "Rome"]}},
@@ -250,6 +253,31 @@ EXAMPLES = (
         "/v1/messages", "wrong", "A field is wrong", {**_MESSAGE, "temperature": -1}, status=400
     ),
     Example("/v1/messages/count_tokens", "count", "How long the prompt is", _COUNTED),
+    Example("/api/chat", "chat", "As Ollama is asked", {**_COUNTED, **_OLLAMA}),
+    Example(
+        "/api/chat",
+        "wrong",
+        "A field is wrong",
+        {**_COUNTED, **_OLLAMA, "options": {"temperature": -1}},
+        status=400,
+    ),
+    Example("/api/generate", "prompt", "As Ollama is asked", {"prompt": "Hello!", **_OLLAMA}),
+    Example(
+        "/api/chat",
+        "stream",
+        "A chat that is streamed",
+        {**_COUNTED, **_OLLAMA, "stream": True, "options": {"num_predict": 2, "temperature": 0}},
+    ),
+    Example(
+        "/api/generate",
+        "stream",
+        "A text that is streamed",
+        {"prompt": "Once", **_OLLAMA, "raw": True, "stream": True},
+    ),
+    Example("/api/tags", "models", "The one model"),
+    Example("/api/ps", "models", "The one model"),
+    Example("/api/version", "version", "The version of this server"),
+    Example("/api/show", "model", "The one model", {"model": MODEL}),
     Example("/v1/models", "models", "The one model"),
     Example("/v1/model", "current", "The one model, as TabbyAPI answers"),
     Example("/v1/models/{model_id}", "model", "The one model"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..answer.shape import GeneratedAnswer
-from ..answer.sse import error_event
+from ..answer.sse import SSE, Framing
 from ..lease.waiter import Waiter
 from ..schema.common import GenerationRequest
 from ..service import Service
@@ -32,5 +32,4 @@ class Wire:
     """Takes a body of that type."""
     has_prompt: bool
     """Whether `prompt` of a body may be token ids."""
-    error_event: Callable[[Exception], bytes] = error_event
-    """The last event of a stream that fails."""
+    framing: Framing = SSE

@@ -3,13 +3,13 @@
 Owns the order of queue, first result and status line. Knows no shape of an answer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ..answer.shape import Answer
-from ..answer.sse import error_event, streamed
+from ..answer.sse import SSE, Framing, streamed
 from ..errors import contained
 from ..lease.waiter import Waiter
 from ..schema.common import GenerationRequest
@@ -41,7 +41,7 @@ async def respond(
         generation.answer,
         waiter,
         is_streamed=bool(body.stream),
-        error_event=wire.error_event,
+        framing=wire.framing,
     )
 
 
@@ -52,7 +52,7 @@ async def answered(
     waiter: Waiter,
     *,
     is_streamed: bool,
-    error_event: Callable[[Exception], bytes] = error_event,
+    framing: Framing = SSE,
 ) -> Response:
     """The answer of a stream that was queued. Raises what the engine raises.
 
@@ -72,7 +72,7 @@ async def answered(
         encoder,
         ping_interval=service.settings.ping_interval,
         readers=service.slow_readers,
-        error_event=error_event,
+        framing=framing,
     )
 
 

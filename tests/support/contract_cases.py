@@ -7,6 +7,7 @@ them and checks the answers, except for the events of a stream, which are checke
 
 import importlib.metadata
 import itertools
+import json
 import pickle
 import re
 from collections.abc import Callable, Iterator
@@ -201,11 +202,14 @@ def covering(operation: Operation) -> Iterator[Case]:
 
 def wrong_with(answer: requests.Response, case: Case) -> str | None:
     """What this answer has that the contract does not document."""
-    streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
+    media_type = answer.headers.get("content-type", "")
+    streamed = media_type.startswith(("text/event-stream", "application/x-ndjson"))
     checks = CHECKS if streamed else [*CHECKS, response_schema_conformance]
     try:
         case.validate_response(answer, checks=checks)
-        if streamed:
+        if media_type.startswith("application/x-ndjson"):
+            check_lines(answer.content, case)
+        elif streamed:
             check_events(answer.content, case)
     except (AssertionError, ExceptionGroup, jsonschema_rs.ValidationError) as error:
         return f"{error}\n{case.as_curl_command()}"
@@ -218,6 +222,21 @@ def event_schema(path: str) -> jsonschema_rs.Validator:
     item = responses["200"]["content"]["text/event-stream"]["x-itemSchema"]
     schema = item["oneOf"][0]["properties"]["data"]["contentSchema"]
     return jsonschema_rs.validator_for({**schema, "components": contract()["components"]})
+
+
+@cache
+def line_schema(path: str) -> jsonschema_rs.Validator:
+    responses = contract()["paths"][path]["post"]["responses"]
+    schema = responses["200"]["content"]["application/x-ndjson"]["x-itemSchema"]
+    return jsonschema_rs.validator_for({**schema, "components": contract()["components"]})
+
+
+def check_lines(body: bytes, case: Case) -> None:
+    lines = [json.loads(line) for line in body.splitlines()]
+    for line in lines:
+        line_schema(case.path).validate(line)
+    last = lines[-1]
+    assert last.get("done") or "error" in last, "a stream ends with its end or an error"
 
 
 def check_events(body: bytes, case: Case) -> None:

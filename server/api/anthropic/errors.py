@@ -1,16 +1,10 @@
 """Errors in Anthropic's shape, on the routes of its wire.
 
-Owns its words for a status. Every layer answers with the usual envelope, and this turns it into the
-other one, whichever layer it was.
+Owns its words for a status.
 """
 
-import json
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from ...answer.sse import encode_json
 from ...errors import error_body, error_status
 from .events import named_event
 
@@ -43,46 +37,9 @@ def is_of_this_wire(path: str) -> bool:
     return path == PATH or path.startswith(f"{PATH}/")
 
 
-class AnthropicErrors:
-    """ASGI middleware. It also names the request's id as Anthropic's clients look for it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] != "http" or not is_of_this_wire(path):
-            await self._app(scope, receive, send)
-            return
-        begun: Message = {}  # the start of an error, until its body is there
-        body = b""
-
-        async def send_shaped(message: Message) -> None:
-            nonlocal begun, body
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["request-id"] = headers.get("x-request-id", "")
-                if message["status"] >= 400:
-                    begun = message
-                    return
-            elif begun:
-                body += message.get("body", b"")
-                if message.get("more_body"):
-                    return
-                await self._send(begun, body, send)
-                return
-            await send(message)
-
-        await self._app(scope, receive, send_shaped)
-
-    async def _send(self, begun: Message, body: bytes, send: Send) -> None:
-        headers = Headers(raw=begun["headers"])
-        if headers.get("content-type", "").startswith("application/json"):
-            said = shaped(json.loads(body), begun["status"])
-            body = encode_json({**said, "request_id": headers["request-id"]})
-            MutableHeaders(scope=begun)["content-length"] = str(len(body))
-        await send(begun)
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+def answered_error(envelope: dict[str, Any], status: int, request_id: str) -> dict[str, Any]:
+    """The body of an answer that is an error."""
+    return {**shaped(envelope, status), "request_id": request_id}
 
 
 def shaped(envelope: dict[str, Any], status: int) -> dict[str, Any]:
