@@ -4,6 +4,8 @@
 #   make serve                 serve the built-in model  (MODEL=path PORT=8001 HOST=… choose others)
 #   make test                  install what the tests need, then run them
 #   make test-page             only the tests of the page /ui, in Chromium
+#   make test-gemma            only the tests with Gemma 3 270M, which it downloads (253 MB; its terms forbid passing it on);
+#                              LLAMA_CPP_BIN=directory with llama.cpp's programs, to compare with
 #   make soak                  measure the server under abuse (an hour; TOPICS='abort drain' selects; two topics need
 #                              root, nginx-light and haproxy)
 #   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (over an hour)
@@ -26,7 +28,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test test-page soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
+.PHONY: build serve test test-page test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -75,6 +77,10 @@ test: $(TEST) $(NODE) $(CLIENTS) $(PAGES)
 
 test-page: $(TEST) $(NODE) $(CLIENTS)
 	$(BIN)/python -m pytest tests/page
+
+test-gemma: $(TEST)
+	export GEMMA_GGUF="$$($(BIN)/python scripts/gemma.py)" && [ -f "$$GEMMA_GGUF" ] \
+	    && $(BIN)/python -m pytest tests/engine/model/test_gemma_270m.py
 
 soak: $(TEST)
 	$(BIN)/python -m tests.soak $(TOPICS)

@@ -34,7 +34,11 @@ _GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "g
 
 def model_config(path: Path) -> ModelConfig:
     """Reads `path`/config.json. Raises ModelLoadError: file, key, value and what is allowed."""
-    whole = JsonObject.read(path / "config.json")
+    return model_config_of(JsonObject.read(path / "config.json"))
+
+
+def model_config_of(whole: JsonObject) -> ModelConfig:
+    """What a config.json says. Raises ModelLoadError as `model_config` does."""
     _refuse_quantized(whole)
     file = text_config(whole)
     family = _family(file)
