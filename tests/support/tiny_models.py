@@ -132,6 +132,11 @@ SIZES: dict[str, Any] = {
 }
 
 
+def architecture_of(family: Family) -> str:
+    """Its name in config.json."""
+    return _CLASSES.get(family.name, f"{family.name}ForCausalLM")
+
+
 def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     """A random float32 transformers model in evaluation mode."""
     # Imported here, because the tokenizers are also needed without transformers.
@@ -141,7 +146,7 @@ def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     config = config_class(**{**SIZES, **family.options, **options})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = getattr(transformers, _CLASSES.get(family.name, f"{family.name}ForCausalLM"))(config)
+    model = getattr(transformers, architecture_of(family))(config)
     model.eval()
     fill_randomly(model)
     if family.name == "Gemma4Text":

@@ -26,8 +26,8 @@ SIZES = {
     "num_hidden_layers": 7,
     "num_attention_heads": 32,
 }
-# Ministral 3 without a word about rope has YaRN there; every file says what it is. Gemma 4 without a
-# word about them has embeddings of each layer.
+# Ministral 3 without a word about rope has YaRN there; every file says what it is. Gemma 4 without
+# a word about them has embeddings of each layer.
 _SAID: dict[str, dict[str, Any]] = {
     "Gemma4ForCausalLM": {"hidden_size_per_layer_input": 0},
     "Ministral3ForCausalLM": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},

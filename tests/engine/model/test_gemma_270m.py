@@ -9,7 +9,8 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +31,14 @@ pytestmark = [
 ENGLISH = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text("utf-8")[:4096]
 CHUNK = 256  # of llama-perplexity; it scores the second half of each
 NEAR_TIE = 0.05  # as a difference of logits
-NEAR_TIE_ROUNDED = 1.0  # both round activations to 8 bits, each in its own way
+NEAR_TIE_ROUNDED = 0.5  # both round activations to 8 bits, each in its own way: 0.29 measured
 PERPLEXITY = 0.005
+PROGRAMS = ("llama-server", "llama-quantize", "llama-perplexity")
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 )
+
+Report = Callable[[str], None]
 
 
 def gguf() -> Path:
@@ -43,9 +47,11 @@ def gguf() -> Path:
 
 @pytest.fixture(scope="module")
 def llama_cpp() -> Path:
-    if "LLAMA_CPP_BIN" not in os.environ:
-        pytest.skip("LLAMA_CPP_BIN does not name a directory with llama-server")
-    return Path(os.environ["LLAMA_CPP_BIN"])
+    place = Path(os.environ.get("LLAMA_CPP_BIN", "."))
+    missing = [each for each in PROGRAMS if not (place / each).is_file()]
+    if missing:
+        pytest.skip(f"LLAMA_CPP_BIN names no directory with llama.cpp's {', '.join(missing)}")
+    return place.resolve()
 
 
 @pytest.fixture(scope="module")
@@ -53,34 +59,47 @@ def as_stored() -> Engine:
     return Engine.load(gguf(), device="cpu")
 
 
-def test_greedy_tokens_are_llama_cpps_or_as_likely(llama_cpp: Path, as_stored: Engine) -> None:
+@pytest.fixture
+def report(capsys: pytest.CaptureFixture[str]) -> Report:
+    """Shows a figure, also of a test that passes."""
+
+    def show(line: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"\n{line}\n")
+
+    return show
+
+
+def test_greedy_tokens_are_llama_cpps_or_as_likely(
+    llama_cpp: Path, as_stored: Engine, report: Report
+) -> None:
     """Along the texts that llama.cpp writes, so the comparison goes on after a near tie."""
-    assert_same(as_stored, llama_cpp / "llama-server", gguf(), NEAR_TIE_ROUNDED)
+    report(compared(as_stored, llama_cpp / "llama-server", gguf(), NEAR_TIE_ROUNDED))
 
 
-def test_in_float32_only_near_ties_differ(llama_cpp: Path, tmp_path: Path) -> None:
+def test_in_float32_only_near_ties_differ(llama_cpp: Path, tmp_path: Path, report: Report) -> None:
     exact = tmp_path / "gemma.gguf"
     command = [llama_cpp / "llama-quantize", "--allow-requantize", gguf(), exact, "F32"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     engine = Engine.load(gguf(), device="cpu", dtype="float32")
-    assert_same(engine, llama_cpp / "llama-server", exact, NEAR_TIE, *IN_FLOAT32)
+    report(compared(engine, llama_cpp / "llama-server", exact, NEAR_TIE, *IN_FLOAT32))
 
 
-def assert_same(engine: Engine, server: Path, file: Path, tie: float, *options: str) -> None:
-    """Both choose the same tokens, unless each prefers its own by less than `tie`."""
+def compared(engine: Engine, server: Path, file: Path, tie: float, *options: str) -> str:
+    """Both must choose the same tokens, unless each prefers its own by less than `tie`."""
     with running(server, file, *options) as url:
         texts = [asked(url, text, engine.tokenizer.encode(text)) for text in OPENINGS]
     parted = [lead for said in texts for lead in leads(engine, said)]
     n_tokens = sum(len(said["completion"]) for said in texts)
     widest = max(map(max, parted), default=0.0)
-    print(f"{n_tokens - len(parted)} of {n_tokens} tokens equal, widest lead {widest:.3f}")
     assert n_tokens > 1000
     assert len(parted) < n_tokens / 20
     assert widest < tie
+    return f"{n_tokens - len(parted)} of {n_tokens} tokens equal, widest lead {widest:.3f}"
 
 
 def test_the_perplexity_of_english_is_llama_cpps(
-    llama_cpp: Path, as_stored: Engine, tmp_path: Path
+    llama_cpp: Path, as_stored: Engine, tmp_path: Path, report: Report
 ) -> None:
     text = tmp_path / "english.txt"
     text.write_text(ENGLISH, "utf-8")
@@ -89,7 +108,7 @@ def test_the_perplexity_of_english_is_llama_cpps(
     found = re.search(r"Final estimate: PPL = ([\d.]+)", done.stdout + done.stderr)
     assert found, done.stderr[-1000:]
     ours = perplexity(as_stored, as_stored.tokenizer.encode(ENGLISH))
-    print(f"perplexity {ours:.4f}, llama.cpp's {float(found[1]):.4f}")
+    report(f"perplexity {ours:.4f}, llama.cpp's {float(found[1]):.4f}")
     assert ours == pytest.approx(float(found[1]), rel=PERPLEXITY)
 
 
