@@ -131,6 +131,7 @@ UNUSUAL: dict[str, list[Any]] = {
 OTHER_VALUES: dict[tuple[str, str], list[Any]] = {
     ("Gemma3Text", "rope_parameters"): [_TWO],
     ("Gemma4Text", "rope_parameters"): [_TWO],
+    ("Phi3", "rope_parameters"): [_PLAIN, {**_PLAIN, "partial_rotary_factor": 0.5}],
     ("Gemma4Text", "use_bidirectional_attention"): ["all", "vision"],
 }
 BESIDE: dict[str, dict[str, Any]] = {
