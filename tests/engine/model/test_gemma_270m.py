@@ -79,7 +79,13 @@ def test_greedy_tokens_are_llama_cpps_or_as_likely(
 
 def test_in_float32_only_near_ties_differ(llama_cpp: Path, tmp_path: Path, report: Report) -> None:
     exact = tmp_path / "gemma.gguf"
-    command = [llama_cpp / "llama-quantize", "--allow-requantize", gguf(), exact, "F32"]
+    command: list[str | Path] = [
+        llama_cpp / "llama-quantize",
+        "--allow-requantize",
+        gguf(),
+        exact,
+        "F32",
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     engine = Engine.load(gguf(), device="cpu", dtype="float32")
     report(compared(engine, llama_cpp / "llama-server", exact, NEAR_TIE, *IN_FLOAT32))
@@ -103,7 +109,15 @@ def test_the_perplexity_of_english_is_llama_cpps(
 ) -> None:
     text = tmp_path / "english.txt"
     text.write_text(ENGLISH, "utf-8")
-    command = [llama_cpp / "llama-perplexity", "-m", gguf(), "-f", text, "-c", str(CHUNK)]
+    command: list[str | Path] = [
+        llama_cpp / "llama-perplexity",
+        "-m",
+        gguf(),
+        "-f",
+        text,
+        "-c",
+        str(CHUNK),
+    ]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = re.search(r"Final estimate: PPL = ([\d.]+)", done.stdout + done.stderr)
     assert found, done.stderr[-1000:]
