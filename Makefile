@@ -5,6 +5,8 @@
 #   make test                  install what the tests need, then run them
 #   make test-page             only the tests of the page /ui, in Chromium
 #   make test-sillytavern      drive SillyTavern in Chromium; installs it first (426 MB)
+#   make test-gemma            only the tests with Gemma 3 270M, which it downloads (253 MB; its terms forbid passing it on);
+#                              LLAMA_CPP_BIN=directory with llama.cpp's programs, to compare with
 #   make soak                  measure the server under abuse (an hour; TOPICS='abort drain' selects; two topics need
 #                              root, nginx-light and haproxy)
 #   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (over an hour)
@@ -27,7 +29,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test test-page test-sillytavern soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
+.PHONY: build serve test test-page test-sillytavern test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -80,6 +82,10 @@ test-page: $(TEST) $(NODE) $(CLIENTS)
 
 test-sillytavern: $(TEST) $(CLIENTS) $(SILLYTAVERN)
 	SILLYTAVERN=1 $(BIN)/python -m pytest tests/server/api/test_sillytavern.py
+
+test-gemma: $(TEST)
+	export GEMMA_GGUF="$$($(BIN)/python scripts/gemma.py)" && [ -f "$$GEMMA_GGUF" ] \
+	    && $(BIN)/python -m pytest tests/engine/model/test_gemma_270m.py
 
 soak: $(TEST)
 	$(BIN)/python -m tests.soak $(TOPICS)

@@ -17,6 +17,7 @@ from .families.refusals import refused_keys
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH
 from .rope_keys import longest_context
 from .text_part import text_config
+from .unknown_keys import unknown_keys
 
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
@@ -27,6 +28,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "relu2": "relu2",
 }
 _MAX_NAME = 100
+_MAX_KEYS = 8  # in a message
 _LIST = "docs/models.md"
 # What there are kernels for.
 _GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "gelu_tanh", "relu2"})
@@ -34,11 +36,21 @@ _GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "g
 
 def model_config(path: Path) -> ModelConfig:
     """Reads `path`/config.json. Raises ModelLoadError: file, key, value and what is allowed."""
-    whole = JsonObject.read(path / "config.json")
+    return model_config_of(JsonObject.read(path / "config.json"))
+
+
+def model_config_of(whole: JsonObject) -> ModelConfig:
+    """What a config.json says. Raises ModelLoadError as `model_config` does."""
     _refuse_quantized(whole)
     file = text_config(whole)
     family = _family(file)
-    _refuse_unsupported(file, family)
+    _refuse_quantized(file)
+    for key, value, allowed in refused_keys(file, family.reads):
+        file.fail(key, value, allowed)
+    return _read(file, family)
+
+
+def _read(file: JsonObject, family: Family) -> ModelConfig:
     sizes = _sizes(file, family)
     max_positions = file.integer(
         family.key("max_position_embeddings"),
@@ -81,10 +93,15 @@ def _family(file: JsonObject) -> Family:
 def _nearest(file: JsonObject, name: str) -> str:
     """Which family is most like it, and what of its config that one does not have."""
     nearest = difflib.get_close_matches(name[:_MAX_NAME], FAMILIES, n=1, cutoff=0.0)[0]
-    unknown = [key for key, _, _ in refused_keys(file, FAMILIES[nearest].reads)]
+    family = FAMILIES[nearest]
+    refused = [key for key, _, _ in refused_keys(file, family.reads)]
+    others = unknown_keys(file, lambda watched: _read(watched, family))
+    unknown = [shown_name(key) for key in dict.fromkeys([*refused, *others])]
     if not unknown:
         return f"the nearest family is {nearest}"
-    return f"the nearest family is {nearest}, which does not know {', '.join(unknown)}"
+    more = f" and {len(unknown) - _MAX_KEYS} more" if len(unknown) > _MAX_KEYS else ""
+    named = ", ".join(unknown[:_MAX_KEYS]) + more
+    return f"the nearest family is {nearest}, which does not know {named}"
 
 
 def _refuse_quantized(file: JsonObject) -> None:
@@ -95,12 +112,6 @@ def _refuse_quantized(file: JsonObject) -> None:
             f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
             f"here, to 8bit, 6bit, 5bit or 4bit"
         )
-
-
-def _refuse_unsupported(file: JsonObject, family: Family) -> None:
-    _refuse_quantized(file)
-    for key, value, allowed in refused_keys(file, family.reads):
-        file.fail(key, value, allowed)
 
 
 def _sizes(file: JsonObject, family: Family) -> Sizes:

@@ -112,7 +112,29 @@ FAMILIES = {
     ),
     "qwen3": Family("Qwen3", {"head_dim": 24, "tie_word_embeddings": True}),
     "qwen3-bias": Family("Qwen3", {"head_dim": 16, "attention_bias": True}),
+    "qwen3-window": Family(
+        "Qwen3", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}
+    ),
 }
+
+
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 0,
+    "eos_token_id": 4,
+    "pad_token_id": None,
+}
+
+
+def architecture_of(family: Family) -> str:
+    """Its name in config.json."""
+    return _CLASSES.get(family.name, f"{family.name}ForCausalLM")
 
 
 def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
@@ -120,23 +142,11 @@ def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     # Imported here, because the tokenizers are also needed without transformers.
     import transformers
 
-    sizes: dict[str, Any] = {
-        "vocab_size": VOCAB_SIZE,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 256,
-        "bos_token_id": 0,
-        "eos_token_id": 4,
-        "pad_token_id": None,
-    }
     config_class = getattr(transformers, f"{family.name}Config")
-    config = config_class(**{**sizes, **family.options, **options})
+    config = config_class(**{**SIZES, **family.options, **options})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = getattr(transformers, _CLASSES.get(family.name, f"{family.name}ForCausalLM"))(config)
+    model = getattr(transformers, architecture_of(family))(config)
     model.eval()
     fill_randomly(model)
     if family.name == "Gemma4Text":
