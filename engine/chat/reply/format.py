@@ -14,7 +14,7 @@ from ...text.vocabulary import Vocabulary
 from ..template.template import ChatTemplate
 from .call_shape import CallShape, Probe, probe
 
-CallStyle = Literal["hermes", "llama3", "mistral", "qwen3-coder", "named"]
+CallStyle = Literal["hermes", "llama3", "mistral", "qwen3-coder", "named", "harmony"]
 SPACE = " \t\r\n"
 
 # In the order in which they are looked for.
@@ -43,6 +43,12 @@ _STYLES_OF_CALLS: tuple[tuple[str, CallStyle], ...] = (
     ("<parameter=", "qwen3-coder"),
     ("[TOOL_CALLS]", "mistral"),
 )
+# Harmony's tags, in the order of ToolFormat.inner. Its channels are told by these texts as well.
+HARMONY_TAGS = (
+    *("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"),
+    *("<|end|>", "<|call|>", "<|return|>"),
+)
+_HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "analysis", "commentary")
 _MAY_BE_TOKENS = re.compile(r"<[^<>\s]{1,60}>|\[[A-Z_/]{1,60}\]")
 
 
@@ -93,13 +99,14 @@ class ToolFormat(NamedTuple):
     mistral      [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]name[ARGS]{...}
     named        name and arguments with the texts around them that the template writes
     qwen3-coder  <tool_call><function=name><parameter=key>value</parameter></function></tool_call>
+    harmony      <|channel|>commentary to=functions.name <|constrain|>json<|message|>{...}<|call|>
     """
 
     style: CallStyle
     open: Marker
     close: Marker | None = None
     inner: tuple[Marker, ...] = ()
-    """The tags within one Mistral call: [CALL_ID] and [ARGS]."""
+    """The tags within one Mistral call, [CALL_ID] and [ARGS]; of Harmony, HARMONY_TAGS."""
     is_list: bool = False
     """Whether Mistral's calls are a JSON list."""
     in_template: bool = True
@@ -123,6 +130,8 @@ class ReplyFormat:
     def of(cls, template_source: str | None, tokenizer: ReplyTokenizer) -> "ReplyFormat":
         """`template_source`: of the chat template; None if the model has none."""
         source = template_source or ""
+        if all(text in source for text in _HARMONY):
+            return cls._harmony(tokenizer)
         return cls(_reasoning(source, tokenizer), _tools(source, tokenizer), tokenizer)
 
     @classmethod
@@ -130,6 +139,8 @@ class ReplyFormat:
         cls, template: ChatTemplate, tokenizer: ReplyTokenizer, eos_token_ids: Sequence[int] = ()
     ) -> "ReplyFormat":
         """The format in which the template writes calls, found by rendering some."""
+        if all(text in template.source for text in _HARMONY):
+            return cls._harmony(tokenizer)
         ends = [
             tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in eos_token_ids
         ]
@@ -139,6 +150,13 @@ class ReplyFormat:
         else:
             tools = _shown_tools(template.tool_source, shown.reply, shown, tokenizer)
         return cls(_reasoning(template.source, tokenizer), tools, tokenizer)
+
+    @classmethod
+    def _harmony(cls, tokenizer: ReplyTokenizer) -> "ReplyFormat":
+        tags = {text: _marker(text, tokenizer) for text in HARMONY_TAGS}
+        reasoning = ReasoningFormat(tags["<|channel|>"], tags["<|end|>"])
+        tools = ToolFormat("harmony", tags["<|channel|>"], inner=tuple(tags.values()))
+        return cls(reasoning, tools, tokenizer)
 
     def needs_reader(self, *, reads_tools: bool) -> bool:
         """Whether a reply can hold anything but content. If not, it needs no ReplyReader."""
@@ -153,6 +171,8 @@ class ReplyFormat:
         """
         if self.reasoning is None:
             return False
+        if self.tools.style == "harmony":
+            return self._opens_in_analysis(prompt_ids)
         opening, closing = self.reasoning
         turn, is_turn = self._open_turn(prompt_ids, (opening.token_id, closing.token_id))
         start = turn.rfind(opening.text)
@@ -169,6 +189,17 @@ class ReplyFormat:
             start -= 1
         data = b"".join(map(self._tokenizer.token_bytes, prompt_ids[start:]))
         return data.decode(errors="replace"), start > 0
+
+    def _opens_in_analysis(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether the last message of the prompt is in the channel of the reasoning, and open."""
+        begins = self.tools.inner[HARMONY_TAGS.index("<|start|>")].token_id
+        ids = list(prompt_ids)
+        if begins in ids:
+            ids = ids[len(ids) - 1 - ids[::-1].index(begins) :]
+        data = b"".join(map(self._tokenizer.token_bytes, ids))
+        message = data.decode(errors="replace").rpartition("<|start|>")[2]
+        header, begun, text = message.partition("<|message|>")
+        return bool(begun) and "<|channel|>analysis" in header and "<|end|>" not in text
 
     def _divides(self, token_id: int, tags: tuple[int | None, ...]) -> bool:
         return token_id not in tags and self._tokenizer.is_control(token_id)

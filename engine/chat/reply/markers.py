@@ -26,6 +26,25 @@ _FIRST_SURROGATE = 0xD800
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
+class Spelling:
+    """How the tags of one reply are written in the searched text."""
+
+    def __init__(self, *, in_text: bool) -> None:
+        """`in_text`: whether special tokens show in the text."""
+        self.by_id: dict[int, str] = {}
+        """The spelling of tags that are special tokens, by token id."""
+        self._in_text = in_text
+
+    def of(self, marker: Marker) -> str:
+        if self._in_text or not marker.is_special or marker.token_id is None:
+            return marker.text
+        spelling = chr(_FIRST_SURROGATE + len(self.by_id))
+        return self.by_id.setdefault(marker.token_id, spelling)
+
+    def of_all(self, written: Written) -> str:
+        return "".join(map(self.of, written))
+
+
 class PlaceMarkers:
     """The tags of one place."""
 
@@ -61,22 +80,18 @@ class PlaceMarkers:
 class ReplyMarkers:
     """The tags of one reply."""
 
-    def __init__(self, form: ReplyFormat, *, tool_names: Iterable[str], in_text: bool) -> None:
-        """`tool_names`: the tools that may be called; without any, calls are not looked for.
-        `in_text`: whether special tokens show in the text.
-        """
+    def __init__(self, form: ReplyFormat, spelling: Spelling, *, tool_names: Iterable[str]) -> None:
+        """`tool_names`: the tools that may be called; without any, calls are not looked for."""
         names = list(tool_names)
         reads_tools = bool(names)
-        self.spelled: dict[int, str] = {}
-        """The spelling of tags that are special tokens, by token id."""
-        self._in_text = in_text
+        self._spelling = spelling
         reasoning, tools = form.reasoning, form.tools
         opened = self._meant("open_reasoning", reasoning.open if reasoning else None)
         closed = self._meant("close_reasoning", reasoning.close if reasoning else None)
         is_named = tools.style == "named"
         calls = self._meant("open_call", tools.open if reads_tools and not is_named else None)
         ends = self._meant("close_call", tools.close if reads_tools else None)
-        self.inner = [self._spelling(marker) for marker in tools.inner if reads_tools]
+        self.inner = [self._spelling.of(marker) for marker in tools.inner if reads_tools]
         """The spelling of the tags within a call."""
         bare: dict[str, Meaning] = {BARE: "begin_call"} if reads_tools else {}
         if reads_tools and tools.style == "qwen3-coder":
@@ -87,14 +102,14 @@ class ReplyMarkers:
         """The text between the name and the arguments of a named call."""
         if reads_tools and is_named and tools.around is not None:
             around = tools.around
-            self.middle = self._spelled_text(around.middle)
+            self.middle = self._spelling.of_all(around.middle)
             self.inner = [character for character in self.middle if is_spelled(character)]
             further = self._tag("open_call", around.between or ())
             calls = self._tag("open_call", around.opening)
             ends = self._tag("close_call", around.closing)
             if not calls:  # the prompt has opened it
                 first = {name + self.middle: "begin_call" for name in names}
-                first[self._spelled_text(around.text_prefix)] = "open_text"
+                first[self._spelling.of_all(around.text_prefix)] = "open_text"
                 calls = further
             next_ = further
         # A special token is never accidental, so it ends reasoning that was not closed.
@@ -111,20 +126,11 @@ class ReplyMarkers:
         return self._at[place]
 
     def _meant(self, meaning: Meaning, marker: Marker | None) -> dict[str, Meaning]:
-        return {} if marker is None else {self._spelling(marker): meaning}
+        return {} if marker is None else {self._spelling.of(marker): meaning}
 
     def _tag(self, meaning: Meaning, written: Written) -> dict[str, Meaning]:
-        text = self._spelled_text(written).strip(SPACE)
+        text = self._spelling.of_all(written).strip(SPACE)
         return {text: meaning} if text else {}
-
-    def _spelled_text(self, written: Written) -> str:
-        return "".join(map(self._spelling, written))
-
-    def _spelling(self, marker: Marker) -> str:
-        if self._in_text or not marker.is_special or marker.token_id is None:
-            return marker.text
-        spelling = chr(_FIRST_SURROGATE + len(self.spelled))
-        return self.spelled.setdefault(marker.token_id, spelling)
 
 
 def is_spelled(text: str) -> bool:

@@ -1,30 +1,21 @@
 """One tool call written as Qwen3-Coder writes it: a tag per argument, its value as plain text.
 
-Owns how those values become JSON. Knows the tools by name and schema.
+Owns its tags, and the forms in which such a model writes JSON instead. Knows the tools by name and schema.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...text.matcher import StringMatcher
 from ..tools import Tool
+from .argument_value import ArgumentValue, properties_of
 from .json_call import JsonCall, JsonValue
 
 FUNCTION = "<function="
 _PARAMETER = "<parameter="
 _END = "</function>"
-_ENDS_VALUE = ("\n</parameter>", "</parameter>")
+_END_OF_VALUE = "</parameter>"
 _MAX_NAME = 256
-_JSON_TYPES: Mapping[type, tuple[str, ...]] = {
-    bool: ("boolean",),
-    dict: ("object",),
-    float: ("number",),
-    int: ("integer", "number"),
-    list: ("array",),
-    str: (),  # quotes in plain text are text
-    type(None): ("null",),
-}
 
 
 class XmlCall:
@@ -44,7 +35,7 @@ class XmlCall:
         self._object: JsonValue | None = None  # in place of the parameters
         self._tag = ""  # what was read of it
         self._properties: Mapping[str, Any] = {}
-        self._value: _Value | None = None
+        self._value: ArgumentValue | None = None
         self._n_values = 0
 
     def step(self, character: str) -> str | None:
@@ -99,85 +90,17 @@ class XmlCall:
 
     def _begin(self, name: str) -> str:
         self.name = name
-        schema = self._tools[name].parameters if name in self._tools else None
-        properties = schema.get("properties") if schema is not None else None
-        self._properties = properties if isinstance(properties, Mapping) else {}
+        self._properties = properties_of(self._tools.get(name))
         return ""
 
     def _begin_value(self, key: str) -> str:
-        self._value = _Value(self._properties.get(key))
+        self._value = ArgumentValue(self._properties.get(key), _END_OF_VALUE, is_padded=True)
         before = ", " if self._n_values else "{"
         self._n_values += 1
         return f"{before}{json.dumps(key, ensure_ascii=False)}: {self._value.opening}"
 
-    def _step_value(self, value: "_Value", character: str) -> str:
+    def _step_value(self, value: ArgumentValue, character: str) -> str:
         text = value.step(character)
         if value.is_over:
             self._value = None
         return text
-
-
-class _Value:
-    """The text between the tags of one argument."""
-
-    def __init__(self, schema: object) -> None:
-        self.is_over = False
-        self._types = _types(schema)
-        self._is_text = self._types == {"string"}
-        self.opening = '"' if self._is_text else ""
-        self._ends = StringMatcher(_ENDS_VALUE)
-        self._held: list[str] = []
-        self._has_begun = False
-
-    def step(self, character: str) -> str:
-        if not self._has_begun:
-            self._has_begun = True
-            if character == "\n":
-                return ""
-        end = self._ends.step(character)
-        self._held.append(character)
-        if end is not None:
-            self.is_over = True
-            text = "".join(self._held)[: -len(end)]
-            return f'{_escaped(text)}"' if self._is_text else self._json(text)
-        return self._release(self._ends.n_partial) if self._is_text else ""
-
-    def finish(self) -> str:
-        text = "".join(self._held)
-        return _escaped(text) if self._is_text else text
-
-    def _release(self, n_held: int) -> str:
-        n = len(self._held) - n_held
-        text, self._held = "".join(self._held[:n]), self._held[n:]
-        return _escaped(text)
-
-    def _json(self, text: str) -> str:
-        quoted = f'"{_escaped(text)}"'
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            lowered = text.strip().lower()
-            return lowered if lowered in ("true", "false", "null") else quoted
-        fits = not self._types or not self._types.isdisjoint(_JSON_TYPES[type(value)])
-        return text.strip() if fits or "string" not in self._types else quoted
-
-
-def _types(schema: object) -> set[str]:
-    """The JSON types that a schema allows; empty if it does not say. No schema means text."""
-    if schema is None:
-        return {"string"}
-    if not isinstance(schema, Mapping):
-        return set()
-    named = schema.get("type")
-    if named is not None:
-        return {named} if isinstance(named, str) else set(named)
-    if "enum" in schema:
-        return {"string"} if all(isinstance(value, str) for value in schema["enum"]) else set()
-    parts = schema.get("anyOf") or schema.get("oneOf") or ()
-    found = [_types(part) for part in parts]
-    return set().union(*found) if all(found) else set()
-
-
-def _escaped(text: str) -> str:
-    """The text as it is written within the quotes of a JSON string."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
