@@ -57,6 +57,7 @@ NB_MODULE(_cpu, module) {
                "attempt"_a = 0);
     bindings::bind_loading(module);
     bindings::bind_tape(module);
+    bindings::bind_experts(module);
     bindings::bind_sampler(module);
     bindings::bind_ngram_index(module);
 }

@@ -90,13 +90,14 @@ void append_linear(Tape& tape, uintptr_t x, const Sections& sections, uintptr_t 
 }
 
 void append_add_norm(Tape& tape, uintptr_t x, const Norm& norm, uintptr_t residual, float scale,
-                     uintptr_t out, int64_t dim) {
+                     uintptr_t factor, uintptr_t out, int64_t dim) {
     tape.append<&add_norm>("add_norm",
                            AddNormArgs{
                                .x = at<const float>(x),
                                .norm = norm,
                                .residual = at<const float>(residual),
                                .scale = scale,
+                               .factor = at<const float>(factor),
                                .out = at<float>(out),
                                .dim = dim,
                            },
@@ -104,8 +105,9 @@ void append_add_norm(Tape& tape, uintptr_t x, const Norm& norm, uintptr_t residu
 }
 
 void append_heads(Tape& tape, uintptr_t qkv, int64_t n_heads, int64_t n_kv_heads, int64_t head_dim,
-                  const Norm& q_norm, const Norm& k_norm, bool over_all, uintptr_t cos,
-                  uintptr_t sin, int64_t rotary_half, uintptr_t q_scales) {
+                  const Norm& q_norm, const Norm& k_norm, const Norm& v_norm, bool has_keys,
+                  bool over_all, uintptr_t cos, uintptr_t sin, int64_t rotary_half,
+                  uintptr_t q_scales) {
     tape.append<&heads>("heads", HeadsArgs{
                                      .qkv = at<float>(qkv),
                                      .n_heads = n_heads,
@@ -113,6 +115,8 @@ void append_heads(Tape& tape, uintptr_t qkv, int64_t n_heads, int64_t n_kv_heads
                                      .head_dim = head_dim,
                                      .q_norm = q_norm,
                                      .k_norm = k_norm,
+                                     .v_norm = v_norm,
+                                     .has_keys = has_keys,
                                      .over_all = over_all,
                                      .cos = at<const float>(cos),
                                      .sin = at<const float>(sin),
@@ -126,7 +130,7 @@ AttentionArgs attention_of(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, 
                            int64_t head_dim, int64_t max_seq_len, uintptr_t q_norm,
                            uintptr_t k_norm, float eps, uintptr_t cos, uintptr_t sin,
                            int64_t rotary_half, int64_t window, float scale, uintptr_t scratch,
-                           uintptr_t out, float softcap) {
+                           uintptr_t out, float softcap, uintptr_t sinks, bool stores) {
     return {
         .qkv = at<const float>(qkv),
         .k_cache = at<void>(k_cache),
@@ -147,6 +151,8 @@ AttentionArgs attention_of(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, 
         .window = window,
         .scale = scale,
         .softcap = softcap,
+        .sinks = at<const float>(sinks),
+        .stores = stores,
         .scratch = at<float>(scratch),
         .out = at<float>(out),
     };
@@ -212,6 +218,7 @@ void bind_tape(nb::module_& module) {
         .value("SILU_GATE", Epilogue::kSiluGate)
         .value("GELU_GATE", Epilogue::kGeluGate)
         .value("GELU_TANH_GATE", Epilogue::kGeluTanhGate)
+        .value("CLAMPED_GATE", Epilogue::kClampedGate)
         .value("GELU", Epilogue::kGelu)
         .value("GELU_TANH", Epilogue::kGeluTanh)
         .value("RELU2", Epilogue::kRelu2)
@@ -233,7 +240,8 @@ void bind_tape(nb::module_& module) {
         .def(nb::new_(&attention_of), nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
              "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
              "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,
-             "window"_a, "scale"_a, "scratch"_a, "out"_a, "softcap"_a = 0.0f);
+             "window"_a, "scale"_a, "scratch"_a, "out"_a, "softcap"_a = 0.0f, "sinks"_a = 0,
+             "stores"_a = true);
 
     // Ops take keywords only, because addresses are easy to mix up.
     nb::class_<Tape>(module, "Tape")
@@ -246,10 +254,10 @@ void bind_tape(nb::module_& module) {
         .def("linear", &append_linear, nb::kw_only(), "x"_a, "sections"_a, "bias"_a, "residual"_a,
              "out"_a, "scratch"_a, "scale"_a = 1.0f)
         .def("add_norm", &append_add_norm, nb::kw_only(), "x"_a, "norm"_a, "residual"_a, "scale"_a,
-             "out"_a, "dim"_a)
+             "factor"_a, "out"_a, "dim"_a)
         .def("heads", &append_heads, nb::kw_only(), "qkv"_a, "n_heads"_a, "n_kv_heads"_a,
-             "head_dim"_a, "q_norm"_a, "k_norm"_a, "over_all"_a, "cos"_a, "sin"_a, "rotary_half"_a,
-             "q_scales"_a)
+             "head_dim"_a, "q_norm"_a, "k_norm"_a, "v_norm"_a, "has_keys"_a, "over_all"_a, "cos"_a,
+             "sin"_a, "rotary_half"_a, "q_scales"_a)
         .def("attention", &append_attention, "args"_a)
         .def("branch_attention", &append_branch_attention, "args"_a, nb::kw_only(), "fork"_a,
              "rows"_a, "k_tails"_a, "v_tails"_a, "k_tail_scales"_a, "v_tail_scales"_a, "tail_len"_a)

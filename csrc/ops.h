@@ -86,6 +86,8 @@ enum class Epilogue : int32_t {
     kSiluGate,
     kGeluGate,      // x times the normal distribution function
     kGeluTanhGate,  // its approximation by tanh
+    // g / (1 + e^(-1.702 g)) * (u + 1) with g = min(gate, 7) and u = up within -7..7.
+    kClampedGate,
     // Of every row.
     kGelu,
     kGeluTanh,
@@ -94,8 +96,7 @@ enum class Epilogue : int32_t {
 };
 
 [[gnu::always_inline]] constexpr inline bool is_gated(Epilogue epilogue) {
-    return epilogue == Epilogue::kSiluGate || epilogue == Epilogue::kGeluGate ||
-           epilogue == Epilogue::kGeluTanhGate;
+    return epilogue >= Epilogue::kSiluGate && epilogue <= Epilogue::kClampedGate;
 }
 
 // out = the epilogue of scale * (W norm(residual) + bias).
@@ -122,13 +123,14 @@ struct LinearArgs {
     void* scratch = nullptr;  // shared by all threads, linear_scratch_bytes()
 };
 
-// out = residual + scale * norm(x).
+// out = factor * (residual + scale * norm(x)).
 struct AddNormArgs {
     const float* x;  // (rows, dim)
     Norm norm;
     const float* residual;  // (rows, dim)
     float scale;
-    float* out;  // (rows, dim); may be the residual
+    const float* factor;  // (1,) or null: 1
+    float* out;           // (rows, dim); may be the residual
     int64_t dim;
 };
 
@@ -141,6 +143,8 @@ struct HeadsArgs {
     int64_t head_dim;
     Norm q_norm;       // its weights are (n_heads head_dim,)
     Norm k_norm;       // (n_kv_heads head_dim,)
+    Norm v_norm;       // the same; of each head
+    bool has_keys;     // and values; otherwise qkv is (rows, n_heads head_dim)
     bool over_all;     // one norm of all heads; otherwise one of each
     const float* cos;  // (max_seq_len, rotary_half) or null: no rotation. It comes before the norm.
     const float* sin;
@@ -170,10 +174,20 @@ struct AttentionArgs {
     int64_t rotary_half;
     int64_t window;  // keys that a query sees, including its own; 0: all
     float scale;
-    float softcap;   // scores become softcap * tanh(score / softcap); 0: they stay
+    float softcap;  // scores become softcap * tanh(score / softcap); 0: they stay
+    // (n_heads,) or null: a score that each softmax has besides those of the keys, without a value
+    const float* sinks;
+    // Whether qkv has keys and values. Otherwise it is (rows, n_heads head_dim), and the caches
+    // already hold those of another layer.
+    bool stores;
     float* scratch;  // shared by all threads, attention_scratch_floats()
     float* out;      // (rows, n_heads head_dim)
 };
+
+// Of a row of AttentionArgs::qkv.
+[[gnu::always_inline]] inline int64_t qkv_width(const AttentionArgs& args) {
+    return (args.n_heads + (args.stores ? 2 * args.n_kv_heads : 0)) * args.head_dim;
+}
 
 // Which branch a row belongs to, and its position.
 struct BranchPlace {
@@ -195,6 +209,61 @@ struct BranchAttentionArgs {
     int64_t tail_len;         // a multiple of 16
 };
 
+// What the numbers of a router say of its experts.
+enum class Scoring : int32_t {
+    kSoftmax,
+    kSigmoid,
+    kChosenSoftmax,  // the softmax of those that are chosen
+};
+
+// Which experts a row goes through, and how much each of them counts.
+struct Routing {
+    int64_t n_experts;
+    int64_t n_used;  // of each row, the best ones
+    Scoring scoring;
+    const float* selection_bias;  // (n_experts,) or null: added to scores for the choice alone
+    // Equal groups of experts, of which the best ones take part: a group is as good as the sum of
+    // its `group_best` best experts.
+    int64_t n_groups;
+    int64_t n_groups_used;
+    int64_t group_best;
+    bool is_renormalized;  // weights add up to `scale`; otherwise they are scores times it
+    float scale;
+};
+
+// Feed-forward parts of one shape: those that the router chooses from, or one for all rows. The
+// matrices are those of each of them, without their panels.
+struct ExpertBank {
+    Matrix gate;  // gate and up, which take turns, or gate alone
+    Matrix up;    // in another layout than gate; without rows if gate has them
+    Matrix down;
+    const void* const* gates;   // (n,): panels
+    const void* const* ups;     // (n,), or null
+    const void* const* downs;   // (n,)
+    const float* gate_up_bias;  // (n, 2 hidden) or null
+    const float* down_bias;     // (n, dim) or null
+    int64_t hidden;             // 0: there are none
+};
+
+// out = residual + scale * (the weighted sum of the chosen experts, plus what all rows go through).
+struct ExpertsArgs {
+    const float* x;       // (rows, dim)
+    Norm norm;            // of x
+    const float* router;  // (rows, router_width): numbers of the experts, then of the shared gate
+    int64_t router_width;
+    Routing routing;
+    ExpertBank routed;
+    ExpertBank shared;
+    bool has_shared_gate;   // what is shared is multiplied by the sigmoid of its number
+    Epilogue epilogue;      // a gated one
+    const float* residual;  // (rows, dim) or null: add nothing; not out
+    float scale;
+    float* out;  // (rows, dim); may be x
+    int64_t dim;
+    int64_t max_rows;
+    void* scratch;  // shared by all threads, experts_scratch_bytes()
+};
+
 // For benchmarks: reads the words once.
 struct ReadArgs {
     const uint64_t* words;  // (n_words,)
@@ -210,6 +279,7 @@ void add_norm(const AddNormArgs& args, const StepState& state, Worker& worker);
 void heads(const HeadsArgs& args, const StepState& state, Worker& worker);
 void attention(const AttentionArgs& args, const StepState& state, Worker& worker);
 void branch_attention(const BranchAttentionArgs& args, const StepState& state, Worker& worker);
+void experts(const ExpertsArgs& args, const StepState& state, Worker& worker);
 void read_memory(const ReadArgs& args, const StepState& state, Worker& worker);
 
 // How large the scratch of NormLinearArgs and LinearArgs must be for up to max_rows rows.
@@ -220,6 +290,10 @@ int64_t linear_worker_bytes(const Stack& matrix);
 
 // How large Worker::scratch must be for AddNormArgs.
 int64_t add_norm_worker_bytes(int64_t dim);
+
+// How large ExpertsArgs::scratch must be, and Worker::scratch for that op.
+int64_t experts_scratch_bytes(const ExpertsArgs& args);
+int64_t experts_worker_bytes(const ExpertsArgs& args);
 
 // How large AttentionArgs::scratch must be.
 int64_t attention_scratch_floats(int64_t n_heads, int64_t head_dim, int64_t max_seq_len);

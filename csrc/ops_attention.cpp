@@ -44,7 +44,8 @@ class Attention {
           pos_(pos),
           rows_(rows),
           queries_(rows_ * (args.n_heads / args.n_kv_heads)),
-          record_size_(record_size(args.head_dim)) {}
+          record_size_(record_size(args.head_dim)),
+          tile_(is_wide(args.head_dim) ? kWideQueryTile : kQueryTile) {}
 
     // Whether threads that take whole heads finish together, or there is only one block to split.
     bool heads_are_even() const {
@@ -58,8 +59,10 @@ class Attention {
 
     // All that one kv head does.
     void attend_head(int64_t head) {
-        kernels_.store_keys_values(args_, pos_, head, 0, rows_);
-        for (int64_t first = 0; first < queries_; first += kQueryTile) {
+        if (args_.stores) {
+            kernels_.store_keys_values(args_, pos_, head, 0, rows_);
+        }
+        for (int64_t first = 0; first < queries_; first += tile_) {
             attend_tile(tile_from(head, first));
         }
     }
@@ -82,6 +85,19 @@ class Attention {
     }
 
     void by_rows() {
+        if (args_.stores) {
+            store_rows();
+        }
+        // The last rows see the most keys, so they come first.
+        const int64_t n_tiles = (queries_ + tile_ - 1) / tile_;
+        worker_.share(n_tiles * args_.n_kv_heads, [&](int64_t i) {
+            const int64_t tile = n_tiles - 1 - i / args_.n_kv_heads;
+            attend_tile(tile_from(i % args_.n_kv_heads, tile * tile_));
+        });
+    }
+
+  private:
+    void store_rows() {
         // Neighbouring positions share cache lines, so a chunk is a panel of them.
         const int64_t first_panel = pos_ / kKvLanes;
         const int64_t n_panels = (pos_ + rows_ - 1) / kKvLanes - first_panel + 1;
@@ -90,25 +106,18 @@ class Attention {
             kernels_.store_keys_values(args_, pos_, i / n_panels, std::max<int64_t>(row, 0),
                                        std::min(row + kKvLanes, rows_));
         });
-        // The last rows see the most keys, so they come first.
-        const int64_t n_tiles = (queries_ + kQueryTile - 1) / kQueryTile;
-        worker_.share(n_tiles * args_.n_kv_heads, [&](int64_t i) {
-            const int64_t tile = n_tiles - 1 - i / args_.n_kv_heads;
-            attend_tile(tile_from(i % args_.n_kv_heads, tile * kQueryTile));
-        });
     }
 
-  private:
     // One block for all rows. Its new keys and values are stored first; no other chunk of this
     // region touches them.
     void attend_item(int64_t kv_head, int64_t round, int64_t index) {
         const int64_t block = round + index;
         const int64_t begin_row = std::max<int64_t>(block * kKeyBlock - pos_, 0);
         const int64_t end_row = std::min((block + 1) * kKeyBlock - pos_, rows_);
-        if (begin_row < end_row) {
+        if (args_.stores && begin_row < end_row) {
             kernels_.store_keys_values(args_, pos_, kv_head, begin_row, end_row);
         }
-        for (int64_t first = 0; first < queries_; first += kQueryTile) {
+        for (int64_t first = 0; first < queries_; first += tile_) {
             const QueryTile tile = tile_from(kv_head, first);
             kernels_.load_queries(args_, tile, work_);
             kernels_.attend_block(args_, tile, block, work_, record(index, kv_head, first));
@@ -127,7 +136,8 @@ class Attention {
             kernels_.merge_record(merged, record(index, kv_head, query), args_.head_dim);
         }
         if (is_last) {
-            kernels_.finish_record(merged, args_.head_dim, out_of(kv_head, query));
+            kernels_.finish_record(merged, args_.head_dim, sink_of(kv_head, query),
+                                   out_of(kv_head, query));
         }
     }
 
@@ -149,12 +159,13 @@ class Attention {
         }
         for (int64_t i = 0; i < tile.count; ++i) {
             kernels_.finish_record(merged + i * record_size_, args_.head_dim,
+                                   sink_of(tile.kv_head, tile.first + i),
                                    out_of(tile.kv_head, tile.first + i));
         }
     }
 
     QueryTile tile_from(int64_t kv_head, int64_t first) const {
-        return {kv_head, first, std::min(kQueryTile, queries_ - first), pos_};
+        return {kv_head, first, std::min(tile_, queries_ - first), pos_};
     }
 
     int64_t row_of(int64_t query) const { return query / (args_.n_heads / args_.n_kv_heads); }
@@ -178,10 +189,18 @@ class Attention {
         merged[record_size_ - kRecordTail] = -std::numeric_limits<float>::infinity();
     }
 
-    float* out_of(int64_t kv_head, int64_t query) const {
+    int64_t head_of(int64_t kv_head, int64_t query) const {
         const int64_t group = args_.n_heads / args_.n_kv_heads;
-        const int64_t head = kv_head * group + query % group;
-        return args_.out + (query / group * args_.n_heads + head) * args_.head_dim;
+        return kv_head * group + query % group;
+    }
+
+    const float* sink_of(int64_t kv_head, int64_t query) const {
+        return args_.sinks ? args_.sinks + head_of(kv_head, query) : nullptr;
+    }
+
+    float* out_of(int64_t kv_head, int64_t query) const {
+        const int64_t head = row_of(query) * args_.n_heads + head_of(kv_head, query);
+        return args_.out + head * args_.head_dim;
     }
 
     const CpuKernels& kernels_;
@@ -192,6 +211,7 @@ class Attention {
     const int64_t rows_;
     const int64_t queries_;  // per kv head
     const int64_t record_size_;
+    const int64_t tile_;  // queries
 };
 
 int64_t element_bytes(KvType kv) {
@@ -299,7 +319,7 @@ void attention(const AttentionArgs& args, const StepState& state, Worker& worker
 // A chunk writes and reads only its own head, so one region is enough.
 void branch_attention(const BranchAttentionArgs& args, const StepState& state, Worker& worker) {
     const AttentionArgs& all = args.attention;
-    const int64_t in_size = (all.n_heads + 2 * all.n_kv_heads) * all.head_dim;
+    const int64_t in_size = qkv_width(all);
     const int64_t out_size = all.n_heads * all.head_dim;
     worker.share(all.n_kv_heads, [&](int64_t head) {
         for (int64_t row = 0; row < state.n_rows; ++row) {
@@ -308,9 +328,12 @@ void branch_attention(const BranchAttentionArgs& args, const StepState& state, W
             AttentionArgs own = all;
             own.qkv += row * in_size;
             own.out += row * out_size;
-            tail.lay_in(place.pos);
+            // Without keys of its own, another layer has taken those of this position out.
+            tail.lay_in(all.stores ? place.pos : place.pos + 1);
             Attention(own, place.pos, 1, worker).attend_head(head);
-            tail.take_out(place.pos);
+            if (all.stores) {
+                tail.take_out(place.pos);
+            }
         }
     });
 }

@@ -14,6 +14,7 @@
 #include "norm.h"
 #include "ops.h"
 #include "pool.h"
+#include "prepared_row.h"
 
 namespace soliton {
 namespace {
@@ -39,27 +40,6 @@ int64_t rows_before(const Stack& matrix, int64_t index) {
 int64_t width_of(const Stack& matrix) {
     return rows_before(matrix, matrix.n_sections);
 }
-
-// A prepared row of x: its codes if a section reads codes, then floats if a section reads floats.
-struct PreparedRow {
-    int64_t code_bytes = 0;
-    int64_t float_bytes = 0;
-
-    explicit PreparedRow(const Stack& matrix) {
-        for (const Matrix& section : sections_of(matrix)) {
-            if (is_quantized(section.layout)) {
-                code_bytes = code_row_bytes(section.n_in);
-            } else {
-                float_bytes = float_row_bytes(section.n_in);
-            }
-        }
-    }
-
-    bool has_codes() const { return code_bytes > 0; }
-    bool has_floats() const { return float_bytes > 0; }
-    int64_t n_bytes() const { return code_bytes + float_bytes; }
-    float* floats(std::byte* row) const { return reinterpret_cast<float*>(row + code_bytes); }
-};
 
 // A product with all sections of a matrix.
 struct Product {
@@ -229,16 +209,17 @@ void multiply_prepared(Product product, const PreparedRow& form, std::byte* shar
 }  // namespace
 
 int64_t linear_scratch_bytes(const Stack& matrix, int64_t max_rows) {
-    return max_rows * PreparedRow(matrix).n_bytes();
+    return max_rows * PreparedRow(sections_of(matrix)).n_bytes();
 }
 
 int64_t linear_worker_bytes(const Stack& matrix) {
-    return float_row_bytes(matrix.sections[0].n_in) + kFewRows * PreparedRow(matrix).n_bytes();
+    return float_row_bytes(matrix.sections[0].n_in) +
+           kFewRows * PreparedRow(sections_of(matrix)).n_bytes();
 }
 
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker) {
     const int64_t dim = args.matrix.sections[0].n_in;
-    const PreparedRow form(args.matrix);
+    const PreparedRow form(sections_of(args.matrix));
     const Product product = {
         .matrix = args.matrix,
         .x = nullptr,
@@ -267,7 +248,7 @@ void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& wor
 
 void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
     const int64_t dim = args.matrix.sections[0].n_in;
-    const PreparedRow form(args.matrix);
+    const PreparedRow form(sections_of(args.matrix));
     const Product product = {
         .matrix = args.matrix,
         .x = reinterpret_cast<const std::byte*>(args.x),

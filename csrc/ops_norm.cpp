@@ -10,18 +10,31 @@
 namespace soliton {
 namespace {
 
-// The queries of one row, or its keys.
+// The queries of one row, its keys or its values.
 struct Part {
     float* begin;
     int64_t n_heads;
     const Norm& norm;
+    bool rotates;
 };
 
-Part part_of(const HeadsArgs& args, int64_t row, bool of_keys) {
-    const int64_t width = (args.n_heads + 2 * args.n_kv_heads) * args.head_dim;
+enum class Which : int8_t { kQueries, kKeys, kValues };
+
+Part part_of(const HeadsArgs& args, int64_t row, Which which) {
+    const int64_t width =
+        (args.n_heads + (args.has_keys ? 2 * args.n_kv_heads : 0)) * args.head_dim;
     float* queries = args.qkv + row * width;
-    return of_keys ? Part{queries + args.n_heads * args.head_dim, args.n_kv_heads, args.k_norm}
-                   : Part{queries, args.n_heads, args.q_norm};
+    float* keys = queries + args.n_heads * args.head_dim;
+    const bool rotates = args.cos != nullptr;
+    switch (which) {
+        case Which::kQueries:
+            break;
+        case Which::kKeys:
+            return {keys, args.n_kv_heads, args.k_norm, rotates};
+        case Which::kValues:
+            return {keys + args.n_kv_heads * args.head_dim, args.n_kv_heads, args.v_norm, false};
+    }
+    return {queries, args.n_heads, args.q_norm, rotates};
 }
 
 // The first 2 * rotary_half dimensions of a head: pairs (i, i + rotary_half).
@@ -41,7 +54,7 @@ void prepare(const HeadsArgs& args, const Part& part, int64_t first, int64_t cou
              int64_t position, float scale) {
     float* heads = part.begin + first * args.head_dim;
     const int64_t n = count * args.head_dim;
-    for (int64_t i = 0; i < count && args.cos != nullptr; ++i) {
+    for (int64_t i = 0; i < count && part.rotates; ++i) {
         rotate(args, position, heads + i * args.head_dim);
     }
     if (part.norm.weight != nullptr) {
@@ -70,21 +83,32 @@ void add_norm(const AddNormArgs& args, const StepState& state, Worker& worker) {
         for (int64_t i = 0; i < args.dim; ++i) {
             out[i] = residual[i] + args.scale * normed[i];
         }
+        for (int64_t i = 0; i < args.dim && args.factor != nullptr; ++i) {
+            out[i] *= *args.factor;
+        }
     });
 }
 
 void heads(const HeadsArgs& args, const StepState& state, Worker& worker) {
-    const int64_t n_heads = args.n_heads + args.n_kv_heads;
-    const int64_t per_row = args.over_all ? 2 : n_heads;
+    // Heads of queries, then of keys, then of values; or each part as a whole.
+    const int64_t n_queries = args.over_all ? 1 : args.n_heads;
+    const int64_t n_keys = args.has_keys ? (args.over_all ? 1 : args.n_kv_heads) : 0;
+    const int64_t n_values = args.v_norm.weight == nullptr ? 0 : n_keys;
+    const int64_t per_row = n_queries + n_keys + n_values;
     worker.share(state.n_rows * per_row, [&](int64_t item) {
         const int64_t row = item / per_row;
         const int64_t index = item % per_row;
-        const bool of_keys = index >= (args.over_all ? 1 : args.n_heads);
+        const Which which = index < n_queries            ? Which::kQueries
+                            : index < n_queries + n_keys ? Which::kKeys
+                                                         : Which::kValues;
+        const int64_t before = which == Which::kQueries ? 0
+                               : which == Which::kKeys  ? n_queries
+                                                        : n_queries + n_keys;
         const int64_t position = state.pos + row;
-        const float scale = of_keys || args.q_scales == nullptr ? 1.0f : args.q_scales[position];
-        const Part part = part_of(args, row, of_keys);
-        const int64_t first = args.over_all ? 0 : of_keys ? index - args.n_heads : index;
-        prepare(args, part, first, args.over_all ? part.n_heads : 1, position, scale);
+        const bool scales = which == Which::kQueries && args.q_scales != nullptr;
+        const Part part = part_of(args, row, which);
+        prepare(args, part, index - before, args.over_all ? part.n_heads : 1, position,
+                scales ? args.q_scales[position] : 1.0f);
     });
 }
 

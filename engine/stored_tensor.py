@@ -17,3 +17,5 @@ class StoredTensor:
     n_bytes: int
     begin: int  # of its data in the file
     modified_ns: int  # of the file, when its header was read
+    parts: "tuple[StoredTensor, ...]" = ()
+    """The tensors that it is stored as, if they are several; `begin` is that of the first."""

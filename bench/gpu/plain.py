@@ -88,7 +88,7 @@ class Layer(nn.Module):
         self.down = matrix(config.dim, self.mlp.hidden_dim)
         for name in ("attention_norm", "mlp_norm"):
             self.register_buffer(name, torch.ones(config.dim))
-        n_kv_heads, head_dim = config.kv_shape
+        n_kv_heads, head_dim = config.kv_shapes[0]
         shape = (1, n_kv_heads, max_seq_len, head_dim)
         for name in ("keys", "values"):
             self.register_buffer(name, torch.zeros(shape))

@@ -129,7 +129,7 @@ def exact_product(x: Tensor, norm: Tensor | None, matrix: CudaMatrix) -> tuple[T
 def attention(kv: str) -> str:
     """A row that sees 1, 700 and 32,767 positions, against float64 over what is stored."""
     ops = open_device("bfloat16", kv_cache=kv)
-    n_heads, n_kv, head_dim = LAYER.attention.n_heads, *CONFIG.kv_shape
+    n_heads, n_kv, head_dim = LAYER.attention.n_heads, *CONFIG.kv_shapes[0]
     length = AMOUNT.depth
     shape = (n_kv, length, head_dim)
     caches = CudaHeadRows.zeros(2, shape, ops.kv_format, ops.device)

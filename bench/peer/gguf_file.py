@@ -36,7 +36,7 @@ def write_gguf(model: Path, file: Path) -> None:
     config = json.loads((model / "config.json").read_text("utf-8"))
     writer = gguf.GGUFWriter(file, "llama")
     _add_config(writer, config)
-    _add_vocabulary(writer, model)
+    add_vocabulary(writer, model)
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
     for name, tensor in _tensors(model / "model.safetensors", config):
@@ -67,8 +67,8 @@ def _add_config(writer: Any, config: dict[str, Any]) -> None:
     writer.add_vocab_size(config["vocab_size"])
 
 
-def _add_vocabulary(writer: Any, model: Path) -> None:
-    """The byte-level BPE of tokenizer.json."""
+def add_vocabulary(writer: Any, model: Path) -> int:
+    """The byte-level BPE of tokenizer.json. Returns how many tokens it has."""
     tokenizer = json.loads((model / "tokenizer.json").read_text("utf-8"))
     bpe = tokenizer["model"]
     special = {token["id"] for token in tokenizer["added_tokens"]}
@@ -82,6 +82,7 @@ def _add_vocabulary(writer: Any, model: Path) -> None:
         ]
     )
     writer.add_token_merges([" ".join(pair) for pair in bpe["merges"]])
+    return len(bpe["vocab"])
 
 
 def _tensors(file: Path, config: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -101,6 +101,17 @@ void softmax(float* scores, int64_t begin, int64_t end, Visible visible, const f
     tail[1] = sum(sums);
 }
 
+// What outputs are multiplied by if the sum of the probabilities, which is relative to the largest
+// score `top`, also has that of a sink.
+float inverse_with_sink(float top, float sum, float sink) {
+    const float score = sink * kLog2E;
+    if (score > top) {
+        const float keep = first_lane(exp2_or_zero(broadcast(top - score)));
+        return keep / (sum * keep + 1.0f);
+    }
+    return 1.0f / (sum + first_lane(exp2_or_zero(broadcast(score - top))));
+}
+
 // The part of a block that a tile sees, in whole lanes of keys.
 struct Span {
     int64_t begin;       // of the block, a multiple of 16
@@ -176,7 +187,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     const int64_t n_keys = padded(seen < kKeyBlock ? seen : kKeyBlock);
     Upcoming block_keys(keys + span.size() * head_dim * kElementBytes<kKv>,
                         n_keys / kLanes * head_dim / kPerLane<kKv>, 0, seen > 0);
-    multiply<kKv>({
+    const Product<kKv> scores_of_block = {
         .factor = queries_of<kKv>(work),
         .rows = tile.count,
         .n = args.head_dim,
@@ -186,7 +197,12 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
         .out = work.scores + span.begin,
         .out_stride = kTileStride,
         .upcoming = &block_values,
-    });
+    };
+    if (is_wide(args.head_dim)) {
+        multiply<kKv, kWideStride>(scores_of_block);
+    } else {
+        multiply<kKv>(scores_of_block);
+    }
 
     const float* key_scales = nullptr;
     const float* value_scales = nullptr;
@@ -256,8 +272,10 @@ void merge_record(float* merged, const float* record, int64_t head_dim) {
     merged[size + 1] = first_lane(multiply_add(broadcast(record[size + 1]), take, kept));
 }
 
-void finish_record(const float* merged, int64_t head_dim, float* out) {
-    const float inverse = 1.0f / merged[padded(head_dim) + 1];
+void finish_record(const float* merged, int64_t head_dim, const float* sink, float* out) {
+    const int64_t size = padded(head_dim);
+    const float inverse =
+        sink ? inverse_with_sink(merged[size], merged[size + 1], *sink) : 1.0f / merged[size + 1];
 #pragma omp simd
     for (int64_t i = 0; i < head_dim; ++i) {
         out[i] = merged[i] * inverse;

@@ -24,12 +24,21 @@ inline constexpr int64_t kKvLanes = 16;
 // Keys whose scores share one maximum and one sum: positions from kKeyBlock * i on. It determines
 // the result's bits, so it is the same everywhere.
 inline constexpr int64_t kKeyBlock = 256;
-// The largest number of queries that go through a block together.
-inline constexpr int64_t kQueryTile = 64;
-inline constexpr int64_t kMaxHeadDim = 256;
-// The distance between rows of queries, and between rows of scores.
+inline constexpr int64_t kMaxHeadDim = 512;
+// The distance between rows of scores, and between rows of queries with a head_dim up to it.
 inline constexpr int64_t kTileStride = 256;
-static_assert(kTileStride >= kKeyBlock && kTileStride >= kMaxHeadDim);
+static_assert(kTileStride >= kKeyBlock);
+// That between wider queries.
+inline constexpr int64_t kWideStride = 512;
+static_assert(kWideStride >= kMaxHeadDim);
+[[gnu::always_inline]] constexpr inline bool is_wide(int64_t head_dim) {
+    return head_dim > kTileStride;
+}
+
+// The largest number of queries that go through a block together. Of wide ones it is half as many,
+// so that they take no more memory.
+inline constexpr int64_t kQueryTile = 64;
+inline constexpr int64_t kWideQueryTile = kQueryTile * kTileStride / kWideStride;
 
 // Some queries of one kv head. With group = n_heads / n_kv_heads, query i of a kv head belongs to
 // row i / group, and to head i % group of those that share the keys.
@@ -45,6 +54,9 @@ struct QueryTile {
 // score. If the query sees no key: zeros, and -infinity as the largest score.
 inline constexpr int64_t kRecordTail = 16;  // keeps records on cache lines
 
+static_assert(kWideQueryTile * (kMaxHeadDim + kRecordTail) <=
+              kQueryTile * (kTileStride + kRecordTail));
+
 // The memory of one thread.
 struct AttentionWork {
     alignas(64) float queries[kQueryTile * kTileStride];  // normed, rotated and scaled
@@ -55,7 +67,7 @@ struct AttentionWork {
     float query_scales[kQueryTile];
     float probability_scales[kQueryTile];
     float value_scales[kKeyBlock];
-    float records[2][kQueryTile * (kMaxHeadDim + kRecordTail)];
+    float records[2][kQueryTile * (kTileStride + kRecordTail)];
 };
 
 }  // namespace soliton

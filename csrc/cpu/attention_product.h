@@ -12,7 +12,7 @@ constexpr int64_t kRowBytes = kLanes * kLaneBytes;  // of a panel
 template <KvType kKv>
 constexpr int64_t kElementBytes = kLaneBytes / kPerLane<kKv>;
 
-// The factor of a panel: rows kTileStride apart.
+// The factor of a panel: rows kStride apart, in the products below.
 template <KvType kKv>
 struct Factor {
     const float* rows;
@@ -78,9 +78,9 @@ SOLITON_INLINE Floats load_element(const uint8_t* lanes, bool second) {
     }
 }
 
-template <KvType kKv, int kRows, int kPanels>
+template <KvType kKv, int64_t kStride, int kRows, int kPanels>
 void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
-    const float* factor = product.factor.rows + row * kTileStride;
+    const float* factor = product.factor.rows + row * kStride;
     const uint8_t* panels = product.panels + panel * product.pitch;
     Upcoming upcoming = *product.upcoming;  // in registers
     Floats sums[kRows][kPanels];
@@ -96,7 +96,7 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
                                   columns[j] = load_element<kKv>(lanes + j * product.pitch, second);
                               }
                               for (int k = 0; k < kRows; ++k) {
-                                  const Floats value = broadcast(a[k * kTileStride]);
+                                  const Floats value = broadcast(a[k * kStride]);
                                   for (int j = 0; j < kPanels; ++j) {
                                       sums[k][j] = multiply_add(value, columns[j], sums[k][j]);
                                   }
@@ -123,9 +123,9 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
 }
 
 // The factor's codes from n to the next multiple of 4 must be 0.
-template <int kRows, int kPanels>
+template <int64_t kStride, int kRows, int kPanels>
 void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t panel) {
-    const int16_t* factor = product.factor.rows + row * kTileStride;
+    const int16_t* factor = product.factor.rows + row * kStride;
     const uint8_t* panels = product.panels + panel * product.pitch;
     Upcoming upcoming = *product.upcoming;  // in registers
     Ints sums[kRows][kPanels];
@@ -138,7 +138,7 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
                           const Ints(&words)[kPanels]) __attribute__((always_inline)) {
         for (int k = 0; k < kRows; ++k) {
             int32_t pair;
-            __builtin_memcpy(&pair, a + k * kTileStride, sizeof pair);
+            __builtin_memcpy(&pair, a + k * kStride, sizeof pair);
             for (int j = 0; j < kPanels; ++j) {
                 sums[k][j] = multiply_add_words(broadcast(pair), words[j], sums[k][j]);
             }
@@ -170,35 +170,35 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
     }
 }
 
-template <KvType kKv, int kRows, int kPanels>
+template <KvType kKv, int64_t kStride, int kRows, int kPanels>
 SOLITON_INLINE void multiply_tile(const Product<kKv>& product, int64_t row, int64_t panel) {
     if constexpr (kKv == KvType::kInt8) {
-        multiply_codes<kRows, kPanels>(product, row, panel);
+        multiply_codes<kStride, kRows, kPanels>(product, row, panel);
     } else {
-        multiply_floats<kKv, kRows, kPanels>(product, row, panel);
+        multiply_floats<kKv, kStride, kRows, kPanels>(product, row, panel);
     }
 }
 
 // All panels for rows [begin, end). The outer loop is over panels, so that each is fetched from
 // memory once.
-template <KvType kKv, int kRows, int kPanels>
+template <KvType kKv, int64_t kStride, int kRows, int kPanels>
 void multiply_rows(const Product<kKv>& product, int64_t begin, int64_t end) {
     int64_t panel = 0;
     for (; panel + kPanels <= product.n_panels; panel += kPanels) {
         for (int64_t row = begin; row < end; row += kRows) {
-            multiply_tile<kKv, kRows, kPanels>(product, row, panel);
+            multiply_tile<kKv, kStride, kRows, kPanels>(product, row, panel);
         }
     }
     if constexpr (kPanels > 1) {
         for (; panel < product.n_panels; ++panel) {
             for (int64_t row = begin; row < end; row += kRows) {
-                multiply_tile<kKv, kRows, 1>(product, row, panel);
+                multiply_tile<kKv, kStride, kRows, 1>(product, row, panel);
             }
         }
     }
 }
 
-template <KvType kKv>
+template <KvType kKv, int64_t kStride = kTileStride>
 void multiply(const Product<kKv>& product) {
     // With fewer than 8 sums at once they would wait for each other; more than this need too many
     // registers.
@@ -211,22 +211,22 @@ void multiply(const Product<kKv>& product) {
 #endif
     const int64_t whole = product.rows / kRows * kRows;
     if (whole) {
-        multiply_rows<kKv, kRows, kPanels>(product, 0, whole);
+        multiply_rows<kKv, kStride, kRows, kPanels>(product, 0, whole);
     }
     int64_t row = whole;
     if constexpr (kRows > 4) {
         if (product.rows - row >= 4) {
-            multiply_rows<kKv, 4, kPanels>(product, row, row + 4);
+            multiply_rows<kKv, kStride, 4, kPanels>(product, row, row + 4);
             row += 4;
         }
     }
     switch (product.rows - row) {
         case 3:
-            return multiply_rows<kKv, 3, kPanels>(product, row, row + 3);
+            return multiply_rows<kKv, kStride, 3, kPanels>(product, row, row + 3);
         case 2:
-            return multiply_rows<kKv, 2, 2>(product, row, row + 2);
+            return multiply_rows<kKv, kStride, 2, 2>(product, row, row + 2);
         case 1:
-            return multiply_rows<kKv, 1, 4>(product, row, row + 1);
+            return multiply_rows<kKv, kStride, 1, 4>(product, row, row + 1);
         default:
             return;
     }

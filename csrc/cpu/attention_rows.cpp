@@ -137,7 +137,7 @@ void norm_and_rotate(const AttentionArgs& args, const float* x, const float* nor
 void store_keys_values(const AttentionArgs& args, int64_t pos, int64_t kv_head, int64_t begin_row,
                        int64_t end_row) {
     const int64_t head_dim = args.head_dim;
-    const int64_t row_size = (args.n_heads + 2 * args.n_kv_heads) * head_dim;
+    const int64_t row_size = qkv_width(args);
     float key[kMaxHeadDim];
     for (int64_t row = begin_row; row < end_row; ++row) {
         const float* keys = args.qkv + row * row_size + args.n_heads * head_dim;
@@ -149,13 +149,14 @@ void store_keys_values(const AttentionArgs& args, int64_t pos, int64_t kv_head, 
 
 void load_queries(const AttentionArgs& args, const QueryTile& tile, AttentionWork& work) {
     const int64_t head_dim = args.head_dim;
-    const int64_t row_size = (args.n_heads + 2 * args.n_kv_heads) * head_dim;
+    const int64_t row_size = qkv_width(args);
     const int64_t group = args.n_heads / args.n_kv_heads;
     const float scale = args.scale * kLog2E;
+    const int64_t stride = is_wide(head_dim) ? kWideStride : kTileStride;
     for (int64_t i = 0; i < tile.count; ++i) {
         const int64_t row = (tile.first + i) / group;
         const int64_t head = tile.kv_head * group + (tile.first + i) % group;
-        float* query = work.queries + i * kTileStride;
+        float* query = work.queries + i * stride;
         norm_and_rotate(args, args.qkv + row * row_size + head * head_dim, args.q_norm,
                         tile.pos + row, query);
         fill(query, head_dim, padded(head_dim), 0.0f);
@@ -163,7 +164,7 @@ void load_queries(const AttentionArgs& args, const QueryTile& tile, AttentionWor
             store(query + j, multiply(load(query + j), broadcast(scale)));
         }
         if (args.kv == KvType::kInt8) {
-            work.query_scales[i] = to_codes(query, head_dim, work.query_codes + i * kTileStride);
+            work.query_scales[i] = to_codes(query, head_dim, work.query_codes + i * stride);
         }
     }
 }

@@ -69,6 +69,15 @@ SOLITON_RARE Floats gelu(Floats x, bool is_exact) {
     return multiply_add(multiply(size, broadcast(-0.5f)), tail, larger(broadcast(0.0f), x));
 }
 
+// kClampedGate.
+SOLITON_RARE Floats clamped_gate(Floats gate, Floats up) {
+    const Floats one = broadcast(1.0f);
+    gate = smaller(gate, broadcast(7.0f));
+    up = smaller(larger(up, broadcast(-7.0f)), broadcast(7.0f));
+    const Floats e = exponential(multiply(gate, broadcast(-1.702f)));
+    return multiply(divide(gate, add(one, e)), add(up, one));
+}
+
 // softcap * tanh(x / softcap).
 SOLITON_RARE Floats capped(Floats x, float softcap) {
     const Floats cap = broadcast(softcap);

@@ -18,10 +18,15 @@ namespace {
 // Rows whose sums are kept at once, so that rows of x are fetched once for all of them.
 constexpr int64_t kRowsAtOnce = 128;
 
-// The function of a gate.
-SOLITON_INLINE Floats activated(Floats gate, Epilogue epilogue) {
-    return epilogue == Epilogue::kSiluGate ? silu(gate)
-                                           : gelu(gate, epilogue == Epilogue::kGeluGate);
+// What becomes of gate and up.
+SOLITON_INLINE Floats gated(Floats gate, Floats up, Epilogue epilogue) {
+    if (epilogue == Epilogue::kSiluGate) {
+        return multiply(silu(gate), up);
+    }
+    if (epilogue == Epilogue::kClampedGate) {
+        return clamped_gate(gate, up);
+    }
+    return multiply(gelu(gate, epilogue == Epilogue::kGeluGate), up);
 }
 
 // An output without a gate.
@@ -95,10 +100,10 @@ void finish_unit(const MultiplyArgs& args, const Group& group, int64_t unit, int
         Floats y = add_bias<kLayout>(sums + row * kSumsPerRow, bias, n);
         if (args.finish == Finish::kGateAndUp) {
             const Floats up = add_bias<kLayout>(up_sums + row * kSumsPerRow, up_bias, n);
-            y = multiply(activated(y, args.epilogue), up);
+            y = gated(y, up, args.epilogue);
         } else if (args.finish == Finish::kUp) {
             const Floats gate = n == kPanelRows ? load(out) : load_first(out, n);
-            y = multiply(activated(gate, args.epilogue), y);
+            y = gated(gate, y, args.epilogue);
         } else {
             y = finished(y, args);
         }

@@ -15,12 +15,13 @@ class KVCache:
     """K and V of one sequence."""
 
     def __init__(self, config: ModelConfig, ops: Ops, *, max_seq_len: int) -> None:
-        n_kv_heads, head_dim = config.kv_shape
-        self.shape = (n_kv_heads, max_seq_len, head_dim)
-        """Of the keys of a layer, and of its values."""
-        keys, values, self.positions = ops.kv_memory(config.n_layers, self.shape)
-        self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(zip(keys, values, strict=True))
-        """K and V per layer, each (n_kv_heads, max_seq_len, head_dim)."""
+        self.shapes = [(heads, max_seq_len, head_dim) for heads, head_dim in config.kv_shapes]
+        """(n_kv_heads, max_seq_len, head_dim) of all keys, and of all values."""
+        keys, values, self.positions = ops.kv_memory(self.shapes)
+        self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(
+            (keys[place], values[place]) for place in config.kv_places
+        )
+        """K and V per layer; layers may share them."""
         self.max_seq_len = max_seq_len
         self.token_ids: list[int] = []
 

@@ -66,8 +66,24 @@ class DividedScaling:
     divisors: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ProportionalScaling:
+    """The first `n_turning` frequencies are divided by `factor`, the others are 0: those pairs of a
+    head stay as they are.
+    """
+
+    factor: float
+    n_turning: int
+
+
 RopeScaling = (
-    LinearScaling | Llama3Scaling | DynamicScaling | YarnScaling | LongScaling | DividedScaling
+    LinearScaling
+    | Llama3Scaling
+    | DynamicScaling
+    | YarnScaling
+    | LongScaling
+    | DividedScaling
+    | ProportionalScaling
 )
 
 
@@ -104,6 +120,8 @@ class RopeConfig:
                 return f"{theta}, longrope scaling for contexts beyond {original:,}"
             case DividedScaling(divisors):
                 return f"{theta}, each frequency divided by {min(divisors):g} to {max(divisors):g}"
+            case ProportionalScaling(n_turning=n_turning):
+                return f"{theta}, {2 * n_turning} of {self.rotary_dim} dimensions rotated"
 
     def stretched_to(self, max_seq_len: int) -> int:
         """The context length that the frequencies depend on; 0 if they do not."""
@@ -113,8 +131,10 @@ class RopeConfig:
         return max_seq_len if isinstance(self.scaling, DynamicScaling) else unstretched + 1
 
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu2"]
-"""gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2."""
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu2", "clamped"]
+"""gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2. clamped is
+gpt-oss's: g / (1 + e^(-1.702 g)) * (u + 1) with g = min(gate, 7) and u = up within -7 to 7.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +181,14 @@ class AttentionConfig:
     softcap: float = 0.0
     """Scores become softcap * tanh(score / softcap); 0: they stay."""
     query_scaling: QueryScaling | None = None
+    sinks: bool = False
+    """Whether each head has a learned score that takes part in every softmax, without a value."""
+    v_norm: bool = False
+    """RMSNorm of each head of the values, without weights."""
+    v_is_k: bool = False
+    """Whether keys and values are projected by the same matrix. Norm and rope are those of each."""
+    kv_from: int | None = None
+    """The earlier layer whose keys and values it reads; None: it has its own."""
 
     def __post_init__(self) -> None:
         if self.query_scaling is not None and self.qk_norm == QkNorm():
@@ -182,27 +210,87 @@ class AttentionConfig:
 
     @property
     def qkv_dim(self) -> int:
-        """Rows of the fused q, k, v projection."""
-        return self.q_dim + 2 * self.kv_dim
+        """Rows of the fused q, k, v projection; of q alone where another layer has k and v."""
+        return self.q_dim + (2 * self.kv_dim if self.kv_from is None else 0)
 
     def n_params(self, dim: int) -> int:
-        n = dim * (self.qkv_dim + self.q_dim)
-        n += self.qkv_dim if self.qkv_bias else 0
+        n_stored = self.qkv_dim - (self.kv_dim if self.v_is_k and self.kv_from is None else 0)
+        n = dim * (n_stored + self.q_dim)
+        n += n_stored if self.qkv_bias else 0
         n += dim if self.o_bias else 0
-        if self.qk_norm is None:
-            return n
-        return n + (2 * self.head_dim if self.qk_norm.over == "head" else self.q_dim + self.kv_dim)
+        n += self.n_heads if self.sinks else 0
+        return n if self.qk_norm is None else n + self._norm_params(self.qk_norm)
+
+    def _norm_params(self, norm: QkNorm) -> int:
+        of_queries, of_keys = (
+            (self.head_dim, self.head_dim) if norm.over == "head" else (self.q_dim, self.kv_dim)
+        )
+        return of_queries + (of_keys if self.kv_from is None else 0)
+
+
+Scoring = Literal["softmax", "sigmoid", "chosen_softmax"]
+"""What a router's numbers become; chosen_softmax is the softmax of the chosen experts' numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsConfig:
+    """Feed-forward parts from which a router chooses some for each token."""
+
+    n_experts: int
+    n_used: int
+    """Of each token."""
+    hidden_dim: int
+    scoring: Scoring = "softmax"
+    selection_bias: bool = False
+    """Whether a bias is added to the scores for the choice alone."""
+    n_groups: int = 1
+    """Equal groups of experts, of which the best `n_groups_used` take part in the choice."""
+    n_groups_used: int = 1
+    group_best: int = 1
+    """A group is as good as the sum of the scores of so many of its experts."""
+    renormalized: bool = False
+    """Whether the weights of the chosen experts are divided by their sum."""
+    scale: float = 1.0
+    """Multiplies these weights."""
+    router_bias: bool = False
+    bias: bool = False
+    """Of all matrices of the experts."""
+    shared_gate: bool = False
+    """Whether what is shared is multiplied by the sigmoid of one more number of the router."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_used <= self.n_experts:
+            raise ValueError(f"n_used: {self.n_used} of {self.n_experts} experts")
+        if self.n_experts % self.n_groups or not 1 <= self.n_groups_used <= self.n_groups:
+            raise ValueError(f"n_groups: {self.n_groups_used} of {self.n_groups} equal groups")
+        if self.n_used > self.n_groups_used * (self.n_experts // self.n_groups):
+            raise ValueError(f"n_groups_used: too few experts for {self.n_used}")
+
+    @property
+    def router_dim(self) -> int:
+        """Rows of the router's matrix, with that of the shared gate."""
+        return self.n_experts + self.shared_gate
+
+    def n_params(self, dim: int, n_experts: int) -> int:
+        """Of the router and so many experts."""
+        each = 3 * dim * self.hidden_dim + (2 * self.hidden_dim + dim if self.bias else 0)
+        biases = self.n_experts * (self.selection_bias + self.router_bias)
+        return self.router_dim * dim + biases + n_experts * each
 
 
 @dataclass(frozen=True, slots=True)
 class MlpConfig:
-    """The feed-forward part of one layer: down(activation(gate) * up), or down(activation(up))."""
+    """The feed-forward part of one layer: down(activation(gate) * up), or down(activation(up)).
+
+    With `experts` it is what all tokens go through besides theirs, and may be 0 wide.
+    """
 
     hidden_dim: int
     bias: bool = False
     """Of all matrices."""
     activation: Activation = "silu"
     gated: bool = True
+    experts: ExpertsConfig | None = None
 
     @property
     def inner_dim(self) -> int:
@@ -211,7 +299,8 @@ class MlpConfig:
 
     def n_params(self, dim: int) -> int:
         n = dim * (self.inner_dim + self.hidden_dim)
-        return n + (self.inner_dim + dim if self.bias else 0)
+        n += self.inner_dim + dim if self.bias else 0
+        return n if self.experts is None else n + self.experts.n_params(dim, self.experts.n_experts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +317,12 @@ class LayerConfig:
     """Whether the feed-forward part has the same input as attention."""
     residual_scale: float = 1.0
     """Multiplies what attention and feed-forward add."""
+    has_factor: bool = False
+    """Whether a stored number multiplies its output."""
+
+    def __post_init__(self) -> None:
+        if self.has_factor and not self.post_norms:
+            raise ValueError("has_factor: only the op that norms what is added has a factor")
 
     @property
     def n_norms(self) -> int:
@@ -292,6 +387,7 @@ class ModelConfig:
             + (self.vocab_size if ends.head_bias else 0)
             + ends.n_positions * self.dim
             + n_norms * self.dim * (2 if self.norm_bias else 1)
+            + sum(layer.has_factor for layer in self.layers)
             + sum(
                 layer.attention.n_params(self.dim) + layer.mlp.n_params(self.dim)
                 for layer in self.layers
@@ -299,9 +395,18 @@ class ModelConfig:
         )
 
     @property
-    def kv_shape(self) -> tuple[int, int]:
-        """(n_kv_heads, head_dim) of every layer. Raises ValueError when layers differ in them."""
-        shapes = {(layer.attention.n_kv_heads, layer.attention.head_dim) for layer in self.layers}
-        if len(shapes) != 1:
-            raise ValueError(f"keys and values of all layers must have one shape, not {shapes}")
-        return shapes.pop()
+    def kv_shapes(self) -> tuple[tuple[int, int], ...]:
+        """(n_kv_heads, head_dim) of each layer that has keys and values of its own."""
+        attentions = [layer.attention for layer in self.layers]
+        return tuple((own.n_kv_heads, own.head_dim) for own in attentions if own.kv_from is None)
+
+    @property
+    def kv_places(self) -> tuple[int, ...]:
+        """Per layer, which of the `kv_shapes` its keys and values have."""
+        places: list[int] = []
+        n_own = 0
+        for layer in self.layers:
+            source = layer.attention.kv_from
+            places.append(n_own if source is None else places[source])
+            n_own += source is None
+        return tuple(places)

@@ -148,7 +148,8 @@ def _architecture(metadata: Metadata) -> Architecture:
 def _refuse_unsupported(keys: ArchitectureKeys, architecture: Architecture) -> None:
     for key, neutral in {**_NEUTRAL, **_OWN_NEUTRAL.get(architecture.name, {})}.items():
         value = keys.get(key, neutral)
-        if key not in architecture.reads and value != neutral:
+        is_read = key in architecture.reads or (key == "expert_count" and architecture.experts)
+        if not is_read and value != neutral:
             keys.fail(key, value, f"{neutral}: nothing else is computed")
 
 

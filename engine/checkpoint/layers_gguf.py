@@ -1,6 +1,7 @@
 """The layers of a GGUF file, from its metadata, its tensors and its architecture.
 
-Owns the keys of heads, windows and feed-forward parts. Knows nothing outside the layers.
+Owns the keys of heads and windows; `experts_gguf.py` has those of feed-forward parts.
+Knows nothing outside the layers.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,8 @@ import numpy as np
 
 from ..stored_tensor import StoredTensor
 from .architecture_keys import ArchitectureKeys
-from .config import AttentionConfig, LayerConfig, MlpConfig, QueryScaling
+from .config import AttentionConfig, LayerConfig, QueryScaling
+from .experts_gguf import mlps_of
 from .families.architecture import Architecture
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 
@@ -35,19 +37,14 @@ def layers_of(
     keys: ArchitectureKeys, architecture: Architecture, dim: int, head_dim: int, tensors: Tensors
 ) -> tuple[LayerConfig, ...]:
     """All layers in order. Raises ModelLoadError."""
-    hidden_dims = keys.of_layers("feed_forward_length", high=MAX_WIDTH)
+    mlps = mlps_of(keys, architecture, tensors)
     attentions = _attentions(keys, architecture, dim, head_dim, tensors)
     residual_scale = keys.number("residual_scale", low=0.0, high=_HIGHEST, default=1.0) or 1.0
     is_parallel = _is_parallel(keys, architecture, tensors)
     return tuple(
         LayerConfig(
             attention,
-            MlpConfig(
-                hidden_dims[index],
-                bias=f"blk.{index}.ffn_down.bias" in tensors,
-                activation=architecture.activation,
-                gated=architecture.gated,
-            ),
+            mlps[index],
             pre_norms=architecture.pre_norms,
             post_norms=architecture.post_norms,
             parallel=is_parallel,

@@ -13,6 +13,7 @@ from .config import (
     LinearScaling,
     Llama3Scaling,
     LongScaling,
+    ProportionalScaling,
     RopeConfig,
     RopeScaling,
     YarnScaling,
@@ -58,8 +59,11 @@ def two_ropes(
     *,
     sliding_theta_key: str = "",
     sliding_theta: float,
+    full_head_dim: int | None = None,
 ) -> tuple[RopeConfig, RopeConfig]:
-    """Of full layers, then of sliding ones, which no old key scales."""
+    """Of full layers, then of sliding ones, which no old key scales. `full_head_dim`: where full
+    layers have other heads.
+    """
     rope = _rope_object(file)
     if not any(kind in rope.values for kind in _LAYER_KINDS):
         full = _rope_config(file, rope, head_dim, max_positions, defaults)
@@ -69,10 +73,13 @@ def two_ropes(
             theta = full.theta
         return full, RopeConfig(theta, head_dim)
     both = []
-    for kind, theta in ((_FULL, defaults.theta), (_SLIDING, sliding_theta)):
+    for kind, theta, width in (
+        (_FULL, defaults.theta, full_head_dim or head_dim),
+        (_SLIDING, sliding_theta, head_dim),
+    ):
         own = rope.nested(kind) if rope.has(kind) else JsonObject({}, f"{rope.where}: {kind}")
         kind_defaults = RopeDefaults(theta, defaults.partial)
-        both.append(_rope_config(file, own, head_dim, max_positions, kind_defaults))
+        both.append(_rope_config(file, own, width, max_positions, kind_defaults))
     return both[0], both[1]
 
 
@@ -87,9 +94,17 @@ def _rope_config(
 ) -> RopeConfig:
     holder, key = (rope, "rope_theta") if rope.has("rope_theta") else (file, defaults.theta_key)
     theta = holder.number(key, low=1.0, high=1e12, default=defaults.theta)
+    if rope.string("rope_type", default="") == "proportional":
+        return RopeConfig(theta, head_dim, _proportional(rope, head_dim))
     rotary_dim = _rotary_dim(file, rope, head_dim, defaults)
     keys = _Keys(file, rope, max_positions)
     return RopeConfig(theta, rotary_dim, keys.scaling(theta, rotary_dim))
+
+
+def _proportional(rope: JsonObject, head_dim: int) -> ProportionalScaling:
+    partial = rope.number("partial_rotary_factor", low=0.0, high=1.0, default=1.0)
+    factor = rope.number("factor", low=1.0, high=_MAX_FACTOR, default=1.0)
+    return ProportionalScaling(factor, int(partial * head_dim // 2))
 
 
 def _rotary_dim(file: JsonObject, rope: JsonObject, head_dim: int, defaults: RopeDefaults) -> int:

@@ -25,6 +25,7 @@ from ..files import (
 )
 from ..stored_tensor import StoredTensor
 from .directory import HOW_TO_GET_ONE, other_weights
+from .mxfp4 import joined
 from .stored import Checkpoint
 
 SINGLE_FILE = "model.safetensors"
@@ -45,9 +46,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     single, index = path / SINGLE_FILE, path / INDEX_FILE
     if is_there(single):
-        return Checkpoint(single, read_header(single))
+        return Checkpoint(single, joined(read_header(single)))
     if is_there(index):
-        return Checkpoint(index, _read_shards(path, index))
+        return Checkpoint(index, joined(_read_shards(path, index)))
     other = other_weights(path)
     found = f"; {other} is not supported" if other else ""
     raise ModelLoadError(

@@ -27,7 +27,8 @@ def sample_checkpoint(tensors: Mapping[str, StoredTensor], digest: Digest) -> No
 
     Raises ModelLoadError for a file that cannot be read.
     """
-    for file in sorted({tensor.file for tensor in tensors.values()}):
+    everything = [part for each in tensors.values() for part in (each, *each.parts)]
+    for file in sorted({tensor.file for tensor in everything}):
         with open_regular(file) as stream:
             stat = os.fstat(stream.fileno())
             digest.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns}".encode())

@@ -30,6 +30,8 @@ class Source:
     """Its index in a tensor that has all experts, (n_experts, ...)."""
     transposed: bool = False
     """Whether it is stored as (n_in, n_out)."""
+    as_row: bool = False
+    """Whether it is a vector that is one row of a matrix."""
     flattened: bool = False
     """Whether it is a vector that is stored in several rows."""
     groups: int = 1
@@ -77,6 +79,8 @@ class Source:
             values = values[self.expert]
         if self.transposed:
             values = _contiguous(values.swapaxes(0, 1))
+        if self.as_row:
+            values = values.reshape(1, -1)
         if self.flattened:
             values = values.reshape(-1)
         if self.groups > 1:
@@ -104,6 +108,8 @@ class Source:
         row = group * (n_rows // self.groups) + begin + place
         if self.flattened:
             return divmod(row, self.shape[-1])
+        if self.as_row:
+            return tuple(rest)
         place_of = (*rest, row) if self.transposed else (row, *rest)
         return place_of if self.expert is None else (self.expert, *place_of)
 
@@ -112,6 +118,8 @@ class Source:
         shape = self.shape if self.expert is None else self.shape[1:]
         if self.flattened:
             return (math.prod(shape),)
+        if self.as_row:
+            return 1, *shape
         return shape[::-1] if self.transposed else shape
 
     @property
@@ -143,7 +151,7 @@ class LayerSources:
     wo: Sources
     bo: Sources = ()
     w_gate_up: Sources
-    """Gate, then up; or up alone."""
+    """Gate, then up; or up alone. In a layer of experts, what all tokens go through."""
     b_gate_up: Sources = ()
     w_down: Sources
     b_down: Sources = ()
@@ -155,6 +163,16 @@ class LayerSources:
     post_mlp_norm: Sources = ()
     q_norm: Sources = ()
     k_norm: Sources = ()
+    sinks: Sources = ()
+    factor: Sources = ()
+    w_router: Sources = ()
+    b_router: Sources = ()
+    selection_bias: Sources = ()
+    experts_gate_up: Sources = ()
+    """Gate, then up of each expert."""
+    b_experts_gate_up: Sources = ()
+    experts_down: Sources = ()
+    b_experts_down: Sources = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

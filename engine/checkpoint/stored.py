@@ -20,6 +20,7 @@ from ..gguf.blocks import BlockRows
 from ..gguf.decode import dequantize
 from ..gguf.types import READ
 from ..stored_tensor import StoredTensor
+from . import mxfp4
 
 PLAIN_DTYPES = ("F32", "F16", "BF16")
 """Those that store each number by itself."""
@@ -51,14 +52,20 @@ def stored_values(tensor: StoredTensor) -> npt.NDArray[Any] | BlockRows:
     """
     if tensor.dtype in PLAIN_DTYPES:
         return _read_whole(tensor, np.empty(tensor.shape, _NUMPY_DTYPES[tensor.dtype]))
-    type_, (n, n_in) = READ[tensor.dtype], tensor.shape
-    return BlockRows(type_, _read_whole(tensor, np.empty((n, type_.row_bytes(n_in)), np.uint8)))
+    if tensor.parts:
+        codes, scales = (_read_whole(part, np.empty(part.shape, np.uint8)) for part in tensor.parts)
+        return BlockRows(READ[tensor.dtype], mxfp4.blocks(codes, scales))
+    type_, (*n, n_in) = READ[tensor.dtype], tensor.shape
+    return BlockRows(type_, _read_whole(tensor, np.empty((*n, type_.row_bytes(n_in)), np.uint8)))
 
 
 def plain_values(tensor: StoredTensor) -> npt.NDArray[Any]:
     """The same, with blocks as the float32 numbers that they stand for."""
     values = stored_values(tensor)
-    return dequantize(values) if isinstance(values, BlockRows) else values
+    if not isinstance(values, BlockRows):
+        return values
+    rows = values.rows.reshape(-1, values.rows.shape[-1])
+    return dequantize(BlockRows(values.type, rows)).reshape(tensor.shape)
 
 
 def _read_whole(tensor: StoredTensor, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

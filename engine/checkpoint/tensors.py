@@ -41,6 +41,8 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
     allowed_shapes = {sources.head.name: sources.head.shape} | expected
     ignored, tensors = re.compile(sources.ignored), checkpoint.tensors
     says = checkpoint.described_in
+    needed = sources.needed(tied=config.tie_embeddings)
+    rows = {source.name for source in needed if source.as_row or source.flattened}
     for name, shape in expected.items():
         if name not in tensors:
             raise ModelLoadError(
@@ -55,7 +57,8 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
                 f"{tensor.file}: {shown_name(name)}: a {config.architecture} with this "
                 f"{says} has no such tensor"
             )
-        if tensor.shape != wanted:
+        # A vector may be stored as a single row.
+        if tensor.shape != wanted and not (name in rows and tensor.shape == (1, *wanted)):
             raise ModelLoadError(
                 f"{tensor.file}: {name}: has shape {list(tensor.shape)}, "
                 f"{says} asks for {list(wanted)}"
@@ -71,4 +74,4 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
 
 def matrix_dtypes(tensors: Mapping[str, StoredTensor]) -> set[str]:
     """The dtypes of a checkpoint's matrices."""
-    return {tensor.dtype for tensor in tensors.values() if len(tensor.shape) == 2}
+    return {tensor.dtype for tensor in tensors.values() if len(tensor.shape) >= 2}

@@ -17,6 +17,7 @@ WRAPPERS: Mapping[str, Mapping[str, str]] = {
         "ministral3": "Ministral3ForCausalLM",
     },
     "Gemma3ForConditionalGeneration": {"gemma3_text": "Gemma3ForCausalLM"},
+    "Gemma4ForConditionalGeneration": {"gemma4_text": "Gemma4ForCausalLM"},
 }
 # What holds for the text model too if it is said outside its description.
 _SHARED = ("eos_token_id", "bos_token_id", "tie_word_embeddings")

@@ -8,10 +8,11 @@ Arrays of rows are (rows, n) and may have more rows than a pass: an op works on 
 `state.n_rows` of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..checkpoint.config import Activation
+from ..checkpoint.config import Activation, ExpertsConfig
 
 
 class Array(Protocol):
@@ -131,29 +132,75 @@ class Linear(Generic[ArrayT, MatrixT]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expert(Generic[ArrayT, MatrixT]):
+    """Feed-forward parts of one shape, each down(activation(gate) * up)."""
+
+    gate_up: Sequence[MatrixT]  # (2 * hidden_dim, dim) of each
+    b_gate_up: ArrayT | None = None  # (n * 2 * hidden_dim,)
+    down: Sequence[MatrixT]  # (dim, hidden_dim) of each
+    b_down: ArrayT | None = None  # (n * dim,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts(Generic[ArrayT, MatrixT]):
+    """out = residual + scale * the weighted sum of what the chosen experts make of norm(x), plus
+    that of the shared part. A row's choice depends on its numbers in `router` alone.
+    """
+
+    x: ArrayT  # (rows, dim)
+    norm: ArrayT | None  # (dim,)
+    norm_bias: ArrayT | None = None  # (dim,)
+    centered: bool = False
+    eps: float
+    router: ArrayT  # (rows, config.router_dim), the last for the gate of the shared part
+    config: ExpertsConfig
+    selection_bias: ArrayT | None = None  # (n_experts,)
+    experts: Expert[ArrayT, MatrixT]
+    shared: Expert[ArrayT, MatrixT] | None = None  # one, which all rows go through
+    activation: Activation
+    residual: ArrayT | None  # (rows, dim); None adds nothing
+    scale: float = 1.0
+    out: ArrayT  # (rows, dim); may be x, but not the residual
+
+    def __post_init__(self) -> None:
+        if self.residual is self.out:
+            raise ValueError("out: it must be another array than residual")
+        n = self.config.n_experts
+        for name, matrices in (("gate_up", self.experts.gate_up), ("down", self.experts.down)):
+            if len(matrices) != n:
+                raise ValueError(f"{name}: {len(matrices)} matrices for {n} experts")
+            if len({(each.n_out, each.n_in, each.format) for each in matrices}) != 1:
+                raise ValueError(f"{name}: all experts must have one shape and one format")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddNorm(Generic[ArrayT]):
-    """out = residual + scale * norm(x)."""
+    """out = factor * (residual + scale * norm(x))."""
 
     x: ArrayT  # (rows, dim)
     norm: ArrayT  # (dim,)
     eps: float
     residual: ArrayT  # (rows, dim)
     scale: float = 1.0
+    factor: ArrayT | None = None  # (1,); None: 1
     out: ArrayT  # (rows, dim); may be the residual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads(Generic[ArrayT]):
-    """Prepares queries and keys in place where attention's own norm and rotation do not do:
-    rotation if there are tables, then the norms, then a factor of the queries.
+    """Prepares queries, keys and values in place where attention's own norm and rotation do not
+    do: rotation of queries and keys if there are tables, then the norms, then a factor of the
+    queries.
     """
 
-    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim)
+    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim), or of the queries alone
     n_heads: int
     n_kv_heads: int
     head_dim: int
     q_norm: ArrayT | None = None  # (n_heads * head_dim,); None: no norm
     k_norm: ArrayT | None = None  # (n_kv_heads * head_dim,)
+    v_norm: ArrayT | None = None  # the same
+    has_keys: bool = True  # and values
     eps: float
     over_all: bool = False  # one norm of all heads; otherwise one of each
     centered: bool = False  # LayerNorm instead of RMSNorm
@@ -164,9 +211,12 @@ class Heads(Generic[ArrayT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Generic[ArrayT, HeadRowsT]):
-    """RMSNorm per query and key head, RoPE, K and V into the caches, then causal attention."""
+    """RMSNorm per query and key head, RoPE, K and V into the caches, then causal attention.
 
-    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim)
+    Unless it `stores`, there are only queries, and the caches are those of an earlier op.
+    """
+
+    qkv: ArrayT  # (rows, (n_heads + 2 * n_kv_heads) * head_dim), or (rows, n_heads * head_dim)
     k_cache: HeadRowsT
     v_cache: HeadRowsT
     n_heads: int
@@ -178,6 +228,8 @@ class Attention(Generic[ArrayT, HeadRowsT]):
     window: int = 0  # keys that a query sees, itself included; 0: all
     scale: float  # multiplies the products of queries and keys
     softcap: float = 0.0  # scores become softcap * tanh(score / softcap); 0: they stay
+    sinks: ArrayT | None = None  # (n_heads,): one more score in each softmax, without a value
+    stores: bool = True
     out: ArrayT  # (rows, n_heads * head_dim)
 
 
@@ -197,6 +249,7 @@ Op = (
     Embed[Any, Any]
     | NormLinear[Any, Any]
     | Linear[Any, Any]
+    | Experts[Any, Any]
     | AddNorm[Any]
     | Heads[Any]
     | Attention[Any, Any]

@@ -155,8 +155,7 @@ def check_kv_cache(kv_cache: str) -> None:
 def kv_bytes_per_token(config: ModelConfig, format_: str) -> int:
     """Bytes of keys and values of one position over all layers."""
     element, scale = {"float32": (4, 0), "8bit": (1, 4)}.get(format_, (2, 0))
-    attentions = [layer.attention for layer in config.layers]
-    return sum(2 * each.n_kv_heads * (each.head_dim * element + scale) for each in attentions)
+    return sum(2 * n_heads * (head_dim * element + scale) for n_heads, head_dim in config.kv_shapes)
 
 
 def chosen_format(dtype: str, quantize: str, *, default: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ..checkpoint.config import LayerConfig, ModelConfig
 from ..checkpoint.sources import Source
 from ..checkpoint.tensors import model_sources
-from .formats import EXACT_FORMATS, Format, matrix_bytes
+from .formats import DTYPES, EXACT_FORMATS, Format, matrix_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,9 @@ class LayerFormats:
     wo: Format
     w_gate_up: Format
     w_down: Format
+    router: str = ""
+    experts_gate_up: Format = ""  # of each expert; these three only where there are experts
+    experts_down: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class ModelFormats:
 
 
 # By how much less a model's output changes per byte, measured on a real model (bench/RESULTS.md).
-_MOST_SENSITIVE_FIRST = ("wo", "w_down", "wqkv", "w_gate_up")
+_MOST_SENSITIVE_FIRST = ("wo", "w_down", "experts_down", "wqkv", "w_gate_up", "experts_gate_up")
 
 
 def uniform_formats(config: ModelConfig, format_: str) -> ModelFormats:
@@ -62,21 +65,41 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
 
     def of(parts: Sequence[Source]) -> Format:
         formats = tuple(map(of_one, parts))
-        return formats if len(set(formats)) > 1 else formats[0]
+        return formats if len(set(formats)) > 1 else "".join(formats[:1])
+
+    def of_all(parts: Sequence[Source]) -> str:
+        """Of matrices that must have one format."""
+        formats = set(map(of_one, parts))
+        return formats.pop() if len(formats) == 1 else "float32"
+
+    def of_gate_up(parts: Sequence[Source]) -> Format:
+        gate, up = of_all(parts[::2]), of_all(parts[1::2])
+        return gate if gate == up else (gate, up)
 
     head = sources.embedding if config.tie_embeddings else sources.head
     return ModelFormats(
         of_one(sources.embedding),
         of_one(head),
         tuple(
-            LayerFormats(of(layer.wqkv), of(layer.wo), of(layer.w_gate_up), of(layer.w_down))
+            LayerFormats(
+                of(layer.wqkv),
+                of(layer.wo),
+                of(layer.w_gate_up),
+                of(layer.w_down),
+                router=of_all(layer.w_router),
+                experts_gate_up=of_gate_up(layer.experts_gate_up),
+                experts_down=of_all(layer.experts_down),
+            )
             for layer in sources.layers
         ),
     )
 
 
 def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:
-    return (LayerFormats(format_, format_, format_, format_),) * config.n_layers
+    # A rounded router chooses other experts, and is a small part of what is read.
+    router = format_ if format_ in DTYPES else "bfloat16"
+    layer = LayerFormats(format_, format_, format_, format_, router, format_, format_)
+    return (layer,) * config.n_layers
 
 
 def _add_fifth_bits(config: ModelConfig, layers: list[LayerFormats]) -> None:
@@ -93,14 +116,19 @@ def _matrices(config: ModelConfig) -> Iterator[tuple[str, int, tuple[int, int]]]
     """Kind, layer and shape of each matrix, the most sensitive ones first."""
     for kind in _MOST_SENSITIVE_FIRST:
         for index, layer in enumerate(config.layers):
-            yield kind, index, _shapes(config.dim, layer)[kind]
+            shape = _shapes(config.dim, layer).get(kind)
+            if shape is not None:
+                yield kind, index, shape
 
 
 def _shapes(dim: int, layer: LayerConfig) -> dict[str, tuple[int, int]]:
-    mlp = layer.mlp
-    return {
-        "wqkv": (layer.attention.qkv_dim, dim),
-        "wo": (dim, layer.attention.q_dim),
-        "w_gate_up": (mlp.inner_dim, dim),
-        "w_down": (dim, mlp.hidden_dim),
-    }
+    mlp, experts = layer.mlp, layer.mlp.experts
+    shapes = {"wqkv": (layer.attention.qkv_dim, dim), "wo": (dim, layer.attention.q_dim)}
+    if mlp.hidden_dim:
+        shapes |= {"w_gate_up": (mlp.inner_dim, dim), "w_down": (dim, mlp.hidden_dim)}
+    if experts is not None:  # what is read for a token
+        shapes |= {
+            "experts_gate_up": (experts.n_used * 2 * experts.hidden_dim, dim),
+            "experts_down": (experts.n_used * dim, experts.hidden_dim),
+        }
+    return shapes

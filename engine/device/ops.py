@@ -27,6 +27,8 @@ from .step import StepState
 
 # A copy of some positions, as bytes (n,).
 Bytes = npt.NDArray[np.uint8]
+# (n_kv_heads, max_seq_len, head_dim) of the keys of a layer, and of its values.
+KVShape = tuple[int, int, int]
 
 
 class Stored(Protocol):
@@ -171,18 +173,18 @@ class Ops(Protocol):
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array: ...
 
-    def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
-        """Memory for the keys and values of `n_layers`, (n_kv_heads, max_seq_len, head_dim) each.
+    def kv_memory(self, shapes: Sequence[KVShape]) -> KVMemory:
+        """Memory for the keys and values of a layer for each of the shapes.
 
-        Raises MemoryError, and ModelLoadError for a shape that the device does not support.
+        Raises MemoryError, and ModelLoadError for shapes that the device does not support.
         """
         ...
 
     def branch_memory(
-        self, n_layers: int, shape: tuple[int, int, int], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
     ) -> BranchMemory | None:
-        """Memory for branches of a sequence whose caches have that shape. None: this device cannot
-        run `BranchAttention`.
+        """Memory for branches of a sequence whose caches have these shapes. None: this device
+        cannot run `BranchAttention`.
         """
         ...
 

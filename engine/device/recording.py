@@ -5,8 +5,9 @@ no memory.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from .arguments import Linear, NormLinear, Op
+from .arguments import Experts, Linear, NormLinear, Op
 from .ops import OpTime
 from .step import StepState
 
@@ -45,7 +46,24 @@ def op_times(ops: Sequence[Op], names: Sequence[str], all_ns: Sequence[int]) -> 
 
 
 def _op_time(op: Op, name: str, ns: int) -> OpTime:
+    if isinstance(op, Experts):
+        return OpTime(_experts_name(op, name), ns, _bytes_of_used(op))
     if not isinstance(op, NormLinear | Linear):
         return OpTime(name, ns, 0)
     matrix = op.matrix
     return OpTime(f"{name} {matrix.n_out}x{matrix.n_in} {matrix.format}", ns, matrix.n_bytes)
+
+
+def _experts_name(op: Experts[Any, Any], name: str) -> str:
+    used, up, down = op.config, op.experts.gate_up[0], op.experts.down[0]
+    shared = "" if op.shared is None else " and a shared one"
+    formats = " ".join(dict.fromkeys((up.format, down.format)))
+    return f"{name} {used.n_used} of {used.n_experts}{shared} {up.n_out}x{up.n_in} {formats}"
+
+
+def _bytes_of_used(op: Experts[Any, Any]) -> int:
+    """Of the weights that one row reads."""
+    parts = op.config.n_used * (op.experts.gate_up[0].n_bytes + op.experts.down[0].n_bytes)
+    if op.shared is not None:
+        parts += op.shared.gate_up[0].n_bytes + op.shared.down[0].n_bytes
+    return int(parts)

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .arguments import AddNorm, Attention, Embed, Heads, Linear, NormLinear, Op
+from ..checkpoint.config import ExpertsConfig
+from .arguments import AddNorm, Attention, Embed, Expert, Experts, Heads, Linear, NormLinear, Op
 from .step import StepState
 
 
@@ -64,6 +65,8 @@ def run(op: Op, state: StepState) -> None:
             norm_linear(op, state)
         case Linear():
             linear(op, state)
+        case Experts():
+            experts(op, state)
         case AddNorm():
             add_norm(op, state)
         case Heads():
@@ -89,7 +92,7 @@ def norm_linear(op: NormLinear[Tensor, TorchMatrix], state: StepState) -> None:
     y = _product(x, op.matrix, op.bias) * op.scale
     if op.gated:
         gate, up = y.chunk(2, dim=1)
-        y = activated(gate, op.function) * up
+        y = gated(gate, up, op.function)
     elif op.function:
         y = activated(y, op.function)
     if op.softcap:
@@ -103,19 +106,83 @@ def linear(op: Linear[Tensor, TorchMatrix], state: StepState) -> None:
     op.out[:n].copy_(y if op.residual is None else op.residual[:n] + y)
 
 
+def experts(op: Experts[Tensor, TorchMatrix], state: StepState) -> None:
+    n = state.n_rows
+    x = op.x[:n]
+    if op.norm is not None:
+        x = norm(x, op.norm, op.norm_bias, op.eps, centered=op.centered)
+    numbers = op.router[:n].float()
+    chosen, weights = choose(numbers[:, : op.config.n_experts], op.config, op.selection_bias)
+    total = torch.zeros_like(x)
+    for index in sorted(set(chosen.flatten().tolist())):
+        rows, places = (chosen == index).nonzero(as_tuple=True)
+        y = _through(op.experts, index, x[rows], op.activation)
+        total.index_add_(0, rows, (weights[rows, places].unsqueeze(1) * y).to(total.dtype))
+    if op.shared is not None:
+        y = _through(op.shared, 0, x, op.activation)
+        total += numbers[:, -1:].sigmoid().to(y.dtype) * y if op.config.shared_gate else y
+    y = op.scale * total
+    op.out[:n].copy_(y if op.residual is None else op.residual[:n] + y)
+
+
+def choose(
+    numbers: Tensor, config: ExpertsConfig, selection_bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The experts (rows, n_used) that a router's numbers (rows, n_experts) choose, and their
+    weights.
+    """
+    scores = numbers
+    if config.scoring != "chosen_softmax":
+        scores = numbers.softmax(-1) if config.scoring == "softmax" else numbers.sigmoid()
+    values = scores if selection_bias is None else scores + selection_bias.float()
+    if config.n_groups_used < config.n_groups:
+        groups = values.view(len(values), config.n_groups, -1)
+        best = groups.topk(config.group_best, dim=-1).values.sum(-1)
+        kept = best.topk(config.n_groups_used, dim=-1).indices
+        dropped = torch.ones_like(best, dtype=torch.bool).scatter_(-1, kept, value=False)
+        values = groups.masked_fill(dropped.unsqueeze(-1), float("-inf")).flatten(-2)
+    chosen = values.topk(config.n_used, dim=-1).indices
+    weights = scores.gather(-1, chosen)
+    if config.scoring == "chosen_softmax":
+        weights = weights.softmax(-1)
+    elif config.renormalized:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return chosen, weights * config.scale
+
+
+def _through(expert: Expert[Tensor, TorchMatrix], index: int, x: Tensor, activation: str) -> Tensor:
+    """What one of the experts makes of rows of x."""
+
+    def bias(of_all: Tensor | None) -> Tensor | None:
+        return None if of_all is None else of_all.view(len(expert.down), -1)[index]
+
+    inner = _product(x, expert.gate_up[index], bias(expert.b_gate_up))
+    gate, up = inner.chunk(2, dim=1)
+    return _product(gated(gate, up, activation), expert.down[index], bias(expert.b_down))
+
+
+def gated(gate: Tensor, up: Tensor, function: str) -> Tensor:
+    if function == "clamped":
+        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+        return gate * torch.sigmoid(1.702 * gate) * (up + 1.0)
+    return activated(gate, function) * up
+
+
 def add_norm(op: AddNorm[Tensor], state: StepState) -> None:
     n = state.n_rows
-    op.out[:n].copy_(op.residual[:n] + op.scale * rms_norm(op.x[:n], op.norm, op.eps))
+    y = op.residual[:n] + op.scale * rms_norm(op.x[:n], op.norm, op.eps)
+    op.out[:n].copy_(y if op.factor is None else y * op.factor)
 
 
 def heads(op: Heads[Tensor], state: StepState) -> None:
     rows, here = state.n_rows, slice(state.pos, state.pos + state.n_rows)
     ends = (op.n_heads, op.n_heads + op.n_kv_heads)
     whole = op.qkv[:rows].view(rows, -1, op.head_dim)
-    queries, keys, _ = whole.tensor_split(ends, dim=1)
-    for part, weight in ((queries, op.q_norm), (keys, op.k_norm)):
+    queries, keys, values = whole.tensor_split(ends, dim=1)
+    parts = ((queries, op.q_norm), (keys, op.k_norm), (values, op.v_norm))
+    for part, weight in parts if op.has_keys else parts[:1]:
         changed = part
-        if op.cos is not None and op.sin is not None:
+        if part is not values and op.cos is not None and op.sin is not None:
             changed = rope(changed, op.cos[here], op.sin[here])
         if weight is not None:
             # One norm of all heads is that of one wide head.
@@ -135,19 +202,27 @@ def attention(op: Attention[Tensor, TorchHeadRows], state: StepState) -> None:
     rows, pos = state.n_rows, state.pos
     n_heads, n_kv_heads, head_dim = op.n_heads, op.k_cache.n_kv_heads, op.k_cache.head_dim
     k_cache, v_cache = op.k_cache.rows, op.v_cache.rows
-    heads = op.qkv[:rows].view(rows, n_heads + 2 * n_kv_heads, head_dim)
+    heads = op.qkv[:rows].view(rows, -1, head_dim)
     queries, keys, values = heads.tensor_split((n_heads, n_heads + n_kv_heads), dim=1)
     here = slice(pos, pos + rows)
     if op.q_norm is not None:
         queries = rms_norm(queries, op.q_norm, op.eps)
-    if op.k_norm is not None:
-        keys = rms_norm(keys, op.k_norm, op.eps)
     cos, sin = op.cos[here], op.sin[here]
-    queries, keys = rope(queries, cos, sin), rope(keys, cos, sin)
-    k_cache[:, here] = keys.transpose(0, 1).to(k_cache.dtype)
-    v_cache[:, here] = values.transpose(0, 1).to(v_cache.dtype)
+    queries = rope(queries, cos, sin)
+    if op.stores:
+        if op.k_norm is not None:
+            keys = rms_norm(keys, op.k_norm, op.eps)
+        k_cache[:, here] = rope(keys, cos, sin).transpose(0, 1).to(k_cache.dtype)
+        v_cache[:, here] = values.transpose(0, 1).to(v_cache.dtype)
     result = attend(
-        queries, k_cache, v_cache, pos=pos, window=op.window, scale=op.scale, cap=op.softcap
+        queries,
+        k_cache,
+        v_cache,
+        pos=pos,
+        window=op.window,
+        scale=op.scale,
+        cap=op.softcap,
+        sinks=op.sinks,
     )
     op.out[:rows].view(rows, n_heads, head_dim).copy_(result)
 
@@ -189,6 +264,7 @@ def attend(
     window: int,
     scale: float,
     cap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Causal attention (rows, n_heads, hd) of queries (rows, n_heads, hd) at positions `pos` and
     up, over caches that already hold their keys; grouped queries share keys without copies of them.
@@ -201,9 +277,9 @@ def attend(
     keys = k_cache[:, seen].unsqueeze(1).to(queries.dtype)  # (n_kv, 1, L, hd)
     values = v_cache[:, seen].unsqueeze(1).to(queries.dtype)
     grouped = queries.view(rows, n_kv_heads, group, head_dim)
-    if cap:
+    if cap or sinks is not None:
         visible = _visible(queries, pos=pos, start=start, window=window)
-        return _attend_capped(grouped, keys, values, visible, scale=scale, cap=cap)
+        return _attend_plainly(grouped, keys, values, visible, scale=scale, cap=cap, sinks=sinks)
     if rows == 1:
         # The heads of a group become the rows of one small matrix, so that each key is read once.
         result = F.scaled_dot_product_attention(grouped.transpose(0, 1), keys, values, scale=scale)
@@ -221,15 +297,26 @@ def attend(
     return result.permute(2, 0, 1, 3).reshape(rows, n_heads, head_dim)
 
 
-def _attend_capped(
-    grouped: Tensor, keys: Tensor, values: Tensor, visible: Tensor, *, scale: float, cap: float
+def _attend_plainly(
+    grouped: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visible: Tensor,
+    *,
+    scale: float,
+    cap: float,
+    sinks: Tensor | None,
 ) -> Tensor:
-    """The same with capped scores: torch has no op of its own for that. `grouped`: queries
+    """The same with capped scores or sinks: torch has no op of its own for them. `grouped`: queries
     (rows, n_kv, group, hd); keys and values (n_kv, 1, L, hd).
     """
     rows, n_kv_heads, group, head_dim = grouped.shape
     scores = (grouped.permute(1, 2, 0, 3) @ keys.transpose(2, 3)).float() * scale
-    probs = softcap(scores, cap).masked_fill(~visible, float("-inf")).softmax(-1)
+    scores = (softcap(scores, cap) if cap else scores).masked_fill(~visible, float("-inf"))
+    if sinks is not None:
+        column = sinks.float().view(n_kv_heads, group, 1, 1).expand(-1, -1, rows, 1)
+        scores = torch.cat((scores, column), dim=-1)
+    probs = scores.softmax(-1)[..., : keys.shape[2]]
     result = probs.to(values.dtype) @ values  # (n_kv, group, rows, hd)
     return result.permute(2, 0, 1, 3).reshape(rows, n_kv_heads * group, head_dim)
 

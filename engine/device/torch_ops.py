@@ -3,6 +3,7 @@
 Owns torch memory and the recorded passes. `reference.py` computes the ops.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -23,7 +24,7 @@ from .arguments import Array, Op
 from .formats import DTYPES, Format, check_kv_cache, common_format, matrix_bytes
 from .memory import host_bytes
 from .mixed import ModelFormats, uniform_formats
-from .ops import Bytes, KVMemory, NotFiniteError, OpTime, Stored
+from .ops import Bytes, KVMemory, KVShape, NotFiniteError, OpTime, Stored
 from .reference import TorchHeadRows, TorchMatrix
 from .step import StepState
 from .threads import thread_count
@@ -91,8 +92,8 @@ class TorchOps:
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
 
-    def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
-        keys, values = (self.zeros((n_layers, *shape), self.kv_format).unbind() for _ in range(2))
+    def kv_memory(self, shapes: Sequence[KVShape]) -> KVMemory:
+        keys, values = ([self.zeros(shape, self.kv_format) for shape in shapes] for _ in range(2))
         return KVMemory(
             [TorchHeadRows(rows, self.kv_format) for rows in keys],
             [TorchHeadRows(rows, self.kv_format) for rows in values],
@@ -100,7 +101,7 @@ class TorchOps:
         )
 
     def branch_memory(
-        self, n_layers: int, shape: tuple[int, int, int], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
     ) -> None:
         return None
 
@@ -160,37 +161,37 @@ class TorchOps:
 
 
 class TorchPositions:
-    """A copy is (2 * layers, n_kv_heads, n, head_dim): the keys of all layers, then the values."""
+    """A copy is (n_kv_heads, n, head_dim) of the keys of all layers, then of the values."""
 
     unit = 1
 
     def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         self._rows = (*keys, *values)
-        n_kv_heads, _, head_dim = keys[0].shape
         self._dtype = keys[0].dtype
-        self.layout = f"rows {self._dtype} {len(keys)}x{n_kv_heads}x{head_dim}"
+        sizes = Counter((rows.shape[0], rows.shape[2]) for rows in keys)
+        parts = [f"{count}x{heads}x{dim}" for (heads, dim), count in sizes.items()]
+        self.layout = f"rows {self._dtype} {' '.join(parts)}"
 
     def n_bytes(self, n: int) -> int:
-        n_kv_heads, _, head_dim = self._rows[0].shape
-        return len(self._rows) * n_kv_heads * n * head_dim * self._dtype.itemsize
+        return n * self._dtype.itemsize * sum(rows[:, 0].numel() for rows in self._rows)
 
     def host_memory(self, n_slabs: int, n_bytes: int) -> Bytes:
         return np.empty((n_slabs, n_bytes), np.uint8)
 
     def copy_out(self, start: int, stop: int, out: Bytes) -> None:
         # Put together on the device, so that it is one transfer.
-        whole = torch.stack([rows[:, start:stop] for rows in self._rows])
-        self._as_rows(out, stop - start).copy_(whole)
+        whole = torch.cat([rows[:, start:stop].flatten() for rows in self._rows])
+        self._numbers(out, stop - start).copy_(whole)
 
     def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
-        whole = self._as_rows(copied, n_copied)[:, :, : stop - start].to(self._rows[0].device)
-        for rows, part in zip(self._rows, whole, strict=True):
-            rows[:, start:stop].copy_(part)
+        whole = self._numbers(copied, n_copied).to(self._rows[0].device)
+        parts = torch.split(whole, [n_copied * rows[:, 0].numel() for rows in self._rows])
+        for rows, part in zip(self._rows, parts, strict=True):
+            n_heads, _, head_dim = rows.shape
+            rows[:, start:stop].copy_(part.view(n_heads, n_copied, head_dim)[:, : stop - start])
 
-    def _as_rows(self, memory: Bytes, n: int) -> Tensor:
-        n_kv_heads, _, head_dim = self._rows[0].shape
-        flat = torch.from_numpy(memory[: self.n_bytes(n)]).view(self._dtype)
-        return flat.view(len(self._rows), n_kv_heads, n, head_dim)
+    def _numbers(self, memory: Bytes, n: int) -> Tensor:
+        return torch.from_numpy(memory[: self.n_bytes(n)]).view(self._dtype)
 
 
 class TorchProgram:

@@ -18,7 +18,9 @@ class BlockRows:
 
     type: BlockType
     rows: npt.NDArray[np.uint8]
-    """(n, type.row_bytes(n_in)); the bytes of a row are contiguous."""
+    """(n, type.row_bytes(n_in)), or that of each of several matrices; the bytes of a row are
+    contiguous.
+    """
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
 from ..device.arguments import Array, Embed, Matrix
 from ..device.ops import Ops
@@ -35,6 +36,7 @@ class Importance(NamedTuple):
     wo: Floats
     w_gate_up: Floats
     w_down: Floats
+    """Of what all tokens share in a layer of experts: all the same, the op keeps it to itself."""
 
 
 class Calibration:
@@ -47,9 +49,7 @@ class Calibration:
         self._config, self._ops = config, ops
         self._buffers = Buffers(config, ops, max_rows=n_tokens)
         self._tables = layer_tables(config, ops, n_tokens)
-        n_kv_heads, head_dim = config.kv_shape
-        (keys,), (values,), _ = ops.kv_memory(1, (n_kv_heads, n_tokens, head_dim))
-        self._kv = keys, values
+        self._cache = KVCache(config, ops, max_seq_len=n_tokens)
         self._state = StepState(n_tokens)
         self.token_ids = [i * _STRIDE % config.vocab_size for i in range(1, n_tokens + 1)]
         self._state.set(self.token_ids, 0)
@@ -70,7 +70,7 @@ class Calibration:
         config, buffers = self._config.layers[self._n_done], self._buffers
         layer = Layer(weights, config, self._tables[self._n_done], self._config, buffers)
         program = self._ops.program(self._state.n_rows)
-        layer.append_attention(program, self._kv)
+        layer.append_attention(program, self._cache.layers[self._n_done])
         layer.append_rest(program)
         before = _doubles(buffers.residual)  # the layer overwrites it
         program.run(self._state)
@@ -81,7 +81,11 @@ class Calibration:
             wqkv=_importance(self._normed(before, norm, bias)),
             wo=_importance(_doubles(layer.heads)),
             w_gate_up=_importance(self._normed(between, weights.mlp_norm, weights.mlp_norm_bias)),
-            w_down=_importance(_doubles(layer.gated)),
+            w_down=(
+                np.ones(config.mlp.hidden_dim, np.float32)
+                if config.mlp.experts
+                else _importance(_doubles(layer.gated))
+            ),
         )
 
     def _normed(self, x: Doubles, norm: Array | None, bias: Array | None) -> Doubles:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checkpoint.config import LayerConfig, ModelConfig, QkNorm
+from ..checkpoint.config import Activation, AttentionConfig, LayerConfig, ModelConfig, QkNorm
 from ..device.arguments import (
     AddNorm,
     Array,
     Attention,
     BranchAttention,
+    Expert,
+    Experts,
     HeadRows,
     Heads,
     Linear,
@@ -24,7 +26,7 @@ from ..device.arguments import (
 )
 from ..device.ops import Ops, Program
 from .rope import query_scales, rope_tables
-from .weights import LayerWeights
+from .weights import ExpertWeights, LayerWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Tables:
     rope: tuple[Array, Array]  # cos and sin
     none: tuple[Array, Array]  # the same of no dimension: nothing is rotated
     q_scales: Array | None  # (max_seq_len,)
+    ones: Array | None  # (n_kv_heads * head_dim,): the weights of a norm that has none
 
 
 class Buffers:
@@ -52,7 +55,10 @@ class Buffers:
         # By width: layers of one width share them.
         self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
         self.heads = {n: rows_of(n) for n in {layer.attention.q_dim for layer in layers}}
-        self.gated = {n: rows_of(n) for n in {layer.mlp.hidden_dim for layer in layers}}
+        plain = [layer.mlp for layer in layers if layer.mlp.experts is None]
+        self.gated = {n: rows_of(n) for n in {mlp.hidden_dim for mlp in plain}}
+        all_experts = [each for layer in layers if (each := layer.mlp.experts) is not None]
+        self.router = {n: rows_of(n) for n in {experts.router_dim for experts in all_experts}}
         # What a layer adds, before its norm.
         needs_added = any(layer.post_norms for layer in layers)
         self.added = rows_of(config.dim) if needs_added else self.after_attention
@@ -104,7 +110,8 @@ class Layer:
         )
         norm = attention.qk_norm
         has_plain_norm = norm is not None and norm.is_plain
-        if (norm is not None and not norm.is_plain) or tables.q_scales is not None:
+        is_prepared = tables.q_scales is not None or tables.ones is not None
+        if is_prepared or not (norm is None or has_plain_norm):
             self._append_heads(program, qkv, None if has_plain_norm else norm)
         cos, sin = tables.none if norm is not None and norm.after_rope else tables.rope
         op = Attention(
@@ -120,6 +127,8 @@ class Layer:
             window=attention.window,
             scale=attention.score_scale,
             softcap=attention.softcap,
+            sinks=weights.sinks,
+            stores=attention.kv_from is None,
             out=self.heads,
         )
         program.append(op if tails is None else BranchAttention(attention=op, tails=tails))
@@ -136,6 +145,8 @@ class Layer:
                 head_dim=attention.head_dim,
                 q_norm=None if norm is None else weights.q_norm,
                 k_norm=None if norm is None else weights.k_norm,
+                v_norm=self.tables.ones,
+                has_keys=attention.kv_from is None,
                 eps=self.model.norm_eps,
                 over_all=norm is not None and norm.over == "all",
                 centered=norm is not None and norm.centered,
@@ -147,7 +158,7 @@ class Layer:
 
     def append_rest(self, program: Program) -> None:
         """Output projection and MLP; each adds to the residual."""
-        buffers, weights, mlp = self.buffers, self.weights, self.config.mlp
+        buffers, weights = self.buffers, self.weights
         self._append_added(
             program,
             x=self.heads,
@@ -157,19 +168,17 @@ class Layer:
             residual=buffers.residual,
             out=buffers.after_attention,
         )
-        program.append(
-            NormLinear(
-                residual=self.mlp_input,
-                norm=weights.mlp_norm,
-                norm_bias=weights.mlp_norm_bias,
-                centered=self.model.centered_norms,
-                eps=self.model.norm_eps,
-                matrix=weights.w_gate_up,
-                bias=weights.b_gate_up,
-                gated=mlp.gated,
-                activation=mlp.activation,
-                out=self.gated,
-            )
+        if weights.experts is not None:
+            self._append_experts(program, weights.experts)
+            return
+        mlp = self.config.mlp
+        self._append_normed(
+            program,
+            matrix=weights.w_gate_up,
+            bias=weights.b_gate_up,
+            gated=mlp.gated,
+            activation=mlp.activation,
+            out=self.gated,
         )
         self._append_added(
             program,
@@ -178,8 +187,84 @@ class Layer:
             bias=weights.b_down,
             norm=weights.post_mlp_norm,
             residual=buffers.after_attention,
+            factor=weights.factor,
             out=buffers.residual,
         )
+
+    def _append_normed(
+        self,
+        program: Program,
+        *,
+        matrix: Matrix,
+        bias: Array | None,
+        out: Array,
+        gated: bool = False,
+        activation: Activation | None = None,
+    ) -> None:
+        """A product with the normed input of the MLP."""
+        program.append(
+            NormLinear(
+                residual=self.mlp_input,
+                norm=self.weights.mlp_norm,
+                norm_bias=self.weights.mlp_norm_bias,
+                centered=self.model.centered_norms,
+                eps=self.model.norm_eps,
+                matrix=matrix,
+                bias=bias,
+                gated=gated,
+                activation=activation,
+                out=out,
+            )
+        )
+
+    def _append_experts(self, program: Program, experts: ExpertWeights) -> None:
+        """The router's numbers, then what the chosen experts add."""
+        config, buffers, weights = self.config.mlp.experts, self.buffers, self.weights
+        assert config is not None
+        numbers = buffers.router[config.router_dim]
+        self._append_normed(program, matrix=experts.router, bias=experts.b_router, out=numbers)
+        shared = None
+        if weights.w_down.n_out:
+            shared = Expert(
+                gate_up=(weights.w_gate_up,),
+                b_gate_up=weights.b_gate_up,
+                down=(weights.w_down,),
+                b_down=weights.b_down,
+            )
+        norm, scale, eps = weights.post_mlp_norm, self.config.residual_scale, self.model.norm_eps
+        op = Experts(
+            x=self.mlp_input,
+            norm=weights.mlp_norm,
+            norm_bias=weights.mlp_norm_bias,
+            centered=self.model.centered_norms,
+            eps=eps,
+            router=numbers,
+            config=config,
+            selection_bias=experts.selection_bias,
+            experts=Expert(
+                gate_up=experts.gate_up,
+                b_gate_up=experts.b_gate_up,
+                down=experts.down,
+                b_down=experts.b_down,
+            ),
+            shared=shared,
+            activation=self.config.mlp.activation,
+            residual=buffers.after_attention if norm is None else None,
+            scale=scale if norm is None else 1.0,
+            out=buffers.residual if norm is None else buffers.added,
+        )
+        program.append(op)
+        if norm is not None:
+            program.append(
+                AddNorm(
+                    x=buffers.added,
+                    norm=norm,
+                    eps=eps,
+                    residual=buffers.after_attention,
+                    scale=scale,
+                    out=buffers.residual,
+                )
+            )
 
     @property
     def mlp_input(self) -> Array:
@@ -197,8 +282,9 @@ class Layer:
         norm: Array | None,
         residual: Array,
         out: Array,
+        factor: Array | None = None,
     ) -> None:
-        """out = residual + the product, which may be normed and scaled first."""
+        """out = residual + the product, which may be normed and scaled first; times the factor."""
         scale, added = self.config.residual_scale, self.buffers.added
         if norm is None:
             program.append(
@@ -208,7 +294,15 @@ class Layer:
         program.append(Linear(x=x, matrix=matrix, bias=bias, out=added))
         eps = self.model.norm_eps
         program.append(
-            AddNorm(x=added, norm=norm, eps=eps, residual=residual, scale=scale, out=out)
+            AddNorm(
+                x=added,
+                norm=norm,
+                eps=eps,
+                residual=residual,
+                scale=scale,
+                factor=factor,
+                out=out,
+            )
         )
 
 
@@ -223,11 +317,19 @@ def layer_tables(config: ModelConfig, ops: Ops, max_seq_len: int) -> Sequence[Ta
         each: None if each is None else ops.table(query_scales(each, max_seq_len))
         for each in scalings
     }
+    widths = {_normed_values(layer.attention) for layer in config.layers} - {0}
+    ones = {width: ops.table(np.ones(width, np.float32)) for width in widths}
     return [
         Tables(
             rope=none if layer.attention.rope is None else stored[layer.attention.rope],
             none=none,
             q_scales=scales[layer.attention.query_scaling],
+            ones=ones.get(_normed_values(layer.attention)),
         )
         for layer in config.layers
     ]
+
+
+def _normed_values(attention: AttentionConfig) -> int:
+    """How many numbers of a row are values that are normed."""
+    return attention.kv_dim if attention.v_norm and attention.kv_from is None else 0

@@ -6,7 +6,7 @@ is in a checkpoint (`checkpoint/sources.py`), the ops how a matrix lies in memor
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..checkpoint.config import ModelConfig
 from ..checkpoint.sources import LayerSources, Source
@@ -17,8 +17,8 @@ from ..device.mixed import LayerFormats
 from ..device.ops import NotFiniteError, Ops, Stored
 from ..errors import ModelLoadError
 from ..stored_tensor import StoredTensor
-from .calibration import Calibration, Floats
-from .weights import LayerWeights, Weights
+from .calibration import Calibration, Floats, Importance
+from .weights import NO_MATRIX, ExpertWeights, LayerWeights, Weights
 
 if TYPE_CHECKING:
     from ..device.cpu.panel_cache import PanelCache
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Of a layer that is run before it is quantised.
-_COPIES = LayerFormats("bfloat16", "bfloat16", "bfloat16", "bfloat16")
+_COPIES = LayerFormats(*7 * ("bfloat16",))
 
 
 def load_weights(
@@ -88,29 +88,92 @@ def _read_layer(
         bqkv=reader.vector(layer.bqkv),
         q_norm=reader.optional_norm(layer.q_norm),
         k_norm=reader.optional_norm(layer.k_norm),
+        sinks=reader.vector(layer.sinks),
         wo=read(layer.wo, own.wo),
         bo=reader.vector(layer.bo),
         post_attention_norm=reader.optional_norm(layer.post_attention_norm),
         mlp_norm=reader.optional_norm(layer.mlp_norm),
         mlp_norm_bias=reader.vector(layer.mlp_norm_bias),
-        w_gate_up=read(layer.w_gate_up, own.w_gate_up, gated=gated),
+        w_gate_up=(
+            read(layer.w_gate_up, own.w_gate_up, gated=gated) if layer.w_gate_up else NO_MATRIX
+        ),
         b_gate_up=reader.vector(layer.b_gate_up),
-        w_down=read(layer.w_down, own.w_down),
+        w_down=read(layer.w_down, own.w_down) if layer.w_down else NO_MATRIX,
         b_down=reader.vector(layer.b_down),
         post_mlp_norm=reader.optional_norm(layer.post_mlp_norm),
+        factor=reader.vector(layer.factor),
+        experts=_read_experts(reader, layer, own, read),
     )
     if calibration is None:
+        reader.forget()
         return weights
-    found = calibration.next_layer(weights)
+    weights = _calibrated(reader, layer, formats, weights, calibration.next_layer(weights))
+    reader.forget()
+    return weights
+
+
+def _calibrated(
+    reader: "_Reader",
+    layer: LayerSources,
+    formats: LayerFormats,
+    weights: LayerWeights,
+    found: Importance,
+) -> LayerWeights:
+    """The layer with its matrices in `formats` instead of the copies that were run."""
+    gated = len(layer.w_gate_up) > 1
+
+    def read(sources: Sequence[Source], format_: Format, *, gated: bool = False) -> Matrix:
+        """Of experts."""
+        return reader.matrix(
+            sources, format_, gated=gated, importance=found.w_gate_up if gated else None
+        )
+
     return replace(
         weights,
         wqkv=reader.matrix(layer.wqkv, formats.wqkv, importance=found.wqkv),
         wo=reader.matrix(layer.wo, formats.wo, importance=found.wo),
-        w_gate_up=reader.matrix(
-            layer.w_gate_up, formats.w_gate_up, gated=gated, importance=found.w_gate_up
+        w_gate_up=(
+            reader.matrix(
+                layer.w_gate_up, formats.w_gate_up, gated=gated, importance=found.w_gate_up
+            )
+            if layer.w_gate_up
+            else NO_MATRIX
         ),
-        w_down=reader.matrix(layer.w_down, formats.w_down, importance=found.w_down),
+        w_down=(
+            reader.matrix(layer.w_down, formats.w_down, importance=found.w_down)
+            if layer.w_down
+            else NO_MATRIX
+        ),
+        experts=_read_experts(reader, layer, formats, read),
     )
+
+
+def _read_experts(
+    reader: "_Reader", layer: LayerSources, formats: LayerFormats, read: "_Read"
+) -> ExpertWeights | None:
+    if not layer.w_router:
+        return None
+    gate_up, down = layer.experts_gate_up, layer.experts_down
+    return ExpertWeights(
+        router=read(layer.w_router, formats.router),
+        b_router=reader.vector(layer.b_router),
+        selection_bias=reader.vector(layer.selection_bias),
+        gate_up=tuple(
+            read(gate_up[i : i + 2], formats.experts_gate_up, gated=True)
+            for i in range(0, len(gate_up), 2)
+        ),
+        b_gate_up=reader.vector(layer.b_experts_gate_up),
+        down=tuple(read((source,), formats.experts_down) for source in down),
+        b_down=reader.vector(layer.b_experts_down),
+    )
+
+
+class _Read(Protocol):
+    """Reads a matrix, or a copy of it."""
+
+    def __call__(
+        self, sources: Sequence[Source], format_: Format, *, gated: bool = False
+    ) -> Matrix: ...
 
 
 class _Progress:
@@ -143,6 +206,7 @@ class _Reader:
         self._panels = panels
         self._progress = progress
         self._read_before: dict[str, list[Stored]] = {}
+        self._of_all_experts: dict[str, Stored] = {}
 
     def matrix(
         self,
@@ -208,8 +272,18 @@ class _Reader:
     def _parts(self, sources: Sequence[Source]) -> list[Stored]:
         """Parts of one tensor are read together."""
         names = dict.fromkeys(source.name for source in sources)
-        stored = {name: self._stored(self._tensors[name]) for name in names}
+        held = {source.name for source in sources if source.expert is not None}
+        stored = {}
+        for name in names:
+            whole = self._of_all_experts.get(name)
+            stored[name] = self._stored(self._tensors[name]) if whole is None else whole
+            if name in held:
+                self._of_all_experts[name] = stored[name]
         return [source.of(stored[source.name]) for source in sources]
+
+    def forget(self) -> None:
+        """The tensors that hold all experts of a layer, which are read once for all of them."""
+        self._of_all_experts.clear()
 
     def _converted(self, sources: Sequence[Source], convert: Callable[[], T]) -> T:
         try:

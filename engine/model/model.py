@@ -143,8 +143,7 @@ class Model:
             return in_turn
         if passes.branches is None or passes.branches[1].n_positions < n_positions:
             memory = self.ops.branch_memory(
-                self.config.n_layers,
-                cache.shape,
+                cache.shapes,
                 n_branches=MAX_DECODE_ROWS,
                 n_positions=max(n_positions, _BRANCH_POSITIONS),
             )
@@ -229,7 +228,7 @@ class Model:
             )
         )
         for index, layer in enumerate(self._layers):
-            own = None if tails is None else tails[index]
+            own = None if tails is None else tails[self.config.kv_places[index]]
             layer.append_attention(program, cache.layers[index], own)
             if index < last or to_end:
                 layer.append_rest(program)

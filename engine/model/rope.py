@@ -15,6 +15,7 @@ from ..checkpoint.config import (
     LinearScaling,
     Llama3Scaling,
     LongScaling,
+    ProportionalScaling,
     QueryScaling,
     RopeConfig,
     YarnScaling,
@@ -51,6 +52,9 @@ def _scaled(rope: RopeConfig, max_seq_len: int) -> tuple[Frequencies, float]:
     match scaling:
         case None:
             return plain, 1.0
+        case ProportionalScaling():
+            is_turning = np.arange(len(plain)) < scaling.n_turning
+            return np.where(is_turning, plain / scaling.factor, 0.0), 1.0
         case LinearScaling():
             return plain / scaling.factor, 1.0
         case Llama3Scaling():

@@ -71,6 +71,9 @@ def _parts(config: ModelConfig) -> Iterator[tuple[str, Source]]:
         ("attention output", "wo"),
         ("gate and up", "w_gate_up"),
         ("down", "w_down"),
+        ("router", "w_router"),
+        ("experts' gate and up", "experts_gate_up"),
+        ("experts' down", "experts_down"),
     ):
         for layer in sources.layers:
             yield from ((part, source) for source in getattr(layer, name))

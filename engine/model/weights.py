@@ -3,15 +3,38 @@
 The ops know how a matrix lies in memory, `loading.py` where a weight comes from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.sources import ModelSources
+from ..checkpoint.sources import ModelSources, Source
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import Array, Matrix
 from ..device.formats import matrix_bytes, sections
 from ..device.mixed import ModelFormats
+
+
+class _NoMatrix:
+    """What a layer does not have."""
+
+    n_out = n_in = n_bytes = 0
+    format = ""
+
+
+NO_MATRIX: Matrix = _NoMatrix()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertWeights:
+    """The experts of one layer and their router; None for what it does not have."""
+
+    router: Matrix  # (n_experts, dim), and one more row for the gate of what is shared
+    b_router: Array | None
+    selection_bias: Array | None  # (n_experts,)
+    gate_up: tuple[Matrix, ...]  # (2 * hidden_dim, dim) of each expert: gate, then up
+    b_gate_up: Array | None  # (n_experts * 2 * hidden_dim,)
+    down: tuple[Matrix, ...]  # (dim, hidden_dim) of each expert
+    b_down: Array | None  # (n_experts * dim,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,20 +43,24 @@ class LayerWeights:
 
     attention_norm: Array | None  # (dim,)
     attention_norm_bias: Array | None = None
-    wqkv: Matrix  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v
+    wqkv: Matrix  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v; or q alone
     bqkv: Array | None
     q_norm: Array | None  # (head_dim,), or (n_heads * head_dim,) unless QkNorm.is_plain
     k_norm: Array | None
+    sinks: Array | None = None  # (n_heads,)
     wo: Matrix  # (dim, n_heads * head_dim)
     bo: Array | None
     post_attention_norm: Array | None = None  # (dim,)
     mlp_norm: Array | None  # (dim,)
     mlp_norm_bias: Array | None = None
-    w_gate_up: Matrix  # (2 * hidden_dim, dim): gate, then up; (hidden_dim, dim) without a gate
+    # In a layer of experts, what all tokens go through; NO_MATRIX if there is no such part.
+    w_gate_up: Matrix  # (2 * hidden_dim, dim): gate, then up; (hidden_dim, dim): no gate
     b_gate_up: Array | None
     w_down: Matrix  # (dim, hidden_dim)
     b_down: Array | None
     post_mlp_norm: Array | None = None  # (dim,)
+    experts: ExpertWeights | None = None
+    factor: Array | None = None  # (1,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,35 +86,61 @@ def weight_bytes(
 ) -> int:
     """Bytes of the loaded weights in these formats, by the `matrix_bytes` of the ops."""
     sources = model_sources(config)
-    by_name = format_of(sources, formats)
+    needed = sources.needed(tied=config.tie_embeddings)
+    return _bytes_of(needed, format_of(sources, formats), matrix_bytes)
+
+
+def _bytes_of(
+    needed: Iterable[Source], formats: Mapping[str, str], matrix_bytes: MatrixBytes
+) -> int:
     n_bytes = 0
-    for source in sources.needed(tied=config.tie_embeddings):
+    for source in needed:
         shape = source.part_shape
         if len(shape) == 1:
             n_bytes += 4 * shape[0]
         else:
-            n_bytes += matrix_bytes(by_name[source.name], *shape)
+            n_bytes += matrix_bytes(formats[source.name], *shape)
     return n_bytes
 
 
 def step_bytes(
     config: ModelConfig, formats: ModelFormats, matrix_bytes: MatrixBytes = matrix_bytes
 ) -> int:
-    """Bytes of the weights that a decode step reads: all but an untied embedding."""
+    """Bytes of the weights that a decode step reads: all but an untied embedding, and the experts
+    that it does not choose.
+    """
     table = matrix_bytes(formats.embedding, config.vocab_size, config.dim)
     whole = weight_bytes(config, formats, matrix_bytes)
-    return whole - (0 if config.tie_embeddings else table)
+    sources = model_sources(config)
+    unused = _bytes_of(_unused(sources, config), format_of(sources, formats), matrix_bytes)
+    return whole - unused - (0 if config.tie_embeddings else table)
+
+
+def _unused(sources: ModelSources, config: ModelConfig) -> Iterator[Source]:
+    """Of the experts of each layer, as many as a token does not go through."""
+    for layer, own in zip(sources.layers, config.layers, strict=True):
+        experts = own.mlp.experts
+        if experts is not None:
+            n = experts.n_used
+            yield from (*layer.experts_gate_up[2 * n :], *layer.b_experts_gate_up[2 * n :])
+            yield from (*layer.experts_down[n:], *layer.b_experts_down[n:])
 
 
 def format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
     """The format of each stored tensor that is a matrix or a part of one."""
     of = {sources.embedding.name: formats.embedding, sources.head.name: formats.head}
     for layer, own in zip(sources.layers, formats.layers, strict=True):
+        gate_up = own.experts_gate_up
+        gate, up = (gate_up, gate_up) if isinstance(gate_up, str) else gate_up
         for stacked, format_ in (
             (layer.wqkv, own.wqkv),
             (layer.wo, own.wo),
             (layer.w_gate_up, own.w_gate_up),
             (layer.w_down, own.w_down),
+            (layer.w_router, own.router),
+            (layer.experts_gate_up[::2], gate),
+            (layer.experts_gate_up[1::2], up),
+            (layer.experts_down, own.experts_down),
         ):
             of |= {
                 source.name: part_format

@@ -121,6 +121,7 @@ def checksum(bytes: int, n_bytes: int) -> int:
 class Epilogue(Enum):
     NONE = ...
     SILU_GATE = ...
+    CLAMPED_GATE = ...
     GELU_GATE = ...
     GELU_TANH_GATE = ...
     GELU = ...
@@ -175,7 +176,67 @@ class Attention:
         scratch: int,
         out: int,
         softcap: float = 0.0,
+        sinks: int = 0,
+        stores: bool = True,
     ) -> None: ...
+
+class Scoring(Enum):
+    SOFTMAX = ...
+    SIGMOID = ...
+    CHOSEN_SOFTMAX = ...
+
+class Routing:
+    def __init__(
+        self,
+        *,
+        n_experts: int,
+        n_used: int,
+        scoring: Scoring,
+        selection_bias: int,
+        n_groups: int,
+        n_groups_used: int,
+        group_best: int,
+        is_renormalized: bool,
+        scale: float,
+    ) -> None: ...
+
+class ExpertBank:
+    def __init__(
+        self,
+        *,
+        gate: Matrix,
+        up: Matrix,
+        down: Matrix,
+        gates: int,
+        ups: int,
+        downs: int,
+        gate_up_bias: int,
+        down_bias: int,
+        hidden: int,
+    ) -> None: ...
+
+class Experts:
+    def __init__(
+        self,
+        *,
+        x: int,
+        norm: Norm,
+        router: int,
+        router_width: int,
+        routing: Routing,
+        routed: ExpertBank,
+        shared: ExpertBank,
+        has_shared_gate: bool,
+        epilogue: Epilogue,
+        residual: int,
+        scale: float,
+        out: int,
+        dim: int,
+        max_rows: int,
+    ) -> None: ...
+    def scratch_bytes(self) -> int: ...
+
+def append_experts(tape: Tape, args: Experts, *, scratch: int) -> None: ...
 
 class Tape:
     """Recorded ops; csrc/ops.h describes the arguments. Do not append while it runs. A matrix has 1
@@ -212,7 +273,15 @@ class Tape:
         scale: float = 1.0,
     ) -> None: ...
     def add_norm(
-        self, *, x: int, norm: Norm, residual: int, scale: float, out: int, dim: int
+        self,
+        *,
+        x: int,
+        norm: Norm,
+        residual: int,
+        scale: float,
+        factor: int,
+        out: int,
+        dim: int,
     ) -> None: ...
     def heads(
         self,
@@ -223,6 +292,8 @@ class Tape:
         head_dim: int,
         q_norm: Norm,
         k_norm: Norm,
+        v_norm: Norm,
+        has_keys: bool,
         over_all: bool,
         cos: int,
         sin: int,

@@ -24,13 +24,12 @@ def summary(
     yield "architecture", config.architecture
     yield "parameters", f"{description.n_params:,}"
     attentions = [layer.attention for layer in config.layers]
-    hidden_dim = _each(layer.mlp.hidden_dim for layer in config.layers)
     n_heads, n_kv_heads = (
         _each(each.n_heads for each in attentions),
         _each(each.n_kv_heads for each in attentions),
     )
     head_dim = _each(each.head_dim for each in attentions)
-    yield "layers", f"{config.n_layers}, {config.dim} wide, feed-forward {hidden_dim}"
+    yield "layers", f"{config.n_layers}, {config.dim} wide, feed-forward {_feed_forward(config)}"
     yield "heads", f"{n_heads}, {n_kv_heads} key/value, {head_dim} wide"
     yield "attention", _attention(config)
     yield "vocabulary", f"{config.vocab_size:,}, {description.n_tokens:,} in use; {tied}"
@@ -78,6 +77,19 @@ def _attention(config: ModelConfig) -> str:
     n = sum(1 for window in of_layers if window)
     sizes = " or ".join(f"{window:,}" for window in windows)
     return f"sliding window of {sizes} tokens in {n} of {config.n_layers} layers"
+
+
+def _feed_forward(config: ModelConfig) -> str:
+    """The widths of dense layers, then the experts of the others and what their tokens share."""
+    mlps = [layer.mlp for layer in config.layers]
+    found = []
+    if dense := [mlp.hidden_dim for mlp in mlps if mlp.experts is None]:
+        found.append(_each(dense))
+    for experts, shared in dict.fromkeys((mlp.experts, mlp.hidden_dim) for mlp in mlps):
+        if experts is not None:
+            text = f"{experts.n_used} of {experts.n_experts} experts, {experts.hidden_dim} wide"
+            found.append(text + (f", and {shared} shared" if shared else ""))
+    return "; ".join(dict.fromkeys(found))
 
 
 def _each(of_layers: Iterable[int]) -> str:

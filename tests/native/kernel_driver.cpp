@@ -427,6 +427,7 @@ void attend(KvType kv, int64_t head_dim, int64_t pos, int64_t n_rows, int64_t wi
     std::vector<float> scratch(attention_scratch_floats(kHeads, head_dim, max_seq_len));
     std::vector<float> out(max_seq_len * kHeads * head_dim);
     AttentionArgs args = {};
+    args.stores = true;
     args.k_cache = k_cache.data();
     args.v_cache = v_cache.data();
     args.k_scales = k_scales.data();

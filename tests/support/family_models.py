@@ -25,10 +25,13 @@ _GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 10000.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
 }
+# Experts whose width is no multiple of 16, so that panels are padded.
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
 _GPT2 = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256}
 _FIVE: dict[str, Any] = {"num_hidden_layers": 5}
 _WINDOW = {"sliding_window": 12}
 _FULL = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
+_GEMMA4: dict[str, Any] = {"head_dim": 16, "hidden_size_per_layer_input": 0, **_WINDOW}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
@@ -119,6 +122,28 @@ FAMILY_MODELS = {
             **_WINDOW,
         },
     ),
+    "gemma4": Family(
+        "Gemma4Text",
+        {
+            **_GEMMA4,
+            "num_hidden_layers": 6,
+            "global_head_dim": 40,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma4-shared": Family(
+        "Gemma4Text",
+        {
+            **_GEMMA4,
+            "num_hidden_layers": 4,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "global_head_dim": 24,
+            "num_kv_shared_layers": 2,
+            "use_double_wide_mlp": True,
+        },
+    ),
     "olmo2": Family("Olmo2", {"attention_bias": True}),
     "olmo2-tied": Family("Olmo2", {**_TIED, "num_key_value_heads": 4}),
     "olmo3": Family("Olmo3", {**_WINDOW, **_FIVE}),
@@ -152,6 +177,36 @@ FAMILY_MODELS = {
     "nemotron": Family("Nemotron", {**_BIASES, "rope_parameters": _HALF}),
     "nemotron-tied": Family("Nemotron", {**_TIED, "head_dim": 24}),
     "phi": Family("Phi"),
+    "qwen3_moe": Family("Qwen3Moe", {**_EXPERTS, "head_dim": 24, "norm_topk_prob": True}),
+    "qwen3_moe-dense": Family(
+        "Qwen3Moe", {**_EXPERTS, **_FIVE, "decoder_sparse_step": 2, "mlp_only_layers": [1]}
+    ),
+    "mixtral": Family("Mixtral", {"num_local_experts": 5, **_WINDOW}),
+    "olmoe": Family("Olmoe", {"num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True}),
+    "granitemoe": Family(
+        "GraniteMoe",
+        {"num_local_experts": 5, "residual_multiplier": 0.7, "attention_multiplier": 0.25},
+    ),
+    "glm4_moe": Family(
+        "Glm4Moe",
+        {
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "n_group": 4,
+            "topk_group": 2,
+            "n_shared_experts": 2,
+            "routed_scaling_factor": 1.5,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "head_dim": 16,
+        },
+    ),
+    "ernie4_5_moe": Family(
+        "Ernie4_5_Moe",
+        {"moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 24, "use_bias": True},
+    ),
+    "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 40}),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
 }
 
@@ -243,5 +298,56 @@ GGUF_FAMILIES = {
     "command-r": Family("Cohere", {**_SMALL, "logit_scale": 2.0}),
     "cohere2": Family("Cohere2", {**_FOUR, **_WINDOW, "logit_scale": 2.0}),
     "nemotron": Family("Nemotron", {**_SMALL, **_TIED, "rope_parameters": _HALF}),
+    "qwen3moe": Family(
+        "Qwen3Moe", {**_SMALL, **_TIED, **_EXPERTS, "head_dim": 16, "norm_topk_prob": True}
+    ),
+    "qwen2moe": Family("Qwen2Moe", {**_SMALL, **_EXPERTS, "shared_expert_intermediate_size": 32}),
+    "mixtral": Family(
+        "Mixtral",
+        {
+            **_SMALL,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": None,
+        },
+    ),
+    "olmoe": Family("Olmoe", {**_SMALL, **_TIED, "num_experts": 4, "num_experts_per_tok": 2}),
+    "granitemoe": Family(
+        "GraniteMoe",
+        {
+            **_SMALL,
+            **_TIED,
+            "num_local_experts": 4,
+            "attention_multiplier": 0.25,
+            "residual_multiplier": 0.7,
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 0.3,
+        },
+    ),
+    "glm4moe": Family(
+        "Glm4Moe",
+        {
+            **_SMALL,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "routed_scaling_factor": 1.5,
+            "use_qk_norm": True,
+            "head_dim": 16,
+            "num_nextn_predict_layers": 0,
+        },
+    ),
+    "ernie4_5-moe": Family(
+        "Ernie4_5_Moe",
+        {
+            **_SMALL,
+            **_TIED,
+            "intermediate_size": 64,
+            "moe_num_experts": 4,
+            "moe_k": 2,
+            "moe_intermediate_size": 32,
+            "head_dim": 16,
+        },
+    ),
     "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
 }

@@ -105,17 +105,25 @@ class Oracle:
     def _places(self, script: Script, at: int) -> Iterator[_Place]:
         seen = []
         for beginning in self._beginnings(script):
-            for skips in _skips(script):
-                found = self._play(script, beginning, skips, until=at)
+            # A token that was taken back at the place since then is not drawn there again.
+            for skips, visits in itertools.product(_skips(script), range(_most_visits(script))):
+                found = self._play(script, beginning, skips, until=at, visits=visits)
                 if found is not None and found[1].snapshot not in seen:
                     seen.append(found[1].snapshot)
                     yield found[1]
 
     def _play(
-        self, script: Script, place: _Place | None, skips: Sequence[int], *, until: int | None
+        self,
+        script: Script,
+        place: _Place | None,
+        skips: Sequence[int],
+        *,
+        until: int | None,
+        visits: int = 0,
     ) -> tuple[Outcome, _Place] | None:
         """None: an act was never reached. `until`: to so many tokens, after all acts; None: to the
-        end. The place returned is then at so many tokens.
+        end. The place returned is then at so many tokens. `visits`: how often that number of tokens
+        passes before.
         """
         run = _Run(self._generator, script, place, next(self._keys))
         acts, left = list(script.acts), list(skips)
@@ -126,8 +134,12 @@ class Oracle:
                     break
                 run.do(acts.pop(0))
                 left.pop(0)
-            if run.ended or (until is not None and not acts and run.n_tokens >= until):
+            if run.ended:
                 break
+            if until is not None and not acts and run.n_tokens >= until:
+                if not visits:
+                    break
+                visits -= run.n_tokens == until
             run.step()
         if acts:
             return None
@@ -190,6 +202,10 @@ class _Run:
     def _go_back(self) -> None:
         self.records = self.records[: self.stream.n_inherited_tokens]
         self.text = self.text[: self.stream.n_inherited_characters]
+
+
+def _most_visits(script: Script) -> int:
+    return _MOST_VISITS if script.has_bans else 1
 
 
 def _skips(script: Script) -> Iterator[tuple[int, ...]]:

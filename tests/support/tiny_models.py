@@ -38,7 +38,11 @@ class Family:
 
 
 # Where they are not called after the family.
-_CLASSES = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
+_CLASSES = {
+    "GPT2": "GPT2LMHeadModel",
+    "Gemma3Text": "Gemma3ForCausalLM",
+    "Gemma4Text": "Gemma4ForCausalLM",
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 500.0,
@@ -135,7 +139,19 @@ def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     model = getattr(transformers, _CLASSES.get(family.name, f"{family.name}ForCausalLM"))(config)
     model.eval()
     fill_randomly(model)
+    if family.name == "Gemma4Text":
+        _prepare_gemma4(model)
     return model
+
+
+def _prepare_gemma4(model: Any) -> None:
+    """It does not scale products: norms that were trained do. And its step that leaves out rows
+    nobody asks for fails in models without embeddings of each layer; here all rows are asked for.
+    """
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.q_norm.weight.mul_(layer.self_attn.head_dim**-0.5)
+    model.model._maybe_slice_kv_shared_inputs = lambda *inputs, **_: inputs[:4]
 
 
 def fill_randomly(model: Any) -> None:
@@ -147,6 +163,9 @@ def fill_randomly(model: Any) -> None:
             parameter.copy_(torch.randn_like(parameter) * 0.12)
             if parameter.ndim == 1:
                 parameter.add_(1.0)
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):  # of Gemma 4, stored like a weight
+                buffer.mul_(0.8)
 
 
 def save_model(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.cache.kv import KVCache
-from engine.device.ops import Bytes, KVMemory, Ops
+from engine.device.ops import Bytes, KVMemory, KVShape, Ops
 
 UNIT = 4
 Words = npt.NDArray[np.uint32]
@@ -56,7 +56,7 @@ class ToyCache(KVCache):
     positions: ToyPositions
 
     def __init__(self, max_seq_len: int) -> None:
-        config: Any = SimpleNamespace(kv_shape=(1, 1), n_layers=1)
+        config: Any = SimpleNamespace(kv_shapes=[(1, 1)], kv_places=[])
         super().__init__(config, cast(Ops, _ToyOps()), max_seq_len=max_seq_len)
 
     def run(self, token_ids: Sequence[int]) -> None:
@@ -72,8 +72,8 @@ class ToyCache(KVCache):
 
 
 class _ToyOps:
-    def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
-        return KVMemory([], [], ToyPositions(np.zeros(_padded(shape[1]), np.uint32)))
+    def kv_memory(self, shapes: Sequence[KVShape]) -> KVMemory:
+        return KVMemory([], [], ToyPositions(np.zeros(_padded(shapes[0][1]), np.uint32)))
 
 
 def _padded(n: int) -> int:

@@ -7,14 +7,25 @@ in the order of rows.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..config import Activation, ModelConfig, QkNorm
+from ..config import Activation, ModelConfig, QkNorm, Scoring
 from ..sources import ModelSources
+from .expert_names import ExpertNames
 from .names import Names
 
 EMBEDDING, HEAD, HEAD_BIAS = "token_embd.weight", "output.weight", "output.bias"
 ROPE_DIVISORS = "rope_freqs.weight"
 ROPE_FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
 
+_EXPERTS = ExpertNames(
+    router="ffn_gate_inp",
+    selection_bias="exp_probs_b.bias",
+    gate_up=("ffn_gate_exps", "ffn_up_exps"),
+    down="ffn_down_exps",
+    shared_gate_up=("ffn_gate_shexp", "ffn_up_shexp"),
+    shared_down="ffn_down_shexp",
+    shared_gate="ffn_gate_inp_shexp",
+    shared_gate_is_vector=True,
+)
 GGUF_NAMES = Names(
     embedding="token_embd",
     positions="position_embd",
@@ -31,6 +42,7 @@ GGUF_NAMES = Names(
     post_mlp_norm="post_ffw_norm",
     q_norm="attn_q_norm",
     k_norm="attn_k_norm",
+    experts=_EXPERTS,
     # They are part of the configuration.
     ignored=r"rope_(freqs|factors_(long|short))\.weight",
 )
@@ -44,6 +56,17 @@ GLM4_NAMES = replace(FUSED_NAMES, rope_pairs=True)
 # A feed-forward part without a gate.
 PLAIN_NAMES = FUSED_NAMES
 PLAIN_PAIRED_NAMES = replace(PLAIN_NAMES, rope_pairs=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """What an architecture's experts are unless a file says otherwise."""
+
+    scoring: Scoring = "softmax"
+    renormalized: bool = True
+    group_best: int = 1
+    has_shared: bool = False
+    shared_gate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +88,8 @@ class Architecture:
     post_norms: bool = False
     parallel: bool | None = False
     """None: where the file says so, or has one norm per layer."""
+    experts: Mixture | None = None
+    """Of files that have experts."""
     has_two_norms: bool = False
     """Whether a parallel block has two."""
     full_every: int = 0

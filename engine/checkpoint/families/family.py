@@ -8,6 +8,7 @@ from ..config import (
     Activation,
     AttentionConfig,
     Ends,
+    ExpertsConfig,
     LayerConfig,
     MlpConfig,
     ModelConfig,
@@ -48,6 +49,8 @@ class Sizes:
         post_norms: bool = False,
         parallel: bool = False,
         residual_scale: float = 1.0,
+        experts: ExpertsConfig | None = None,
+        shared_dim: int = 0,
     ) -> LayerConfig:
         """A layer of these sizes; see AttentionConfig, MlpConfig and LayerConfig."""
         attention = AttentionConfig(
@@ -65,7 +68,13 @@ class Sizes:
         )
         return LayerConfig(
             attention,
-            MlpConfig(self.hidden_dim, bias=mlp_bias, activation=self.activation, gated=gated),
+            MlpConfig(
+                self.hidden_dim if experts is None else shared_dim,
+                bias=mlp_bias,
+                activation=self.activation,
+                gated=gated,
+                experts=experts,
+            ),
             pre_norms=pre_norms,
             post_norms=post_norms,
             parallel=parallel,

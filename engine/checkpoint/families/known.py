@@ -9,6 +9,7 @@ from . import (
     ernie4_5,
     exaone4,
     gemma,
+    gemma4,
     glm,
     gpt2,
     gpt_neox,
@@ -17,12 +18,14 @@ from . import (
     llama,
     ministral3,
     mistral,
+    mixtures,
     nemotron,
     olmo,
     phi,
     phi3,
     qwen2,
     qwen3,
+    qwen_moe,
     seed_oss,
     smollm3,
     stablelm,
@@ -36,6 +39,7 @@ from .architecture import (
     PLAIN_PAIRED_NAMES,
     SEED_OSS_NAMES,
     Architecture,
+    Mixture,
 )
 
 FAMILIES = {
@@ -56,6 +60,7 @@ FAMILIES = {
         exaone4.FAMILY,
         gemma.GEMMA2,
         gemma.GEMMA3,
+        gemma4.FAMILY,
         olmo.OLMO2,
         olmo.OLMO3,
         glm.GLM,
@@ -68,15 +73,46 @@ FAMILIES = {
         cohere.COHERE2,
         nemotron.FAMILY,
         phi.FAMILY,
+        qwen_moe.QWEN3_MOE,
+        qwen_moe.QWEN2_MOE,
+        mixtures.MIXTRAL,
+        mixtures.OLMOE,
+        mixtures.GRANITE_MOE,
+        mixtures.GLM4_MOE,
+        mixtures.ERNIE_MOE,
     )
 }
 _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture(name="llama", names=PAIRED_NAMES),  # Mistral too
+        Architecture(name="llama", names=PAIRED_NAMES, experts=Mixture()),  # Mi(s|x)tral too
         Architecture(name="qwen2", qkv_bias=True),
         Architecture(name="qwen3", qk_norm=QkNorm()),
+        Architecture(name="qwen3moe", qk_norm=QkNorm(), experts=Mixture()),
+        Architecture(
+            name="qwen2moe",
+            qkv_bias=True,
+            experts=Mixture(renormalized=False, has_shared=True, shared_gate=True),
+        ),
+        Architecture(name="olmoe", qk_norm=QkNorm(over="all"), experts=Mixture(renormalized=False)),
+        Architecture(
+            name="granitemoe",
+            names=PAIRED_NAMES,
+            logit_scale="over",
+            experts=Mixture(scoring="chosen_softmax"),
+            reads=frozenset(
+                {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}
+            ),
+        ),
+        Architecture(
+            name="glm4moe",
+            names=SEED_OSS_NAMES,
+            qk_norm=QkNorm(),
+            has_qk_norm_if_stored=True,
+            experts=Mixture(scoring="sigmoid", renormalized=False, group_best=2, has_shared=True),
+        ),
+        Architecture(name="ernie4_5-moe", names=PAIRED_NAMES, experts=Mixture(has_shared=True)),
         Architecture(
             name="mistral3",
             names=PAIRED_NAMES,

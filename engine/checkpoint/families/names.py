@@ -12,6 +12,7 @@ import numpy as np
 
 from ..config import AttentionConfig, LayerConfig, ModelConfig
 from ..sources import LayerSources, ModelSources, Source, Sources
+from .expert_names import EXPERT_NAMES, ExpertNames
 
 _ALL = -1
 
@@ -43,12 +44,16 @@ class Names:
     q_norm: str = "self_attn.q_norm"
     """With {}: each head has a tensor of its own."""
     k_norm: str = "self_attn.k_norm"
+    sinks: str = "self_attn.sinks"
+    """This and the next with all of the name behind the prefix of the layer."""
+    factor: str = "layer_scalar"
     norms_plus: float = 0.0
     """Added to the weights of all norms."""
     rope_pairs: bool = False
     """Whether the rows of q and k that are rotated together stand next to each other."""
     transposed: bool = False
     """Whether the matrices of the layers are stored as (n_in, n_out)."""
+    experts: ExpertNames = EXPERT_NAMES
     ignored: str = r"(?!)"
     """See ModelSources."""
 
@@ -70,19 +75,14 @@ class Names:
         )
 
     def _layer(self, index: int, layer: LayerConfig, config: ModelConfig) -> LayerSources:
-        attention, mlp, dim = layer.attention, layer.mlp, config.dim
+        attention, dim = layer.attention, config.dim
         prefix = self.layer.format(index)
         rope = None if attention.rope is None else config.ropes[attention.rope]
         rotated = rope.rotary_dim if rope is not None and self.rope_pairs else 0
         # Heads that are rotated as a whole need no number.
         rotated = _ALL if rotated == attention.head_dim else rotated
-        qkv = _Stack(self, prefix, self.qkv, _heads(attention), rotated)
-        gate_up = _Stack(
-            self, prefix, self.gate_up, [(mlp.hidden_dim, 0)] * (2 if mlp.gated else 1)
-        )
-        output, down = (
-            _Stack(self, prefix, (name,), [(dim, 0)]) for name in (self.output, self.down)
-        )
+        qkv = _Stack(self, prefix, self._qkv(attention), _heads(attention), rotated)
+        output = _Stack(self, prefix, (self.output,), [(dim, 0)])
         mlp_norm = self.mlp_norm if self.mlp_norm else self.attention_norm
         pre, post = layer.pre_norms, layer.post_norms
         return LayerSources(
@@ -90,10 +90,8 @@ class Names:
             bqkv=qkv.biases(attention.qkv_bias),
             wo=output.weights(attention.q_dim),
             bo=output.biases(attention.o_bias),
-            w_gate_up=gate_up.weights(dim),
-            b_gate_up=gate_up.biases(mlp.bias),
-            w_down=down.weights(mlp.hidden_dim),
-            b_down=down.biases(mlp.bias),
+            **self._mlp(prefix, layer, dim),
+            **self._experts(prefix, layer, dim),
             attention_norm=self._norm(prefix + self.attention_norm, dim, pre),
             attention_norm_bias=self._bias(
                 prefix + self.attention_norm, dim, pre and config.norm_bias
@@ -103,8 +101,50 @@ class Names:
             mlp_norm_bias=self._bias(prefix + mlp_norm, dim, pre and config.norm_bias),
             post_mlp_norm=self._norm(prefix + self.post_mlp_norm, dim, post),
             q_norm=self._head_norm(prefix + self.q_norm, attention, attention.n_heads, rotated),
-            k_norm=self._head_norm(prefix + self.k_norm, attention, attention.n_kv_heads, rotated),
+            k_norm=(
+                self._head_norm(prefix + self.k_norm, attention, attention.n_kv_heads, rotated)
+                if attention.kv_from is None
+                else ()
+            ),
+            sinks=(Source(prefix + self.sinks, (attention.n_heads,)),) * attention.sinks,
+            factor=(Source(prefix + self.factor, (1,)),) * layer.has_factor,
         )
+
+    def _qkv(self, attention: AttentionConfig) -> tuple[str, ...]:
+        if attention.kv_from is not None:
+            return self.qkv[:1]
+        return (*self.qkv[:2], self.qkv[1]) if attention.v_is_k else self.qkv
+
+    def _mlp(self, prefix: str, layer: LayerConfig, dim: int) -> dict[str, Sources]:
+        mlp, names, down_name = layer.mlp, self.gate_up, self.down
+        if mlp.experts is not None:
+            names, down_name = self.experts.shared_gate_up, self.experts.shared_down
+        if not mlp.hidden_dim:
+            return {"w_gate_up": (), "w_down": ()}
+        gate_up = _Stack(self, prefix, names, [(mlp.hidden_dim, 0)] * (2 if mlp.gated else 1))
+        down = _Stack(self, prefix, (down_name,), [(dim, 0)])
+        return {
+            "w_gate_up": gate_up.weights(dim),
+            "b_gate_up": gate_up.biases(mlp.bias),
+            "w_down": down.weights(mlp.hidden_dim),
+            "b_down": down.biases(mlp.bias),
+        }
+
+    def _experts(self, prefix: str, layer: LayerConfig, dim: int) -> dict[str, Sources]:
+        experts, names = layer.mlp.experts, self.experts
+        if experts is None:
+            return {}
+        found = {
+            "w_router": names.router_of(prefix, experts, dim),
+            "b_router": names.router_bias(prefix, experts),
+            "selection_bias": names.selection_bias_of(prefix, experts),
+            "experts_gate_up": names.gate_up_of(prefix, experts, dim),
+            "experts_down": names.down_of(prefix, experts, dim, experts.hidden_dim),
+        }
+        if experts.bias:
+            found["b_experts_gate_up"] = names.gate_up_of(prefix, experts, None)
+            found["b_experts_down"] = names.down_of(prefix, experts, dim, None)
+        return found
 
     def _norm(self, name: str, n: int, exists: bool) -> Sources:
         return (Source(f"{name}.weight", (n,), plus=self.norms_plus),) if exists else ()
@@ -152,12 +192,11 @@ class Names:
 
 
 def _heads(attention: AttentionConfig) -> Sequence[tuple[int, int]]:
-    """Rows of q, k and v, and how many heads of them are rotated."""
-    return (
-        (attention.q_dim, attention.n_heads),
-        (attention.kv_dim, attention.n_kv_heads),
-        (attention.kv_dim, 0),
-    )
+    """Rows of q, and of k and v if it has them, and how many heads of them are rotated."""
+    of_queries = (attention.q_dim, attention.n_heads)
+    if attention.kv_from is not None:
+        return (of_queries,)
+    return of_queries, (attention.kv_dim, attention.n_kv_heads), (attention.kv_dim, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,17 @@ def qwen_windows(file: JsonObject, n_layers: int) -> list[int]:
 
 
 def patterned_windows(
-    file: JsonObject, n_layers: int, *, full_every: int, pattern_key: str = ""
+    file: JsonObject,
+    n_layers: int,
+    *,
+    full_every: int,
+    pattern_key: str = "",
+    default_window: int = _DEFAULT_WINDOW,
 ) -> list[int]:
     """Per layer: `layer_types` where given, else all but every `full_every`-th slide; `pattern_key`
     may give another number.
     """
-    window = sliding_window(file)
+    window = sliding_window(file, default=default_window)
     if not window:
         return [0] * n_layers
     if file.has("layer_types"):

@@ -1,5 +1,5 @@
 """The ops on a CPU, with native kernels.
 
 Read `ops` (what it offers), `program` (a recorded pass), `positions` (keys and values), then
-`panel_cache` and `panel_file` (packed weights, kept on disk between starts).
+`panel_cache`, `panel_file` and `mapped` (packed weights, kept on disk between starts).
 """

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..ops import KVShape
 from ..step import StateWords
-from .kv import LANES, PanelHeadRows, head_rows, padded
+from .kv import LANES, PanelHeadRows, padded, rows_of_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +25,25 @@ class PanelTails:
 
 
 class CpuBranches:
-    """The tails of all layers. The system gives their memory page by page when it is used."""
+    """The tails of all keys and values of a cache. The system gives their memory page by page when
+    it is used.
+    """
 
     def __init__(
         self,
-        n_layers: int,
-        shape: tuple[int, int, int],
+        shapes: Sequence[KVShape],
         format_: str,
         *,
         n_branches: int,
         n_positions: int,
     ) -> None:
-        n_kv_heads, self._max_seq_len, head_dim = shape
+        (self._max_seq_len,) = {max_seq_len for _, max_seq_len, _ in shapes}
         self.n_positions = n_positions
         self._n_branches = n_branches
         # A tail begins with the panel in which the fork lies.
-        wide = (n_branches * n_kv_heads, padded(n_positions + LANES - 1), head_dim)
-        keys, values = (head_rows(n_layers, wide, format_) for _ in range(2))
+        length = padded(n_positions + LANES - 1)
+        wide = [(n_branches * n_kv_heads, length, head_dim) for n_kv_heads, _, head_dim in shapes]
+        keys, values = (rows_of_layers(wide, format_) for _ in range(2))
         self._words: npt.NDArray[np.int64] = np.zeros(1 + 2 * n_branches, np.int64)
         self.tails = [
             PanelTails(*pair, self._words, n_branches) for pair in zip(keys, values, strict=True)

@@ -4,6 +4,7 @@ Owns their memory, and which parts of the panels hold a position, for copies out
 token and not what the copies are for.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...errors import ModelLoadError
 from ...native import cpu as native
-from ..ops import Bytes, KVMemory
+from ..ops import Bytes, KVMemory, KVShape
 from .memory import Floats, zeros
 
-LANES = 16  # of a panel of keys or values: csrc/cpu/attention.h
+# As csrc/cpu/attention.h has them.
+LANES = 16  # of a panel of keys or values
+_MAX_HEAD_DIM = 512
 
 # numpy has no bfloat16: its bit patterns are uint16.
 _DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "8bit": np.int8}
@@ -33,20 +37,26 @@ class PanelHeadRows:
     format: str  # as device/formats.py names it
 
 
-def kv_memory(
-    n_layers: int, shape: tuple[int, int, int], format_: str, *, n_touched: int
-) -> KVMemory:
-    """Memory for `n_layers` times keys and values (n_kv_heads, max_seq_len, head_dim). The system
-    gives it page by page when it is used, but the first `n_touched` positions at once.
+def kv_memory(shapes: Sequence[KVShape], format_: str, *, n_touched: int) -> KVMemory:
+    """Keys and values for each of the shapes. The system gives their memory page by page when it is
+    used, but the first `n_touched` positions at once. Raises ModelLoadError for too wide a head.
     """
-    keys, values = (head_rows(n_layers, shape, format_) for _ in range(2))
+    widest = max(head_dim for _, _, head_dim in shapes)
+    if widest > _MAX_HEAD_DIM:
+        raise ModelLoadError(f"head_dim: the kernels take at most {_MAX_HEAD_DIM}, not {widest}")
+    keys, values = (rows_of_layers(shapes, format_) for _ in range(2))
     positions = CpuPositions(keys, values)
     positions.touch(n_touched)
     return KVMemory(keys, values, positions)
 
 
-def head_rows(n_layers: int, shape: tuple[int, int, int], format_: str) -> list[PanelHeadRows]:
-    """Keys or values of `n_layers`, (n_kv_heads, max_seq_len, head_dim) each."""
+def rows_of_layers(shapes: Sequence[KVShape], format_: str) -> list[PanelHeadRows]:
+    """Keys or values for each of the shapes; those of equal shape follow each other in memory."""
+    alike = {shape: iter(_head_rows(n, shape, format_)) for shape, n in Counter(shapes).items()}
+    return [next(alike[shape]) for shape in shapes]
+
+
+def _head_rows(n_layers: int, shape: KVShape, format_: str) -> list[PanelHeadRows]:
     n_kv_heads, max_seq_len, head_dim = shape
     wide = (padded(max_seq_len), padded(head_dim))
     # One block of memory, which the system gives in large pages.
@@ -71,20 +81,13 @@ class CpuPositions:
     unit = LANES
 
     def __init__(self, keys: Sequence[PanelHeadRows], values: Sequence[PanelHeadRows]) -> None:
-        """Raises ValueError unless the layers follow each other in memory."""
-        first = keys[0]
-        n_lanes = -(-first.head_dim // LANES)
-        self.layout = f"panels {first.format} {len(keys)}x{first.n_kv_heads}x{first.head_dim}"
-        # Bytes of a block are contiguous per head in the keys and in the scales of 8bit, but per
-        # head and 16 dimensions in the values.
-        self._parts = [
-            _blocks([rows.panels for rows in keys], first.n_kv_heads),
-            _blocks([rows.panels for rows in values], first.n_kv_heads * n_lanes),
-        ]
-        for of_one_kind in (keys, values):
-            scales = [rows.scales for rows in of_one_kind if rows.scales is not None]
-            if scales:
-                self._parts.append(_blocks(scales, first.n_kv_heads))
+        """Raises ValueError unless layers of one shape follow each other in memory."""
+        alike: dict[tuple[int, int], list[tuple[PanelHeadRows, PanelHeadRows]]] = {}
+        for pair in zip(keys, values, strict=True):
+            alike.setdefault((pair[0].n_kv_heads, pair[0].head_dim), []).append(pair)
+        sizes = [f"{len(pairs)}x{heads}x{dim}" for (heads, dim), pairs in alike.items()]
+        self.layout = f"panels {keys[0].format} {' '.join(sizes)}"
+        self._parts = [part for pairs in alike.values() for part in _parts(pairs)]
 
     def touch(self, n: int) -> None:
         """Writes zeros into the first `n` positions, or into all if there are fewer."""
@@ -117,6 +120,20 @@ class CpuPositions:
             begin, end = end, end + len(part) * n_blocks * part.shape[2]
             copied = memory[begin:end].reshape(len(part), n_blocks, part.shape[2])
             yield part[:, start // LANES : -(-stop // LANES)], copied
+
+
+def _parts(pairs: Sequence[tuple[PanelHeadRows, PanelHeadRows]]) -> Iterator[Bytes]:
+    """The memory of some layers of one shape. Bytes of a block are contiguous per head in the keys
+    and in the scales of 8bit, but per head and 16 dimensions in the values.
+    """
+    keys, values = zip(*pairs, strict=True)
+    n_heads = keys[0].n_kv_heads
+    yield _blocks([rows.panels for rows in keys], n_heads)
+    yield _blocks([rows.panels for rows in values], n_heads * (padded(keys[0].head_dim) // LANES))
+    for of_one_kind in (keys, values):
+        scales = [rows.scales for rows in of_one_kind if rows.scales is not None]
+        if scales:
+            yield _blocks(scales, n_heads)
 
 
 def _blocks(arrays: Sequence[npt.NDArray[Any]], n_lines: int) -> Bytes:

@@ -23,7 +23,7 @@ def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return memory[begin : begin + n_bytes].view(wanted).reshape(shape)
 
 
-_LARGE_PAGE = 2 * 2**20
+LARGE_PAGE = 2 * 2**20
 _SLAB_BYTES = 64 * 2**20
 
 
@@ -50,11 +50,11 @@ class LargePages:
 def _slab(n_bytes: int) -> npt.NDArray[np.uint8]:
     """Memory that begins on a large page. The system gives its pages when they are first used."""
     try:
-        slab = mmap.mmap(-1, n_bytes + _LARGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        slab = mmap.mmap(-1, n_bytes + LARGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"{n_bytes} bytes for weights: {error.strerror}") from error
     with suppress(OSError):  # a system without large pages: it is slower, not wrong
         slab.madvise(mmap.MADV_HUGEPAGE)
     memory = np.frombuffer(slab, np.uint8)
-    begin = -native.address(memory) % _LARGE_PAGE
+    begin = -native.address(memory) % LARGE_PAGE
     return memory[begin : begin + n_bytes]

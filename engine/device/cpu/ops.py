@@ -20,7 +20,7 @@ from ...stored_tensor import StoredTensor
 from ..formats import QUANTIZED, STORED, Format, kv_format, matrix_bytes, sections
 from ..memory import host_bytes
 from ..mixed import ModelFormats, mixed_formats, stored_formats
-from ..ops import KVMemory, NotFiniteError, Stored
+from ..ops import KVMemory, KVShape, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
 from .branches import CpuBranches
 from .kv import kv_memory
@@ -66,16 +66,14 @@ class CpuOps:
         memory.fill(0)
         return memory
 
-    def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
+    def kv_memory(self, shapes: Sequence[KVShape]) -> KVMemory:
         # The first prompt would wait for the pages of the positions that it fills.
-        return kv_memory(n_layers, shape, self.kv_format, n_touched=self.prefill_rows)
+        return kv_memory(shapes, self.kv_format, n_touched=self.prefill_rows)
 
     def branch_memory(
-        self, n_layers: int, shape: tuple[int, int, int], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
     ) -> CpuBranches:
-        return CpuBranches(
-            n_layers, shape, self.kv_format, n_branches=n_branches, n_positions=n_positions
-        )
+        return CpuBranches(shapes, self.kv_format, n_branches=n_branches, n_positions=n_positions)
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
         return nullcontext(stored_values)

@@ -1,8 +1,9 @@
 """Packed matrices on disk, so that the next start of the same model packs nothing.
 
 Owns the directory: one file per checkpoint and format, which of them go when room is needed, and
-that trouble with it never ends a start: what cannot be read or written is one warning. Knows no
-matrix by name.
+that trouble with it never ends a start: what cannot be read or written is one warning. A complete
+file is never written to again, only replaced or removed, because servers may have it mapped. Knows
+no matrix by name.
 """
 
 import fcntl
@@ -23,7 +24,7 @@ from ...stored_tensor import StoredTensor
 from ..arguments import Matrix
 from ..formats import Format, packed_bytes, sections
 from .matrix import CpuMatrix, PanelMatrix, StackedMatrix, stacked
-from .panel_file import PanelFileError, PanelWriter, read_panels
+from .panel_file import WRITE_BUFFER, PanelFileError, PanelWriter, read_panels
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +163,8 @@ class _NewEntry:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make_room(directory, prefix, n_bytes)
             descriptor, name = tempfile.mkstemp(_UNFINISHED, dir=directory)
-            self._unfinished, self._file = Path(name), os.fdopen(descriptor, "wb")
+            self._unfinished = Path(name)
+            self._file = os.fdopen(descriptor, "wb", buffering=WRITE_BUFFER)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             self._writer = PanelWriter(self._file, key)
 

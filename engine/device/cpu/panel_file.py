@@ -20,9 +20,11 @@ from ...errors import ModelLoadError
 from ...files import MAX_JSON_BYTES, open_if_regular, parse_json_object, size_of
 from ...native import cpu as native
 from ...native.cpu import kernels
+from .mapped import mapped
 from .matrix import PanelMatrix
-from .memory import LargePages
+from .memory import LARGE_PAGE, LargePages
 
+WRITE_BUFFER = LARGE_PAGE
 _ALIGNMENT = 64
 _TRAILER = struct.Struct("<8sQQ")  # kind of file, bytes of the index, checksum of the index
 _KIND = b"soliton1"
@@ -45,7 +47,9 @@ class PanelWriter:
     """Appends matrices to an empty file. Its methods raise OSError, on a full disk for example."""
 
     def __init__(self, file: BinaryIO, key: str) -> None:
-        """`key` identifies what the panels were made from."""
+        """`key` identifies what the panels were made from; `file` has a buffer of `WRITE_BUFFER`,
+        so that it is written, and then cached by the system, in whole large pages.
+        """
         self._file = file
         self._index: dict[str, Any] = {"key": key, "matrices": {}}
         self._end = 0
@@ -74,14 +78,17 @@ class PanelWriter:
         self._file.flush()
 
     def _write(self, data: bytes | memoryview) -> None:
-        self._file.write(data)
-        self._end += len(data)
+        while data:  # a file would write past its buffer what is longer
+            n = WRITE_BUFFER - self._end % WRITE_BUFFER
+            self._end += self._file.write(data[:n])
+            data = data[n:]
 
 
 def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
-    """The matrices of a file by name, read into memory as a decode step reads it best.
+    """The matrices of a file by name: used where the system caches them if they are in large pages
+    there, as a decode step reads them best, else read into such pages.
 
-    A mapped file would be in small pages. Raises OSError, PanelFileError and MemoryError.
+    Raises OSError, PanelFileError and MemoryError.
     """
     opened = open_if_regular(file)
     if opened is None:
@@ -93,9 +100,11 @@ def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
         matrices = index.get("matrices")
         if not isinstance(matrices, dict):
             raise PanelFileError("has an index of another kind")
-        memory = LargePages().zeros(end)
-        _read(stream, 0, memory)
-        memory.flags.writeable = False
+        memory = mapped(stream, end)
+        if memory is None:
+            memory = LargePages().zeros(end)
+            _read(stream, 0, memory)
+            memory.flags.writeable = False
     return {name: _matrix(memory, entry) for name, entry in matrices.items()}
 
 

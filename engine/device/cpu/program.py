@@ -18,6 +18,7 @@ from ..arguments import (
     Attention,
     BranchAttention,
     Embed,
+    Experts,
     Heads,
     Linear,
     NormLinear,
@@ -27,6 +28,8 @@ from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
 from .branches import PanelTails
+from .experts import Banks
+from .experts import epilogue as experts_epilogue
 from .kv import PanelHeadRows
 from .matrix import CpuMatrix, PanelMatrix
 from .memory import CACHE_LINE, Floats
@@ -50,6 +53,7 @@ class CpuProgram:
     def __init__(self, max_rows: int) -> None:
         self._tape = kernels.Tape()
         self._ops: list[Op] = []  # keeps alive what the tape points to
+        self._banks = Banks(_vector)
         self._scratch = np.empty(0, np.uint8)
         self._old_scratch: list[npt.NDArray[np.uint8]] = []  # that earlier ops point to
         self._limits = PassLimits(max_rows)
@@ -62,6 +66,8 @@ class CpuProgram:
                 self._norm_linear(op)
             case Linear():
                 self._linear(op)
+            case Experts():
+                self._experts(op)
             case AddNorm():
                 self._add_norm(op)
             case Heads():
@@ -120,9 +126,37 @@ class CpuProgram:
             norm=_norm("norm", op.norm, dim, op.eps),
             residual=self._rows("residual", op.residual, dim),
             scale=op.scale,
+            factor=_vector("factor", op.factor, 1),
             out=self._rows("out", op.out, dim),
             dim=dim,
         )
+
+    def _experts(self, op: Experts[Floats, CpuMatrix]) -> None:
+        dim, width = op.out.shape[1], op.config.router_dim
+        x, router = self._rows("x", op.x, dim), self._rows("router", op.router, width)
+        residual, out = self._rows("residual", op.residual, dim), self._rows("out", op.out, dim)
+        args = kernels.Experts(
+            x=x,
+            norm=kernels.Norm(
+                weight=_vector("norm", op.norm, dim),
+                bias=_vector("norm_bias", op.norm_bias, dim),
+                eps=op.eps,
+                is_centered=op.centered,
+            ),
+            router=router,
+            router_width=width,
+            routing=self._banks.routing(op.config, op.selection_bias),
+            routed=self._banks.bank(op.experts, dim),
+            shared=self._banks.bank(op.shared, dim),
+            has_shared_gate=op.config.shared_gate,
+            epilogue=experts_epilogue(op),
+            residual=residual,
+            scale=op.scale,
+            out=out,
+            dim=dim,
+            max_rows=self._limits.max_rows,
+        )
+        kernels.append_experts(self._tape, args, scratch=self._scratch_of(args.scratch_bytes()))
 
     def _heads(self, op: Heads[Floats]) -> None:
         n_heads, n_kv_heads, head_dim = op.n_heads, op.n_kv_heads, op.head_dim
@@ -131,14 +165,17 @@ class CpuProgram:
             if table is not None:
                 self._limits.fit_positions(len(table))
         n_scales = 0 if op.q_scales is None else len(op.q_scales)
+        n_stored = 2 * n_kv_heads if op.has_keys else 0
         centered = op.centered
         self._tape.heads(
-            qkv=self._rows("qkv", op.qkv, (n_heads + 2 * n_kv_heads) * head_dim),
+            qkv=self._rows("qkv", op.qkv, (n_heads + n_stored) * head_dim),
             n_heads=n_heads,
             n_kv_heads=n_kv_heads,
             head_dim=head_dim,
             q_norm=_norm("q_norm", op.q_norm, n_heads * head_dim, op.eps, centered=centered),
             k_norm=_norm("k_norm", op.k_norm, n_kv_heads * head_dim, op.eps, centered=centered),
+            v_norm=_norm("v_norm", op.v_norm, n_kv_heads * head_dim, op.eps),
+            has_keys=op.has_keys,
             over_all=op.over_all,
             cos=_table("cos", op.cos, half),
             sin=_table("sin", op.sin, half),
@@ -154,9 +191,10 @@ class CpuProgram:
         for name, table in (("cos", op.cos), ("sin", op.sin)):
             native.check(name, table, (len(op.cos), rotary_half), np.float32)
         self._limits.fit_positions(min(len(op.cos), max_seq_len))
+        n_stored = 2 * n_kv_heads if op.stores else 0
         scratch_floats = kernels.attention_scratch_floats(op.n_heads, head_dim, max_seq_len)
         return kernels.Attention(
-            qkv=self._rows("qkv", op.qkv, (op.n_heads + 2 * n_kv_heads) * head_dim),
+            qkv=self._rows("qkv", op.qkv, (op.n_heads + n_stored) * head_dim),
             k_cache=native.address(keys.panels),
             v_cache=native.address(values.panels),
             k_scales=native.address(keys.scales),
@@ -175,6 +213,8 @@ class CpuProgram:
             window=op.window,
             scale=op.scale,
             softcap=op.softcap,
+            sinks=_vector("sinks", op.sinks, op.n_heads),
+            stores=op.stores,
             scratch=self._scratch_of(4 * scratch_floats),
             out=self._rows("out", op.out, op.n_heads * head_dim),
         )

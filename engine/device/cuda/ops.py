@@ -22,7 +22,7 @@ from ...stored_tensor import StoredTensor
 from ..formats import Format, common_format, cuda_kv_format
 from ..memory import host_bytes
 from ..mixed import ModelFormats, uniform_formats
-from ..ops import Bytes, KVMemory, NotFiniteError, Stored
+from ..ops import Bytes, KVMemory, KVShape, NotFiniteError, Stored
 from . import prefill as cuda_prefill
 from . import weights as cuda_weights
 from .attention import CudaHeadRows
@@ -75,7 +75,8 @@ class CudaOps:
         with out_of_memory_as_memory_error():
             return torch.zeros(shape, device=self.device, dtype=_DTYPES[dtype])
 
-    def kv_memory(self, n_layers: int, shape: tuple[int, int, int]) -> KVMemory:
+    def kv_memory(self, shapes: Sequence[KVShape]) -> KVMemory:
+        (shape,) = set(shapes)  # `lacking_parts` names models with several
         most = self._kernels.MAX_HEAD_DIM
         if shape[2] > most:
             raise ModelLoadError(
@@ -85,12 +86,13 @@ class CudaOps:
         self._longest = max(self._longest, shape[1])
         with out_of_memory_as_memory_error():
             keys, values = (
-                CudaHeadRows.zeros(n_layers, shape, self.kv_format, self.device) for _ in range(2)
+                CudaHeadRows.zeros(len(shapes), shape, self.kv_format, self.device)
+                for _ in range(2)
             )
             return KVMemory(keys, values, _Positions(self._lane, keys, values))
 
     def branch_memory(
-        self, n_layers: int, shape: tuple[int, int, int], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
     ) -> None:
         return None
 

@@ -168,7 +168,7 @@ def test_blocks_of_panels_cannot_be_split() -> None:
 
 
 def test_layers_must_follow_each_other_in_memory() -> None:
-    memory = kv_memory(2, (1, 16, 8), "float32", n_touched=0)
+    memory = kv_memory([(1, 16, 8)] * 2, "float32", n_touched=0)
     keys, values = (cast(list[PanelHeadRows], rows) for rows in memory[:2])
     with pytest.raises(ValueError, match="layers must follow each other in memory"):
         CpuPositions(keys[::-1], values)
@@ -177,10 +177,10 @@ def test_layers_must_follow_each_other_in_memory() -> None:
 class Sizes:
     """The fields of a ModelConfig that a cache reads."""
 
-    n_layers = 3
+    kv_places = (0, 1, 2)
 
     def __init__(self, head_dim: int) -> None:
-        self.kv_shape = (2, head_dim)
+        self.kv_shapes = [(2, head_dim)] * 3
 
 
 def sized_cache(ops: Ops, head_dim: int, max_seq_len: int) -> KVCache:

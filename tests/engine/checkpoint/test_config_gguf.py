@@ -178,7 +178,15 @@ def test_divisors_of_frequencies_come_on_top_of_a_factor(tmp_path: Path) -> None
 
 
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "experts": ({"expert_count": 8}, ("llama.expert_count: must be 0", "not 8")),
+    "experts without a number": ({"expert_count": 8}, ("llama.expert_used_count",)),
+    "more experts used than there are": (
+        {"expert_count": 8, "expert_used_count": 9},
+        ("llama.expert_used_count", "not 9"),
+    ),
+    "another kind of router": (
+        {"expert_count": 8, "expert_used_count": 2, "expert_gating_func": 4},
+        ("llama.expert_gating_func: must be one of 1, 2, 3", "not 4"),
+    ),
     "not causal": ({"attention.causal": False}, ("llama.attention.causal", "not False")),
     "capped": ({"final_logit_softcapping": 30.0}, ("final_logit_softcapping", "not 30.0")),
     "scaled": ({"logit_scale": 0.25}, ("llama.logit_scale: must be 1.0", "not 0.25")),

@@ -43,12 +43,12 @@ def test_a_llama_without_optional_keys(tmp_path: Path) -> None:
     assert not config.tie_embeddings
     assert config.eos_token_ids == ()
     assert config.bos_token_id is None
-    assert config.kv_shape == (2, 16)
+    assert config.kv_shapes == ((2, 16),) * 2
 
 
 def test_llama_1_has_no_key_value_heads_of_its_own(tmp_path: Path) -> None:
     values = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
-    assert model_config(write(tmp_path, values)).kv_shape == (4, 16)
+    assert model_config(write(tmp_path, values)).kv_shapes == ((4, 16),) * 2
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"residual_multiplier": 0.22}, "residual_multiplier: must be 1: this architecture"),
     ({"attention_multiplier": 0.1}, "attention_multiplier: must be left out: this architecture"),
     (
-        {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8},
+        {"architectures": ["MistralsForCausalLM"], "num_local_experts": 8},
         "the nearest family is MistralForCausalLM, which does not know num_local_experts",
     ),
     (
@@ -221,7 +221,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"architectures": ["GemmaForCausalLM"]},
         "architectures: GemmaForCausalLM is not supported; the nearest family is "
-        "Gemma3ForCausalLM; choose a model of a family that docs/models.md lists",
+        "Gemma4ForCausalLM; choose a model of a family that docs/models.md lists",
     ),
 ]
 

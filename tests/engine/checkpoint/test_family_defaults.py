@@ -11,7 +11,11 @@ import pytest
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.families.known import FAMILIES
 
-_CLASSES = {"GPT2LMHeadModel": "GPT2Config", "Gemma3ForCausalLM": "Gemma3TextConfig"}
+_CLASSES = {
+    "GPT2LMHeadModel": "GPT2Config",
+    "Gemma3ForCausalLM": "Gemma3TextConfig",
+    "Gemma4ForCausalLM": "Gemma4TextConfig",
+}
 _ELSEWHERE = {f"{name}ForCausalLM" for name in ("Llama", "Mistral", "Qwen2", "Qwen3")}
 _EPS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
 # Divisible by 32, the number of key heads that a missing key means in some families.
@@ -22,9 +26,11 @@ SIZES = {
     "num_hidden_layers": 7,
     "num_attention_heads": 32,
 }
-# Ministral 3 without a word about rope has YaRN there; every file says what it is.
+# Ministral 3 without a word about rope has YaRN there; every file says what it is. Gemma 4 without a
+# word about them has embeddings of each layer.
 _SAID: dict[str, dict[str, Any]] = {
-    "Ministral3ForCausalLM": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+    "Gemma4ForCausalLM": {"hidden_size_per_layer_input": 0},
+    "Ministral3ForCausalLM": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
 }
 
 
@@ -39,6 +45,7 @@ def test_missing_keys_mean_what_transformers_takes(tmp_path: Path, name: str) ->
     (tmp_path / "config.json").write_text(json.dumps({**said, "architectures": [name]}), "utf-8")
     class_name = _CLASSES.get(name, name.replace("ForCausalLM", "Config"))
     theirs = getattr(transformers, class_name)(**said)
+    theirs.allow_global_per_layer_attribute_access = True
     ours = model_config(tmp_path)
     attention = ours.layers[0].attention
     n_heads = theirs.num_attention_heads
@@ -53,8 +60,10 @@ def test_missing_keys_mean_what_transformers_takes(tmp_path: Path, name: str) ->
     assert ours.tie_embeddings == theirs.tie_word_embeddings
     assert [layer.attention.window for layer in ours.layers] == _windows(theirs)
     for rope, parameters in zip(ours.ropes, _ropes(theirs), strict=True):
-        partial = parameters.get("partial_rotary_factor", 1.0)
         assert rope.theta == parameters["rope_theta"]
+        if parameters["rope_type"] == "proportional":  # of heads of their own width
+            continue
+        partial = parameters.get("partial_rotary_factor", 1.0)
         assert rope.rotary_dim == int(attention.head_dim * partial)
         assert rope.scaling is None
 

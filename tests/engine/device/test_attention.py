@@ -46,6 +46,7 @@ class Layer:
         rotary_half: int | None = None,
         with_norm: bool = False,
         window: int = 0,
+        with_sinks: bool = False,
     ) -> None:
         self.n_heads, self.n_kv_heads, self.head_dim = n_heads, n_kv_heads, head_dim
         self.max_seq_len, self.kv, self.window = max_seq_len, kv, window
@@ -55,6 +56,11 @@ class Layer:
         self.cos, self.sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         self.q_norm = random(head_dim, seed=1) + 1 if with_norm else None
         self.k_norm = random(head_dim, seed=2) + 1 if with_norm else None
+        # Some below, some above all scores, one far from them.
+        self.sinks = 3 * random(n_heads, seed=7) if with_sinks else None
+        if self.sinks is not None:
+            self.sinks[0] = 300.0
+            self.sinks[-1] = -300.0
         unwritten = {"float32": np.nan, "bfloat16": 0x7FC0, "int8": 99}[kv]
         positions = -(-max_seq_len // LANES) * LANES
         shape = (n_kv_heads, positions * -(-head_dim // LANES) * LANES)
@@ -121,6 +127,7 @@ class Layer:
             rotary_half=self.half,
             window=self.window,
             scale=self.scale,
+            sinks=address(self.sinks),
             scratch=address(self._scratch),
             out=address(out),
         )
@@ -171,8 +178,12 @@ class Layer:
             for kv_head in range(self.n_kv_heads):
                 heads = slice(kv_head * group, (kv_head + 1) * group)
                 scores = queries[row, heads] @ keys[kv_head, seen].T * self.scale
+                if self.sinks is not None:
+                    sinks = self.sinks[heads, None].astype(np.float64)
+                    scores = np.concatenate([scores, sinks], axis=-1)
                 p = np.exp(scores - scores.max(-1, keepdims=True))
-                out[row, heads] = p / p.sum(-1, keepdims=True) @ values[kv_head, seen]
+                p = (p / p.sum(-1, keepdims=True))[:, : values[kv_head, seen].shape[0]]
+                out[row, heads] = p @ values[kv_head, seen]
         return out.reshape(len(qkv), -1)
 
     def _unpanelled(self, panels: npt.NDArray[Any], *, lanes: str) -> npt.NDArray[Any]:
@@ -220,7 +231,10 @@ LAYERS: dict[str, Callable[[str, int], Layer]] = {
     "norm-and-window": lambda kv, n: Layer(8, 1, 128, n, kv=kv, with_norm=True, window=100),
     "partial-rotary": lambda kv, n: Layer(6, 2, 80, n, kv=kv, rotary_half=20, window=300),
     "no-rotary": lambda kv, n: Layer(3, 1, 36, n, kv=kv, rotary_half=0, with_norm=True, window=1),
-    "widest": lambda kv, n: Layer(5, 1, 256, n, kv=kv, with_norm=True, window=257),
+    "wide": lambda kv, n: Layer(5, 1, 256, n, kv=kv, with_norm=True, window=257),
+    "widest": lambda kv, n: Layer(3, 1, 512, n, kv=kv, with_norm=True, rotary_half=64),
+    "sinks": lambda kv, n: Layer(8, 2, 64, n, kv=kv, with_sinks=True),
+    "sinks-and-window": lambda kv, n: Layer(6, 2, 24, n, kv=kv, with_sinks=True, window=30),
     "narrowest": lambda kv, n: Layer(2, 1, 2, n, kv=kv),
     "odd-group": lambda kv, n: Layer(71, 1, 14, n, kv=kv, rotary_half=3, with_norm=True),
 }

@@ -543,7 +543,7 @@ def test_heads_that_are_too_wide_are_refused(open_cuda: Open) -> None:
     with pytest.raises(
         ModelLoadError, match="head_dim: the CUDA kernels take at most 256, not 258"
     ):
-        open_cuda().kv_memory(1, (1, 8, 258))
+        open_cuda().kv_memory([(1, 8, 258)])
 
 
 def test_without_the_module_torch_serves_or_nobody(

@@ -44,6 +44,7 @@ def test_nothing_is_lacking(tmp_path: Path, family: str) -> None:
     ("family", "parts"),
     [
         ("SmolLM3", ["layers without rope"]),
+        ("Qwen3Moe", ["a mixture of experts"]),
         ("Arcee", ["a feed-forward part without a gate"]),
         ("HunYuanDenseV1", ["other norms of queries and keys"]),
         (

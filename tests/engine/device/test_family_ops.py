@@ -173,7 +173,7 @@ def test_capped_scores(window: int) -> None:
     n_heads, n_kv_heads, head_dim = 4, 2, 12
 
     def make(ops: Any, wrap: Wrap) -> Op:
-        (keys,), (values,), _ = ops.kv_memory(1, (n_kv_heads, LENGTH, head_dim))
+        (keys,), (values,), _ = ops.kv_memory([(n_kv_heads, LENGTH, head_dim)])
         empty = np.zeros((LENGTH, 0), np.float32)
         return Attention(
             qkv=wrap(3 * random(N_ROWS, (n_heads + 2 * n_kv_heads) * head_dim)),
@@ -187,6 +187,65 @@ def test_capped_scores(window: int) -> None:
             scale=0.5,
             softcap=2.0,
             out=wrap(np.zeros((N_ROWS, n_heads * head_dim), np.float32)),
+        )
+
+    compare(make, tolerance=1e-5)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+@pytest.mark.parametrize("window", [0, 7])
+def test_sinks(window: int, softcap: float) -> None:
+    n_heads, n_kv_heads, head_dim = 4, 2, 12
+
+    def make(ops: Any, wrap: Wrap) -> Op:
+        (keys,), (values,), _ = ops.kv_memory([(n_kv_heads, LENGTH, head_dim)])
+        empty = np.zeros((LENGTH, 0), np.float32)
+        return Attention(
+            qkv=wrap(random(N_ROWS, (n_heads + 2 * n_kv_heads) * head_dim)),
+            k_cache=keys,
+            v_cache=values,
+            n_heads=n_heads,
+            eps=EPS,
+            cos=wrap(empty),
+            sin=wrap(empty),
+            window=window,
+            scale=0.5,
+            softcap=softcap,
+            sinks=wrap(3 * random(n_heads, seed=1)),
+            out=wrap(np.zeros((N_ROWS, n_heads * head_dim), np.float32)),
+        )
+
+    compare(make, tolerance=1e-5)
+
+
+@pytest.mark.usefixtures("isa")
+def test_a_norm_of_values_alone() -> None:
+    n_heads, n_kv_heads, head_dim = 4, 2, 12
+
+    def make(ops: Any, wrap: Wrap) -> Op:
+        return Heads(
+            qkv=wrap(random(N_ROWS, (n_heads + 2 * n_kv_heads) * head_dim)),
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            head_dim=head_dim,
+            v_norm=wrap(random(n_kv_heads * head_dim, seed=1)),
+            eps=EPS,
+        )
+
+    compare(make, tolerance=1e-5, out="qkv")
+
+
+@pytest.mark.usefixtures("isa")
+def test_what_is_added_has_a_factor() -> None:
+    def make(ops: Any, wrap: Wrap) -> Op:
+        return AddNorm(
+            x=wrap(random(N_ROWS, DIM)),
+            norm=wrap(random(DIM, seed=1)),
+            eps=EPS,
+            residual=wrap(random(N_ROWS, DIM, seed=2)),
+            factor=wrap(np.array([0.3], np.float32)),
+            out=wrap(np.zeros((N_ROWS, DIM), np.float32)),
         )
 
     compare(make, tolerance=1e-5)

@@ -193,7 +193,7 @@ def test_long_contexts_are_capped_unless_asked_for(model: Path) -> None:
 def test_the_context_follows_the_memory(tiny_engine: Engine) -> None:
     config = tiny_engine.config
     per_token = kv_bytes_per_token(config, "float32")
-    n_kv_heads, head_dim = config.kv_shape
+    n_kv_heads, head_dim = config.kv_shapes[0]
     assert per_token == 4 * 2 * config.n_layers * n_kv_heads * head_dim
     available = 1000 * per_token
     lengths = {"bytes_per_token": per_token, "available": 100 * per_token}
@@ -393,7 +393,7 @@ def test_describe_reads_no_weights(model: Path) -> None:
     # What the head saves with six bits instead of eight goes to fifth bits.
     fifth_bits = description.weight_bytes("4bit") - of_four
     assert 0 < fifth_bits <= table * (544 - 448) // 512
-    n_kv_heads, head_dim = description.config.kv_shape
+    n_kv_heads, head_dim = description.config.kv_shapes[0]
     heads = 2 * description.config.n_layers * n_kv_heads
     per_token = heads * 2 * head_dim
     assert description.kv_bytes(100, "8bit") == 100 * per_token

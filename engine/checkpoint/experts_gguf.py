@@ -1,0 +1,91 @@
+"""The feed-forward parts of a GGUF file, which may be mixtures of experts.
+
+Owns their keys. Knows nothing else of a layer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..errors import ModelLoadError
+from ..stored_tensor import StoredTensor
+from .architecture_keys import ArchitectureKeys
+from .config import ExpertsConfig, MlpConfig, Scoring
+from .families.architecture import Architecture, Mixture
+from .limits import MAX_EXPERTS, MAX_LAYERS, MAX_WIDTH
+
+_HIGHEST = 1e6
+_SCORINGS: Mapping[int, Scoring] = {1: "softmax", 2: "sigmoid", 3: "chosen_softmax"}
+Tensors = Mapping[str, StoredTensor]
+
+
+def mlps_of(
+    keys: ArchitectureKeys, architecture: Architecture, tensors: Tensors
+) -> list[MlpConfig]:
+    """Of each layer. Raises ModelLoadError."""
+    n_experts = keys.integer("expert_count", low=0, high=MAX_EXPERTS, default=0)
+    experts, shared = None, 0
+    if n_experts and architecture.experts is not None:
+        experts = _experts(keys, architecture.experts, n_experts)
+        shared = _shared_width(keys, architecture.experts, experts)
+    n_dense = keys.integer("leading_dense_block_count", low=0, high=MAX_LAYERS, default=0)
+    hidden_dims = keys.of_layers("feed_forward_length", high=MAX_WIDTH)
+
+    def mlp(index: int) -> MlpConfig:
+        prefix, has_experts = f"blk.{index}.", experts is not None and index >= n_dense
+        own = None
+        if has_experts and experts is not None:
+            own = replace(
+                experts,
+                selection_bias=f"{prefix}exp_probs_b.bias" in tensors,
+                router_bias=f"{prefix}ffn_gate_inp.bias" in tensors,
+                bias=f"{prefix}ffn_down_exps.bias" in tensors,
+            )
+        return MlpConfig(
+            shared if has_experts else hidden_dims[index],
+            bias=f"{prefix}ffn_down.bias" in tensors,
+            activation=architecture.activation,
+            gated=architecture.gated,
+            experts=own,
+        )
+
+    return [mlp(index) for index in range(keys.n_layers)]
+
+
+def _experts(keys: ArchitectureKeys, mixture: Mixture, n_experts: int) -> ExpertsConfig:
+    kind = keys.integer("expert_gating_func", low=0, high=4, default=0)
+    if kind and kind not in _SCORINGS:
+        keys.fail("expert_gating_func", kind, f"one of {', '.join(map(str, _SCORINGS))}")
+    n_used = keys.integer("expert_used_count", low=1, high=n_experts)
+    hidden = keys.of_layers("feed_forward_length", high=MAX_WIDTH)[-1]
+    n_groups = keys.integer("expert_group_count", low=1, high=n_experts, default=1)
+    scale = keys.number("expert_weights_scale", low=0.0, high=_HIGHEST, default=1.0)
+    try:
+        return ExpertsConfig(
+            n_experts=n_experts,
+            n_used=n_used,
+            hidden_dim=keys.integer(
+                "expert_feed_forward_length", low=1, high=MAX_WIDTH, default=hidden
+            ),
+            scoring=_SCORINGS.get(kind, mixture.scoring),
+            n_groups=n_groups,
+            n_groups_used=keys.integer(
+                "expert_group_used_count", low=1, high=n_groups, default=n_groups
+            ),
+            group_best=mixture.group_best,
+            renormalized=bool(keys.get("expert_weights_norm", mixture.renormalized)),
+            scale=scale or 1.0,  # 0 says nothing
+            shared_gate=mixture.shared_gate,
+        )
+    except ValueError as error:
+        raise ModelLoadError(f"experts of {n_experts}: {error}") from error
+
+
+def _shared_width(keys: ArchitectureKeys, mixture: Mixture, experts: ExpertsConfig) -> int:
+    """Of what all tokens go through; 0: there is nothing."""
+    if not mixture.has_shared:
+        return 0
+    n_shared = keys.integer("expert_shared_count", low=0, high=MAX_EXPERTS, default=0)
+    default = (
+        n_shared * experts.hidden_dim or keys.of_layers("feed_forward_length", high=MAX_WIDTH)[-1]
+    )
+    return keys.integer("expert_shared_feed_forward_length", low=1, high=MAX_WIDTH, default=default)
