@@ -21,6 +21,9 @@ _JSON_TYPES: Mapping[type, tuple[str, ...]] = {
     type(None): ("null",),
 }
 
+DEFINITIONS = ("$defs", "definitions")
+_MAX_REFERENCES = 8  # one after another; more may be a circle
+
 
 class ArgumentValue:
     """The text between the tags of one argument, as the text of a JSON value.
@@ -55,24 +58,24 @@ class ArgumentValue:
         if end is not None:
             self.is_over = True
             text = "".join(self._held)[: -len(end)]
-            return f'{_escaped(text)}"' if self._is_text else self._json(text)
+            return f'{escaped(text)}"' if self._is_text else self._json(text)
         return self._release(self._ends.n_partial) if self._is_text else ""
 
     def finish(self) -> str:
         text = "".join(self._held)
-        return _escaped(text) if self._is_text else text
+        return escaped(text) if self._is_text else text
 
     def _release(self, n_held: int) -> str:
         n = len(self._held) - n_held
         text, self._held = "".join(self._held[:n]), self._held[n:]
-        return _escaped(text)
+        return escaped(text)
 
     def _json(self, text: str) -> str:
-        quoted = f'"{_escaped(text)}"'
+        quoted = f'"{escaped(text)}"'
         if text in self._texts:
             return quoted
         try:
-            value = json.loads(text)
+            value = read_json(text)
         except (ValueError, RecursionError):
             lowered = text.strip().lower()
             return lowered if lowered in ("true", "false", "null") else quoted
@@ -105,12 +108,35 @@ def texts_of(schema: object) -> Collection[str]:
 
 
 def properties_of(tool: Tool | None) -> Mapping[str, Any]:
-    """The schemas of a tool's arguments, by name."""
+    """The schemas of a tool's arguments, by name; those that are references, followed."""
     schema = tool.parameters if tool is not None else None
     properties = schema.get("properties") if schema is not None else None
-    return properties if isinstance(properties, Mapping) else {}
+    if schema is None or not isinstance(properties, Mapping):
+        return {}
+    return {key: followed(value, schema) for key, value in properties.items()}
 
 
-def _escaped(text: str) -> str:
+def followed(schema: Any, root: Mapping[str, Any]) -> Any:
+    """The definition that a schema refers to, if it is one of the root's; else the schema."""
+    for _ in range(_MAX_REFERENCES):
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        place, _, name = str(reference).removeprefix("#/").partition("/")
+        definitions = root.get(place) if place in DEFINITIONS else None
+        if not isinstance(definitions, Mapping) or name not in definitions:
+            break
+        schema = definitions[name]
+    return schema
+
+
+def read_json(text: str) -> Any:
+    """Raises ValueError, or RecursionError, if it is no JSON; Python's own constants are none."""
+    return json.loads(text, parse_constant=_refused)
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def escaped(text: str) -> str:
     """The text as it is written within the quotes of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -12,11 +12,13 @@ from ...errors import InvalidInputError
 from ...grammar.json_schema import enforceable
 from ...grammar.spec import ConstraintSpec
 from ..tools import Tool, parameters_of
-from . import harmony_grammar
-from .format import ReplyFormat, ToolFormat
-from .lark_text import ANY, arguments, choice, is_token, named, pattern, quoted, until, written
+from . import gemma_grammar, harmony_grammar, tagged_grammar
+from .format import ReplyFormat
+from .lark_text import arguments, choice, named, quoted, start, until, written
+from .tool_format import ToolFormat
 
 _REASONING = "reasoning_of_reply"
+_CALL_ID = "/[0-9A-Za-z]{9}/"
 _AFTER_REASONING = r"/[ \n]{0,4}/"
 
 
@@ -31,13 +33,15 @@ def tool_constraint(
     """Replies in which every call is of one of `tools`, with arguments that match its schema.
 
     `required`: only calls; otherwise there may be text before them, or text alone. `parallel`: any
-    number of calls; otherwise at most one. In either case the reply may reason first. A model of
-    style qwen3-coder must write its arguments as JSON between the same tags, because no schema can
-    be enforced on values in plain text. Raises InvalidInputError, with the `param` of the tool, for
-    a schema with keywords that cannot be enforced.
+    number of calls; otherwise at most one. In either case the reply may reason first. Where a
+    schema cannot be enforced in the format of the model, the arguments are JSON in their place.
+    Raises InvalidInputError, with the `param` of the tool, for a schema with keywords that cannot
+    be enforced at all.
     """
-    for tool in tools:
-        enforceable(parameters_of(tool), param=tool.param)
+    tools = [
+        tool._replace(parameters=enforceable(parameters_of(tool), param=tool.param))
+        for tool in tools
+    ]
     write = _FORMS[form.tools.style] if form.tools.around is None else _shown
     rules = write(form.tools, tools, required=required, parallel=parallel)
     spec = ConstraintSpec("lark", "\n".join(rules))
@@ -56,13 +60,14 @@ def after_reasoning(
     if form.reasoning is None:
         return spec
     if form.tools.style == "harmony":
-        start, *rules = harmony_grammar.before(form.tools, in_reasoning=in_reasoning)
+        thoughts, *rules = harmony_grammar.before(form.tools, in_reasoning=in_reasoning)
         final = harmony_grammar.header(form.tools, "final")
-        return replace(spec, before=(f"{start} {final}", *rules))
-    opening, closing = form.reasoning
+        return replace(spec, before=(f"{thoughts} {final}", *rules))
+    opening, closing, label = form.reasoning
     closed = f"{_REASONING} {_AFTER_REASONING}"
-    start = closed if in_reasoning else f"({named(opening)} {closed})?"
-    return replace(spec, before=(start, until(_REASONING, closing)))
+    opened = f"{named(opening)} {quoted(label) if label else ''}"
+    first = closed if in_reasoning else f"({opened} {closed})?"
+    return replace(spec, before=(first, until(_REASONING, closing)))
 
 
 def calls_or_json(
@@ -93,13 +98,19 @@ def arguments_of(tool: Tool) -> ConstraintSpec:
     return ConstraintSpec("json_schema", parameters_of(tool), param=tool.param)
 
 
-def _tagged(
+def _hermes(
     form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool
 ) -> list[str]:
     assert form.close is not None
     rest = f"call {named(form.close)}"
     return [
-        _start(rest, f"/\\n?/ {named(form.open)} {rest}", form, required, parallel),
+        start(
+            rest,
+            f"/\\n?/ {named(form.open)} {rest}",
+            form,
+            required=required,
+            parallel=parallel,
+        ),
         *_objects(tools, "arguments", before="\n", after="\n"),
     ]
 
@@ -107,8 +118,8 @@ def _tagged(
 def _bare(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool) -> list[str]:
     calls = "call (/[;,] ?/ call)*" if parallel else "call"
     # A text must not begin like a call.
-    start = calls if required else rf"{calls} | /(?:[^{{\s](?s:.*))?/"
-    return [f"start: {start}", *_objects(tools, form.arguments_key)]
+    replies = calls if required else rf"{calls} | /(?:[^{{\s](?s:.*))?/"
+    return [f"start: {replies}", *_objects(tools, form.arguments_key)]
 
 
 def _mistral(
@@ -118,14 +129,15 @@ def _mistral(
         calls = 'call (", " call)*' if parallel else "call"
         rest = f'/ ?/ "[" {calls} "]"'
         return [
-            _start(rest, "", form, required, parallel=False),
+            start(rest, "", form, required=required, parallel=False),
             *_objects(tools, "arguments"),
         ]
-    _, inner = form.inner
-    lines = [_start("call", f"{named(form.open)} call", form, required, parallel)]
-    lines.append(choice(tools))
+    call_id, inner = form.inner
+    middle = f"{named(call_id)} {_CALL_ID} {named(inner)}" if form.has_call_id else named(inner)
+    further = f"{named(form.open)} call"
+    lines = [start("call", further, form, required=required, parallel=parallel), choice(tools)]
     for i, tool in enumerate(tools):
-        lines.append(f"call_{i}: {quoted(tool.name)} {named(inner)} arguments_{i}")
+        lines.append(f"call_{i}: {quoted(tool.name)} {middle} arguments_{i}")
         lines.append(arguments(i, tool))
     return lines
 
@@ -148,32 +160,21 @@ def _shown(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel:
     rest = f"{written((*around.opening[1:], *around.rest_of_opening))} {calls}"
     rest = f"{rest} {written(around.closing)}".strip()
     if around.opening:
-        return [_start(rest, "", form, required, parallel=False), *rules]
+        return [start(rest, "", form, required=required, parallel=False), *rules]
     if required:
         return [f"start: {rest}", *rules]
-    text = _start(rest, "", form, required=False, parallel=False).replace("start:", "text:", 1)
+    text = start(rest, "", form, required=False, parallel=False).replace("start:", "text:", 1)
     return [f"start: {rest} | {written(around.text_prefix)} text", text, *rules]
 
 
 _FORMS: dict[str, Callable[..., list[str]]] = {
-    "hermes": _tagged,
-    "qwen3-coder": _tagged,
+    "hermes": _hermes,
     "llama3": _bare,
     "mistral": _mistral,
+    "tagged": tagged_grammar.calls,
+    "gemma": gemma_grammar.calls,
     "harmony": harmony_grammar.calls,
 }
-
-
-def _start(first: str, further: str, form: ToolFormat, required: bool, parallel: bool) -> str:
-    """`first`: what follows the first opening tag; `further`: a whole call after that."""
-    calls = f"{first} ({further})*" if parallel else first
-    opening = named(form.open)
-    if required:
-        return f"start: {opening} {calls}"
-    if is_token(form.open):
-        return f"start: {ANY} ({opening} {calls})?"
-    free = f"FREE: {ANY} & ~/(?s:.*){pattern(form.open.text)}(?s:.*)/"
-    return f"start: FREE | free {calls}\n{until('free', form.open)}\n{free}"
 
 
 def _objects(tools: Sequence[Tool], key: str, *, before: str = "", after: str = "") -> list[str]:

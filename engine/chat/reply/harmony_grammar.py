@@ -7,8 +7,9 @@ Owns the Lark text of its messages. A reply begins within a header: the prompt e
 from collections.abc import Sequence
 
 from ..tools import Tool
-from .format import HARMONY_TAGS, Marker, ToolFormat
-from .lark_text import ANY, arguments, choice, is_token, named, pattern, quoted, until
+from .lark_text import arguments, choice, named, quoted, until, without
+from .tool_format import HARMONY_TAGS, ToolFormat
+from .written import Marker
 
 _THOUGHT = "analysis_of_reply"
 _FREE = "free"
@@ -50,9 +51,7 @@ def calls(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: 
 
 def _final(form: ToolFormat) -> str:
     """A terminal of text that begins no other message."""
-    channel = _tag(form, "<|channel|>")
-    other = "" if is_token(channel) else rf" & ~/(?s:.*){pattern(channel.text)}(?s:.*)/"
-    return f"FINAL: {ANY}{other}"
+    return f"FINAL: {without(_tag(form, '<|channel|>'))}"
 
 
 def _next(form: ToolFormat) -> str:

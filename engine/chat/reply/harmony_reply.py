@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from ...text.matcher import StringMatcher
 from ..tools import Tool
-from .format import HARMONY_TAGS, ReplyFormat
+from .format import ReplyFormat
 from .json_call import SPACE, JsonValue
 from .markers import Spelling, without_spelled
 from .tokens import CONTENT, REASONING, Channel, ReplyTokens
+from .tool_format import HARMONY_TAGS
 
 _MAX_HEADER = 1024
 _FUNCTIONS = "functions."

@@ -100,6 +100,8 @@ class ReplyReader:
         end = self._n_read + len(chunk)
         if result.eos or not chunk or not records or records[-1].text_end > end:
             return None
+        if records[-1].text_start == records[-1].text_end:
+            return None  # it belongs to the character after it
         known = self._spellings
         if known and any(record.token_id in known for record in records):
             return None

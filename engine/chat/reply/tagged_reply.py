@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from ..tools import Tool
 from .format import ReplyFormat
+from .gemma_call import GemmaCall
 from .json_call import SPACE, CallReader, JsonCall
 from .markers import BARE, Place, ReplyMarkers, Spelling, is_spelled, without_spelled
 from .mistral_call import MistralCall
 from .named_call import NamedCall
+from .tagged_call import TaggedCall
 from .tokens import CONTENT, REASONING, Channel, ReplyTokens
-from .xml_call import XmlCall
 
 # How much white space is held until the text after it is known, and how much text until the name of
 # a tool is known.
@@ -25,7 +26,8 @@ _BETWEEN_CALLS = {
     "llama3": ";,",
     "mistral": ",]",
     "named": "",
-    "qwen3-coder": "",
+    "tagged": "",
+    "gemma": "",
 }
 
 
@@ -196,8 +198,10 @@ class TaggedReply:
         close = self._form.close.text if self._form.close is not None else ""
         if self._form.style == "mistral":
             return MistralCall(*self._known.inner)
-        if self._form.style == "qwen3-coder":
-            return XmlCall(self._tools, close or None)
+        if self._known.tags is not None:
+            return TaggedCall(self._known.tags, self._tools)
+        if self._form.style == "gemma":
+            return GemmaCall(*self._known.inner)
         if self._form.style == "named":
             return NamedCall(self._known.middle)
         return JsonCall(
@@ -272,7 +276,8 @@ class TaggedReply:
         if was_cut and self._place == "between":
             self._hide(len(self._held), self._tag_channel)
         self._release_all()
-        self._tokens.finish(self._tag_channel if self._is_behind_call else self._channel)
+        is_between = self._place in ("between", "listed")
+        self._tokens.finish(self._tag_channel if is_between else self._channel)
 
     def _release_all(self) -> None:
         text = self._skip(self._held) if self._skipped else self._held

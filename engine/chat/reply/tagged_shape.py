@@ -4,43 +4,86 @@ Owns where a tag ends and the next begins. Knows no tokenizer and no stream.
 """
 
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
-NAME = "zqfirst"
-NEXT_NAME = "zqsecond"
+NAMES = ("zqfirst", "zqsecond")
 TEXTS = {"zqkey": "zqvalue", "zqother": "zqthing"}
 NUMBERS = {"zqkey": 73519, "zqother": 91537}
 
+T = TypeVar("T")
+U = TypeVar("U")
 
-class TaggedShape(NamedTuple):
+
+class TaggedShape(NamedTuple, Generic[T]):
     """The texts around the parts of calls:
 
-    opening name name_end (key_open key key_end value value_end)* end closing, and `between` in
-    place of the closing and the next opening if there is a further call.
+    opening name_open name name_end (key_open key key_end value value_end)* end closing, and
+    `between` in place of the closing, the next opening and name_open if there is a further call.
     """
 
-    opening: str
-    name_end: str
-    key_open: str
-    key_end: str
-    json_key_end: str
+    opening: T
+    name_open: T
+    name_end: T
+    key_open: T
+    key_end: T
+    json_key_end: T
     """In place of `key_end` before values that are not text; the same if the tags do not tell."""
-    value_end: str
-    end: str
-    closing: str
-    between: str | None
+    value_end: T
+    end: T
+    closing: T
+    between: T | None
     """None if the template writes one call per reply."""
 
+    def each(self, change: Callable[[T], U]) -> "TaggedShape[U]":
+        return TaggedShape(
+            change(self.opening),
+            change(self.name_open),
+            change(self.name_end),
+            change(self.key_open),
+            change(self.key_end),
+            change(self.json_key_end),
+            change(self.value_end),
+            change(self.end),
+            change(self.closing),
+            None if self.between is None else change(self.between),
+        )
 
-def tagged_shape(
-    texts: str | None, numbers: str | None, empty: str | None, pair: str | None
-) -> TaggedShape | None:
-    """From replies with one call: of TEXTS, of NUMBERS, and without arguments; and from one with
-    two calls, of which the first has TEXTS. None if their tags do not divide so.
-    """
-    if texts is None:
+
+# Qwen3-Coder and Qwen 3.5.
+FUNCTION_TAGS = TaggedShape(
+    opening="<tool_call>\n",
+    name_open="<function=",
+    name_end=">\n",
+    key_open="<parameter=",
+    key_end=">\n",
+    json_key_end=">\n",
+    value_end="\n</parameter>\n",
+    end="</function>",
+    closing="\n</tool_call>",
+    between="\n</tool_call>\n<tool_call>\n<function=",
+)
+
+
+class TaggedReplies(NamedTuple):
+    """Replies as the template writes them; None if it fails."""
+
+    texts: str | None
+    """One call of TEXTS."""
+    numbers: str | None
+    """One call of NUMBERS."""
+    empty: str | None
+    """One call without arguments."""
+    pair: str | None
+    """Two calls, the first of which has TEXTS."""
+
+
+def tagged_shape(replies: TaggedReplies) -> TaggedShape[str] | None:
+    """None if the tags do not divide so."""
+    if replies.texts is None:
         return None
-    found = _divided(texts, NAME, *(part for item in TEXTS.items() for part in item))
+    items = [part for item in TEXTS.items() for part in item]
+    found = _divided(replies.texts, NAMES[0], *items)
     if found is None:
         return None
     opening, first, key_end, between, other_end, rest = found
@@ -55,19 +98,18 @@ def tagged_shape(
     end = re.match(r"\s*<[^<>]*>", after)
     if not value_end.strip().startswith("<") or after == rest or end is None:
         return None
-    if not opening.strip() or any(key in value_end for key in TEXTS):
-        return None
-    first = first.removesuffix(key_open)
+    name_open = _last_tag(opening)
     return TaggedShape(
-        opening,
-        first if empty is None or first.strip() or first in empty else "",
+        opening.removesuffix(name_open),
+        name_open,
+        _name_end(first.removesuffix(key_open), replies.empty),
         key_open,
         key_end,
-        _json_key_end(numbers, key_end),
+        _json_key_end(replies.numbers, key_end),
         value_end,
         end[0],
         after[end.end() :],
-        _between(pair, value_end + end[0]),
+        _between(replies.pair, value_end + end[0]),
     )
 
 
@@ -94,6 +136,17 @@ def _key_open(first: str, between: str) -> str | None:
     return common[start:] if start >= 0 else None
 
 
+def _last_tag(opening: str) -> str:
+    """The tag that holds the name; empty if the name follows a whole tag."""
+    found = re.search(r"<[^<>]*$", opening)
+    return found[0] if found else ""
+
+
+def _name_end(written: str, empty: str | None) -> str:
+    """White space after the name that only arguments need is no part of its end."""
+    return written if written.strip() or empty is None or NAMES[0] + written in empty else ""
+
+
 def _json_key_end(numbers: str | None, key_end: str) -> str:
     found = _divided(numbers or "", "zqkey", str(NUMBERS["zqkey"]))
     return found[1] if found is not None else key_end
@@ -101,7 +154,7 @@ def _json_key_end(numbers: str | None, key_end: str) -> str:
 
 def _between(pair: str | None, end: str) -> str | None:
     """What stands between the end of a call and the name of the next."""
-    if pair is None or NEXT_NAME not in pair:
+    if pair is None or NAMES[1] not in pair:
         return None
-    start = pair.rfind(end, 0, pair.find(NEXT_NAME))
-    return pair[start + len(end) : pair.find(NEXT_NAME)] if start >= 0 else None
+    start = pair.rfind(end, 0, pair.find(NAMES[1]))
+    return pair[start + len(end) : pair.find(NAMES[1])] if start >= 0 else None

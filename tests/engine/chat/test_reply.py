@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine import ReplyDelta, ReplyFormat, ReplyReader, StreamResult, Tool
@@ -311,6 +311,9 @@ ALPHABET = (
 
 
 @settings(max_examples=200, deadline=None)
+@example(
+    form="llama3", pieces=[F, "</", "<tool_call>"], ends=[44], special=True, in_reasoning=False
+)
 @given(
     form=st.sampled_from(["hermes", "llama3", "mistral", "mistral-named", "qwen3-coder"]),
     pieces=st.lists(st.sampled_from(ALPHABET), max_size=20),
@@ -326,8 +329,9 @@ def test_whatever_is_written(
     records = tokens(reply, ends, special=special)
     found = read(reader_of(case, special=special), results(records, ends))
     whole = read(reader_of(case, special=special), results(records, []))
-    assert parts(found) == parts(whole)
-    assert channels_of(found) == channels_of(whole)
+    single = read(reader_of(case, special=special), one_by_one(records))
+    assert parts(found) == parts(whole) == parts(single)
+    assert channels_of(found) == channels_of(whole) == channels_of(single)
     assert [token for delta in found for token in delta.tokens] == records
     names = [text for kind, _, text in parts(found) if kind == "tool_name"]
     assert set(names) <= {"f", "g"}

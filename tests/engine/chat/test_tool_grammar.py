@@ -118,6 +118,7 @@ def deltas_of(
     *,
     ended: bool = True,
     in_reasoning: bool = False,
+    tools: Sequence[Tool] = TOOLS,
 ) -> tuple[list[ReplyDelta], ReplyReader]:
     """Through the reader, in pieces of whole characters."""
     records, position, data = [], 0, b""
@@ -127,7 +128,7 @@ def deltas_of(
         if text.encode() == data or tokenizer.is_special(token_id):
             records.append(record(token_id, text, position))
             position, data = position + len(text), b""
-    reader = ReplyReader(form, tools=TOOLS, in_reasoning=in_reasoning)
+    reader = ReplyReader(form, tools=tools, in_reasoning=in_reasoning)
     stream = results(records, range(0, position, 3))
     last = StreamResult({"eos": True, "eos_reason": "stop_token" if ended else "length"})
     return read(reader, [*stream[:-1], last]), reader
