@@ -37,6 +37,12 @@ TAGGED_LIST = with_calls(
     "{{- ', \"id\": \"' + call.id + '\"}' }}{%- if not loop.last %}{{- ', ' }}{%- endif %}"
     "{%- endfor %}{{- ']</tool_calls>' }}{%- endif %}"
 )  # fmt: skip
+# Objects in lines between one pair of tags, as MiniMax M1 writes them.
+TAGGED_LINES = with_calls(
+    "{%- if message.tool_calls %}{{- '<tool_calls>\\n' }}" + EACH.replace(" or []", "") +
+    "{{- '{\"name\": \"' + f.name + '\", \"arguments\": ' + f.arguments | tojson + '}\\n' }}"
+    "{%- endfor %}{{- '</tool_calls>' }}{%- endif %}"
+)  # fmt: skip
 # Objects in a list after a word, as firefunction-v2 writes them.
 WORD_AND_LIST = with_calls(
     "{%- if message.tool_calls %}{{- ' functools[' }}" + EACH.replace(" or []", "") +
@@ -95,6 +101,7 @@ PYTHON = with_calls(
 )
 
 READABLE = {
-    "function-tag": FUNCTION_TAG, "tagged-list": TAGGED_LIST, "word-and-list": WORD_AND_LIST,
-    "sections": SECTIONS, "channels": CHANNELS, "hermes-list": HERMES_LIST, "hermes": HERMES,
+    "function-tag": FUNCTION_TAG, "tagged-list": TAGGED_LIST, "tagged-lines": TAGGED_LINES,
+    "word-and-list": WORD_AND_LIST, "sections": SECTIONS, "channels": CHANNELS,
+    "hermes-list": HERMES_LIST, "hermes": HERMES,
 }  # fmt: skip

@@ -131,10 +131,12 @@ class ReplyMarkers:
         if tools.style == "tagged" and tools.tags is not None:
             return self._tagged(tools.tags)
         self.inner = [self._spelling.of(marker) for marker in tools.inner]
+        between = tools.around.between if tools.around is not None else None
+        is_bare = between is not None and not self._spelling.of_all(between).strip(SPACE)
         return _Calls(
             self._meant("open_call", tools.open),
             bare if tools.style == "llama3" else {},
-            bare if tools.style in ("llama3", "mistral") else {},
+            bare if is_bare or tools.style in ("llama3", "mistral") else {},
             self._meant("close_call", tools.close),
             bare,
         )

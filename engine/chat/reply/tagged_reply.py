@@ -107,9 +107,12 @@ class TaggedReply:
         tag = self._markers.step(character)
         if tag is None:
             self._release(self._markers.n_partial)
-        else:
-            self._release(len(tag))
+            return
+        self._release(len(tag))
+        if tag in self._markers.meanings:
             self._take_tag(tag)
+        else:  # the text before it was content, where it is no tag
+            self._release(self._markers.n_partial)
 
     def _release(self, n_kept: int) -> None:
         """Release what is held, except for the last `n_kept` characters and white space before them

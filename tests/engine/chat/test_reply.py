@@ -65,6 +65,9 @@ CASES = {
     "a tag within the text": Case(
         "hermes", "So <think> and </think> are tags", content("So <think> and </think> are tags")
     ),
+    "a tag behind half a tag": Case(
+        "hermes", "<<think>Hm</think>", content("<<think>Hm</think>")
+    ),
     "a call": Case("hermes", f"<tool_call>\n{F}\n</tool_call>", call(0, "f", F_ARGUMENTS)),
     "all of it": Case(
         "hermes",
@@ -146,6 +149,7 @@ CASES = {
         "llama3", '{"age": 3, "name": "f"}', content('{"age": 3, "name": "f"}')
     ),
     "bare later": Case("llama3", f"So: {F}", content(f"So: {F}")),
+    "bare behind half a tag": Case("llama3", f"<{F}", content(f"<{F}")),
     "code": Case("llama3", "<|python_tag|>print(1)", content("<|python_tag|>print(1)")),
     "a list": Case(
         "mistral",
@@ -244,7 +248,8 @@ WITH_SPECIAL = [
     if name
     not in (
         *("a tag within the text", "no calls within the reasoning", "an unknown name"),
-        *("a tag that opens nothing", "a name that never comes", "the tag in a string"),
+        *("a tag behind half a tag", "a tag that opens nothing"),
+        *("a name that never comes", "the tag in a string"),
     )
 ]
 
