@@ -108,7 +108,9 @@ class Engine:
         if ops.is_async or options.speculate == "off":
             model.warm_up(cache)
         speculator = open_speculator(options.speculate, files.draft, model, cache)
-        tokenizer, eos_token_ids = files.tokenizer, files.eos_token_ids
+        tokenizer = files.tokenizer
+        reply_format = _reply_format(files.template, tokenizer, files.eos_token_ids)
+        eos_token_ids = reply_format.ends(files.eos_token_ids)
         constraints = ConstraintCompiler(tokenizer, files.config.vocab_size, eos_token_ids)
         return cls(
             model_id=model_id(source.path),
@@ -131,7 +133,7 @@ class Engine:
             default_settings=files.default_settings,
             eos_token_ids=eos_token_ids,
             created=int(source.described_in.stat().st_mtime),
-            reply_format=_reply_format(files.template, tokenizer, eos_token_ids),
+            reply_format=reply_format,
             fingerprint=digits,
         )
 
