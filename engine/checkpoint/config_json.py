@@ -7,6 +7,7 @@ the position embedding. Knows nothing of tensors. A value that would make the ou
 
 import difflib
 from pathlib import Path
+from typing import NoReturn
 
 from ..errors import ModelLoadError
 from ..files import JsonObject, shown, shown_name
@@ -28,6 +29,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 _MAX_NAME = 100
 _LIST = "docs/models.md"
+_QUANTIZATION = "quantization_config"
 # What there are kernels for.
 _GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "gelu_tanh", "relu2"})
 
@@ -35,9 +37,12 @@ _GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "g
 def model_config(path: Path) -> ModelConfig:
     """Reads `path`/config.json. Raises ModelLoadError: file, key, value and what is allowed."""
     whole = JsonObject.read(path / "config.json")
-    _refuse_quantized(whole)
+    in_blocks = _is_mxfp4(whole)
     file = text_config(whole)
     family = _family(file)
+    in_blocks = in_blocks or _is_mxfp4(file)
+    if in_blocks and not family.has_mxfp4:
+        _refuse_quantized(whole if whole.has(_QUANTIZATION) else file)
     _refuse_unsupported(file, family)
     sizes = _sizes(file, family)
     max_positions = file.integer(
@@ -62,6 +67,7 @@ def model_config(path: Path) -> ModelConfig:
         bos_token_id=bos_token_ids[0] if bos_token_ids else None,
         centered_norms=family.centered_norms,
         norm_bias=family.norm_bias,
+        experts_in_blocks=in_blocks,
         ends=family.ends(file, sizes.dim),
     )
 
@@ -87,18 +93,27 @@ def _nearest(file: JsonObject, name: str) -> str:
     return f"the nearest family is {nearest}, which does not know {', '.join(unknown)}"
 
 
-def _refuse_quantized(file: JsonObject) -> None:
-    if file.has("quantization_config"):
-        method = shown(file.nested("quantization_config").values.get("quant_method", "unknown"))
-        raise ModelLoadError(
-            f"{file.where}: quantization_config: quantized weights are not supported (quant_method "
-            f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
-            f"here, to 8bit, 6bit, 5bit or 4bit"
-        )
+def _is_mxfp4(file: JsonObject) -> bool:
+    """Whether there are blocks of MXFP4, which some families have. Raises ModelLoadError for other
+    quantized weights.
+    """
+    if not file.has(_QUANTIZATION):
+        return False
+    if file.nested(_QUANTIZATION).values.get("quant_method") != "mxfp4":
+        _refuse_quantized(file)
+    return True
+
+
+def _refuse_quantized(file: JsonObject) -> NoReturn:
+    method = shown(file.nested(_QUANTIZATION).values.get("quant_method", "unknown"))
+    raise ModelLoadError(
+        f"{file.where}: {_QUANTIZATION}: quantized weights are not supported (quant_method "
+        f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
+        f"here, to 8bit, 6bit, 5bit or 4bit"
+    )
 
 
 def _refuse_unsupported(file: JsonObject, family: Family) -> None:
-    _refuse_quantized(file)
     for key, value, allowed in refused_keys(file, family.reads):
         file.fail(key, value, allowed)
 
