@@ -361,6 +361,8 @@ class ModelConfig:
     norm_bias: bool = False
     fused_qkv: bool = False
     """Whether a file that may store q, k and v in one tensor does so."""
+    experts_in_blocks: bool = False
+    """Whether a checkpoint that may store experts in blocks of MXFP4 does so."""
     ends: Ends = Ends()
 
     @property

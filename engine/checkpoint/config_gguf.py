@@ -124,7 +124,8 @@ def _ropes(
     divisors, long, short = (
         _rope_factors(tensors, name, count) for name in (ROPE_DIVISORS, *ROPE_FACTORS)
     )
-    rope = rope_config(keys, head_dim, context, Factors(divisors, long, short))
+    factors = Factors(divisors, long, short)
+    rope = rope_config(keys, head_dim, context, factors, rounds_yarn=architecture.rounds_yarn)
     if architecture.sliding_theta is None:
         return (rope,)
     return rope, sliding_rope(keys, head_dim, rope, architecture.sliding_theta)

@@ -7,6 +7,7 @@ the position embedding. Knows nothing of tensors. A value that would make the ou
 
 import difflib
 from pathlib import Path
+from typing import NoReturn
 
 from ..errors import ModelLoadError
 from ..files import JsonObject, shown, shown_name
@@ -30,6 +31,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 _MAX_NAME = 100
 _MAX_KEYS = 8  # in a message
 _LIST = "docs/models.md"
+_QUANTIZATION = "quantization_config"
 # What there are kernels for.
 _GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "gelu_tanh", "relu2"})
 
@@ -41,16 +43,18 @@ def model_config(path: Path) -> ModelConfig:
 
 def model_config_of(whole: JsonObject) -> ModelConfig:
     """What a config.json says. Raises ModelLoadError as `model_config` does."""
-    _refuse_quantized(whole)
+    in_blocks = _is_mxfp4(whole)
     file = text_config(whole)
     family = _family(file)
-    _refuse_quantized(file)
+    in_blocks = in_blocks or _is_mxfp4(file)
+    if in_blocks and not family.has_mxfp4:
+        _refuse_quantized(whole if whole.has(_QUANTIZATION) else file)
     for key, value, allowed in refused_keys(file, family.reads):
         file.fail(key, value, allowed)
-    return _read(file, family)
+    return _read(file, family, in_blocks=in_blocks)
 
 
-def _read(file: JsonObject, family: Family) -> ModelConfig:
+def _read(file: JsonObject, family: Family, *, in_blocks: bool = False) -> ModelConfig:
     sizes = _sizes(file, family)
     max_positions = file.integer(
         family.key("max_position_embeddings"),
@@ -74,6 +78,7 @@ def _read(file: JsonObject, family: Family) -> ModelConfig:
         bos_token_id=bos_token_ids[0] if bos_token_ids else None,
         centered_norms=family.centered_norms,
         norm_bias=family.norm_bias,
+        experts_in_blocks=in_blocks,
         ends=family.ends(file, sizes.dim),
     )
 
@@ -104,14 +109,24 @@ def _nearest(file: JsonObject, name: str) -> str:
     return f"the nearest family is {nearest}, which does not know {named}"
 
 
-def _refuse_quantized(file: JsonObject) -> None:
-    if file.has("quantization_config"):
-        method = shown(file.nested("quantization_config").values.get("quant_method", "unknown"))
-        raise ModelLoadError(
-            f"{file.where}: quantization_config: quantized weights are not supported (quant_method "
-            f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
-            f"here, to 8bit, 6bit, 5bit or 4bit"
-        )
+def _is_mxfp4(file: JsonObject) -> bool:
+    """Whether there are blocks of MXFP4, which some families have. Raises ModelLoadError for other
+    quantized weights.
+    """
+    if not file.has(_QUANTIZATION):
+        return False
+    if file.nested(_QUANTIZATION).values.get("quant_method") != "mxfp4":
+        _refuse_quantized(file)
+    return True
+
+
+def _refuse_quantized(file: JsonObject) -> NoReturn:
+    method = shown(file.nested(_QUANTIZATION).values.get("quant_method", "unknown"))
+    raise ModelLoadError(
+        f"{file.where}: {_QUANTIZATION}: quantized weights are not supported (quant_method "
+        f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
+        f"here, to 8bit, 6bit, 5bit or 4bit"
+    )
 
 
 def _sizes(file: JsonObject, family: Family) -> Sizes:

@@ -86,6 +86,7 @@ def _attentions(
             scale=_scale(keys, architecture, dim, all_heads[index]),
             softcap=keys.number("attn_logit_softcapping", low=0.0, high=_HIGHEST, default=0.0),
             query_scaling=_query_scaling(keys),
+            sinks=architecture.sinks,
         )
         for index, window in enumerate(windows)
     ]

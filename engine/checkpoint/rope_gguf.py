@@ -39,14 +39,19 @@ def rotary_dim(keys: ArchitectureKeys, head_dim: int) -> int:
 
 
 def rope_config(
-    keys: ArchitectureKeys, head_dim: int, context: int, factors: Factors
+    keys: ArchitectureKeys,
+    head_dim: int,
+    context: int,
+    factors: Factors,
+    *,
+    rounds_yarn: bool = True,
 ) -> RopeConfig:
-    """`context`: context_length. Raises ModelLoadError."""
+    """`context`: context_length; `rounds_yarn`: see Architecture. Raises ModelLoadError."""
     theta = keys.number("rope.freq_base", low=1.0, high=1e12, default=10000.0)
     if factors.long is not None and factors.short is not None:
         scaling: RopeScaling | None = _long(keys, factors.long, factors.short, context)
     else:
-        scaling = _scaling(keys, theta, context)
+        scaling = _scaling(keys, theta, context, rounds_yarn)
     if factors.divisors is not None:
         scaling = _divided(keys, scaling, factors.divisors)
     return RopeConfig(theta, rotary_dim(keys, head_dim), scaling)
@@ -60,7 +65,9 @@ def sliding_rope(
     return RopeConfig(theta, rotary_dim(keys, head_dim))
 
 
-def _scaling(keys: ArchitectureKeys, theta: float, context: int) -> RopeScaling | None:
+def _scaling(
+    keys: ArchitectureKeys, theta: float, context: int, rounds_yarn: bool
+) -> RopeScaling | None:
     # Without a type, a factor means linear scaling.
     kind = keys.string("rope.scaling.type", default="linear")
     if kind == "none":
@@ -76,10 +83,10 @@ def _scaling(keys: ArchitectureKeys, theta: float, context: int) -> RopeScaling 
         keys.fail("rope.scaling.type", kind, allowed)
     if theta == 1.0:
         keys.fail("rope.freq_base", theta, "more than 1 for yarn")
-    return _yarn(keys, factor, context)
+    return _yarn(keys, factor, context, rounds_yarn)
 
 
-def _yarn(keys: ArchitectureKeys, factor: float, context: int) -> YarnScaling:
+def _yarn(keys: ArchitectureKeys, factor: float, context: int, rounds_yarn: bool) -> YarnScaling:
     key = "rope.scaling.original_context_length"
     spread = keys.number("rope.scaling.yarn_log_multiplier", low=0.0, high=_MAX_FACTOR, default=0.0)
     log = math.log(factor)
@@ -95,7 +102,7 @@ def _yarn(keys: ArchitectureKeys, factor: float, context: int) -> YarnScaling:
         or 32.0,
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", low=0.0, high=_MAX_FACTOR, default=1.0)
         or 1.0,
-        truncate=True,
+        truncate=rounds_yarn,
     )
 
 

@@ -30,6 +30,13 @@ _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size":
 _GPT2 = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256}
 _FIVE: dict[str, Any] = {"num_hidden_layers": 5}
 _WINDOW = {"sliding_window": 12}
+_GPT_OSS = {
+    **_WINDOW,
+    "head_dim": 24,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "rope_parameters": {**YARN_ROPE, **YARN_BETAS, "truncate": False},
+}
 _FULL = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
 _GEMMA4: dict[str, Any] = {"head_dim": 16, "hidden_size_per_layer_input": 0, **_WINDOW}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
@@ -207,6 +214,18 @@ FAMILY_MODELS = {
         {"moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 24, "use_bias": True},
     ),
     "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 40}),
+    "gpt_oss": Family("GptOss", {**_GPT_OSS, "intermediate_size": 40}),
+    "gpt_oss-blocks": Family("GptOss", _GPT_OSS, in_blocks=True),
+    "gpt_oss-types": Family(
+        "GptOss",
+        {
+            **_GPT_OSS,
+            **_TIED,
+            "attention_bias": False,
+            "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    ),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
 }
 
@@ -336,6 +355,9 @@ GGUF_FAMILIES = {
             "head_dim": 16,
             "num_nextn_predict_layers": 0,
         },
+    ),
+    "gpt-oss-mxfp4": Family(
+        "GptOss", {**_SMALL, **_GPT_OSS, "head_dim": 16, "num_local_experts": 4}, in_blocks=True
     ),
     "ernie4_5-moe": Family(
         "Ernie4_5_Moe",

@@ -20,6 +20,8 @@ from tokenizers import (
     trainers,
 )
 
+from tests.support.mxfp4_models import save_in_blocks
+
 VOCAB_SIZE = 320
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
 SPECIALS = ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
@@ -35,6 +37,8 @@ class Family:
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
+    in_blocks: bool = False
+    """Whether the experts are stored in blocks of MXFP4."""
 
 
 # Where they are not called after the family.
@@ -189,7 +193,10 @@ def save_model(
     """Writes a random model, the byte-level tokenizer and the template; returns the oracle."""
     chosen = FAMILIES[family] if isinstance(family, str) else family
     model = oracle(chosen, seed=seed, **options)
-    model.save_pretrained(path, max_shard_size="60KB" if shards else "5GB")
+    if chosen.in_blocks:
+        save_in_blocks(path, model)
+    else:
+        model.save_pretrained(path, max_shard_size="60KB" if shards else "5GB")
     save_tokenizer(path, byte_level_tokenizer())
     return model
 

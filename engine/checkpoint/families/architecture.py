@@ -42,6 +42,7 @@ GGUF_NAMES = Names(
     post_mlp_norm="post_ffw_norm",
     q_norm="attn_q_norm",
     k_norm="attn_k_norm",
+    sinks="attn_sinks.weight",
     experts=_EXPERTS,
     # They are part of the configuration.
     ignored=r"rope_(freqs|factors_(long|short))\.weight",
@@ -88,6 +89,7 @@ class Architecture:
     post_norms: bool = False
     parallel: bool | None = False
     """None: where the file says so, or has one norm per layer."""
+    sinks: bool = False
     experts: Mixture | None = None
     """Of files that have experts."""
     has_two_norms: bool = False
@@ -101,6 +103,8 @@ class Architecture:
     sliding_theta: float | None = None
     """Of sliding layers, whose rope is not scaled; 0: that of the full layers; None: one rope."""
     has_rope: bool = True
+    rounds_yarn: bool = True
+    """Whether YaRN rounds the borders between the frequencies that stay and those it divides."""
     scales_embedding: bool = False
     """By the root of its width."""
     logit_scale: Literal["", "times", "over"] = ""

@@ -13,6 +13,7 @@ from . import (
     glm,
     gpt2,
     gpt_neox,
+    gpt_oss,
     granite,
     hunyuan,
     llama,
@@ -80,6 +81,7 @@ FAMILIES = {
         mixtures.GRANITE_MOE,
         mixtures.GLM4_MOE,
         mixtures.ERNIE_MOE,
+        gpt_oss.FAMILY,
     )
 }
 _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
@@ -111,6 +113,15 @@ ARCHITECTURES = {
             qk_norm=QkNorm(),
             has_qk_norm_if_stored=True,
             experts=Mixture(scoring="sigmoid", renormalized=False, group_best=2, has_shared=True),
+        ),
+        Architecture(
+            name="gpt-oss",
+            names=SEED_OSS_NAMES,
+            activation="clamped",
+            sinks=True,
+            full_every=2,
+            rounds_yarn=False,
+            experts=Mixture(scoring="chosen_softmax"),
         ),
         Architecture(name="ernie4_5-moe", names=PAIRED_NAMES, experts=Mixture(has_shared=True)),
         Architecture(

@@ -35,6 +35,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "attention_chunk_size": (),
     "attn_temperature_tuning": (False, 0),
     "attention_sink": (False,),
+    "swiglu_alpha": (),
+    "swiglu_limit": (),
     "num_experts": (0, 1),
     "num_local_experts": (0, 1),
     "n_routed_experts": (0,),

@@ -3,11 +3,13 @@ test_config_defaults.py does not look at key by key.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.checkpoint.config import YarnScaling
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.families.known import FAMILIES
 
@@ -65,13 +67,27 @@ def test_missing_keys_mean_what_transformers_takes(tmp_path: Path, name: str) ->
             continue
         partial = parameters.get("partial_rotary_factor", 1.0)
         assert rope.rotary_dim == int(attention.head_dim * partial)
-        assert rope.scaling is None
+        assert rope.scaling == _scaling(parameters)
 
 
 def _windows(config: Any) -> list[int]:
     window = getattr(config, "sliding_window", None) or 0
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
     return [window if kind == "sliding_attention" else 0 for kind in kinds]
+
+
+def _scaling(parameters: dict[str, Any]) -> YarnScaling | None:
+    if parameters["rope_type"] == "default":
+        return None
+    factor = parameters["factor"]
+    return YarnScaling(
+        factor=factor,
+        original_max_seq_len=parameters["original_max_position_embeddings"],
+        attention_factor=0.1 * math.log(factor) + 1.0,
+        beta_fast=parameters["beta_fast"],
+        beta_slow=parameters["beta_slow"],
+        truncate=parameters["truncate"],
+    )
 
 
 def _ropes(config: Any) -> list[dict[str, Any]]:
