@@ -12,6 +12,9 @@ from ..ops import OpTime
 from ..step import StepState
 from .memory import Floats
 
+# So few rows that what is made of them stays in the processor's cache.
+_AT_ONCE = 16
+
 
 class LookUps:
     """Those of one program. They depend on the token ids alone."""
@@ -38,5 +41,7 @@ class LookUps:
 
 
 def _run(op: LookUp[Floats], state: StepState) -> None:
-    rows = op.table.read(state.token_ids.tolist())
-    np.multiply(rows, np.float32(op.scale), out=op.out[: state.n_rows])
+    token_ids, scale = state.token_ids.tolist(), np.float32(op.scale)
+    for begin in range(0, state.n_rows, _AT_ONCE):
+        rows = op.table.read(token_ids[begin : begin + _AT_ONCE])
+        np.multiply(rows, scale, out=op.out[begin : begin + len(rows)])
