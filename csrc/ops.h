@@ -123,15 +123,25 @@ struct LinearArgs {
     void* scratch = nullptr;  // shared by all threads, linear_scratch_bytes()
 };
 
-// out = factor * (residual + scale * norm(x)).
+// out = factor * (residual + scale * norm(x)). A row has one part or several, each with a norm of
+// its own over the same weights.
 struct AddNormArgs {
-    const float* x;  // (rows, dim)
-    Norm norm;
-    const float* residual;  // (rows, dim)
+    const float* x;         // (rows, n_parts dim)
+    Norm norm;              // of dim numbers
+    const float* residual;  // (rows, n_parts dim) or null: add nothing
     float scale;
     const float* factor;  // (1,) or null: 1
-    float* out;           // (rows, dim); may be the residual
+    float* out;           // (rows, n_parts dim); may be x or the residual
     int64_t dim;
+    int64_t n_parts;
+};
+
+// x *= columns of another array.
+struct TimesArgs {
+    float* x;             // (rows, dim)
+    const float* others;  // (rows, pitch), from the first of the columns on
+    int64_t dim;
+    int64_t pitch;
 };
 
 // Prepares queries and keys in place, before attention, in models for which its own norm and
@@ -222,6 +232,7 @@ struct Routing {
     int64_t n_used;  // of each row, the best ones
     Scoring scoring;
     const float* selection_bias;  // (n_experts,) or null: added to scores for the choice alone
+    const float* expert_scales;   // (n_experts,) or null: multiply the weights in the end
     // Equal groups of experts, of which the best ones take part: a group is as good as the sum of
     // its `group_best` best experts.
     int64_t n_groups;
@@ -276,6 +287,7 @@ void embed(const EmbedArgs& args, const StepState& state, Worker& worker);
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker);
 void linear(const LinearArgs& args, const StepState& state, Worker& worker);
 void add_norm(const AddNormArgs& args, const StepState& state, Worker& worker);
+void times(const TimesArgs& args, const StepState& state, Worker& worker);
 void heads(const HeadsArgs& args, const StepState& state, Worker& worker);
 void attention(const AttentionArgs& args, const StepState& state, Worker& worker);
 void branch_attention(const BranchAttentionArgs& args, const StepState& state, Worker& worker);

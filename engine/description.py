@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
-from .checkpoint.tensors import matrix_dtypes
+from .checkpoint.tensors import matrix_dtypes, model_sources
 from .device.formats import STORED, kv_bytes_per_token, kv_format, stored_format
 from .device.mixed import ModelFormats, mixed_formats, stored_formats
 from .model.stored_groups import StoredGroup, stored_groups
@@ -41,6 +41,7 @@ class ModelDescription:
     tokenizer: str  # where it comes from, or its kind
     has_chat_template: bool
     default_format: str  # of the weights on the CPU, unless options say otherwise; or STORED
+    table_bytes: int = 0  # of the embeddings of each layer, which are not loaded
 
     def weight_bytes(self, format_: str) -> int:
         """Bytes of the weights, loaded on the CPU in `format_` (a dtype, 8bit to 4bit, STORED)."""
@@ -86,6 +87,7 @@ def describe(path: str | Path) -> ModelDescription:
         tokenizer=files.tokenizer_kind,
         has_chat_template=chat_template(files, tokenizer) is not None,
         default_format=default_format,
+        table_bytes=sum(tensors[each.name].n_bytes for each in model_sources(config).layer_table),
     )
 
 

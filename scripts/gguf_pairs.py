@@ -43,6 +43,7 @@ from tests.support.tiny_models import (  # noqa: E402
     TEMPLATE,
     Family,
     byte_level_tokenizer,
+    gemma_tokenizer,
     oracle,
     sentencepiece_tokenizer,
 )
@@ -90,7 +91,7 @@ class Pair:
     name: str
     family: Family
     stored: str  # f32 or bf16
-    tokenizer: str  # spm, gpt-2, qwen2 or gpt-4o
+    tokenizer: str  # spm, gemma4, gpt-2, qwen2 or gpt-4o
     quantised: dict[str, Sequence[str]] = field(default_factory=dict)
     """The arguments of llama-quantize for each file; the converted one is then not kept."""
 
@@ -153,7 +154,9 @@ ALL = (
     *(
         Pair(name, family, "bf16", "gpt-4o")
         if family.in_blocks
-        else Pair(f"{name}-bf16", family, "bf16", "gpt-2")
+        else Pair(
+            f"{name}-bf16", family, "bf16", "gemma4" if name.startswith("gemma4") else "gpt-2"
+        )
         for name, family in GGUF_FAMILIES.items()
     ),
 )
@@ -172,7 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for pair in ALL:
             if args.only in pair.name and (not pair.quantised or args.quantize):
                 make(pair, sources, args.quantize, work / pair.name)
-    ids = {each: _ids(tokenizer_of(each)) for each in ("spm", "gpt-2", "qwen2", "gpt-4o")}
+    kinds = ("spm", "gemma4", "gpt-2", "qwen2", "gpt-4o")
+    ids = {each: _ids(tokenizer_of(each)) for each in kinds}
     tokens = {pair.name: ids[pair.tokenizer] for pair in ALL}
     (PAIRS / "tokens.json").write_text(json.dumps(tokens, indent=1) + "\n", "utf-8")
     print(f"{sum(file.stat().st_size for file in PAIRS.iterdir()) / 1e6:.2f} MB in {PAIRS}")
@@ -203,7 +207,7 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
         model.save_pretrained(work)
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
-    pre = "default" if pair.tokenizer == "spm" else pair.tokenizer
+    pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer
     command = [sys.executable, "-c", _CONVERT, str(sources), pre, str(work)]
     command += ["--outtype", pair.stored, "--outfile", str(converted)]
     subprocess.run(command, check=True)
@@ -233,6 +237,8 @@ def keep_logits(name: str, model: Any) -> None:
 def tokenizer_of(kind: str) -> tokenizers.Tokenizer:
     if kind == "spm":
         return sentencepiece_tokenizer()
+    if kind == "gemma4":
+        return gemma_tokenizer()
     tokenizer = byte_level_tokenizer()
     if kind != "gpt-2":
         split = pre_tokenizers.Split(tokenizers.Regex(_PATTERNS[kind]), "isolated")

@@ -257,6 +257,14 @@ class ExpertsConfig:
     """Of all matrices of the experts."""
     shared_gate: bool = False
     """Whether what is shared is multiplied by the sigmoid of one more number of the router."""
+    own_norms: bool = False
+    """Whether the experts and the router each have a norm of their own before them, and what is
+    shared and what the experts add each have one behind them.
+    """
+    router_scale: float = 1.0
+    """Multiplies the router's numbers."""
+    expert_scales: bool = False
+    """Whether a stored number of each expert multiplies its weight in the end."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_used <= self.n_experts:
@@ -274,8 +282,9 @@ class ExpertsConfig:
     def n_params(self, dim: int, n_experts: int) -> int:
         """Of the router and so many experts."""
         each = 3 * dim * self.hidden_dim + (2 * self.hidden_dim + dim if self.bias else 0)
-        biases = self.n_experts * (self.selection_bias + self.router_bias)
-        return self.router_dim * dim + biases + n_experts * each
+        biases = self.n_experts * (self.selection_bias + self.router_bias + self.expert_scales)
+        norms = 4 * dim if self.own_norms else 0
+        return self.router_dim * dim + biases + norms + n_experts * each
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,14 +328,40 @@ class LayerConfig:
     """Multiplies what attention and feed-forward add."""
     has_factor: bool = False
     """Whether a stored number multiplies its output."""
+    embedding_dim: int = 0
+    """Width of the embedding that it adds behind the feed-forward part; 0: there is none."""
 
     def __post_init__(self) -> None:
         if self.has_factor and not self.post_norms:
             raise ValueError("has_factor: only the op that norms what is added has a factor")
+        experts = self.mlp.experts
+        if experts is not None and experts.own_norms and not (self.pre_norms and self.post_norms):
+            raise ValueError("own_norms: only in a layer with norms on both sides")
 
     @property
     def n_norms(self) -> int:
         return 2 * (self.pre_norms + self.post_norms)
+
+    def n_params(self, dim: int) -> int:
+        """Without the norms that `n_norms` counts."""
+        n = self.attention.n_params(dim) + self.mlp.n_params(dim) + self.has_factor
+        return n + (dim * (2 * self.embedding_dim + 1) if self.embedding_dim else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEmbeddings:
+    """An embedding of each token for every layer: table_scale times a row of a table, plus
+    normed_scale times the norm of projection_scale times a product with the token's embedding.
+    """
+
+    dim: int
+    """Of one layer."""
+    table_scale: float
+    projection_scale: float
+    normed_scale: float
+
+    def n_params(self, vocab_size: int, dim: int, n_layers: int) -> int:
+        return (vocab_size + dim) * n_layers * self.dim + self.dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +371,7 @@ class Ends:
     embedding_scale: float = 1.0
     n_positions: int = 0
     """Rows of the table of positions that is added to the embedding; 0: there is none."""
+    layer_embeddings: LayerEmbeddings | None = None
     head_bias: bool = False
     logit_scale: float = 1.0
     logit_softcap: float = 0.0
@@ -363,6 +399,8 @@ class ModelConfig:
     """Whether a file that may store q, k and v in one tensor does so."""
     experts_in_blocks: bool = False
     """Whether a checkpoint that may store experts in blocks of MXFP4 does so."""
+    fused_experts: bool = False
+    """Whether a file that may store gate and up of experts in one tensor does so."""
     ends: Ends = Ends()
 
     @property
@@ -384,16 +422,14 @@ class ModelConfig:
         """Parameters of the whole model; a tied head is counted once."""
         heads, ends = 1 if self.tie_embeddings else 2, self.ends
         n_norms = 1 + sum(layer.n_norms for layer in self.layers)
+        of_layers = ends.layer_embeddings
         return (
             heads * self.vocab_size * self.dim
             + (self.vocab_size if ends.head_bias else 0)
             + ends.n_positions * self.dim
             + n_norms * self.dim * (2 if self.norm_bias else 1)
-            + sum(layer.has_factor for layer in self.layers)
-            + sum(
-                layer.attention.n_params(self.dim) + layer.mlp.n_params(self.dim)
-                for layer in self.layers
-            )
+            + (of_layers.n_params(self.vocab_size, self.dim, self.n_layers) if of_layers else 0)
+            + sum(layer.n_params(self.dim) for layer in self.layers)
         )
 
     @property
@@ -401,6 +437,12 @@ class ModelConfig:
         """(n_kv_heads, head_dim) of each layer that has keys and values of its own."""
         attentions = [layer.attention for layer in self.layers]
         return tuple((own.n_kv_heads, own.head_dim) for own in attentions if own.kv_from is None)
+
+    @property
+    def last_with_kv(self) -> int:
+        """The last layer that has keys and values of its own."""
+        own = [i for i, layer in enumerate(self.layers) if layer.attention.kv_from is None]
+        return own[-1]
 
     @property
     def kv_places(self) -> tuple[int, ...]:

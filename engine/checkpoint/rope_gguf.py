@@ -13,6 +13,7 @@ from .config import (
     DividedScaling,
     LinearScaling,
     LongScaling,
+    ProportionalScaling,
     RopeConfig,
     RopeScaling,
     YarnScaling,
@@ -20,6 +21,9 @@ from .config import (
 from .limits import MAX_CONTEXT
 
 _MAX_FACTOR = 1e6
+# A divisor that leaves a frequency no turns: files say so that a part of a head is not rotated.
+_STILL = 1e20
+_DIMENSIONS = "rope.dimension_count"
 
 
 class Factors(NamedTuple):
@@ -30,11 +34,11 @@ class Factors(NamedTuple):
     short: Sequence[float] | None = None
 
 
-def rotary_dim(keys: ArchitectureKeys, head_dim: int) -> int:
+def rotary_dim(keys: ArchitectureKeys, head_dim: int, key: str = _DIMENSIONS) -> int:
     """How much of a head is rotated. Raises ModelLoadError."""
-    dim = keys.integer("rope.dimension_count", low=2, high=head_dim, default=head_dim)
+    dim = keys.integer(key, low=2, high=head_dim, default=head_dim)
     if dim % 2:
-        keys.fail("rope.dimension_count", dim, "an even number")
+        keys.fail(key, dim, "an even number")
     return dim
 
 
@@ -62,7 +66,8 @@ def sliding_rope(
 ) -> RopeConfig:
     """That of sliding layers, without scaling; `theta`: the default, 0: that of `full`."""
     theta = keys.number("rope.freq_base_swa", low=1.0, high=1e12, default=theta or full.theta)
-    return RopeConfig(theta, rotary_dim(keys, head_dim))
+    key = "rope.dimension_count_swa"
+    return RopeConfig(theta, rotary_dim(keys, head_dim, key if keys.has(key) else _DIMENSIONS))
 
 
 def _scaling(
@@ -120,10 +125,14 @@ def _long(
 
 def _divided(
     keys: ArchitectureKeys, scaling: RopeScaling | None, divisors: Sequence[float]
-) -> DividedScaling:
+) -> DividedScaling | ProportionalScaling:
     """Divisors of their own, on top of what the keys say."""
     match scaling:
         case None:
+            n_turning = sum(divisor < _STILL for divisor in divisors)
+            turning, still = divisors[:n_turning], divisors[n_turning:]
+            if still and set(turning) == {1.0} and min(still) >= _STILL:
+                return ProportionalScaling(1.0, n_turning)
             return DividedScaling(tuple(divisors))
         case LinearScaling(factor):
             return DividedScaling(tuple(divisor * factor for divisor in divisors))

@@ -25,6 +25,8 @@ from ..device.arguments import (
     Tails,
 )
 from ..device.ops import Ops, Program
+from .embeddings import LayerEmbedding, LayerEmbeddingRows
+from .parallel_experts import ParallelExperts
 from .rope import query_scales, rope_tables
 from .weights import ExpertWeights, LayerWeights
 
@@ -55,10 +57,14 @@ class Buffers:
         # By width: layers of one width share them.
         self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
         self.heads = {n: rows_of(n) for n in {layer.attention.q_dim for layer in layers}}
-        plain = [layer.mlp for layer in layers if layer.mlp.experts is None]
-        self.gated = {n: rows_of(n) for n in {mlp.hidden_dim for mlp in plain}}
         all_experts = [each for layer in layers if (each := layer.mlp.experts) is not None]
         self.router = {n: rows_of(n) for n in {experts.router_dim for experts in all_experts}}
+        # Experts bring along what all tokens go through, unless that has norms of its own.
+        has_own = any(experts.own_norms for experts in all_experts)
+        plain = [layer.mlp for layer in layers if layer.mlp.experts is None or has_own]
+        self.gated = {n: rows_of(n) for n in {mlp.hidden_dim for mlp in plain}}
+        self.experts_added = rows_of(config.dim) if has_own else self.after_attention
+        self.layer_embeddings = LayerEmbeddingRows.of(config, rows_of)
         # What a layer adds, before its norm.
         needs_added = any(layer.post_norms for layer in layers)
         self.added = rows_of(config.dim) if needs_added else self.after_attention
@@ -73,6 +79,7 @@ class Layer:
     tables: Tables
     model: ModelConfig
     buffers: Buffers
+    index: int
 
     @property
     def heads(self) -> Array:
@@ -168,10 +175,16 @@ class Layer:
             residual=buffers.residual,
             out=buffers.after_attention,
         )
-        if weights.experts is not None:
+        if weights.experts is None or weights.experts.norms is not None:
+            self._append_mlp(program)
+        else:
             self._append_experts(program, weights.experts)
-            return
-        mlp = self.config.mlp
+        if weights.embedding is not None:
+            self._append_embedding(program)
+
+    def _append_mlp(self, program: Program) -> None:
+        """What all tokens go through; experts may stand beside it."""
+        buffers, weights, mlp = self.buffers, self.weights, self.config.mlp
         self._append_normed(
             program,
             matrix=weights.w_gate_up,
@@ -187,8 +200,45 @@ class Layer:
             bias=weights.b_down,
             norm=weights.post_mlp_norm,
             residual=buffers.after_attention,
-            factor=weights.factor,
+            factor=weights.factor if weights.embedding is None else None,
+            experts=weights.experts,
             out=buffers.residual,
+        )
+
+    def _append_embedding(self, program: Program) -> None:
+        """The embedding of this layer, added behind everything else."""
+        buffers, weights = self.buffers, self.weights
+        assert weights.embedding is not None
+        assert buffers.layer_embeddings is not None
+        embedding = LayerEmbedding(
+            weights=weights.embedding,
+            rows=buffers.layer_embeddings,
+            index=self.index,
+            activation=self.config.mlp.activation,
+            eps=self.model.norm_eps,
+        )
+        embedding.append(
+            program, residual=buffers.residual, added=buffers.added, factor=weights.factor
+        )
+
+    def _append_beside(self, program: Program, experts: ExpertWeights) -> None:
+        """What experts add to the output of the MLP, before the norm of both."""
+        config, buffers = self.config.mlp.experts, self.buffers
+        assert config is not None
+        assert experts.norms is not None
+        parallel = ParallelExperts(
+            weights=experts,
+            norms=experts.norms,
+            config=config,
+            activation=self.config.mlp.activation,
+            eps=self.model.norm_eps,
+        )
+        parallel.append(
+            program,
+            x=self.mlp_input,
+            shared=buffers.added,
+            numbers=buffers.router[config.router_dim],
+            added=buffers.experts_added,
         )
 
     def _append_normed(
@@ -283,8 +333,11 @@ class Layer:
         residual: Array,
         out: Array,
         factor: Array | None = None,
+        experts: ExpertWeights | None = None,
     ) -> None:
-        """out = residual + the product, which may be normed and scaled first; times the factor."""
+        """out = residual + the product, which may be normed and scaled first; times the factor.
+        `experts` stand beside the product.
+        """
         scale, added = self.config.residual_scale, self.buffers.added
         if norm is None:
             program.append(
@@ -292,6 +345,8 @@ class Layer:
             )
             return
         program.append(Linear(x=x, matrix=matrix, bias=bias, out=added))
+        if experts is not None:
+            self._append_beside(program, experts)
         eps = self.model.norm_eps
         program.append(
             AddNorm(

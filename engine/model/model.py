@@ -14,11 +14,12 @@ import numpy as np
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..device.arguments import Embed, NormLinear, Tails
+from ..device.arguments import NormLinear, Tails
 from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
 from .branches import Branches, PassesInTurn, SharedPasses
+from .embeddings import Embedding
 from .layer import Buffers, Layer, layer_tables
 from .weights import Weights
 
@@ -60,11 +61,17 @@ class Model:
         self.weights = weights
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = Buffers(config, ops, max_rows=self._max_rows)
+        self._embedding = Embedding(
+            table=weights.embedding,
+            positions=weights.positions,
+            of_layers=weights.layer_embeddings,
+        )
         self._logits_rows = ops.zeros((MAX_DECODE_ROWS, config.vocab_size), "float32")
         tables = layer_tables(config, ops, max_seq_len)
+        layers = zip(weights.layers, config.layers, tables, strict=True)
         self._layers = [
-            Layer(each, own, its_tables, config, self._buffers)
-            for each, own, its_tables in zip(weights.layers, config.layers, tables, strict=True)
+            Layer(each, own, its_tables, config, self._buffers, index)
+            for index, (each, own, its_tables) in enumerate(layers)
         ]
         self._decode_state = StepState(MAX_DECODE_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
@@ -215,22 +222,16 @@ class Model:
     def _recorded(
         self, cache: KVCache, *, to_end: bool = True, tails: Sequence[Tails] | None = None
     ) -> Program:
-        """A pass through all layers; unless `to_end`, the last layer only computes its K/V. With
-        `tails`, its rows are branches.
+        """A pass through all layers; unless `to_end`, it ends with the K/V of the last layer that
+        has its own. With `tails`, its rows are branches.
         """
-        program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
-        program.append(
-            Embed(
-                table=self.weights.embedding,
-                scale=self.config.ends.embedding_scale,
-                positions=self.weights.positions,
-                out=self._buffers.residual,
-            )
-        )
-        for index, layer in enumerate(self._layers):
-            own = None if tails is None else tails[self.config.kv_places[index]]
+        config, buffers, program = self.config, self._buffers, self.ops.program(self._max_rows)
+        self._embedding.append(program, config, out=buffers.residual, rows=buffers.layer_embeddings)
+        last = config.n_layers if to_end else config.last_with_kv
+        for index, layer in enumerate(self._layers[: last + 1]):
+            own = None if tails is None else tails[config.kv_places[index]]
             layer.append_attention(program, cache.layers[index], own)
-            if index < last or to_end:
+            if index < last:
                 layer.append_rest(program)
         return program
 

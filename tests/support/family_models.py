@@ -39,6 +39,28 @@ _GPT_OSS = {
 }
 _FULL = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
 _GEMMA4: dict[str, Any] = {"head_dim": 16, "hidden_size_per_layer_input": 0, **_WINDOW}
+_PER_LAYER = {"hidden_size_per_layer_input": 12}
+_GEMMA4_E: dict[str, Any] = {
+    **_GEMMA4,
+    **_PER_LAYER,
+    "num_hidden_layers": 5,
+    "layer_types": [
+        "sliding_attention",
+        "full_attention",
+        *2 * ["sliding_attention"],
+        "full_attention",
+    ],
+    "global_head_dim": 24,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+    "final_logit_softcapping": 3.0,
+}
+_GEMMA4_EXPERTS = {
+    "enable_moe_block": True,
+    "num_experts": 6,
+    "top_k_experts": 3,
+    "moe_intermediate_size": 24,
+}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
@@ -151,6 +173,33 @@ FAMILY_MODELS = {
             "use_double_wide_mlp": True,
         },
     ),
+    "gemma4-unified": Family(
+        "Gemma4UnifiedText",
+        {
+            **_WINDOW,
+            "head_dim": 16,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            "global_head_dim": 24,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+        },
+    ),
+    "gemma4-embeddings": Family("Gemma4Text", _GEMMA4_E),
+    "gemma4-embeddings-alone": Family(
+        "Gemma4Text", {**_GEMMA4, "global_head_dim": 24, "hidden_activation": "gelu", **_PER_LAYER}
+    ),
+    "gemma4-experts": Family(
+        "Gemma4Text",
+        {
+            **_GEMMA4,
+            **_GEMMA4_EXPERTS,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            "global_head_dim": 40,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+        },
+    ),
+    "gemma4-experts-embeddings": Family("Gemma4Text", {**_GEMMA4_E, **_GEMMA4_EXPERTS}),
     "olmo2": Family("Olmo2", {"attention_bias": True}),
     "olmo2-tied": Family("Olmo2", {**_TIED, "num_key_value_heads": 4}),
     "olmo3": Family("Olmo3", {**_WINDOW, **_FIVE}),
@@ -298,6 +347,45 @@ GGUF_FAMILIES = {
                 **_GEMMA3_ROPES,
                 "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
             },
+        },
+    ),
+    "gemma4": Family(
+        "Gemma4Text",
+        {
+            **_SMALL,
+            **_GEMMA4,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "global_head_dim": 24,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma4-embeddings": Family(
+        "Gemma4Text",
+        {
+            **_FOUR,
+            **_GEMMA4,
+            "hidden_size_per_layer_input": 4,
+            "layer_types": 2 * ["sliding_attention", "full_attention"],
+            "head_dim": 8,
+            "global_head_dim": 16,
+            "num_kv_shared_layers": 2,
+            "use_double_wide_mlp": True,
+        },
+    ),
+    "gemma4-experts": Family(
+        "Gemma4Text",
+        {
+            **_SMALL,
+            **_GEMMA4,
+            **_GEMMA4_EXPERTS,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "global_head_dim": 24,
         },
     ),
     "olmo3": Family("Olmo3", {**_FOUR, **_TIED, **_WINDOW}),

@@ -46,6 +46,7 @@ _CLASSES = {
     "GPT2": "GPT2LMHeadModel",
     "Gemma3Text": "Gemma3ForCausalLM",
     "Gemma4Text": "Gemma4ForCausalLM",
+    "Gemma4UnifiedText": "Gemma4UnifiedForCausalLM",
 }
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -147,24 +148,32 @@ def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     import transformers
 
     config_class = getattr(transformers, f"{family.name}Config")
-    config = config_class(**{**SIZES, **family.options, **options})
+    sizes = {**SIZES, **family.options, **options}
+    if family.name == "Gemma4Text":
+        sizes["vocab_size_per_layer_input"] = sizes["vocab_size"]
+    config = config_class(**sizes)
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
     model = getattr(transformers, architecture_of(family))(config)
     model.eval()
     fill_randomly(model)
-    if family.name == "Gemma4Text":
+    if family.name.startswith("Gemma4"):
         _prepare_gemma4(model)
     return model
 
 
-def _prepare_gemma4(model: Any) -> None:
-    """It does not scale products: norms that were trained do. And its step that leaves out rows
-    nobody asks for fails in models without embeddings of each layer; here all rows are asked for.
-    """
+def scale_queries(text: Any) -> None:
+    """Gemma 4 does not scale products: norms that were trained do."""
     with torch.no_grad():
-        for layer in model.model.layers:
+        for layer in text.layers:
             layer.self_attn.q_norm.weight.mul_(layer.self_attn.head_dim**-0.5)
+
+
+def _prepare_gemma4(model: Any) -> None:
+    """Its step that leaves out rows nobody asks for fails in models without embeddings of each
+    layer; here all rows are asked for.
+    """
+    scale_queries(model.model)
     model.model._maybe_slice_kv_shared_inputs = lambda *inputs, **_: inputs[:4]
 
 
@@ -225,6 +234,31 @@ def byte_level_tokenizer() -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(TEXTS, trainer)
+    return tokenizer
+
+
+def gemma_tokenizer() -> Tokenizer:
+    """BPE with byte fallback as in Gemma 4: merges of its own, also of newlines, and no space
+    before a text.
+    """
+    vocabulary: dict[str, int] = {"<pad>": 0, "</s>": 1, "<s>": 2, "<unk>": 3}
+    pieces = [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces += ["\n", "\n\n", *list("\u2581abcdefghilnoprstuvw"), "\u2581\u2581", "he", "\u2581the"]
+    for piece in [*pieces, "th", "er", "ver", "\u2581t", "\u2581w", "\u2581wa"]:
+        vocabulary[piece] = len(vocabulary)
+    merges = [("\n", "\n"), ("\u2581", "\u2581"), ("\u2581", "t"), ("h", "e"), ("e", "r")]
+    merges += [("\u2581t", "he"), ("v", "er"), ("\u2581", "w"), ("\u2581w", "a"), ("t", "h")]
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    specials = ("<pad>", "</s>", "<s>", "<unk>")
+    tokenizer.add_special_tokens(
+        [AddedToken(text, special=True, normalized=False) for text in specials]
+    )
     return tokenizer
 
 

@@ -34,6 +34,7 @@ from . import (
 )
 from .architecture import (
     FUSED_NAMES,
+    GEMMA4_NAMES,
     GLM4_NAMES,
     PAIRED_NAMES,
     PLAIN_NAMES,
@@ -62,6 +63,7 @@ FAMILIES = {
         gemma.GEMMA2,
         gemma.GEMMA3,
         gemma4.FAMILY,
+        gemma4.UNIFIED,
         olmo.OLMO2,
         olmo.OLMO3,
         glm.GLM,
@@ -170,6 +172,25 @@ ARCHITECTURES = {
             scales_embedding=True,
             widest=62,
             reads=_CAPS - {"attn_logit_softcapping"},
+        ),
+        Architecture(
+            name="gemma4",
+            names=GEMMA4_NAMES,
+            qk_norm=QkNorm(),
+            v_norm=True,
+            score_scale=1.0,
+            activation="gelu_tanh",
+            post_norms=True,
+            sliding_theta=0.0,
+            scales_embedding=True,
+            experts=Mixture(has_own_norms=True),
+            reads=frozenset(
+                {
+                    "final_logit_softcapping",
+                    "attention.shared_kv_layers",
+                    "embedding_length_per_layer_input",
+                }
+            ),
         ),
         Architecture(  # OLMo 3 too
             name="olmo2",

@@ -1,5 +1,7 @@
 """Sliding windows in config.json: which families have one, and in which layers."""
 
+from collections.abc import Sequence
+
 from ...files import JsonObject
 from ..limits import MAX_CONTEXT, MAX_LAYERS
 
@@ -65,3 +67,14 @@ def typed_windows(file: JsonObject, n_layers: int, window: int) -> list[int]:
     if len(kinds) != n_layers or not allowed.keys() >= set(kinds):
         file.fail("layer_types", kinds, f"{n_layers} times one of {', '.join(allowed)}")
     return [allowed[kind] for kind in kinds]
+
+
+def shared_sources(windows: Sequence[int], n_shared: int) -> list[int | None] | None:
+    """Per layer, the one whose keys and values it reads, if it has none: the last layers read those
+    of the last layer before them that slides as they do. None: there is no such layer.
+    """
+    n_own = len(windows) - n_shared
+    last = {bool(window): index for index, window in enumerate(windows[:n_own])}
+    if {bool(window) for window in windows} - last.keys():
+        return None
+    return [None] * n_own + [last[bool(window)] for window in windows[n_own:]]

@@ -17,6 +17,7 @@ _CLASSES = {
     "GPT2LMHeadModel": "GPT2Config",
     "Gemma3ForCausalLM": "Gemma3TextConfig",
     "Gemma4ForCausalLM": "Gemma4TextConfig",
+    "Gemma4UnifiedForCausalLM": "Gemma4UnifiedTextConfig",
 }
 _ELSEWHERE = {f"{name}ForCausalLM" for name in ("Llama", "Mistral", "Qwen2", "Qwen3")}
 _EPS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
