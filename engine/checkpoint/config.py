@@ -401,6 +401,14 @@ class ModelConfig:
         return tuple((own.n_kv_heads, own.head_dim) for own in attentions if own.kv_from is None)
 
     @property
+    def kv_windows(self) -> tuple[int, ...]:
+        """The window of each of the `kv_shapes`: the widest of the layers that read it; 0: all."""
+        readers: list[list[int]] = [[] for _ in self.kv_shapes]
+        for layer, place in zip(self.layers, self.kv_places, strict=True):
+            readers[place].append(layer.attention.window)
+        return tuple(max(windows) if all(windows) else 0 for windows in readers)
+
+    @property
     def kv_places(self) -> tuple[int, ...]:
         """Per layer, which of the `kv_shapes` its keys and values have."""
         places: list[int] = []

@@ -102,10 +102,12 @@ class Model:
         if abort is not None:
             abort.write_to(state.abort_word)
         total = len(token_ids)
-        for start in range(0, total, self.chunk_size):
+        n_rows = min(self.chunk_size, cache.pass_rows)
+        for start in range(0, total, n_rows):
             if abort is not None and abort.is_set():  # a flag of the caller may act on this call
                 return False
-            chunk = token_ids[start : start + self.chunk_size]
+            chunk = token_ids[start : start + n_rows]
+            cache.begin_pass(len(chunk))
             state.set(chunk, cache.length)
             if not program.run(state):
                 return False
@@ -127,6 +129,7 @@ class Model:
             raise ValueError(f"decode takes 1 to {MAX_DECODE_ROWS} token ids, not {n_rows}")
         self._check(token_ids, cache)
         program = self._passes(cache).decode
+        cache.begin_pass(n_rows)
         self._decode_state.set(token_ids, cache.length)
         program.run(self._decode_state)
         cache.append(token_ids)
@@ -146,6 +149,7 @@ class Model:
                 cache.shapes,
                 n_branches=MAX_DECODE_ROWS,
                 n_positions=max(n_positions, _BRANCH_POSITIONS),
+                max_seq_len=cache.max_seq_len,
             )
             if memory is None:
                 return in_turn
@@ -165,6 +169,7 @@ class Model:
         """Like `decode`, but returns the time of each op; empty if the device has no times."""
         self._check(token_ids, cache)
         program = self._passes(cache).decode
+        cache.begin_pass(len(token_ids))
         self._decode_state.set(token_ids, cache.length)
         times = program.profile(self._decode_state)
         cache.append(token_ids)
@@ -218,7 +223,8 @@ class Model:
         """A pass through all layers; unless `to_end`, the last layer only computes its K/V. With
         `tails`, its rows are branches.
         """
-        program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
+        n_rows, last = min(self._max_rows, cache.pass_rows), self.config.n_layers - 1
+        program = self.ops.program(n_rows)
         program.append(
             Embed(
                 table=self.weights.embedding,
