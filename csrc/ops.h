@@ -175,11 +175,14 @@ struct AttentionArgs {
     int64_t n_heads;
     int64_t n_kv_heads;
     int64_t head_dim;
+    // Positions that the caches hold. With a window they may be fewer than the sequence has: a
+    // multiple of 256, and at least window + rows of a pass + 256. Position p then lies at
+    // p mod max_seq_len.
     int64_t max_seq_len;
     const float* q_norm;  // (head_dim,) or null: no norm
     const float* k_norm;  // the same
     float eps;
-    const float* cos;  // (max_seq_len, rotary_half)
+    const float* cos;  // (positions of the sequence, rotary_half)
     const float* sin;  // the same
     int64_t rotary_half;
     int64_t window;  // keys that a query sees, including its own; 0: all
@@ -207,9 +210,10 @@ struct BranchPlace {
 
 // Attention for rows of which each belongs to another branch of one sequence. The caches hold what
 // all branches share: the positions before the fork. Those from the fork on are a branch's own;
-// they lie in its tail, as the caches would hold them, from the last multiple of 16 on.
+// they lie in its tail, as the caches would hold them, from the last multiple of 16 on. With a
+// window the caches are afterwards what they were before, whatever a branch has put into them.
 struct BranchAttentionArgs {
-    AttentionArgs attention;  // positions from the fork on are overwritten
+    AttentionArgs attention;  // without a window, positions from the fork on are overwritten
     const int64_t* fork;      // (1,)
     const BranchPlace* rows;  // (rows,), each of another branch
     void* k_tails;            // (branches, n_kv_heads, tail_len, padded(head_dim)) of kv

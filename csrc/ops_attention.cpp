@@ -8,7 +8,8 @@
 //
 // Branches take turns: the tail of each is laid into the cache where the positions of a sequence of
 // its own would be, so its sums are those of that sequence. A tail has few positions, so moving it
-// costs little beside the weights that all rows of a pass share.
+// costs little beside the weights that all rows of a pass share. With a window it may lie where
+// positions are that other branches still see: then it changes places with them, and back.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -233,7 +234,7 @@ class Tail {
         : args_(args),
           caches_(args.attention),
           fork_(*args.fork),
-          start_(fork_ / kKvLanes * kKvLanes),
+          start_(panel_of(fork_)),
           element_(element_bytes(caches_.kv)),
           kv_head_(kv_head),
           own_head_(branch * caches_.n_kv_heads + kv_head) {}
@@ -241,51 +242,83 @@ class Tail {
     // What a row at `pos` sees of the branch. The first panel came from the cache, so it brings the
     // positions before the fork back unchanged.
     void lay_in(int64_t pos) const {
-        if (pos > fork_) {
-            move<true>(start_, padded(pos));
+        if (caches_.window) {
+            if (pos == fork_ && caches_.stores) {
+                move<Way::kOut>(start_, start_ + kKvLanes);
+            }
+            exchange(pos);
+        } else if (const int64_t end = caches_.stores ? pos : pos + 1; end > fork_) {
+            move<Way::kIn>(start_, padded(end));
         }
     }
 
-    // What a row at `pos` has added.
+    // What a row at `pos` has added. Without keys of its own, another layer has taken it out.
     void take_out(int64_t pos) const {
-        const int64_t panel = pos / kKvLanes * kKvLanes;
-        move<false>(panel, panel + kKvLanes);
+        if (caches_.window) {
+            exchange(pos);
+        } else if (caches_.stores) {
+            move<Way::kOut>(panel_of(pos), panel_of(pos) + kKvLanes);
+        }
     }
 
   private:
+    enum class Way { kIn, kOut, kBoth };
+
+    static int64_t panel_of(int64_t pos) { return pos / kKvLanes * kKvLanes; }
+
+    // What a row at `pos` sees of the branch, itself included, changes places with what the cache
+    // has there. The cache may go round within it.
+    void exchange(int64_t pos) const {
+        const int64_t oldest = std::max<int64_t>(pos - caches_.window + 1, 0);
+        const int64_t end = padded(pos + 1);
+        int64_t begin = std::max(start_, panel_of(oldest));
+        while (begin < end) {
+            const int64_t room = padded(caches_.max_seq_len) - place_of(caches_, begin);
+            const int64_t next = std::min(end, begin + room);
+            move<Way::kBoth>(begin, next);
+            begin = next;
+        }
+    }
+
     // Panels of keys follow each other; those of values do for 16 dimensions each.
-    template <bool kIn>
+    template <Way kWay>
     void move(int64_t begin, int64_t end) const {
         const int64_t positions = padded(caches_.max_seq_len);
         const int64_t head_dim = padded(caches_.head_dim);
+        const int64_t place = place_of(caches_, begin);
         const int64_t first = begin - start_;
         const int64_t n = end - begin;
-        copy<kIn>(caches_.k_cache, (kv_head_ * positions + begin) * head_dim * element_,
-                  args_.k_tails, (own_head_ * args_.tail_len + first) * head_dim * element_,
-                  n * head_dim * element_);
+        copy<kWay>(caches_.k_cache, (kv_head_ * positions + place) * head_dim * element_,
+                   args_.k_tails, (own_head_ * args_.tail_len + first) * head_dim * element_,
+                   n * head_dim * element_);
         for (int64_t i = 0; i < head_dim; i += kKvLanes) {
-            copy<kIn>(
+            copy<kWay>(
                 caches_.v_cache,
-                (kv_head_ * positions * head_dim + i * positions + begin * kKvLanes) * element_,
+                (kv_head_ * positions * head_dim + i * positions + place * kKvLanes) * element_,
                 args_.v_tails,
                 (own_head_ * args_.tail_len * head_dim + i * args_.tail_len + first * kKvLanes) *
                     element_,
                 n * kKvLanes * element_);
         }
         if (caches_.kv == KvType::kInt8) {
-            const int64_t from = (kv_head_ * positions + begin) * sizeof(float);
+            const int64_t from = (kv_head_ * positions + place) * sizeof(float);
             const int64_t to = (own_head_ * args_.tail_len + first) * sizeof(float);
             const int64_t size = n * sizeof(float);
-            copy<kIn>(caches_.k_scales, from, args_.k_tail_scales, to, size);
-            copy<kIn>(caches_.v_scales, from, args_.v_tail_scales, to, size);
+            copy<kWay>(caches_.k_scales, from, args_.k_tail_scales, to, size);
+            copy<kWay>(caches_.v_scales, from, args_.v_tail_scales, to, size);
         }
     }
 
-    template <bool kIn>
+    template <Way kWay>
     static void copy(void* cache, int64_t in_cache, void* tail, int64_t in_tail, int64_t size) {
         std::byte* own = static_cast<std::byte*>(tail) + in_tail;
         std::byte* shared = static_cast<std::byte*>(cache) + in_cache;
-        std::memcpy(kIn ? shared : own, kIn ? own : shared, size);
+        if constexpr (kWay == Way::kBoth) {
+            std::swap_ranges(own, own + size, shared);
+        } else {
+            constexpr bool kIn = kWay == Way::kIn;
+            std::memcpy(kIn ? shared : own, kIn ? own : shared, size);
+        }
     }
 
     const BranchAttentionArgs& args_;
@@ -328,12 +361,9 @@ void branch_attention(const BranchAttentionArgs& args, const StepState& state, W
             AttentionArgs own = all;
             own.qkv += row * in_size;
             own.out += row * out_size;
-            // Without keys of its own, another layer has taken those of this position out.
-            tail.lay_in(all.stores ? place.pos : place.pos + 1);
+            tail.lay_in(place.pos);
             Attention(own, place.pos, 1, worker).attend_head(head);
-            if (all.stores) {
-                tail.take_out(place.pos);
-            }
+            tail.take_out(place.pos);
         }
     });
 }

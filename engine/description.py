@@ -12,8 +12,9 @@ from pathlib import Path
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.tensors import matrix_dtypes, model_sources
-from .device.formats import STORED, kv_bytes_per_token, kv_format, stored_format
+from .device.formats import STORED, kv_format, stored_format
 from .device.mixed import ModelFormats, mixed_formats, stored_formats
+from .device.windows import PASS_ROWS, kv_bytes
 from .model.stored_groups import StoredGroup, stored_groups
 from .model.weights import step_bytes, weight_bytes
 from .model_files import ModelFiles
@@ -56,7 +57,7 @@ class ModelDescription:
 
         Raises ModelLoadError for an unknown `kv_cache`.
         """
-        return n_tokens * kv_bytes_per_token(self.config, kv_format(kv_cache, format_))
+        return kv_bytes(self.config, kv_format(kv_cache, format_), n_tokens, PASS_ROWS)
 
     def memory_bytes(self, n_tokens: int, format_: str, kv_cache: str = "auto") -> int:
         """Weights and KV cache together; working memory comes on top (tens of megabytes)."""

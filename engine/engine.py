@@ -23,10 +23,10 @@ from .checkpoint.config import ModelConfig
 from .checkpoint.generation_config import GenerationConfig
 from .checkpoint.tensors import matrix_dtypes
 from .description import chat_template, model_id
-from .device.formats import kv_bytes_per_token
 from .device.memory import check_weights_fit, context_length, memory_errors_as_load_errors
 from .device.open import open_ops
 from .device.ops import Ops
+from .device.windows import kv_bytes
 from .draft.opening import DraftSource, draft_source, open_speculator
 from .draft.speculator import Speculator
 from .errors import InvalidInputError, ModelLoadError, TemplateError
@@ -262,10 +262,13 @@ def _loaded_weights(files: _Files, ops: Ops, options: LoadOptions) -> Weights:
 
 def _context_length(files: _Files, ops: Ops, wanted: int | None) -> int:
     """The context length, given the memory that the loaded weights leave."""
+    pass_rows = ops.prefill_rows if ops.goes_round else None
     return context_length(
         files.config,
         wanted,
-        bytes_per_token=sum(kv_bytes_per_token(each, ops.kv_format) for each in files.models),
+        bytes_of=lambda n: sum(
+            kv_bytes(each, ops.kv_format, n, pass_rows) for each in files.models
+        ),
         available=ops.available_bytes(),
         working=_working_bytes(files, ops),
     )

@@ -1,6 +1,7 @@
 """Keys and values of the active sequence and of past prompts.
 
-Owns the cache that the model writes (`kv`), the prefix cache (`prefix`) over its tree of blocks
+Owns the cache that the model writes (`kv`; `round` knows what is left where layers have a window),
+the prefix cache (`prefix`) over its tree of blocks
 (`tree`), their memory (`slabs`), and the files that outlive the process (`files`). Knows no
 tokenizer.
 """

@@ -445,6 +445,14 @@ class ModelConfig:
         return own[-1]
 
     @property
+    def kv_windows(self) -> tuple[int, ...]:
+        """The window of each of the `kv_shapes`: the widest of the layers that read it; 0: all."""
+        readers: list[list[int]] = [[] for _ in self.kv_shapes]
+        for layer, place in zip(self.layers, self.kv_places, strict=True):
+            readers[place].append(layer.attention.window)
+        return tuple(max(windows) if all(windows) else 0 for windows in readers)
+
+    @property
     def kv_places(self) -> tuple[int, ...]:
         """Per layer, which of the `kv_shapes` its keys and values have."""
         places: list[int] = []

@@ -59,7 +59,10 @@ class RowTable(Protocol):
 
 
 class HeadRows(Protocol):
-    """Keys or values of one layer, (n_kv_heads, max_seq_len, head_dim), in the ops' own layout."""
+    """Keys or values of one layer, (n_kv_heads, max_seq_len, head_dim), in the ops' own layout.
+
+    `max_seq_len`: the positions that are held; fewer than a sequence has where they go round.
+    """
 
     @property
     def n_kv_heads(self) -> int: ...
@@ -249,6 +252,9 @@ class Heads(Generic[ArrayT]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Generic[ArrayT, HeadRowsT]):
     """RMSNorm per query and key head, RoPE, K and V into the caches, then causal attention.
+
+    With a window, and where the ops allow it, the caches may hold fewer positions than the sequence
+    has: `windows.py` says how many, and where they lie.
 
     Unless it `stores`, there are only queries, and the caches are those of an earlier op.
     """

@@ -28,6 +28,7 @@ from .ops import Bytes, KVMemory, KVShape, NotFiniteError, OpTime, Stored
 from .reference import TorchHeadRows, TorchMatrix
 from .step import StepState
 from .threads import thread_count
+from .windows import PASS_ROWS
 
 # Compute capability: tensor cores know bfloat16 from here on.
 _OLDEST_MAJOR = 8
@@ -79,7 +80,8 @@ class TorchOps:
     packs = False
     calibrates = False
     is_async = False
-    prefill_rows = 512
+    prefill_rows = PASS_ROWS
+    goes_round = False
     sample = staticmethod(sample)
 
     def __init__(self, device: str | torch.device, format_: str) -> None:
@@ -101,7 +103,7 @@ class TorchOps:
         )
 
     def branch_memory(
-        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int
     ) -> None:
         return None
 

@@ -49,7 +49,7 @@ class Calibration:
         self._config, self._ops = config, ops
         self._buffers = Buffers(config, ops, max_rows=n_tokens)
         self._tables = layer_tables(config, ops, n_tokens)
-        self._cache = KVCache(config, ops, max_seq_len=n_tokens)
+        self._cache = KVCache(config, ops, max_seq_len=n_tokens, pass_rows=n_tokens)
         self._state = StepState(n_tokens)
         self.token_ids = [i * _STRIDE % config.vocab_size for i in range(1, n_tokens + 1)]
         self._state.set(self.token_ids, 0)

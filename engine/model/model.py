@@ -109,10 +109,12 @@ class Model:
         if abort is not None:
             abort.write_to(state.abort_word)
         total = len(token_ids)
-        for start in range(0, total, self.chunk_size):
+        n_rows = min(self.chunk_size, cache.pass_rows)
+        for start in range(0, total, n_rows):
             if abort is not None and abort.is_set():  # a flag of the caller may act on this call
                 return False
-            chunk = token_ids[start : start + self.chunk_size]
+            chunk = token_ids[start : start + n_rows]
+            cache.begin_pass(len(chunk))
             state.set(chunk, cache.length)
             if not program.run(state):
                 return False
@@ -134,6 +136,7 @@ class Model:
             raise ValueError(f"decode takes 1 to {MAX_DECODE_ROWS} token ids, not {n_rows}")
         self._check(token_ids, cache)
         program = self._passes(cache).decode
+        cache.begin_pass(n_rows)
         self._decode_state.set(token_ids, cache.length)
         program.run(self._decode_state)
         cache.append(token_ids)
@@ -153,6 +156,7 @@ class Model:
                 cache.shapes,
                 n_branches=MAX_DECODE_ROWS,
                 n_positions=max(n_positions, _BRANCH_POSITIONS),
+                max_seq_len=cache.max_seq_len,
             )
             if memory is None:
                 return in_turn
@@ -172,6 +176,7 @@ class Model:
         """Like `decode`, but returns the time of each op; empty if the device has no times."""
         self._check(token_ids, cache)
         program = self._passes(cache).decode
+        cache.begin_pass(len(token_ids))
         self._decode_state.set(token_ids, cache.length)
         times = program.profile(self._decode_state)
         cache.append(token_ids)
@@ -225,7 +230,8 @@ class Model:
         """A pass through all layers; unless `to_end`, it ends with the K/V of the last layer that
         has its own. With `tails`, its rows are branches.
         """
-        config, buffers, program = self.config, self._buffers, self.ops.program(self._max_rows)
+        config, buffers = self.config, self._buffers
+        program = self.ops.program(min(self._max_rows, cache.pass_rows))
         self._embedding.append(program, config, out=buffers.residual, rows=buffers.layer_embeddings)
         last = config.n_layers if to_end else config.last_with_kv
         for index, layer in enumerate(self._layers[: last + 1]):

@@ -163,6 +163,7 @@ class StreamingGenerator:
             reuse,
             n_top=options.return_top_tokens,
             abort=options.abort,
+            restore=lambda: self._prefill(self._prefix, prompt, options.live, None),
             on_failure=self._forget_all,
         )
         return self._scorer

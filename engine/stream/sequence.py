@@ -4,12 +4,15 @@ Owns the rule between the two: at rest the cache holds all tokens but the last. 
 passes; knows no sampler, no draft and no text.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 from ..cache.kv import KVCache
 from ..model.model import Model
 from ..sampling.logits import Rows
+
+logger = logging.getLogger(__name__)
 
 
 class TokenSequence(Protocol):
@@ -80,6 +83,15 @@ class CachedSequence:
         self.settle()
 
     def settle(self) -> None:
-        """Remove from the cache drafted tokens that were not appended."""
-        if self._cache.length >= len(self._token_ids):
-            self._cache.rollback(len(self._token_ids) - 1)
+        """Remove from the cache drafted tokens that were not appended.
+
+        Far back, layers with a window may have lost what the next token sees: then all is computed
+        again.
+        """
+        cache, n = self._cache, len(self._token_ids) - 1
+        if cache.length <= n:
+            return
+        cache.forget_from(n)
+        if cache.length < n:
+            logger.info("the window before token %d is lost: computing all before it again", n)
+            self._model.prefill(self._token_ids[:n], cache)

@@ -22,6 +22,7 @@ from ..memory import host_bytes
 from ..mixed import ModelFormats, mixed_formats, stored_formats
 from ..ops import KVMemory, KVShape, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
+from ..windows import PASS_ROWS
 from .branches import CpuBranches
 from .kv import kv_memory
 from .matrix import CpuMatrix, PanelMatrix, as_array, as_float32, pack, stacked
@@ -40,7 +41,8 @@ class CpuOps:
     activation_dtype = "float32"
     packs = True
     is_async = False
-    prefill_rows = 512
+    prefill_rows = PASS_ROWS
+    goes_round = True
     sample = staticmethod(sample)
 
     def __init__(
@@ -71,9 +73,15 @@ class CpuOps:
         return kv_memory(shapes, self.kv_format, n_touched=self.prefill_rows)
 
     def branch_memory(
-        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int
     ) -> CpuBranches:
-        return CpuBranches(shapes, self.kv_format, n_branches=n_branches, n_positions=n_positions)
+        return CpuBranches(
+            shapes,
+            self.kv_format,
+            n_branches=n_branches,
+            n_positions=n_positions,
+            max_seq_len=max_seq_len,
+        )
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
         return nullcontext(stored_values)

@@ -29,6 +29,7 @@ from ..arguments import (
 from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
+from ..windows import goes_round
 from .branches import PanelTails
 from .experts import Banks
 from .experts import epilogue as experts_epilogue
@@ -210,7 +211,8 @@ class CpuProgram:
         rotary_half = op.cos.shape[1]
         for name, table in (("cos", op.cos), ("sin", op.sin)):
             native.check(name, table, (len(op.cos), rotary_half), np.float32)
-        self._limits.fit_positions(min(len(op.cos), max_seq_len))
+        is_round = goes_round(max_seq_len, op.window, self._limits.max_rows)
+        self._limits.fit_positions(len(op.cos) if is_round else min(len(op.cos), max_seq_len))
         n_stored = 2 * n_kv_heads if op.stores else 0
         scratch_floats = kernels.attention_scratch_floats(op.n_heads, head_dim, max_seq_len)
         return kernels.Attention(

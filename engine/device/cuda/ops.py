@@ -47,6 +47,7 @@ class CudaOps:
     calibrates = False
     is_async = True
     prefill_rows = 2048
+    goes_round = False
 
     def __init__(
         self, device: str | torch.device, kernels: Any, format_: str, *, kv_cache: str = "auto"
@@ -92,7 +93,7 @@ class CudaOps:
             return KVMemory(keys, values, _Positions(self._lane, keys, values))
 
     def branch_memory(
-        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int
     ) -> None:
         return None
 

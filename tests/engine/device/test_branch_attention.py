@@ -29,7 +29,11 @@ class Branched:
             layer.run_chunks(prefix, 16)
         shape = layer.n_kv_heads, layer.max_seq_len, layer.head_dim
         self.memory = CpuBranches(
-            [shape], FORMATS[layer.kv], n_branches=n_branches, n_positions=n_positions
+            [shape],
+            FORMATS[layer.kv],
+            n_branches=n_branches,
+            n_positions=n_positions,
+            max_seq_len=len(layer.cos),
         )
 
     def run(self, rows: Sequence[tuple[int, int]], qkv: Floats) -> Floats:
@@ -117,7 +121,7 @@ def test_a_branch_can_go_back() -> None:
     "rows", [[(0, 9)], [(0, 26)], [(2, 10)], [(-1, 10)], [(0, 10), (0, 11)]], ids=str
 )
 def test_a_row_without_room_is_refused(rows: list[tuple[int, int]]) -> None:
-    memory = CpuBranches([(2, 100, 16)], "float32", n_branches=2, n_positions=16)
+    memory = CpuBranches([(2, 100, 16)], "float32", n_branches=2, n_positions=16, max_seq_len=100)
     memory.place(10, [(0, 10), (1, 25)])
     with pytest.raises(ValueError, match="branch"):
         memory.place(10, rows)
