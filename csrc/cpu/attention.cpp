@@ -1,5 +1,5 @@
 // Attention over one block of keys, and the merge of blocks. Compiled once per instruction set (see
-// kernels.h), with the same result in all of them. ops_attention.cpp divides the blocks among the
+// kernels.h), with the same result in all of them. attention_run.h divides the blocks among the
 // threads; attention_rows.cpp prepares queries, keys and values.
 //
 // Both steps are the same product of small matrices: scores are queries times keys, outputs are
@@ -155,7 +155,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     Visible visible[kQueryTile];
     Span span = {kKeyBlock, 0, 0};
     for (int64_t i = 0; i < tile.count; ++i) {
-        visible[i] = visible_keys(args, tile.pos + (tile.first + i) / group, block);
+        visible[i] = visible_keys(args, tile.position((tile.first + i) / group), block);
         if (visible[i].end) {
             span.begin = visible[i].begin < span.begin ? visible[i].begin : span.begin;
             span.end = visible[i].end > span.end ? visible[i].end : span.end;
@@ -184,7 +184,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     const int64_t lines = span.size() / kPerLane<kKv>;
     const int64_t value_pitch = positions * kRowBytes / kPerLane<kKv>;
     Upcoming block_values(values, lines, value_pitch, head_dim / kLanes);
-    const int64_t last = tile.pos + (tile.first + tile.count - 1) / group;
+    const int64_t last = tile.position((tile.first + tile.count - 1) / group);
     const int64_t next = (block + 1) * kKeyBlock;
     const int64_t seen = last + 1 - next;  // behind this block
     const int64_t n_keys = padded(seen < kKeyBlock ? seen : kKeyBlock);

@@ -54,6 +54,11 @@ struct QueryTile {
     int64_t first;
     int64_t count;  // at most kQueryTile
     int64_t pos;    // position of row 0
+    int64_t step;   // from a row's position to the next one's: 1, or 0 for rows of branches
+
+    [[gnu::always_inline]] constexpr int64_t position(int64_t row) const {
+        return pos + row * step;
+    }
 };
 
 // The partial result of one or more blocks for a query, as floats: outputs (padded head_dim,), then

@@ -159,7 +159,7 @@ void load_queries(const AttentionArgs& args, const QueryTile& tile, AttentionWor
         const int64_t head = tile.kv_head * group + (tile.first + i) % group;
         float* query = work.queries + i * stride;
         norm_and_rotate(args, args.qkv + row * row_size + head * head_dim, args.q_norm,
-                        tile.pos + row, query);
+                        tile.position(row), query);
         fill(query, head_dim, padded(head_dim), 0.0f);
         for (int64_t j = 0; j < head_dim; j += kLanes) {
             store(query + j, multiply(load(query + j), broadcast(scale)));
