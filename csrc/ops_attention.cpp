@@ -2,8 +2,8 @@
 //
 // Branches go through the blocks before the fork together, as rows at one position. In the others
 // they take turns: the tail of each is laid into the cache where the positions of a sequence of its
-// own would be, so its sums are those of that sequence. With a window it may lie where positions are
-// that other branches still see: then it changes places with them, and back.
+// own would be, so its sums are those of that sequence. With a window it may lie where positions
+// are that other branches still see: then it changes places with them, and back.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
