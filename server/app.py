@@ -30,6 +30,7 @@ from .api.llama.route import LLAMA, llama_routes
 from .api.metrics import metric_routes
 from .api.models import model_routes
 from .api.not_found import not_found_handler
+from .api.not_served import not_served_routes
 from .api.ollama import errors as ollama
 from .api.ollama.models import ollama_model_routes
 from .api.ollama.route import ollama_routes
@@ -166,7 +167,7 @@ def create_app(
             model_routes, token_routes, prop_routes, system_routes,
         )
     ]  # fmt: skip
-    routers.append(metric_routes(metrics))
+    routers += [metric_routes(metrics), not_served_routes()]
     routes = [route for router in routers for route in router.routes]
     # `include_router` would build each of them again, at the first request.
     app.router.routes += routes

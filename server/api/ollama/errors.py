@@ -7,8 +7,10 @@ from ...errors import error_body
 
 
 def is_of_this_wire(path: str) -> bool:
-    """Whether a path is one of Ollama's wire, with a route or without."""
-    return path.startswith("/api/")
+    """Whether a path is one of Ollama's wire, with a route or without. Some clients of OpenAI's wire
+    ask for /api/v1.
+    """
+    return path.startswith("/api/") and not path.startswith("/api/v1/")
 
 
 def answered_error(envelope: dict[str, Any], status: int, request_id: str) -> dict[str, Any]:

@@ -275,3 +275,52 @@ def test_a_kept_stream_is_read_again_and_branched(fake: FakeEngine, server: Live
     branch = server.post(f"/v1/streams/{id_}/branch", {"at": 4, "stream": False})
     assert branch.status == 200, branch.body
     assert branch.json["content"][0]["text"].startswith("one ")
+
+
+def test_a_coding_agents_request_is_answered(fake: FakeEngine, server: LiveServer) -> None:
+    """In the shape of Claude Code's requests: everything that it sends at once."""
+    cached = {"cache_control": {"type": "ephemeral"}}
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"command": {"type": "string", "description": "What to run."}},
+        "required": ["command"],
+        "additionalProperties": False,
+    }
+    body = {
+        "model": "claude-sonnet-5",
+        "max_tokens": 32_000,
+        "stream": True,
+        "temperature": 1,
+        "metadata": {"user_id": '{"device_id": "0a", "session_id": "0b"}'},
+        "thinking": {"type": "adaptive"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "output_config": {"effort": "medium"},
+        "system": [
+            {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.9; cch=00a1b;"},
+            {"type": "text", "text": "You are an agent.", **cached},
+        ],
+        "tools": [
+            {"name": "Bash", "description": "Runs it.", "input_schema": schema, **cached},
+            {"name": "Read", "description": "Reads it.", "input_schema": {"type": "object"}},
+        ],
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "<system-reminder>now</system-reminder>"},
+                    {"type": "text", "text": "hello", **cached},
+                ],
+            }
+        ],
+    }
+    answer = server.post(f"{MESSAGES}?beta=true", body)
+    told = events(answer.body)
+    assert [told[0][0], told[-1][0]] == ["message_start", "message_stop"]
+    assert told[-2][1]["delta"]["stop_reason"] == "end_turn"
+    ignored = {warning["param"] for warning in told[0][1]["message"]["warnings"]}
+    assert ignored == {
+        "model", "thinking", "context_management", "output_config.effort", "system[0].text"
+    }  # fmt: skip
+    assert fake.rendered["messages"][0] == {"role": "system", "content": "You are an agent."}
+    assert server.post(f"{COUNT}?beta=true", {**body, "max_tokens": None}).status == 200
