@@ -142,6 +142,7 @@ OTHER_VALUES: dict[tuple[str, str], list[Any]] = {
     ("Phi3", "rope_parameters"): [_PLAIN, {**_PLAIN, "partial_rotary_factor": 0.5}],
     ("Gemma4UnifiedText", "num_kv_shared_layers"): [],  # transformers fails at them
     ("Gemma4UnifiedText", "rope_parameters"): [_TWO],
+    ("Gemma4UnifiedText", "use_bidirectional_attention"): ["all", "vision"],
     ("Gemma4Text", "use_bidirectional_attention"): ["all", "vision"],
 }
 BESIDE: dict[str, dict[str, Any]] = {
