@@ -176,6 +176,12 @@ def create_app(
     add_inspector(app)
     _add_error_handlers(app)
     app.add_exception_handler(404, not_found_handler(app.routes))
+    _add_layers(app, settings, metrics)
+    return app
+
+
+def _add_layers(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
+    """What every request passes before its route."""
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
     if settings.allow_origins:
@@ -209,7 +215,6 @@ def create_app(
     app.add_middleware(Aliases)
     if settings.access_log:
         app.add_middleware(AccessLog)
-    return app
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -73,10 +73,11 @@ class KVCache:
         return self._round.seen_from(length)
 
     def begin_pass(self, n_rows: int) -> None:
-        """A pass writes the K/V of `n_rows` positions. Raises ValueError if they do not fit, or see
-        what is no longer there.
+        """A pass writes the K/V of `n_rows` positions, for which there is room. Raises ValueError if
+        they see what is no longer there.
         """
-        self.check_room(n_rows)
+        if not self.goes_round:
+            return
         if not self.is_whole:
             raise ValueError(f"layers with a window have lost what token {self.length} sees")
         end = self.length + n_rows

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from tqdm import tqdm
 from typing_extensions import override
 
 from ..suggest import did_you_mean
@@ -85,8 +86,6 @@ class ProgressBar:
     """The engine's `on_progress(done, total)` as a bar on stderr, shown after half a second."""
 
     def __init__(self, label: str, unit: str) -> None:
-        from tqdm import tqdm  # most starts show none, and none can be missing for long
-
         self._bar = tqdm(
             desc=label, unit=unit, unit_scale=True, leave=False, delay=0.5, disable=None
         )

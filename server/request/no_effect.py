@@ -13,6 +13,7 @@ from ..schema.common import GenerationRequest
 from ..stream.jobs import CompletionJob
 from .aliases import Given
 from .constraint import ignored_constraint_fields
+from .options import check_stream_options
 from .sampler_order import NEUTRAL
 from .sampling import sampling_given
 from .unknown_fields import Warnings, warning
@@ -38,6 +39,7 @@ _LISTS = frozenset({"logit_bias", "allowed_tokens", "banned_tokens"})
 # Longer than any minimum that is asked for: too long to be encoded for a warning.
 _LONG_CHOICE = 4096
 _OFF = SamplingSettings()
+_COUNTED_ANYWAY = "every answer of this route ends with its counts"
 _NOTHING = Given(None, "")
 
 
@@ -50,6 +52,19 @@ def effect_warnings(body: GenerationRequest, job: CompletionJob, tokenizer: _Tok
     return [
         *no_effect_warnings(body, job.settings, strict=bool(body.strict)),
         *short_choice_warnings(body, job, tokenizer),
+    ]
+
+
+def stream_option_warnings(body: GenerationRequest) -> Warnings:
+    """For routes whose answers have their counts anyway. Raises like `check_stream_options`."""
+    check_stream_options(body)
+    if body.stream_options is None:
+        return []
+    sent = body.stream_options.model_fields_set
+    return [
+        warning(f"stream_options.{name}", _COUNTED_ANYWAY, strict=bool(body.strict))
+        for name in ("include_usage", "continuous_usage_stats")
+        if name in sent and getattr(body.stream_options, name)
     ]
 
 

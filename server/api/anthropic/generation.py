@@ -11,10 +11,9 @@ from ...answer.metadata import Include
 from ...chat.turn import ChatTurn
 from ...errors import RequestError
 from ...lease.waiter import Waiter
-from ...request.no_effect import effect_warnings
+from ...request.no_effect import effect_warnings, stream_option_warnings
 from ...request.options import (
     Options,
-    check_stream_options,
     generation_options,
     requested_logprobs,
 )
@@ -43,7 +42,7 @@ async def messages_generation(
         lambda: check_unknown_fields(body, body.parts(), strict=strict), waiter.n_body
     )
     warnings += model_warnings(service, body.model, strict=strict)
-    check_stream_options(body)
+    warnings += stream_option_warnings(body)
     if body.thread is not None:
         raise RequestError(
             "thread: this server keeps no conversations; send all messages, without thread",
@@ -119,14 +118,15 @@ def _options(service: Service, body: MessagesRequest) -> Options:
 
 
 def _shape(service: Service, body: MessagesRequest, *, has_logprobs: bool) -> ReplyShape:
-    include = Include.of(body.includes, watches=body.watch_names)
+    ids = ["token_ids"] if body.return_token_ids else []
+    include = Include.of([*body.includes, *ids], watches=body.watch_names)
     tokenizer = service.engine.tokenizer
     return ReplyShape(
         tokenizer=tokenizer,
         eos_token_ids=service.engine.eos_token_ids,
         names=TokenNames(tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
         logprobs=has_logprobs or include.wants_tokens,
-        token_ids=bool(body.return_token_ids),
+        token_ids=False,  # they stand in the logprobs
         legacy_call=False,
         include=include,
     )

@@ -12,9 +12,9 @@ from ...answer.logprobs import TokenNames
 from ...answer.metadata import REQUEST_NAMES, TOKEN_NAMES, Include
 from ...lease.waiter import Waiter
 from ...request.aliases import given
-from ...request.no_effect import effect_warnings
-from ...request.options import check_stream_options, generation_options, requested_logprobs
-from ...request.unknown_fields import Warnings, check_unknown_fields, warning
+from ...request.no_effect import effect_warnings, stream_option_warnings
+from ...request.options import generation_options, requested_logprobs
+from ...request.unknown_fields import Warnings, check_unknown_fields
 from ...schema.llama_completion import LlamaCompletionRequest
 from ...service import Service
 from ...stream.jobs import CompletionJob
@@ -23,7 +23,6 @@ from ..completions.prompts import Prompt, listed_prompts, read_prompts
 from ..generation import Generation
 from .answer import LlamaAnswer, LlamaShape
 
-_ANSWERED_ANYWAY = "every answer of this route ends with its counts"
 # `prompt` is there without being asked for.
 _NAMES = tuple(name for name in (*TOKEN_NAMES, *REQUEST_NAMES) if name != "prompt")
 
@@ -34,7 +33,7 @@ async def llama_generation(
     """Raises RequestError and InvalidInputError."""
     engine = service.engine
     warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
-    warnings += _stream_option_warnings(body)
+    warnings += stream_option_warnings(body)
     service.check_model(body.model or None)
     n = _choices(body)
     listed = listed_prompts(body.prompt)
@@ -115,15 +114,3 @@ def _shape(service: Service, body: LlamaCompletionRequest) -> LlamaShape:
         token_ids=bool(body.return_tokens or body.return_token_ids),
         include=include,
     )
-
-
-def _stream_option_warnings(body: LlamaCompletionRequest) -> Warnings:
-    check_stream_options(body)
-    if body.stream_options is None:
-        return []
-    sent = body.stream_options.model_fields_set
-    return [
-        warning(f"stream_options.{name}", _ANSWERED_ANYWAY, strict=bool(body.strict))
-        for name in ("include_usage", "continuous_usage_stats")
-        if name in sent and getattr(body.stream_options, name)
-    ]

@@ -107,14 +107,14 @@ class OllamaLines:
         if step.result.eos:
             self._last = step
             yield from self._complete()
+            if self._logprobs:  # of marks behind the last text
+                yield self._told_logprobs()
 
     def ending(self, last: Step, stream: CompletionStream) -> dict[str, Any]:
         """What the last line, or the whole answer, says of the end."""
         counts, clocks = stream.counts, stream.clocks
         reason = FINISH_REASONS[str(last.result.eos_reason)]
-        logprobs = {"logprobs": self._logprobs} if self._logprobs and self._last is last else {}
         return {
-            **(logprobs if self._answer.shape.logprobs else {}),
             "done": True,
             "done_reason": "length" if reason == "length" else "stop",
             "total_duration": _ns(clocks.queued_s + clocks.prefill_s + clocks.decode_s),

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ...answer.head import answer_head
 from ...answer.logprobs import TokenNames
-from ...answer.metadata import Include
+from ...answer.metadata import TOKEN_NAMES, Include
 from ...answer.sse import Framing, encode_json
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
@@ -171,7 +171,8 @@ def _loaded(service: Service, body: OllamaRequest, *, is_chat: bool) -> Response
 def _shape(
     service: Service, body: ChatCompletionRequest | CompletionRequest, *, has_logprobs: bool
 ) -> ReplyShape:
-    include = Include.of(body.includes, watches=body.watch_names)
+    # What `include` has besides has no place in this wire's lines.
+    include = Include.of(body.include, allowed=TOKEN_NAMES, watches=body.watch_names)
     tokenizer = service.engine.tokenizer
     return ReplyShape(
         tokenizer=tokenizer,

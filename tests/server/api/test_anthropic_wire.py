@@ -101,6 +101,16 @@ def test_what_else_may_be_said_of_tokens(server: LiveServer) -> None:
     assert "timings" in told[-2][1]
 
 
+def test_ids_of_tokens_stand_in_their_logprobs(server: LiveServer) -> None:
+    body = {**HELLO, "return_token_ids": True, "stream": True}
+    body["stream_options"] = {"include_usage": True}
+    told = events(server.post(MESSAGES, body).body)
+    entries = [each for _, said in told for each in said.get("logprobs", ())]
+    assert [entry["token_id"] for entry in entries] == list(b"one two three")
+    (warning,) = told[0][1]["message"]["warnings"]
+    assert warning["param"] == "stream_options.include_usage"
+
+
 def test_a_conversation_as_the_template_gets_it(fake: FakeEngine, server: LiveServer) -> None:
     result = {"type": "tool_result", "tool_use_id": "call00001"}
     text = {"type": "text", "text": "now", "cache_control": {"type": "ephemeral"}}

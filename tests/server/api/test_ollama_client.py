@@ -142,6 +142,20 @@ def test_tokens_have_logprobs(fake: FakeEngine, server: LiveServer) -> None:
     assert [entry for line in lines for entry in line.get("logprobs", ())] == whole["logprobs"]
 
 
+def test_every_token_has_logprobs_also_those_of_marks(fake: FakeEngine, server: LiveServer) -> None:
+    fake.model.script = f"Well.{CALL}".encode()
+    tool = {"type": "function", "function": {"name": "weather"}}
+    body = {"model": "fake", "messages": HELLO, "logprobs": True, "tools": [tool]}
+    whole = server.post("/api/chat", {**body, "stream": False}).json
+    lines = [json.loads(line) for line in server.post("/api/chat", body).body.splitlines()]
+    streamed = [entry for line in lines for entry in line.get("logprobs", ())]
+    for entries in (whole["logprobs"], streamed):
+        assert "".join(entry["token"] for entry in entries) == f"Well.{CALL}"
+    assert whole["message"]["content"] == "Well."
+    refused = server.post("/api/chat", {**body, "options": {"include": ["cache"]}})
+    assert (refused.status, "include[0]" in refused.json["error"]) == (400, True)
+
+
 def test_a_stream_is_lines_of_json(fake: FakeEngine, server: LiveServer) -> None:
     fake.model.script = b"one"
     answer = server.post("/api/generate", {"model": "fake", "prompt": "x"})
