@@ -73,8 +73,9 @@ class KVCache:
         return self._round.seen_from(length)
 
     def begin_pass(self, n_rows: int) -> None:
-        """A pass writes the K/V of `n_rows` positions, for which there is room. Raises ValueError if
-        they see what is no longer there.
+        """A pass writes the K/V of `n_rows` positions, for which there is room.
+
+        Raises ValueError if they see what is no longer there.
         """
         if not self.goes_round:
             return
