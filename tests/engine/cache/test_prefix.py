@@ -321,7 +321,7 @@ class AnyRequests(RuleBasedStateMachine):
         cache = self.server.cache
         token_ids = [id_ for part in parts for id_ in part]
         active = shared(cache.token_ids, token_ids) if key == self.last_key else 0
-        if cache.length >= CHUNK:
+        if active < cache.length >= CHUNK:  # it is copied before it loses anything, not earlier
             self.known.setdefault(self.last_key, []).append(list(cache.token_ids))
         best = max([shared(each, token_ids) for each in self.known.get(key, [])] + [active])
         reuse = self.server.request(token_ids, key=key)
