@@ -7,6 +7,8 @@ config.json, `engine/model/` reads it. Knows no file and no tensor.
 from dataclasses import dataclass
 from typing import Literal
 
+from .recurrent import Recurrent, StateShape
+
 
 @dataclass(frozen=True, slots=True)
 class LinearScaling:
@@ -189,6 +191,8 @@ class AttentionConfig:
     """Whether keys and values are projected by the same matrix. Norm and rope are those of each."""
     kv_from: int | None = None
     """The earlier layer whose keys and values it reads; None: it has its own."""
+    output_gate: bool = False
+    """Whether the output of each head is multiplied by the sigmoid of a projection of its own."""
 
     def __post_init__(self) -> None:
         if self.query_scaling is not None and self.qk_norm == QkNorm():
@@ -215,6 +219,7 @@ class AttentionConfig:
 
     def n_params(self, dim: int) -> int:
         n_stored = self.qkv_dim - (self.kv_dim if self.v_is_k and self.kv_from is None else 0)
+        n_stored += self.q_dim if self.output_gate else 0
         n = dim * (n_stored + self.q_dim)
         n += n_stored if self.qkv_bias else 0
         n += dim if self.o_bias else 0
@@ -226,6 +231,10 @@ class AttentionConfig:
             (self.head_dim, self.head_dim) if norm.over == "head" else (self.q_dim, self.kv_dim)
         )
         return of_queries + (of_keys if self.kv_from is None else 0)
+
+
+NO_ATTENTION = AttentionConfig(n_heads=0, n_kv_heads=0, head_dim=0, rope=None)
+"""Of a layer that has something else in its place."""
 
 
 Scoring = Literal["softmax", "sigmoid", "chosen_softmax"]
@@ -305,8 +314,8 @@ class MlpConfig:
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """One layer: attention and feed-forward, each of which adds to the residual. Norms stand before
-    both, or behind both, or on both sides.
+    """One layer: attention, or something recurrent in its place, and feed-forward, each of which
+    adds to the residual. Norms stand before both, or behind both, or on both sides.
     """
 
     attention: AttentionConfig
@@ -319,14 +328,33 @@ class LayerConfig:
     """Multiplies what attention and feed-forward add."""
     has_factor: bool = False
     """Whether a stored number multiplies its output."""
+    recurrent: Recurrent | None = None
+    """What stands in the place of attention, which is then NO_ATTENTION."""
 
     def __post_init__(self) -> None:
+        if (self.recurrent is not None) != (self.attention == NO_ATTENTION):
+            raise ValueError("recurrent: a layer has either this or attention")
         if self.has_factor and not self.post_norms:
             raise ValueError("has_factor: only the op that norms what is added has a factor")
 
     @property
     def n_norms(self) -> int:
         return 2 * (self.pre_norms + self.post_norms)
+
+    @property
+    def in_dim(self) -> int:
+        """Rows of the projection in front of attention, or of what stands in its place."""
+        return self.attention.qkv_dim if self.recurrent is None else self.recurrent.in_dim
+
+    @property
+    def out_dim(self) -> int:
+        """Columns of the projection behind it."""
+        return self.attention.q_dim if self.recurrent is None else self.recurrent.out_dim
+
+    def n_params(self, dim: int) -> int:
+        """Without norms of the residual."""
+        recurrent = 0 if self.recurrent is None else self.recurrent.n_params(dim)
+        return self.attention.n_params(dim) + recurrent + self.mlp.n_params(dim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,24 +416,30 @@ class ModelConfig:
             + ends.n_positions * self.dim
             + n_norms * self.dim * (2 if self.norm_bias else 1)
             + sum(layer.has_factor for layer in self.layers)
-            + sum(
-                layer.attention.n_params(self.dim) + layer.mlp.n_params(self.dim)
-                for layer in self.layers
-            )
+            + sum(layer.n_params(self.dim) for layer in self.layers)
         )
 
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:
         """(n_kv_heads, head_dim) of each layer that has keys and values of its own."""
-        attentions = [layer.attention for layer in self.layers]
+        attentions = [layer.attention for layer in self.layers if layer.recurrent is None]
         return tuple((own.n_kv_heads, own.head_dim) for own in attentions if own.kv_from is None)
 
     @property
-    def kv_places(self) -> tuple[int, ...]:
-        """Per layer, which of the `kv_shapes` its keys and values have."""
-        places: list[int] = []
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        """Of each recurrent layer."""
+        found = [layer.recurrent for layer in self.layers]
+        return tuple(own.state_shape for own in found if own is not None)
+
+    @property
+    def kv_places(self) -> tuple[int | None, ...]:
+        """Per layer, which of the `kv_shapes` its keys and values have; None: it is recurrent."""
+        places: list[int | None] = []
         n_own = 0
         for layer in self.layers:
+            if layer.recurrent is not None:
+                places.append(None)
+                continue
             source = layer.attention.kv_from
             places.append(n_own if source is None else places[source])
             n_own += source is None

@@ -12,7 +12,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checkpoint.config import ExpertsConfig
-from .arguments import AddNorm, Attention, Embed, Expert, Experts, Heads, Linear, NormLinear, Op
+from . import recurrent_reference
+from .arguments import (
+    AddNorm,
+    Attention,
+    DeltaNet,
+    Embed,
+    Expert,
+    Experts,
+    Gate,
+    Heads,
+    Linear,
+    NormLinear,
+    Op,
+    ShortConv,
+)
 from .step import StepState
 
 
@@ -73,6 +87,12 @@ def run(op: Op, state: StepState) -> None:
             heads(op, state)
         case Attention():
             attention(op, state)
+        case ShortConv():
+            recurrent_reference.short_conv(op, state)
+        case DeltaNet():
+            recurrent_reference.delta_net(op, state)
+        case Gate():
+            recurrent_reference.gate(op, state)
 
 
 def embed(op: Embed[Tensor, TorchMatrix], state: StepState) -> None:
