@@ -47,7 +47,10 @@ class Lookup(NamedTuple):
     found: Match
     """The longest beginning of `wanted` among the copies."""
     n_active: int
-    """How much of `wanted` the active sequence begins with; 0 if it is foreign."""
+    """How much of `wanted` the active sequence begins with and can go back to; 0 if it is foreign.
+    """
+    n_common: int
+    """The same, whether it can go back there or not."""
     active_other: tuple[int, ...]
     """A few tokens that the active sequence has after these."""
     is_foreign: bool
@@ -61,13 +64,15 @@ class Lookup(NamedTuple):
     def reuse(self, n: int, source: Source) -> Reuse:
         """The report, once the cache holds the first `n` of the wanted tokens."""
         n_wanted = len(self.wanted)
-        other_ids = self.active_other if n == self.n_active else ()
+        other_ids = self.active_other if n == self.n_common else ()
         if not other_ids and n == self.found.n_tokens:
             other_ids = unpacked(self.found.other)[:_N_OTHER]
         if n == n_wanted:
             reason = "all of the prompt is known" if n else "nothing wanted"
         elif n < max(self.found.n_tokens, self.n_active):
             reason = f"the copy of token {n} could not be read"
+        elif n < self.n_common:
+            reason = f"states of recurrent layers cannot go back to token {self.n_common}"
         elif other_ids:
             return Reuse(n, n_wanted, source, n, f"differs at token {n}", other_ids)
         elif n:
@@ -105,6 +110,8 @@ class PrefixCache:
         self._model = model_key(fingerprint, positions.layout, block)
         self._active_root = root_key(self._model, "")
         self._tree = PrefixTree(block)
+        # Copied positions are of no use without the states of recurrent layers behind them.
+        byte_budget = 0 if cache.states is not None else byte_budget
         self._memory = BlockMemory(positions.n_bytes(block), byte_budget, positions.host_memory)
         self._files: PrefixFiles | None = None
         self._staged: Bytes | None = None  # on the way from the disk or to it
@@ -190,13 +197,14 @@ class PrefixCache:
 
     def _look_up(self, wanted: list[int], root: bytes) -> Lookup:
         active = self._cache.token_ids if root == self._active_root else []
-        n_active = self._cache.common_prefix(wanted) if active else 0
+        n_common = self._cache.common_prefix(wanted) if active else 0
         return Lookup(
             wanted,
             root,
             self._tree.match(root, packed(wanted), preferred=self._memory),
-            n_active,
-            active_other=tuple(active[n_active : n_active + _N_OTHER]),
+            n_active=self._cache.reachable(n_common),
+            n_common=n_common,
+            active_other=tuple(active[n_common : n_common + _N_OTHER]),
             is_foreign=root != self._active_root and self._cache.length > 0,
         )
 

@@ -63,6 +63,7 @@ class Calibration:
             )
         )
         program.run(self._state)
+        self._cache.begin(n_tokens)
         self._n_done = 0
 
     def next_layer(self, weights: LayerWeights) -> Importance:

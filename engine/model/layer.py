@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..cache.kv import LayerMemory
 from ..checkpoint.config import Activation, AttentionConfig, LayerConfig, ModelConfig, QkNorm
 from ..device.arguments import (
     AddNorm,
@@ -17,6 +18,7 @@ from ..device.arguments import (
     BranchAttention,
     Expert,
     Experts,
+    Gate,
     HeadRows,
     Heads,
     Linear,
@@ -25,6 +27,7 @@ from ..device.arguments import (
     Tails,
 )
 from ..device.ops import Ops, Program
+from .recurrent import recurrent_op
 from .rope import query_scales, rope_tables
 from .weights import ExpertWeights, LayerWeights
 
@@ -53,8 +56,10 @@ class Buffers:
         self.residual, self.after_attention = rows_of(config.dim), rows_of(config.dim)
         layers = config.layers
         # By width: layers of one width share them.
-        self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
-        self.heads = {n: rows_of(n) for n in {layer.attention.q_dim for layer in layers}}
+        self.mixed = {n: rows_of(n) for n in {layer.in_dim for layer in layers}}
+        self.heads = {n: rows_of(n) for n in {layer.out_dim for layer in layers}}
+        attentions = [layer.attention for layer in layers]
+        self.gates = {n: rows_of(n) for n in {own.q_dim for own in attentions if own.output_gate}}
         plain = [layer.mlp for layer in layers if layer.mlp.experts is None]
         self.gated = {n: rows_of(n) for n in {mlp.hidden_dim for mlp in plain}}
         all_experts = [each for layer in layers if (each := layer.mlp.experts) is not None]
@@ -76,8 +81,13 @@ class Layer:
 
     @property
     def heads(self) -> Array:
-        """The outputs of all heads."""
-        return self.buffers.heads[self.config.attention.q_dim]
+        """The outputs of all heads, or of what stands in their place."""
+        return self.buffers.heads[self.config.out_dim]
+
+    @property
+    def mixed(self) -> Array:
+        """Queries, keys and values, or what recurrent layers read."""
+        return self.buffers.mixed[self.config.in_dim]
 
     @property
     def gated(self) -> Array:
@@ -91,23 +101,53 @@ class Layer:
         return self.tables.q_scales is not None or (norm is not None and norm.after_rope)
 
     def append_attention(
-        self, program: Program, kv: tuple[HeadRows, HeadRows], tails: Tails | None = None
+        self, program: Program, memory: LayerMemory, tails: Tails | None = None
     ) -> None:
         """Up to the outputs of the heads. `tails`: of rows that are branches."""
-        buffers, weights, attention = self.buffers, self.weights, self.config.attention
-        qkv, (k_cache, v_cache), tables = buffers.qkv[attention.qkv_dim], kv, self.tables
+        weights, attention, recurrent = self.weights, self.config.attention, self.config.recurrent
+        self._append_projection(program, weights.wqkv, weights.bqkv, self.mixed)
+        if recurrent is not None:
+            assert not isinstance(memory, tuple), "a recurrent layer has states"
+            assert weights.recurrent is not None, "and weights of its own"
+            op = recurrent_op(
+                recurrent,
+                weights.recurrent,
+                memory,
+                x=self.mixed,
+                out=self.heads,
+                eps=self.model.norm_eps,
+            )
+            program.append(op)
+            return
+        assert isinstance(memory, tuple), "attention has keys and values"
+        self._append_attention_op(program, memory, tails)
+        if attention.output_gate:
+            gates = self.buffers.gates[attention.q_dim]
+            self._append_projection(program, weights.w_gate, weights.b_gate, gates)
+            program.append(Gate(x=self.heads, gate=gates))
+
+    def _append_projection(
+        self, program: Program, matrix: Matrix, bias: Array | None, out: Array
+    ) -> None:
+        """A product with the normed input of attention."""
         program.append(
             NormLinear(
-                residual=buffers.residual,
-                norm=weights.attention_norm,
-                norm_bias=weights.attention_norm_bias,
+                residual=self.buffers.residual,
+                norm=self.weights.attention_norm,
+                norm_bias=self.weights.attention_norm_bias,
                 centered=self.model.centered_norms,
                 eps=self.model.norm_eps,
-                matrix=weights.wqkv,
-                bias=weights.bqkv,
-                out=qkv,
+                matrix=matrix,
+                bias=bias,
+                out=out,
             )
         )
+
+    def _append_attention_op(
+        self, program: Program, kv: tuple[HeadRows, HeadRows], tails: Tails | None
+    ) -> None:
+        weights, attention = self.weights, self.config.attention
+        qkv, (k_cache, v_cache), tables = self.mixed, kv, self.tables
         norm = attention.qk_norm
         has_plain_norm = norm is not None and norm.is_plain
         is_prepared = tables.q_scales is not None or tables.ones is not None

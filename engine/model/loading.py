@@ -18,7 +18,7 @@ from ..device.ops import NotFiniteError, Ops, Stored
 from ..errors import ModelLoadError
 from ..stored_tensor import StoredTensor
 from .calibration import Calibration, Floats, Importance
-from .weights import NO_MATRIX, ExpertWeights, LayerWeights, Weights
+from .weights import NO_MATRIX, ExpertWeights, LayerWeights, RecurrentWeights, Weights
 
 if TYPE_CHECKING:
     from ..device.cpu.panel_cache import PanelCache
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Of a layer that is run before it is quantised.
-_COPIES = LayerFormats(*7 * ("bfloat16",))
+_COPIES = LayerFormats(*8 * ("bfloat16",))
 
 
 def load_weights(
@@ -89,6 +89,9 @@ def _read_layer(
         q_norm=reader.optional_norm(layer.q_norm),
         k_norm=reader.optional_norm(layer.k_norm),
         sinks=reader.vector(layer.sinks),
+        w_gate=read(layer.w_gate, own.w_gate) if layer.w_gate else NO_MATRIX,
+        b_gate=reader.vector(layer.b_gate),
+        recurrent=_read_recurrent(reader, layer),
         wo=read(layer.wo, own.wo),
         bo=reader.vector(layer.bo),
         post_attention_norm=reader.optional_norm(layer.post_attention_norm),
@@ -131,6 +134,11 @@ def _calibrated(
     return replace(
         weights,
         wqkv=reader.matrix(layer.wqkv, formats.wqkv, importance=found.wqkv),
+        w_gate=(
+            reader.matrix(layer.w_gate, formats.w_gate, importance=found.wqkv)
+            if layer.w_gate
+            else NO_MATRIX
+        ),
         wo=reader.matrix(layer.wo, formats.wo, importance=found.wo),
         w_gate_up=(
             reader.matrix(
@@ -145,6 +153,18 @@ def _calibrated(
             else NO_MATRIX
         ),
         experts=_read_experts(reader, layer, formats, read),
+    )
+
+
+def _read_recurrent(reader: "_Reader", layer: LayerSources) -> RecurrentWeights | None:
+    if not layer.conv:
+        return None
+    return RecurrentWeights(
+        conv=reader.norm(layer.conv),  # all zeros are a hole in the file here, too
+        conv_bias=reader.vector(layer.conv_bias),
+        a_log=reader.vector(layer.a_log),
+        dt_bias=reader.vector(layer.dt_bias),
+        norm=reader.optional_norm(layer.state_norm),
     )
 
 

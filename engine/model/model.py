@@ -18,7 +18,7 @@ from ..device.arguments import Embed, NormLinear, Tails
 from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
-from .branches import Branches, PassesInTurn, SharedPasses
+from .branches import Branches, PassesAgain, PassesInTurn, SharedPasses
 from .layer import Buffers, Layer, layer_tables
 from .weights import Weights
 
@@ -107,9 +107,12 @@ class Model:
                 return False
             chunk = token_ids[start : start + self.chunk_size]
             state.set(chunk, cache.length)
-            if not program.run(state):
-                return False
-            if on_logits is not None and not self._tell_logits(state, chunk, on_logits):
+            cache.begin(len(chunk))
+            is_whole = program.run(state)
+            if is_whole and on_logits is not None:
+                is_whole = self._tell_logits(state, chunk, on_logits)
+            if not is_whole:
+                cache.rollback(cache.length)  # what the pass has overwritten is not held any more
                 return False
             cache.append(chunk)
             if on_progress is not None:
@@ -128,6 +131,7 @@ class Model:
         self._check(token_ids, cache)
         program = self._passes(cache).decode
         self._decode_state.set(token_ids, cache.length)
+        cache.begin(n_rows)
         program.run(self._decode_state)
         cache.append(token_ids)
         return program.rows(self._logits_rows[:n_rows])
@@ -137,6 +141,13 @@ class Model:
         `n_positions`. They end when the cache is used for anything else.
         """
         passes = self._passes(cache)
+        if cache.states is not None:
+            return PassesAgain(
+                cache,
+                decode=lambda token_id: self.decode([token_id], cache),
+                prefill=lambda token_ids: self.prefill(token_ids, cache),
+                n_positions=n_positions,
+            )
         in_turn = PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
         # Only attention knows that rows of a pass may be branches.
         if self.weights.positions is not None or any(each.has_places for each in self._layers):
@@ -166,6 +177,7 @@ class Model:
         self._check(token_ids, cache)
         program = self._passes(cache).decode
         self._decode_state.set(token_ids, cache.length)
+        cache.begin(len(token_ids))
         times = program.profile(self._decode_state)
         cache.append(token_ids)
         return times
@@ -228,7 +240,8 @@ class Model:
             )
         )
         for index, layer in enumerate(self._layers):
-            own = None if tails is None else tails[self.config.kv_places[index]]
+            place = self.config.kv_places[index]
+            own = None if tails is None or place is None else tails[place]
             layer.append_attention(program, cache.layers[index], own)
             if index < last or to_end:
                 layer.append_rest(program)

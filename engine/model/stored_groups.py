@@ -68,6 +68,7 @@ def _parts(config: ModelConfig) -> Iterator[tuple[str, Source]]:
     yield "embedding and head" if config.tie_embeddings else "embedding", sources.embedding
     for part, name in (
         ("q, k, v", "wqkv"),
+        ("gate of attention", "w_gate"),
         ("attention output", "wo"),
         ("gate and up", "w_gate_up"),
         ("down", "w_down"),

@@ -98,6 +98,10 @@ class ContinuationScorer:
             first_position=len(self._prompt) - 1,
         )
         scorer.take(self._after_prompt)
+        if cache.length < len(self._prompt):  # recurrent layers could not go back there
+            missing = self._prompt[cache.length :]
+            if not model.prefill(missing, cache, abort=abort):
+                return ()
         model.prefill(continuation[:-1], cache, abort=abort, on_logits=scorer.take)
         cache.rollback(len(self._prompt))
         return scorer.tokens[1:]

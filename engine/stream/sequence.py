@@ -1,7 +1,8 @@
 """A sequence of token ids and the cache that holds its keys and values.
 
-Owns the rule between the two: at rest the cache holds all tokens but the last. Knows the model's
-passes; knows no sampler, no draft and no text.
+Owns the rule between the two: at rest the cache holds all tokens but the last. After a rollback it
+may hold fewer, and the next pass computes them again. Knows the model's passes; knows no sampler,
+no draft and no text.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ class CachedSequence:
     @property
     def room(self) -> int:
         """Rows that a pass may have until the cache is full."""
-        return self._cache.max_seq_len - self._cache.length
+        return self._cache.max_seq_len - max(self._cache.length, len(self._token_ids) - 1)
 
     def ids_from(self, start: int) -> tuple[int, ...]:
         """The tokens from position `start` on."""
@@ -61,6 +62,8 @@ class CachedSequence:
 
         The cache then holds the draft too; `settle` or `append` decides about it.
         """
+        if self._cache.length < len(self._token_ids) - 1:
+            self._model.prefill(self._token_ids[self._cache.length : -1], self._cache)
         return self._model.decode([self._token_ids[-1], *draft], self._cache)
 
     def expect_next(self) -> None:

@@ -32,6 +32,18 @@ _FIVE: dict[str, Any] = {"num_hidden_layers": 5}
 _WINDOW = {"sliding_window": 12}
 _FULL = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
 _GEMMA4: dict[str, Any] = {"head_dim": 16, "hidden_size_per_layer_input": 0, **_WINDOW}
+_DELTA: dict[str, Any] = {
+    "head_dim": 24,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32,
+    # Random ones double an error in every layer or two, that of the oracle too.
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
+}
+_SHARED_EXPERT = {**_EXPERTS, "shared_expert_intermediate_size": 40}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
@@ -207,6 +219,41 @@ FAMILY_MODELS = {
         {"moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 24, "use_bias": True},
     ),
     "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 40}),
+    "qwen3_next": Family("Qwen3Next", {**_DELTA, **_SHARED_EXPERT}),
+    "qwen3_next-dense": Family(
+        "Qwen3Next",
+        {
+            **_DELTA,
+            **_SHARED_EXPERT,
+            "attention_bias": True,
+            "linear_num_value_heads": 2,
+            "linear_value_head_dim": 16,
+            "linear_conv_kernel_dim": 3,
+            "mlp_only_layers": [1],
+            "num_hidden_layers": 3,
+            "layer_types": ["full_attention", "linear_attention", "linear_attention"],
+        },
+    ),
+    "qwen3_5": Family("Qwen3_5Text", _DELTA),
+    "qwen3_5_moe": Family("Qwen3_5MoeText", {**_DELTA, **_SHARED_EXPERT}),
+    "lfm2": Family(
+        "Lfm2",
+        {
+            "full_attn_idxs": [1],
+            "block_multiple_of": 32,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    ),
+    "lfm2-biases": Family(
+        "Lfm2",
+        {
+            "conv_bias": True,
+            "conv_L_cache": 4,
+            "block_auto_adjust_ff_dim": False,
+            "layer_types": ["conv", "full_attention", "conv"],
+            **_UNTIED,
+        },
+    ),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
 }
 

@@ -42,6 +42,8 @@ _CLASSES = {
     "GPT2": "GPT2LMHeadModel",
     "Gemma3Text": "Gemma3ForCausalLM",
     "Gemma4Text": "Gemma4ForCausalLM",
+    "Qwen3_5Text": "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeText": "Qwen3_5MoeForCausalLM",
 }
 LLAMA3_ROPE = {
     "rope_type": "llama3",

@@ -56,7 +56,7 @@ class ToyCache(KVCache):
     positions: ToyPositions
 
     def __init__(self, max_seq_len: int) -> None:
-        config: Any = SimpleNamespace(kv_shapes=[(1, 1)], kv_places=[])
+        config: Any = SimpleNamespace(kv_shapes=[(1, 1)], kv_places=[], state_shapes=())
         super().__init__(config, cast(Ops, _ToyOps()), max_seq_len=max_seq_len)
 
     def run(self, token_ids: Sequence[int]) -> None:

@@ -15,6 +15,7 @@ from . import (
     gpt_neox,
     granite,
     hunyuan,
+    lfm2,
     llama,
     ministral3,
     mistral,
@@ -25,6 +26,7 @@ from . import (
     phi3,
     qwen2,
     qwen3,
+    qwen_hybrid,
     qwen_moe,
     seed_oss,
     smollm3,
@@ -80,6 +82,10 @@ FAMILIES = {
         mixtures.GRANITE_MOE,
         mixtures.GLM4_MOE,
         mixtures.ERNIE_MOE,
+        qwen_hybrid.QWEN3_NEXT,
+        qwen_hybrid.QWEN3_5,
+        qwen_hybrid.QWEN3_5_MOE,
+        lfm2.FAMILY,
     )
 }
 _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
