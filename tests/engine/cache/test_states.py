@@ -41,7 +41,7 @@ class ToyMemory:
         self.slots[slot] = copied.view(np.int64)[0]
 
 
-class Sequence_:
+class Rows:
     """Rows and their states."""
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class Sequence_:
     def run(self, rows: Sequence[int], *, is_aborted: bool = False) -> None:
         self.states.begin(len(self.rows), len(rows))
         if is_aborted:
-            for slot in range(len(self.memory.slots)):
-                if slot in self.states._pending:
-                    self.memory.slots[slot] = -99
+            _, _, target, n_saves, *saves = self.memory.words.tolist()
+            for slot in (target, *saves[:n_saves]):
+                self.memory.slots[slot] = -99
             for at in range(len(self.rows), len(self.rows) + len(rows)):
                 self.memory.log[at % len(self.memory.log)] = -99
             self.rollback(len(self.rows))
@@ -77,7 +77,7 @@ class Sequence_:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_states_are_those_of_the_rows_whatever_happened(seed: int) -> None:
-    choice, sequence = np.random.default_rng(seed), Sequence_()
+    choice, sequence = np.random.default_rng(seed), Rows()
     for _ in range(400):
         n = int(choice.choice([1, 1, 1, 2, 5, 16, 17, 40, 100]))
         before = len(sequence.rows)
@@ -93,7 +93,7 @@ def test_states_are_those_of_the_rows_whatever_happened(seed: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 7, 16, 40, 300])
 def test_as_many_rows_as_a_pass_can_have_can_be_taken_back(n: int) -> None:
-    sequence = Sequence_()
+    sequence = Rows()
     while len(sequence.rows) < 700:
         sequence.run([3] * n)
         length = len(sequence.rows)
@@ -102,7 +102,7 @@ def test_as_many_rows_as_a_pass_can_have_can_be_taken_back(n: int) -> None:
 
 
 def test_beyond_that_the_nearest_earlier_state_remains() -> None:
-    sequence = Sequence_()
+    sequence = Rows()
     sequence.run([1] * 100)
     assert sequence.states.reachable(60) == 0
     assert sequence.states.reachable(80) == 80
@@ -114,7 +114,7 @@ def test_beyond_that_the_nearest_earlier_state_remains() -> None:
 
 
 def test_a_snapshot_is_of_a_state_that_is_held() -> None:
-    sequence = Sequence_()
+    sequence = Rows()
     sequence.run([4] * 50)
     copied = sequence.states.snapshot(50)
     assert copied is not None
