@@ -42,8 +42,8 @@ void append_short_conv(Tape& tape, uintptr_t x, const States& states, uintptr_t 
 
 void append_delta_net(Tape& tape, uintptr_t x, const States& states, uintptr_t conv, int64_t kernel,
                       int64_t n_k_heads, int64_t n_v_heads, int64_t k_dim, int64_t v_dim,
-                      uintptr_t a_log, uintptr_t dt_bias, uintptr_t norm, float eps,
-                      uintptr_t out) {
+                      bool takes_turns, uintptr_t a_log, bool is_rate, uintptr_t dt_bias,
+                      uintptr_t norm, float eps, uintptr_t out) {
     const DeltaNetArgs args = {
         .x = at<const float>(x),
         .states = states,
@@ -53,7 +53,9 @@ void append_delta_net(Tape& tape, uintptr_t x, const States& states, uintptr_t c
         .n_v_heads = n_v_heads,
         .k_dim = k_dim,
         .v_dim = v_dim,
+        .takes_turns = takes_turns,
         .a_log = at<const float>(a_log),
+        .is_rate = is_rate,
         .dt_bias = at<const float>(dt_bias),
         .norm = at<const float>(norm),
         .eps = eps,
@@ -80,8 +82,8 @@ void bind_recurrent(nb::module_& module) {
     module.def("append_short_conv", &append_short_conv, "tape"_a, nb::kw_only(), "x"_a, "states"_a,
                "conv"_a, "bias"_a, "kernel"_a, "dim"_a, "out"_a);
     module.def("append_delta_net", &append_delta_net, "tape"_a, nb::kw_only(), "x"_a, "states"_a,
-               "conv"_a, "kernel"_a, "n_k_heads"_a, "n_v_heads"_a, "k_dim"_a, "v_dim"_a, "a_log"_a,
-               "dt_bias"_a, "norm"_a, "eps"_a, "out"_a);
+               "conv"_a, "kernel"_a, "n_k_heads"_a, "n_v_heads"_a, "k_dim"_a, "v_dim"_a,
+               "takes_turns"_a, "a_log"_a, "is_rate"_a, "dt_bias"_a, "norm"_a, "eps"_a, "out"_a);
     module.def("append_gate", &append_gate, "tape"_a, nb::kw_only(), "x"_a, "gate"_a, "width"_a);
     module.attr("MOST_CONV_ROWS") = kMostConvRows;
     module.attr("MOST_SAVES") = kMostSaves;

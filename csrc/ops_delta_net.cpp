@@ -38,10 +38,11 @@ struct Part {
     int64_t n;
 };
 
-float decay_of(float a, float dt_bias, float a_log) {
+float decay_of(float a, float dt_bias, float a_log, bool is_rate) {
     const double x = double{a} + double{dt_bias};
     const double softplus = x > 20.0 ? x : std::log1p(std::exp(x));
-    return static_cast<float>(std::exp(-std::exp(double{a_log}) * softplus));
+    const double rate = is_rate ? double{a_log} : -std::exp(double{a_log});
+    return static_cast<float>(std::exp(rate * softplus));
 }
 
 float beta_of(float b) {
@@ -57,10 +58,6 @@ class KeyHead {
           head_(head),
           n_(own_channels(args)),
           n_all_(all_channels(args)),
-          parts_{{head * args.k_dim, 0, args.k_dim},
-                 {(args.n_k_heads + head) * args.k_dim, args.k_dim, args.k_dim},
-                 {2 * args.n_k_heads * args.k_dim + head * group_of(args) * args.v_dim,
-                  2 * args.k_dim, group_of(args) * args.v_dim}},
           window_(scratch),
           mixed_(window_ + args.kernel * n_),
           out_(mixed_ + n_) {}
@@ -78,9 +75,27 @@ class KeyHead {
     // Of a position; of pos - kernel + 1 + i, too, for pos + 1 + i.
     float* window_row(int64_t pos) const { return window_ + pos % args_.kernel * n_; }
 
-    // The states of the own value heads in a slot.
-    int64_t state_floats() const { return group_of(args_) * args_.k_dim * args_.v_dim; }
-    int64_t state_at() const { return (args_.kernel - 1) * n_all_ + head_ * state_floats(); }
+    // Own value head i, among all.
+    int64_t value_head(int64_t i) const {
+        return args_.takes_turns ? i * args_.n_k_heads + head_ : head_ * group_of(args_) + i;
+    }
+
+    // q, k, then the values of each value head.
+    int64_t n_parts() const { return 2 + group_of(args_); }
+    Part part(int64_t j) const {
+        const int64_t of_keys = args_.n_k_heads * args_.k_dim;
+        if (j < 2) {
+            return {j * of_keys + head_ * args_.k_dim, j * args_.k_dim, args_.k_dim};
+        }
+        return {2 * of_keys + value_head(j - 2) * args_.v_dim,
+                2 * args_.k_dim + (j - 2) * args_.v_dim, args_.v_dim};
+    }
+
+    int64_t state_floats() const { return args_.k_dim * args_.v_dim; }
+    // Where the state of own value head i is in a slot.
+    int64_t state_at(int64_t i) const {
+        return (args_.kernel - 1) * n_all_ + value_head(i) * state_floats();
+    }
 
     void begin() {
         const float* source = walk_.source();
@@ -90,17 +105,18 @@ class KeyHead {
                               : copy_own(source + i * n_all_, row);
         }
         float* target = walk_.target();
-        if (source == nullptr) {
-            std::fill_n(target + state_at(), state_floats(), 0.0f);
-        } else if (source != target) {
-            std::copy_n(source + state_at(), state_floats(), target + state_at());
+        for (int64_t i = 0; i < group_of(args_) && source != target; ++i) {
+            float* state = target + state_at(i);
+            source == nullptr ? (void)std::fill_n(state, state_floats(), 0.0f)
+                              : (void)std::copy_n(source + state_at(i), state_floats(), state);
         }
     }
 
     // The own channels of a row with all of them.
     void copy_own(const float* all, float* own) const {
-        for (const Part& part : parts_) {
-            std::copy_n(all + part.all, part.n, own + part.own);
+        for (int64_t j = 0; j < n_parts(); ++j) {
+            const Part own_part = part(j);
+            std::copy_n(all + own_part.all, own_part.n, own + own_part.own);
         }
     }
 
@@ -119,7 +135,7 @@ class KeyHead {
                          1.0f / std::sqrt(static_cast<float>(args_.k_dim)));
         kernels.unit_row(k, args_.k_dim, kUnitEps, 1.0f);
         for (int64_t i = 0; i < group_of(args_); ++i) {
-            const int64_t head = head_ * group_of(args_) + i;
+            const int64_t head = value_head(i);
             kernels.delta_step(delta(x, head, i));
             if (!is_logged) {
                 finish(pos, x, head);
@@ -131,26 +147,31 @@ class KeyHead {
     int64_t row_width() const { return n_all_ + args_.n_v_heads * (args_.v_dim + 2); }
 
     void log(const float* x, float* logged) const {
-        for (const Part& part : parts_) {
-            std::copy_n(x + part.all, part.n, logged + part.all);
+        for (int64_t j = 0; j < n_parts(); ++j) {
+            const Part own_part = part(j);
+            std::copy_n(x + own_part.all, own_part.n, logged + own_part.all);
         }
-        const int64_t first = n_all_ + head_ * group_of(args_);
-        std::copy_n(x + first, group_of(args_), logged + first);
-        std::copy_n(x + first + args_.n_v_heads, group_of(args_), logged + first + args_.n_v_heads);
+        for (int64_t i = 0; i < group_of(args_); ++i) {
+            const int64_t b = n_all_ + value_head(i);
+            const int64_t a = b + args_.n_v_heads;
+            logged[b] = x[b];
+            logged[a] = x[a];
+        }
     }
 
     void mix(int64_t pos) {
-        for (const Part& part : parts_) {
+        for (int64_t j = 0; j < n_parts(); ++j) {
+            const Part own_part = part(j);
             ConvRow conv = {};
             for (int64_t i = 0; i < args_.kernel; ++i) {
-                conv.rows[i] = window_row(pos + 1 + i) + part.own;
+                conv.rows[i] = window_row(pos + 1 + i) + own_part.own;
             }
             conv.kernel = args_.kernel;
-            conv.weights = args_.conv + part.all;
+            conv.weights = args_.conv + own_part.all;
             conv.pitch = n_all_;
-            conv.n = part.n;
+            conv.n = own_part.n;
             conv.is_silu = true;
-            conv.out = mixed_ + part.own;
+            conv.out = mixed_ + own_part.own;
             cpu_kernels().conv_row(conv);
         }
     }
@@ -159,13 +180,13 @@ class KeyHead {
         const float* b = x + n_all_;
         const float* a = b + args_.n_v_heads;
         return {
-            .state = walk_.target() + state_at() + i * args_.k_dim * args_.v_dim,
+            .state = walk_.target() + state_at(i),
             .q = mixed_,
             .k = mixed_ + args_.k_dim,
             .v = mixed_ + 2 * args_.k_dim + i * args_.v_dim,
             .k_dim = args_.k_dim,
             .v_dim = args_.v_dim,
-            .decay = decay_of(a[head], args_.dt_bias[head], args_.a_log[head]),
+            .decay = decay_of(a[head], args_.dt_bias[head], args_.a_log[head], args_.is_rate),
             .beta = beta_of(b[head]),
             .out = out_,
         };
@@ -182,13 +203,14 @@ class KeyHead {
     void write(int64_t end, float* slot) const {
         for (int64_t i = 0; i < args_.kernel - 1; ++i) {
             const float* row = window_row(end + 1 + i);
-            for (const Part& part : parts_) {
-                std::copy_n(row + part.own, part.n, slot + i * n_all_ + part.all);
+            for (int64_t j = 0; j < n_parts(); ++j) {
+                const Part own_part = part(j);
+                std::copy_n(row + own_part.own, own_part.n, slot + i * n_all_ + own_part.all);
             }
         }
         const float* target = walk_.target();
-        if (slot != target) {
-            std::copy_n(target + state_at(), state_floats(), slot + state_at());
+        for (int64_t i = 0; i < group_of(args_) && slot != target; ++i) {
+            std::copy_n(target + state_at(i), state_floats(), slot + state_at(i));
         }
     }
 
@@ -197,7 +219,6 @@ class KeyHead {
     const int64_t head_;
     const int64_t n_;
     const int64_t n_all_;
-    const Part parts_[3];
     float* const window_;
     float* const mixed_;  // q, k and v after the convolution
     float* const out_;    // (v_dim,)

@@ -53,7 +53,8 @@ struct ShortConvArgs {
 //
 //   S = g S + k (beta (v - k g S)),  g = exp(-exp(a_log) softplus(a + dt_bias)), beta = sigmoid(b)
 //
-// and out = RMSNorm(q S) * silu(z). Groups of n_v_heads / n_k_heads value heads share a key head.
+// and out = RMSNorm(q S) * silu(z). Groups of n_v_heads / n_k_heads value heads share a key head:
+// those that follow each other, or, if they take turns, every n_k_heads-th.
 // A state is the last kernel - 1 rows of (q, k, v), then S of each value head in panels of 16
 // columns, (v_dim / 16, k_dim, 16). A logged row is (q, k, v, b, a).
 struct DeltaNetArgs {
@@ -63,9 +64,11 @@ struct DeltaNetArgs {
     int64_t kernel;
     int64_t n_k_heads;
     int64_t n_v_heads;
-    int64_t k_dim;         // a multiple of 16
-    int64_t v_dim;         // a multiple of 16
+    int64_t k_dim;  // a multiple of 16
+    int64_t v_dim;  // a multiple of 16
+    bool takes_turns;
     const float* a_log;    // (n_v_heads,)
+    bool is_rate;          // a_log is -exp(a_log)
     const float* dt_bias;  // (n_v_heads,)
     const float* norm;     // (v_dim,)
     float eps;

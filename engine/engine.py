@@ -269,6 +269,8 @@ def _working_bytes(files: _Files, ops: Ops) -> int:
 
 
 def _prefix_cache(cache: KVCache, options: LoadOptions, digits: str) -> PrefixCache:
+    if cache.states is not None and options.prefix_bytes:
+        logger.info("recurrent layers: past prompts are not kept, only the last one is reused")
     return PrefixCache(
         cache,
         byte_budget=options.prefix_bytes,

@@ -56,8 +56,9 @@ class RecurrentStates:
         """The most rows, at most `length`, after which the states are held or can be computed from
         what is held.
         """
-        held = [0, *(position for position in self._positions.values() if position <= length)]
-        best = max(held)
+        # A copy: another thread may ask while a pass begins.
+        held = [each for each in tuple(self._positions.values()) if each <= length]
+        best = max(held, default=0)
         return length if best == length or best >= self._log_begin else best
 
     def begin(self, position: int, n_rows: int) -> None:

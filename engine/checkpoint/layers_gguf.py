@@ -4,16 +4,17 @@ Owns the keys of heads and windows; `experts_gguf.py` has those of feed-forward 
 Knows nothing outside the layers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..stored_tensor import StoredTensor
 from .architecture_keys import ArchitectureKeys
-from .config import AttentionConfig, LayerConfig, QueryScaling
+from .config import NO_ATTENTION, AttentionConfig, LayerConfig, QueryScaling
 from .experts_gguf import mlps_of
 from .families.architecture import Architecture
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
+from .recurrent_gguf import recurrent_of
 
 _HIGHEST = 1e6
 Tensors = Mapping[str, StoredTensor]
@@ -38,20 +39,29 @@ def layers_of(
 ) -> tuple[LayerConfig, ...]:
     """All layers in order. Raises ModelLoadError."""
     mlps = mlps_of(keys, architecture, tensors)
+    recurrent = recurrent_of(keys, architecture, dim, _kv_heads(keys, architecture))
     attentions = _attentions(keys, architecture, dim, head_dim, tensors)
     residual_scale = keys.number("residual_scale", low=0.0, high=_HIGHEST, default=1.0) or 1.0
     is_parallel = _is_parallel(keys, architecture, tensors)
     return tuple(
         LayerConfig(
-            attention,
+            attention if recurrent[index] is None else NO_ATTENTION,
             mlps[index],
             pre_norms=architecture.pre_norms,
             post_norms=architecture.post_norms,
             parallel=is_parallel,
             residual_scale=residual_scale,
+            recurrent=recurrent[index],
         )
         for index, attention in enumerate(attentions)
     )
+
+
+def _kv_heads(keys: ArchitectureKeys, architecture: Architecture) -> Sequence[int]:
+    """Of each layer; 0 where a short convolution stands in the place of attention."""
+    key, low = "attention.head_count_kv", 0 if architecture.recurrent == "short_conv" else 1
+    heads = keys.of_layers("attention.head_count", high=MAX_HEADS)
+    return keys.of_layers(key, high=MAX_HEADS, low=low, default=heads)
 
 
 def _is_parallel(keys: ArchitectureKeys, architecture: Architecture, tensors: Tensors) -> bool:
@@ -65,8 +75,9 @@ def _attentions(
     keys: ArchitectureKeys, architecture: Architecture, dim: int, head_dim: int, tensors: Tensors
 ) -> list[AttentionConfig]:
     all_heads = keys.of_layers("attention.head_count", high=MAX_HEADS)
-    all_kv_heads = keys.of_layers("attention.head_count_kv", high=MAX_HEADS, default=all_heads)
-    if len(set(all_kv_heads)) > 1:
+    of_layers = _kv_heads(keys, architecture)
+    all_kv_heads = [heads or max(of_layers) for heads in of_layers]
+    if len(set(all_kv_heads)) > 1 or not all_kv_heads[0]:
         keys.fail("attention.head_count_kv", all_kv_heads, "the same number in all layers")
     for n_heads in all_heads:
         if n_heads % all_kv_heads[0]:
@@ -86,6 +97,7 @@ def _attentions(
             scale=_scale(keys, architecture, dim, all_heads[index]),
             softcap=keys.number("attn_logit_softcapping", low=0.0, high=_HIGHEST, default=0.0),
             query_scaling=_query_scaling(keys),
+            output_gate=architecture.output_gate,
         )
         for index, window in enumerate(windows)
     ]

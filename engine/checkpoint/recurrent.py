@@ -55,6 +55,10 @@ class DeltaNetConfig:
     v_dim: int
     kernel: int
     """Rows that the convolution of queries, keys and values sees."""
+    takes_turns: bool = False
+    """Whether the value heads of a key head are `n_k_heads` apart, not next to each other."""
+    has_rates: bool = False
+    """Whether -exp(a_log) is stored instead of a_log."""
 
     def __post_init__(self) -> None:
         if self.n_v_heads % self.n_k_heads:

@@ -276,7 +276,7 @@ class DeltaNet(Generic[ArrayT, StatesT]):
     states: StatesT
     config: DeltaNetConfig
     conv: ArrayT  # (config.conv_dim * config.kernel,): of each channel, the oldest row first
-    a_log: ArrayT  # (n_v_heads,)
+    a_log: ArrayT  # (n_v_heads,), or what the config says
     dt_bias: ArrayT  # (n_v_heads,)
     norm: ArrayT  # (v_dim,)
     eps: float

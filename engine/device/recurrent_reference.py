@@ -94,13 +94,18 @@ def delta_net(op: DeltaNet[Tensor, TorchSlots], state: StepState) -> None:
     x = op.x[: state.n_rows].float()
     z = x[:, -config.out_dim :].view(-1, n_heads, config.v_dim)
     weights = op.conv.float().view(conv_dim, config.kernel).t()
+    rates = op.a_log.float() if config.has_rates else -op.a_log.float().exp()
 
     def take(step: _Step, whole: Tensor) -> None:
         mixed, b, a = step.row.tensor_split((conv_dim, conv_dim + n_heads))
         rows = _shifted(whole[:n_tail].view(config.kernel - 1, conv_dim), mixed)
         q, k, v = F.silu((rows * weights).sum(0)).tensor_split((key_dim, 2 * key_dim))
-        q, k = (_unit(each.view(-1, config.k_dim)).repeat_interleave(group, 0) for each in (q, k))
-        decay = torch.exp(-op.a_log.float().exp() * F.softplus(a + op.dt_bias.float()))
+        q, k = (_unit(each.view(-1, config.k_dim)) for each in (q, k))
+        if config.takes_turns:
+            q, k = q.repeat(group, 1), k.repeat(group, 1)
+        else:
+            q, k = q.repeat_interleave(group, 0), k.repeat_interleave(group, 0)
+        decay = torch.exp(rates * F.softplus(a + op.dt_bias.float()))
         s = whole[n_tail:].view(n_heads, config.k_dim, config.v_dim)
         s.mul_(decay.view(-1, 1, 1))
         known = (s * k.unsqueeze(2)).sum(1)  # (n_heads, v_dim)

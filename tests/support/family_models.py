@@ -273,6 +273,12 @@ _SMALL_GPT2 = {
     "max_position_embeddings": 64,
     "n_ctx": 64,
 }
+_SMALL_DELTA = {
+    **_DELTA,
+    "head_dim": 16,
+    "linear_value_head_dim": 16,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
+}
 GGUF_FAMILIES = {
     "mistral3": Family(
         "Ministral3", {**_SMALL, **_TIED, "head_dim": 16, "rope_parameters": MINISTRAL_ROPE}
@@ -396,5 +402,15 @@ GGUF_FAMILIES = {
             "head_dim": 16,
         },
     ),
+    "qwen35": Family("Qwen3_5Text", {**_SMALL, **_SMALL_DELTA, **_TIED}),
+    "qwen35moe": Family(
+        "Qwen3_5MoeText",
+        {**_SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
+    ),
+    "qwen3next": Family(
+        "Qwen3Next",
+        {**_SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
+    ),
+    "lfm2": Family("Lfm2", {**_SMALL, "full_attn_idxs": [1], "block_multiple_of": 32}),
     "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
 }

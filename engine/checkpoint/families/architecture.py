@@ -11,7 +11,9 @@ from ..config import Activation, ModelConfig, QkNorm, Scoring
 from ..sources import ModelSources
 from .expert_names import ExpertNames
 from .names import Names
+from .recurrent_names import RecurrentNames
 
+_MOST_PREDICTORS = 8
 EMBEDDING, HEAD, HEAD_BIAS = "token_embd.weight", "output.weight", "output.bias"
 ROPE_DIVISORS = "rope_freqs.weight"
 ROPE_FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
@@ -56,6 +58,29 @@ GLM4_NAMES = replace(FUSED_NAMES, rope_pairs=True)
 # A feed-forward part without a gate.
 PLAIN_NAMES = FUSED_NAMES
 PLAIN_PAIRED_NAMES = replace(PLAIN_NAMES, rope_pairs=True)
+_DELTA_NET = RecurrentNames(
+    inputs=("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha"),
+    conv="ssm_conv1d",
+    output="ssm_out",
+    norm="ssm_norm",
+    a_log="ssm_a",
+    dt_bias="ssm_dt.bias",
+    flat_conv=True,
+)
+QWEN35_NAMES = replace(SEED_OSS_NAMES, recurrent=_DELTA_NET)
+QWEN3_NEXT_NAMES = replace(
+    QWEN35_NAMES, recurrent=replace(_DELTA_NET, inputs=("attn_qkv", "attn_gate", "ssm_ba"))
+)
+LFM2_NAMES = replace(
+    GGUF_NAMES,
+    norm="token_embd_norm",
+    recurrent=RecurrentNames(
+        inputs=("shortconv.in_proj",),
+        conv="shortconv.conv",
+        output="shortconv.out_proj",
+        flat_conv=True,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +115,14 @@ class Architecture:
     """None: where the file says so, or has one norm per layer."""
     experts: Mixture | None = None
     """Of files that have experts."""
+    recurrent: Literal["", "delta_net", "short_conv"] = ""
+    """What stands in the place of attention in some layers."""
+    takes_turns: bool = False
+    """Whether value heads of a delta net take turns: see DeltaNetConfig."""
+    output_gate: bool = False
+    """Of attention."""
+    has_predictors: bool = False
+    """Whether layers that predict more tokens may follow, which are not used."""
     has_two_norms: bool = False
     """Whether a parallel block has two."""
     full_every: int = 0
@@ -115,6 +148,9 @@ class Architecture:
         names = self.names
         if config.layers[0].parallel and not self.has_two_norms:
             names = replace(names, mlp_norm="")
-        if config.fused_qkv:
+        if config.fused_qkv and not self.recurrent:
             names = replace(names, qkv=("attn_qkv",))
+        if self.has_predictors:
+            following = "|".join(str(config.n_layers + i) for i in range(_MOST_PREDICTORS))
+            names = replace(names, ignored=rf"{names.ignored}|blk\.({following})\..*")
         return names.sources(config)

@@ -36,9 +36,12 @@ from . import (
 from .architecture import (
     FUSED_NAMES,
     GLM4_NAMES,
+    LFM2_NAMES,
     PAIRED_NAMES,
     PLAIN_NAMES,
     PLAIN_PAIRED_NAMES,
+    QWEN3_NEXT_NAMES,
+    QWEN35_NAMES,
     SEED_OSS_NAMES,
     Architecture,
     Mixture,
@@ -89,6 +92,7 @@ FAMILIES = {
     )
 }
 _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
+_PREDICTORS = frozenset({"nextn_predict_layers"})
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
@@ -101,6 +105,38 @@ ARCHITECTURES = {
             qkv_bias=True,
             experts=Mixture(renormalized=False, has_shared=True, shared_gate=True),
         ),
+        Architecture(
+            name="qwen35",
+            names=QWEN35_NAMES,
+            qk_norm=QkNorm(),
+            recurrent="delta_net",
+            takes_turns=True,
+            output_gate=True,
+            has_predictors=True,
+            reads=_PREDICTORS,
+        ),
+        Architecture(
+            name="qwen35moe",
+            names=QWEN35_NAMES,
+            qk_norm=QkNorm(),
+            experts=Mixture(has_shared=True, shared_gate=True),
+            recurrent="delta_net",
+            takes_turns=True,
+            output_gate=True,
+            has_predictors=True,
+            reads=_PREDICTORS,
+        ),
+        Architecture(
+            name="qwen3next",
+            names=QWEN3_NEXT_NAMES,
+            qk_norm=QkNorm(),
+            experts=Mixture(has_shared=True, shared_gate=True),
+            recurrent="delta_net",
+            output_gate=True,
+            has_predictors=True,
+            reads=_PREDICTORS,
+        ),
+        Architecture(name="lfm2", names=LFM2_NAMES, qk_norm=QkNorm(), recurrent="short_conv"),
         Architecture(name="olmoe", qk_norm=QkNorm(over="all"), experts=Mixture(renormalized=False)),
         Architecture(
             name="granitemoe",

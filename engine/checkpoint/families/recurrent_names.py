@@ -18,7 +18,8 @@ class RecurrentNames:
 
     inputs: tuple[str, ...]
     """One name: that of a short convolution. Two: q, k, v and z of each key head in turn, then b
-    and a likewise. Four: q, k and v; z; b; a.
+    and a likewise. Three: q, k and v; z; b and a of each key head in turn. Four: q, k and v; z; b;
+    a.
     """
     conv: str
     output: str
@@ -26,6 +27,8 @@ class RecurrentNames:
     a_log: str = ""
     """This and the next with all of the name."""
     dt_bias: str = ""
+    flat_conv: bool = False
+    """Whether the weights of a convolution are stored as (channels, kernel)."""
 
     def sources(self, prefix: str, config: Recurrent, dim: int) -> dict[str, Sources]:
         """The fields of LayerSources that recurrent layers have."""
@@ -73,22 +76,28 @@ class RecurrentNames:
                 Source(a, (n_heads, dim)),
                 Source(z, (config.out_dim, dim)),
             )
-        qkvz, ba = names
+        *_, ba = names
         k_dim, own = config.k_dim, n_heads // n_groups
+        b_part, a_part = (
+            Source(ba, (2 * n_heads, dim), groups=n_groups, rows=rows)
+            for rows in ((0, own), (own, 2 * own))
+        )
+        if len(names) == 3:
+            qkv, z, _ = names
+            whole = Source(qkv, (config.conv_dim, dim))
+            return whole, b_part, a_part, Source(z, (config.out_dim, dim))
+        qkvz, _ = names
         values = own * config.v_dim
         ends = (0, k_dim, 2 * k_dim, 2 * k_dim + values, 2 * (k_dim + values))
         q, k, v, z_part = (
             Source(qkvz, (n_groups * ends[-1], dim), groups=n_groups, rows=rows)
             for rows in pairwise(ends)
         )
-        b_part, a_part = (
-            Source(ba, (2 * n_heads, dim), groups=n_groups, rows=rows)
-            for rows in ((0, own), (own, 2 * own))
-        )
         return q, k, v, b_part, a_part, z_part
 
     def _conv(self, prefix: str, n_channels: int, kernel: int) -> Sources:
-        return (Source(f"{prefix}{self.conv}.weight", (n_channels, 1, kernel), flattened=True),)
+        shape = (n_channels, kernel) if self.flat_conv else (n_channels, 1, kernel)
+        return (Source(f"{prefix}{self.conv}.weight", shape, flattened=True),)
 
 
 def gated_queries(name: str, attention: AttentionConfig, n_in: int | None) -> tuple[Source, Source]:
