@@ -4,6 +4,9 @@
 #   make serve                 serve the built-in model  (MODEL=path PORT=8001 HOST=… choose others)
 #   make test                  install what the tests need, then run them
 #   make test-page             only the tests of the page /ui, in Chromium
+#   make test-sillytavern      drive SillyTavern in Chromium; installs it first (426 MB)
+#   make test-gemma            only the tests with Gemma 3 270M, which it downloads (253 MB; its terms forbid passing it on);
+#                              LLAMA_CPP_BIN=directory with llama.cpp's programs, to compare with
 #   make soak                  measure the server under abuse (an hour; TOPICS='abort drain' selects; two topics need
 #                              root, nginx-light and haproxy)
 #   make sanitize              native code under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer (over an hour)
@@ -26,7 +29,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test test-page soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
+.PHONY: build serve test test-page test-sillytavern test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -61,6 +64,7 @@ GPU_PACKAGES := 'torch>=2.10,<2.14' transformers safetensors tokenizers numpy ji
 NODE := tests/node/node_modules/.stamp
 CLIENTS := tests/clients/.venv/.stamp
 PAGES := tests/pages/.stamp
+SILLYTAVERN := tests/sillytavern/node_modules/.stamp
 
 build: $(SERVE)
 
@@ -75,6 +79,13 @@ test: $(TEST) $(NODE) $(CLIENTS) $(PAGES)
 
 test-page: $(TEST) $(NODE) $(CLIENTS)
 	$(BIN)/python -m pytest tests/page
+
+test-sillytavern: $(TEST) $(CLIENTS) $(SILLYTAVERN)
+	SILLYTAVERN=1 $(BIN)/python -m pytest tests/server/api/test_sillytavern.py
+
+test-gemma: $(TEST)
+	export GEMMA_GGUF="$$($(BIN)/python scripts/gemma.py)" && [ -f "$$GEMMA_GGUF" ] \
+	    && $(BIN)/python -m pytest tests/engine/model/test_gemma_270m.py
 
 soak: $(TEST)
 	$(BIN)/python -m tests.soak $(TOPICS)
@@ -164,6 +175,11 @@ $(GPU_BARE): $(GPU_BUILD)
 $(NODE): tests/node/package.json
 	@scripts/packages.sh "$(PYTHON)" node
 	npm install --no-package-lock --no-audit --no-fund --loglevel=error --prefix tests/node
+	@touch $@
+
+$(SILLYTAVERN): tests/sillytavern/package.json
+	@scripts/packages.sh "$(PYTHON)" node
+	npm install --no-package-lock --no-audit --no-fund --loglevel=error --prefix $(<D)
 	@touch $@
 
 # Without these pages their tests are skipped, so a registry that cannot be had does not end the tests.

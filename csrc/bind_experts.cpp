@@ -15,13 +15,14 @@ namespace soliton::bindings {
 namespace {
 
 Routing routing_of(int64_t n_experts, int64_t n_used, Scoring scoring, uintptr_t selection_bias,
-                   int64_t n_groups, int64_t n_groups_used, int64_t group_best,
-                   bool is_renormalized, float scale) {
+                   uintptr_t expert_scales, int64_t n_groups, int64_t n_groups_used,
+                   int64_t group_best, bool is_renormalized, float scale) {
     return {
         .n_experts = n_experts,
         .n_used = n_used,
         .scoring = scoring,
         .selection_bias = at<const float>(selection_bias),
+        .expert_scales = at<const float>(expert_scales),
         .n_groups = n_groups,
         .n_groups_used = n_groups_used,
         .group_best = group_best,
@@ -84,7 +85,7 @@ void bind_experts(nb::module_& module) {
         .value("CHOSEN_SOFTMAX", Scoring::kChosenSoftmax);
     nb::class_<Routing>(module, "Routing")
         .def(nb::new_(&routing_of), nb::kw_only(), "n_experts"_a, "n_used"_a, "scoring"_a,
-             "selection_bias"_a, "n_groups"_a, "n_groups_used"_a, "group_best"_a,
+             "selection_bias"_a, "expert_scales"_a, "n_groups"_a, "n_groups_used"_a, "group_best"_a,
              "is_renormalized"_a, "scale"_a);
     nb::class_<ExpertBank>(module, "ExpertBank")
         .def(nb::new_(&bank_of), nb::kw_only(), "gate"_a, "up"_a, "down"_a, "gates"_a, "ups"_a,

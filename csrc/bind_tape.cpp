@@ -90,7 +90,7 @@ void append_linear(Tape& tape, uintptr_t x, const Sections& sections, uintptr_t 
 }
 
 void append_add_norm(Tape& tape, uintptr_t x, const Norm& norm, uintptr_t residual, float scale,
-                     uintptr_t factor, uintptr_t out, int64_t dim) {
+                     uintptr_t factor, uintptr_t out, int64_t dim, int64_t n_parts) {
     tape.append<&add_norm>("add_norm",
                            AddNormArgs{
                                .x = at<const float>(x),
@@ -100,8 +100,16 @@ void append_add_norm(Tape& tape, uintptr_t x, const Norm& norm, uintptr_t residu
                                .factor = at<const float>(factor),
                                .out = at<float>(out),
                                .dim = dim,
+                               .n_parts = n_parts,
                            },
                            static_cast<size_t>(add_norm_worker_bytes(dim)));
+}
+
+void append_times(Tape& tape, uintptr_t x, uintptr_t others, int64_t dim, int64_t pitch) {
+    tape.append<&times>(
+        "times",
+        TimesArgs{
+            .x = at<float>(x), .others = at<const float>(others), .dim = dim, .pitch = pitch});
 }
 
 void append_heads(Tape& tape, uintptr_t qkv, int64_t n_heads, int64_t n_kv_heads, int64_t head_dim,
@@ -254,7 +262,8 @@ void bind_tape(nb::module_& module) {
         .def("linear", &append_linear, nb::kw_only(), "x"_a, "sections"_a, "bias"_a, "residual"_a,
              "out"_a, "scratch"_a, "scale"_a = 1.0f)
         .def("add_norm", &append_add_norm, nb::kw_only(), "x"_a, "norm"_a, "residual"_a, "scale"_a,
-             "factor"_a, "out"_a, "dim"_a)
+             "factor"_a, "out"_a, "dim"_a, "n_parts"_a)
+        .def("times", &append_times, nb::kw_only(), "x"_a, "others"_a, "dim"_a, "pitch"_a)
         .def("heads", &append_heads, nb::kw_only(), "qkv"_a, "n_heads"_a, "n_kv_heads"_a,
              "head_dim"_a, "q_norm"_a, "k_norm"_a, "v_norm"_a, "has_keys"_a, "over_all"_a, "cos"_a,
              "sin"_a, "rotary_half"_a, "q_scales"_a)

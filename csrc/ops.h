@@ -123,15 +123,25 @@ struct LinearArgs {
     void* scratch = nullptr;  // shared by all threads, linear_scratch_bytes()
 };
 
-// out = factor * (residual + scale * norm(x)).
+// out = factor * (residual + scale * norm(x)). A row has one part or several, each with a norm of
+// its own over the same weights.
 struct AddNormArgs {
-    const float* x;  // (rows, dim)
-    Norm norm;
-    const float* residual;  // (rows, dim)
+    const float* x;         // (rows, n_parts dim)
+    Norm norm;              // of dim numbers
+    const float* residual;  // (rows, n_parts dim) or null: add nothing
     float scale;
     const float* factor;  // (1,) or null: 1
-    float* out;           // (rows, dim); may be the residual
+    float* out;           // (rows, n_parts dim); may be x or the residual
     int64_t dim;
+    int64_t n_parts;
+};
+
+// x *= columns of another array.
+struct TimesArgs {
+    float* x;             // (rows, dim)
+    const float* others;  // (rows, pitch), from the first of the columns on
+    int64_t dim;
+    int64_t pitch;
 };
 
 // Prepares queries and keys in place, before attention, in models for which its own norm and
@@ -165,11 +175,14 @@ struct AttentionArgs {
     int64_t n_heads;
     int64_t n_kv_heads;
     int64_t head_dim;
+    // Positions that the caches hold. With a window they may be fewer than the sequence has: a
+    // multiple of 256, and at least window + rows of a pass + 256. Position p then lies at
+    // p mod max_seq_len.
     int64_t max_seq_len;
     const float* q_norm;  // (head_dim,) or null: no norm
     const float* k_norm;  // the same
     float eps;
-    const float* cos;  // (max_seq_len, rotary_half)
+    const float* cos;  // (positions of the sequence, rotary_half)
     const float* sin;  // the same
     int64_t rotary_half;
     int64_t window;  // keys that a query sees, including its own; 0: all
@@ -197,9 +210,10 @@ struct BranchPlace {
 
 // Attention for rows of which each belongs to another branch of one sequence. The caches hold what
 // all branches share: the positions before the fork. Those from the fork on are a branch's own;
-// they lie in its tail, as the caches would hold them, from the last multiple of 16 on.
+// they lie in its tail, as the caches would hold them, from the last multiple of 16 on. With a
+// window the caches are afterwards what they were before, whatever a branch has put into them.
 struct BranchAttentionArgs {
-    AttentionArgs attention;  // positions from the fork on are overwritten
+    AttentionArgs attention;  // without a window, positions from the fork on are overwritten
     const int64_t* fork;      // (1,)
     const BranchPlace* rows;  // (rows,), each of another branch
     void* k_tails;            // (branches, n_kv_heads, tail_len, padded(head_dim)) of kv
@@ -222,6 +236,7 @@ struct Routing {
     int64_t n_used;  // of each row, the best ones
     Scoring scoring;
     const float* selection_bias;  // (n_experts,) or null: added to scores for the choice alone
+    const float* expert_scales;   // (n_experts,) or null: multiply the weights in the end
     // Equal groups of experts, of which the best ones take part: a group is as good as the sum of
     // its `group_best` best experts.
     int64_t n_groups;
@@ -276,6 +291,7 @@ void embed(const EmbedArgs& args, const StepState& state, Worker& worker);
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker);
 void linear(const LinearArgs& args, const StepState& state, Worker& worker);
 void add_norm(const AddNormArgs& args, const StepState& state, Worker& worker);
+void times(const TimesArgs& args, const StepState& state, Worker& worker);
 void heads(const HeadsArgs& args, const StepState& state, Worker& worker);
 void attention(const AttentionArgs& args, const StepState& state, Worker& worker);
 void branch_attention(const BranchAttentionArgs& args, const StepState& state, Worker& worker);

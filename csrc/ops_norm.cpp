@@ -1,4 +1,5 @@
-// Norms that no product follows: of what a layer adds to the residual, and of queries and keys.
+// What no product follows: norms of what a layer adds to the residual and of queries and keys, and
+// products of the numbers of two rows.
 // Says which thread norms which row or head; the arithmetic is in cpu/rms_norm.cpp.
 #include <cstddef>
 #include <cstdint>
@@ -68,6 +69,25 @@ void prepare(const HeadsArgs& args, const Part& part, int64_t first, int64_t cou
     }
 }
 
+// One part of a row, which begins at number `begin`.
+void add_part(const AddNormArgs& args, int64_t begin, float* normed) {
+    norm_row(args.norm, args.x + begin, args.dim, normed);
+    float* out = args.out + begin;
+    if (args.residual == nullptr) {
+        for (int64_t i = 0; i < args.dim; ++i) {
+            out[i] = args.scale * normed[i];
+        }
+    } else {
+        const float* residual = args.residual + begin;
+        for (int64_t i = 0; i < args.dim; ++i) {
+            out[i] = residual[i] + args.scale * normed[i];
+        }
+    }
+    for (int64_t i = 0; i < args.dim && args.factor != nullptr; ++i) {
+        out[i] *= *args.factor;
+    }
+}
+
 }  // namespace
 
 int64_t add_norm_worker_bytes(int64_t dim) {
@@ -76,15 +96,18 @@ int64_t add_norm_worker_bytes(int64_t dim) {
 
 void add_norm(const AddNormArgs& args, const StepState& state, Worker& worker) {
     worker.share(state.n_rows, [&](int64_t row) {
-        float* normed = reinterpret_cast<float*>(worker.scratch);
-        norm_row(args.norm, args.x + row * args.dim, args.dim, normed);
-        const float* residual = args.residual + row * args.dim;
-        float* out = args.out + row * args.dim;
-        for (int64_t i = 0; i < args.dim; ++i) {
-            out[i] = residual[i] + args.scale * normed[i];
+        for (int64_t part = row * args.n_parts; part < (row + 1) * args.n_parts; ++part) {
+            add_part(args, part * args.dim, reinterpret_cast<float*>(worker.scratch));
         }
-        for (int64_t i = 0; i < args.dim && args.factor != nullptr; ++i) {
-            out[i] *= *args.factor;
+    });
+}
+
+void times(const TimesArgs& args, const StepState& state, Worker& worker) {
+    worker.share(state.n_rows, [&](int64_t row) {
+        float* x = args.x + row * args.dim;
+        const float* others = args.others + row * args.pitch;
+        for (int64_t i = 0; i < args.dim; ++i) {
+            x[i] *= others[i];
         }
     });
 }

@@ -145,6 +145,11 @@ void choose_experts(const Routing& routing, const float* numbers, std::span<floa
     } else {
         weigh(routing, scores, choices);
     }
+    for (Choice& choice : choices) {
+        if (routing.expert_scales != nullptr) {
+            choice.weight *= routing.expert_scales[choice.expert];
+        }
+    }
 }
 
 Groups::Groups(const Routing& routing, std::span<const Choice> choices, int32_t* memory) {

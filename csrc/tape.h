@@ -41,7 +41,7 @@ class Tape {
     bool run(const StepState& state, int64_t* ns = nullptr) const;
 
   private:
-    static constexpr size_t kMaxArgsBytes = 568;
+    static constexpr size_t kMaxArgsBytes = 576;
 
     struct Step {
         void (*run)(const std::byte* args, const StepState& state, Worker& worker);

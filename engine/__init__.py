@@ -14,7 +14,7 @@ from .chat.reply.grammar import after_reasoning, arguments_of, calls_or_json, to
 from .chat.reply.reader import ReplyReader
 from .chat.reply.tokens import ReplyDelta
 from .chat.template.template import ChatTemplate
-from .chat.tools import Tool, describe_tools, spelled_calls, template_tools
+from .chat.tools import Tool, describe_tools, listed_calls, spelled_calls, template_tools
 from .checkpoint.config import ModelConfig
 from .checkpoint.config_json import model_config
 from .description import DEFAULT_MODEL, ModelDescription, describe
@@ -102,6 +102,7 @@ __all__ = [
     "describe",
     "describe_tools",
     "is_gbnf",
+    "listed_calls",
     "model_config",
     "snapshot_from_bytes",
     "snapshot_to_bytes",

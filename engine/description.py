@@ -12,9 +12,10 @@ from pathlib import Path
 from .cache.states import state_bytes
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
-from .checkpoint.tensors import matrix_dtypes
-from .device.formats import STORED, kv_bytes_per_token, kv_format, stored_format
+from .checkpoint.tensors import matrix_dtypes, model_sources
+from .device.formats import STORED, kv_format, stored_format
 from .device.mixed import ModelFormats, mixed_formats, stored_formats
+from .device.windows import PASS_ROWS, kv_bytes
 from .model.stored_groups import StoredGroup, stored_groups
 from .model.weights import step_bytes, weight_bytes
 from .model_files import ModelFiles
@@ -42,6 +43,7 @@ class ModelDescription:
     tokenizer: str  # where it comes from, or its kind
     has_chat_template: bool
     default_format: str  # of the weights on the CPU, unless options say otherwise; or STORED
+    table_bytes: int = 0  # of the embeddings of each layer, which are not loaded
 
     def weight_bytes(self, format_: str) -> int:
         """Bytes of the weights, loaded on the CPU in `format_` (a dtype, 8bit to 4bit, STORED)."""
@@ -56,7 +58,7 @@ class ModelDescription:
 
         Raises ModelLoadError for an unknown `kv_cache`.
         """
-        return n_tokens * kv_bytes_per_token(self.config, kv_format(kv_cache, format_))
+        return kv_bytes(self.config, kv_format(kv_cache, format_), n_tokens, PASS_ROWS)
 
     def memory_bytes(self, n_tokens: int, format_: str, kv_cache: str = "auto") -> int:
         """Weights and KV cache together, with the states of recurrent layers; working memory comes
@@ -90,6 +92,7 @@ def describe(path: str | Path) -> ModelDescription:
         tokenizer=files.tokenizer_kind,
         has_chat_template=chat_template(files, tokenizer) is not None,
         default_format=default_format,
+        table_bytes=sum(tensors[each.name].n_bytes for each in model_sources(config).layer_table),
     )
 
 

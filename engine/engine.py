@@ -24,10 +24,10 @@ from .checkpoint.config import ModelConfig
 from .checkpoint.generation_config import GenerationConfig
 from .checkpoint.tensors import matrix_dtypes
 from .description import chat_template, model_id
-from .device.formats import kv_bytes_per_token
 from .device.memory import check_weights_fit, context_length, memory_errors_as_load_errors
 from .device.open import open_ops
 from .device.ops import Ops
+from .device.windows import kv_bytes
 from .draft.opening import DraftSource, draft_source, open_speculator
 from .draft.speculator import Speculator
 from .errors import InvalidInputError, ModelLoadError, TemplateError
@@ -70,6 +70,12 @@ class Engine:
     reply_format: ReplyFormat  # how the model marks reasoning and tool calls
     fingerprint: str  # changes with the weights, their format, the tokenizer and the device
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in memory."""
+        ops = self.model.ops
+        return weight_bytes(self.config, self.model.weights.formats, ops.matrix_bytes)
+
     @classmethod
     @fields_as_arguments(LoadOptions)
     def load(cls, path: str | Path, options: LoadOptions) -> "Engine":
@@ -103,7 +109,9 @@ class Engine:
         if ops.is_async or options.speculate == "off":
             model.warm_up(cache)
         speculator = open_speculator(options.speculate, files.draft, model, cache)
-        tokenizer, eos_token_ids = files.tokenizer, files.eos_token_ids
+        tokenizer = files.tokenizer
+        reply_format = _reply_format(files.template, tokenizer, files.eos_token_ids)
+        eos_token_ids = reply_format.ends(files.eos_token_ids)
         constraints = ConstraintCompiler(tokenizer, files.config.vocab_size, eos_token_ids)
         return cls(
             model_id=model_id(source.path),
@@ -126,7 +134,7 @@ class Engine:
             default_settings=files.default_settings,
             eos_token_ids=eos_token_ids,
             created=int(source.described_in.stat().st_mtime),
-            reply_format=_reply_format(files.template, tokenizer, eos_token_ids),
+            reply_format=reply_format,
             fingerprint=digits,
         )
 
@@ -255,10 +263,13 @@ def _loaded_weights(files: _Files, ops: Ops, options: LoadOptions) -> Weights:
 
 def _context_length(files: _Files, ops: Ops, wanted: int | None) -> int:
     """The context length, given the memory that the loaded weights leave."""
+    pass_rows = ops.prefill_rows if ops.goes_round else None
     return context_length(
         files.config,
         wanted,
-        bytes_per_token=sum(kv_bytes_per_token(each, ops.kv_format) for each in files.models),
+        bytes_of=lambda n: sum(
+            kv_bytes(each, ops.kv_format, n, pass_rows) for each in files.models
+        ),
         available=ops.available_bytes(),
         working=_working_bytes(files, ops),
     )

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from engine import DEFAULT_MODEL, Engine, StreamingGenerator  # noqa: E402
-from server.api.examples import ANSWERS, EXAMPLES, MODEL, Example  # noqa: E402
+from server.api.examples import ANSWERS, EXAMPLES, LINES, MODEL, Example  # noqa: E402
 from tests.support.event_stream import parse_event_stream  # noqa: E402
 from tests.support.live_server import LiveServer, live_server, read_answer, wait_until  # noqa: E402
 
@@ -26,9 +26,9 @@ Answers = dict[str, Any]
 
 # Keys whose values differ from run to run; an id only if it was made for the answer.
 VOLATILE = re.compile(
-    r"created|system_fingerprint|fingerprint|version|device|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
+    r"created|created_at|request_id|.*_duration|modified_at|size|digest|system_fingerprint|fingerprint|version|device|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
 )
-MADE_ID = re.compile(r"(cmpl-|chatcmpl-|score-)?\w+(-\d+)?")
+MADE_ID = re.compile(r"(cmpl-|chatcmpl-|msg-|score-)?\w+(-\d+)?")
 ID_KEYS = ("id", "answer_id", "first_id", "last_id")
 # The lines of /metrics to keep; the others contain times.
 METRICS = re.compile(r".*\bsoliton_(?:completions|prompt_tokens|completion_tokens)_total\b.*\n")
@@ -61,6 +61,8 @@ def answer_to(example: Example, server: LiveServer, ids: dict[str, str]) -> Any:
         named = {"id": ids["paused_id"]} if "id" in example.body else {}
         answer = server.post(url, {**example.body, **named})
     assert answer.status == example.status, answer.body
+    if example.path in LINES and example.streamed:
+        return [json.loads(line) for line in answer.body.splitlines()]
     if example.streamed:
         events = parse_event_stream(answer.body)
         assert (events.data[-1] == "[DONE]") == bool(example.end)

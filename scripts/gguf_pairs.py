@@ -29,6 +29,7 @@ import numpy as np
 import tokenizers
 import torch
 from tokenizers import pre_tokenizers
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,17 +37,20 @@ sys.path[:0] = [str(ROOT)]
 
 from tests.support.family_models import GGUF_FAMILIES  # noqa: E402
 from tests.support.gguf_weights import decoded  # noqa: E402
+from tests.support.mxfp4_models import save_in_blocks  # noqa: E402
 from tests.support.tiny_models import (  # noqa: E402
     LLAMA3_ROPE,
     TEMPLATE,
     Family,
     byte_level_tokenizer,
+    gemma_tokenizer,
     oracle,
     sentencepiece_tokenizer,
 )
 
 PAIRS = ROOT / "tests" / "engine" / "gguf" / "pairs"
 _SDIST = "llama-cpp-python==0.3.36"
+_PATTERNS = {"qwen2": PRETOKENIZE_REGEX, "gpt-4o": GGUF_PRE_TOKENIZER_SPLITS["gpt-4o"]}
 _N_TOKENS, _N_KEPT = 48, 4  # of the prompt, and rows of logits that are kept: the last ones
 # Texts whose ids are kept, as tokenizer.json gives them without BOS.
 _TEXTS = (
@@ -87,7 +91,7 @@ class Pair:
     name: str
     family: Family
     stored: str  # f32 or bf16
-    tokenizer: str  # spm, gpt-2 or qwen2
+    tokenizer: str  # spm, gemma4, gpt-2, qwen2 or gpt-4o
     quantised: dict[str, Sequence[str]] = field(default_factory=dict)
     """The arguments of llama-quantize for each file; the converted one is then not kept."""
 
@@ -147,7 +151,14 @@ ALL = (
             ],
         },
     ),
-    *(Pair(f"{name}-bf16", family, "bf16", "gpt-2") for name, family in GGUF_FAMILIES.items()),
+    *(
+        Pair(name, family, "bf16", "gpt-4o")
+        if family.in_blocks
+        else Pair(
+            f"{name}-bf16", family, "bf16", "gemma4" if name.startswith("gemma4") else "gpt-2"
+        )
+        for name, family in GGUF_FAMILIES.items()
+    ),
 )
 
 
@@ -164,7 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for pair in ALL:
             if args.only in pair.name and (not pair.quantised or args.quantize):
                 make(pair, sources, args.quantize, work / pair.name)
-    ids = {each: _ids(tokenizer_of(each)) for each in ("spm", "gpt-2", "qwen2")}
+    kinds = ("spm", "gemma4", "gpt-2", "qwen2", "gpt-4o")
+    ids = {each: _ids(tokenizer_of(each)) for each in kinds}
     tokens = {pair.name: ids[pair.tokenizer] for pair in ALL}
     (PAIRS / "tokens.json").write_text(json.dumps(tokens, indent=1) + "\n", "utf-8")
     print(f"{sum(file.stat().st_size for file in PAIRS.iterdir()) / 1e6:.2f} MB in {PAIRS}")
@@ -188,10 +200,14 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
     if pair.stored == "bf16":
         for parameter in model.parameters():  # not the buffers: rope's frequencies stay float32
             parameter.data = parameter.data.bfloat16().float()
-    model.save_pretrained(work)
+    if pair.family.in_blocks:
+        work.mkdir()
+        save_in_blocks(work, model)
+    else:
+        model.save_pretrained(work)
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
-    pre = "default" if pair.tokenizer == "spm" else pair.tokenizer
+    pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer
     command = [sys.executable, "-c", _CONVERT, str(sources), pre, str(work)]
     command += ["--outtype", pair.stored, "--outfile", str(converted)]
     command += ["--no-mtp"] * pair.name.startswith(
@@ -224,9 +240,11 @@ def keep_logits(name: str, model: Any) -> None:
 def tokenizer_of(kind: str) -> tokenizers.Tokenizer:
     if kind == "spm":
         return sentencepiece_tokenizer()
+    if kind == "gemma4":
+        return gemma_tokenizer()
     tokenizer = byte_level_tokenizer()
-    if kind == "qwen2":
-        split = pre_tokenizers.Split(tokenizers.Regex(PRETOKENIZE_REGEX), "isolated")
+    if kind != "gpt-2":
+        split = pre_tokenizers.Split(tokenizers.Regex(_PATTERNS[kind]), "isolated")
         encode = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, encode])
     return tokenizer

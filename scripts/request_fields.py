@@ -18,10 +18,12 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from engine import SamplingSettings  # noqa: E402
+from server.schema.anthropic import MessagesRequest  # noqa: E402
 from server.schema.chat import ChatCompletionRequest  # noqa: E402
 from server.schema.common import GenerationRequest  # noqa: E402
 from server.schema.completions import CompletionRequest  # noqa: E402
 from server.schema.constraint import ConstraintFields  # noqa: E402
+from server.schema.ollama import OllamaChat, OllamaGenerate, OllamaRequest  # noqa: E402
 from server.schema.sampling import SamplingFields  # noqa: E402
 from server.schema.score import ScoreRequest  # noqa: E402
 from server.schema.tokens import TemplateFields  # noqa: E402
@@ -37,6 +39,9 @@ MODELS: dict[str, tuple[type[BaseModel], tuple[type[BaseModel], ...]]] = {
     "shared": (GenerationRequest, (SamplingFields, ConstraintFields)),
     "completions": (CompletionRequest, (GenerationRequest,)),
     "chat": (ChatCompletionRequest, (GenerationRequest,)),
+    "messages": (MessagesRequest, (GenerationRequest,)),
+    "ollama_chat": (OllamaChat, ()),
+    "ollama_generate": (OllamaGenerate, (OllamaRequest,)),
     "score": (ScoreRequest, (TemplateFields,)),
 }
 

@@ -15,10 +15,13 @@ from starlette.exceptions import HTTPException
 
 from engine import Engine
 
+from .api.anthropic import errors as anthropic
+from .api.anthropic.route import MESSAGES, anthropic_routes
 from .api.chat.route import CHAT, chat_routes
 from .api.completions.route import COMPLETIONS, completion_routes
 from .api.contract import ContractApp
 from .api.docs import add_documents
+from .api.error_shape import ErrorShape
 from .api.estimate import estimate_routes
 from .api.health import system_routes
 from .api.home import add_home
@@ -27,6 +30,10 @@ from .api.llama.route import LLAMA, llama_routes
 from .api.metrics import metric_routes
 from .api.models import model_routes
 from .api.not_found import not_found_handler
+from .api.not_served import not_served_routes
+from .api.ollama import errors as ollama
+from .api.ollama.models import ollama_model_routes
+from .api.ollama.route import ollama_routes
 from .api.props import prop_routes
 from .api.score.route import score_routes
 from .api.stored_chat.route import stored_chat_routes
@@ -149,17 +156,18 @@ def create_app(
     app.state.slow_readers = slow_readers
     app.state.watchdog = watchdog
     app.state.large_bodies = large_bodies
-    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT, LLAMA)}
+    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT, LLAMA, MESSAGES)}
     # Stored chats come behind: one of their paths would match that of `control`.
     routers = [
         router_of(service)
         for router_of in (
-            completion_routes, chat_routes, llama_routes, score_routes, estimate_routes,
+            completion_routes, chat_routes, llama_routes, anthropic_routes, ollama_routes,
+            ollama_model_routes, score_routes, estimate_routes,
             partial(acting_routes, wires=wires), stored_chat_routes, stream_routes,
             model_routes, token_routes, prop_routes, system_routes,
         )
     ]  # fmt: skip
-    routers.append(metric_routes(metrics))
+    routers += [metric_routes(metrics), not_served_routes()]
     routes = [route for router in routers for route in router.routes]
     # `include_router` would build each of them again, at the first request.
     app.router.routes += routes
@@ -191,6 +199,13 @@ def create_app(
     app.add_middleware(
         Boundary, max_body_bytes=settings.max_body_bytes, on_answered=metrics.answered
     )
+    app.add_middleware(
+        ErrorShape,
+        is_of_wire=anthropic.is_of_this_wire,
+        shape=anthropic.answered_error,
+        id_header="request-id",
+    )
+    app.add_middleware(ErrorShape, is_of_wire=ollama.is_of_this_wire, shape=ollama.answered_error)
     app.add_middleware(Aliases)
     if settings.access_log:
         app.add_middleware(AccessLog)

@@ -94,6 +94,10 @@ class StreamCancelledError(ServerError):
     """A kept stream was ended by its client before its end."""
 
 
+class NotServedError(ServerError):
+    """Other servers do that, and this one does not."""
+
+
 class EncodedBodyError(HTTPException):
     """The body is compressed. The framework lets only HTTPExceptions out while it reads a body."""
 
@@ -141,6 +145,9 @@ ERROR_TABLE: dict[type[Exception], ErrorRow] = {
     QueueTimeoutError: ErrorRow(503, "unavailable_error", "queue_timeout", retry_s=2.0),
     UnavailableError: ErrorRow(503, "unavailable_error", "unavailable", retry_s=2.0),
     DeadlineError: ErrorRow(504, "timeout_error", headers={"x-should-retry": "false"}),
+    NotServedError: ErrorRow(
+        501, "not_implemented_error", "not_implemented", {"x-should-retry": "false"}
+    ),
     NumericsError: ErrorRow(500, "server_error", "engine_numerics", {"x-should-retry": "false"}),
     EngineFailedError: ErrorRow(500, "server_error", "engine_error"),
     EngineError: ErrorRow(500, "server_error", "engine_error"),
@@ -267,6 +274,11 @@ async def handle_http_error(_: Request, error: Exception) -> Response:
 async def handle_validation_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     return validation_error_response(error)
+
+
+def error_status(error: Exception) -> int:
+    """The status of the answer that `error_body` is the body of."""
+    return _row(error).status
 
 
 def is_callers_own(error: Exception) -> bool:

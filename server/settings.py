@@ -262,6 +262,12 @@ class Settings(BaseSettings):
         description="log one line per request: id, status, tokens, times; no prompt, no key",
     )
 
+    keep_billing_header: bool = Field(
+        default=False,
+        description="let the model see the x-anthropic-billing-header line of Claude Code's system "
+        "prompt, which changes with every request: then no prompt is found in the cache",
+    )
+
     @field_validator("served_model_name", "api_keys", "allow_hosts", "allow_origins", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:

@@ -67,22 +67,24 @@ def _add_config(writer: Any, config: dict[str, Any]) -> None:
     writer.add_vocab_size(config["vocab_size"])
 
 
-def add_vocabulary(writer: Any, model: Path) -> int:
-    """The byte-level BPE of tokenizer.json. Returns how many tokens it has."""
+def add_vocabulary(writer: Any, model: Path, *, n_rows: int = 0) -> int:
+    """The byte-level BPE of tokenizer.json, with unused tokens up to `n_rows`. Returns how many
+    there are.
+    """
     tokenizer = json.loads((model / "tokenizer.json").read_text("utf-8"))
     bpe = tokenizer["model"]
     special = {token["id"] for token in tokenizer["added_tokens"]}
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(sorted(bpe["vocab"], key=bpe["vocab"].get))
-    writer.add_token_types(
-        [
-            gguf.TokenType.CONTROL if token_id in special else gguf.TokenType.NORMAL
-            for token_id in range(len(bpe["vocab"]))
-        ]
-    )
+    unused = [f"[unused {token_id}]" for token_id in range(len(bpe["vocab"]), n_rows)]
+    writer.add_token_list(sorted(bpe["vocab"], key=bpe["vocab"].get) + unused)
+    types = [
+        gguf.TokenType.CONTROL if token_id in special else gguf.TokenType.NORMAL
+        for token_id in range(len(bpe["vocab"]))
+    ]
+    writer.add_token_types(types + [gguf.TokenType.UNUSED] * len(unused))
     writer.add_token_merges([" ".join(pair) for pair in bpe["merges"]])
-    return len(bpe["vocab"])
+    return len(types) + len(unused)
 
 
 def _tensors(file: Path, config: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:

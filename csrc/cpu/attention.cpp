@@ -1,5 +1,5 @@
 // Attention over one block of keys, and the merge of blocks. Compiled once per instruction set (see
-// kernels.h), with the same result in all of them. ops_attention.cpp divides the blocks among the
+// kernels.h), with the same result in all of them. attention_run.h divides the blocks among the
 // threads; attention_rows.cpp prepares queries, keys and values.
 //
 // Both steps are the same product of small matrices: scores are queries times keys, outputs are
@@ -155,7 +155,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     Visible visible[kQueryTile];
     Span span = {kKeyBlock, 0, 0};
     for (int64_t i = 0; i < tile.count; ++i) {
-        visible[i] = visible_keys(args, tile.pos + (tile.first + i) / group, block);
+        visible[i] = visible_keys(args, tile.position((tile.first + i) / group), block);
         if (visible[i].end) {
             span.begin = visible[i].begin < span.begin ? visible[i].begin : span.begin;
             span.end = visible[i].end > span.end ? visible[i].end : span.end;
@@ -170,22 +170,26 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     span.begin = span.begin / kLanes * kLanes;
     span.padded_end = padded(span.end);
 
-    const int64_t first = block * kKeyBlock + span.begin;
+    const int64_t block_place = place_of(args, block * kKeyBlock);
+    const int64_t place = block_place + span.begin;
     const int64_t head = tile.kv_head * positions * head_dim;
-    const uint8_t* keys =
-        static_cast<const uint8_t*>(args.k_cache) + (head + first * head_dim) * kElementBytes<kKv>;
+    const uint8_t* head_keys =
+        static_cast<const uint8_t*>(args.k_cache) + head * kElementBytes<kKv>;
+    const uint8_t* keys = head_keys + place * head_dim * kElementBytes<kKv>;
     const uint8_t* values =
-        static_cast<const uint8_t*>(args.v_cache) + (head + first * kLanes) * kElementBytes<kKv>;
+        static_cast<const uint8_t*>(args.v_cache) + (head + place * kLanes) * kElementBytes<kKv>;
 
     // While the scores are computed, this block's values are fetched, and then the next block's
-    // keys, which follow this block's.
+    // keys.
     const int64_t lines = span.size() / kPerLane<kKv>;
     const int64_t value_pitch = positions * kRowBytes / kPerLane<kKv>;
     Upcoming block_values(values, lines, value_pitch, head_dim / kLanes);
-    const int64_t last = tile.pos + (tile.first + tile.count - 1) / group;
-    const int64_t seen = last + 1 - first - span.size();  // behind this block
+    const int64_t last = tile.position((tile.first + tile.count - 1) / group);
+    const int64_t next = (block + 1) * kKeyBlock;
+    const int64_t seen = last + 1 - next;  // behind this block
     const int64_t n_keys = padded(seen < kKeyBlock ? seen : kKeyBlock);
-    Upcoming block_keys(keys + span.size() * head_dim * kElementBytes<kKv>,
+    const int64_t next_place = seen > 0 ? place_of(args, next) : 0;
+    Upcoming block_keys(head_keys + next_place * head_dim * kElementBytes<kKv>,
                         n_keys / kLanes * head_dim / kPerLane<kKv>, 0, seen > 0);
     const Product<kKv> scores_of_block = {
         .factor = queries_of<kKv>(work),
@@ -207,7 +211,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     const float* key_scales = nullptr;
     const float* value_scales = nullptr;
     if constexpr (kKv == KvType::kInt8) {
-        const int64_t begin = tile.kv_head * positions + block * kKeyBlock;
+        const int64_t begin = tile.kv_head * positions + block_place;
         key_scales = args.k_scales + begin;
         // A copy, because unwritten scales may hold anything, and 0 (their probability) times NaN
         // is NaN.

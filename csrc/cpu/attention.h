@@ -21,6 +21,13 @@ inline constexpr int64_t kKvLanes = 16;
     return (n + kKvLanes - 1) / kKvLanes * kKvLanes;
 }
 
+// Where a position lies in caches that may hold fewer than the sequence has: they go round. With a
+// window they hold at least kKeyBlock more than a pass sees, so that none of its blocks share a
+// place.
+[[gnu::always_inline]] inline int64_t place_of(const AttentionArgs& args, int64_t pos) {
+    return pos < args.max_seq_len ? pos : pos % args.max_seq_len;
+}
+
 // Keys whose scores share one maximum and one sum: positions from kKeyBlock * i on. It determines
 // the result's bits, so it is the same everywhere.
 inline constexpr int64_t kKeyBlock = 256;
@@ -47,6 +54,11 @@ struct QueryTile {
     int64_t first;
     int64_t count;  // at most kQueryTile
     int64_t pos;    // position of row 0
+    int64_t step;   // from a row's position to the next one's: 1, or 0 for rows of branches
+
+    [[gnu::always_inline]] constexpr int64_t position(int64_t row) const {
+        return pos + row * step;
+    }
 };
 
 // The partial result of one or more blocks for a query, as floats: outputs (padded head_dim,), then

@@ -71,6 +71,7 @@ void place(const AttentionArgs& args, const T* key, const T* value, int64_t kv_h
                      static_cast<T*>(args.v_cache) + head);
 }
 
+// `pos`: the place in the caches.
 void store_position(const AttentionArgs& args, const float* key, const float* value,
                     int64_t kv_head, int64_t pos) {
     const int64_t n = args.head_dim;
@@ -143,7 +144,7 @@ void store_keys_values(const AttentionArgs& args, int64_t pos, int64_t kv_head, 
         const float* keys = args.qkv + row * row_size + args.n_heads * head_dim;
         const float* values = keys + args.n_kv_heads * head_dim;
         norm_and_rotate(args, keys + kv_head * head_dim, args.k_norm, pos + row, key);
-        store_position(args, key, values + kv_head * head_dim, kv_head, pos + row);
+        store_position(args, key, values + kv_head * head_dim, kv_head, place_of(args, pos + row));
     }
 }
 
@@ -158,7 +159,7 @@ void load_queries(const AttentionArgs& args, const QueryTile& tile, AttentionWor
         const int64_t head = tile.kv_head * group + (tile.first + i) % group;
         float* query = work.queries + i * stride;
         norm_and_rotate(args, args.qkv + row * row_size + head * head_dim, args.q_norm,
-                        tile.pos + row, query);
+                        tile.position(row), query);
         fill(query, head_dim, padded(head_dim), 0.0f);
         for (int64_t j = 0; j < head_dim; j += kLanes) {
             store(query + j, multiply(load(query + j), broadcast(scale)));

@@ -5,6 +5,7 @@ and the report about it. Before the active sequence loses positions, they are co
 a later prompt copies them in. Knows no text and no sampling.
 """
 
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from .files import PrefixFiles
 from .kv import KVCache
 from .slabs import BlockMemory
 from .tree import Block, Match, PrefixTree, model_key, packed, root_key, unpacked
+
+logger = logging.getLogger(__name__)
 
 Source = Literal["active", "memory", "disk", "none"]
 
@@ -47,32 +50,37 @@ class Lookup(NamedTuple):
     found: Match
     """The longest beginning of `wanted` among the copies."""
     n_active: int
-    """How much of `wanted` the active sequence begins with and can go back to; 0 if it is foreign.
+    """How much of `wanted` the active sequence begins with; 0 if it is foreign."""
+    n_known: int
+    """How much need not be computed. It may be less than `n_active` where layers have a window or
+    states: they are held for the last positions only, and there may be no copies of others.
     """
-    n_common: int
-    """The same, whether it can go back there or not."""
+    blocks: range
+    """Which of the copies to use."""
     active_other: tuple[int, ...]
     """A few tokens that the active sequence has after these."""
     is_foreign: bool
     """Whether the active sequence has another isolation key."""
+    lost: Literal["window", "state"]
+    """What may be missing of it."""
 
     @property
     def path(self) -> list[Block]:
-        """The copies to use; empty if the active sequence knows as much."""
-        return self.found.path if self.found.n_tokens > self.n_active else []
+        """The copies from the root to the last one to use; empty if none is used."""
+        return self.found.path[: self.blocks.stop] if self.blocks else []
 
     def reuse(self, n: int, source: Source) -> Reuse:
         """The report, once the cache holds the first `n` of the wanted tokens."""
         n_wanted = len(self.wanted)
-        other_ids = self.active_other if n == self.n_common else ()
+        other_ids = self.active_other if n == self.n_active else ()
         if not other_ids and n == self.found.n_tokens:
             other_ids = unpacked(self.found.other)[:_N_OTHER]
         if n == n_wanted:
             reason = "all of the prompt is known" if n else "nothing wanted"
-        elif n < max(self.found.n_tokens, self.n_active):
+        elif n < self.n_known:
             reason = f"the copy of token {n} could not be read"
-        elif n < self.n_common:
-            reason = f"states of recurrent layers cannot go back to token {self.n_common}"
+        elif n < self.n_active:
+            reason = f"the {self.lost} before token {self.n_active} is neither held nor copied"
         elif other_ids:
             return Reuse(n, n_wanted, source, n, f"differs at token {n}", other_ids)
         elif n:
@@ -109,10 +117,13 @@ class PrefixCache:
         self._block = block
         self._model = model_key(fingerprint, positions.layout, block)
         self._active_root = root_key(self._model, "")
+        self._n_kept = 0  # tokens of the active sequence that were copied as it went on
         self._tree = PrefixTree(block)
         # Copied positions are of no use without the states of recurrent layers behind them.
         byte_budget = 0 if cache.states is not None else byte_budget
         self._memory = BlockMemory(positions.n_bytes(block), byte_budget, positions.host_memory)
+        if cache.goes_round and self._memory.capacity:
+            cache.before_loss = self._keep
         self._files: PrefixFiles | None = None
         self._staged: Bytes | None = None  # on the way from the disk or to it
         if directory is not None and self._memory.capacity:
@@ -143,11 +154,12 @@ class PrefixCache:
         """
         with self._lock:
             lookup = self._look_up(list(token_ids), root_key(self._model, isolation_key))
-            missing = [block for block in lookup.path if block.key not in self._memory]
-        source: Source = "active" if lookup.n_active else "none"
-        if lookup.path:
+            used = [lookup.found.path[index] for index in lookup.blocks]
+            missing = [block for block in used if block.key not in self._memory]
+        source: Source = "active" if lookup.n_known else "none"
+        if used:
             source = "disk" if missing else "memory"
-        return lookup.reuse(max(lookup.n_active, lookup.found.n_tokens), source)
+        return lookup.reuse(lookup.n_known, source)
 
     def prepare(self, token_ids: Sequence[int], *, isolation_key: str = "") -> Reuse:
         """Makes the cache hold the longest known beginning of `token_ids`, or all of them.
@@ -167,11 +179,15 @@ class PrefixCache:
         if lookup.root != self._active_root:
             self._cache.clear()
             self._active_root = lookup.root
+        self._n_kept = 0
         source = self._restore(lookup)
-        if source is None:
-            self._cache.rollback(lookup.n_active)
-            source = "active" if lookup.n_active else "none"
-        return lookup.reuse(self._cache.length, source)
+        self._cache.forget_from(lookup.n_active if source is None else self._cache.length)
+        if not self._cache.length:
+            source = "none"
+        reuse = lookup.reuse(self._cache.length, source or "active")
+        if reuse.n_reused < lookup.n_active:
+            logger.info("computing from token %d again: %s", reuse.n_reused, reuse.reason)
+        return reuse
 
     def discard(self) -> None:
         """Forgets the active sequence, whose numbers are wrong, and all copies that begin with its
@@ -197,22 +213,56 @@ class PrefixCache:
 
     def _look_up(self, wanted: list[int], root: bytes) -> Lookup:
         active = self._cache.token_ids if root == self._active_root else []
-        n_common = self._cache.common_prefix(wanted) if active else 0
+        n_active = self._cache.common_prefix(wanted) if active else 0
+        found = self._tree.match(root, packed(wanted), preferred=self._memory)
+        n_known, blocks = self._use_of(found.n_tokens, n_active)
         return Lookup(
             wanted,
             root,
-            self._tree.match(root, packed(wanted), preferred=self._memory),
-            n_active=self._cache.reachable(n_common),
-            n_common=n_common,
-            active_other=tuple(active[n_common : n_common + _N_OTHER]),
+            found,
+            n_active,
+            n_known,
+            blocks,
+            active_other=tuple(active[n_active : n_active + _N_OTHER]),
             is_foreign=root != self._active_root and self._cache.length > 0,
+            lost="window" if self._cache.states is None else "state",
         )
 
-    def _save(self, *, kept: Sequence[Block]) -> None:
-        """Copies the blocks of the active sequence that are not in memory: into memory or to the
-        disk, until both are full. The blocks of `kept` stay where they are.
+    def _use_of(self, n_found: int, n_active: int) -> tuple[int, range]:
+        """How many tokens are known if there are copies of `n_found` and the active sequence has
+        `n_active`, and which blocks of the copies that takes.
+
+        Where layers with a window no longer hold what the next token would see, copies bring that
+        back.
         """
-        ids = packed(self._cache.token_ids)
+        cache, block = self._cache, self._block
+        n_reachable = cache.reachable(n_active)
+        if n_found <= n_reachable:
+            return n_reachable, range(0)
+        n_known = n_stop = n_found
+        n_lost = min(-(-cache.first_kept // block) * block, n_active)
+        if n_lost <= n_found <= n_active:
+            n_known, n_stop = n_active, n_lost
+        start = n_active
+        if cache.first_kept > cache.seen_from(n_known):
+            start = min(start, cache.seen_from(n_known))
+        return n_known, range(start // block, -(-n_stop // block))
+
+    def _keep(self, stop: int) -> None:
+        """Layers with a window are about to lose the positions before `stop`."""
+        if stop > self._n_kept:
+            with self._lock:
+                self._save(kept=(), stop=stop)
+            self._n_kept = -(-stop // self._block) * self._block
+
+    def _save(self, *, kept: Sequence[Block], stop: int | None = None) -> None:
+        """Copies the blocks of the active sequence, or those that begin before `stop`, that are not
+        in memory: into memory or to the disk, until both are full. The blocks of `kept` stay where
+        they are.
+        """
+        if stop is not None:
+            stop = -(-stop // self._block) * self._block
+        ids = packed(self._cache.token_ids[:stop])
         if not self._memory.capacity or self._cache.length < self._block:
             return
         path: list[Block] = []
@@ -223,12 +273,20 @@ class PrefixCache:
                 block = self._tree.find_covering(parent, piece) or Block(parent, piece)
                 in_use.add(block.key)
                 is_missing = block.key not in self._memory and block.ids == piece
-                if is_missing and not self._copy(block, start, in_use):
+                if is_missing and not self._copied(block, start, in_use):
                     break
                 path.append(block)
                 parent, start = block.key, start + self._block
         finally:
-            self._touch(path)
+            # While a sequence goes on, its blocks cannot be the oldest.
+            if stop is None:
+                self._touch(path)
+
+    def _copied(self, block: Block, start: int, in_use: set[bytes]) -> bool:
+        """Whether there is a copy of a block of the active sequence, now if not before."""
+        if start < self._cache.first_kept:
+            return self._is_on_disk(block)
+        return self._copy(block, start, in_use)
 
     def _copy(self, block: Block, start: int, in_use: set[bytes]) -> bool:
         """Copies a block of the active sequence to memory, or else makes sure that it is on disk.
@@ -286,25 +344,28 @@ class PrefixCache:
             data = None if link is None else self._memory.get(link.key)
 
     def _restore(self, lookup: Lookup) -> Source | None:
-        """Copies in the blocks that the active sequence does not begin with.
+        """Copies in the blocks that the active sequence lacks.
 
         Returns None, and leaves the active sequence unchanged, if there are none or the first
         cannot be read.
         """
         source: Source | None = None
-        first = lookup.n_active // self._block
-        for index, block in enumerate(lookup.path[first:], first):
+        for index in lookup.blocks:
+            block = lookup.found.path[index]
             copied = self._memory.get(block.key)
             if copied is None:
                 copied = self._read(block)
                 if copied is None:
-                    break
+                    return source
                 source = "disk"
             source = source or "memory"
             start = index * self._block
             stop = min(start + block.n_tokens, lookup.found.n_tokens)
             self._cache.rollback(start)
             self._cache.append_copied(lookup.wanted[start:stop], copied, n_copied=block.n_tokens)
+        if source is not None and self._cache.length < lookup.n_known:
+            # What follows the copies is still in the cache.
+            self._cache.append(lookup.wanted[self._cache.length : lookup.n_known])
         return source
 
     def _read(self, block: Block) -> Bytes | None:

@@ -85,7 +85,7 @@ class RecurrentStates:
         self._pending = {**saves, target: end}
         for slot in self._pending:
             self._positions.pop(slot, None)
-        self._log_begin = max(self._log_begin, end - _N_LOGGED)
+        self._log_begin = max(min(self._log_begin, position), end - _N_LOGGED)
         n_missing = 2 - len(saves)
         self._memory.words[:] = (
             source, source_position, target, len(saves),

@@ -83,10 +83,28 @@ def _with_calls(message: Mapping[str, Any]) -> dict[str, Any]:
     return rest
 
 
+def listed_calls(messages: Sequence[Mapping[str, Any]], tag: str) -> list[dict[str, Any]]:
+    """Messages in which calls are text, a list after a tag, for a template that only knows tools
+    and results.
+    """
+    listed: list[dict[str, Any]] = []
+    for message in messages:
+        calls = [call["function"] for call in message.get("tool_calls", ())]
+        rest = {key: value for key, value in message.items() if key != "tool_calls"}
+        if calls:
+            objects = ", ".join(map(_object, calls))
+            rest["content"] = f"{message['content'] or ''}{tag}[{objects}]"
+        listed.append(rest)
+    return listed
+
+
 def _spelled_call(function: Mapping[str, str]) -> str:
+    return f"<tool_call>\n{_object(function)}\n</tool_call>"
+
+
+def _object(function: Mapping[str, str]) -> str:
     name = json.dumps(function["name"], ensure_ascii=False)
-    arguments = function["arguments"] or "{}"
-    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
+    return f'{{"name": {name}, "arguments": {function["arguments"] or "{}"}}}'
 
 
 def _spelled_result(message: Mapping[str, Any]) -> str:

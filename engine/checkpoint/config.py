@@ -8,130 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .recurrent import Recurrent, StateShape
-
-
-@dataclass(frozen=True, slots=True)
-class LinearScaling:
-    """Positions are divided by `factor`."""
-
-    factor: float
-
-
-@dataclass(frozen=True, slots=True)
-class Llama3Scaling:
-    """Low frequencies are divided by `factor`, high ones kept, those between interpolated."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_seq_len: int
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicScaling:
-    """Theta grows with the context once that exceeds the original one."""
-
-    factor: float
-    original_max_seq_len: int
-
-
-@dataclass(frozen=True, slots=True)
-class YarnScaling:
-    """Frequencies with few turns in the original context are divided by `factor`; those with many
-    stay. Queries and keys are multiplied by `attention_factor`.
-    """
-
-    factor: float
-    original_max_seq_len: int
-    attention_factor: float
-    beta_fast: float  # with at least this many turns a frequency stays
-    beta_slow: float  # with at most this many turns it is divided
-    truncate: bool  # whether both borders are rounded, away from each other
-
-
-@dataclass(frozen=True, slots=True)
-class LongScaling:
-    """A divisor of each frequency (LongRoPE): one list within the original context, another for
-    longer ones. Queries and keys are multiplied by `attention_factor`.
-    """
-
-    short_factors: tuple[float, ...]
-    long_factors: tuple[float, ...]
-    original_max_seq_len: int
-    attention_factor: float
-
-
-@dataclass(frozen=True, slots=True)
-class DividedScaling:
-    """Each frequency is divided by its own number."""
-
-    divisors: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProportionalScaling:
-    """The first `n_turning` frequencies are divided by `factor`, the others are 0: those pairs of a
-    head stay as they are.
-    """
-
-    factor: float
-    n_turning: int
-
-
-RopeScaling = (
-    LinearScaling
-    | Llama3Scaling
-    | DynamicScaling
-    | YarnScaling
-    | LongScaling
-    | DividedScaling
-    | ProportionalScaling
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """Rotary position embedding: pairs (i, i + rotary_dim / 2) of the first `rotary_dim` dims."""
-
-    theta: float
-    rotary_dim: int
-    scaling: RopeScaling | None = None
-
-    @property
-    def unstretched(self) -> int | None:
-        """The longest context with the original frequencies; None if they do not depend on it."""
-        if isinstance(self.scaling, DynamicScaling | LongScaling):
-            return self.scaling.original_max_seq_len
-        return None
-
-    def describe(self) -> str:
-        """One line for people."""
-        theta = f"RoPE theta {self.theta:g}"
-        match self.scaling:
-            case None:
-                return theta
-            case LinearScaling(factor):
-                return f"{theta}, linear scaling by {factor:g}"
-            case Llama3Scaling(factor=factor, original_max_seq_len=original):
-                return f"{theta}, llama3 scaling by {factor:g} from {original:,}"
-            case YarnScaling(factor, original):
-                return f"{theta}, yarn scaling by {factor:g} from {original:,}"
-            case DynamicScaling(factor, original):
-                return f"{theta}, dynamic scaling by {factor:g} for contexts beyond {original:,}"
-            case LongScaling(original_max_seq_len=original):
-                return f"{theta}, longrope scaling for contexts beyond {original:,}"
-            case DividedScaling(divisors):
-                return f"{theta}, each frequency divided by {min(divisors):g} to {max(divisors):g}"
-            case ProportionalScaling(n_turning=n_turning):
-                return f"{theta}, {2 * n_turning} of {self.rotary_dim} dimensions rotated"
-
-    def stretched_to(self, max_seq_len: int) -> int:
-        """The context length that the frequencies depend on; 0 if they do not."""
-        unstretched = self.unstretched
-        if unstretched is None or max_seq_len <= unstretched:
-            return 0
-        return max_seq_len if isinstance(self.scaling, DynamicScaling) else unstretched + 1
-
+from .ropes import RopeConfig
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu2", "clamped"]
 """gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2. clamped is
@@ -266,6 +143,14 @@ class ExpertsConfig:
     """Of all matrices of the experts."""
     shared_gate: bool = False
     """Whether what is shared is multiplied by the sigmoid of one more number of the router."""
+    own_norms: bool = False
+    """Whether the experts and the router each have a norm of their own before them, and what is
+    shared and what the experts add each have one behind them.
+    """
+    router_scale: float = 1.0
+    """Multiplies the router's numbers."""
+    expert_scales: bool = False
+    """Whether a stored number of each expert multiplies its weight in the end."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_used <= self.n_experts:
@@ -283,8 +168,9 @@ class ExpertsConfig:
     def n_params(self, dim: int, n_experts: int) -> int:
         """Of the router and so many experts."""
         each = 3 * dim * self.hidden_dim + (2 * self.hidden_dim + dim if self.bias else 0)
-        biases = self.n_experts * (self.selection_bias + self.router_bias)
-        return self.router_dim * dim + biases + n_experts * each
+        biases = self.n_experts * (self.selection_bias + self.router_bias + self.expert_scales)
+        norms = 4 * dim if self.own_norms else 0
+        return self.router_dim * dim + biases + norms + n_experts * each
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,12 +216,17 @@ class LayerConfig:
     """Whether a stored number multiplies its output."""
     recurrent: Recurrent | None = None
     """What stands in the place of attention, which is then NO_ATTENTION."""
+    embedding_dim: int = 0
+    """Width of the embedding that it adds behind the feed-forward part; 0: there is none."""
 
     def __post_init__(self) -> None:
         if (self.recurrent is not None) != (self.attention == NO_ATTENTION):
             raise ValueError("recurrent: a layer has either this or attention")
         if self.has_factor and not self.post_norms:
             raise ValueError("has_factor: only the op that norms what is added has a factor")
+        experts = self.mlp.experts
+        if experts is not None and experts.own_norms and not (self.pre_norms and self.post_norms):
+            raise ValueError("own_norms: only in a layer with norms on both sides")
 
     @property
     def n_norms(self) -> int:
@@ -352,9 +243,26 @@ class LayerConfig:
         return self.attention.q_dim if self.recurrent is None else self.recurrent.out_dim
 
     def n_params(self, dim: int) -> int:
-        """Without norms of the residual."""
+        """Without the norms that `n_norms` counts."""
         recurrent = 0 if self.recurrent is None else self.recurrent.n_params(dim)
-        return self.attention.n_params(dim) + recurrent + self.mlp.n_params(dim)
+        n = self.attention.n_params(dim) + recurrent + self.mlp.n_params(dim) + self.has_factor
+        return n + (dim * (2 * self.embedding_dim + 1) if self.embedding_dim else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerEmbeddings:
+    """An embedding of each token for every layer: table_scale times a row of a table, plus
+    normed_scale times the norm of projection_scale times a product with the token's embedding.
+    """
+
+    dim: int
+    """Of one layer."""
+    table_scale: float
+    projection_scale: float
+    normed_scale: float
+
+    def n_params(self, vocab_size: int, dim: int, n_layers: int) -> int:
+        return (vocab_size + dim) * n_layers * self.dim + self.dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +272,7 @@ class Ends:
     embedding_scale: float = 1.0
     n_positions: int = 0
     """Rows of the table of positions that is added to the embedding; 0: there is none."""
+    layer_embeddings: LayerEmbeddings | None = None
     head_bias: bool = False
     logit_scale: float = 1.0
     logit_softcap: float = 0.0
@@ -389,6 +298,10 @@ class ModelConfig:
     norm_bias: bool = False
     fused_qkv: bool = False
     """Whether a file that may store q, k and v in one tensor does so."""
+    experts_in_blocks: bool = False
+    """Whether a checkpoint that may store experts in blocks of MXFP4 does so."""
+    fused_experts: bool = False
+    """Whether a file that may store gate and up of experts in one tensor does so."""
     ends: Ends = Ends()
 
     @property
@@ -410,12 +323,13 @@ class ModelConfig:
         """Parameters of the whole model; a tied head is counted once."""
         heads, ends = 1 if self.tie_embeddings else 2, self.ends
         n_norms = 1 + sum(layer.n_norms for layer in self.layers)
+        of_layers = ends.layer_embeddings
         return (
             heads * self.vocab_size * self.dim
             + (self.vocab_size if ends.head_bias else 0)
             + ends.n_positions * self.dim
             + n_norms * self.dim * (2 if self.norm_bias else 1)
-            + sum(layer.has_factor for layer in self.layers)
+            + (of_layers.n_params(self.vocab_size, self.dim, self.n_layers) if of_layers else 0)
             + sum(layer.n_params(self.dim) for layer in self.layers)
         )
 
@@ -430,6 +344,21 @@ class ModelConfig:
         """Of each recurrent layer."""
         found = [layer.recurrent for layer in self.layers]
         return tuple(own.state_shape for own in found if own is not None)
+
+    @property
+    def last_with_kv(self) -> int:
+        """The last layer that has keys and values of its own, or states."""
+        own = [i for i, layer in enumerate(self.layers) if layer.attention.kv_from is None]
+        return own[-1]
+
+    @property
+    def kv_windows(self) -> tuple[int, ...]:
+        """The window of each of the `kv_shapes`: the widest of the layers that read it; 0: all."""
+        readers: list[list[int]] = [[] for _ in self.kv_shapes]
+        for layer, place in zip(self.layers, self.kv_places, strict=True):
+            if place is not None:
+                readers[place].append(layer.attention.window)
+        return tuple(max(windows) if all(windows) else 0 for windows in readers)
 
     @property
     def kv_places(self) -> tuple[int | None, ...]:

@@ -19,9 +19,10 @@ from ..gguf.container import GgufFile
 from ..gguf.metadata import Metadata
 from ..stored_tensor import StoredTensor
 from .architecture_keys import ArchitectureKeys
-from .config import Ends, ModelConfig, RopeConfig
+from .config import Ends, ModelConfig
 from .families.architecture import (
     EMBEDDING,
+    FUSED_EXPERTS,
     HEAD,
     HEAD_BIAS,
     ROPE_DIVISORS,
@@ -29,10 +30,12 @@ from .families.architecture import (
     Architecture,
 )
 from .families.known import ARCHITECTURES
-from .layers_gguf import head_dim_of, layers_of
+from .families.layer_embeddings import gemma_layer_embeddings
+from .layers_gguf import head_dim_of, layer_embedding_width, layers_of, sliding_head_dim_of
 from .limits import MAX_CONTEXT, MAX_VOCAB, MAX_WIDTH
 from .rope_gguf import Factors, rope_config, rotary_dim, sliding_rope
 from .rope_keys import longest_context
+from .ropes import RopeConfig
 from .stored import plain_values
 
 _TOKENS = "tokenizer.ggml.tokens"
@@ -50,6 +53,8 @@ _NEUTRAL: Mapping[str, Any] = {
     "residual_scale": 1.0,
     "logit_scale": 1.0,
     "nextn_predict_layers": 0,
+    "attention.shared_kv_layers": 0,
+    "embedding_length_per_layer_input": 0,
 }
 # The same of one architecture.
 _OWN_NEUTRAL: Mapping[str, Mapping[str, Any]] = {"granite": {"rope.scaling.finetuned": True}}
@@ -85,6 +90,7 @@ def gguf_config(file: GgufFile) -> ModelConfig:
         centered_norms=architecture.centered_norms,
         norm_bias=architecture.norm_bias,
         fused_qkv="blk.0.attn_qkv.weight" in tensors,
+        fused_experts=f"blk.0.{FUSED_EXPERTS}.weight" in tensors,
         ends=_ends(keys, architecture, dim, context, tensors),
     )
 
@@ -99,11 +105,13 @@ def _ends(
     """The scales outside the layers; those that the architecture does not read are neutral."""
     of_logits = keys.number("logit_scale", low=0.0, high=_HIGHEST, default=1.0) or 1.0
     scale = math.sqrt(dim) if architecture.scales_embedding else 1.0
+    width = layer_embedding_width(keys)
     return Ends(
         # 0 says nothing.
         embedding_scale=keys.number("embedding_scale", low=0.0, high=_HIGHEST, default=scale)
         or scale,
         n_positions=0 if architecture.has_rope else context,
+        layer_embeddings=gemma_layer_embeddings(width, dim) if width else None,
         head_bias=HEAD_BIAS in tensors,
         logit_scale=1.0 / of_logits if architecture.logit_scale == "over" else of_logits,
         logit_softcap=keys.number("final_logit_softcapping", low=0.0, high=_HIGHEST, default=0.0),
@@ -124,10 +132,12 @@ def _ropes(
     divisors, long, short = (
         _rope_factors(tensors, name, count) for name in (ROPE_DIVISORS, *ROPE_FACTORS)
     )
-    rope = rope_config(keys, head_dim, context, Factors(divisors, long, short))
+    factors = Factors(divisors, long, short)
+    rope = rope_config(keys, head_dim, context, factors, rounds_yarn=architecture.rounds_yarn)
     if architecture.sliding_theta is None:
         return (rope,)
-    return rope, sliding_rope(keys, head_dim, rope, architecture.sliding_theta)
+    sliding_head_dim = sliding_head_dim_of(keys, head_dim)
+    return rope, sliding_rope(keys, sliding_head_dim, rope, architecture.sliding_theta)
 
 
 def _architecture(metadata: Metadata) -> Architecture:

@@ -7,6 +7,7 @@ the position embedding. Knows nothing of tensors. A value that would make the ou
 
 import difflib
 from pathlib import Path
+from typing import NoReturn
 
 from ..errors import ModelLoadError
 from ..files import JsonObject, shown, shown_name
@@ -17,6 +18,7 @@ from .families.refusals import refused_keys
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH
 from .rope_keys import longest_context
 from .text_part import text_config
+from .unknown_keys import unknown_keys
 
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
@@ -27,18 +29,32 @@ _ACTIVATIONS: dict[str, Activation] = {
     "relu2": "relu2",
 }
 _MAX_NAME = 100
+_MAX_KEYS = 8  # in a message
 _LIST = "docs/models.md"
+_QUANTIZATION = "quantization_config"
 # What there are kernels for.
 _GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "gelu_tanh", "relu2"})
 
 
 def model_config(path: Path) -> ModelConfig:
     """Reads `path`/config.json. Raises ModelLoadError: file, key, value and what is allowed."""
-    whole = JsonObject.read(path / "config.json")
-    _refuse_quantized(whole)
+    return model_config_of(JsonObject.read(path / "config.json"))
+
+
+def model_config_of(whole: JsonObject) -> ModelConfig:
+    """What a config.json says. Raises ModelLoadError as `model_config` does."""
+    in_blocks = _is_mxfp4(whole)
     file = text_config(whole)
     family = _family(file)
-    _refuse_unsupported(file, family)
+    in_blocks = in_blocks or _is_mxfp4(file)
+    if in_blocks and not family.has_mxfp4:
+        _refuse_quantized(whole if whole.has(_QUANTIZATION) else file)
+    for key, value, allowed in refused_keys(file, family.reads):
+        file.fail(key, value, allowed)
+    return _read(file, family, in_blocks=in_blocks)
+
+
+def _read(file: JsonObject, family: Family, *, in_blocks: bool = False) -> ModelConfig:
     sizes = _sizes(file, family)
     max_positions = file.integer(
         family.key("max_position_embeddings"),
@@ -62,6 +78,7 @@ def model_config(path: Path) -> ModelConfig:
         bos_token_id=bos_token_ids[0] if bos_token_ids else None,
         centered_norms=family.centered_norms,
         norm_bias=family.norm_bias,
+        experts_in_blocks=in_blocks,
         ends=family.ends(file, sizes.dim),
     )
 
@@ -81,26 +98,35 @@ def _family(file: JsonObject) -> Family:
 def _nearest(file: JsonObject, name: str) -> str:
     """Which family is most like it, and what of its config that one does not have."""
     nearest = difflib.get_close_matches(name[:_MAX_NAME], FAMILIES, n=1, cutoff=0.0)[0]
-    unknown = [key for key, _, _ in refused_keys(file, FAMILIES[nearest].reads)]
+    family = FAMILIES[nearest]
+    refused = [key for key, _, _ in refused_keys(file, family.reads)]
+    others = unknown_keys(file, lambda watched: _read(watched, family))
+    unknown = [shown_name(key) for key in dict.fromkeys([*refused, *others])]
     if not unknown:
         return f"the nearest family is {nearest}"
-    return f"the nearest family is {nearest}, which does not know {', '.join(unknown)}"
+    more = f" and {len(unknown) - _MAX_KEYS} more" if len(unknown) > _MAX_KEYS else ""
+    named = ", ".join(unknown[:_MAX_KEYS]) + more
+    return f"the nearest family is {nearest}, which does not know {named}"
 
 
-def _refuse_quantized(file: JsonObject) -> None:
-    if file.has("quantization_config"):
-        method = shown(file.nested("quantization_config").values.get("quant_method", "unknown"))
-        raise ModelLoadError(
-            f"{file.where}: quantization_config: quantized weights are not supported (quant_method "
-            f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
-            f"here, to 8bit, 6bit, 5bit or 4bit"
-        )
+def _is_mxfp4(file: JsonObject) -> bool:
+    """Whether there are blocks of MXFP4, which some families have. Raises ModelLoadError for other
+    quantized weights.
+    """
+    if not file.has(_QUANTIZATION):
+        return False
+    if file.nested(_QUANTIZATION).values.get("quant_method") != "mxfp4":
+        _refuse_quantized(file)
+    return True
 
 
-def _refuse_unsupported(file: JsonObject, family: Family) -> None:
-    _refuse_quantized(file)
-    for key, value, allowed in refused_keys(file, family.reads):
-        file.fail(key, value, allowed)
+def _refuse_quantized(file: JsonObject) -> NoReturn:
+    method = shown(file.nested(_QUANTIZATION).values.get("quant_method", "unknown"))
+    raise ModelLoadError(
+        f"{file.where}: {_QUANTIZATION}: quantized weights are not supported (quant_method "
+        f"{method}); allowed are F32, F16 and BF16; load the original model and quantize it "
+        f"here, to 8bit, 6bit, 5bit or 4bit"
+    )
 
 
 def _sizes(file: JsonObject, family: Family) -> Sizes:

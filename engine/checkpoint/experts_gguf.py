@@ -3,6 +3,7 @@
 Owns their keys. Knows nothing else of a layer.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ def mlps_of(
     if n_experts and architecture.experts is not None:
         experts = _experts(keys, architecture.experts, n_experts)
         shared = _shared_width(keys, architecture.experts, experts)
+    stands_beside = experts is not None and experts.own_norms
     n_dense = keys.integer("leading_dense_block_count", low=0, high=MAX_LAYERS, default=0)
     hidden_dims = _hidden_dims(keys)
 
@@ -41,7 +43,7 @@ def mlps_of(
                 bias=f"{prefix}ffn_down_exps.bias" in tensors,
             )
         return MlpConfig(
-            shared if has_experts else hidden_dims[index],
+            shared if has_experts and not stands_beside else hidden_dims[index],
             bias=f"{prefix}ffn_down.bias" in tensors,
             activation=architecture.activation,
             gated=architecture.gated,
@@ -82,9 +84,17 @@ def _experts(keys: ArchitectureKeys, mixture: Mixture, n_experts: int) -> Expert
             renormalized=bool(keys.get("expert_weights_norm", mixture.renormalized)),
             scale=scale or 1.0,  # 0 says nothing
             shared_gate=mixture.shared_gate,
+            own_norms=mixture.has_own_norms,
+            router_scale=_router_scale(keys) if mixture.has_own_norms else 1.0,
+            expert_scales=mixture.has_own_norms,
         )
     except ValueError as error:
         raise ModelLoadError(f"experts of {n_experts}: {error}") from error
+
+
+def _router_scale(keys: ArchitectureKeys) -> float:
+    dim = keys.integer("embedding_length", low=1, high=MAX_WIDTH)
+    return 1.0 / math.sqrt(dim)
 
 
 def _shared_width(keys: ArchitectureKeys, mixture: Mixture, experts: ExpertsConfig) -> int:

@@ -13,6 +13,7 @@ from .architecture_keys import ArchitectureKeys
 from .config import NO_ATTENTION, AttentionConfig, LayerConfig, QueryScaling
 from .experts_gguf import mlps_of
 from .families.architecture import Architecture
+from .families.windows import shared_sources
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 from .recurrent_gguf import recurrent_of
 
@@ -34,6 +35,22 @@ def head_dim_of(keys: ArchitectureKeys, dim: int) -> int:
     return head_dim
 
 
+def sliding_head_dim_of(keys: ArchitectureKeys, head_dim: int) -> int:
+    """The width of a head in layers that slide; `head_dim`: in others. Raises ModelLoadError."""
+    key, of_values = "attention.key_length_swa", "attention.value_length_swa"
+    found = keys.integer(key, low=2, high=MAX_WIDTH, default=head_dim)
+    if found % 2:
+        keys.fail(key, found, "an even number")
+    if (width := keys.integer(of_values, low=1, high=MAX_WIDTH, default=found)) != found:
+        keys.fail(of_values, width, f"{found}, as wide as keys")
+    return found
+
+
+def layer_embedding_width(keys: ArchitectureKeys) -> int:
+    """Of the embedding that each layer adds; 0: there is none. Raises ModelLoadError."""
+    return keys.integer("embedding_length_per_layer_input", low=0, high=MAX_WIDTH, default=0)
+
+
 def layers_of(
     keys: ArchitectureKeys, architecture: Architecture, dim: int, head_dim: int, tensors: Tensors
 ) -> tuple[LayerConfig, ...]:
@@ -51,6 +68,8 @@ def layers_of(
             post_norms=architecture.post_norms,
             parallel=is_parallel,
             residual_scale=residual_scale,
+            has_factor=f"blk.{index}.{architecture.names.factor}" in tensors,
+            embedding_dim=layer_embedding_width(keys),
             recurrent=recurrent[index],
         )
         for index, attention in enumerate(attentions)
@@ -76,19 +95,21 @@ def _attentions(
 ) -> list[AttentionConfig]:
     all_heads = keys.of_layers("attention.head_count", high=MAX_HEADS)
     of_layers = _kv_heads(keys, architecture)
+    if not max(of_layers):
+        keys.fail("attention.head_count_kv", of_layers, "a positive number in some layer")
     all_kv_heads = [heads or max(of_layers) for heads in of_layers]
-    if len(set(all_kv_heads)) > 1 or not all_kv_heads[0]:
-        keys.fail("attention.head_count_kv", all_kv_heads, "the same number in all layers")
-    for n_heads in all_heads:
-        if n_heads % all_kv_heads[0]:
+    for n_heads, n_kv_heads in zip(all_heads, all_kv_heads, strict=True):
+        if n_heads % n_kv_heads:
             allowed = f"a divisor of the {n_heads} attention heads"
-            keys.fail("attention.head_count_kv", all_kv_heads[0], allowed)
+            keys.fail("attention.head_count_kv", n_kv_heads, allowed)
     windows = _windows(keys, architecture)
+    sources = _sources(keys, windows)
+    sliding_head_dim = sliding_head_dim_of(keys, head_dim)
     return [
         AttentionConfig(
             n_heads=all_heads[index],
             n_kv_heads=all_kv_heads[index],
-            head_dim=head_dim,
+            head_dim=sliding_head_dim if window else head_dim,
             window=window,
             rope=_rope(architecture, index, windows),
             qkv_bias=architecture.qkv_bias or _has_any(tensors, index, "attn_q", "attn_qkv"),
@@ -97,6 +118,10 @@ def _attentions(
             scale=_scale(keys, architecture, dim, all_heads[index]),
             softcap=keys.number("attn_logit_softcapping", low=0.0, high=_HIGHEST, default=0.0),
             query_scaling=_query_scaling(keys),
+            sinks=architecture.sinks,
+            v_norm=architecture.v_norm,
+            v_is_k=architecture.v_norm and f"blk.{index}.attn_v.weight" not in tensors,
+            kv_from=sources[index],
             output_gate=architecture.output_gate,
         )
         for index, window in enumerate(windows)
@@ -129,6 +154,16 @@ def _windows(keys: ArchitectureKeys, architecture: Architecture) -> list[int]:
     return [window if (index + 1) % every else 0 for index in range(keys.n_layers)]
 
 
+def _sources(keys: ArchitectureKeys, windows: list[int]) -> list[int | None]:
+    """Of each layer: the one whose keys and values it reads, if it has none."""
+    key = "attention.shared_kv_layers"
+    n_shared = keys.integer(key, low=0, high=keys.n_layers - 1, default=0)
+    sources = shared_sources(windows, n_shared)
+    if sources is None:
+        keys.fail(key, n_shared, "fewer: a layer of each kind has keys and values of its own")
+    return sources
+
+
 def _rope(architecture: Architecture, index: int, windows: list[int]) -> int | None:
     """Which of the model's position embeddings a layer has."""
     every, window = architecture.rope_every, windows[index]
@@ -145,7 +180,8 @@ def _scale(
     if keys.n_layers == architecture.widest:
         return float((dim // n_heads) ** -0.5)
     # 0 says nothing.
-    return keys.number("attention.scale", low=0.0, high=_HIGHEST, default=0.0) or None
+    stored = keys.number("attention.scale", low=0.0, high=_HIGHEST, default=0.0)
+    return stored or architecture.score_scale
 
 
 def _query_scaling(keys: ArchitectureKeys) -> QueryScaling | None:

@@ -9,17 +9,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .architecture_keys import ArchitectureKeys
-from .config import (
+from .limits import MAX_CONTEXT
+from .ropes import (
     DividedScaling,
     LinearScaling,
     LongScaling,
+    ProportionalScaling,
     RopeConfig,
     RopeScaling,
     YarnScaling,
 )
-from .limits import MAX_CONTEXT
 
 _MAX_FACTOR = 1e6
+# A divisor that leaves a frequency no turns: files say so that a part of a head is not rotated.
+_STILL = 1e20
+_DIMENSIONS = "rope.dimension_count"
 
 
 class Factors(NamedTuple):
@@ -30,23 +34,28 @@ class Factors(NamedTuple):
     short: Sequence[float] | None = None
 
 
-def rotary_dim(keys: ArchitectureKeys, head_dim: int) -> int:
+def rotary_dim(keys: ArchitectureKeys, head_dim: int, key: str = _DIMENSIONS) -> int:
     """How much of a head is rotated. Raises ModelLoadError."""
-    dim = keys.integer("rope.dimension_count", low=2, high=head_dim, default=head_dim)
+    dim = keys.integer(key, low=2, high=head_dim, default=head_dim)
     if dim % 2:
-        keys.fail("rope.dimension_count", dim, "an even number")
+        keys.fail(key, dim, "an even number")
     return dim
 
 
 def rope_config(
-    keys: ArchitectureKeys, head_dim: int, context: int, factors: Factors
+    keys: ArchitectureKeys,
+    head_dim: int,
+    context: int,
+    factors: Factors,
+    *,
+    rounds_yarn: bool = True,
 ) -> RopeConfig:
-    """`context`: context_length. Raises ModelLoadError."""
+    """`context`: context_length; `rounds_yarn`: see Architecture. Raises ModelLoadError."""
     theta = keys.number("rope.freq_base", low=1.0, high=1e12, default=10000.0)
     if factors.long is not None and factors.short is not None:
         scaling: RopeScaling | None = _long(keys, factors.long, factors.short, context)
     else:
-        scaling = _scaling(keys, theta, context)
+        scaling = _scaling(keys, theta, context, rounds_yarn)
     if factors.divisors is not None:
         scaling = _divided(keys, scaling, factors.divisors)
     return RopeConfig(theta, rotary_dim(keys, head_dim), scaling)
@@ -57,10 +66,13 @@ def sliding_rope(
 ) -> RopeConfig:
     """That of sliding layers, without scaling; `theta`: the default, 0: that of `full`."""
     theta = keys.number("rope.freq_base_swa", low=1.0, high=1e12, default=theta or full.theta)
-    return RopeConfig(theta, rotary_dim(keys, head_dim))
+    key = "rope.dimension_count_swa"
+    return RopeConfig(theta, rotary_dim(keys, head_dim, key if keys.has(key) else _DIMENSIONS))
 
 
-def _scaling(keys: ArchitectureKeys, theta: float, context: int) -> RopeScaling | None:
+def _scaling(
+    keys: ArchitectureKeys, theta: float, context: int, rounds_yarn: bool
+) -> RopeScaling | None:
     # Without a type, a factor means linear scaling.
     kind = keys.string("rope.scaling.type", default="linear")
     if kind == "none":
@@ -76,10 +88,10 @@ def _scaling(keys: ArchitectureKeys, theta: float, context: int) -> RopeScaling 
         keys.fail("rope.scaling.type", kind, allowed)
     if theta == 1.0:
         keys.fail("rope.freq_base", theta, "more than 1 for yarn")
-    return _yarn(keys, factor, context)
+    return _yarn(keys, factor, context, rounds_yarn)
 
 
-def _yarn(keys: ArchitectureKeys, factor: float, context: int) -> YarnScaling:
+def _yarn(keys: ArchitectureKeys, factor: float, context: int, rounds_yarn: bool) -> YarnScaling:
     key = "rope.scaling.original_context_length"
     spread = keys.number("rope.scaling.yarn_log_multiplier", low=0.0, high=_MAX_FACTOR, default=0.0)
     log = math.log(factor)
@@ -95,7 +107,7 @@ def _yarn(keys: ArchitectureKeys, factor: float, context: int) -> YarnScaling:
         or 32.0,
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", low=0.0, high=_MAX_FACTOR, default=1.0)
         or 1.0,
-        truncate=True,
+        truncate=rounds_yarn,
     )
 
 
@@ -113,10 +125,14 @@ def _long(
 
 def _divided(
     keys: ArchitectureKeys, scaling: RopeScaling | None, divisors: Sequence[float]
-) -> DividedScaling:
+) -> DividedScaling | ProportionalScaling:
     """Divisors of their own, on top of what the keys say."""
     match scaling:
         case None:
+            n_turning = sum(divisor < _STILL for divisor in divisors)
+            turning, still = divisors[:n_turning], divisors[n_turning:]
+            if still and set(turning) == {1.0} and min(still) >= _STILL:
+                return ProportionalScaling(1.0, n_turning)
             return DividedScaling(tuple(divisors))
         case LinearScaling(factor):
             return DividedScaling(tuple(divisor * factor for divisor in divisors))

@@ -176,9 +176,17 @@ class LayerSources:
     k_norm: Sources = ()
     sinks: Sources = ()
     factor: Sources = ()
+    w_embedding_gate: Sources = ()
+    w_embedding_out: Sources = ()
+    embedding_norm: Sources = ()
     w_router: Sources = ()
     b_router: Sources = ()
+    router_norm: Sources = ()
     selection_bias: Sources = ()
+    expert_scales: Sources = ()
+    experts_norm: Sources = ()
+    post_experts_norm: Sources = ()
+    post_shared_norm: Sources = ()
     experts_gate_up: Sources = ()
     """Gate, then up of each expert."""
     b_experts_gate_up: Sources = ()
@@ -192,6 +200,10 @@ class ModelSources:
 
     embedding: Source
     positions: Sources = ()
+    layer_table: Sources = ()
+    """Stays in its file: a row is read for each token."""
+    layer_projection: Sources = ()
+    layer_projection_norm: Sources = ()
     norm: Source
     norm_bias: Sources = ()
     head: Source
@@ -201,9 +213,15 @@ class ModelSources:
     ignored: str = r"(?!)"
     """A regular expression: names of stored tensors that the decoder does not need."""
 
+    def stored(self, *, tied: bool) -> Iterator[Source]:
+        """All sources that a checkpoint must have; `tied`: the head need not be there."""
+        yield from self.layer_table
+        yield from self.needed(tied=tied)
+
     def needed(self, *, tied: bool) -> Iterator[Source]:
-        """All sources that are read; `tied`: the head is not."""
-        yield from (self.embedding, *self.positions, self.norm, *self.norm_bias, *self.head_bias)
+        """All sources that are loaded; `tied`: the head is not."""
+        yield from (self.embedding, *self.positions, *self.layer_projection)
+        yield from (*self.layer_projection_norm, self.norm, *self.norm_bias, *self.head_bias)
         if not tied:
             yield self.head
         for layer in self.layers:

@@ -25,7 +25,7 @@ from . import mxfp4
 PLAIN_DTYPES = ("F32", "F16", "BF16")
 """Those that store each number by itself."""
 # numpy has no bfloat16: its bit patterns are read.
-_NUMPY_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+NUMPY_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _CHANGED = "the file has changed since its header was read"
 
 # Fills memory (n,) with bytes of a tensor, from an offset into its data on.
@@ -51,7 +51,7 @@ def stored_values(tensor: StoredTensor) -> npt.NDArray[Any] | BlockRows:
     process. Raises ModelLoadError, also when the file has changed.
     """
     if tensor.dtype in PLAIN_DTYPES:
-        return _read_whole(tensor, np.empty(tensor.shape, _NUMPY_DTYPES[tensor.dtype]))
+        return _read_whole(tensor, np.empty(tensor.shape, NUMPY_DTYPES[tensor.dtype]))
     if tensor.parts:
         codes, scales = (_read_whole(part, np.empty(part.shape, np.uint8)) for part in tensor.parts)
         return BlockRows(READ[tensor.dtype], mxfp4.blocks(codes, scales))

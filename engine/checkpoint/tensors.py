@@ -28,7 +28,7 @@ def model_sources(config: ModelConfig) -> ModelSources:
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Every tensor that a checkpoint of `config` must hold, by its name."""
-    needed = model_sources(config).needed(tied=config.tie_embeddings)
+    needed = model_sources(config).stored(tied=config.tie_embeddings)
     return {source.name: source.shape for source in needed}
 
 
@@ -41,7 +41,7 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
     allowed_shapes = {sources.head.name: sources.head.shape} | expected
     ignored, tensors = re.compile(sources.ignored), checkpoint.tensors
     says = checkpoint.described_in
-    needed = sources.needed(tied=config.tie_embeddings)
+    needed = sources.stored(tied=config.tie_embeddings)
     rows = {source.name for source in needed if source.as_row or source.flattened}
     for name, shape in expected.items():
         if name not in tensors:

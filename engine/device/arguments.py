@@ -8,9 +8,12 @@ Arrays of rows are (rows, n) and may have more rows than a pass: an op works on 
 `state.n_rows` of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from ..checkpoint.config import Activation, ExpertsConfig
 from ..checkpoint.recurrent import DeltaNetConfig
@@ -45,8 +48,22 @@ class Matrix(Protocol):
         ...
 
 
+class RowTable(Protocol):
+    """A table (V, n_in) that stays in its file."""
+
+    @property
+    def n_in(self) -> int: ...
+
+    def read(self, indices: Iterable[int], /) -> npt.NDArray[np.float32]:
+        """These rows, (n, n_in). Raises ModelLoadError when the file has changed."""
+        ...
+
+
 class HeadRows(Protocol):
-    """Keys or values of one layer, (n_kv_heads, max_seq_len, head_dim), in the ops' own layout."""
+    """Keys or values of one layer, (n_kv_heads, max_seq_len, head_dim), in the ops' own layout.
+
+    `max_seq_len`: the positions that are held; fewer than a sequence has where they go round.
+    """
 
     @property
     def n_kv_heads(self) -> int: ...
@@ -90,6 +107,17 @@ class Embed(Generic[ArrayT, MatrixT]):
     scale: float = 1.0
     positions: ArrayT | None = None  # (max_seq_len * dim,): the row of each position
     out: ArrayT  # (rows, dim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUp(Generic[ArrayT]):
+    """out = scale times the rows of a table in a file that the token ids name. A pass may begin
+    with it, wherever it was recorded.
+    """
+
+    table: RowTable  # (V, n)
+    scale: float = 1.0
+    out: ArrayT  # (rows, n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +192,7 @@ class Experts(Generic[ArrayT, MatrixT]):
     router: ArrayT  # (rows, config.router_dim), the last for the gate of the shared part
     config: ExpertsConfig
     selection_bias: ArrayT | None = None  # (n_experts,)
+    expert_scales: ArrayT | None = None  # (n_experts,): they multiply the weights of experts
     experts: Expert[ArrayT, MatrixT]
     shared: Expert[ArrayT, MatrixT] | None = None  # one, which all rows go through
     activation: Activation
@@ -184,15 +213,26 @@ class Experts(Generic[ArrayT, MatrixT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddNorm(Generic[ArrayT]):
-    """out = factor * (residual + scale * norm(x))."""
+    """out = factor * (residual + scale * norm(x)). If the norm is narrower than a row, each part of
+    its width is normed by itself.
+    """
 
     x: ArrayT  # (rows, dim)
-    norm: ArrayT  # (dim,)
+    norm: ArrayT  # (n,); dim is a multiple of it
     eps: float
-    residual: ArrayT  # (rows, dim)
+    residual: ArrayT | None  # (rows, dim); None adds nothing
     scale: float = 1.0
     factor: ArrayT | None = None  # (1,); None: 1
-    out: ArrayT  # (rows, dim); may be the residual
+    out: ArrayT  # (rows, dim); may be x or the residual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times(Generic[ArrayT]):
+    """x *= as many columns of other rows, from column `begin` on."""
+
+    x: ArrayT  # (rows, n)
+    others: ArrayT  # (rows, begin + n or more)
+    begin: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +261,9 @@ class Heads(Generic[ArrayT]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Generic[ArrayT, HeadRowsT]):
     """RMSNorm per query and key head, RoPE, K and V into the caches, then causal attention.
+
+    With a window, and where the ops allow it, the caches may hold fewer positions than the sequence
+    has: `windows.py` says how many, and where they lie.
 
     Unless it `stores`, there are only queries, and the caches are those of an earlier op.
     """
@@ -295,8 +338,10 @@ Op = (
     Embed[Any, Any]
     | NormLinear[Any, Any]
     | Linear[Any, Any]
+    | LookUp[Any]
     | Experts[Any, Any]
     | AddNorm[Any]
+    | Times[Any]
     | Heads[Any]
     | Attention[Any, Any]
     | BranchAttention[Any, Any, Any]

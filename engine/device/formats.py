@@ -154,8 +154,13 @@ def check_kv_cache(kv_cache: str) -> None:
 
 def kv_bytes_per_token(config: ModelConfig, format_: str) -> int:
     """Bytes of keys and values of one position over all layers."""
+    return sum(kv_row_bytes(n_heads, head_dim, format_) for n_heads, head_dim in config.kv_shapes)
+
+
+def kv_row_bytes(n_kv_heads: int, head_dim: int, format_: str) -> int:
+    """Bytes of keys and values of one position in one layer."""
     element, scale = {"float32": (4, 0), "8bit": (1, 4)}.get(format_, (2, 0))
-    return sum(2 * n_heads * (head_dim * element + scale) for n_heads, head_dim in config.kv_shapes)
+    return 2 * n_kv_heads * (head_dim * element + scale)
 
 
 def chosen_format(dtype: str, quantize: str, *, default: str) -> str:

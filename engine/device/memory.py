@@ -3,7 +3,8 @@
 Owns the default context length and the arithmetic of its memory. Knows no tensor and no device.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,14 +31,15 @@ def context_length(
     config: ModelConfig,
     wanted: int | None,
     *,
-    bytes_per_token: int,
+    bytes_of: Callable[[int], int],
     available: int | None,
     working: int = 0,
 ) -> int:
     """The context length to allocate: `wanted`, or else the model's usual length, at most
     DEFAULT_MAX_SEQ_LEN and what fits.
 
-    `available` bytes (None: unknown) must hold a KV cache of `bytes_per_token` and `working` bytes.
+    `available` bytes (None: unknown) must hold a KV cache, `bytes_of` so many tokens, and `working`
+    bytes.
     Raises ModelLoadError with the figures when `wanted` is less than 2, exceeds the model's length
     or does not fit.
     """
@@ -46,7 +48,9 @@ def context_length(
     fits = (
         config.max_seq_len
         if available is None
-        else int(available * _CACHE_SHARE) // bytes_per_token
+        else bisect_right(
+            range(1, config.max_seq_len + 1), int(available * _CACHE_SHARE), key=bytes_of
+        )
     )
     if wanted is None:
         length = min(config.usual_seq_len, DEFAULT_MAX_SEQ_LEN, fits)
@@ -59,7 +63,7 @@ def context_length(
         )
     if wanted > fits:
         raise ModelLoadError(
-            f"max_seq_len: {wanted} tokens need {wanted * bytes_per_token / 1e9:.2f} GB of "
+            f"max_seq_len: {wanted} tokens need {bytes_of(wanted) / 1e9:.2f} GB of "
             f"KV cache; "
             f"{(available or 0) / 1e9:.2f} GB are free, which holds {fits} tokens"
         )

@@ -26,6 +26,8 @@ class LayerFormats:
     experts_gate_up: Format = ""  # of each expert; these three only where there are experts
     experts_down: str = ""
     w_gate: str = ""  # only where the output of attention is gated
+    embedding_gate: str = ""  # these two only where the layer adds an embedding
+    embedding_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class ModelFormats:
     embedding: str
     head: str  # that of the embedding, if it is the same matrix
     layers: tuple[LayerFormats, ...]
+    layer_projection: str = ""  # only where there are embeddings of each layer
 
 
 # By how much less a model's output changes per byte, measured on a real model (bench/RESULTS.md).
@@ -44,7 +47,7 @@ _MOST_SENSITIVE_FIRST = ("wo", "w_down", "experts_down", "wqkv", "w_gate_up", "e
 def uniform_formats(config: ModelConfig, format_: str) -> ModelFormats:
     """All layers in `format_`; for devices that have 8bit and 4bit."""
     tables = "8bit" if format_ == "4bit" else format_
-    return ModelFormats(tables, tables, _layers(config, format_))
+    return ModelFormats(tables, tables, _layers(config, format_), tables)
 
 
 def mixed_formats(config: ModelConfig, format_: str) -> ModelFormats:
@@ -55,7 +58,7 @@ def mixed_formats(config: ModelConfig, format_: str) -> ModelFormats:
     layers = list(_layers(config, format_))
     if format_ == "4bit":
         _add_fifth_bits(config, layers)
-    return ModelFormats(tables, tables, tuple(layers))
+    return ModelFormats(tables, tables, tuple(layers), tables)
 
 
 def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
@@ -92,16 +95,19 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
                 experts_gate_up=of_gate_up(layer.experts_gate_up),
                 experts_down=of_all(layer.experts_down),
                 w_gate=of_all(layer.w_gate),
+                embedding_gate=of_all(layer.w_embedding_gate),
+                embedding_out=of_all(layer.w_embedding_out),
             )
             for layer in sources.layers
         ),
+        of_all(sources.layer_projection),
     )
 
 
 def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:
     # A rounded router chooses other experts, and is a small part of what is read.
     small = _of_small(format_)
-    layer = LayerFormats(format_, format_, format_, format_, small, format_, format_, format_)
+    layer = LayerFormats(*4 * (format_,), small, *5 * (format_,))
     inputs = {own: _inputs(config, format_, own) for own in set(_recurrent(config))}
     return tuple(
         layer if own is None else replace(layer, wqkv=inputs[own]) for own in _recurrent(config)

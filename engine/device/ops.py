@@ -28,7 +28,7 @@ from .step import StateWords, StepState
 
 # A copy of some positions, as bytes (n,).
 Bytes = npt.NDArray[np.uint8]
-# (n_kv_heads, max_seq_len, head_dim) of the keys of a layer, and of its values.
+# (n_kv_heads, positions, head_dim) of the keys of a layer, and of its values.
 KVShape = tuple[int, int, int]
 
 
@@ -189,6 +189,10 @@ class Ops(Protocol):
     """Whether a pass may still be running when `run` returns."""
     prefill_rows: int
     """The default number of tokens in one pass of the prefill."""
+    goes_round: bool
+    """Whether the caches of layers with a window may hold fewer positions than the sequence has,
+    as `windows.py` says.
+    """
 
     @property
     def sample(self) -> Draw:
@@ -213,10 +217,10 @@ class Ops(Protocol):
         ...
 
     def branch_memory(
-        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int
     ) -> BranchMemory | None:
-        """Memory for branches of a sequence whose caches have these shapes. None: this device
-        cannot run `BranchAttention`.
+        """Memory for branches of a sequence of at most `max_seq_len`, whose caches have these
+        shapes. None: this device cannot run `BranchAttention`.
         """
         ...
 

@@ -23,9 +23,11 @@ from .arguments import (
     Gate,
     Heads,
     Linear,
+    LookUp,
     NormLinear,
     Op,
     ShortConv,
+    Times,
 )
 from .step import StepState
 
@@ -75,6 +77,8 @@ def run(op: Op, state: StepState) -> None:
     match op:
         case Embed():
             embed(op, state)
+        case LookUp():
+            look_up(op, state)
         case NormLinear():
             norm_linear(op, state)
         case Linear():
@@ -83,6 +87,8 @@ def run(op: Op, state: StepState) -> None:
             experts(op, state)
         case AddNorm():
             add_norm(op, state)
+        case Times():
+            times(op, state)
         case Heads():
             heads(op, state)
         case Attention():
@@ -101,6 +107,11 @@ def embed(op: Embed[Tensor, TorchMatrix], state: StepState) -> None:
     if op.positions is not None:
         table = op.positions.view(-1, op.table.n_in)
         rows = rows + table[state.pos : state.pos + state.n_rows]
+    op.out[: state.n_rows].copy_(rows)
+
+
+def look_up(op: LookUp[Tensor], state: StepState) -> None:
+    rows = torch.from_numpy(op.table.read(state.token_ids.tolist())) * op.scale
     op.out[: state.n_rows].copy_(rows)
 
 
@@ -133,6 +144,8 @@ def experts(op: Experts[Tensor, TorchMatrix], state: StepState) -> None:
         x = norm(x, op.norm, op.norm_bias, op.eps, centered=op.centered)
     numbers = op.router[:n].float()
     chosen, weights = choose(numbers[:, : op.config.n_experts], op.config, op.selection_bias)
+    if op.expert_scales is not None:
+        weights = weights * op.expert_scales.float()[chosen]
     total = torch.zeros_like(x)
     for index in sorted(set(chosen.flatten().tolist())):
         rows, places = (chosen == index).nonzero(as_tuple=True)
@@ -190,8 +203,16 @@ def gated(gate: Tensor, up: Tensor, function: str) -> Tensor:
 
 def add_norm(op: AddNorm[Tensor], state: StepState) -> None:
     n = state.n_rows
-    y = op.residual[:n] + op.scale * rms_norm(op.x[:n], op.norm, op.eps)
+    x = op.x[:n]
+    parts = x.view(n, -1, op.norm.shape[0])
+    y = op.scale * rms_norm(parts, op.norm, op.eps).view(x.shape)
+    y = y if op.residual is None else op.residual[:n] + y
     op.out[:n].copy_(y if op.factor is None else y * op.factor)
+
+
+def times(op: Times[Tensor], state: StepState) -> None:
+    n, end = state.n_rows, op.begin + op.x.shape[1]
+    op.x[:n].mul_(op.others[:n, op.begin : end])
 
 
 def heads(op: Heads[Tensor], state: StepState) -> None:

@@ -30,6 +30,7 @@ from .recurrent_reference import TorchStates
 from .reference import TorchHeadRows, TorchMatrix
 from .step import StepState
 from .threads import thread_count
+from .windows import PASS_ROWS
 
 # Compute capability: tensor cores know bfloat16 from here on.
 _OLDEST_MAJOR = 8
@@ -81,7 +82,8 @@ class TorchOps:
     packs = False
     calibrates = False
     is_async = False
-    prefill_rows = 512
+    prefill_rows = PASS_ROWS
+    goes_round = False
     sample = staticmethod(sample)
 
     def __init__(self, device: str | torch.device, format_: str) -> None:
@@ -108,7 +110,7 @@ class TorchOps:
         return TorchStates(shapes, self.device, n_slots=n_slots, n_logged=n_logged)
 
     def branch_memory(
-        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int
     ) -> None:
         return None
 

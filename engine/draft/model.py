@@ -57,13 +57,13 @@ class ModelDrafter:
         self._abort = abort
         self._tokens = list(prompt_ids)
         self._n_prompt = len(prompt_ids)
-        self._cache.rollback(self._cache.common_prefix(self._tokens))
+        self._cache.forget_from(self._cache.common_prefix(self._tokens))
 
     def accept(self, token_id: int) -> None:
         n = len(self._tokens)
         cached = self._cache.token_ids
         if len(cached) > n and cached[n] != token_id:
-            self._cache.rollback(n)
+            self._cache.forget_from(n)
         self._tokens.append(token_id)
 
     def rollback(self, mark: int) -> None:
@@ -113,7 +113,7 @@ class ModelDrafter:
         """
         cache, tokens = self._cache, self._tokens
         if cache.length >= len(tokens):
-            cache.rollback(len(tokens) - 1)
+            cache.forget_from(len(tokens) - 1)
         missing = tokens[cache.length :]
         if max(missing) >= self._n_shared:
             return None

@@ -63,10 +63,11 @@ class SharedPasses:
 
 
 class _Tail(NamedTuple):
-    """What one branch has of its own."""
+    """Some positions at the end of a sequence."""
 
     token_ids: tuple[int, ...]  # from the start of the copy on
     copied: Bytes
+    first_kept: int  # of the cache then
 
 
 class PassesInTurn:
@@ -78,28 +79,46 @@ class PassesInTurn:
         self._decode = decode
         self._fork = cache.length
         # Copies begin at a multiple of the device's unit, and so before the fork.
-        self._start = self._fork // cache.positions.unit * cache.positions.unit
-        self._shared = tuple(cache.token_ids[self._start :])
+        self._start = self._in_units(self._fork)
+        # Where layers with a window hold the last positions only, a long branch takes the place of
+        # what the next one sees.
+        self._seen_from = self._in_units(cache.seen_from(self._start))
+        self._shared = self._copy_from(self._seen_from) if cache.goes_round else None
         self._tails: dict[int, _Tail] = {}
 
     def decode(self, rows: Sequence[BranchRow]) -> Logits:
         return np.stack([self._logits(row) for row in rows])
 
     def _logits(self, row: BranchRow) -> Logits:
-        cache, positions, start = self._cache, self._cache.positions, self._start
+        cache = self._cache
         if row.position > self._fork:
-            tail = self._tails[row.branch]
-            cache.rollback(start)
-            cache.append_copied(
-                tail.token_ids[: row.position - start], tail.copied, n_copied=len(tail.token_ids)
-            )
+            self._lay_in(self._start, self._tails[row.branch], row.position)
         logits = self._decode(row.token_id)[0].copy()
-        n_tokens = cache.length - start
-        copied = positions.host_memory(1, positions.n_bytes(n_tokens))[0]
-        positions.copy_out(start, cache.length, copied)
-        self._tails[row.branch] = _Tail(tuple(cache.token_ids[start:]), copied)
+        self._tails[row.branch] = self._copy_from(self._start)
         cache.rollback(self._fork)
+        if self._shared is not None and not cache.is_whole:
+            self._lay_in(self._seen_from, self._shared, self._fork)
         return logits
+
+    def _in_units(self, position: int) -> int:
+        return position - position % self._cache.positions.unit
+
+    def _copy_from(self, start: int) -> _Tail:
+        """What the cache holds from `start` on."""
+        cache, positions = self._cache, self._cache.positions
+        copied = positions.host_memory(1, positions.n_bytes(cache.length - start))[0]
+        positions.copy_out(start, cache.length, copied)
+        return _Tail(tuple(cache.token_ids[start:]), copied, cache.first_kept)
+
+    def _lay_in(self, start: int, tail: _Tail, stop: int) -> None:
+        """Makes the cache hold the tail, which begins at `start`, up to `stop`."""
+        self._cache.rollback(start)
+        self._cache.append_copied(
+            tail.token_ids[: stop - start],
+            tail.copied,
+            n_copied=len(tail.token_ids),
+            first_kept=tail.first_kept,
+        )
 
 
 class PassesAgain:
@@ -142,7 +161,7 @@ class PassesAgain:
 
     def _go_back(self) -> None:
         cache, fork = self._cache, self._fork
-        if self._states is None or cache.reachable(fork) == fork:
+        if self._states is None or cache.reaches(fork):
             cache.rollback(fork)
         else:
             cache.return_to(fork, self._states)

@@ -14,10 +14,12 @@ import numpy.typing as npt
 
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..device.arguments import Array, Embed, Matrix
+from ..device.arguments import Array
 from ..device.ops import Ops
 from ..device.step import StepState
-from .layer import Buffers, Layer, layer_tables
+from .embeddings import Embedding
+from .layer import Buffers, Layer
+from .tables import layer_tables
 from .weights import LayerWeights
 
 Floats = npt.NDArray[np.float32]
@@ -37,55 +39,56 @@ class Importance(NamedTuple):
     w_gate_up: Floats
     w_down: Floats
     """Of what all tokens share in a layer of experts: all the same, the op keeps it to itself."""
+    experts_gate_up: Floats
 
 
 class Calibration:
     """Runs the layers of a model in order."""
 
-    def __init__(
-        self, config: ModelConfig, ops: Ops, embedding: Matrix, positions: Array | None = None
-    ) -> None:
+    def __init__(self, config: ModelConfig, ops: Ops, embedding: Embedding) -> None:
         n_tokens = min(_N_TOKENS, config.max_seq_len)
         self._config, self._ops = config, ops
         self._buffers = Buffers(config, ops, max_rows=n_tokens)
         self._tables = layer_tables(config, ops, n_tokens)
-        self._cache = KVCache(config, ops, max_seq_len=n_tokens)
+        self._cache = KVCache(config, ops, max_seq_len=n_tokens, pass_rows=n_tokens)
         self._state = StepState(n_tokens)
         self.token_ids = [i * _STRIDE % config.vocab_size for i in range(1, n_tokens + 1)]
         self._state.set(self.token_ids, 0)
         program = ops.program(n_tokens)
-        program.append(
-            Embed(
-                table=embedding,
-                scale=config.ends.embedding_scale,
-                positions=positions,
-                out=self._buffers.residual,
-            )
+        embedding.append(
+            program, config, out=self._buffers.residual, rows=self._buffers.layer_embeddings
         )
         program.run(self._state)
-        self._cache.begin(n_tokens)
+        self._cache.begin_pass(n_tokens)
         self._n_done = 0
 
     def next_layer(self, weights: LayerWeights) -> Importance:
         """`weights`: those of the next layer, in a format that loses little."""
         config, buffers = self._config.layers[self._n_done], self._buffers
-        layer = Layer(weights, config, self._tables[self._n_done], self._config, buffers)
+        index = self._n_done
+        layer = Layer(weights, config, self._tables[index], self._config, buffers, index)
         program = self._ops.program(self._state.n_rows)
-        layer.append_attention(program, self._cache.layers[self._n_done])
+        layer.append_attention(program, self._cache.layers[index])
         layer.append_rest(program)
         before = _doubles(buffers.residual)  # the layer overwrites it
         program.run(self._state)
         self._n_done += 1
         between = before if config.parallel else _doubles(buffers.after_attention)
         norm, bias = weights.attention_norm, weights.attention_norm_bias
+        gate_up = _importance(self._normed(between, weights.mlp_norm, weights.mlp_norm_bias))
+        own = None if weights.experts is None else weights.experts.norms
+        has_inner = config.mlp.experts is None or own is not None
         return Importance(
             wqkv=_importance(self._normed(before, norm, bias)),
             wo=_importance(_doubles(layer.heads)),
-            w_gate_up=_importance(self._normed(between, weights.mlp_norm, weights.mlp_norm_bias)),
+            w_gate_up=gate_up,
             w_down=(
-                np.ones(config.mlp.hidden_dim, np.float32)
-                if config.mlp.experts
-                else _importance(_doubles(layer.gated))
+                _importance(_doubles(layer.gated))
+                if has_inner
+                else np.ones(config.mlp.hidden_dim, np.float32)
+            ),
+            experts_gate_up=(
+                gate_up if own is None else _importance(self._normed(between, own.experts, None))
             ),
         )
 

@@ -4,13 +4,10 @@ Owns the order of a layer's ops. Knows no cache but the keys and values that it 
 logits.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..cache.kv import LayerMemory
-from ..checkpoint.config import Activation, AttentionConfig, LayerConfig, ModelConfig, QkNorm
+from ..checkpoint.config import Activation, LayerConfig, ModelConfig, QkNorm
 from ..device.arguments import (
     AddNorm,
     Array,
@@ -27,19 +24,11 @@ from ..device.arguments import (
     Tails,
 )
 from ..device.ops import Ops, Program
+from .embeddings import LayerEmbedding, LayerEmbeddingRows
+from .parallel_experts import ParallelExperts
 from .recurrent import recurrent_op
-from .rope import query_scales, rope_tables
+from .tables import Tables
 from .weights import ExpertWeights, LayerWeights
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What depends on the position alone, for one layer."""
-
-    rope: tuple[Array, Array]  # cos and sin
-    none: tuple[Array, Array]  # the same of no dimension: nothing is rotated
-    q_scales: Array | None  # (max_seq_len,)
-    ones: Array | None  # (n_kv_heads * head_dim,): the weights of a norm that has none
 
 
 class Buffers:
@@ -60,10 +49,14 @@ class Buffers:
         self.heads = {n: rows_of(n) for n in {layer.out_dim for layer in layers}}
         attentions = [layer.attention for layer in layers]
         self.gates = {n: rows_of(n) for n in {own.q_dim for own in attentions if own.output_gate}}
-        plain = [layer.mlp for layer in layers if layer.mlp.experts is None]
-        self.gated = {n: rows_of(n) for n in {mlp.hidden_dim for mlp in plain}}
         all_experts = [each for layer in layers if (each := layer.mlp.experts) is not None]
         self.router = {n: rows_of(n) for n in {experts.router_dim for experts in all_experts}}
+        # Experts bring along what all tokens go through, unless that has norms of its own.
+        has_own = any(experts.own_norms for experts in all_experts)
+        plain = [layer.mlp for layer in layers if layer.mlp.experts is None or has_own]
+        self.gated = {n: rows_of(n) for n in {mlp.hidden_dim for mlp in plain}}
+        self.experts_added = rows_of(config.dim) if has_own else self.after_attention
+        self.layer_embeddings = LayerEmbeddingRows.of(config, rows_of)
         # What a layer adds, before its norm.
         needs_added = any(layer.post_norms for layer in layers)
         self.added = rows_of(config.dim) if needs_added else self.after_attention
@@ -78,6 +71,7 @@ class Layer:
     tables: Tables
     model: ModelConfig
     buffers: Buffers
+    index: int
 
     @property
     def heads(self) -> Array:
@@ -208,10 +202,16 @@ class Layer:
             residual=buffers.residual,
             out=buffers.after_attention,
         )
-        if weights.experts is not None:
+        if weights.experts is None or weights.experts.norms is not None:
+            self._append_mlp(program)
+        else:
             self._append_experts(program, weights.experts)
-            return
-        mlp = self.config.mlp
+        if weights.embedding is not None:
+            self._append_embedding(program)
+
+    def _append_mlp(self, program: Program) -> None:
+        """What all tokens go through; experts may stand beside it."""
+        buffers, weights, mlp = self.buffers, self.weights, self.config.mlp
         self._append_normed(
             program,
             matrix=weights.w_gate_up,
@@ -227,8 +227,45 @@ class Layer:
             bias=weights.b_down,
             norm=weights.post_mlp_norm,
             residual=buffers.after_attention,
-            factor=weights.factor,
+            factor=weights.factor if weights.embedding is None else None,
+            experts=weights.experts,
             out=buffers.residual,
+        )
+
+    def _append_embedding(self, program: Program) -> None:
+        """The embedding of this layer, added behind everything else."""
+        buffers, weights = self.buffers, self.weights
+        assert weights.embedding is not None
+        assert buffers.layer_embeddings is not None
+        embedding = LayerEmbedding(
+            weights=weights.embedding,
+            rows=buffers.layer_embeddings,
+            index=self.index,
+            activation=self.config.mlp.activation,
+            eps=self.model.norm_eps,
+        )
+        embedding.append(
+            program, residual=buffers.residual, added=buffers.added, factor=weights.factor
+        )
+
+    def _append_beside(self, program: Program, experts: ExpertWeights) -> None:
+        """What experts add to the output of the MLP, before the norm of both."""
+        config, buffers = self.config.mlp.experts, self.buffers
+        assert config is not None
+        assert experts.norms is not None
+        parallel = ParallelExperts(
+            weights=experts,
+            norms=experts.norms,
+            config=config,
+            activation=self.config.mlp.activation,
+            eps=self.model.norm_eps,
+        )
+        parallel.append(
+            program,
+            x=self.mlp_input,
+            shared=buffers.added,
+            numbers=buffers.router[config.router_dim],
+            added=buffers.experts_added,
         )
 
     def _append_normed(
@@ -323,8 +360,11 @@ class Layer:
         residual: Array,
         out: Array,
         factor: Array | None = None,
+        experts: ExpertWeights | None = None,
     ) -> None:
-        """out = residual + the product, which may be normed and scaled first; times the factor."""
+        """out = residual + the product, which may be normed and scaled first; times the factor.
+        `experts` stand beside the product.
+        """
         scale, added = self.config.residual_scale, self.buffers.added
         if norm is None:
             program.append(
@@ -332,6 +372,8 @@ class Layer:
             )
             return
         program.append(Linear(x=x, matrix=matrix, bias=bias, out=added))
+        if experts is not None:
+            self._append_beside(program, experts)
         eps = self.model.norm_eps
         program.append(
             AddNorm(
@@ -344,32 +386,3 @@ class Layer:
                 out=out,
             )
         )
-
-
-def layer_tables(config: ModelConfig, ops: Ops, max_seq_len: int) -> Sequence[Tables]:
-    """Those of each layer; layers share them."""
-    ropes = [rope_tables(rope, max_seq_len) for rope in config.ropes]
-    stored = [(ops.table(cos), ops.table(sin)) for cos, sin in ropes]
-    empty = np.zeros((max_seq_len, 0), np.float32)
-    none = ops.table(empty), ops.table(empty)
-    scalings = dict.fromkeys(layer.attention.query_scaling for layer in config.layers)
-    scales = {
-        each: None if each is None else ops.table(query_scales(each, max_seq_len))
-        for each in scalings
-    }
-    widths = {_normed_values(layer.attention) for layer in config.layers} - {0}
-    ones = {width: ops.table(np.ones(width, np.float32)) for width in widths}
-    return [
-        Tables(
-            rope=none if layer.attention.rope is None else stored[layer.attention.rope],
-            none=none,
-            q_scales=scales[layer.attention.query_scaling],
-            ones=ones.get(_normed_values(layer.attention)),
-        )
-        for layer in config.layers
-    ]
-
-
-def _normed_values(attention: AttentionConfig) -> int:
-    """How many numbers of a row are values that are normed."""
-    return attention.kv_dim if attention.v_norm and attention.kv_from is None else 0

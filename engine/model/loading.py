@@ -9,16 +9,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..checkpoint.config import ModelConfig
-from ..checkpoint.sources import LayerSources, Source
+from ..checkpoint.sources import LayerSources, ModelSources, Source
+from ..checkpoint.stored_rows import StoredRows
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import Array, Matrix
 from ..device.formats import Format
-from ..device.mixed import LayerFormats
+from ..device.mixed import LayerFormats, ModelFormats
 from ..device.ops import NotFiniteError, Ops, Stored
 from ..errors import ModelLoadError
 from ..stored_tensor import StoredTensor
 from .calibration import Calibration, Floats, Importance
-from .weights import NO_MATRIX, ExpertWeights, LayerWeights, RecurrentWeights, Weights
+from .embeddings import Embedding
+from .weights import (
+    NO_MATRIX,
+    ExpertNorms,
+    ExpertWeights,
+    LayerEmbeddingTable,
+    LayerEmbeddingWeights,
+    LayerWeights,
+    RecurrentWeights,
+    Weights,
+)
 
 if TYPE_CHECKING:
     from ..device.cpu.panel_cache import PanelCache
@@ -27,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Of a layer that is run before it is quantised.
-_COPIES = LayerFormats(*8 * ("bfloat16",))
+_COPIES = LayerFormats(*10 * ("bfloat16",))
 
 
 def load_weights(
@@ -50,14 +61,18 @@ def load_weights(
     progress = _Progress(round(total), on_progress)
     with ops.reader() as read:
         reader = _Reader(tensors, ops, read, panels, progress)
-        embedding = reader.matrix((sources.embedding,), formats.embedding)
+        embedding = Embedding(
+            table=reader.matrix((sources.embedding,), formats.embedding),
+            positions=reader.vector(sources.positions),
+            of_layers=_read_layer_table(reader, tensors, sources, formats),
+        )
         is_packed = panels is not None and panels.is_complete
         calibrates = ops.calibrates and not is_packed
-        positions = reader.vector(sources.positions)
-        calibration = Calibration(config, ops, embedding, positions) if calibrates else None
+        calibration = Calibration(config, ops, embedding) if calibrates else None
         return Weights(
-            embedding=embedding,
-            positions=positions,
+            embedding=embedding.table,
+            positions=embedding.positions,
+            layer_embeddings=embedding.of_layers,
             layers=tuple(
                 _read_layer(reader, layer, own, calibration)
                 for layer, own in zip(sources.layers, formats.layers, strict=True)
@@ -65,11 +80,30 @@ def load_weights(
             norm=reader.norm((sources.norm,)),
             norm_bias=reader.vector(sources.norm_bias),
             head=(
-                embedding if config.tie_embeddings else reader.matrix((sources.head,), formats.head)
+                embedding.table
+                if config.tie_embeddings
+                else reader.matrix((sources.head,), formats.head)
             ),
             head_bias=reader.vector(sources.head_bias),
             formats=formats,
         )
+
+
+def _read_layer_table(
+    reader: "_Reader",
+    tensors: Mapping[str, StoredTensor],
+    sources: ModelSources,
+    formats: ModelFormats,
+) -> LayerEmbeddingTable | None:
+    """The table itself is not read."""
+    if not sources.layer_table:
+        return None
+    (table,) = sources.layer_table
+    return LayerEmbeddingTable(
+        table=StoredRows(tensors[table.name]),
+        projection=reader.matrix(sources.layer_projection, formats.layer_projection),
+        norm=reader.norm(sources.layer_projection_norm),
+    )
 
 
 def _read_layer(
@@ -106,6 +140,7 @@ def _read_layer(
         post_mlp_norm=reader.optional_norm(layer.post_mlp_norm),
         factor=reader.vector(layer.factor),
         experts=_read_experts(reader, layer, own, read),
+        embedding=_read_embedding(reader, layer, own, read),
     )
     if calibration is None:
         reader.forget()
@@ -126,9 +161,9 @@ def _calibrated(
     gated = len(layer.w_gate_up) > 1
 
     def read(sources: Sequence[Source], format_: Format, *, gated: bool = False) -> Matrix:
-        """Of experts."""
+        """Of experts and of the layer's embedding."""
         return reader.matrix(
-            sources, format_, gated=gated, importance=found.w_gate_up if gated else None
+            sources, format_, gated=gated, importance=found.experts_gate_up if gated else None
         )
 
     return replace(
@@ -153,6 +188,19 @@ def _calibrated(
             else NO_MATRIX
         ),
         experts=_read_experts(reader, layer, formats, read),
+        embedding=_read_embedding(reader, layer, formats, read),
+    )
+
+
+def _read_embedding(
+    reader: "_Reader", layer: LayerSources, formats: LayerFormats, read: "_Read"
+) -> LayerEmbeddingWeights | None:
+    if not layer.w_embedding_gate:
+        return None
+    return LayerEmbeddingWeights(
+        gate=read(layer.w_embedding_gate, formats.embedding_gate),
+        out=read(layer.w_embedding_out, formats.embedding_out),
+        norm=reader.norm(layer.embedding_norm),
     )
 
 
@@ -185,6 +233,19 @@ def _read_experts(
         b_gate_up=reader.vector(layer.b_experts_gate_up),
         down=tuple(read((source,), formats.experts_down) for source in down),
         b_down=reader.vector(layer.b_experts_down),
+        scales=reader.vector(layer.expert_scales),
+        norms=_read_expert_norms(reader, layer),
+    )
+
+
+def _read_expert_norms(reader: "_Reader", layer: LayerSources) -> ExpertNorms | None:
+    if not layer.experts_norm:
+        return None
+    return ExpertNorms(
+        router=reader.norm(layer.router_norm),
+        experts=reader.norm(layer.experts_norm),
+        post_experts=reader.norm(layer.post_experts_norm),
+        post_shared=reader.norm(layer.post_shared_norm),
     )
 
 

@@ -14,12 +14,14 @@ import numpy as np
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..device.arguments import Embed, NormLinear, Tails
+from ..device.arguments import NormLinear, Tails
 from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
 from .branches import Branches, PassesAgain, PassesInTurn, SharedPasses
-from .layer import Buffers, Layer, layer_tables
+from .embeddings import Embedding
+from .layer import Buffers, Layer
+from .tables import layer_tables
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
@@ -60,11 +62,17 @@ class Model:
         self.weights = weights
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = Buffers(config, ops, max_rows=self._max_rows)
+        self._embedding = Embedding(
+            table=weights.embedding,
+            positions=weights.positions,
+            of_layers=weights.layer_embeddings,
+        )
         self._logits_rows = ops.zeros((MAX_DECODE_ROWS, config.vocab_size), "float32")
         tables = layer_tables(config, ops, max_seq_len)
+        layers = zip(weights.layers, config.layers, tables, strict=True)
         self._layers = [
-            Layer(each, own, its_tables, config, self._buffers)
-            for each, own, its_tables in zip(weights.layers, config.layers, tables, strict=True)
+            Layer(each, own, its_tables, config, self._buffers, index)
+            for index, (each, own, its_tables) in enumerate(layers)
         ]
         self._decode_state = StepState(MAX_DECODE_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
@@ -102,17 +110,18 @@ class Model:
         if abort is not None:
             abort.write_to(state.abort_word)
         total = len(token_ids)
-        for start in range(0, total, self.chunk_size):
+        n_rows = min(self.chunk_size, cache.pass_rows)
+        for start in range(0, total, n_rows):
             if abort is not None and abort.is_set():  # a flag of the caller may act on this call
                 return False
-            chunk = token_ids[start : start + self.chunk_size]
+            chunk = token_ids[start : start + n_rows]
+            cache.begin_pass(len(chunk))
             state.set(chunk, cache.length)
-            cache.begin(len(chunk))
             is_whole = program.run(state)
             if is_whole and on_logits is not None:
                 is_whole = self._tell_logits(state, chunk, on_logits)
             if not is_whole:
-                cache.rollback(cache.length)  # what the pass has overwritten is not held any more
+                cache.forget_from(cache.length)  # the pass has overwritten some of what is held
                 return False
             cache.append(chunk)
             if on_progress is not None:
@@ -130,8 +139,8 @@ class Model:
             raise ValueError(f"decode takes 1 to {MAX_DECODE_ROWS} token ids, not {n_rows}")
         self._check(token_ids, cache)
         program = self._passes(cache).decode
+        cache.begin_pass(n_rows)
         self._decode_state.set(token_ids, cache.length)
-        cache.begin(n_rows)
         program.run(self._decode_state)
         cache.append(token_ids)
         return program.rows(self._logits_rows[:n_rows])
@@ -157,6 +166,7 @@ class Model:
                 cache.shapes,
                 n_branches=MAX_DECODE_ROWS,
                 n_positions=max(n_positions, _BRANCH_POSITIONS),
+                max_seq_len=cache.max_seq_len,
             )
             if memory is None:
                 return in_turn
@@ -176,8 +186,8 @@ class Model:
         """Like `decode`, but returns the time of each op; empty if the device has no times."""
         self._check(token_ids, cache)
         program = self._passes(cache).decode
+        cache.begin_pass(len(token_ids))
         self._decode_state.set(token_ids, cache.length)
-        cache.begin(len(token_ids))
         times = program.profile(self._decode_state)
         cache.append(token_ids)
         return times
@@ -227,23 +237,18 @@ class Model:
     def _recorded(
         self, cache: KVCache, *, to_end: bool = True, tails: Sequence[Tails] | None = None
     ) -> Program:
-        """A pass through all layers; unless `to_end`, the last layer only computes its K/V. With
-        `tails`, its rows are branches.
+        """A pass through all layers; unless `to_end`, it ends with the K/V of the last layer that
+        has its own. With `tails`, its rows are branches.
         """
-        program, last = self.ops.program(self._max_rows), self.config.n_layers - 1
-        program.append(
-            Embed(
-                table=self.weights.embedding,
-                scale=self.config.ends.embedding_scale,
-                positions=self.weights.positions,
-                out=self._buffers.residual,
-            )
-        )
-        for index, layer in enumerate(self._layers):
-            place = self.config.kv_places[index]
+        config, buffers = self.config, self._buffers
+        program = self.ops.program(min(self._max_rows, cache.pass_rows))
+        self._embedding.append(program, config, out=buffers.residual, rows=buffers.layer_embeddings)
+        last = config.n_layers if to_end else config.last_with_kv
+        for index, layer in enumerate(self._layers[: last + 1]):
+            place = config.kv_places[index]
             own = None if tails is None or place is None else tails[place]
             layer.append_attention(program, cache.layers[index], own)
-            if index < last or to_end:
+            if index < last:
                 layer.append_rest(program)
         return program
 

@@ -28,6 +28,7 @@ class StoredGroup:
     """ "q, k, v", "down" and so on."""
     dtype: str
     format: str
+    """Empty: it is not loaded."""
     n_tensors: int
     n_bytes: int
     """In the file."""
@@ -37,7 +38,7 @@ class StoredGroup:
         """Whether more bytes are read for each weight than the file has: slower than it could be,
         and exact.
         """
-        return self.loaded_bits > _NEWS * self.stored_bits
+        return bool(self.format) and self.loaded_bits > _NEWS * self.stored_bits
 
     @property
     def stored_bits(self) -> float:
@@ -54,7 +55,9 @@ def stored_groups(
     config: ModelConfig, tensors: Mapping[str, StoredTensor], formats: ModelFormats
 ) -> list[StoredGroup]:
     """Of all matrices, in the order in which a step reads them; norms and biases last."""
-    formats_by_name = format_of(model_sources(config), formats)
+    sources = model_sources(config)
+    formats_by_name = format_of(sources, formats)
+    formats_by_name |= {source.name: "" for source in sources.layer_table}
     found: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for part, source in _parts(config):
         tensor = tensors[source.name]
@@ -66,6 +69,8 @@ def stored_groups(
 def _parts(config: ModelConfig) -> Iterator[tuple[str, Source]]:
     sources = model_sources(config)
     yield "embedding and head" if config.tie_embeddings else "embedding", sources.embedding
+    yield from (("table of layer embeddings", source) for source in sources.layer_table)
+    yield from (("projection of layer embeddings", each) for each in sources.layer_projection)
     for part, name in (
         ("q, k, v", "wqkv"),
         ("gate of attention", "w_gate"),
@@ -75,6 +80,8 @@ def _parts(config: ModelConfig) -> Iterator[tuple[str, Source]]:
         ("router", "w_router"),
         ("experts' gate and up", "experts_gate_up"),
         ("experts' down", "experts_down"),
+        ("gate of layer embeddings", "w_embedding_gate"),
+        ("output of layer embeddings", "w_embedding_out"),
     ):
         for layer in sources.layers:
             yield from ((part, source) for source in getattr(layer, name))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..checkpoint.config import ModelConfig
 from ..checkpoint.sources import ModelSources, Source
 from ..checkpoint.tensors import model_sources
-from ..device.arguments import Array, Matrix
+from ..device.arguments import Array, Matrix, RowTable
 from ..device.formats import matrix_bytes, sections
 from ..device.mixed import ModelFormats
 
@@ -25,6 +25,16 @@ NO_MATRIX: Matrix = _NoMatrix()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertNorms:
+    """The norms of experts that stand beside what all tokens go through, (dim,) each."""
+
+    router: Array
+    experts: Array
+    post_experts: Array
+    post_shared: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertWeights:
     """The experts of one layer and their router; None for what it does not have."""
 
@@ -35,6 +45,17 @@ class ExpertWeights:
     b_gate_up: Array | None  # (n_experts * 2 * hidden_dim,)
     down: tuple[Matrix, ...]  # (dim, hidden_dim) of each expert
     b_down: Array | None  # (n_experts * dim,)
+    scales: Array | None = None  # (n_experts,)
+    norms: ExpertNorms | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerEmbeddingWeights:
+    """What a layer makes of its embedding of a token."""
+
+    gate: Matrix  # (width, dim)
+    out: Matrix  # (dim, width)
+    norm: Array  # (dim,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +98,16 @@ class LayerWeights:
     post_mlp_norm: Array | None = None  # (dim,)
     experts: ExpertWeights | None = None
     factor: Array | None = None  # (1,)
+    embedding: LayerEmbeddingWeights | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerEmbeddingTable:
+    """Embeddings of each token for all layers, one after the other."""
+
+    table: RowTable  # (vocab_size, n_layers * width)
+    projection: Matrix  # (n_layers * width, dim)
+    norm: Array  # (width,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +116,7 @@ class Weights:
 
     embedding: Matrix  # (vocab_size, dim)
     positions: Array | None = None  # (n_positions * dim,)
+    layer_embeddings: LayerEmbeddingTable | None = None
     layers: tuple[LayerWeights, ...]
     norm: Array  # (dim,)
     norm_bias: Array | None = None
@@ -145,6 +177,7 @@ def _unused(sources: ModelSources, config: ModelConfig) -> Iterator[Source]:
 def format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
     """The format of each stored tensor that is a matrix or a part of one."""
     of = {sources.embedding.name: formats.embedding, sources.head.name: formats.head}
+    of |= {source.name: formats.layer_projection for source in sources.layer_projection}
     for layer, own in zip(sources.layers, formats.layers, strict=True):
         gate_up = own.experts_gate_up
         gate, up = (gate_up, gate_up) if isinstance(gate_up, str) else gate_up
@@ -158,6 +191,8 @@ def format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
             (layer.experts_gate_up[::2], gate),
             (layer.experts_gate_up[1::2], up),
             (layer.experts_down, own.experts_down),
+            (layer.w_embedding_gate, own.embedding_gate),
+            (layer.w_embedding_out, own.embedding_out),
         ):
             of |= {
                 source.name: part_format

@@ -193,6 +193,7 @@ class Routing:
         n_used: int,
         scoring: Scoring,
         selection_bias: int,
+        expert_scales: int,
         n_groups: int,
         n_groups_used: int,
         group_best: int,
@@ -314,7 +315,9 @@ class Tape:
         factor: int,
         out: int,
         dim: int,
+        n_parts: int,
     ) -> None: ...
+    def times(self, *, x: int, others: int, dim: int, pitch: int) -> None: ...
     def heads(
         self,
         *,

@@ -113,6 +113,17 @@ class Completion:
         """Of the completion, with a stop token."""
         return self._decoding.ids_from(len(self._prompt_ids))
 
+    @property
+    def cached_ids(self) -> tuple[tuple[int, ...], ...]:
+        """What the caches hold of it, and the token after that: of the prompt's sequence, and with
+        guidance of the negative one.
+        """
+        return self._decoding.token_ids
+
+    def lend_caches(self) -> None:
+        """Others use the caches, until they hold `cached_ids` again."""
+        self._decoding.forget_ahead()
+
     def abandon(self) -> None:
         """End early, because the caller does not want the rest."""
         if not self.ended:

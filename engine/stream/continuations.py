@@ -31,10 +31,12 @@ class ContinuationScorer:
         *,
         n_top: int,
         abort: AbortFlag | None,
+        restore: Callable[[], object],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """`cache` holds all of `prompt` but the last token, or less after an abort. `n_top`:
-        alternatives per token. `on_failure` gets the error of a failed pass.
+        alternatives per token. `restore` makes the cache hold all of the prompt again, or less
+        after an abort. `on_failure` gets the error of a failed pass.
         """
         self._model = model
         self._cache = cache
@@ -42,6 +44,7 @@ class ContinuationScorer:
         self._prompt = prompt
         self._n_top = n_top
         self._abort = abort
+        self._restore = restore
         self._on_failure = on_failure
         self._is_whole = cache.length == len(prompt) - 1
         self._has_ended = False
@@ -91,6 +94,10 @@ class ContinuationScorer:
         ):
             return ()
         assert self._after_prompt is not None
+        if not cache.is_whole:  # the cache has lost what the prompt ended with
+            self._restore()
+        if cache.length < len(self._prompt):
+            return ()
         scorer = PromptScorer(
             [*last, *continuation],
             self._vocabulary,
@@ -98,10 +105,6 @@ class ContinuationScorer:
             first_position=len(self._prompt) - 1,
         )
         scorer.take(self._after_prompt)
-        if cache.length < len(self._prompt):  # recurrent layers could not go back there
-            missing = self._prompt[cache.length :]
-            if not model.prefill(missing, cache, abort=abort):
-                return ()
         model.prefill(continuation[:-1], cache, abort=abort, on_logits=scorer.take)
         cache.rollback(len(self._prompt))
         return scorer.tokens[1:]

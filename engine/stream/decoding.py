@@ -159,12 +159,21 @@ class Decoding:
         if self._speculator is not None:
             self._speculator.rollback(self._speculator.mark() - n_forgotten)
 
-    def finish(self) -> None:
-        """End the sequence and forget what was verified ahead."""
+    @property
+    def token_ids(self) -> tuple[tuple[int, ...], ...]:
+        """Those of the sequence, and with guidance those of the negative one."""
+        return tuple(each.ids_from(0) for each in self._sequences)
+
+    def forget_ahead(self) -> None:
+        """Forget what was verified ahead, as others are about to use the caches."""
         if self.has_row:
             if self._next_row:
                 self._judged(self._next_row, self._next_row)
             self._drop_rows()
+
+    def finish(self) -> None:
+        """End the sequence and forget what was verified ahead."""
+        self.forget_ahead()
         if self._speculator is not None:
             self._speculator.end(keep=self._is_shared)
 

@@ -163,6 +163,7 @@ class StreamingGenerator:
             reuse,
             n_top=options.return_top_tokens,
             abort=options.abort,
+            restore=lambda: self._prefill(self._prefix, prompt, options.live, None),
             on_failure=self._forget_all,
         )
         return self._scorer
@@ -238,6 +239,7 @@ class StreamingGenerator:
             on_failure=self._forget_all,
             rebuild=self._rebuilt,
             fork=self._forked,
+            regain=self._regain,
             live=live,
         )
         return self._stream
@@ -326,6 +328,14 @@ class StreamingGenerator:
         is_whole = cache.length == len(token_ids) - 1  # it was not aborted
         first = np.array(self._model.decode(token_ids[-1:], cache)) if is_whole else None
         return SharedRows(self._model.branches(cache, n_positions=n_positions), token_ids, first)
+
+    def _regain(self, completion: Completion, live: Live) -> None:
+        """Bring the caches back to the running stream, after branches of it."""
+        own, *negative = completion.cached_ids
+        self._forget_from(len(own) - 1)
+        self._prefill(self._prefix, own[:-1], live, None)
+        for token_ids in negative:
+            self._prefill(self._negative_prefix, token_ids[:-1], live, None)
 
     def _leave_behind(self, snapshot: Snapshot) -> None:
         """So that nothing after that place of the running stream is copied to the store."""

@@ -36,7 +36,9 @@ class Glimpse(NamedTuple):
 
 
 Rebuild = Callable[[Snapshot, Live], Completion]
-# Branches of a place, each of at most so many tokens more.
+# The caches hold again what a completion needs that goes on.
+Regain = Callable[[Completion, Live], None]
+# Branches of a place, each of at most so many tokens more. The caches are theirs from then on.
 Fork = Callable[[Snapshot, Live, int], Branching]
 
 
@@ -49,9 +51,10 @@ def likeliest(snapshot: Snapshot, branching: Branching, live: Live, n: int) -> l
     def look(sampled: SampleResult) -> None:
         found.append(sampled)
 
+    all_may_come = snapshot.options.constraint is None and not snapshot.options.token_healing
     options = replace(
         snapshot.options,
-        return_top_tokens=max(n, _N_TRIED),
+        return_top_tokens=n if all_may_come else max(n, _N_TRIED),
         max_new_tokens=None,
         max_tokens_per_call=1,
     )
@@ -60,7 +63,7 @@ def likeliest(snapshot: Snapshot, branching: Branching, live: Live, n: int) -> l
     branching.step()
     if not found:  # aborted, or no token is left
         return []
-    if options.constraint is None and not options.token_healing:
+    if all_may_come:
         return list(found[0].top_ids[:n])
     [untouched] = branching.begin([wide], live)
     allowed = (token_id for token_id in found[0].top_ids if _is_allowed(untouched, token_id))

@@ -1,16 +1,18 @@
 """A sequence of token ids and the cache that holds its keys and values.
 
-Owns the rule between the two: at rest the cache holds all tokens but the last. After a rollback it
-may hold fewer, and the next pass computes them again. Knows the model's passes; knows no sampler,
-no draft and no text.
+Owns the rule between the two: at rest the cache holds all tokens but the last. Knows the model's
+passes; knows no sampler, no draft and no text.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 from ..cache.kv import KVCache
 from ..model.model import Model
 from ..sampling.logits import Rows
+
+logger = logging.getLogger(__name__)
 
 
 class TokenSequence(Protocol):
@@ -51,7 +53,7 @@ class CachedSequence:
     @property
     def room(self) -> int:
         """Rows that a pass may have until the cache is full."""
-        return self._cache.max_seq_len - max(self._cache.length, len(self._token_ids) - 1)
+        return self._cache.max_seq_len - self._cache.length
 
     def ids_from(self, start: int) -> tuple[int, ...]:
         """The tokens from position `start` on."""
@@ -62,8 +64,6 @@ class CachedSequence:
 
         The cache then holds the draft too; `settle` or `append` decides about it.
         """
-        if self._cache.length < len(self._token_ids) - 1:
-            self._model.prefill(self._token_ids[self._cache.length : -1], self._cache)
         return self._model.decode([self._token_ids[-1], *draft], self._cache)
 
     def expect_next(self) -> None:
@@ -83,6 +83,15 @@ class CachedSequence:
         self.settle()
 
     def settle(self) -> None:
-        """Remove from the cache drafted tokens that were not appended."""
-        if self._cache.length >= len(self._token_ids):
-            self._cache.rollback(len(self._token_ids) - 1)
+        """Remove from the cache drafted tokens that were not appended.
+
+        Far back, layers with a window or states may have lost what the next token needs: then what
+        is missing is computed again.
+        """
+        cache, n = self._cache, len(self._token_ids) - 1
+        if cache.length <= n:
+            return
+        cache.forget_from(n)
+        if cache.length < n:
+            logger.info("going back to token %d: computing from token %d again", n, cache.length)
+            self._model.prefill(self._token_ids[cache.length : n], cache)

@@ -17,7 +17,7 @@ from ..sampling.settings import SamplingSettings
 from ..text.token_ids import check_token_ids
 from .completion import Completion
 from .options import Live, StreamOptions
-from .peek import Fork, Glimpse, Rebuild, glimpses, likeliest
+from .peek import Fork, Glimpse, Rebuild, Regain, glimpses, likeliest
 from .result import Prefill, StreamResult
 from .snapshot import GivenOrigin, Snapshot
 
@@ -39,11 +39,12 @@ class Stream:
         on_failure: Callable[[BaseException], None],
         rebuild: Rebuild,
         fork: Fork,
+        regain: Regain,
         live: Live,
     ) -> None:
         """`speculator` None: without drafts. `on_failure` gets the error of a failed step, after
         which the contents of the caches are unknown. `rebuild`: the completion at another place;
-        `fork`: branches of one; `live`: with what it goes on.
+        `fork`: branches of one, after which `regain` is called; `live`: with what it goes on.
         """
         self._completion = completion
         self._vocab_size = vocab_size
@@ -51,6 +52,7 @@ class Stream:
         self._on_failure = on_failure
         self._rebuild = rebuild
         self._fork = fork
+        self._regain = regain
         self._live = live
         self.prefill = prefill
         """How much of the prompt was cached, the seed and, if asked for, the prompt's tokens."""
@@ -193,22 +195,22 @@ class Stream:
             if value < 1 or (most is not None and value > most):
                 allowed = f"1 to {most}" if most else "1 or more"
                 raise InvalidInputError(f"{name} must be {allowed}, not {value}", param=name)
-        snapshot = completion.snapshot()
-        place = replace(snapshot, waiting=())
+        place = replace(completion.snapshot(), waiting=())
         live = self._live._replace(on_token=None, on_progress=None)
-        completion.abandon()
+        completion.lend_caches()
         try:
             branching = self._fork(place, live, n_tokens)
             if token_ids is None:
                 token_ids = likeliest(place, branching, live, top)
             found = glimpses(place, branching, live, token_ids, n_tokens)
         except InvalidInputError:
-            self._completion = self._rebuild(snapshot, self._live)
+            self._regain(completion, live)
             raise
         except BaseException as error:
+            completion.abandon()
             self._on_failure(error)
             raise
-        self._completion = self._rebuild(snapshot, self._live)
+        self._regain(completion, live)
         return found
 
     def _running(self) -> Completion:

@@ -10,6 +10,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -56,6 +57,25 @@ def encode_event(value: dict[str, Any]) -> bytes:
     return b"data: " + encode_json(value) + b"\n\n"
 
 
+def error_event(error: Exception) -> bytes:
+    """The last event of a stream that fails, as it is on OpenAI's routes."""
+    return encode_event(error_body(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How a wire writes a stream, besides its events."""
+
+    error_event: Callable[[Exception], bytes] = error_event
+    """The last event of a stream that fails."""
+    ping: bytes = PING
+    """What is sent after long silence; nothing if it is empty."""
+    media_type: str = "text/event-stream"
+
+
+SSE = Framing()
+
+
 def choice_encoder(head: dict[str, Any], tail: dict[str, Any]) -> Callable[[dict[str, Any]], bytes]:
     """Encodes a choice as the event `{**head, "choices": [choice], **tail}`.
 
@@ -89,8 +109,10 @@ class EventStream(EventSourceResponse):
         *,
         on_left: Callable[[], None] = lambda: None,
         sending: AbstractContextManager[None] | None = None,
+        media_type: str = "text/event-stream",
     ) -> None:
-        super().__init__(pieces, ping=0, headers={"cache-control": "no-store, no-transform"})
+        headers = {"cache-control": "no-store, no-transform"}
+        super().__init__(pieces, ping=0, headers=headers, media_type=media_type)
         self._on_left = on_left
         self._sending = sending or nullcontext()
 
@@ -125,24 +147,28 @@ def streamed(
     *,
     ping_interval: float | None,
     readers: SlowReaders,
+    framing: Framing = SSE,
 ) -> EventStream:
-    """The events of a stream as they come. After `ping_interval` seconds of silence a comment is
-    sent; an error becomes an error event, and then the body ends. The stream is cancelled, however
-    the response ends.
+    """The events of a stream as they come. After `ping_interval` seconds of silence a ping is
+    sent; an error becomes the last event. The stream is cancelled, however the response ends.
     """
     return EventStream(
-        _pieces(stream, encoder, ping_interval),
+        _pieces(stream, encoder, ping_interval if framing.ping else None, framing),
         on_left=stream.cancel,
         sending=readers.sending(stream),
+        media_type=framing.media_type,
     )
 
 
 async def _pieces(
-    stream: CompletionStream, encoder: Encoder, ping_interval: float | None
+    stream: CompletionStream,
+    encoder: Encoder,
+    ping_interval: float | None,
+    framing: Framing,
 ) -> AsyncIterator[bytes]:
     try:
         async for events in stream.results(idle=ping_interval):
-            piece = contained(encoder.frames, events) if events else PING
+            piece = contained(encoder.frames, events) if events else framing.ping
             if events and stream.ends_with(events[-1]):
                 piece += contained(encoder.closing, stream)  # ready together, sent together
             if piece:
@@ -151,4 +177,4 @@ async def _pieces(
         if not is_callers_own(error):
             text = "the stream of request %s ended early: %s"
             _logger.warning(text, stream.request_id, error, exc_info=True)
-        yield encode_event(error_body(error))
+        yield framing.error_event(error)

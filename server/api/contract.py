@@ -11,12 +11,14 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from typing_extensions import override
 
+from ..schema.anthropic_answer import MESSAGE_EVENTS
 from ..schema.chat import ChatCompletionChunk
 from ..schema.completions import Completion
 from ..schema.errors import ErrorResponse
 from ..schema.llama_completion import LlamaCompletion
 from ..schema.score import Scores
-from .examples import WITHOUT_DONE, add_examples
+from .contract_examples import add_examples
+from .examples import LINES, WITHOUT_DONE
 
 Document = dict[str, Any]
 
@@ -25,6 +27,7 @@ _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "/v1/completions": (Completion, ErrorResponse),
     "/v1/chat/completions": (ChatCompletionChunk, ErrorResponse),
     "/completion": (LlamaCompletion, ErrorResponse),
+    "/v1/messages": MESSAGE_EVENTS,
     "/v1/score": (Scores, ErrorResponse),
 }
 _STREAM = (
@@ -36,6 +39,11 @@ _DONE = (
     "error, and without it."
 )
 _STOP = "The last one has `stop: true`; a stream that fails ends with an event that is an error."
+_NAMED = (
+    "Before it stands a line `event: ` and the name that is also its `type`. The last one is "
+    "message_stop; a stream that fails ends with the event `error`."
+)
+_ENDS = {"/completion": _STOP, "/v1/messages": _NAMED}
 
 
 class ContractApp(FastAPI):
@@ -78,12 +86,23 @@ def _describe_streams(document: Document) -> None:
         schemas.setdefault(name, schema)
     for path, events in _EVENTS.items():
         content = document["paths"][path]["post"]["responses"]["200"]["content"]
-        has_done = path != WITHOUT_DONE
-        described = _STREAM.format(end=_DONE if has_done else _STOP)
+        has_done = path not in WITHOUT_DONE
+        described = _STREAM.format(end=_ENDS.get(path, _DONE))
         content["text/event-stream"] = {
             "schema": {"type": "string", "description": described},
             # The itemSchema of OpenAPI 3.2, whose words 3.1 does not have yet.
             "x-itemSchema": {"oneOf": [_event(events), *([_LAST_EVENT] if has_done else [])]},
+        }
+
+    for path in LINES:
+        content = document["paths"][path]["post"]["responses"]["200"]["content"]
+        references = [
+            {"$ref": f"#/components/schemas/{name}"} for name in ("OllamaAnswer", "OllamaError")
+        ]
+        text = "Lines of JSON. The last one has `done: true`, or is an error."
+        content["application/x-ndjson"] = {
+            "schema": {"type": "string", "description": text},
+            "x-itemSchema": {"oneOf": references},
         }
 
 

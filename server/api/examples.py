@@ -1,18 +1,15 @@
 """The examples of the published contract: requests, and what the bundled model answers.
 
-Owns the requests and where an example stands in the document. The answers lie beside it, in
-examples.json; scripts/api_examples.py sends the requests and writes it.
+Owns the requests. The answers lie beside it, in examples.json; scripts/api_examples.py sends the
+requests and writes it. contract_examples.py knows where they stand in the document.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ANSWERS = Path(__file__).parent / "examples.json"
 MODEL = "soliton-default"
-
-Document = dict[str, Any]
 
 
 class Example(NamedTuple):
@@ -43,7 +40,7 @@ class Example(NamedTuple):
     @property
     def end(self) -> tuple[str, ...]:
         """What stands behind the last event."""
-        return () if self.path == WITHOUT_DONE else ("[DONE]",)
+        return () if self.path in (*WITHOUT_DONE, *LINES) else ("[DONE]",)
 
     @property
     def streamed(self) -> bool:
@@ -51,8 +48,10 @@ class Example(NamedTuple):
         return (asked or self.numbered) and self.status == 200
 
 
-# Its last event says `stop: true`, and no [DONE] stands behind it.
-WITHOUT_DONE = "/completion"
+# Routes whose last event says that it is the last, and no [DONE] stands behind it.
+WITHOUT_DONE = ("/completion", "/v1/messages")
+# Routes whose streams are lines, not events.
+LINES = ("/api/chat", "/api/generate")
 
 _STORY = {"model": MODEL, "prompt": "Once upon a time", "temperature": 0}
 _LLAMA = {"prompt": "One day", "temperature": 0, "seed": 7}
@@ -66,6 +65,9 @@ _ASKED = {
     "messages": [{"role": "user", "content": "Is it warm in Rome?"}],
     "temperature": 1,
 }
+_COUNTED = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
+_MESSAGE = {**_COUNTED, "temperature": 0}
+_OLLAMA = {"model": MODEL, "stream": False, "options": {"temperature": 0, "num_predict": 4}}
 _CITY = {
     "type": "object",
     "properties": {"city": {"enum": ["Paris", "Rome"]}},
@@ -240,6 +242,42 @@ EXAMPLES = (
         {**_LLAMA, "n_predict": 2, "stream": True},
     ),
     Example("/completion", "wrong", "A field is wrong", {**_LLAMA, "temperature": -1}, status=400),
+    Example("/v1/messages", "text", "As Anthropic is asked", {**_MESSAGE, "max_tokens": 4}),
+    Example(
+        "/v1/messages",
+        "stream",
+        "A message that is streamed",
+        {**_MESSAGE, "max_tokens": 2, "stream": True},
+    ),
+    Example(
+        "/v1/messages", "wrong", "A field is wrong", {**_MESSAGE, "temperature": -1}, status=400
+    ),
+    Example("/v1/messages/count_tokens", "count", "How long the prompt is", _COUNTED),
+    Example("/api/chat", "chat", "As Ollama is asked", {**_COUNTED, **_OLLAMA}),
+    Example(
+        "/api/chat",
+        "wrong",
+        "A field is wrong",
+        {**_COUNTED, **_OLLAMA, "options": {"temperature": -1}},
+        status=400,
+    ),
+    Example("/api/generate", "prompt", "As Ollama is asked", {"prompt": "Hello!", **_OLLAMA}),
+    Example(
+        "/api/chat",
+        "stream",
+        "A chat that is streamed",
+        {**_COUNTED, **_OLLAMA, "stream": True, "options": {"num_predict": 2, "temperature": 0}},
+    ),
+    Example(
+        "/api/generate",
+        "stream",
+        "A text that is streamed",
+        {"prompt": "Once", **_OLLAMA, "raw": True, "stream": True},
+    ),
+    Example("/api/tags", "models", "The one model"),
+    Example("/api/ps", "models", "The one model"),
+    Example("/api/version", "version", "The version of this server"),
+    Example("/api/show", "model", "The one model", {"model": MODEL}),
     Example("/v1/models", "models", "The one model"),
     Example("/v1/model", "current", "The one model, as TabbyAPI answers"),
     Example("/v1/models/{model_id}", "model", "The one model"),
@@ -328,89 +366,3 @@ EXAMPLES = (
     Example("/health/ready", "ready", "The engine takes work"),
     Example("/health", "ready", "The engine takes work"),
 )
-
-# Errors that are the same on all routes -> what they stand below in the document.
-ERRORS = {
-    "invalid_json": (400, "The body is no JSON"),
-    "wrong_query": (400, "A value out of its range"),
-    "invalid_api_key": (401, "No API key"),
-    "origin_not_allowed": (403, "A web page of another origin asks a server without keys"),
-    "model_not_found": (404, "Another model"),
-    "wrong_state": (409, "The stream has ended"),
-    "body_too_large": (413, "A body that is too large"),
-    "unsupported_media_type": (415, "A body of another type"),
-    "host_not_allowed": (421, "A Host header with another name"),
-    "queue_full": (429, "As many wait as may wait"),
-    "engine_error": (500, "The engine failed"),
-    "unavailable": (503, "The server starts or ends"),
-    "first_token_timeout": (504, "The first token took too long"),
-}
-
-
-def add_examples(document: Document) -> None:
-    """Put every example where it belongs in an OpenAPI document, in place."""
-    answers = json.loads(ANSWERS.read_text())
-    for example in EXAMPLES:
-        _add_example(document, example, answers[example.path][example.name])
-    document["components"]["examples"] = {
-        code: {"summary": summary, "value": answers["errors"][code]}
-        for code, (_, summary) in ERRORS.items()
-    }
-    for operation in _operations(document):
-        _add_errors(operation, answers["errors"])
-
-
-def _add_example(document: Document, example: Example, answer: Any) -> None:
-    operation = document["paths"][example.route or example.path][example.verb.lower()]
-    if example.body is not None and "requestBody" in operation:
-        request = operation["requestBody"]["content"]["application/json"]
-        _named(request)[example.name] = {"summary": example.summary, "value": example.body}
-    for parameter in operation.get("parameters", ()):
-        if parameter["name"] == "model_id":
-            parameter["example"] = MODEL
-    content = operation["responses"][str(example.status)]["content"]
-    if example.streamed:
-        _named(content["text/event-stream"])[example.name] = {
-            "summary": example.summary,
-            "value": _events([*answer, *example.end], numbered=example.numbered),
-        }
-    else:
-        (media,) = (value for name, value in content.items() if name != "text/event-stream")
-        _named(media)[example.name] = {"summary": example.summary, "value": answer}
-
-
-def _events(data: Sequence[Any], *, numbered: bool) -> str:
-    return "".join(
-        f"id: {i}\n{_event(one)}" if numbered else _event(one) for i, one in enumerate(data, 1)
-    )
-
-
-def _event(data: Any) -> str:
-    """As it is sent."""
-    text = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
-    return f"data: {text}\n\n"
-
-
-def _add_errors(operation: Document, answers: Document) -> None:
-    for code, (status, _) in ERRORS.items():
-        response = operation["responses"].get(str(status))
-        fits = status != 400 or (code == "invalid_json") == ("requestBody" in operation)
-        if response and fits:
-            named = _named(response["content"]["application/json"])
-            named[code] = {"$ref": f"#/components/examples/{code}"}
-    events = operation["responses"]["200"]["content"].get("text/event-stream")
-    if events:
-        _named(events)["engine_error"] = {
-            "summary": ERRORS["engine_error"][1],
-            "value": _event(answers["engine_error"]),
-        }
-
-
-def _named(media: Document) -> Document:
-    examples: Document = media.setdefault("examples", {})
-    return examples
-
-
-def _operations(document: Document) -> Iterator[Document]:
-    for operations in document["paths"].values():
-        yield from operations.values()

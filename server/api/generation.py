@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..answer.shape import GeneratedAnswer
+from ..answer.sse import SSE, Framing
 from ..lease.waiter import Waiter
 from ..schema.common import GenerationRequest
 from ..service import Service
@@ -31,3 +32,4 @@ class Wire:
     """Takes a body of that type."""
     has_prompt: bool
     """Whether `prompt` of a body may be token ids."""
+    framing: Framing = SSE

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 from starlette.responses import Response
 
-from ..answer.sse import PING, EventStream, encode_event
-from ..errors import ServerError, error_body
+from ..answer.sse import PING, EventStream
+from ..errors import ServerError
 from ..kept.kept import Kept
 from ..kept.streams import KeptStream, Origin, Request
 from ..lease.waiter import Waiter, attended
@@ -49,6 +49,7 @@ async def keep(
         for i, job in enumerate(jobs)
     ]
     kept = Kept(answer.id, request, streams)
+    kept.error_event = wire.framing.error_event
     kept.metadata = checked_metadata(body.metadata)
     stream = service.start(jobs, waiter, is_steered=True)
     kept.start(stream, answer, max_bytes=service.settings.max_unread_bytes)
@@ -72,19 +73,19 @@ async def respond_kept(
         raise kept.error
     if not is_stream:
         return Response(zlib.decompress(kept.whole), media_type="application/json")
-    pieces = or_error(_first_reader(service, kept))
+    pieces = or_error(_first_reader(service, kept), kept)
     return EventStream(pieces, on_left=kept.leave)
 
 
-async def or_error(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces; if the server shuts down before the last one, or what is stored of them is
-    damaged, an error event without a number.
+async def or_error(pieces: AsyncIterator[bytes], kept: Kept) -> AsyncIterator[bytes]:
+    """The pieces of an answer; if the server shuts down before the last one, or what is stored of
+    them is damaged, an error event without a number.
     """
     try:
         async for piece in pieces:
             yield piece
     except ServerError as error:
-        yield encode_event(error_body(error))
+        yield kept.error_event(error)
 
 
 async def _first_reader(service: Service, kept: Kept) -> AsyncIterator[bytes]:

@@ -18,7 +18,7 @@ from ..suggest import did_you_mean
 # A base URL with too many slashes, or with /v1 where the client adds its own.
 _SLASHES, _REPEATED = re.compile("/{2,}"), re.compile("^(?:/v1)+(?=/v1/)")
 _LONGEST = 256
-_CUTOFF = 0.8  # /v1/embeddings does not mean /v1/completions
+_CUTOFF = 0.8  # /v1/moderations does not mean /v1/completions
 
 
 def not_found_handler(

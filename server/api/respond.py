@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ..answer.shape import Answer
-from ..answer.sse import streamed
+from ..answer.sse import SSE, Framing, streamed
 from ..errors import contained
 from ..lease.waiter import Waiter
 from ..schema.common import GenerationRequest
@@ -35,7 +35,14 @@ async def respond(
         kept = await keep(service, wire, body, generation, waiter)
         return await respond_kept(service, kept, waiter, is_stream=bool(body.stream))
     stream = service.start(generation.jobs, waiter)
-    return await answered(service, stream, generation.answer, waiter, is_streamed=bool(body.stream))
+    return await answered(
+        service,
+        stream,
+        generation.answer,
+        waiter,
+        is_streamed=bool(body.stream),
+        framing=wire.framing,
+    )
 
 
 async def answered(
@@ -45,6 +52,7 @@ async def answered(
     waiter: Waiter,
     *,
     is_streamed: bool,
+    framing: Framing = SSE,
 ) -> Response:
     """The answer of a stream that was queued. Raises what the engine raises.
 
@@ -64,6 +72,7 @@ async def answered(
         encoder,
         ping_interval=service.settings.ping_interval,
         readers=service.slow_readers,
+        framing=framing,
     )
 
 

@@ -45,7 +45,7 @@ async def reply_constraint(
         )
         if asked is not None and is_choice:
             await check.check(asked, waiter)
-            calls = calls_or_json(calls, asked, param=asked.param)
+            calls = calls_or_json(calls, asked, form, param=asked.param)
         calls = replace(calls, param=tools.param)
         await _check_tools(check, calls, tools, waiter)
         return calls

@@ -5,7 +5,7 @@ Owns how tools get into the prompt of a model whose template has no place for th
 
 from typing import Any
 
-from engine import Engine, describe_tools, spelled_calls, template_tools
+from engine import Engine, describe_tools, listed_calls, spelled_calls, template_tools
 
 from ..request.options import Options, check_cut_length, prompt_room, truncated
 from ..request.text import LONG_TEXT, check_text
@@ -25,12 +25,14 @@ async def prompt_ids(service: Service, turn: ChatTurn, options: Options | None =
         check_cut_length(
             options, turn.n_characters, max_seq_len=engine.max_seq_len, param="messages"
         )
-    knows_tools = engine.reply_format.tools.in_template
+    form = engine.reply_format.tools
+    knows_tools = form.in_template
 
     def encode() -> list[int]:
         tools = turn.tools.shown
+        messages = turn.messages if knows_tools else _with_tools(engine, turn)
         return engine.encode_chat(
-            turn.messages if knows_tools else _with_tools(engine, turn),
+            messages if form.writes_calls else listed_calls(messages, form.open.text),
             tools=template_tools(tools) if knows_tools and tools else None,
             documents=turn.documents or None,
             add_generation_prompt=turn.add_generation_prompt,

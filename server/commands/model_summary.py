@@ -33,6 +33,12 @@ def summary(
     yield "heads", f"{n_heads}, {n_kv_heads} key/value, {head_dim} wide"
     yield "attention", _attention(config)
     yield "vocabulary", f"{config.vocab_size:,}, {description.n_tokens:,} in use; {tied}"
+    if embeddings := config.ends.layer_embeddings:
+        size = _size(description.table_bytes)
+        yield (
+            "layer embeddings",
+            f"{embeddings.dim} wide in each layer, {size}; they stay in the file",
+        )
     yield "context", f"up to {config.max_seq_len:,} tokens, {rope}"
     yield "tokenizer", description.tokenizer
     yield "chat template", template

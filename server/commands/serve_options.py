@@ -63,6 +63,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "prefix_cache_dir": "DIR",
         "prefix_cache_disk_mb": "MIB",
         "panel_cache": "DIR|off",
+        "keep_billing_header": "",
         "keep_streams": "all|stored|none",
         "keep_streams_mb": "MIB",
         "keep_streams_seconds": "SECONDS",

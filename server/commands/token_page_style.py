@@ -55,8 +55,11 @@ dd { margin: 0; overflow-wrap: anywhere; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   main { max-width: none; padding: 0; }
   body { font-size: 11pt; }
+  h2, h3 { break-after: avoid; }
+  pre, dl, .legend, tr { break-inside: avoid; }
   .scroll { overflow: visible; }
-  tr { break-inside: avoid; }
+  table { font-size: 8pt; }
+  th, td { padding: .1rem .4rem; }
   thead { display: table-header-group; }
 }
 """

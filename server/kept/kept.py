@@ -18,7 +18,7 @@ from starlette.types import Receive
 from engine import EngineError, Snapshot
 
 from ..answer.shape import Answer, Encoder
-from ..answer.sse import encode_event
+from ..answer.sse import error_event
 from ..errors import (
     ServerError,
     StreamCancelledError,
@@ -93,6 +93,8 @@ class Kept:
         self._controls: deque[tuple[Controlled, int]] = deque(maxlen=_MAX_TOLD)
         self._running: CompletionStream | None = None
         self._cancelled: Exception | None = None
+        self.error_event: Callable[[Exception], bytes] = error_event
+        """Its last event if it fails, as its wire has it."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -403,9 +405,8 @@ class Kept:
 
     def _fail(self, error: Exception) -> None:
         self.error = error
-        body = error_body(error)
-        self.reason = body["error"]["message"]
-        self.log.append(encode_event(body))
+        self.reason = error_body(error)["error"]["message"]
+        self.log.append(self.error_event(error))
 
     def _ended_error(self, stream: KeptStream) -> StreamStateError:
         reason = self.reason if stream.finish == "error" and self.reason else stream.finish

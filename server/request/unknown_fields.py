@@ -43,6 +43,8 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "ebnf": (),
     "structured_outputs.structural_tag": (),
     "stream_options.include_obfuscation": (False,),
+    "mcp_servers": ([],),
+    "container": (),
     "messages[].audio": (),
     "messages[].annotations": ([],),
 }

@@ -4,6 +4,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from .anthropic_answer import AnthropicError
+from .ollama import OllamaError
+
 
 class ErrorDetail(BaseModel):
     """What went wrong. `code` is the string to switch on, `param` the field at fault."""
@@ -58,6 +61,16 @@ def error_responses(*statuses: int) -> Responses:
     }
 
 
+_ANTHROPIC = {"application/json": {"schema": {"$ref": "#/components/schemas/AnthropicError"}}}
+_OLLAMA = {"application/json": {"schema": {"$ref": "#/components/schemas/OllamaError"}}}
+
 MODELLED_ERRORS: Responses = {421: {"description": _DESCRIPTIONS[421], "model": ErrorResponse}}
 
 GENERATION_ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421, 429, 500, 503, 504)
+# As above: FastAPI lists the schema for the one that has it as its model.
+ANTHROPIC_ERRORS: Responses = {
+    status: {**said, "content": _ANTHROPIC} for status, said in GENERATION_ERRORS.items()
+} | {421: {"description": _DESCRIPTIONS[421], "model": AnthropicError}}
+OLLAMA_ERRORS: Responses = {
+    status: {**said, "content": _OLLAMA} for status, said in GENERATION_ERRORS.items()
+} | {421: {"description": _DESCRIPTIONS[421], "model": OllamaError}}

@@ -7,6 +7,7 @@ them and checks the answers, except for the events of a stream, which are checke
 
 import importlib.metadata
 import itertools
+import json
 import pickle
 import re
 from collections.abc import Callable, Iterator
@@ -201,11 +202,14 @@ def covering(operation: Operation) -> Iterator[Case]:
 
 def wrong_with(answer: requests.Response, case: Case) -> str | None:
     """What this answer has that the contract does not document."""
-    streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
+    media_type = answer.headers.get("content-type", "")
+    streamed = media_type.startswith(("text/event-stream", "application/x-ndjson"))
     checks = CHECKS if streamed else [*CHECKS, response_schema_conformance]
     try:
         case.validate_response(answer, checks=checks)
-        if streamed:
+        if media_type.startswith("application/x-ndjson"):
+            check_lines(answer.content, case)
+        elif streamed:
             check_events(answer.content, case)
     except (AssertionError, ExceptionGroup, jsonschema_rs.ValidationError) as error:
         return f"{error}\n{case.as_curl_command()}"
@@ -220,6 +224,21 @@ def event_schema(path: str) -> jsonschema_rs.Validator:
     return jsonschema_rs.validator_for({**schema, "components": contract()["components"]})
 
 
+@cache
+def line_schema(path: str) -> jsonschema_rs.Validator:
+    responses = contract()["paths"][path]["post"]["responses"]
+    schema = responses["200"]["content"]["application/x-ndjson"]["x-itemSchema"]
+    return jsonschema_rs.validator_for({**schema, "components": contract()["components"]})
+
+
+def check_lines(body: bytes, case: Case) -> None:
+    lines = [json.loads(line) for line in body.splitlines()]
+    for line in lines:
+        line_schema(case.path).validate(line)
+    last = lines[-1]
+    assert last.get("done") or "error" in last, "a stream ends with its end or an error"
+
+
 def check_events(body: bytes, case: Case) -> None:
     parsed = parse_event_stream(body)
     for chunk in parsed.chunks:
@@ -229,6 +248,9 @@ def check_events(body: bytes, case: Case) -> None:
         assert last.get("stop") is True or "error" in last, (
             "a stream ends with its stop or an error"
         )
+        return
+    if case.path == "/v1/messages":
+        assert last["type"] in ("message_stop", "error"), "a stream ends with its stop or an error"
         return
     ended_well = parsed.data[-1] == "[DONE]"
     assert ended_well != ("error" in last), "a stream ends with [DONE] or an error"

@@ -208,6 +208,7 @@ class FakeEngine:
         self.eos_token_ids = (END,)
         self.created = 1_700_000_000
         self.fingerprint = "fp_fake"
+        self.weight_bytes = 1 << 20
         self.constraints = ConstraintCompiler(self.tokenizer, VOCAB_SIZE, self.eos_token_ids)
         self.template: Any = SimpleNamespace(
             source="{{ messages }} <tool_call>", default_system=lambda variables: ""

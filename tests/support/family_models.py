@@ -30,8 +30,37 @@ _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size":
 _GPT2 = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256}
 _FIVE: dict[str, Any] = {"num_hidden_layers": 5}
 _WINDOW = {"sliding_window": 12}
+_GPT_OSS = {
+    **_WINDOW,
+    "head_dim": 24,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "rope_parameters": {**YARN_ROPE, **YARN_BETAS, "truncate": False},
+}
 _FULL = {"sliding_window": None, "layer_types": ["full_attention"] * 3}
 _GEMMA4: dict[str, Any] = {"head_dim": 16, "hidden_size_per_layer_input": 0, **_WINDOW}
+_PER_LAYER = {"hidden_size_per_layer_input": 12}
+_GEMMA4_E: dict[str, Any] = {
+    **_GEMMA4,
+    **_PER_LAYER,
+    "num_hidden_layers": 5,
+    "layer_types": [
+        "sliding_attention",
+        "full_attention",
+        *2 * ["sliding_attention"],
+        "full_attention",
+    ],
+    "global_head_dim": 24,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+    "final_logit_softcapping": 3.0,
+}
+_GEMMA4_EXPERTS = {
+    "enable_moe_block": True,
+    "num_experts": 6,
+    "top_k_experts": 3,
+    "moe_intermediate_size": 24,
+}
 _DELTA: dict[str, Any] = {
     "head_dim": 24,
     "linear_num_key_heads": 2,
@@ -156,6 +185,33 @@ FAMILY_MODELS = {
             "use_double_wide_mlp": True,
         },
     ),
+    "gemma4-unified": Family(
+        "Gemma4UnifiedText",
+        {
+            **_WINDOW,
+            "head_dim": 16,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            "global_head_dim": 24,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+        },
+    ),
+    "gemma4-embeddings": Family("Gemma4Text", _GEMMA4_E),
+    "gemma4-embeddings-alone": Family(
+        "Gemma4Text", {**_GEMMA4, "global_head_dim": 24, "hidden_activation": "gelu", **_PER_LAYER}
+    ),
+    "gemma4-experts": Family(
+        "Gemma4Text",
+        {
+            **_GEMMA4,
+            **_GEMMA4_EXPERTS,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            "global_head_dim": 40,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+        },
+    ),
+    "gemma4-experts-embeddings": Family("Gemma4Text", {**_GEMMA4_E, **_GEMMA4_EXPERTS}),
     "olmo2": Family("Olmo2", {"attention_bias": True}),
     "olmo2-tied": Family("Olmo2", {**_TIED, "num_key_value_heads": 4}),
     "olmo3": Family("Olmo3", {**_WINDOW, **_FIVE}),
@@ -219,6 +275,18 @@ FAMILY_MODELS = {
         {"moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 24, "use_bias": True},
     ),
     "qwen2_moe": Family("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 40}),
+    "gpt_oss": Family("GptOss", {**_GPT_OSS, "intermediate_size": 40}),
+    "gpt_oss-blocks": Family("GptOss", _GPT_OSS, in_blocks=True),
+    "gpt_oss-types": Family(
+        "GptOss",
+        {
+            **_GPT_OSS,
+            **_TIED,
+            "attention_bias": False,
+            "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    ),
     "qwen3_next": Family("Qwen3Next", {**_DELTA, **_SHARED_EXPERT}),
     "qwen3_next-dense": Family(
         "Qwen3Next",
@@ -334,6 +402,45 @@ GGUF_FAMILIES = {
             },
         },
     ),
+    "gemma4": Family(
+        "Gemma4Text",
+        {
+            **_SMALL,
+            **_GEMMA4,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "global_head_dim": 24,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma4-embeddings": Family(
+        "Gemma4Text",
+        {
+            **_FOUR,
+            **_GEMMA4,
+            "hidden_size_per_layer_input": 4,
+            "layer_types": 2 * ["sliding_attention", "full_attention"],
+            "head_dim": 8,
+            "global_head_dim": 16,
+            "num_kv_shared_layers": 2,
+            "use_double_wide_mlp": True,
+        },
+    ),
+    "gemma4-experts": Family(
+        "Gemma4Text",
+        {
+            **_SMALL,
+            **_GEMMA4,
+            **_GEMMA4_EXPERTS,
+            "num_experts": 4,
+            "top_k_experts": 2,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "global_head_dim": 24,
+        },
+    ),
     "olmo3": Family("Olmo3", {**_FOUR, **_TIED, **_WINDOW}),
     "glm4": Family("Glm4", {**_SMALL, **_TIED, "head_dim": 16}),
     "starcoder2": Family("Starcoder2", _SMALL),
@@ -389,6 +496,9 @@ GGUF_FAMILIES = {
             "head_dim": 16,
             "num_nextn_predict_layers": 0,
         },
+    ),
+    "gpt-oss-mxfp4": Family(
+        "GptOss", {**_SMALL, **_GPT_OSS, "head_dim": 16, "num_local_experts": 4}, in_blocks=True
     ),
     "ernie4_5-moe": Family(
         "Ernie4_5_Moe",

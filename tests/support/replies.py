@@ -70,16 +70,21 @@ def record(token_id: int, text: str, start: int, *, shown: bool = True) -> Token
 
 
 def tokens(
-    reply: str, cuts: Iterable[int] = (), *, special: bool = False, shown: bool = False
+    reply: str,
+    cuts: Iterable[int] = (),
+    *,
+    special: bool = False,
+    shown: bool = False,
+    tags: Sequence[str] = TAGS,
 ) -> list[TokenRecord]:
-    """The reply divided at `cuts`, and around tags that are special tokens."""
-    pieces = re.split("(" + "|".join(map(re.escape, TAGS)) + ")", reply) if special else [reply]
+    """The reply divided at `cuts`, and around `tags` that are special tokens."""
+    pieces = re.split("(" + "|".join(map(re.escape, tags)) + ")", reply) if special else [reply]
     records: list[TokenRecord] = []
     cuts = set(cuts)
     position = written = 0
     for piece in pieces:
-        if special and piece in TAGS:
-            records.append(record(FIRST_TAG + TAGS.index(piece), piece, position, shown=shown))
+        if special and piece in tags:
+            records.append(record(FIRST_TAG + tags.index(piece), piece, position, shown=shown))
             position = records[-1].text_end
         else:
             inner = sorted(cut - written for cut in cuts if 0 < cut - written < len(piece))

@@ -20,6 +20,8 @@ from tokenizers import (
     trainers,
 )
 
+from tests.support.mxfp4_models import save_in_blocks
+
 VOCAB_SIZE = 320
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
 SPECIALS = ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
@@ -35,6 +37,8 @@ class Family:
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
+    in_blocks: bool = False
+    """Whether the experts are stored in blocks of MXFP4."""
 
 
 # Where they are not called after the family.
@@ -42,6 +46,7 @@ _CLASSES = {
     "GPT2": "GPT2LMHeadModel",
     "Gemma3Text": "Gemma3ForCausalLM",
     "Gemma4Text": "Gemma4ForCausalLM",
+    "Gemma4UnifiedText": "Gemma4UnifiedForCausalLM",
     "Qwen3_5Text": "Qwen3_5ForCausalLM",
     "Qwen3_5MoeText": "Qwen3_5MoeForCausalLM",
 }
@@ -114,7 +119,29 @@ FAMILIES = {
     ),
     "qwen3": Family("Qwen3", {"head_dim": 24, "tie_word_embeddings": True}),
     "qwen3-bias": Family("Qwen3", {"head_dim": 16, "attention_bias": True}),
+    "qwen3-window": Family(
+        "Qwen3", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}
+    ),
 }
+
+
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 0,
+    "eos_token_id": 4,
+    "pad_token_id": None,
+}
+
+
+def architecture_of(family: Family) -> str:
+    """Its name in config.json."""
+    return _CLASSES.get(family.name, f"{family.name}ForCausalLM")
 
 
 def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
@@ -122,37 +149,33 @@ def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     # Imported here, because the tokenizers are also needed without transformers.
     import transformers
 
-    sizes: dict[str, Any] = {
-        "vocab_size": VOCAB_SIZE,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 256,
-        "bos_token_id": 0,
-        "eos_token_id": 4,
-        "pad_token_id": None,
-    }
     config_class = getattr(transformers, f"{family.name}Config")
-    config = config_class(**{**sizes, **family.options, **options})
+    sizes = {**SIZES, **family.options, **options}
+    if family.name == "Gemma4Text":
+        sizes["vocab_size_per_layer_input"] = sizes["vocab_size"]
+    config = config_class(**sizes)
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = getattr(transformers, _CLASSES.get(family.name, f"{family.name}ForCausalLM"))(config)
+    model = getattr(transformers, architecture_of(family))(config)
     model.eval()
     fill_randomly(model)
-    if family.name == "Gemma4Text":
+    if family.name.startswith("Gemma4"):
         _prepare_gemma4(model)
     return model
 
 
-def _prepare_gemma4(model: Any) -> None:
-    """It does not scale products: norms that were trained do. And its step that leaves out rows
-    nobody asks for fails in models without embeddings of each layer; here all rows are asked for.
-    """
+def scale_queries(text: Any) -> None:
+    """Gemma 4 does not scale products: norms that were trained do."""
     with torch.no_grad():
-        for layer in model.model.layers:
+        for layer in text.layers:
             layer.self_attn.q_norm.weight.mul_(layer.self_attn.head_dim**-0.5)
+
+
+def _prepare_gemma4(model: Any) -> None:
+    """Its step that leaves out rows nobody asks for fails in models without embeddings of each
+    layer; here all rows are asked for.
+    """
+    scale_queries(model.model)
     model.model._maybe_slice_kv_shared_inputs = lambda *inputs, **_: inputs[:4]
 
 
@@ -181,7 +204,10 @@ def save_model(
     """Writes a random model, the byte-level tokenizer and the template; returns the oracle."""
     chosen = FAMILIES[family] if isinstance(family, str) else family
     model = oracle(chosen, seed=seed, **options)
-    model.save_pretrained(path, max_shard_size="60KB" if shards else "5GB")
+    if chosen.in_blocks:
+        save_in_blocks(path, model)
+    else:
+        model.save_pretrained(path, max_shard_size="60KB" if shards else "5GB")
     save_tokenizer(path, byte_level_tokenizer())
     return model
 
@@ -210,6 +236,31 @@ def byte_level_tokenizer() -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(TEXTS, trainer)
+    return tokenizer
+
+
+def gemma_tokenizer() -> Tokenizer:
+    """BPE with byte fallback as in Gemma 4: merges of its own, also of newlines, and no space
+    before a text.
+    """
+    vocabulary: dict[str, int] = {"<pad>": 0, "</s>": 1, "<s>": 2, "<unk>": 3}
+    pieces = [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces += ["\n", "\n\n", *list("\u2581abcdefghilnoprstuvw"), "\u2581\u2581", "he", "\u2581the"]
+    for piece in [*pieces, "th", "er", "ver", "\u2581t", "\u2581w", "\u2581wa"]:
+        vocabulary[piece] = len(vocabulary)
+    merges = [("\n", "\n"), ("\u2581", "\u2581"), ("\u2581", "t"), ("h", "e"), ("e", "r")]
+    merges += [("\u2581t", "he"), ("v", "er"), ("\u2581", "w"), ("\u2581w", "a"), ("t", "h")]
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    specials = ("<pad>", "</s>", "<s>", "<unk>")
+    tokenizer.add_special_tokens(
+        [AddedToken(text, special=True, normalized=False) for text in specials]
+    )
     return tokenizer
 
 

@@ -6,15 +6,15 @@ tokenizer and no stream: `format` turns what is found here into markers.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ...errors import TemplateError
 from ..template.template import ChatTemplate
+from .tagged_shape import NAMES, NUMBERS, TEXTS, TaggedReplies, TaggedShape, tagged_shape
 
 ARGUMENTS_KEYS = ("arguments", "parameters")
 
-_NAMES = ("zqfirst", "zqsecond")
 _ARGUMENTS = ({"zqkey": "zqvalue"}, {"zqother": "zqthing"})
 _IDS = ("zqcalla01", "zqcallb02")  # nine characters, as templates of Mistral's models want it
 _CONTENT = "zqcontent"
@@ -54,23 +54,41 @@ class Probe(NamedTuple):
     reply: str | None = None
     """A reply with one call; None if the template writes no calls."""
     shape: CallShape | None = None
-    """None if the calls cannot be read back."""
+    """How it writes calls that are objects, or a name and an object; None if it does not."""
+    tags: TaggedShape[str] | None = None
+    """How it writes calls with a tag per argument; None if it does not."""
 
 
 def probe(template: ChatTemplate, ends: Sequence[str] = ()) -> Probe:
     """`ends`: texts of the tokens that end a reply."""
-    shows_tools = any(_NAMES[0] in (_rendered(template, [], content) or "") for content in _EMPTY)
-    first = next(filter(None, (_reply(template, 1, ends, content) for content in _EMPTY)), None)
-    if first is None or _NAMES[0] not in first:
+    shows_tools = any(NAMES[0] in (_rendered(template, [], content) or "") for content in _EMPTY)
+    first = _calls(template, ends, _ARGUMENTS[:1])
+    if first is None or NAMES[0] not in first:
         return Probe(shows_tools)
-    second = next(filter(None, (_reply(template, 2, ends, content) for content in _EMPTY)), None)
-    if second is not None and _NAMES[1] not in second:
+    second = _calls(template, ends, _ARGUMENTS)
+    if second is not None and NAMES[1] not in second:
         second = None
     shape = _json_shape(first, second) or _named_shape(first, second)
-    if shape is not None:
-        text = _reply(template, 0, ends, _CONTENT) or ""
-        shape = _without_prefix(shape, text[: max(0, text.find(_CONTENT))])
+    if shape is None:
+        return Probe(shows_tools, first, tags=_tags(template, ends))
+    text = _reply(template, ends, (), _CONTENT) or ""
+    shape = _without_prefix(shape, text[: max(0, text.find(_CONTENT))])
     return Probe(shows_tools, first, shape)
+
+
+def _tags(template: ChatTemplate, ends: Sequence[str]) -> TaggedShape[str] | None:
+    tried: list[Sequence[Mapping[str, Any]]] = [
+        [TEXTS], [NUMBERS], [{}], [TEXTS, _ARGUMENTS[1]],
+    ]  # fmt: skip
+    return tagged_shape(TaggedReplies(*(_calls(template, ends, calls) for calls in tried)))
+
+
+def _calls(
+    template: ChatTemplate, ends: Sequence[str], arguments: Sequence[Mapping[str, Any]]
+) -> str | None:
+    """A reply of calls with these arguments."""
+    replies = (_reply(template, ends, arguments, content) for content in _EMPTY)
+    return next(filter(None, replies), None)
 
 
 def _without_prefix(shape: CallShape, prefix: str) -> CallShape:
@@ -84,10 +102,10 @@ def _rendered(
     template: ChatTemplate, turn: list[dict[str, Any]], content: str | None = None
 ) -> str | None:
     """The prompt of a question and `turn`."""
-    schema = {"type": "object", "properties": {"zqkey": {"type": "string"}}}
+    schema = {"type": "object", "properties": {key: {"type": "string"} for key in TEXTS}}
     tools = [
         {"type": "function", "function": {"name": name, "description": "", "parameters": schema}}
-        for name in _NAMES
+        for name in NAMES
     ]
     messages = [{"role": "user", "content": "zqquestion"}, *turn]
     try:
@@ -97,15 +115,20 @@ def _rendered(
 
 
 def _reply(
-    template: ChatTemplate, n_calls: int, ends: Sequence[str], content: str | None
+    template: ChatTemplate,
+    ends: Sequence[str],
+    arguments: Sequence[Mapping[str, Any]],
+    content: str | None,
 ) -> str | None:
-    """The model's part of a turn with `n_calls`, or with text alone."""
+    """The model's part of a turn with a call for each of `arguments`, or with text alone."""
     prompt = _rendered(template, [])
     takes_text = template.takes_argument_text
     for as_text in (takes_text, not takes_text):
         turn: dict[str, Any] = {"role": "assistant", "content": content}
-        if n_calls:
-            turn["tool_calls"] = [_call(i, as_text=as_text) for i in range(n_calls)]
+        if arguments:
+            turn["tool_calls"] = [
+                _call(i, given, as_text=as_text) for i, given in enumerate(arguments)
+            ]
         whole = _rendered(template, [turn])
         if whole is None:
             continue
@@ -115,9 +138,9 @@ def _reply(
     return None
 
 
-def _call(i: int, *, as_text: bool) -> dict[str, Any]:
-    arguments: Any = json.dumps(_ARGUMENTS[i]) if as_text else _ARGUMENTS[i]
-    function = {"name": _NAMES[i], "arguments": arguments}
+def _call(i: int, arguments: Mapping[str, Any], *, as_text: bool) -> dict[str, Any]:
+    given: Any = json.dumps(arguments) if as_text else dict(arguments)
+    function = {"name": NAMES[i], "arguments": given}
     return {"id": _IDS[i], "type": "function", "function": function}
 
 
@@ -125,6 +148,9 @@ def _own_part(whole: str, prompt: str, said: str, ends: Sequence[str]) -> str:
     """`whole` without the prompt and without the end of the turn."""
     before, _, after = said.partition(_CONTENT)
     start = len(prompt) if prompt and whole.startswith(prompt) else _n_common(whole, before)
+    tag = whole.rfind("<", 0, start)
+    if re.fullmatch(r"<[^<>\s]*", whole[max(tag, 0) : start]):
+        start = tag  # a text and a call begin with different tags
     reply = whole[start:]
     if after and reply.endswith(after):
         reply = reply[: -len(after)]
@@ -159,7 +185,7 @@ def _object(reply: str, i: int) -> tuple[int, int, str] | None:
             value, end = json.JSONDecoder().raw_decode(reply, match.start())
         except (ValueError, RecursionError):
             continue
-        if not isinstance(value, dict) or value.get("name") != _NAMES[i]:
+        if not isinstance(value, dict) or value.get("name") != NAMES[i]:
             continue
         for key in ARGUMENTS_KEYS:
             if value.get(key) in (_ARGUMENTS[i], json.dumps(_ARGUMENTS[i])):
@@ -189,8 +215,8 @@ def _named_shape(first: str, second: str | None) -> CallShape | None:
 
 def _name_and_object(reply: str, i: int) -> tuple[int, str, int] | None:
     """Where the name begins, the text between it and the object, and where the object ends."""
-    start = reply.find(_NAMES[i])
-    name_end = start + len(_NAMES[i])
+    start = reply.find(NAMES[i])
+    name_end = start + len(NAMES[i])
     match = _WRITTEN[i].search(reply, max(0, name_end))
     if start < 0 or match is None:
         return None

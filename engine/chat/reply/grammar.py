@@ -12,11 +12,14 @@ from ...errors import InvalidInputError
 from ...grammar.json_schema import enforceable
 from ...grammar.spec import ConstraintSpec
 from ..tools import Tool, parameters_of
-from .format import Marker, ReplyFormat, ToolFormat, Written
+from . import gemma_grammar, harmony_grammar, tagged_grammar
+from .format import ReplyFormat
+from .lark_text import arguments, choice, named, quoted, start, until, written
+from .tool_format import ToolFormat
 
 _REASONING = "reasoning_of_reply"
+_CALL_ID = "/[0-9A-Za-z]{9}/"
 _AFTER_REASONING = r"/[ \n]{0,4}/"
-_ANY = "/(?s:.*)/"
 
 
 def tool_constraint(
@@ -30,18 +33,21 @@ def tool_constraint(
     """Replies in which every call is of one of `tools`, with arguments that match its schema.
 
     `required`: only calls; otherwise there may be text before them, or text alone. `parallel`: any
-    number of calls; otherwise at most one. In either case the reply may reason first. A model of
-    style qwen3-coder must write its arguments as JSON between the same tags, because no schema can
-    be enforced on values in plain text. Raises InvalidInputError, with the `param` of the tool, for
-    a schema with keywords that cannot be enforced.
+    number of calls; otherwise at most one. In either case the reply may reason first. Where a
+    schema cannot be enforced in the format of the model, the arguments are JSON in their place.
+    Raises InvalidInputError, with the `param` of the tool, for a schema with keywords that cannot
+    be enforced at all.
     """
-    for tool in tools:
-        enforceable(parameters_of(tool), param=tool.param)
+    tools = [
+        tool._replace(parameters=enforceable(parameters_of(tool), param=tool.param))
+        for tool in tools
+    ]
     write = _FORMS[form.tools.style] if form.tools.around is None else _shown
     rules = write(form.tools, tools, required=required, parallel=parallel)
-    return after_reasoning(
-        ConstraintSpec("lark", "\n".join(rules)), form, in_reasoning=in_reasoning
-    )
+    spec = ConstraintSpec("lark", "\n".join(rules))
+    if form.tools.style == "harmony":
+        return replace(spec, before=harmony_grammar.before(form.tools, in_reasoning=in_reasoning))
+    return after_reasoning(spec, form, in_reasoning=in_reasoning)
 
 
 def after_reasoning(
@@ -53,16 +59,21 @@ def after_reasoning(
     """
     if form.reasoning is None:
         return spec
-    opening, closing = form.reasoning
+    if form.tools.style == "harmony":
+        thoughts, *rules = harmony_grammar.before(form.tools, in_reasoning=in_reasoning)
+        final = harmony_grammar.header(form.tools, "final")
+        return replace(spec, before=(f"{thoughts} {final}", *rules))
+    opening, closing, label = form.reasoning
     closed = f"{_REASONING} {_AFTER_REASONING}"
-    start = closed if in_reasoning else f"({_named(opening)} {closed})?"
-    return replace(spec, before=(start, _until(_REASONING, closing)))
+    opened = f"{named(opening)} {quoted(label) if label else ''}"
+    first = closed if in_reasoning else f"({opened} {closed})?"
+    return replace(spec, before=(first, until(_REASONING, closing)))
 
 
 def calls_or_json(
-    calls: ConstraintSpec, text: ConstraintSpec, *, param: str | None
+    calls: ConstraintSpec, text: ConstraintSpec, form: ReplyFormat, *, param: str | None
 ) -> ConstraintSpec:
-    """Replies that are `calls`, a constraint of required calls, or the JSON of `text`.
+    """Replies that are `calls`, a constraint of required calls in `form`, or the JSON of `text`.
 
     Raises InvalidInputError with `param` if `text` is another kind of constraint.
     """
@@ -72,7 +83,9 @@ def calls_or_json(
         )
     schema = text.value if text.kind == "json_schema" else {"type": "object"}
     rules = str(calls.value).removeprefix("start:")
-    answer = f"answer: %json {json.dumps(schema, ensure_ascii=False)}"
+    is_message = form.tools.style == "harmony"
+    head = harmony_grammar.header(form.tools, "final") if is_message else ""
+    answer = f"answer: {head} %json {json.dumps(schema, ensure_ascii=False)}"
     return replace(
         calls,
         value=f"start: answer | calls\n{answer}\ncalls:{rules}",
@@ -85,13 +98,19 @@ def arguments_of(tool: Tool) -> ConstraintSpec:
     return ConstraintSpec("json_schema", parameters_of(tool), param=tool.param)
 
 
-def _tagged(
+def _hermes(
     form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool
 ) -> list[str]:
     assert form.close is not None
-    rest = f"call {_named(form.close)}"
+    rest = f"call {named(form.close)}"
     return [
-        _start(rest, f"/\\n?/ {_named(form.open)} {rest}", form, required, parallel),
+        start(
+            rest,
+            f"/\\n?/ {named(form.open)} {rest}",
+            form,
+            required=required,
+            parallel=parallel,
+        ),
         *_objects(tools, "arguments", before="\n", after="\n"),
     ]
 
@@ -99,8 +118,8 @@ def _tagged(
 def _bare(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel: bool) -> list[str]:
     calls = "call (/[;,] ?/ call)*" if parallel else "call"
     # A text must not begin like a call.
-    start = calls if required else rf"{calls} | /(?:[^{{\s](?s:.*))?/"
-    return [f"start: {start}", *_objects(tools, form.arguments_key)]
+    replies = calls if required else rf"{calls} | /(?:[^{{\s](?s:.*))?/"
+    return [f"start: {replies}", *_objects(tools, form.arguments_key)]
 
 
 def _mistral(
@@ -110,15 +129,16 @@ def _mistral(
         calls = 'call (", " call)*' if parallel else "call"
         rest = f'/ ?/ "[" {calls} "]"'
         return [
-            _start(rest, "", form, required, parallel=False),
+            start(rest, "", form, required=required, parallel=False),
             *_objects(tools, "arguments"),
         ]
-    _, inner = form.inner
-    lines = [_start("call", f"{_named(form.open)} call", form, required, parallel)]
-    lines.append(_choice(tools))
+    call_id, inner = form.inner
+    middle = f"{named(call_id)} {_CALL_ID} {named(inner)}" if form.has_call_id else named(inner)
+    further = f"{named(form.open)} call"
+    lines = [start("call", further, form, required=required, parallel=parallel), choice(tools)]
     for i, tool in enumerate(tools):
-        lines.append(f"call_{i}: {_text(tool.name)} {_named(inner)} arguments_{i}")
-        lines.append(_arguments(i, tool))
+        lines.append(f"call_{i}: {quoted(tool.name)} {middle} arguments_{i}")
+        lines.append(arguments(i, tool))
     return lines
 
 
@@ -127,91 +147,44 @@ def _shown(form: ToolFormat, tools: Sequence[Tool], *, required: bool, parallel:
     around = form.around
     assert around is not None
     if form.style == "named":
-        middle = _written(around.middle)
-        rules = [_choice(tools)]
+        middle = written(around.middle)
+        rules = [choice(tools)]
         for i, tool in enumerate(tools):
-            rules.append(f"call_{i}: {_text(tool.name)} {middle} arguments_{i}")
-            rules.append(_arguments(i, tool))
+            rules.append(f"call_{i}: {quoted(tool.name)} {middle} arguments_{i}")
+            rules.append(arguments(i, tool))
     else:
         rules = _objects(tools, form.arguments_key)
     calls = "call"
     if parallel and around.between is not None:
-        calls = f"call ({_written(around.between)} call)*"
-    rest = f"{_written((*around.opening[1:], *around.rest_of_opening))} {calls}"
-    rest = f"{rest} {_written(around.closing)}".strip()
+        calls = f"call ({written(around.between)} call)*"
+    rest = f"{written((*around.opening[1:], *around.rest_of_opening))} {calls}"
+    rest = f"{rest} {written(around.closing)}".strip()
     if around.opening:
-        return [_start(rest, "", form, required, parallel=False), *rules]
+        return [start(rest, "", form, required=required, parallel=False), *rules]
     if required:
         return [f"start: {rest}", *rules]
-    text = _start(rest, "", form, required=False, parallel=False).replace("start:", "text:", 1)
-    return [f"start: {rest} | {_written(around.text_prefix)} text", text, *rules]
+    text = start(rest, "", form, required=False, parallel=False).replace("start:", "text:", 1)
+    return [f"start: {rest} | {written(around.text_prefix)} text", text, *rules]
 
 
 _FORMS: dict[str, Callable[..., list[str]]] = {
-    "hermes": _tagged,
-    "qwen3-coder": _tagged,
+    "hermes": _hermes,
     "llama3": _bare,
     "mistral": _mistral,
+    "tagged": tagged_grammar.calls,
+    "gemma": gemma_grammar.calls,
+    "harmony": harmony_grammar.calls,
 }
-
-
-def _start(first: str, further: str, form: ToolFormat, required: bool, parallel: bool) -> str:
-    """`first`: what follows the first opening tag; `further`: a whole call after that."""
-    calls = f"{first} ({further})*" if parallel else first
-    opening = _named(form.open)
-    if required:
-        return f"start: {opening} {calls}"
-    if _is_named(form.open):
-        return f"start: {_ANY} ({opening} {calls})?"
-    pattern = _regex(form.open.text)
-    free = f"FREE: {_ANY} & ~/(?s:.*){pattern}(?s:.*)/"
-    return f"start: FREE | free {calls}\n{_until('free', form.open)}\n{free}"
 
 
 def _objects(tools: Sequence[Tool], key: str, *, before: str = "", after: str = "") -> list[str]:
     """The rule `call`: an object with the name of a tool and its arguments under `key`."""
-    lines = [_choice(tools)]
+    lines = [choice(tools)]
     for i, tool in enumerate(tools):
         name = json.dumps(tool.name, ensure_ascii=False)
         # In the lexemes of JSON: a longer one would win over JSON that is allowed here.
         pieces = (before + "{", '"name"', ": ", name, ", ", f'"{key}"', ": ")
-        head = " ".join(map(_text, pieces))
-        lines.append(f"call_{i}: {head} arguments_{i} {_text('}' + after)}")
-        lines.append(_arguments(i, tool))
+        head = " ".join(map(quoted, pieces))
+        lines.append(f"call_{i}: {head} arguments_{i} {quoted('}' + after)}")
+        lines.append(arguments(i, tool))
     return lines
-
-
-def _choice(tools: Sequence[Tool]) -> str:
-    return f"call: {' | '.join(f'call_{i}' for i in range(len(tools)))}"
-
-
-def _arguments(i: int, tool: Tool) -> str:
-    return f"arguments_{i}: %json {json.dumps(parameters_of(tool), ensure_ascii=False)}"
-
-
-def _is_named(marker: Marker) -> bool:
-    return marker.is_control and marker.token_id is not None
-
-
-def _named(marker: Marker) -> str:
-    return f"<[{marker.token_id}]>" if _is_named(marker) else _text(marker.text)
-
-
-def _written(markers: Written) -> str:
-    return " ".join(map(_named, markers))
-
-
-def _until(rule: str, marker: Marker) -> str:
-    """A rule for any text up to and including the marker."""
-    if _is_named(marker):
-        return f"{rule}: {_ANY} {_named(marker)}"
-    return f"{rule}[suffix={_text(marker.text)}]: {_ANY}"
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _regex(text: str) -> str:
-    """A pattern that matches the text."""
-    return "".join(c if c.isalnum() or c in "_<>" else f"\\{c}" for c in text)

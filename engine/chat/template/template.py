@@ -113,7 +113,8 @@ class ChatTemplate:
     def takes_argument_text(self) -> bool:
         """Whether the template writes the arguments of tool calls unchanged if they are text.
 
-        Other templates write objects as JSON, and would put a text in quotes.
+        Other templates write objects as JSON, and would put a text in quotes; or they write objects
+        in a form of their own, and would put a text between their brackets.
         """
         arguments = '{"key": "value"}'
         call = {"id": "callcall1", "function": {"name": "probe", "arguments": arguments}}
@@ -129,7 +130,7 @@ class ChatTemplate:
                 text = self.render(messages, tools=[{"type": "function", "function": tool}])
             except TemplateError:
                 continue
-            return arguments in text
+            return arguments in text and f"{{{arguments}}}" not in text
         return False
 
     def default_system(self, variables: Mapping[str, Any] = MappingProxyType({})) -> str:

@@ -10,11 +10,13 @@ from typing import Literal
 from ..config import Activation, ModelConfig, QkNorm, Scoring
 from ..sources import ModelSources
 from .expert_names import ExpertNames
+from .layer_embeddings import LayerEmbeddingNames
 from .names import Names
 from .recurrent_names import RecurrentNames
 
 _MOST_PREDICTORS = 8
 EMBEDDING, HEAD, HEAD_BIAS = "token_embd.weight", "output.weight", "output.bias"
+FUSED_EXPERTS = "ffn_gate_up_exps"
 ROPE_DIVISORS = "rope_freqs.weight"
 ROPE_FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
 
@@ -44,6 +46,7 @@ GGUF_NAMES = Names(
     post_mlp_norm="post_ffw_norm",
     q_norm="attn_q_norm",
     k_norm="attn_k_norm",
+    sinks="attn_sinks.weight",
     experts=_EXPERTS,
     # They are part of the configuration.
     ignored=r"rope_(freqs|factors_(long|short))\.weight",
@@ -55,6 +58,28 @@ PAIRED_NAMES = replace(GGUF_NAMES, rope_pairs=True)
 SEED_OSS_NAMES = replace(GGUF_NAMES, mlp_norm="post_attention_norm")
 FUSED_NAMES = replace(GGUF_NAMES, gate_up=("ffn_up",))
 GLM4_NAMES = replace(FUSED_NAMES, rope_pairs=True)
+GEMMA4_NAMES = replace(
+    GGUF_NAMES,
+    factor="layer_output_scale.weight",
+    experts=replace(
+        _EXPERTS,
+        shared_gate_up=GGUF_NAMES.gate_up,
+        shared_down=GGUF_NAMES.down,
+        expert_scales="ffn_down_exps.scale",
+        router_norm="ffn_gate_inp.scale",
+        norm="pre_ffw_norm_2.weight",
+        post_norm="post_ffw_norm_2.weight",
+        post_shared_norm="post_ffw_norm_1.weight",
+    ),
+    layer_embeddings=LayerEmbeddingNames(
+        table="per_layer_token_embd",
+        projection="per_layer_model_proj",
+        projection_norm="per_layer_proj_norm",
+        gate="inp_gate",
+        out="proj",
+        norm="post_norm",
+    ),
+)
 # A feed-forward part without a gate.
 PLAIN_NAMES = FUSED_NAMES
 PLAIN_PAIRED_NAMES = replace(PLAIN_NAMES, rope_pairs=True)
@@ -92,6 +117,8 @@ class Mixture:
     group_best: int = 1
     has_shared: bool = False
     shared_gate: bool = False
+    has_own_norms: bool = False
+    """Whether they stand beside a feed-forward part of all layers, as in Gemma 4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +132,9 @@ class Architecture:
     qk_norm: QkNorm | None = None
     has_qk_norm_if_stored: bool = False
     """Whether the norm exists only where a file stores it."""
+    v_norm: bool = False
+    score_scale: float | None = None
+    """What a file need not say; None: 1 / sqrt(head_dim)."""
     centered_norms: bool = False
     norm_bias: bool = False
     activation: Activation = "silu"
@@ -113,6 +143,7 @@ class Architecture:
     post_norms: bool = False
     parallel: bool | None = False
     """None: where the file says so, or has one norm per layer."""
+    sinks: bool = False
     experts: Mixture | None = None
     """Of files that have experts."""
     recurrent: Literal["", "delta_net", "short_conv"] = ""
@@ -134,6 +165,8 @@ class Architecture:
     sliding_theta: float | None = None
     """Of sliding layers, whose rope is not scaled; 0: that of the full layers; None: one rope."""
     has_rope: bool = True
+    rounds_yarn: bool = True
+    """Whether YaRN rounds the borders between the frequencies that stay and those it divides."""
     scales_embedding: bool = False
     """By the root of its width."""
     logit_scale: Literal["", "times", "over"] = ""
@@ -150,6 +183,8 @@ class Architecture:
             names = replace(names, mlp_norm="")
         if config.fused_qkv and not self.recurrent:
             names = replace(names, qkv=("attn_qkv",))
+        if config.fused_experts:
+            names = replace(names, experts=replace(names.experts, gate_up=(FUSED_EXPERTS,)))
         if self.has_predictors:
             following = "|".join(str(config.n_layers + i) for i in range(_MOST_PREDICTORS))
             names = replace(names, ignored=rf"{names.ignored}|blk\.({following})\..*")

@@ -15,15 +15,16 @@ def experts_of(
     file: JsonObject,
     *,
     keys: tuple[str, ...],
-    n_experts: int,
-    n_used: int,
-    hidden_dim: int,
+    n_experts: int | None = None,
+    n_used: int | None = None,
+    hidden_dim: int | None = None,
     used_key: str = "num_experts_per_tok",
     hidden_key: str = "moe_intermediate_size",
     **options: Any,
 ) -> ExpertsConfig:
     """`keys`: the names of the number of experts, the first that is there counts; n_experts, n_used
-    and hidden_dim are defaults; `options`: see ExpertsConfig. Raises ModelLoadError.
+    and hidden_dim are defaults, None: there is none; `options`: see ExpertsConfig. Raises
+    ModelLoadError.
     """
     key = next((each for each in keys if file.has(each)), keys[0])
     n = file.integer(key, low=1, high=MAX_EXPERTS, default=n_experts)

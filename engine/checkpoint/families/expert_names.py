@@ -35,6 +35,12 @@ class ExpertNames:
     shared_down: str = "mlp.shared_expert.down_proj"
     shared_gate: str = "mlp.shared_expert_gate"
     shared_gate_is_vector: bool = False
+    expert_scales: str = ""
+    """This and the norms with all of the name."""
+    router_norm: str = ""
+    norm: str = ""
+    post_norm: str = ""
+    post_shared_norm: str = ""
 
     def router_of(self, prefix: str, experts: ExpertsConfig, dim: int) -> Sources:
         """The matrix (router_dim, dim)."""
@@ -54,6 +60,21 @@ class ExpertNames:
         if not experts.selection_bias:
             return ()
         return (Source(prefix + self.selection_bias, (experts.n_experts,), flattened=True),)
+
+    def norms_of(self, prefix: str, experts: ExpertsConfig, dim: int) -> dict[str, Sources]:
+        """The norms that experts and router have for themselves, and the scales of experts."""
+        found: dict[str, Sources] = {}
+        if experts.own_norms:
+            for field, name in (
+                ("router_norm", self.router_norm),
+                ("experts_norm", self.norm),
+                ("post_experts_norm", self.post_norm),
+                ("post_shared_norm", self.post_shared_norm),
+            ):
+                found[field] = (Source(prefix + name, (dim,)),)
+        if experts.expert_scales:
+            found["expert_scales"] = (Source(prefix + self.expert_scales, (experts.n_experts,)),)
+        return found
 
     def gate_up_of(self, prefix: str, experts: ExpertsConfig, n_in: int | None) -> Sources:
         """Gate, then up of each expert; the biases if `n_in` is None."""

@@ -14,9 +14,9 @@ from ..config import (
     ModelConfig,
     QkNorm,
     QueryScaling,
-    RopeConfig,
 )
 from ..rope_keys import PLAIN_ROPE, RopeDefaults, rope_config
+from ..ropes import RopeConfig
 from ..sources import ModelSources
 
 
@@ -49,6 +49,7 @@ class Sizes:
         post_norms: bool = False,
         parallel: bool = False,
         residual_scale: float = 1.0,
+        sinks: bool = False,
         experts: ExpertsConfig | None = None,
         shared_dim: int = 0,
     ) -> LayerConfig:
@@ -65,6 +66,7 @@ class Sizes:
             scale=scale,
             softcap=softcap,
             query_scaling=query_scaling,
+            sinks=sinks,
         )
         return LayerConfig(
             attention,
@@ -129,6 +131,8 @@ class Family:
     rope: RopeDefaults = PLAIN_ROPE
     ropes: Callable[[JsonObject, int, int, RopeDefaults], tuple[RopeConfig, ...]] = one_rope
     ends: Callable[[JsonObject, int], Ends] = plain_ends
+    has_mxfp4: bool = False
+    """Whether experts may be stored in blocks of MXFP4."""
     reads: frozenset[str] = frozenset()
     """Those of the keys that other families refuse (`refusals.py`) which this one understands."""
 

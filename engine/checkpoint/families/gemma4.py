@@ -1,6 +1,7 @@
-"""Gemma 4 (text, dense): Gemma 3 with wider heads in full layers, normed values, unscaled products,
-and a factor of each layer. Full layers may project keys and values by one matrix; the last layers
-may read those of earlier ones.
+"""Gemma 4 (text): Gemma 3 with wider heads in full layers, normed values, unscaled products, and a
+factor of each layer. Full layers may project keys and values by one matrix; the last layers may
+read those of earlier ones. E-models have embeddings of each layer; in the mixtures, experts stand
+beside the feed-forward part.
 """
 
 import math
@@ -8,14 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from ...files import JsonObject
-from ..config import AttentionConfig, Ends, LayerConfig, MlpConfig, QkNorm, RopeConfig
-from ..limits import MAX_WIDTH
+from ..config import AttentionConfig, Ends, ExpertsConfig, LayerConfig, MlpConfig, QkNorm
+from ..limits import MAX_VOCAB, MAX_WIDTH
 from ..rope_keys import RopeDefaults, two_ropes
+from ..ropes import RopeConfig
+from .expert_keys import experts_of
+from .expert_names import ExpertNames
 from .family import Family, Sizes
 from .gemma import NAMES as GEMMA_NAMES
-from .windows import patterned_windows
+from .layer_embeddings import gemma_layer_embeddings
+from .windows import patterned_windows, shared_sources
 
 _FULL_HEAD_DIM = 512
+_VOCAB_SIZE = 262_144
 _GLOBAL_KEYS = ("num_global_key_value_heads", "global_head_dim")
 _SLIDING_THETA = 10_000.0
 _ROPES: dict[str, Any] = {
@@ -26,7 +32,24 @@ _ROPES: dict[str, Any] = {
     },
     "sliding_attention": {"rope_type": "default", "rope_theta": _SLIDING_THETA},
 }
-NAMES = replace(GEMMA_NAMES, norms_plus=0.0)
+_WIDTH_KEY = "hidden_size_per_layer_input"
+NAMES = replace(
+    GEMMA_NAMES,
+    norms_plus=0.0,
+    experts=ExpertNames(
+        router="router.proj",
+        gate_up=("experts.gate_up_proj",),
+        down="experts.down_proj",
+        weight="",
+        shared_gate_up=GEMMA_NAMES.gate_up,
+        shared_down=GEMMA_NAMES.down,
+        expert_scales="router.per_expert_scale",
+        router_norm="router.scale",
+        norm="pre_feedforward_layernorm_2.weight",
+        post_norm="post_feedforward_layernorm_2.weight",
+        post_shared_norm="post_feedforward_layernorm_1.weight",
+    ),
+)
 
 
 def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
@@ -35,7 +58,10 @@ def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
     *windows, _ = patterned_windows(file, n_layers, full_every=6, default_window=512)
     windows.append(0)  # The last layer sees all, whatever the file says: as in transformers.
     n_shared = file.integer("num_kv_shared_layers", low=0, high=n_layers - 1, default=0)
-    sources = _sources(file, windows, n_layers - n_shared)
+    sources = shared_sources(windows, n_shared)
+    if sources is None:
+        allowed = "fewer, so that there is a layer of each kind with keys and values of its own"
+        file.fail("num_kv_shared_layers", n_shared, allowed)
     is_double = file.boolean("use_double_wide_mlp", default=False)
     return tuple(
         _layer(file, sizes, index, window, source, is_wide=is_double and source is not None)
@@ -43,24 +69,48 @@ def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
     )
 
 
+def _unified(file: JsonObject) -> JsonObject:
+    """What a file of Gemma 4 Unified would say as one of Gemma 4."""
+    own = {_WIDTH_KEY: 0, "enable_moe_block": False}
+    if "sliding_window" not in file.values:
+        own["sliding_window"] = 1024
+    return JsonObject({**file.values, **own}, file.where)
+
+
 def _refuse_unknown(file: JsonObject) -> None:
-    if file.boolean("enable_moe_block", default=False):
-        file.fail("enable_moe_block", True, "false: experts are not supported here")
-    # A missing key means that there are some.
-    key = "hidden_size_per_layer_input"
-    if width := file.integer(key, low=0, high=MAX_WIDTH, default=256):
-        file.fail(key, width, "0: embeddings of each layer (E2B, E4B) are not supported")
     if file.values.get("use_bidirectional_attention") == "all":
         file.fail("use_bidirectional_attention", "all", "null or 'vision'")
+    if not _embedding_width(file):
+        return
+    n_rows, key = (
+        file.integer("vocab_size", low=1, high=MAX_VOCAB, default=_VOCAB_SIZE),
+        "vocab_size_per_layer_input",
+    )
+    n_own = file.integer(key, low=1, high=MAX_VOCAB, default=_VOCAB_SIZE)
+    if n_own != n_rows:
+        file.fail(key, n_own, f"{n_rows}, as many as vocab_size")
+    if file.string("hidden_activation", default="gelu") in ("silu", "swish"):
+        name = file.string("hidden_activation")
+        file.fail("hidden_activation", name, f"another one beside {_WIDTH_KEY}")
 
 
-def _sources(file: JsonObject, windows: list[int], n_own: int) -> list[int | None]:
-    """Per layer, the one whose keys and values it reads: the last of its kind that has its own."""
-    last = {bool(window): index for index, window in enumerate(windows[:n_own])}
-    if {bool(window) for window in windows} - last.keys():
-        allowed = "fewer, so that there is a layer of each kind with keys and values of its own"
-        file.fail("num_kv_shared_layers", len(windows) - n_own, allowed)
-    return [None] * n_own + [last[bool(window)] for window in windows[n_own:]]
+def _embedding_width(file: JsonObject) -> int:
+    """Of the embedding of a layer; 0: there is none. A missing key means that there is one."""
+    return file.integer(_WIDTH_KEY, low=0, high=MAX_WIDTH, default=256)
+
+
+def _experts(file: JsonObject, dim: int) -> ExpertsConfig | None:
+    if not file.boolean("enable_moe_block", default=False):
+        return None
+    return experts_of(
+        file,
+        keys=("num_experts",),
+        used_key="top_k_experts",
+        renormalized=True,
+        own_norms=True,
+        router_scale=1.0 / math.sqrt(dim),
+        expert_scales=True,
+    )
 
 
 def _layer(
@@ -89,8 +139,14 @@ def _layer(
         kv_from=source,
     )
     hidden_dim = sizes.hidden_dim * (2 if is_wide else 1)
-    mlp = MlpConfig(hidden_dim, activation=sizes.activation)
-    return LayerConfig(attention, mlp, post_norms=True, has_factor=True)
+    mlp = MlpConfig(hidden_dim, activation=sizes.activation, experts=_experts(file, sizes.dim))
+    return LayerConfig(
+        attention,
+        mlp,
+        post_norms=True,
+        has_factor=True,
+        embedding_dim=_embedding_width(file),
+    )
 
 
 def _shares_projection(file: JsonObject) -> bool:
@@ -147,7 +203,12 @@ def _full_head_dim(file: JsonObject, head_dim: int) -> int:
 
 def _ends(file: JsonObject, dim: int) -> Ends:
     cap = file.number("final_logit_softcapping", low=0.0, high=1e6, default=0.0)
-    return Ends(embedding_scale=math.sqrt(dim), logit_softcap=cap)
+    width = _embedding_width(file)
+    return Ends(
+        embedding_scale=math.sqrt(dim),
+        layer_embeddings=gemma_layer_embeddings(width, dim) if width else None,
+        logit_softcap=cap,
+    )
 
 
 FAMILY = Family(
@@ -160,6 +221,7 @@ FAMILY = Family(
     activation_key="hidden_activation",
     activation="gelu_pytorch_tanh",
     tied=True,
+    sizes={"vocab_size": _VOCAB_SIZE},
     rope=RopeDefaults(theta=1_000_000.0),
     ropes=_ropes,
     ends=_ends,
@@ -167,8 +229,17 @@ FAMILY = Family(
         {
             "final_logit_softcapping",
             "num_kv_shared_layers",
-            "hidden_size_per_layer_input",
+            "num_experts",
+            _WIDTH_KEY,
             "use_bidirectional_attention",
         }
     ),
+)
+UNIFIED = replace(
+    FAMILY,
+    architecture="Gemma4UnifiedForCausalLM",
+    layers=lambda file, sizes: _layers(_unified(file), sizes),
+    ends=lambda file, dim: _ends(_unified(file), dim),
+    max_positions=262_144,
+    reads=FAMILY.reads - {"num_experts", _WIDTH_KEY},
 )

@@ -13,6 +13,7 @@ from . import (
     glm,
     gpt2,
     gpt_neox,
+    gpt_oss,
     granite,
     hunyuan,
     lfm2,
@@ -35,6 +36,7 @@ from . import (
 )
 from .architecture import (
     FUSED_NAMES,
+    GEMMA4_NAMES,
     GLM4_NAMES,
     LFM2_NAMES,
     PAIRED_NAMES,
@@ -66,6 +68,7 @@ FAMILIES = {
         gemma.GEMMA2,
         gemma.GEMMA3,
         gemma4.FAMILY,
+        gemma4.UNIFIED,
         olmo.OLMO2,
         olmo.OLMO3,
         glm.GLM,
@@ -89,6 +92,7 @@ FAMILIES = {
         qwen_hybrid.QWEN3_5,
         qwen_hybrid.QWEN3_5_MOE,
         lfm2.FAMILY,
+        gpt_oss.FAMILY,
     )
 }
 _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
@@ -154,6 +158,15 @@ ARCHITECTURES = {
             has_qk_norm_if_stored=True,
             experts=Mixture(scoring="sigmoid", renormalized=False, group_best=2, has_shared=True),
         ),
+        Architecture(
+            name="gpt-oss",
+            names=SEED_OSS_NAMES,
+            activation="clamped",
+            sinks=True,
+            full_every=2,
+            rounds_yarn=False,
+            experts=Mixture(scoring="chosen_softmax"),
+        ),
         Architecture(name="ernie4_5-moe", names=PAIRED_NAMES, experts=Mixture(has_shared=True)),
         Architecture(
             name="mistral3",
@@ -201,6 +214,25 @@ ARCHITECTURES = {
             scales_embedding=True,
             widest=62,
             reads=_CAPS - {"attn_logit_softcapping"},
+        ),
+        Architecture(
+            name="gemma4",
+            names=GEMMA4_NAMES,
+            qk_norm=QkNorm(),
+            v_norm=True,
+            score_scale=1.0,
+            activation="gelu_tanh",
+            post_norms=True,
+            sliding_theta=0.0,
+            scales_embedding=True,
+            experts=Mixture(has_own_norms=True),
+            reads=frozenset(
+                {
+                    "final_logit_softcapping",
+                    "attention.shared_kv_layers",
+                    "embedding_length_per_layer_input",
+                }
+            ),
         ),
         Architecture(  # OLMo 3 too
             name="olmo2",

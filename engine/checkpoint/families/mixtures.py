@@ -45,7 +45,8 @@ _ERNIE_NAMES = replace(
         selection_bias="mlp.moe_statics.e_score_correction_bias",
     ),
 )
-_COUNT_AND_USED = frozenset({"num_local_experts", "num_experts", "num_experts_per_tok"})
+_MAX_NORM_MIN = 1e-9
+_LOCAL = frozenset({"num_local_experts", "num_experts_per_tok"})
 
 
 def _mixtral(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
@@ -135,11 +136,13 @@ def _glm4_sources(config: ModelConfig) -> ModelSources:
 
 def _ernie(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
     bias = file.boolean("use_bias", default=False)
+    # What the weights are divided by is not clamped here; at this height it makes no difference.
+    file.number("moe_norm_min", low=0.0, high=_MAX_NORM_MIN, default=0.0)
     experts = experts_of(
         file,
-        keys=("moe_num_experts", "num_local_experts"),
+        keys=("moe_num_experts", "num_experts"),
         n_experts=64,
-        used_key="moe_k",
+        used_key="moe_k" if file.has("moe_k") else "num_experts_per_tok",
         n_used=6,
         hidden_dim=1536,
         selection_bias=True,
@@ -175,7 +178,7 @@ MIXTRAL = Family(
     sizes={"intermediate_size": 14_336},
     norm_eps=1e-5,
     rope=RopeDefaults(theta=1e6),
-    reads=_COUNT_AND_USED,
+    reads=_LOCAL,
 )
 OLMOE = Family(
     architecture="OlmoeForCausalLM",
@@ -184,14 +187,14 @@ OLMOE = Family(
     max_positions=4096,
     sizes={"intermediate_size": 2048},
     norm_eps=1e-5,
-    reads=_COUNT_AND_USED,
+    reads=_LOCAL | {"num_experts"},
 )
 GRANITE_MOE = replace(
     granite.FAMILY,
     architecture="GraniteMoeForCausalLM",
     layers=_granite,
     sources=_GRANITE_NAMES.sources,
-    reads=granite.FAMILY.reads | _COUNT_AND_USED,
+    reads=granite.FAMILY.reads | _LOCAL,
 )
 GLM4_MOE = Family(
     architecture="Glm4MoeForCausalLM",
@@ -202,7 +205,9 @@ GLM4_MOE = Family(
     sizes={"intermediate_size": 10_944},
     norm_eps=1e-5,
     rope=RopeDefaults(partial=0.5),
-    reads=_COUNT_AND_USED | {"n_routed_experts", "use_qk_norm"},
+    reads=frozenset(
+        {"n_routed_experts", "num_local_experts", "num_experts_per_tok", "use_qk_norm"}
+    ),
 )
 ERNIE_MOE = replace(
     ernie4_5.FAMILY,
@@ -212,5 +217,5 @@ ERNIE_MOE = replace(
     ends=_ernie_ends,
     n_kv_heads=4,
     head_dim=None,
-    reads=_COUNT_AND_USED | {"moe_num_experts"},
+    reads=frozenset({"moe_num_experts", "num_experts", "num_experts_per_tok"}),
 )

@@ -4,7 +4,8 @@ Owns the way from names and a configuration to sources. The families and the arc
 files fill in the names. Knows no file.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ import numpy as np
 from ..config import AttentionConfig, LayerConfig, ModelConfig
 from ..sources import LayerSources, ModelSources, Source, Sources
 from .expert_names import EXPERT_NAMES, ExpertNames
+from .layer_embeddings import LAYER_EMBEDDING_NAMES, LayerEmbeddingNames
 from .recurrent_names import RecurrentNames, gated_queries
 
 _ALL = -1
@@ -56,6 +58,7 @@ class Names:
     """Whether the matrices of the layers are stored as (n_in, n_out)."""
     experts: ExpertNames = EXPERT_NAMES
     recurrent: RecurrentNames | None = None
+    layer_embeddings: LayerEmbeddingNames = LAYER_EMBEDDING_NAMES
     ignored: str = r"(?!)"
     """See ModelSources."""
 
@@ -66,6 +69,7 @@ class Names:
         return ModelSources(
             embedding=Source(f"{self.embedding}.weight", table),
             positions=(positions,) if ends.n_positions else (),
+            **self.layer_embeddings.of_model(config),
             norm=Source(f"{self.norm}.weight", (dim,), plus=self.norms_plus),
             norm_bias=self._bias(self.norm, dim, config.norm_bias),
             head=Source(f"{self.head}.weight", table),
@@ -73,8 +77,16 @@ class Names:
             layers=tuple(
                 self._layer(index, layer, config) for index, layer in enumerate(config.layers)
             ),
-            ignored=self.ignored,
+            ignored="|".join((self.ignored, *self._unused(config))),
         )
+
+    def _unused(self, config: ModelConfig) -> Iterator[str]:
+        """Patterns of what a file may store for layers that read the keys of another one."""
+        names = [*self.qkv[1:], self.k_norm]
+        for index, layer in enumerate(config.layers):
+            if layer.attention.kv_from is not None:
+                prefix = re.escape(self.layer.format(index))
+                yield rf"{prefix}({'|'.join(map(re.escape, names))})\.(weight|bias)"
 
     def _layer(self, index: int, layer: LayerConfig, config: ModelConfig) -> LayerSources:
         attention, dim = layer.attention, config.dim
@@ -85,6 +97,7 @@ class Names:
             **self._mixer(prefix, layer, config),
             **self._mlp(prefix, layer, dim),
             **self._experts(prefix, layer, dim),
+            **self.layer_embeddings.of_layer(prefix, layer, dim),
             attention_norm=self._norm(prefix + self.attention_norm, dim, pre),
             attention_norm_bias=self._bias(
                 prefix + self.attention_norm, dim, pre and config.norm_bias
@@ -158,6 +171,7 @@ class Names:
             "selection_bias": names.selection_bias_of(prefix, experts),
             "experts_gate_up": names.gate_up_of(prefix, experts, dim),
             "experts_down": names.down_of(prefix, experts, dim, experts.hidden_dim),
+            **names.norms_of(prefix, experts, dim),
         }
         if experts.bias:
             found["b_experts_gate_up"] = names.gate_up_of(prefix, experts, None)

@@ -7,7 +7,7 @@ from ..config import ExpertsConfig, LayerConfig, QkNorm
 from .expert_keys import experts_of, is_sparse, shared_width
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
-from .windows import qwen_windows
+from .windows import max_window_layers, qwen_window, typed_windows
 
 _READS = frozenset({"num_experts", "num_local_experts", "num_experts_per_tok"})
 
@@ -38,9 +38,26 @@ def _layers_3(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
             experts=experts if sparse else None,
         )
         for window, sparse in zip(
-            qwen_windows(file, sizes.n_layers), is_sparse(file, sizes.n_layers), strict=True
+            _windows_3(file, sizes.n_layers), is_sparse(file, sizes.n_layers), strict=True
         )
     )
+
+
+def _windows_3(file: JsonObject, n_layers: int) -> list[int]:
+    """All layers slide or none."""
+    window = qwen_window(file)
+    if window and file.has("layer_types"):
+        file.fail("layer_types", file.values["layer_types"], "left out: here all layers slide")
+    return [window] * n_layers
+
+
+def _windows_2(file: JsonObject, n_layers: int) -> list[int]:
+    """Unless `layer_types` says more: every other layer slides, up to `max_window_layers`."""
+    window = qwen_window(file)
+    if window and file.has("layer_types"):
+        return typed_windows(file, n_layers, window)
+    last = max_window_layers(file) if window else 0
+    return [window if index < last and index % 2 == 0 else 0 for index in range(n_layers)]
 
 
 def _layers_2(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
@@ -55,7 +72,7 @@ def _layers_2(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
             shared_dim=shared,
         )
         for window, sparse in zip(
-            qwen_windows(file, sizes.n_layers), is_sparse(file, sizes.n_layers), strict=True
+            _windows_2(file, sizes.n_layers), is_sparse(file, sizes.n_layers), strict=True
         )
     )
 

@@ -36,8 +36,9 @@ class CpuBranches:
         *,
         n_branches: int,
         n_positions: int,
+        max_seq_len: int,
     ) -> None:
-        (self._max_seq_len,) = {max_seq_len for _, max_seq_len, _ in shapes}
+        self._max_seq_len = max_seq_len
         self.n_positions = n_positions
         self._n_branches = n_branches
         # A tail begins with the panel in which the fork lies.

@@ -40,12 +40,15 @@ class Banks:
     vector: Vector
     tables: list[Addresses] = field(default_factory=list)
 
-    def routing(self, config: ExpertsConfig, selection_bias: Floats | None) -> kernels.Routing:
+    def routing(
+        self, config: ExpertsConfig, selection_bias: Floats | None, expert_scales: Floats | None
+    ) -> kernels.Routing:
         return kernels.Routing(
             n_experts=config.n_experts,
             n_used=config.n_used,
             scoring=getattr(kernels.Scoring, _SCORINGS[config.scoring]),
             selection_bias=self.vector("selection_bias", selection_bias, config.n_experts),
+            expert_scales=self.vector("expert_scales", expert_scales, config.n_experts),
             n_groups=config.n_groups,
             n_groups_used=config.n_groups_used,
             group_best=config.group_best,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ...errors import ModelLoadError
 from ...native import cpu as native
 from ..ops import Bytes, KVMemory, KVShape
+from ..windows import KEY_BLOCK
 from .memory import Floats, zeros
 
 # As csrc/cpu/attention.h has them.
@@ -35,6 +36,10 @@ class PanelHeadRows:
     max_seq_len: int
     head_dim: int
     format: str  # as device/formats.py names it
+
+    @property
+    def shape(self) -> KVShape:
+        return self.n_kv_heads, self.max_seq_len, self.head_dim
 
 
 def kv_memory(shapes: Sequence[KVShape], format_: str, *, n_touched: int) -> KVMemory:
@@ -76,16 +81,18 @@ def padded(n: int) -> int:
 
 
 class CpuPositions:
-    """Copies whole blocks of 16 positions: no panel mixes two blocks."""
+    """Copies whole blocks of 16 positions: no panel mixes two blocks. Layers that hold fewer
+    positions than a sequence has hold them modulo their number, a multiple of KEY_BLOCK.
+    """
 
     unit = LANES
 
     def __init__(self, keys: Sequence[PanelHeadRows], values: Sequence[PanelHeadRows]) -> None:
         """Raises ValueError unless layers of one shape follow each other in memory."""
-        alike: dict[tuple[int, int], list[tuple[PanelHeadRows, PanelHeadRows]]] = {}
+        alike: dict[KVShape, list[tuple[PanelHeadRows, PanelHeadRows]]] = {}
         for pair in zip(keys, values, strict=True):
-            alike.setdefault((pair[0].n_kv_heads, pair[0].head_dim), []).append(pair)
-        sizes = [f"{len(pairs)}x{heads}x{dim}" for (heads, dim), pairs in alike.items()]
+            alike.setdefault(pair[0].shape, []).append(pair)
+        sizes = [f"{len(pairs)}x{heads}x{dim}" for (heads, _, dim), pairs in alike.items()]
         self.layout = f"panels {keys[0].format} {' '.join(sizes)}"
         self._parts = [part for pairs in alike.values() for part in _parts(pairs)]
 
@@ -107,19 +114,35 @@ class CpuPositions:
 
     def copy_in(self, start: int, stop: int, copied: Bytes, *, n_copied: int) -> None:
         for blocks, part in self._pairs(start, stop, copied, n_copied=n_copied):
-            np.copyto(blocks, part[:, : blocks.shape[1]])
+            np.copyto(blocks, part)
 
     def _pairs(
         self, start: int, stop: int, memory: Bytes, *, n_copied: int
     ) -> Iterator[tuple[Bytes, Bytes]]:
-        """Per part: these positions as blocks of the cache, and all blocks of the copy."""
+        """Per part, in order: these positions as blocks of the cache, and those of the copy."""
         if start % LANES or not 0 <= stop - start <= n_copied:
             raise ValueError(f"positions {start} to {stop} of a copy of {n_copied}")
         n_blocks, end = -(-n_copied // LANES), 0
         for part in self._parts:
             begin, end = end, end + len(part) * n_blocks * part.shape[2]
             copied = memory[begin:end].reshape(len(part), n_blocks, part.shape[2])
-            yield part[:, start // LANES : -(-stop // LANES)], copied
+            for place, first, n in _runs(start // LANES, -(-stop // LANES), part.shape[1]):
+                yield part[:, place : place + n], copied[:, first : first + n]
+
+
+def _runs(begin: int, end: int, length: int) -> Iterator[tuple[int, int, int]]:
+    """Where blocks `begin` to `end` - 1 lie in a cache of `length` blocks: the place of each run,
+    its first block, counted from `begin`, and how many it has.
+    """
+    if length % (KEY_BLOCK // LANES):
+        yield begin, 0, end - begin  # such a cache does not go round
+        return
+    block = begin
+    while block < end:
+        place = block % length
+        n = min(end - block, length - place)
+        yield place, block - begin, n
+        block += n
 
 
 def _parts(pairs: Sequence[tuple[PanelHeadRows, PanelHeadRows]]) -> Iterator[Bytes]:

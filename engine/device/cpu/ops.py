@@ -23,6 +23,7 @@ from ..memory import host_bytes
 from ..mixed import ModelFormats, mixed_formats, stored_formats
 from ..ops import KVMemory, KVShape, NotFiniteError, Stored
 from ..threads import helper_processors, thread_count
+from ..windows import PASS_ROWS
 from .branches import CpuBranches
 from .kv import kv_memory
 from .matrix import CpuMatrix, PanelMatrix, as_array, as_float32, pack, stacked
@@ -42,7 +43,8 @@ class CpuOps:
     activation_dtype = "float32"
     packs = True
     is_async = False
-    prefill_rows = 512
+    prefill_rows = PASS_ROWS
+    goes_round = True
     sample = staticmethod(sample)
 
     def __init__(
@@ -78,9 +80,15 @@ class CpuOps:
         return CpuStates(shapes, n_slots=n_slots, n_logged=n_logged)
 
     def branch_memory(
-        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int
     ) -> CpuBranches:
-        return CpuBranches(shapes, self.kv_format, n_branches=n_branches, n_positions=n_positions)
+        return CpuBranches(
+            shapes,
+            self.kv_format,
+            n_branches=n_branches,
+            n_positions=n_positions,
+            max_seq_len=max_seq_len,
+        )
 
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
         return nullcontext(stored_values)

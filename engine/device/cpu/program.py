@@ -23,17 +23,21 @@ from ..arguments import (
     Gate,
     Heads,
     Linear,
+    LookUp,
     NormLinear,
     Op,
     ShortConv,
+    Times,
 )
 from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
+from ..windows import goes_round
 from .branches import PanelTails
 from .experts import Banks
 from .experts import epilogue as experts_epilogue
 from .kv import PanelHeadRows
+from .look_up import LookUps
 from .matrix import CpuMatrix, PanelMatrix
 from .memory import CACHE_LINE, Floats
 from .recurrent import RecurrentOps
@@ -56,7 +60,8 @@ class CpuProgram:
 
     def __init__(self, max_rows: int) -> None:
         self._tape = kernels.Tape()
-        self._ops: list[Op] = []  # keeps alive what the tape points to
+        self._ops: list[Op] = []  # those on the tape; keeps alive what it points to
+        self._look_ups = LookUps()
         self._banks = Banks(_vector)
         self._scratch = np.empty(0, np.uint8)
         self._old_scratch: list[npt.NDArray[np.uint8]] = []  # that earlier ops point to
@@ -67,6 +72,10 @@ class CpuProgram:
         match op:
             case Embed():
                 self._embed(op)
+            case LookUp():
+                self._rows("out", op.out, op.table.n_in)
+                self._look_ups.append(op)
+                return
             case NormLinear():
                 self._norm_linear(op)
             case Linear():
@@ -75,6 +84,8 @@ class CpuProgram:
                 self._experts(op)
             case AddNorm():
                 self._add_norm(op)
+            case Times():
+                self._times(op)
             case Heads():
                 self._heads(op)
             case Attention():
@@ -131,16 +142,26 @@ class CpuProgram:
         )
 
     def _add_norm(self, op: AddNorm[Floats]) -> None:
-        (dim,) = op.norm.shape
+        (dim,), width = op.norm.shape, op.out.shape[1]
+        if width % dim:
+            raise ValueError(f"norm: {dim} numbers for rows of {width}")
         self._tape.add_norm(
-            x=self._rows("x", op.x, dim),
+            x=self._rows("x", op.x, width),
             norm=_norm("norm", op.norm, dim, op.eps),
-            residual=self._rows("residual", op.residual, dim),
+            residual=self._rows("residual", op.residual, width),
             scale=op.scale,
             factor=_vector("factor", op.factor, 1),
-            out=self._rows("out", op.out, dim),
+            out=self._rows("out", op.out, width),
             dim=dim,
+            n_parts=width // dim,
         )
+
+    def _times(self, op: Times[Floats]) -> None:
+        dim, pitch = op.x.shape[1], op.others.shape[1]
+        if not 0 <= op.begin <= pitch - dim:
+            raise ValueError(f"begin: {op.begin}; there are {dim} of {pitch} columns")
+        others = self._rows("others", op.others, pitch) + op.begin * op.others.itemsize
+        self._tape.times(x=self._rows("x", op.x, dim), others=others, dim=dim, pitch=pitch)
 
     def _experts(self, op: Experts[Floats, CpuMatrix]) -> None:
         dim, width = op.out.shape[1], op.config.router_dim
@@ -156,7 +177,7 @@ class CpuProgram:
             ),
             router=router,
             router_width=width,
-            routing=self._banks.routing(op.config, op.selection_bias),
+            routing=self._banks.routing(op.config, op.selection_bias, op.expert_scales),
             routed=self._banks.bank(op.experts, dim),
             shared=self._banks.bank(op.shared, dim),
             has_shared_gate=op.config.shared_gate,
@@ -201,7 +222,8 @@ class CpuProgram:
         rotary_half = op.cos.shape[1]
         for name, table in (("cos", op.cos), ("sin", op.sin)):
             native.check(name, table, (len(op.cos), rotary_half), np.float32)
-        self._limits.fit_positions(min(len(op.cos), max_seq_len))
+        is_round = goes_round(max_seq_len, op.window, self._limits.max_rows)
+        self._limits.fit_positions(len(op.cos) if is_round else min(len(op.cos), max_seq_len))
         n_stored = 2 * n_kv_heads if op.stores else 0
         scratch_floats = kernels.attention_scratch_floats(op.n_heads, head_dim, max_seq_len)
         return kernels.Attention(
@@ -255,6 +277,7 @@ class CpuProgram:
         Raises RuntimeError while another program of this process runs.
         """
         self._limits.check(state)
+        self._look_ups.run(state)
         is_whole: bool = self._tape.run(state.address)
         return is_whole
 
@@ -271,7 +294,9 @@ class CpuProgram:
     def profile(self, state: StepState) -> list[OpTime]:
         """Runs like `run`; each op with the shape of its matrix in its name."""
         self._limits.check(state)
-        return op_times(self._ops, self._tape.names(), self._tape.profile(state.address))
+        looked_up = self._look_ups.profile(state)
+        ns = self._tape.profile(state.address)
+        return looked_up + op_times(self._ops, self._tape.names(), ns)
 
     def _rows(self, name: str, array: Floats | None, width: int) -> int:
         """The address of an array (rows, width), 0 for None. Raises ValueError for another one."""

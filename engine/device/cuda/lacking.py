@@ -11,6 +11,7 @@ def lacking_parts(config: ModelConfig) -> list[str]:
     ends, layers = config.ends, config.layers
     parts = {
         "LayerNorm": config.centered_norms or config.norm_bias,
+        "embeddings of each layer": ends.layer_embeddings is not None,
         "a scaled embedding": ends.embedding_scale != 1.0,
         "learned positions": ends.n_positions > 0,
         "layers whose keys and values differ in size": len(set(config.kv_shapes)) > 1,

@@ -48,6 +48,7 @@ class CudaOps:
     calibrates = False
     is_async = True
     prefill_rows = 2048
+    goes_round = False
 
     def __init__(
         self, device: str | torch.device, kernels: Any, format_: str, *, kv_cache: str = "auto"
@@ -98,7 +99,7 @@ class CudaOps:
         raise ModelLoadError("recurrent layers: the native CUDA code has no kernels for them")
 
     def branch_memory(
-        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int
+        self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int
     ) -> None:
         return None
 

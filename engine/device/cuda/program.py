@@ -13,7 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import AddNorm, Array, Attention, Embed, Heads, Linear, NormLinear, Op
+from ..arguments import (
+    AddNorm,
+    Array,
+    Attention,
+    Embed,
+    Experts,
+    Heads,
+    Linear,
+    LookUp,
+    NormLinear,
+    Op,
+    Times,
+)
 from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
@@ -263,7 +275,7 @@ def check_kernels(op: Op) -> None:
             lacks = op.scale != 1.0
         case Attention():
             lacks = op.softcap != 0.0 or not op.cos.shape[1]
-        case AddNorm() | Heads():
+        case AddNorm() | Heads() | Times() | LookUp() | Experts():
             lacks = True
     if lacks:
         raise ValueError(f"{type(op).__name__}: no CUDA kernel computes it with these arguments")

@@ -40,16 +40,17 @@ class Roles:
         """The ids of the tokens that end an answer."""
         return {self._ids[role] for role in _ENDS if role in self._ids}
 
-    def around(self, *, adds_bos: bool) -> dict[str, int]:
+    def around(self, *, adds_bos: bool, heeds_file: bool = True) -> dict[str, int]:
         """`bos`, if it comes before each text, and `eos`, if it comes after it, with their ids.
 
-        `adds_bos`: whether BOS does if the file does not say. Raises ModelLoadError for a token
-        that is to be added, but that the file does not name.
+        `adds_bos`: whether BOS does if the file does not say, or is not heeded. Raises
+        ModelLoadError for a token that is to be added, but that the file does not name.
         """
         wanted: dict[str, int] = {}
         for role, default in (("bos", adds_bos and "bos" in self._ids), ("eos", False)):
             key = f"tokenizer.ggml.add_{role}_token"
-            if self._metadata.boolean(key, default=default):
+            is_said = self._metadata.boolean(key, default=default)
+            if is_said if heeds_file else default:
                 if role not in self._ids:
                     allowed = f"false without tokenizer.ggml.{role}_token_id"
                     self._metadata.fail(key, True, allowed)

@@ -1,6 +1,6 @@
 """A tokenizer from the metadata of a GGUF file.
 
-Owns the two kinds of vocabularies and how their parts become one tokenizer. Knows no file but
+Owns the kinds of vocabularies and how their parts become one tokenizer. Knows no file but
 through `Metadata`, and nothing of the model but its number of embedding rows.
 """
 
@@ -34,7 +34,10 @@ def gguf_tokenizer(metadata: Metadata, vocab_size: int) -> Tokenizer:
         return _byte_level(metadata, vocab_size)
     if kind == "llama":
         return _sentencepiece(metadata, vocab_size)
-    metadata.fail(_MODEL, kind, "gpt2 (byte-level BPE) or llama (SentencePiece's BPE)")
+    if kind == "gemma4":
+        return _merged_pieces(metadata, vocab_size)
+    allowed = "gpt2 (byte-level BPE), llama (SentencePiece's BPE) or gemma4 (its merges)"
+    metadata.fail(_MODEL, kind, allowed)
 
 
 def _byte_level(metadata: Metadata, vocab_size: int) -> Tokenizer:
@@ -60,9 +63,7 @@ def _sentencepiece(metadata: Metadata, vocab_size: int) -> Tokenizer:
     scores = metadata.numbers(_SCORES)
     if len(scores) != len(tokens):
         metadata.fail(_SCORES, scores, f"an array of {len(tokens)} numbers, one per token")
-    for byte in range(256):
-        if (text := f"<0x{byte:02X}>") not in tokens.ids:
-            metadata.fail(TOKENS, metadata.strings(TOKENS), f"a list with a token {text}")
+    _check_bytes(metadata, tokens)
     normal = tokens.of_type(TokenType.NORMAL)
     merges = merges_of([tokens.texts[token_id] for token_id in normal], scores[normal])
     ids = {text: token_id for token_id, text in tokens.pieces.items()}
@@ -79,6 +80,30 @@ def _sentencepiece(metadata: Metadata, vocab_size: int) -> Tokenizer:
     roles = Roles(metadata, tokens, _SENTENCEPIECE_IDS)
     spelling = SentencePieceSpelling(SPACE, byte_fallback=True)
     return _tokenizer(backend, tokens, roles, spelling, adds_bos=True)
+
+
+def _merged_pieces(metadata: Metadata, vocab_size: int) -> Tokenizer:
+    """SentencePiece's pieces and spaces, put together by merges that the file lists."""
+    tokens = _tokens(metadata, vocab_size)
+    _check_bytes(metadata, tokens)
+    pairs = list(_pairs(metadata))
+    ids = {text: token_id for token_id, text in tokens.pieces.items()}
+
+    def build() -> tokenizers.Tokenizer:
+        return sentencepiece_backend(ids, pairs, add_prefix=False, trim=False)
+
+    backend = checked(build, f"{metadata.where}: {_MERGES}")
+    roles = Roles(metadata, tokens, {})
+    spelling = SentencePieceSpelling(SPACE, byte_fallback=True)
+    # Early files of this kind say that there is no BOS, and the model needs one.
+    return _tokenizer(backend, tokens, roles, spelling, adds_bos=True, heeds_file=False)
+
+
+def _check_bytes(metadata: Metadata, tokens: Tokens) -> None:
+    """Whether every byte has a token. Raises ModelLoadError."""
+    for byte in range(256):
+        if (text := f"<0x{byte:02X}>") not in tokens.ids:
+            metadata.fail(TOKENS, metadata.strings(TOKENS), f"a list with a token {text}")
 
 
 def _tokens(metadata: Metadata, vocab_size: int) -> Tokens:
@@ -113,12 +138,15 @@ def _tokenizer(
     spelling: Spelling,
     *,
     adds_bos: bool,
+    heeds_file: bool = True,
 ) -> Tokenizer:
-    """Adds to `backend` what is found whole in a text, and what is put around one."""
+    """Adds to `backend` what is found whole in a text, and what is put around one. `adds_bos`: if
+    the file does not say it, or is not heeded.
+    """
     control, shown = _control(tokens), tokens.texts_of(TokenType.USER_DEFINED)
     backend.add_special_tokens([AddedToken(text, normalized=False) for text in control])
     backend.add_tokens([AddedToken(text, normalized=False) for text in shown])
-    if around := roles.around(adds_bos=adds_bos):
+    if around := roles.around(adds_bos=adds_bos, heeds_file=heeds_file):
         backend.post_processor = _putting(around, tokens)
     ends = ending_texts([*control, *filter(is_marker, shown)])
     return Tokenizer(

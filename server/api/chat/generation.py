@@ -3,34 +3,28 @@
 Raises all that can be wrong with it, before anything is queued.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from engine import Engine, ReplyFormat, ReplyReader
+from engine import Engine
 
 from ...answer.choices import check_choices, spread
 from ...answer.chunks import ChoicesAnswer
 from ...answer.head import answer_head
 from ...answer.logprobs import TokenNames
 from ...answer.metadata import Include
-from ...chat.constraint import reply_constraint
-from ...chat.prompt import prompt_ids
-from ...chat.tools import ToolUse
 from ...errors import RequestError
 from ...lease.waiter import Waiter
-from ...request.job import completion_jobs
 from ...request.no_effect import effect_warnings
 from ...request.options import check_stream_options, generation_options, requested_logprobs
-from ...request.text import LONG_TEXT, check_text, negative_ids
+from ...request.text import LONG_TEXT, check_text
 from ...request.unknown_fields import check_unknown_fields
-from ...request.watch import watched_ids
 from ...schema.chat import ChatCompletionRequest
 from ...service import Service
 from ..generation import Generation
 from .answer import ChatChoices
+from .job import reply_job
 from .messages import parts_text
-from .reply import PlainReader, Reader, ReplyShape
+from .reply import ReplyShape
 from .turn import chat_turn, content_length
 from .variables import unused_variables
 
@@ -55,39 +49,21 @@ async def chat_generation(
     shape = _shape(engine, body, has_logprobs=bool(body.logprobs or n_top))
     options = generation_options(body, vocab_size=engine.config.vocab_size)
     turn = await chat_turn(bodies, body, n_body=n_body)
-    input_ids = await prompt_ids(service, turn, options)
-    in_reasoning = engine.reply_format.opens_in_reasoning(input_ids)
-    constraint = await reply_constraint(service, turn, waiter, in_reasoning=in_reasoning)
-    stream = replace(
-        options.stream,
-        constraint=constraint,
-        prediction=await _prediction_ids(service, body),
-        negative_ids=await negative_ids(engine, bodies, options.negative_prompt),
-        return_top_tokens=n_top or 0,
-        return_trace="trace" in shape.include,
-        watch=await watched_ids(engine, bodies, body.watch),
-    )
-    (job,) = completion_jobs(
-        engine,
+    prepared = await reply_job(
+        service,
         body,
+        turn,
         options,
-        [input_ids],
-        stream=stream,
-        prompt_param="messages",
-        default_max_tokens=None,
-        token_by_token=bool(body.stream) and shape.describes_tokens,
-        progress=bool(body.stream) and "progress" in shape.include,
+        waiter,
+        shape=shape,
+        n_top=n_top,
+        prediction=await _prediction_ids(service, body),
     )
+    job = prepared.job
     warnings += effect_warnings(body, job, engine.tokenizer)
     warnings += unused_variables(body, engine.template)
     jobs = await bodies.run(lambda: spread([job], n), n * n_body)
-    new_reader = _readers(
-        engine.reply_format,
-        turn.tools,
-        in_reasoning=in_reasoning,
-        decode_special_tokens=job.options.decode_special_tokens,
-    )
-    once: dict[str, Any] = {"prompt_token_ids": input_ids} if shape.token_ids else {}
+    once: dict[str, Any] = {"prompt_token_ids": job.input_ids} if shape.token_ids else {}
     warnings += service.storing_warnings(body)
     answer = ChoicesAnswer(
         head=answer_head(
@@ -99,7 +75,7 @@ async def chat_generation(
         once={**once, "warnings": warnings} if warnings else once,
         jobs=jobs,
         n=n,
-        new_choices=lambda: ChatChoices(jobs, new_reader, shape),
+        new_choices=lambda: ChatChoices(jobs, prepared.new_reader, shape),
         chunk_object=_CHUNK,
         include=shape.include,
         include_usage=body.include_usage,
@@ -142,17 +118,3 @@ async def _prediction_ids(service: Service, body: ChatCompletionRequest) -> list
         return tokenizer.encode(text, add_special_tokens=False, parse_special=False)
 
     return await service.large_bodies.run(encode, content_length(content), inline_below=LONG_TEXT)
-
-
-def _readers(
-    form: ReplyFormat, tools: ToolUse, *, in_reasoning: bool, decode_special_tokens: bool
-) -> Callable[[], Reader]:
-    """Makes a reader for one reply."""
-    if not form.needs_reader(reads_tools=bool(tools.callable)):
-        return PlainReader
-    return lambda: ReplyReader(
-        form,
-        in_reasoning=in_reasoning,
-        tools=tools.callable,
-        decode_special_tokens=decode_special_tokens,
-    )

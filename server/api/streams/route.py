@@ -101,7 +101,7 @@ def stream_routes(service: Service) -> APIRouter:
                 f"starting_after must be at most {n_events}, the events so far, not {after}",
                 param="starting_after",
             )
-        return EventStream(or_error(_numbered(service, kept, after)))
+        return EventStream(or_error(_numbered(service, kept, after), kept))
 
     return router
 

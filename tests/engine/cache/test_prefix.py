@@ -17,13 +17,16 @@ CHUNK = 8
 CHUNK_BYTES = 4 * CHUNK
 PLENTY = 1000 * CHUNK_BYTES
 MAX_SEQ_LEN = 64
+N_ROUND, WINDOW = 16, 5  # of a cache in which a layer with a window holds the last positions
 
 
 class Server:
     """A cache, its prefix cache, and what each request does with them."""
 
-    def __init__(self, byte_budget: int = PLENTY, directory: Path | None = None) -> None:
-        self.cache = ToyCache(MAX_SEQ_LEN)
+    def __init__(
+        self, byte_budget: int = PLENTY, directory: Path | None = None, *, n_round: int = 0
+    ) -> None:
+        self.cache = ToyCache(MAX_SEQ_LEN, n_round=n_round, window=WINDOW if n_round else 0)
         self.reads_files = directory is not None
         self.prefix = PrefixCache(
             self.cache, block=CHUNK, byte_budget=byte_budget, directory=directory
@@ -35,6 +38,7 @@ class Server:
         # Only reading a copy tells that its file was damaged.
         assert expected == reuse or (self.reads_files and reuse.n_reused < expected.n_reused)
         assert self.cache.token_ids == list(token_ids[: reuse.n_reused])
+        assert self.cache.is_whole
         self.cache.check()
         self.cache.run(token_ids[reuse.n_reused :])
         return reuse
@@ -249,6 +253,46 @@ def test_a_block_that_cannot_be_copied_is_refused(block: int) -> None:
         PrefixCache(ToyCache(8), block=block)
 
 
+def test_windows_that_went_by_are_restored_from_copies() -> None:
+    server = Server(n_round=N_ROUND)
+    server.request(conversation(0, 60))
+    for n in (59, 20, 45, 44, 31, 6):
+        reuse = server.request([*conversation(0, n), 999])
+        assert (reuse.n_reused, reuse.reason) == (n, f"differs at token {n}")
+        server.request(conversation(0, 60))
+
+
+def test_windows_without_copies_are_computed_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    server = Server(byte_budget=0, n_round=N_ROUND)
+    server.request(conversation(0, 60))
+    near = server.request([*conversation(0, 50), 999])
+    assert near.n_reused == 50, "so far the cache itself goes back"
+    far = server.request([*conversation(0, 30), 999])
+    reason = "the window before token 30 is neither held nor copied"
+    assert far == Reuse(0, 31, "none", None, reason)
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [f"computing from token 0 again: {reason}"]
+
+
+def test_copies_that_were_dropped_bring_back_less(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server(byte_budget=2 * 3 * CHUNK_BYTES, n_round=N_ROUND)
+    server.request(conversation(0, 60))
+    reuse = server.request([*conversation(0, 40), 999])
+    reason = "the window before token 40 is neither held nor copied"
+    assert reuse == Reuse(3 * CHUNK, 41, "memory", None, reason)
+
+
+def test_a_pass_without_its_window_is_refused() -> None:
+    server = Server(byte_budget=0, n_round=N_ROUND)
+    server.request(conversation(0, 60))
+    server.cache.rollback(30)
+    with pytest.raises(ValueError, match="lost what token 30 needs"):
+        server.cache.run([1])
+    server.cache.rollback(0)
+    server.cache.run([1])
+
+
 TOKENS = st.lists(st.integers(0, 1), max_size=12)
 KEYS = st.sampled_from(["", "a"])
 
@@ -256,17 +300,21 @@ KEYS = st.sampled_from(["", "a"])
 class AnyRequests(RuleBasedStateMachine):
     """Sequences that share beginnings, in any order, with and without a directory."""
 
+    n_round = 0
+
     @initialize(n_chunks=st.sampled_from([0, 1, 3, 7, 1000]), has_directory=st.booleans())
     def start(self, n_chunks: int, has_directory: bool) -> None:
         self.folder = tempfile.TemporaryDirectory() if has_directory else None
-        self.budget = n_chunks * CHUNK_BYTES
+        self.budget = n_chunks * CHUNK_BYTES * (2 if self.n_round else 1)
         self.has_room = n_chunks == 1000 or (n_chunks > 0 and has_directory)
         self.known: dict[str, list[list[int]]] = {}
+        self.lost: dict[str, list[list[int]]] = {}  # copied in part, before a failure
         self.last_key = ""
         self.boot()
 
     def boot(self) -> None:
-        self.server = Server(self.budget, Path(self.folder.name) if self.folder else None)
+        folder = Path(self.folder.name) if self.folder else None
+        self.server = Server(self.budget, folder, n_round=self.n_round)
 
     @rule(parts=st.lists(TOKENS, max_size=5), end=TOKENS, key=KEYS)
     def request(self, parts: list[list[int]], end: list[int], key: str) -> None:
@@ -277,9 +325,11 @@ class AnyRequests(RuleBasedStateMachine):
             self.known.setdefault(self.last_key, []).append(list(cache.token_ids))
         best = max([shared(each, token_ids) for each in self.known.get(key, [])] + [active])
         reuse = self.server.request(token_ids, key=key)
-        assert active <= reuse.n_reused <= best
+        most = max([best, *(shared(each, token_ids) for each in self.lost.get(key, []))])
+        assert reuse.n_reused <= most
+        assert self.n_round or active <= reuse.n_reused
         if self.has_room:
-            assert reuse.n_reused == best
+            assert best <= reuse.n_reused
         assert (reuse.source == "none") == (reuse.n_reused == 0)
         assert reuse.mismatch_at in (None, reuse.n_reused)
         self.last_key = key
@@ -287,6 +337,8 @@ class AnyRequests(RuleBasedStateMachine):
 
     @rule()
     def fail(self) -> None:
+        if self.n_round:
+            self.lost.setdefault(self.last_key, []).append(list(self.server.cache.token_ids))
         self.server.cache.clear()
 
     @rule()
@@ -323,6 +375,17 @@ def shared(first: Sequence[int], second: Sequence[int]) -> int:
     pairs = zip(first, second, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
+
+class AnyRequestsWithWindows(AnyRequests):
+    """The same where layers with a window hold the last positions only."""
+
+    n_round = N_ROUND
+
+
+TestAnyRequestsWithWindows = AnyRequestsWithWindows.TestCase
+TestAnyRequestsWithWindows.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None
+)
 
 TestAnyRequests = AnyRequests.TestCase
 TestAnyRequests.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -178,6 +178,7 @@ class Sizes:
     """The fields of a ModelConfig that a cache reads."""
 
     kv_places = (0, 1, 2)
+    kv_windows = (0, 0, 0)
     state_shapes = ()
 
     def __init__(self, head_dim: int) -> None:

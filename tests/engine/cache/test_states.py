@@ -113,6 +113,15 @@ def test_beyond_that_the_nearest_earlier_state_remains() -> None:
     assert len(sequence.rows) == 100, "a pass that is aborted leaves what it began with"
 
 
+def test_a_sequence_that_begins_anew_can_go_back_as_far_as_any() -> None:
+    sequence = Rows()
+    sequence.run([1] * 500)
+    sequence.rows = []  # another sequence, which shares nothing
+    sequence.run([2] * 40)
+    for back in range(KEPT_ROWS + 1):
+        assert sequence.states.reachable(40 - back) == 40 - back
+
+
 def test_a_snapshot_is_of_a_state_that_is_held() -> None:
     sequence = Rows()
     sequence.run([4] * 50)

@@ -203,7 +203,7 @@ def test_known_styles_stay_known() -> None:
         "markers": ("hermes", True),
         "brackets": ("mistral", True),
         "documents": ("hermes", False),
-        "parameters": ("qwen3-coder", True),
+        "parameters": ("tagged", True),
     }
     assert styles["markers"].open.text == "<call>"
     assert not any(form.is_unreadable for form in styles.values())

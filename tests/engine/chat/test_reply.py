@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine import ReplyDelta, ReplyFormat, ReplyReader, StreamResult, Tool
@@ -64,6 +64,9 @@ CASES = {
     "no reasoning in it": Case("hermes", "<think>\n\n</think>\n\nYes", content("Yes")),
     "a tag within the text": Case(
         "hermes", "So <think> and </think> are tags", content("So <think> and </think> are tags")
+    ),
+    "a tag behind half a tag": Case(
+        "hermes", "<<think>Hm</think>", content("<<think>Hm</think>")
     ),
     "a call": Case("hermes", f"<tool_call>\n{F}\n</tool_call>", call(0, "f", F_ARGUMENTS)),
     "all of it": Case(
@@ -146,6 +149,7 @@ CASES = {
         "llama3", '{"age": 3, "name": "f"}', content('{"age": 3, "name": "f"}')
     ),
     "bare later": Case("llama3", f"So: {F}", content(f"So: {F}")),
+    "bare behind half a tag": Case("llama3", f"<{F}", content(f"<{F}")),
     "code": Case("llama3", "<|python_tag|>print(1)", content("<|python_tag|>print(1)")),
     "a list": Case(
         "mistral",
@@ -244,7 +248,8 @@ WITH_SPECIAL = [
     if name
     not in (
         *("a tag within the text", "no calls within the reasoning", "an unknown name"),
-        *("a tag that opens nothing", "a name that never comes", "the tag in a string"),
+        *("a tag behind half a tag", "a tag that opens nothing"),
+        *("a name that never comes", "the tag in a string"),
     )
 ]
 
@@ -311,6 +316,9 @@ ALPHABET = (
 
 
 @settings(max_examples=200, deadline=None)
+@example(
+    form="llama3", pieces=[F, "</", "<tool_call>"], ends=[44], special=True, in_reasoning=False
+)
 @given(
     form=st.sampled_from(["hermes", "llama3", "mistral", "mistral-named", "qwen3-coder"]),
     pieces=st.lists(st.sampled_from(ALPHABET), max_size=20),
@@ -326,8 +334,9 @@ def test_whatever_is_written(
     records = tokens(reply, ends, special=special)
     found = read(reader_of(case, special=special), results(records, ends))
     whole = read(reader_of(case, special=special), results(records, []))
-    assert parts(found) == parts(whole)
-    assert channels_of(found) == channels_of(whole)
+    single = read(reader_of(case, special=special), one_by_one(records))
+    assert parts(found) == parts(whole) == parts(single)
+    assert channels_of(found) == channels_of(whole) == channels_of(single)
     assert [token for delta in found for token in delta.tokens] == records
     names = [text for kind, _, text in parts(found) if kind == "tool_name"]
     assert set(names) <= {"f", "g"}

@@ -10,7 +10,7 @@ STYLES = {
     "{% for tool in tools %}{{ tool }}{% endfor %}": ("hermes", False),
     "<tool_call>{{ call }}</tool_call>": ("hermes", True),
     "<tool_call>{{ name }}<arg_key>": ("hermes", False),
-    "<tool_call><function={{ name }}>": ("qwen3-coder", True),
+    "<tool_call><function={{ name }}>": ("tagged", True),
     "<|python_tag|>{{ call }}": ("llama3", True),
     '{"name": function name, "parameters": dictionary}': ("llama3", True),
     "[AVAILABLE_TOOLS] [TOOL_CALLS]": ("mistral", True),

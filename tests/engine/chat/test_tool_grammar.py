@@ -118,6 +118,7 @@ def deltas_of(
     *,
     ended: bool = True,
     in_reasoning: bool = False,
+    tools: Sequence[Tool] = TOOLS,
 ) -> tuple[list[ReplyDelta], ReplyReader]:
     """Through the reader, in pieces of whole characters."""
     records, position, data = [], 0, b""
@@ -127,7 +128,7 @@ def deltas_of(
         if text.encode() == data or tokenizer.is_special(token_id):
             records.append(record(token_id, text, position))
             position, data = position + len(text), b""
-    reader = ReplyReader(form, tools=TOOLS, in_reasoning=in_reasoning)
+    reader = ReplyReader(form, tools=tools, in_reasoning=in_reasoning)
     stream = results(records, range(0, position, 3))
     last = StreamResult({"eos": True, "eos_reason": "stop_token" if ended else "length"})
     return read(reader, [*stream[:-1], last]), reader
@@ -181,7 +182,7 @@ def test_a_reply_may_be_calls_or_json(
         form = ReplyFormat(None, form_of(name, special=True).tools, tokenizer)
     calls = tool_constraint(form, TOOLS, required=True, parallel=True, in_reasoning=False)
     schema = SCHEMAS["weather"]
-    spec = calls_or_json(calls, ConstraintSpec("json_schema", schema), param="x")
+    spec = calls_or_json(calls, ConstraintSpec("json_schema", schema), form, param="x")
     kinds: set[str] = set()
     for seed in range(24):
         token_ids, ended = drawn(compiler, tokenizer, spec, seed)
@@ -207,7 +208,7 @@ def test_json_that_begins_like_a_call_is_allowed(
 ) -> None:
     form = form_of(without_reasoning("llama3"), special=False)
     calls = tool_constraint(form, TOOLS, required=True, parallel=True, in_reasoning=False)
-    spec = calls_or_json(calls, ConstraintSpec("json_schema", schema), param="x")
+    spec = calls_or_json(calls, ConstraintSpec("json_schema", schema), form, param="x")
     for text in (
         '{"name": "weather report", "n": 3}',
         '{"name": "weather", "n": 3}',
@@ -220,9 +221,10 @@ def test_json_that_begins_like_a_call_is_allowed(
 
 
 def test_only_json_stands_beside_calls() -> None:
+    form = form_of("hermes", special=False)
     calls = ConstraintSpec("lark", "start: /a/")
     with pytest.raises(InvalidInputError) as error:
-        calls_or_json(calls, ConstraintSpec("regex", "b"), param="guided_regex")
+        calls_or_json(calls, ConstraintSpec("regex", "b"), form, param="guided_regex")
     assert error.value.param == "guided_regex"
 
 

@@ -9,13 +9,8 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.checkpoint.config import (
-    DividedScaling,
-    LinearScaling,
-    ModelConfig,
-    QkNorm,
-    YarnScaling,
-)
+from engine.checkpoint.config import ModelConfig, QkNorm
+from engine.checkpoint.ropes import DividedScaling, LinearScaling, YarnScaling
 from engine.errors import ModelLoadError
 from engine.model_files import ModelFiles
 
@@ -177,6 +172,26 @@ def test_divisors_of_frequencies_come_on_top_of_a_factor(tmp_path: Path) -> None
     assert "divided by 4 to 4" in config.ropes[0].describe()
 
 
+def test_heads_of_sliding_layers_are_of_their_own(tmp_path: Path) -> None:
+    """Their width, their number, and how they are rotated."""
+    keys = {
+        "attention.key_length": 32,
+        "attention.key_length_swa": 8,
+        "attention.value_length_swa": 8,
+        "rope.dimension_count_swa": 8,
+        "rope.freq_base_swa": 500.0,
+        "attention.sliding_window": 8,
+        "attention.sliding_window_pattern": [True, False],
+        "attention.head_count_kv": [2, 1],
+    }
+    file = write(tmp_path, keys, architecture="gemma4", tensors={"rope_freqs.weight": (16,)})
+    config = ModelFiles.open(file).config
+    sliding, full = (layer.attention for layer in config.layers)
+    assert (sliding.head_dim, sliding.n_kv_heads, sliding.rope) == (8, 2, 1)
+    assert (full.head_dim, full.n_kv_heads, full.rope) == (32, 1, 0)
+    assert (config.ropes[1].theta, config.ropes[1].rotary_dim) == (500.0, 8)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "experts without a number": ({"expert_count": 8}, ("llama.expert_used_count",)),
     "more experts used than there are": (
@@ -196,7 +211,14 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "heads": ({"attention.head_count": 0}, ("llama.attention.head_count", "not 0")),
     "key heads": ({"attention.head_count_kv": 3}, ("head_count_kv", "divisor of the 4", "not 3")),
     "few heads": ({"attention.head_count": [4]}, ("head_count", "each of 2 layers", "array of 1")),
-    "uneven": ({"attention.head_count_kv": [4, 2]}, ("head_count_kv", "the same number")),
+    "uneven": ({"attention.head_count_kv": [4, 3]}, ("head_count_kv", "divisor of the 4", "not 3")),
+    "sliding heads": ({"attention.key_length_swa": 15}, ("key_length_swa", "even", "not 15")),
+    "sliding values": ({"attention.value_length_swa": 8}, ("value_length_swa", "16", "not 8")),
+    "borrowed keys": ({"attention.shared_kv_layers": 1}, ("shared_kv_layers: must be 0", "not 1")),
+    "embeddings of layers": (
+        {"embedding_length_per_layer_input": 8},
+        ("embedding_length_per_layer_input: must be 0", "not 8"),
+    ),
     "odd": ({"attention.key_length": 15}, ("attention.key_length", "even", "not 15")),
     "values": ({"attention.value_length": 8}, ("attention.value_length", "16", "not 8")),
     "partial": ({"rope.dimension_count": 7}, ("rope.dimension_count", "even", "not 7")),
@@ -230,9 +252,9 @@ def test_what_would_be_wrong_is_refused_by_key_and_value(tmp_path: Path, name: s
 
 
 def test_an_unknown_architecture_is_named_with_the_known_ones(tmp_path: Path) -> None:
-    told = r"gemma4 is not supported; the nearest one is gemma3; allowed are llama, qwen2, qwen3,"
+    told = r"gemma5 is not supported; the nearest one is gemma4; allowed are llama, qwen2, qwen3,"
     with pytest.raises(ModelLoadError, match=told):
-        read(tmp_path, architecture="gemma4")
+        read(tmp_path, architecture="gemma5")
 
 
 @pytest.mark.parametrize(

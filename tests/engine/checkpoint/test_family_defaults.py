@@ -3,6 +3,7 @@ test_config_defaults.py does not look at key by key.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.families.known import FAMILIES
 from engine.checkpoint.recurrent import DeltaNetConfig, Recurrent
+from engine.checkpoint.ropes import YarnScaling
 
 _CLASSES = {
     "GPT2LMHeadModel": "GPT2Config",
     "Gemma3ForCausalLM": "Gemma3TextConfig",
     "Gemma4ForCausalLM": "Gemma4TextConfig",
+    "Gemma4UnifiedForCausalLM": "Gemma4UnifiedTextConfig",
     "Qwen3_5ForCausalLM": "Qwen3_5TextConfig",
     "Qwen3_5MoeForCausalLM": "Qwen3_5MoeTextConfig",
 }
@@ -69,7 +72,7 @@ def test_missing_keys_mean_what_transformers_takes(tmp_path: Path, name: str) ->
             continue
         partial = parameters.get("partial_rotary_factor", 1.0)
         assert rope.rotary_dim == int(attention.head_dim * partial)
-        assert rope.scaling is None
+        assert rope.scaling == _scaling(parameters)
 
 
 def _windows(config: Any) -> list[int]:
@@ -90,6 +93,20 @@ def _recurrent(config: Any) -> list[Recurrent | None]:
         )
     kinds = getattr(config, "layer_types", None) or [""] * config.num_hidden_layers
     return [recurrent if kind in ("linear_attention", "conv") else None for kind in kinds]
+
+
+def _scaling(parameters: dict[str, Any]) -> YarnScaling | None:
+    if parameters["rope_type"] == "default":
+        return None
+    factor = parameters["factor"]
+    return YarnScaling(
+        factor=factor,
+        original_max_seq_len=parameters["original_max_position_embeddings"],
+        attention_factor=0.1 * math.log(factor) + 1.0,
+        beta_fast=parameters["beta_fast"],
+        beta_slow=parameters["beta_slow"],
+        truncate=parameters["truncate"],
+    )
 
 
 def _ropes(config: Any) -> list[dict[str, Any]]:

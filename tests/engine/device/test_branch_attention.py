@@ -1,6 +1,6 @@
 """The native attention op of branches: each row bit for bit what its branch alone gets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,11 @@ class Branched:
             layer.run_chunks(prefix, 16)
         shape = layer.n_kv_heads, layer.max_seq_len, layer.head_dim
         self.memory = CpuBranches(
-            [shape], FORMATS[layer.kv], n_branches=n_branches, n_positions=n_positions
+            [shape],
+            FORMATS[layer.kv],
+            n_branches=n_branches,
+            n_positions=n_positions,
+            max_seq_len=len(layer.cos),
         )
 
     def run(self, rows: Sequence[tuple[int, int]], qkv: Floats) -> Floats:
@@ -71,10 +75,28 @@ def test_each_row_is_that_of_its_branch_alone(
     fork: int, kv: str, shape: tuple[int, int, int, int]
 ) -> None:
     n_heads, n_kv_heads, head_dim, window = shape
+    check_branches(
+        lambda: Layer(n_heads, n_kv_heads, head_dim, MAX_SEQ_LEN, kv=kv, window=window), fork
+    )
 
-    def layer() -> Layer:
-        return Layer(n_heads, n_kv_heads, head_dim, MAX_SEQ_LEN, kv=kv, window=window)
 
+@pytest.mark.parametrize("fork", [5, 290])
+@pytest.mark.parametrize("kv", FORMATS)
+@pytest.mark.parametrize("window", [0, 100])
+def test_rows_of_heads_with_sinks(fork: int, kv: str, window: int) -> None:
+    check_branches(
+        lambda: Layer(6, 3, 20, MAX_SEQ_LEN, kv=kv, window=window, with_sinks=True), fork
+    )
+
+
+# 64 queries go through a block together, 32 if they are wide.
+@pytest.mark.parametrize("shape", [(40, 1, 16), (26, 2, 264), (70, 1, 16)])
+def test_rows_may_be_divided(shape: tuple[int, int, int]) -> None:
+    check_branches(lambda: Layer(*shape, MAX_SEQ_LEN, kv="bfloat16", with_sinks=True), 290)
+
+
+def check_branches(layer: Callable[[], Layer], fork: int) -> None:
+    """Three branches of 20 tokens each, not all of which are in every pass."""
     n_branches, n_tokens = 3, 20
     prefix = layer().rows(fork, seed=1)
     tails = [layer().rows(n_tokens, seed=2 + branch) for branch in range(n_branches)]
@@ -117,7 +139,7 @@ def test_a_branch_can_go_back() -> None:
     "rows", [[(0, 9)], [(0, 26)], [(2, 10)], [(-1, 10)], [(0, 10), (0, 11)]], ids=str
 )
 def test_a_row_without_room_is_refused(rows: list[tuple[int, int]]) -> None:
-    memory = CpuBranches([(2, 100, 16)], "float32", n_branches=2, n_positions=16)
+    memory = CpuBranches([(2, 100, 16)], "float32", n_branches=2, n_positions=16, max_seq_len=100)
     memory.place(10, [(0, 10), (1, 25)])
     with pytest.raises(ValueError, match="branch"):
         memory.place(10, rows)

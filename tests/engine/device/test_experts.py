@@ -42,6 +42,12 @@ CONFIGS = {
     "biases": ExpertsConfig(n_experts=N, n_used=2, hidden_dim=HIDDEN, bias=True),
     "shared": ExpertsConfig(n_experts=N, n_used=2, hidden_dim=HIDDEN),
     "shared gate": ExpertsConfig(n_experts=N, n_used=2, hidden_dim=HIDDEN, shared_gate=True),
+    "scales": ExpertsConfig(
+        n_experts=N, n_used=3, hidden_dim=HIDDEN, renormalized=True, expert_scales=True
+    ),
+    "scales of chosen": ExpertsConfig(
+        n_experts=N, n_used=3, hidden_dim=HIDDEN, scoring="chosen_softmax", expert_scales=True
+    ),
     "all": ExpertsConfig(n_experts=N, n_used=N, hidden_dim=HIDDEN),
 }
 
@@ -87,6 +93,7 @@ def experts_op(
         router=wrap(8 * random(n_rows, config.router_dim, seed=2)[rows]),
         config=config,
         selection_bias=wrap(random(N, seed=3)) if config.selection_bias else None,
+        expert_scales=wrap(random(N, seed=5)) if config.expert_scales else None,
         experts=expert(ops, N, HIDDEN, formats, bias=config.bias, seed=100),
         shared=expert(ops, 1, 24, formats, bias=config.bias, seed=300) if has_shared else None,
         activation=activation,

@@ -2,7 +2,7 @@
 instruction set.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,16 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.device.arguments import AddNorm, Attention, Embed, Heads, NormLinear, Op
+from engine.device.arguments import (
+    AddNorm,
+    Attention,
+    Embed,
+    Heads,
+    LookUp,
+    NormLinear,
+    Op,
+    Times,
+)
 from engine.device.cpu.ops import CpuOps
 from engine.device.step import StepState
 from engine.device.torch_ops import TorchOps
@@ -251,6 +260,59 @@ def test_what_is_added_has_a_factor() -> None:
     compare(make, tolerance=1e-5)
 
 
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.parametrize("n_parts", [1, 3])
+def test_parts_of_a_row_are_normed_by_themselves(n_parts: int, has_residual: bool) -> None:
+    """In place, too."""
+
+    def make(ops: Any, wrap: Wrap) -> Op:
+        x = wrap(random(N_ROWS, n_parts * DIM))
+        return AddNorm(
+            x=x,
+            norm=wrap(random(DIM, seed=1)),
+            eps=EPS,
+            residual=wrap(random(N_ROWS, n_parts * DIM, seed=2)) if has_residual else None,
+            scale=0.7,
+            out=x,
+        )
+
+    compare(make, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("begin", [0, 5, 20])
+def test_a_product_of_numbers_in_their_places(begin: int) -> None:
+    def make(ops: Any, wrap: Wrap) -> Op:
+        others = wrap(random(N_ROWS, DIM + 20, seed=1))
+        return Times(x=wrap(random(N_ROWS, DIM)), others=others, begin=begin)
+
+    compare(make, tolerance=0, out="x")
+
+
+class Table:
+    """Rows in memory; it notes what was asked for."""
+
+    n_in = DIM
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    def read(self, indices: Iterable[int], /) -> npt.NDArray[np.float32]:
+        self.asked.append(list(indices))
+        return random(20, DIM, seed=3)[self.asked[-1]]
+
+
+def test_rows_of_a_table_in_a_file() -> None:
+    """No more of them are read than the pass has rows."""
+    table = Table()
+
+    def make(ops: Any, wrap: Wrap) -> Op:
+        return LookUp(table=table, scale=6.0, out=wrap(np.zeros((N_ROWS, DIM), np.float32)))
+
+    compare(make, tolerance=0)
+    assert [each for asked in table.asked for each in asked] == 2 * N_ROWS * [3]
+
+
 def test_impossible_arguments_are_refused() -> None:
     ops = CpuOps("float32")
     x, out = random(1, DIM), np.zeros((1, 20), np.float32)
@@ -266,3 +328,7 @@ def test_impossible_arguments_are_refused() -> None:
     op = NormLinear(**arrays, gated=True, activation="relu2")
     with pytest.raises(ValueError, match="no kernel for relu2, gated: True"):
         ops.program(1).append(op)
+    with pytest.raises(ValueError, match="norm: 7 numbers for rows of 36"):
+        ops.program(1).append(AddNorm(x=x, norm=random(7), eps=EPS, residual=None, out=x))
+    with pytest.raises(ValueError, match="begin: 1; there are 36 of 36 columns"):
+        ops.program(1).append(Times(x=x, others=x.copy(), begin=1))

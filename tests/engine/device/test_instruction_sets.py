@@ -139,7 +139,7 @@ def emulated() -> Driver:
     emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if compiler is None or emulator is None:
         pytest.skip("needs aarch64-linux-gnu-g++ and qemu-aarch64")
-    path = built(compiler, "SOLITON_ARM64", ["-O3", "-static"])
+    path = built(compiler, "SOLITON_ARM64", ["-O1", "-static"])
     return Driver(path, (emulator, "-cpu", "max"))
 
 

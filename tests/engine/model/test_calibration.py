@@ -2,6 +2,7 @@
 of their inputs, as transformers computes them.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from engine.checkpoint.config import ModelConfig
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors
+from engine.device.arguments import Matrix
 from engine.device.cpu.ops import CpuOps
 from engine.model.calibration import Calibration
+from engine.model.embeddings import Embedding
 from engine.model.loading import load_weights
 from engine.model.model import Model
 from engine.model.weights import Weights
+from tests.support.family_models import FAMILY_MODELS
 from tests.support.tiny_models import FAMILIES, save_model
 
 MATRICES = {
@@ -38,12 +42,16 @@ def loaded(path: Path, ops: CpuOps) -> tuple[ModelConfig, Weights]:
     return config, load_weights(check_tensors(read_checkpoint(path), config), config, ops)
 
 
+def embedding_of(table: Matrix) -> Embedding:
+    return Embedding(table=table, positions=None, of_layers=None)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_importance_is_the_root_mean_square_of_the_inputs(family: str, tmp_path: Path) -> None:
     oracle = save_model(tmp_path, family)
     ops = CpuOps("float32", n_threads=1)
     config, weights = loaded(tmp_path, ops)
-    calibration = Calibration(config, ops, weights.embedding)
+    calibration = Calibration(config, ops, embedding_of(weights.embedding))
     inputs = inputs_of(oracle, calibration.token_ids)
     for index, layer in enumerate(weights.layers):
         importance = calibration.next_layer(layer)
@@ -53,12 +61,30 @@ def test_importance_is_the_root_mean_square_of_the_inputs(family: str, tmp_path:
             assert np.allclose(getattr(importance, name), expected, rtol=1e-3), (index, name)
 
 
+def test_importance_where_experts_and_embeddings_stand_beside(tmp_path: Path) -> None:
+    oracle = save_model(tmp_path, FAMILY_MODELS["gemma4-experts-embeddings"])
+    ops = CpuOps("float32", n_threads=1)
+    config, weights = loaded(tmp_path, ops)
+    embedding = Embedding(
+        table=weights.embedding, positions=None, of_layers=weights.layer_embeddings
+    )
+    calibration = Calibration(config, ops, embedding)
+    modules = {**MATRICES, "experts_gate_up": ".experts"}
+    inputs = inputs_of(oracle, calibration.token_ids, modules)
+    for index, layer in enumerate(weights.layers):
+        importance = calibration.next_layer(layer)
+        for name, module in modules.items():
+            sizes = np.sqrt(np.square(inputs[f"model.layers.{index}.{module.strip('.')}"]).mean(0))
+            expected = sizes / sizes.mean() + LEAST
+            assert np.allclose(getattr(importance, name), expected, rtol=1e-3), (index, name)
+
+
 def test_a_model_that_computes_no_numbers_is_quantised_all_the_same(tmp_path: Path) -> None:
     save_model(tmp_path)
     config, weights = loaded(tmp_path, CpuOps("float32", n_threads=1))
     ops = CpuOps("4bit", n_threads=1)
     huge = ops.matrix([np.full((config.vocab_size, config.dim), 3e38, np.float32)], "float32")
-    importance = Calibration(config, ops, huge).next_layer(weights.layers[0])
+    importance = Calibration(config, ops, embedding_of(huge)).next_layer(weights.layers[0])
     for values in importance:
         assert np.isfinite(values).all()
 
@@ -102,14 +128,19 @@ def deviation(found: Floats, exact: Floats) -> float:
     return float(np.square(found - exact).mean())
 
 
-def inputs_of(oracle: Any, token_ids: list[int]) -> dict[str, npt.NDArray[np.float64]]:
+def inputs_of(
+    oracle: Any, token_ids: list[int], modules: Mapping[str, str] = MATRICES
+) -> dict[str, npt.NDArray[np.float64]]:
     inputs: dict[str, npt.NDArray[np.float64]] = {}
     hooks = [
         module.register_forward_hook(
-            lambda _, args, __, name=name: inputs.update({name: args[0][0].double().numpy()})
+            # Rows of one text; experts get them without a dimension for texts.
+            lambda _, args, __, name=name: inputs.update(
+                {name: args[0].reshape(-1, args[0].shape[-1]).double().numpy()}
+            )
         )
         for name, module in oracle.named_modules()
-        if name.endswith(tuple(MATRICES.values()))
+        if name.endswith(tuple(modules.values()))
     ]
     with torch.no_grad():
         oracle(torch.tensor([token_ids]))

@@ -196,15 +196,18 @@ def test_the_context_follows_the_memory(tiny_engine: Engine) -> None:
     n_kv_heads, head_dim = config.kv_shapes[0]
     assert per_token == 4 * 2 * config.n_layers * n_kv_heads * head_dim
     available = 1000 * per_token
-    lengths = {"bytes_per_token": per_token, "available": 100 * per_token}
+    lengths: dict[str, Any] = {
+        "bytes_of": lambda n: n * per_token,
+        "available": 100 * per_token,
+    }
     assert context_length(config, None, **lengths) == 90
     assert context_length(config, 90, **lengths) == 90
     with pytest.raises(ModelLoadError, match=r"91 tokens need .* GB of KV cache; .* holds 90"):
         context_length(config, 91, **lengths)
-    assert context_length(config, None, bytes_per_token=per_token, available=available) == 256
-    assert context_length(config, None, bytes_per_token=per_token, available=None) == 256
+    assert context_length(config, None, bytes_of=lengths["bytes_of"], available=available) == 256
+    assert context_length(config, None, bytes_of=lengths["bytes_of"], available=None) == 256
     with pytest.raises(ModelLoadError, match="no memory is left"):
-        context_length(config, None, bytes_per_token=per_token, available=0)
+        context_length(config, None, bytes_of=lengths["bytes_of"], available=0)
 
 
 def test_weights_that_do_not_fit_are_told_before_they_are_read(

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from engine import Engine, ModelLoadError, SamplingSettings
-from engine.checkpoint.config import DynamicScaling, LongScaling, YarnScaling
 from engine.checkpoint.config_json import model_config
+from engine.checkpoint.ropes import DynamicScaling, LongScaling, YarnScaling
 from engine.device.memory import context_length
 from engine.model.rope import rope_tables
 from tests.engine.model.test_model_parity import (
@@ -233,12 +233,12 @@ def test_how_long_a_context_may_be(
 ) -> None:
     config = model_config(write(tmp_path, {"rope_scaling": keys}))
     assert (config.max_seq_len, config.usual_seq_len) == (longest, usual)
-    length = context_length(config, None, bytes_per_token=1, available=None)
+    length = context_length(config, None, bytes_of=lambda n: n, available=None)
     assert length == min(usual, 8192)
     wished = min(longest, 10_000)
-    assert context_length(config, wished, bytes_per_token=1, available=None) == wished
+    assert context_length(config, wished, bytes_of=lambda n: n, available=None) == wished
     with pytest.raises(ModelLoadError, match=f"between 2 and the model's {longest}"):
-        context_length(config, longest + 1, bytes_per_token=1, available=None)
+        context_length(config, longest + 1, bytes_of=lambda n: n, available=None)
 
 
 def test_scalings_in_words(tmp_path: Path) -> None:

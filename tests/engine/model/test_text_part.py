@@ -15,7 +15,7 @@ from engine.model.model import Model
 from engine.model_files import ModelFiles
 from tests.engine.model.test_model_parity import OPS, assert_close, logits_after, prompt
 from tests.support.family_models import MINISTRAL_ROPE
-from tests.support.tiny_models import VOCAB_SIZE, fill_randomly
+from tests.support.tiny_models import VOCAB_SIZE, fill_randomly, scale_queries
 
 TEXT = {
     "vocab_size": VOCAB_SIZE,
@@ -45,6 +45,35 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"model_type": "pixtral"},
     ),
     "gemma3": ("Gemma3", {"model_type": "gemma3_text"}, {"model_type": "siglip_vision_model"}),
+    "gemma4": (
+        "Gemma4",
+        {
+            "model_type": "gemma4_text",
+            "num_hidden_layers": 4,
+            "layer_types": 2 * ["sliding_attention", "full_attention"],
+            "global_head_dim": 24,
+            "num_kv_shared_layers": 2,
+            "hidden_size_per_layer_input": 12,
+            "vocab_size_per_layer_input": VOCAB_SIZE,
+            "pad_token_id": 0,
+        },
+        {
+            "model_type": "gemma4_vision",
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "position_embedding_size": 16,
+        },
+    ),
+    "gemma4_unified": (
+        "Gemma4Unified",
+        {
+            "model_type": "gemma4_unified_text",
+            "layer_types": ["sliding_attention", "full_attention"],
+            "global_head_dim": 24,
+            "pad_token_id": 0,
+        },
+        {"model_type": "gemma4_unified_vision", "mm_embed_dim": 64, "output_proj_dims": 64},
+    ),
 }
 
 
@@ -59,6 +88,8 @@ def saved(path: Path, case: str, **options: Any) -> Any:
     config._attn_implementation = config.text_config._attn_implementation = "eager"
     model = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
     fill_randomly(model)
+    if name.startswith("Gemma4"):
+        scale_queries(model.model.language_model)
     model.save_pretrained(path)
     return model
 
@@ -72,7 +103,7 @@ def test_the_text_of_a_model_that_sees(
     files, ops = ModelFiles.open(tmp_path), OPS["native"]()
     tensors = files.tensors()
     assert "only the text is served, without " in caplog.text
-    assert "vision_tower" in caplog.text
+    assert ("embed_vision" if case == "gemma4_unified" else "vision_tower") in caplog.text
     model = Model(load_weights(tensors, files.config, ops), files.config, ops, max_seq_len=128)
     token_ids = prompt()
     with torch.no_grad():

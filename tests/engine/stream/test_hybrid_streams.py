@@ -65,7 +65,7 @@ def test_a_prompt_that_differs_earlier_is_computed_again_and_says_so(
     other = [*PROMPT[:20], 3, *PROMPT[21:]]
     stream = generator.begin(other, GREEDY)
     assert stream.prefill.n_cached == 0
-    assert stream.prefill.reuse.reason == "states of recurrent layers cannot go back to token 20"
+    assert stream.prefill.reuse.reason == "the state before token 20 is neither held nor copied"
     assert stream.prefill.reuse.mismatch_at is None
     assert drawn(generator, other) == drawn(parts.plain(), other)
 

@@ -161,8 +161,8 @@ def with_(**values: Any) -> Change:
 
 MISTAKES: dict[str, tuple[Change, str]] = {
     "no model": (without("model"), "tokenizer.ggml.model: missing"),
-    "bert": (with_(model="bert"), r"model: must be gpt2 .* or llama .*, not 'bert'"),
-    "gemma4": (with_(model="gemma4"), r"model: must be gpt2 .* or llama .*, not 'gemma4'"),
+    "bert": (with_(model="bert"), r"model: must be gpt2 .*, llama .* or gemma4 .*, not 'bert'"),
+    "t5": (with_(model="t5"), r"model: must be gpt2 .*, llama .* or gemma4 .*, not 't5'"),
     "no pre": (without("pre"), r"pre: must be one of .*qwen2.*convert the model again"),
     "unknown pre": (with_(pre="qwen7"), r"pre: must be one of .*qwen2.*, not 'qwen7'"),
     "default": (with_(pre="default"), r"pre: must be one of .*, not 'default'"),

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
-from engine import Tokenizer
+from engine import ModelLoadError, Tokenizer
 from tests.support.gguf_tokenizers import (
     BYTE,
     CONTROL,
@@ -227,6 +227,72 @@ def test_sentencepiece_has_the_ids_of_its_own_library(
         assert decoded == (f" {text}" if text else "")
     else:
         assert decoded.strip(" ") == re.sub(" +", " ", text).strip(" ")
+
+
+def merged_keys(**keys: Any) -> tuple[dict[str, Any], tokenizers.Tokenizer]:
+    """Gemma 4's kind of vocabulary, as llama.cpp's converter writes it, and its tokenizer in
+    transformers.
+    """
+    specials = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<turn|>", "<|tool_response>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        special_tokens=[*specials, *(f"<0x{byte:02X}>" for byte in range(256))],
+        show_progress=False,
+    )
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.train_from_iterator([text.replace(" ", "\u2581") for text in CORPUS], trainer)
+    model = json.loads(backend.to_str())["model"]
+    merges = [tuple(pair) for pair in model["merges"]]
+    family: Any = transformers.GemmaTokenizer
+    oracle = family(vocab=model["vocab"], merges=merges).backend_tokenizer
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    n_specials, n_bytes = len(specials), len(specials) + 256
+    types = [BYTE if n_specials <= i < n_bytes else NORMAL for i in range(len(tokens))]
+    types[:n_specials] = [CONTROL] * (n_specials - 1) + [USER_DEFINED]
+    found = {
+        "model": "gemma4",
+        "tokens": tokens,
+        "token_type": types,
+        "merges": [" ".join(pair) for pair in merges],
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+    }
+    return {**found, **keys}, oracle
+
+
+@pytest.fixture(scope="module")
+def merged_pieces(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Tokenizer, tokenizers.Tokenizer]:
+    keys, oracle = merged_keys()
+    return tokenizer_of(tmp_path_factory.mktemp("merged"), keys), oracle
+
+
+@given(text=TEXT)
+def test_gemma_4_has_the_ids_of_its_own_tokenizer(
+    merged_pieces: tuple[Tokenizer, tokenizers.Tokenizer], text: str
+) -> None:
+    tokenizer, oracle = merged_pieces
+    token_ids = tokenizer.encode(text, add_special_tokens=False)
+    assert token_ids == oracle.encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(token_ids) == text.replace("\u2581", " ")
+    assert tokenizer.least_tokens(text) <= len(token_ids)
+
+
+@pytest.mark.parametrize("said", [{}, {"add_bos_token": False}, {"add_bos_token": True}])
+def test_gemma_4_always_begins_with_bos(tmp_path: Path, said: dict[str, Any]) -> None:
+    keys, _ = merged_keys(**said)
+    tokenizer = tokenizer_of(tmp_path, keys)
+    assert tokenizer.encode("a")[0] == 2
+    ends = {tokenizer.spelled(token_id) for token_id in tokenizer.eos_token_ids}
+    assert ends == {"<eos>", "<turn|>", "<|tool_response>"}
+
+
+def test_a_vocabulary_of_merges_has_every_byte(tmp_path: Path) -> None:
+    keys, _ = merged_keys()
+    keys["tokens"] = [text.replace("<0x41>", "<0x4_>") for text in keys["tokens"]]
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.ggml\.tokens: .*a token <0x41>"):
+        tokenizer_of(tmp_path, keys)
 
 
 def test_text_never_becomes_a_byte_that_it_names(tmp_path: Path) -> None:

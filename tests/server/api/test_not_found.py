@@ -33,7 +33,7 @@ def server() -> Iterator[LiveServer]:
         ("/v1/chat/completions/v1/chat/completions", "/v1/chat/completions"),
         ("/v1/tokenizer_info", "/tokenizer_info"),
         ("/metric", "/metrics"),
-        ("/v1/embeddings", None),
+        ("/v1/moderations", None),
         ("/.env", None),
         ("/wp-login.php", None),
     ],

@@ -242,7 +242,7 @@ def test_an_unknown_model_is_not_found(server: LiveServer, path: str) -> None:
     assert_refused(server.get("/v1/models/gpt-none"), 404, param="model", code="model_not_found")
 
 
-@pytest.mark.parametrize("path", ["/v1", "/v1/completions/", "/v1/embeddings", "/redoc"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/completions/", "/v1/moderations", "/redoc"])
 def test_an_unknown_route_is_not_found(server: LiveServer, path: str) -> None:
     assert_refused(server.get(path), 404, param=None, code="not_found")
 

@@ -11,6 +11,7 @@ import pytest
 from engine import Engine
 from tests.engine.chat.test_call_shape import loaded_with
 from tests.support.call_templates import CHANNELS, FUNCTION_TAG, PYTHON, TAGGED_LIST
+from tests.support.family_templates import GEMMA, GLM, GRANITE_3, HARMONY, THOUGHT
 from tests.support.live_server import LiveServer, live_server
 
 PLAIN = """
@@ -31,7 +32,17 @@ TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": 
 QUESTION = {"role": "user", "content": "Is it raining?"}
 
 
-@pytest.fixture(params=[FUNCTION_TAG, TAGGED_LIST, CHANNELS], ids=["tag", "list", "channels"])
+FORMATS = {
+    "tag": FUNCTION_TAG,
+    "list": TAGGED_LIST,
+    "channels": CHANNELS,
+    "glm": GLM.replace(THOUGHT, ""),
+    "gemma": GEMMA.replace("<channel|>", ""),
+    "granite": GRANITE_3,
+}
+
+
+@pytest.fixture(params=list(FORMATS.values()), ids=list(FORMATS))
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LiveServer]:
     with live_server(loaded_with(request.param, tmp_path)) as live:
         yield live
@@ -100,3 +111,48 @@ def test_a_model_without_a_default_gets_the_description_alone(bundled_engine: En
     with live_server(bundled_engine) as server:
         prompt = prompt_of(server, tools=TOOLS, model=bundled_engine.model_id)
     assert "You can call these functions" in prompt
+
+
+HISTORY = [
+    QUESTION,
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "callcall0",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Rom"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "callcall0", "content": "Rain."},
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "call"),
+    [
+        (GEMMA, '<|tool_call>call:get_weather{city:<|"|>Rom<|"|>}<tool_call|>'),
+        (GRANITE_3, '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Rom"}}]'),
+        (HARMONY, 'to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Rom"}'),
+    ],
+    ids=["gemma", "granite", "harmony"],
+)
+def test_calls_of_earlier_turns_stand_in_the_prompt(
+    tmp_path: Path, template: str, call: str
+) -> None:
+    with live_server(loaded_with(template, tmp_path)) as server:
+        prompt = prompt_of(server, tools=TOOLS, messages=HISTORY)
+    assert call in prompt
+    assert "Rain." in prompt
+
+
+def test_reasoning_in_harmonys_channel_is_no_content(tmp_path: Path) -> None:
+    """The grammar of a forced call allows analysis first, and this model goes on with it."""
+    with live_server(loaded_with(HARMONY, tmp_path)) as server:
+        request = body(tool_choice="required")
+        (made,) = server.post("/v1/chat/completions", request).json["choices"]
+    assert made["message"]["reasoning_content"]
+    assert not made["message"]["content"]
+    assert made["finish_reason"] == "length"

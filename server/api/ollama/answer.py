@@ -1,0 +1,154 @@
+"""The answer on Ollama's wire, whole or line by line.
+
+Owns its keys. A call is said as a whole, once it is complete.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from typing_extensions import override
+
+from ...answer.choices import by_choice
+from ...answer.finish_reason import FINISH_REASONS
+from ...answer.shape import GeneratedAnswer
+from ...answer.sse import encode_json
+from ...stream.jobs import Event, Step
+from ...stream.stream import CompletionStream
+from ..chat.reply import Reader, ReplyShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OllamaAnswer(GeneratedAnswer):
+    """The answer to one request."""
+
+    new_reader: Callable[[], Reader]
+    shape: ReplyShape
+    is_chat: bool
+    """Whether the text is a message, and not a `response`."""
+
+    @override
+    def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
+        (choice,) = by_choice(events).values()
+        lines = OllamaLines(self)
+        pieces = [piece for step in choice.pieces for piece in lines.pieces(step)]
+        joined: dict[str, Any] = {"content": ""}
+        for piece in pieces:
+            for name, value in piece.items():
+                joined[name] = joined[name] + value if name in joined else value
+        return encode_json(
+            {**self.line(joined), **lines.ending(choice.pieces[-1], stream), **self.once}
+        )
+
+    @override
+    def encoder(self) -> "OllamaLines":
+        return OllamaLines(self)
+
+    def line(self, said: dict[str, Any], *, done: bool = False) -> dict[str, Any]:
+        """One line; `said`: its content, and what else there is of thinking, calls and logprobs."""
+        begin = {"model": self.head["model"], "created_at": now()}
+        logprobs = {"logprobs": said.pop("logprobs")} if "logprobs" in said else {}
+        said.setdefault("content", "")
+        if self.is_chat:
+            return {**begin, "message": {"role": "assistant", **said}, **logprobs, "done": done}
+        content = said.pop("content")
+        said.pop("tool_calls", None)
+        return {**begin, "response": content, **said, **logprobs, "done": done}
+
+
+class OllamaLines:
+    """The lines of one stream, as its events come. The last waits for the end of the stream."""
+
+    def __init__(self, answer: OllamaAnswer) -> None:
+        self._answer = answer
+        self._reader = answer.new_reader()
+        self._call: tuple[str, list[str]] | None = None  # the name, the pieces of its arguments
+        self._n_calls = 0
+        self._last: Step | None = None
+        self._logprobs: list[dict[str, Any]] = []  # of tokens whose text has not come yet
+
+    def frames(self, events: Sequence[Event]) -> bytes:
+        """The lines of one batch after the other."""
+        lines = []
+        for event in events:
+            if isinstance(event, Step):
+                lines += [
+                    encode_json(self._answer.line(piece)) + b"\n" for piece in self.pieces(event)
+                ]
+        return b"".join(lines)
+
+    def closing(self, stream: CompletionStream) -> bytes:
+        """The last line, with the counts."""
+        assert self._last is not None, "a stream ends with a step"
+        answer = self._answer
+        last = {**answer.line({}), **self.ending(self._last, stream), **answer.once}
+        return encode_json(last) + b"\n"
+
+    def pieces(self, step: Step) -> Iterator[dict[str, Any]]:
+        """What `step` adds: content, thinking, or a call that is complete."""
+        shape = self._answer.shape
+        for part in self._reader.read(step.result):
+            if part.tokens and shape.logprobs:
+                self._logprobs += shape.entries(part.tokens, step.clock)
+            if not part.text:
+                continue
+            if part.kind == "tool_arguments":
+                assert self._call is not None, "a call has a name first"
+                self._call[1].append(part.text)
+                continue
+            yield from self._complete()
+            if part.kind == "tool_name":
+                self._call = part.text, []
+            else:
+                name = "thinking" if part.kind == "reasoning" else "content"
+                yield {name: part.text, **self._told_logprobs()}
+        if step.result.eos:
+            self._last = step
+            yield from self._complete()
+
+    def ending(self, last: Step, stream: CompletionStream) -> dict[str, Any]:
+        """What the last line, or the whole answer, says of the end."""
+        counts, clocks = stream.counts, stream.clocks
+        reason = FINISH_REASONS[str(last.result.eos_reason)]
+        logprobs = {"logprobs": self._logprobs} if self._logprobs and self._last is last else {}
+        return {
+            **(logprobs if self._answer.shape.logprobs else {}),
+            "done": True,
+            "done_reason": "length" if reason == "length" else "stop",
+            "total_duration": _ns(clocks.queued_s + clocks.prefill_s + clocks.decode_s),
+            "load_duration": _ns(clocks.queued_s),
+            "prompt_eval_count": counts.n_prompt,
+            "prompt_eval_duration": _ns(clocks.prefill_s),
+            "eval_count": counts.n_completion,
+            "eval_duration": _ns(clocks.decode_s),
+        }
+
+    def _complete(self) -> Iterator[dict[str, Any]]:
+        """The call that has come to its end; none that was cut off."""
+        call, self._call = self._call, None
+        if call is None:
+            return
+        try:
+            arguments = json.loads("".join(call[1]) or "{}")
+        except ValueError:
+            return
+        function = {"index": self._n_calls, "name": call[0], "arguments": arguments}
+        self._n_calls += 1
+        yield {"tool_calls": [{"function": function}], **self._told_logprobs()}
+
+    def _told_logprobs(self) -> dict[str, Any]:
+        if not self._answer.shape.logprobs:
+            return {}
+        told, self._logprobs = self._logprobs, []
+        return {"logprobs": told}
+
+
+def now() -> str:
+    """The time as Ollama writes it."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _ns(seconds: float) -> int:
+    return round(1e9 * seconds)
