@@ -15,7 +15,7 @@ from ...schema.chat import ChatCompletionRequest
 from ...schema.completions import CompletionRequest
 from ...schema.ollama import OllamaChat, OllamaGenerate, OllamaMessage, OllamaRequest
 
-_Body = TypeVar("_Body", ChatCompletionRequest, CompletionRequest)
+Body = TypeVar("Body", ChatCompletionRequest, CompletionRequest)
 
 _LATEST = ":latest"
 # Of the machine: how a model is loaded there, and no request changes it here.
@@ -146,7 +146,7 @@ def _check_images(images: Sequence[Any] | None, path: str) -> None:
         raise RequestError(f"{path}: images are not supported", param=path)
 
 
-def _validated(model: type[_Body], fields: dict[str, Any]) -> _Body:
+def _validated(model: type[Body], fields: dict[str, Any]) -> Body:
     try:
         return model.model_validate(fields)
     except ValidationError as error:

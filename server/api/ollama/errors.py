@@ -7,8 +7,9 @@ from ...errors import error_body
 
 
 def is_of_this_wire(path: str) -> bool:
-    """Whether a path is one of Ollama's wire, with a route or without. Some clients of OpenAI's wire
-    ask for /api/v1.
+    """Whether a path is one of Ollama's wire, with a route or without.
+
+    Some clients of OpenAI's wire ask for /api/v1.
     """
     return path.startswith("/api/") and not path.startswith("/api/v1/")
 

@@ -67,8 +67,8 @@ MISTAKES: dict[str, tuple[Make, str, str]] = {
     "half a GGUF": (half_gguf, "model.gguf: byte 8: the number of tensors", "get it again"),
     "two GGUF": (two_ggufs, "2 GGUF files: m-Q4_K_M.gguf, m-Q8_0.gguf", "give one"),
     "GGUF architecture": (
-        gguf_of("gemma4"),
-        "gemma4 is not supported; the nearest one is gemma",
+        gguf_of("gemma5"),
+        "gemma5 is not supported; the nearest one is gemma",
         "choose a model of one of these",
     ),
     "weights": (lambda path: path / "model.safetensors", "its weights alone", HOW_TO_GET_ONE),
