@@ -91,6 +91,7 @@ def goals(engine: Engine, models: Path) -> Iterator[Goal]:
                    f"{cold_s:.1f} s", f"<= {HEALTHY_S} s", cold_s <= HEALTHY_S)  # fmt: skip
         yield confined(server)
         yield keys_needed(server)
+        yield page(server)
         yield unhealthy(server)
         panels = server.panels()
         yield drained(server)
@@ -164,6 +165,12 @@ class Server:
         connection.request("POST", "/v1/completions", json.dumps(body), headers)
         return connection.getresponse()
 
+    def get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
     def n_cached(self) -> int:
         """How many tokens of the drained stream's prompt need no computation."""
         body = json.loads(self.post({**PROMPT, "max_tokens": 1}).read())
@@ -175,6 +182,15 @@ class Server:
 
 
 PROMPT: dict[str, object] = {"prompt": "once upon a time there was a lion " * 8, "seed": 7}
+
+
+def page(server: Server) -> Goal:
+    """Whether pip installs all files of the page."""
+    files = {path.name: path.read_bytes() for path in (ROOT / "server/api/ui").iterdir()}
+    same = [name for name, data in files.items() if server.get(f"/ui/{name}") == (200, data)]
+    status, _ = server.get("/ui")
+    figure = f"status {status}, {len(same)} of {len(files)} files"
+    return Goal("the page", figure, "200, all files", status == 200 and len(same) == len(files))
 
 
 def size(engine: Engine) -> Goal:

@@ -197,7 +197,7 @@ def test_ctrl_c_stops_the_model_between_two_tokens(home: dict[str, str]) -> None
         terminal.wait_for("stopped: /branch goes on")
         terminal.wait_for_prompt(2)
         terminal.type("/branch\r")
-        terminal.wait_for(lambda lines: sum("stopped" in line for line in lines) == 1)
+        terminal.wait_for(lambda lines: sum("stopped: /branch" in line for line in lines) == 1)
         terminal.ctrl_c()
         terminal.wait_for_prompt(3)
         assert "Traceback" not in terminal.text

@@ -216,6 +216,7 @@ def test_a_whole_answer_that_grows_too_large_is_a_400(fake: FakeEngine) -> None:
         answer = server.post(PATH, body(max_tokens=8000))
         assert (answer.status, answer.error["code"]) == (400, "unread_limit")
         assert fake.model.n_decoded < 1000
+        fake.model.token_time = 0.001  # so that the client has time to read
         as_events = server.post(PATH, body(max_tokens=1000, stream=True))
         assert as_events.body.endswith(b"data: [DONE]\n\n"), (
             "a client that reads may have any number"
