@@ -58,6 +58,7 @@ NB_MODULE(_cpu, module) {
     bindings::bind_loading(module);
     bindings::bind_tape(module);
     bindings::bind_experts(module);
+    bindings::bind_recurrent(module);
     bindings::bind_sampler(module);
     bindings::bind_ngram_index(module);
 }

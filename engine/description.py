@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .cache.states import state_bytes
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.tensors import matrix_dtypes, model_sources
@@ -60,8 +61,11 @@ class ModelDescription:
         return kv_bytes(self.config, kv_format(kv_cache, format_), n_tokens, PASS_ROWS)
 
     def memory_bytes(self, n_tokens: int, format_: str, kv_cache: str = "auto") -> int:
-        """Weights and KV cache together; working memory comes on top (tens of megabytes)."""
-        return self.weight_bytes(format_) + self.kv_bytes(n_tokens, format_, kv_cache)
+        """Weights and KV cache together, with the states of recurrent layers; working memory comes
+        on top (tens of megabytes).
+        """
+        weights, kv = self.weight_bytes(format_), self.kv_bytes(n_tokens, format_, kv_cache)
+        return weights + kv + state_bytes(self.config)
 
 
 def describe(path: str | Path) -> ModelDescription:

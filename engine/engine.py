@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from .abort import AbortFlag
 from .cache.kv import KVCache
 from .cache.prefix import PrefixCache
+from .cache.states import state_bytes
 from .chat.messages import Rendering
 from .chat.prompt import ChatPrompt
 from .chat.reply.format import ReplyFormat
@@ -275,10 +276,12 @@ def _context_length(files: _Files, ops: Ops, wanted: int | None) -> int:
 
 
 def _working_bytes(files: _Files, ops: Ops) -> int:
-    return sum(ops.working_bytes(each) for each in files.models)
+    return sum(ops.working_bytes(each) + state_bytes(each) for each in files.models)
 
 
 def _prefix_cache(cache: KVCache, options: LoadOptions, digits: str) -> PrefixCache:
+    if cache.states is not None and options.prefix_bytes:
+        logger.info("recurrent layers: past prompts are not kept, only the last one is reused")
     return PrefixCache(
         cache,
         byte_budget=options.prefix_bytes,

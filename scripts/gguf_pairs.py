@@ -210,6 +210,9 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
     pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer
     command = [sys.executable, "-c", _CONVERT, str(sources), pre, str(work)]
     command += ["--outtype", pair.stored, "--outfile", str(converted)]
+    command += ["--no-mtp"] * pair.name.startswith(
+        ("qwen35", "qwen3next")
+    )  # no predictors of more tokens
     subprocess.run(command, check=True)
     if not pair.quantised:
         shutil.copy(converted, PAIRS)

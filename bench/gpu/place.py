@@ -6,13 +6,8 @@ Owns what a rehearsal makes smaller. Its figures mean nothing: it shows that eve
 
 from dataclasses import dataclass, replace
 
-from engine.checkpoint.config import (
-    AttentionConfig,
-    LayerConfig,
-    MlpConfig,
-    ModelConfig,
-    RopeConfig,
-)
+from engine.checkpoint.config import AttentionConfig, LayerConfig, MlpConfig, ModelConfig
+from engine.checkpoint.ropes import RopeConfig
 from engine.device.cuda.ops import CudaOps
 from engine.device.open import open_ops
 from engine.native import cuda as cuda_native

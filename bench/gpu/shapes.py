@@ -4,13 +4,8 @@ Owns the sizes. Weights are drawn on the device, so that no file of gigabytes is
 them keeps the variance of what it is multiplied with, so every activation stays finite.
 """
 
-from engine.checkpoint.config import (
-    AttentionConfig,
-    LayerConfig,
-    MlpConfig,
-    ModelConfig,
-    RopeConfig,
-)
+from engine.checkpoint.config import AttentionConfig, LayerConfig, MlpConfig, ModelConfig
+from engine.checkpoint.ropes import RopeConfig
 
 _ANY_LENGTH = 131_072
 

@@ -33,6 +33,10 @@
     void attend_block(const AttentionArgs&, const QueryTile&, int64_t, AttentionWork&, float*); \
     void merge_record(float*, const float*, int64_t);                                           \
     void finish_record(const float*, int64_t, const float*, float*);                            \
+    void conv_row(const ConvRow&);                                                              \
+    void unit_row(float*, int64_t, float, float);                                               \
+    void delta_step(const DeltaStep&);                                                          \
+    void gate_row(const float*, const float*, int64_t, bool, float*);                           \
     constexpr CpuKernels kKernels = {#name,                                                     \
                                      pack,                                                      \
                                      norm_row,                                                  \
@@ -53,7 +57,11 @@
                                      load_queries,                                              \
                                      attend_block,                                              \
                                      merge_record,                                              \
-                                     finish_record};                                            \
+                                     finish_record,                                             \
+                                     conv_row,                                                  \
+                                     unit_row,                                                  \
+                                     delta_step,                                                \
+                                     gate_row};                                                 \
     }
 
 namespace soliton {

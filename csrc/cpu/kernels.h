@@ -13,6 +13,7 @@
 #include "../ops.h"
 #include "attention.h"
 #include "linear.h"
+#include "recurrent.h"
 #include "sample/kernels.h"
 
 namespace soliton {
@@ -75,6 +76,14 @@ struct CpuKernels {
     void (*merge_record)(float* merged, const float* record, int64_t head_dim);
     // out (head_dim,) of a query, from the merged record of all its blocks.
     void (*finish_record)(const float* merged, int64_t head_dim, const float* sink, float* out);
+
+    // Recurrent layers: see recurrent.h.
+    void (*conv_row)(const ConvRow& args);
+    // x (n,) = scale * x / sqrt(the sum of its squares + eps).
+    void (*unit_row)(float* x, int64_t n, float eps, float scale);
+    void (*delta_step)(const DeltaStep& args);
+    // out (n,) = x times the sigmoid of the gate, or times its silu; out may be x.
+    void (*gate_row)(const float* x, const float* gate, int64_t n, bool is_silu, float* out);
 };
 
 // The kernels in use: those of the best instruction set that this processor supports, unless

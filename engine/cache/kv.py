@@ -1,23 +1,27 @@
-"""The keys and values of the one active sequence.
+"""The keys and values of the one active sequence, and the states of its recurrent layers.
 
 Owns the memory and the list of token ids whose K/V are valid. Does not know how they are computed:
-`model.py` writes K/V at positions `length` and up, then appends the ids.
+`model.py` announces a pass, which writes K/V at positions `length` and up, then appends the ids.
 """
 
 from collections.abc import Callable, Sequence
 
 from ..checkpoint.config import ModelConfig
-from ..device.arguments import HeadRows
+from ..device.arguments import HeadRows, States
 from ..device.ops import Bytes, Ops
 from ..device.windows import kv_shapes, round_length
 from .round import Round
+from .states import RecurrentStates
+
+# K and V of a layer, or the states of a recurrent one.
+LayerMemory = tuple[HeadRows, HeadRows] | States
 
 
 class KVCache:
-    """K and V of one sequence.
+    """K and V of one sequence, and its states.
 
-    Where layers have a window, their K/V may be held for the last positions only. `is_whole` says
-    whether the next token finds all that it sees.
+    Where layers have a window, their K/V may be held for the last positions only, and states are
+    held for few. `is_whole` says whether the next token finds all that it needs.
     """
 
     def __init__(
@@ -31,10 +35,14 @@ class KVCache:
         self.shapes = kv_shapes(config, max_seq_len, goes_round)
         """(n_kv_heads, positions, head_dim) of all keys, and of all values."""
         keys, values, self.positions = ops.kv_memory(self.shapes)
-        self.layers: tuple[tuple[HeadRows, HeadRows], ...] = tuple(
-            (keys[place], values[place]) for place in config.kv_places
+        shapes = config.state_shapes
+        self.states = RecurrentStates(shapes, ops) if shapes else None
+        of_recurrent = iter(self.states.layers if self.states else ())
+        self.layers: tuple[LayerMemory, ...] = tuple(
+            next(of_recurrent) if place is None else (keys[place], values[place])
+            for place in config.kv_places
         )
-        """K and V per layer; layers may share them."""
+        """Per layer; layers may share keys and values."""
         length = 0 if goes_round is None else round_length(config, max_seq_len, goes_round)
         if not length:
             self.pass_rows = max_seq_len
@@ -61,36 +69,47 @@ class KVCache:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a pass may follow: layers with a window hold all that it sees."""
+        """Whether a pass may follow: the cache holds all that it begins with."""
         return self.reaches(self.length)
 
     def reaches(self, length: int) -> bool:
         """Whether the cache is whole after a rollback to `length`."""
-        return self._round.reaches(length)
+        return self.reachable(length) == length
+
+    def reachable(self, length: int) -> int:
+        """The most positions, at most `length`, after which the cache is whole if all others are
+        forgotten. It may be fewer where layers have a window or states.
+        """
+        if self.states is not None:
+            length = self.states.reachable(length)
+        return length if self._round.reaches(length) else 0
 
     def seen_from(self, length: int) -> int:
         """The first position that a token after `length` others sees in layers with a window."""
         return self._round.seen_from(length)
 
     def begin_pass(self, n_rows: int) -> None:
-        """A pass writes the K/V of `n_rows` positions, for which there is room.
-
-        Raises ValueError if they see what is no longer there.
+        """A pass goes over `n_rows` tokens, for which there is room. Raises ValueError if it needs
+        what is no longer there.
         """
-        if not self.goes_round:
+        if not self.goes_round and self.states is None:
             return
         if not self.is_whole:
-            raise ValueError(f"layers with a window have lost what token {self.length} sees")
+            raise ValueError(f"the cache has lost what token {self.length} needs")
         end = self.length + n_rows
         first = self._round.first_after(end)
         if first > self._round.first and self.before_loss is not None:
             self.before_loss(first)
         self._round.written(end)
+        if self.states is not None:
+            self.states.begin(self.length, n_rows)
 
     def append(self, token_ids: Sequence[int]) -> None:
         """Declares the K/V after the current length valid, as those of `token_ids`."""
         self.check_room(len(token_ids))
         self.token_ids.extend(token_ids)
+        if self.states is not None:
+            self.states.commit()
 
     def append_copied(
         self, token_ids: Sequence[int], copied: Bytes, *, n_copied: int, first_kept: int = 0
@@ -119,10 +138,18 @@ class KVCache:
         del self.token_ids[length:]
         if length == 0:
             self._round.first = 0
+            if self.states is not None:
+                self.states.clear()
+
+    def return_to(self, length: int, states: Bytes) -> None:
+        """Forgets all positions from `length` on, where the states were those of a snapshot."""
+        assert self.states is not None, "only recurrent layers have states"
+        self.states.restore(length, states)
+        del self.token_ids[length:]
 
     def forget_from(self, length: int) -> None:
-        """Rolls back to `length`, or to nothing if the cache would not be whole."""
-        self.rollback(length if self.reaches(length) else 0)
+        """Rolls back to `length`, or further, until the cache is whole: `reachable`."""
+        self.rollback(self.reachable(length))
 
     def common_prefix(self, token_ids: Sequence[int]) -> int:
         """Length of the longest common prefix of the cached ids and `token_ids`."""

@@ -52,8 +52,8 @@ class Lookup(NamedTuple):
     n_active: int
     """How much of `wanted` the active sequence begins with; 0 if it is foreign."""
     n_known: int
-    """How much need not be computed. It may be less than `n_active` where layers have a window:
-    they hold the last positions only, and there may be no copies of others.
+    """How much need not be computed. It may be less than `n_active` where layers have a window or
+    states: they are held for the last positions only, and there may be no copies of others.
     """
     blocks: range
     """Which of the copies to use."""
@@ -61,6 +61,8 @@ class Lookup(NamedTuple):
     """A few tokens that the active sequence has after these."""
     is_foreign: bool
     """Whether the active sequence has another isolation key."""
+    lost: Literal["window", "state"]
+    """What may be missing of it."""
 
     @property
     def path(self) -> list[Block]:
@@ -78,7 +80,7 @@ class Lookup(NamedTuple):
         elif n < self.n_known:
             reason = f"the copy of token {n} could not be read"
         elif n < self.n_active:
-            reason = f"the window before token {self.n_active} is neither held nor copied"
+            reason = f"the {self.lost} before token {self.n_active} is neither held nor copied"
         elif other_ids:
             return Reuse(n, n_wanted, source, n, f"differs at token {n}", other_ids)
         elif n:
@@ -117,6 +119,8 @@ class PrefixCache:
         self._active_root = root_key(self._model, "")
         self._n_kept = 0  # tokens of the active sequence that were copied as it went on
         self._tree = PrefixTree(block)
+        # Copied positions are of no use without the states of recurrent layers behind them.
+        byte_budget = 0 if cache.states is not None else byte_budget
         self._memory = BlockMemory(positions.n_bytes(block), byte_budget, positions.host_memory)
         if cache.goes_round and self._memory.capacity:
             cache.before_loss = self._keep
@@ -177,10 +181,7 @@ class PrefixCache:
             self._active_root = lookup.root
         self._n_kept = 0
         source = self._restore(lookup)
-        if source is None:
-            self._cache.rollback(lookup.n_active)
-        if not self._cache.is_whole:
-            self._cache.clear()
+        self._cache.forget_from(lookup.n_active if source is None else self._cache.length)
         if not self._cache.length:
             source = "none"
         reuse = lookup.reuse(self._cache.length, source or "active")
@@ -224,6 +225,7 @@ class PrefixCache:
             blocks,
             active_other=tuple(active[n_active : n_active + _N_OTHER]),
             is_foreign=root != self._active_root and self._cache.length > 0,
+            lost="window" if self._cache.states is None else "state",
         )
 
     def _use_of(self, n_found: int, n_active: int) -> tuple[int, range]:
@@ -234,8 +236,9 @@ class PrefixCache:
         back.
         """
         cache, block = self._cache, self._block
-        if n_found <= n_active and cache.reaches(n_active):
-            return n_active, range(0)
+        n_reachable = cache.reachable(n_active)
+        if n_found <= n_reachable:
+            return n_reachable, range(0)
         n_known = n_stop = n_found
         n_lost = min(-(-cache.first_kept // block) * block, n_active)
         if n_lost <= n_found <= n_active:

@@ -20,7 +20,11 @@ class ArchitectureKeys:
         """Raises ModelLoadError for a file without a number of layers."""
         self._metadata = metadata
         self._architecture = architecture
-        self.n_layers = self.integer("block_count", low=1, high=MAX_LAYERS)
+        self._n_blocks = self.integer("block_count", low=1, high=MAX_LAYERS)
+        predictors = "nextn_predict_layers"
+        n_predictors = self.integer(predictors, low=0, high=self._n_blocks - 1, default=0)
+        self.n_layers = self._n_blocks - n_predictors
+        """Without those that predict more tokens, which come last."""
 
     def has(self, key: str) -> bool:
         return self._metadata.has(self._name(key))
@@ -39,19 +43,21 @@ class ArchitectureKeys:
         return self._metadata.string(self._name(key), default=default)
 
     def of_layers(
-        self, key: str, *, high: int, default: Sequence[int] | None = None
+        self, key: str, *, high: int, low: int = 1, default: Sequence[int] | None = None
     ) -> Sequence[int]:
-        """Between 1 and `high`, of each layer."""
+        """Between `low` and `high`, of each layer."""
         value = self.get(key, None)
         if value is None and default is not None:
             return default
         if not isinstance(value, np.ndarray):
-            return [self.integer(key, low=1, high=high)] * self.n_layers
+            return [self.integer(key, low=low, high=high)] * self.n_layers
         numbers: list[int] = self._metadata.integers(self._name(key)).tolist()
-        if len(numbers) != self.n_layers or not all(1 <= number <= high for number in numbers):
-            allowed = f"a number between 1 and {high}, or one for each of {self.n_layers} layers"
+        if len(numbers) != self._n_blocks or not all(low <= each <= high for each in numbers):
+            allowed = (
+                f"a number between {low} and {high}, or one for each of {self._n_blocks} layers"
+            )
             self.fail(key, numbers, allowed)
-        return numbers
+        return numbers[: self.n_layers]
 
     def fail(self, key: str, value: object, allowed: str) -> NoReturn:
         self._metadata.fail(self._name(key), value, allowed)

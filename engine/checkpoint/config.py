@@ -7,129 +7,8 @@ config.json, `engine/model/` reads it. Knows no file and no tensor.
 from dataclasses import dataclass
 from typing import Literal
 
-
-@dataclass(frozen=True, slots=True)
-class LinearScaling:
-    """Positions are divided by `factor`."""
-
-    factor: float
-
-
-@dataclass(frozen=True, slots=True)
-class Llama3Scaling:
-    """Low frequencies are divided by `factor`, high ones kept, those between interpolated."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_seq_len: int
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicScaling:
-    """Theta grows with the context once that exceeds the original one."""
-
-    factor: float
-    original_max_seq_len: int
-
-
-@dataclass(frozen=True, slots=True)
-class YarnScaling:
-    """Frequencies with few turns in the original context are divided by `factor`; those with many
-    stay. Queries and keys are multiplied by `attention_factor`.
-    """
-
-    factor: float
-    original_max_seq_len: int
-    attention_factor: float
-    beta_fast: float  # with at least this many turns a frequency stays
-    beta_slow: float  # with at most this many turns it is divided
-    truncate: bool  # whether both borders are rounded, away from each other
-
-
-@dataclass(frozen=True, slots=True)
-class LongScaling:
-    """A divisor of each frequency (LongRoPE): one list within the original context, another for
-    longer ones. Queries and keys are multiplied by `attention_factor`.
-    """
-
-    short_factors: tuple[float, ...]
-    long_factors: tuple[float, ...]
-    original_max_seq_len: int
-    attention_factor: float
-
-
-@dataclass(frozen=True, slots=True)
-class DividedScaling:
-    """Each frequency is divided by its own number."""
-
-    divisors: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProportionalScaling:
-    """The first `n_turning` frequencies are divided by `factor`, the others are 0: those pairs of a
-    head stay as they are.
-    """
-
-    factor: float
-    n_turning: int
-
-
-RopeScaling = (
-    LinearScaling
-    | Llama3Scaling
-    | DynamicScaling
-    | YarnScaling
-    | LongScaling
-    | DividedScaling
-    | ProportionalScaling
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """Rotary position embedding: pairs (i, i + rotary_dim / 2) of the first `rotary_dim` dims."""
-
-    theta: float
-    rotary_dim: int
-    scaling: RopeScaling | None = None
-
-    @property
-    def unstretched(self) -> int | None:
-        """The longest context with the original frequencies; None if they do not depend on it."""
-        if isinstance(self.scaling, DynamicScaling | LongScaling):
-            return self.scaling.original_max_seq_len
-        return None
-
-    def describe(self) -> str:
-        """One line for people."""
-        theta = f"RoPE theta {self.theta:g}"
-        match self.scaling:
-            case None:
-                return theta
-            case LinearScaling(factor):
-                return f"{theta}, linear scaling by {factor:g}"
-            case Llama3Scaling(factor=factor, original_max_seq_len=original):
-                return f"{theta}, llama3 scaling by {factor:g} from {original:,}"
-            case YarnScaling(factor, original):
-                return f"{theta}, yarn scaling by {factor:g} from {original:,}"
-            case DynamicScaling(factor, original):
-                return f"{theta}, dynamic scaling by {factor:g} for contexts beyond {original:,}"
-            case LongScaling(original_max_seq_len=original):
-                return f"{theta}, longrope scaling for contexts beyond {original:,}"
-            case DividedScaling(divisors):
-                return f"{theta}, each frequency divided by {min(divisors):g} to {max(divisors):g}"
-            case ProportionalScaling(n_turning=n_turning):
-                return f"{theta}, {2 * n_turning} of {self.rotary_dim} dimensions rotated"
-
-    def stretched_to(self, max_seq_len: int) -> int:
-        """The context length that the frequencies depend on; 0 if they do not."""
-        unstretched = self.unstretched
-        if unstretched is None or max_seq_len <= unstretched:
-            return 0
-        return max_seq_len if isinstance(self.scaling, DynamicScaling) else unstretched + 1
-
+from .recurrent import Recurrent, StateShape
+from .ropes import RopeConfig
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu2", "clamped"]
 """gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2. clamped is
@@ -189,6 +68,8 @@ class AttentionConfig:
     """Whether keys and values are projected by the same matrix. Norm and rope are those of each."""
     kv_from: int | None = None
     """The earlier layer whose keys and values it reads; None: it has its own."""
+    output_gate: bool = False
+    """Whether the output of each head is multiplied by the sigmoid of a projection of its own."""
 
     def __post_init__(self) -> None:
         if self.query_scaling is not None and self.qk_norm == QkNorm():
@@ -215,6 +96,7 @@ class AttentionConfig:
 
     def n_params(self, dim: int) -> int:
         n_stored = self.qkv_dim - (self.kv_dim if self.v_is_k and self.kv_from is None else 0)
+        n_stored += self.q_dim if self.output_gate else 0
         n = dim * (n_stored + self.q_dim)
         n += n_stored if self.qkv_bias else 0
         n += dim if self.o_bias else 0
@@ -226,6 +108,10 @@ class AttentionConfig:
             (self.head_dim, self.head_dim) if norm.over == "head" else (self.q_dim, self.kv_dim)
         )
         return of_queries + (of_keys if self.kv_from is None else 0)
+
+
+NO_ATTENTION = AttentionConfig(n_heads=0, n_kv_heads=0, head_dim=0, rope=None)
+"""Of a layer that has something else in its place."""
 
 
 Scoring = Literal["softmax", "sigmoid", "chosen_softmax"]
@@ -314,8 +200,8 @@ class MlpConfig:
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """One layer: attention and feed-forward, each of which adds to the residual. Norms stand before
-    both, or behind both, or on both sides.
+    """One layer: attention, or something recurrent in its place, and feed-forward, each of which
+    adds to the residual. Norms stand before both, or behind both, or on both sides.
     """
 
     attention: AttentionConfig
@@ -328,10 +214,14 @@ class LayerConfig:
     """Multiplies what attention and feed-forward add."""
     has_factor: bool = False
     """Whether a stored number multiplies its output."""
+    recurrent: Recurrent | None = None
+    """What stands in the place of attention, which is then NO_ATTENTION."""
     embedding_dim: int = 0
     """Width of the embedding that it adds behind the feed-forward part; 0: there is none."""
 
     def __post_init__(self) -> None:
+        if (self.recurrent is not None) != (self.attention == NO_ATTENTION):
+            raise ValueError("recurrent: a layer has either this or attention")
         if self.has_factor and not self.post_norms:
             raise ValueError("has_factor: only the op that norms what is added has a factor")
         experts = self.mlp.experts
@@ -342,9 +232,20 @@ class LayerConfig:
     def n_norms(self) -> int:
         return 2 * (self.pre_norms + self.post_norms)
 
+    @property
+    def in_dim(self) -> int:
+        """Rows of the projection in front of attention, or of what stands in its place."""
+        return self.attention.qkv_dim if self.recurrent is None else self.recurrent.in_dim
+
+    @property
+    def out_dim(self) -> int:
+        """Columns of the projection behind it."""
+        return self.attention.q_dim if self.recurrent is None else self.recurrent.out_dim
+
     def n_params(self, dim: int) -> int:
         """Without the norms that `n_norms` counts."""
-        n = self.attention.n_params(dim) + self.mlp.n_params(dim) + self.has_factor
+        recurrent = 0 if self.recurrent is None else self.recurrent.n_params(dim)
+        n = self.attention.n_params(dim) + recurrent + self.mlp.n_params(dim) + self.has_factor
         return n + (dim * (2 * self.embedding_dim + 1) if self.embedding_dim else 0)
 
 
@@ -435,12 +336,18 @@ class ModelConfig:
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:
         """(n_kv_heads, head_dim) of each layer that has keys and values of its own."""
-        attentions = [layer.attention for layer in self.layers]
+        attentions = [layer.attention for layer in self.layers if layer.recurrent is None]
         return tuple((own.n_kv_heads, own.head_dim) for own in attentions if own.kv_from is None)
 
     @property
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        """Of each recurrent layer."""
+        found = [layer.recurrent for layer in self.layers]
+        return tuple(own.state_shape for own in found if own is not None)
+
+    @property
     def last_with_kv(self) -> int:
-        """The last layer that has keys and values of its own."""
+        """The last layer that has keys and values of its own, or states."""
         own = [i for i, layer in enumerate(self.layers) if layer.attention.kv_from is None]
         return own[-1]
 
@@ -449,15 +356,19 @@ class ModelConfig:
         """The window of each of the `kv_shapes`: the widest of the layers that read it; 0: all."""
         readers: list[list[int]] = [[] for _ in self.kv_shapes]
         for layer, place in zip(self.layers, self.kv_places, strict=True):
-            readers[place].append(layer.attention.window)
+            if place is not None:
+                readers[place].append(layer.attention.window)
         return tuple(max(windows) if all(windows) else 0 for windows in readers)
 
     @property
-    def kv_places(self) -> tuple[int, ...]:
-        """Per layer, which of the `kv_shapes` its keys and values have."""
-        places: list[int] = []
+    def kv_places(self) -> tuple[int | None, ...]:
+        """Per layer, which of the `kv_shapes` its keys and values have; None: it is recurrent."""
+        places: list[int | None] = []
         n_own = 0
         for layer in self.layers:
+            if layer.recurrent is not None:
+                places.append(None)
+                continue
             source = layer.attention.kv_from
             places.append(n_own if source is None else places[source])
             n_own += source is None

@@ -19,7 +19,7 @@ from ..gguf.container import GgufFile
 from ..gguf.metadata import Metadata
 from ..stored_tensor import StoredTensor
 from .architecture_keys import ArchitectureKeys
-from .config import Ends, ModelConfig, RopeConfig
+from .config import Ends, ModelConfig
 from .families.architecture import (
     EMBEDDING,
     FUSED_EXPERTS,
@@ -35,6 +35,7 @@ from .layers_gguf import head_dim_of, layer_embedding_width, layers_of, sliding_
 from .limits import MAX_CONTEXT, MAX_VOCAB, MAX_WIDTH
 from .rope_gguf import Factors, rope_config, rotary_dim, sliding_rope
 from .rope_keys import longest_context
+from .ropes import RopeConfig
 from .stored import plain_values
 
 _TOKENS = "tokenizer.ggml.tokens"

@@ -4,7 +4,7 @@ Owns their keys. Knows nothing else of a layer.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import ModelLoadError
@@ -30,7 +30,7 @@ def mlps_of(
         shared = _shared_width(keys, architecture.experts, experts)
     stands_beside = experts is not None and experts.own_norms
     n_dense = keys.integer("leading_dense_block_count", low=0, high=MAX_LAYERS, default=0)
-    hidden_dims = keys.of_layers("feed_forward_length", high=MAX_WIDTH)
+    hidden_dims = _hidden_dims(keys)
 
     def mlp(index: int) -> MlpConfig:
         prefix, has_experts = f"blk.{index}.", experts is not None and index >= n_dense
@@ -53,12 +53,19 @@ def mlps_of(
     return [mlp(index) for index in range(keys.n_layers)]
 
 
+def _hidden_dims(keys: ArchitectureKeys) -> Sequence[int]:
+    """Of each layer; a model of experts alone may say only their width."""
+    key = "feed_forward_length"
+    is_said = keys.has(key) or not keys.has(f"expert_{key}")
+    return keys.of_layers(key if is_said else f"expert_{key}", high=MAX_WIDTH)
+
+
 def _experts(keys: ArchitectureKeys, mixture: Mixture, n_experts: int) -> ExpertsConfig:
     kind = keys.integer("expert_gating_func", low=0, high=4, default=0)
     if kind and kind not in _SCORINGS:
         keys.fail("expert_gating_func", kind, f"one of {', '.join(map(str, _SCORINGS))}")
     n_used = keys.integer("expert_used_count", low=1, high=n_experts)
-    hidden = keys.of_layers("feed_forward_length", high=MAX_WIDTH)[-1]
+    hidden = _hidden_dims(keys)[-1]
     n_groups = keys.integer("expert_group_count", low=1, high=n_experts, default=1)
     scale = keys.number("expert_weights_scale", low=0.0, high=_HIGHEST, default=1.0)
     try:

@@ -4,17 +4,18 @@ Owns the keys of heads and windows; `experts_gguf.py` has those of feed-forward 
 Knows nothing outside the layers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..stored_tensor import StoredTensor
 from .architecture_keys import ArchitectureKeys
-from .config import AttentionConfig, LayerConfig, QueryScaling
+from .config import NO_ATTENTION, AttentionConfig, LayerConfig, QueryScaling
 from .experts_gguf import mlps_of
 from .families.architecture import Architecture
 from .families.windows import shared_sources
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
+from .recurrent_gguf import recurrent_of
 
 _HIGHEST = 1e6
 Tensors = Mapping[str, StoredTensor]
@@ -55,12 +56,13 @@ def layers_of(
 ) -> tuple[LayerConfig, ...]:
     """All layers in order. Raises ModelLoadError."""
     mlps = mlps_of(keys, architecture, tensors)
+    recurrent = recurrent_of(keys, architecture, dim, _kv_heads(keys, architecture))
     attentions = _attentions(keys, architecture, dim, head_dim, tensors)
     residual_scale = keys.number("residual_scale", low=0.0, high=_HIGHEST, default=1.0) or 1.0
     is_parallel = _is_parallel(keys, architecture, tensors)
     return tuple(
         LayerConfig(
-            attention,
+            attention if recurrent[index] is None else NO_ATTENTION,
             mlps[index],
             pre_norms=architecture.pre_norms,
             post_norms=architecture.post_norms,
@@ -68,9 +70,17 @@ def layers_of(
             residual_scale=residual_scale,
             has_factor=f"blk.{index}.{architecture.names.factor}" in tensors,
             embedding_dim=layer_embedding_width(keys),
+            recurrent=recurrent[index],
         )
         for index, attention in enumerate(attentions)
     )
+
+
+def _kv_heads(keys: ArchitectureKeys, architecture: Architecture) -> Sequence[int]:
+    """Of each layer; 0 where a short convolution stands in the place of attention."""
+    key, low = "attention.head_count_kv", 0 if architecture.recurrent == "short_conv" else 1
+    heads = keys.of_layers("attention.head_count", high=MAX_HEADS)
+    return keys.of_layers(key, high=MAX_HEADS, low=low, default=heads)
 
 
 def _is_parallel(keys: ArchitectureKeys, architecture: Architecture, tensors: Tensors) -> bool:
@@ -84,7 +94,10 @@ def _attentions(
     keys: ArchitectureKeys, architecture: Architecture, dim: int, head_dim: int, tensors: Tensors
 ) -> list[AttentionConfig]:
     all_heads = keys.of_layers("attention.head_count", high=MAX_HEADS)
-    all_kv_heads = keys.of_layers("attention.head_count_kv", high=MAX_HEADS, default=all_heads)
+    of_layers = _kv_heads(keys, architecture)
+    if not max(of_layers):
+        keys.fail("attention.head_count_kv", of_layers, "a positive number in some layer")
+    all_kv_heads = [heads or max(of_layers) for heads in of_layers]
     for n_heads, n_kv_heads in zip(all_heads, all_kv_heads, strict=True):
         if n_heads % n_kv_heads:
             allowed = f"a divisor of the {n_heads} attention heads"
@@ -109,6 +122,7 @@ def _attentions(
             v_norm=architecture.v_norm,
             v_is_k=architecture.v_norm and f"blk.{index}.attn_v.weight" not in tensors,
             kv_from=sources[index],
+            output_gate=architecture.output_gate,
         )
         for index, window in enumerate(windows)
     ]

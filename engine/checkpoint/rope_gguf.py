@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .architecture_keys import ArchitectureKeys
-from .config import (
+from .limits import MAX_CONTEXT
+from .ropes import (
     DividedScaling,
     LinearScaling,
     LongScaling,
@@ -18,7 +19,6 @@ from .config import (
     RopeScaling,
     YarnScaling,
 )
-from .limits import MAX_CONTEXT
 
 _MAX_FACTOR = 1e6
 # A divisor that leaves a frequency no turns: files say so that a part of a head is not rotated.

@@ -8,7 +8,8 @@ import math
 from dataclasses import dataclass
 
 from ..files import JsonObject
-from .config import (
+from .limits import MAX_CONTEXT
+from .ropes import (
     DynamicScaling,
     LinearScaling,
     Llama3Scaling,
@@ -18,7 +19,6 @@ from .config import (
     RopeScaling,
     YarnScaling,
 )
-from .limits import MAX_CONTEXT
 
 _MAX_FACTOR = 1e6
 _FULL, _SLIDING = _LAYER_KINDS = ("full_attention", "sliding_attention")

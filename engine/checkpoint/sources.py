@@ -107,7 +107,11 @@ class Source:
         group, place = divmod(row, end - begin)
         row = group * (n_rows // self.groups) + begin + place
         if self.flattened:
-            return divmod(row, self.shape[-1])
+            places: list[int] = []
+            for n in reversed(self.shape):
+                row, place = divmod(row, n)
+                places.append(place)
+            return tuple(reversed(places))
         if self.as_row:
             return tuple(rest)
         place_of = (*rest, row) if self.transposed else (row, *rest)
@@ -148,6 +152,13 @@ class LayerSources:
 
     wqkv: Sources
     bqkv: Sources = ()
+    w_gate: Sources = ()
+    b_gate: Sources = ()
+    conv: Sources = ()
+    conv_bias: Sources = ()
+    a_log: Sources = ()
+    dt_bias: Sources = ()
+    state_norm: Sources = ()
     wo: Sources
     bo: Sources = ()
     w_gate_up: Sources

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint.config import Activation, ExpertsConfig
+from ..checkpoint.recurrent import DeltaNetConfig
 
 
 class Array(Protocol):
@@ -84,10 +85,18 @@ class Tails(Protocol):
     def n_branches(self) -> int: ...
 
 
+class States(Protocol):
+    """The states of one recurrent layer at several positions, and the latest rows."""
+
+    @property
+    def n_slots(self) -> int: ...
+
+
 ArrayT = TypeVar("ArrayT", bound=Array)
 MatrixT = TypeVar("MatrixT", bound=Matrix)
 HeadRowsT = TypeVar("HeadRowsT", bound=HeadRows)
 TailsT = TypeVar("TailsT", bound=Tails)
+StatesT = TypeVar("StatesT", bound=States)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +297,43 @@ class BranchAttention(Generic[ArrayT, HeadRowsT, TailsT]):
     tails: TailsT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConv(Generic[ArrayT, StatesT]):
+    """out = c * conv(b * x), a causal convolution over the last `kernel` rows of each channel."""
+
+    x: ArrayT  # (rows, 3 * dim): b, c, x
+    states: StatesT
+    conv: ArrayT  # (dim * kernel,): of each channel, the oldest row first
+    bias: ArrayT | None = None  # (dim,)
+    kernel: int
+    out: ArrayT  # (rows, dim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaNet(Generic[ArrayT, StatesT]):
+    """The gated delta rule, as csrc/recurrent.h has it: q, k and v go through a convolution and
+    silu, the states of the heads take a step, and out = RMSNorm of what they give, times silu(z).
+    """
+
+    x: ArrayT  # (rows, config.in_dim): q, k, v, b, a, z
+    states: StatesT
+    config: DeltaNetConfig
+    conv: ArrayT  # (config.conv_dim * config.kernel,): of each channel, the oldest row first
+    a_log: ArrayT  # (n_v_heads,), or what the config says
+    dt_bias: ArrayT  # (n_v_heads,)
+    norm: ArrayT  # (v_dim,)
+    eps: float
+    out: ArrayT  # (rows, config.out_dim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate(Generic[ArrayT]):
+    """x = x * sigmoid(gate)"""
+
+    x: ArrayT  # (rows, n)
+    gate: ArrayT  # (rows, n)
+
+
 Op = (
     Embed[Any, Any]
     | NormLinear[Any, Any]
@@ -299,4 +345,7 @@ Op = (
     | Heads[Any]
     | Attention[Any, Any]
     | BranchAttention[Any, Any, Any]
+    | ShortConv[Any, Any]
+    | DeltaNet[Any, Any]
+    | Gate[Any]
 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..checkpoint.config import LayerConfig, ModelConfig
+from ..checkpoint.recurrent import DeltaNetConfig, Recurrent
 from ..checkpoint.sources import Source
 from ..checkpoint.tensors import model_sources
 from .formats import DTYPES, EXACT_FORMATS, Format, matrix_bytes
@@ -24,6 +25,7 @@ class LayerFormats:
     router: str = ""
     experts_gate_up: Format = ""  # of each expert; these three only where there are experts
     experts_down: str = ""
+    w_gate: str = ""  # only where the output of attention is gated
     embedding_gate: str = ""  # these two only where the layer adds an embedding
     embedding_out: str = ""
 
@@ -92,6 +94,7 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
                 router=of_all(layer.w_router),
                 experts_gate_up=of_gate_up(layer.experts_gate_up),
                 experts_down=of_all(layer.experts_down),
+                w_gate=of_all(layer.w_gate),
                 embedding_gate=of_all(layer.w_embedding_gate),
                 embedding_out=of_all(layer.w_embedding_out),
             )
@@ -103,9 +106,33 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
 
 def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:
     # A rounded router chooses other experts, and is a small part of what is read.
-    router = format_ if format_ in DTYPES else "bfloat16"
-    layer = LayerFormats(*4 * (format_,), router, *4 * (format_,))
-    return (layer,) * config.n_layers
+    small = _of_small(format_)
+    layer = LayerFormats(*4 * (format_,), small, *5 * (format_,))
+    inputs = {own: _inputs(config, format_, own) for own in set(_recurrent(config))}
+    return tuple(
+        layer if own is None else replace(layer, wqkv=inputs[own]) for own in _recurrent(config)
+    )
+
+
+def _recurrent(config: ModelConfig) -> list[Recurrent | None]:
+    return [layer.recurrent for layer in config.layers]
+
+
+def _of_small(format_: str) -> str:
+    """The format of matrices with few rows, whose errors cost more than their bytes."""
+    return format_ if format_ in DTYPES else "bfloat16"
+
+
+def _inputs(config: ModelConfig, format_: str, recurrent: Recurrent | None) -> Format:
+    """Of what is in front of attention, or of what stands in its place: an error in the decay of a
+    state, or in how much is written into it, stays there.
+    """
+    small = _of_small(format_)
+    if not isinstance(recurrent, DeltaNetConfig) or small == format_:
+        return format_
+    index = _recurrent(config).index(recurrent)
+    n_before = len(model_sources(config).layers[index].wqkv) - 3
+    return (*[format_] * n_before, small, small, format_)  # b and a, then z
 
 
 def _add_fifth_bits(config: ModelConfig, layers: list[LayerFormats]) -> None:
@@ -115,7 +142,11 @@ def _add_fifth_bits(config: ModelConfig, layers: list[LayerFormats]) -> None:
         more = matrix_bytes("5bit", *shape) - matrix_bytes("4bit", *shape)
         if more <= left:
             left -= more
-            layers[index] = replace(layers[index], **{kind: "5bit"})
+            layer, recurrent = layers[index], config.layers[index].recurrent
+            if kind == "wqkv":
+                layers[index] = replace(layer, wqkv=_inputs(config, "5bit", recurrent))
+            else:
+                layers[index] = replace(layer, **{kind: "5bit"})
 
 
 def _matrices(config: ModelConfig) -> Iterator[tuple[str, int, tuple[int, int]]]:
@@ -129,7 +160,7 @@ def _matrices(config: ModelConfig) -> Iterator[tuple[str, int, tuple[int, int]]]
 
 def _shapes(dim: int, layer: LayerConfig) -> dict[str, tuple[int, int]]:
     mlp, experts = layer.mlp, layer.mlp.experts
-    shapes = {"wqkv": (layer.attention.qkv_dim, dim), "wo": (dim, layer.attention.q_dim)}
+    shapes = {"wqkv": (layer.in_dim, dim), "wo": (dim, layer.out_dim)}
     if mlp.hidden_dim:
         shapes |= {"w_gate_up": (mlp.inner_dim, dim), "w_down": (dim, mlp.hidden_dim)}
     if experts is not None:  # what is read for a token

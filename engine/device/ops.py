@@ -17,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint.config import ModelConfig
+from ..checkpoint.recurrent import StateShape
 from ..sampling.logits import Rows
 from ..sampling.request import Draw
 from ..stored_tensor import StoredTensor
-from .arguments import Array, HeadRows, Matrix, Op, Tails
+from .arguments import Array, HeadRows, Matrix, Op, States, Tails
 from .formats import Format
 from .mixed import ModelFormats
-from .step import StepState
+from .step import StateWords, StepState
 
 # A copy of some positions, as bytes (n,).
 Bytes = npt.NDArray[np.uint8]
@@ -126,6 +127,29 @@ class KVMemory(NamedTuple):
     positions: Positions
 
 
+class StateMemory(Protocol):
+    """The states of all recurrent layers: slots for states at several positions, and a log of the
+    latest rows. Which slots a pass begins and ends with, its caller says in `words`.
+    """
+
+    words: StateWords
+    """As struct StatePass in csrc/recurrent.h has them."""
+
+    @property
+    def layers(self) -> Sequence[States]: ...
+
+    @property
+    def slot_bytes(self) -> int:
+        """Of the states of all layers in one slot."""
+        ...
+
+    def copy_out(self, slot: int, out: Bytes) -> None:
+        """Copies the states in a slot into `out` (slot_bytes,)."""
+
+    def copy_in(self, slot: int, copied: Bytes) -> None:
+        """The reverse."""
+
+
 class BranchMemory(Protocol):
     """Keys and values of several branches of one sequence, after the positions that they share."""
 
@@ -181,6 +205,14 @@ class Ops(Protocol):
         """Memory for the keys and values of a layer for each of the shapes.
 
         Raises MemoryError, and ModelLoadError for shapes that the device does not support.
+        """
+        ...
+
+    def state_memory(
+        self, shapes: Sequence[StateShape], *, n_slots: int, n_logged: int
+    ) -> StateMemory:
+        """Memory for recurrent layers of these shapes, with `n_logged` rows in the log. Raises
+        MemoryError.
         """
         ...
 

@@ -7,7 +7,7 @@ no memory.
 from collections.abc import Sequence
 from typing import Any
 
-from .arguments import Experts, Linear, NormLinear, Op
+from .arguments import DeltaNet, Experts, Linear, NormLinear, Op
 from .ops import OpTime
 from .step import StepState
 
@@ -48,6 +48,9 @@ def op_times(ops: Sequence[Op], names: Sequence[str], all_ns: Sequence[int]) -> 
 def _op_time(op: Op, name: str, ns: int) -> OpTime:
     if isinstance(op, Experts):
         return OpTime(_experts_name(op, name), ns, _bytes_of_used(op))
+    if isinstance(op, DeltaNet):
+        heads = f"{op.config.n_v_heads} heads of {op.config.k_dim}x{op.config.v_dim}"
+        return OpTime(f"{name} {heads}", ns, 0)
     if not isinstance(op, NormLinear | Linear):
         return OpTime(name, ns, 0)
     matrix = op.matrix

@@ -12,17 +12,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checkpoint.config import ExpertsConfig
+from . import recurrent_reference
 from .arguments import (
     AddNorm,
     Attention,
+    DeltaNet,
     Embed,
     Expert,
     Experts,
+    Gate,
     Heads,
     Linear,
     LookUp,
     NormLinear,
     Op,
+    ShortConv,
     Times,
 )
 from .step import StepState
@@ -89,6 +93,12 @@ def run(op: Op, state: StepState) -> None:
             heads(op, state)
         case Attention():
             attention(op, state)
+        case ShortConv():
+            recurrent_reference.short_conv(op, state)
+        case DeltaNet():
+            recurrent_reference.delta_net(op, state)
+        case Gate():
+            recurrent_reference.gate(op, state)
 
 
 def embed(op: Embed[Tensor, TorchMatrix], state: StepState) -> None:

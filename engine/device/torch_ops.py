@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoint.config import ModelConfig
+from ..checkpoint.recurrent import StateShape
 from ..checkpoint.stored import plain_values
 from ..errors import ModelLoadError
 from ..sampling.logits import Logits
@@ -25,6 +26,7 @@ from .formats import DTYPES, Format, check_kv_cache, common_format, matrix_bytes
 from .memory import host_bytes
 from .mixed import ModelFormats, uniform_formats
 from .ops import Bytes, KVMemory, KVShape, NotFiniteError, OpTime, Stored
+from .recurrent_reference import TorchStates
 from .reference import TorchHeadRows, TorchMatrix
 from .step import StepState
 from .threads import thread_count
@@ -101,6 +103,11 @@ class TorchOps:
             [TorchHeadRows(rows, self.kv_format) for rows in values],
             TorchPositions(keys, values),
         )
+
+    def state_memory(
+        self, shapes: Sequence[StateShape], *, n_slots: int, n_logged: int
+    ) -> TorchStates:
+        return TorchStates(shapes, self.device, n_slots=n_slots, n_logged=n_logged)
 
     def branch_memory(
         self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int

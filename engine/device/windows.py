@@ -29,9 +29,10 @@ def goes_round(n_positions: int, window: int, pass_rows: int) -> bool:
 
 def round_length(config: ModelConfig, max_seq_len: int, pass_rows: int) -> int:
     """The positions that caches with a window hold if they go round. The same for all of them, so
-    that they lose the same. 0: none does, for each holds the whole sequence.
+    that they lose the same. 0: none does, for each holds the whole sequence. So it
+    is beside recurrent layers: their branches keep no copy of a window.
     """
-    window = max(config.kv_windows, default=0)
+    window = 0 if config.state_shapes else max(config.kv_windows, default=0)
     length = -(-(window + pass_rows + KEY_BLOCK) // KEY_BLOCK) * KEY_BLOCK
     return length if window and length < max_seq_len else 0
 

@@ -1,7 +1,8 @@
 """Several sequences that share what a cache holds, one row of logits each.
 
-Owns the two ways to compute them, which give the same bits: as rows of one pass, and for devices
-without such passes one after the other. Knows no sampler and no text.
+Owns the ways to compute them, which give the same bits: as rows of one pass; for devices without
+such passes one after the other; and with recurrent layers, whose states have no positions to copy,
+again from the fork. Knows no sampler and no text.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..cache.kv import KVCache
+from ..cache.states import KEPT_ROWS
 from ..device.arguments import Array
 from ..device.ops import BranchMemory, Bytes, Program
 from ..device.step import StepState
@@ -117,3 +119,49 @@ class PassesInTurn:
             n_copied=len(tail.token_ids),
             first_kept=tail.first_kept,
         )
+
+
+class PassesAgain:
+    """Each row goes back to the fork, over the tokens of its branch in one pass, then over its own
+    token.
+    """
+
+    def __init__(
+        self,
+        cache: KVCache,
+        *,
+        decode: Callable[[int], Rows],
+        prefill: Callable[[Sequence[int]], object],
+        n_positions: int,
+    ) -> None:
+        """`decode`: a pass over one token at the end of the cache, `prefill`: over any number.
+        Branches have at most `n_positions` tokens.
+        """
+        self._cache = cache
+        self._decode = decode
+        self._prefill = prefill
+        self._fork = cache.length
+        self._tails: dict[int, tuple[int, ...]] = {}
+        states = cache.states
+        # Short branches can be taken back, and a position more, where the stream then goes on.
+        self._states = None
+        if states is not None and n_positions >= KEPT_ROWS:
+            self._states = states.snapshot(self._fork)
+
+    def decode(self, rows: Sequence[BranchRow]) -> Logits:
+        return np.stack([self._logits(row) for row in rows])
+
+    def _logits(self, row: BranchRow) -> Logits:
+        past = self._tails.get(row.branch, ())[: row.position - self._fork]
+        self._prefill(past)
+        logits = self._decode(row.token_id)[0].copy()
+        self._tails[row.branch] = (*past, row.token_id)
+        self._go_back()
+        return logits
+
+    def _go_back(self) -> None:
+        cache, fork = self._cache, self._fork
+        if self._states is None or cache.reaches(fork):
+            cache.rollback(fork)
+        else:
+            cache.return_to(fork, self._states)

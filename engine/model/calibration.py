@@ -18,7 +18,8 @@ from ..device.arguments import Array
 from ..device.ops import Ops
 from ..device.step import StepState
 from .embeddings import Embedding
-from .layer import Buffers, Layer, layer_tables
+from .layer import Buffers, Layer
+from .tables import layer_tables
 from .weights import LayerWeights
 
 Floats = npt.NDArray[np.float32]
@@ -58,6 +59,7 @@ class Calibration:
             program, config, out=self._buffers.residual, rows=self._buffers.layer_embeddings
         )
         program.run(self._state)
+        self._cache.begin_pass(n_tokens)
         self._n_done = 0
 
     def next_layer(self, weights: LayerWeights) -> Importance:

@@ -4,12 +4,10 @@ Owns the order of a layer's ops. Knows no cache but the keys and values that it 
 logits.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..checkpoint.config import Activation, AttentionConfig, LayerConfig, ModelConfig, QkNorm
+from ..cache.kv import LayerMemory
+from ..checkpoint.config import Activation, LayerConfig, ModelConfig, QkNorm
 from ..device.arguments import (
     AddNorm,
     Array,
@@ -17,6 +15,7 @@ from ..device.arguments import (
     BranchAttention,
     Expert,
     Experts,
+    Gate,
     HeadRows,
     Heads,
     Linear,
@@ -27,18 +26,9 @@ from ..device.arguments import (
 from ..device.ops import Ops, Program
 from .embeddings import LayerEmbedding, LayerEmbeddingRows
 from .parallel_experts import ParallelExperts
-from .rope import query_scales, rope_tables
+from .recurrent import recurrent_op
+from .tables import Tables
 from .weights import ExpertWeights, LayerWeights
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What depends on the position alone, for one layer."""
-
-    rope: tuple[Array, Array]  # cos and sin
-    none: tuple[Array, Array]  # the same of no dimension: nothing is rotated
-    q_scales: Array | None  # (max_seq_len,)
-    ones: Array | None  # (n_kv_heads * head_dim,): the weights of a norm that has none
 
 
 class Buffers:
@@ -55,8 +45,10 @@ class Buffers:
         self.residual, self.after_attention = rows_of(config.dim), rows_of(config.dim)
         layers = config.layers
         # By width: layers of one width share them.
-        self.qkv = {n: rows_of(n) for n in {layer.attention.qkv_dim for layer in layers}}
-        self.heads = {n: rows_of(n) for n in {layer.attention.q_dim for layer in layers}}
+        self.mixed = {n: rows_of(n) for n in {layer.in_dim for layer in layers}}
+        self.heads = {n: rows_of(n) for n in {layer.out_dim for layer in layers}}
+        attentions = [layer.attention for layer in layers]
+        self.gates = {n: rows_of(n) for n in {own.q_dim for own in attentions if own.output_gate}}
         all_experts = [each for layer in layers if (each := layer.mlp.experts) is not None]
         self.router = {n: rows_of(n) for n in {experts.router_dim for experts in all_experts}}
         # Experts bring along what all tokens go through, unless that has norms of its own.
@@ -83,8 +75,13 @@ class Layer:
 
     @property
     def heads(self) -> Array:
-        """The outputs of all heads."""
-        return self.buffers.heads[self.config.attention.q_dim]
+        """The outputs of all heads, or of what stands in their place."""
+        return self.buffers.heads[self.config.out_dim]
+
+    @property
+    def mixed(self) -> Array:
+        """Queries, keys and values, or what recurrent layers read."""
+        return self.buffers.mixed[self.config.in_dim]
 
     @property
     def gated(self) -> Array:
@@ -98,23 +95,53 @@ class Layer:
         return self.tables.q_scales is not None or (norm is not None and norm.after_rope)
 
     def append_attention(
-        self, program: Program, kv: tuple[HeadRows, HeadRows], tails: Tails | None = None
+        self, program: Program, memory: LayerMemory, tails: Tails | None = None
     ) -> None:
         """Up to the outputs of the heads. `tails`: of rows that are branches."""
-        buffers, weights, attention = self.buffers, self.weights, self.config.attention
-        qkv, (k_cache, v_cache), tables = buffers.qkv[attention.qkv_dim], kv, self.tables
+        weights, attention, recurrent = self.weights, self.config.attention, self.config.recurrent
+        self._append_projection(program, weights.wqkv, weights.bqkv, self.mixed)
+        if recurrent is not None:
+            assert not isinstance(memory, tuple), "a recurrent layer has states"
+            assert weights.recurrent is not None, "and weights of its own"
+            op = recurrent_op(
+                recurrent,
+                weights.recurrent,
+                memory,
+                x=self.mixed,
+                out=self.heads,
+                eps=self.model.norm_eps,
+            )
+            program.append(op)
+            return
+        assert isinstance(memory, tuple), "attention has keys and values"
+        self._append_attention_op(program, memory, tails)
+        if attention.output_gate:
+            gates = self.buffers.gates[attention.q_dim]
+            self._append_projection(program, weights.w_gate, weights.b_gate, gates)
+            program.append(Gate(x=self.heads, gate=gates))
+
+    def _append_projection(
+        self, program: Program, matrix: Matrix, bias: Array | None, out: Array
+    ) -> None:
+        """A product with the normed input of attention."""
         program.append(
             NormLinear(
-                residual=buffers.residual,
-                norm=weights.attention_norm,
-                norm_bias=weights.attention_norm_bias,
+                residual=self.buffers.residual,
+                norm=self.weights.attention_norm,
+                norm_bias=self.weights.attention_norm_bias,
                 centered=self.model.centered_norms,
                 eps=self.model.norm_eps,
-                matrix=weights.wqkv,
-                bias=weights.bqkv,
-                out=qkv,
+                matrix=matrix,
+                bias=bias,
+                out=out,
             )
         )
+
+    def _append_attention_op(
+        self, program: Program, kv: tuple[HeadRows, HeadRows], tails: Tails | None
+    ) -> None:
+        weights, attention = self.weights, self.config.attention
+        qkv, (k_cache, v_cache), tables = self.mixed, kv, self.tables
         norm = attention.qk_norm
         has_plain_norm = norm is not None and norm.is_plain
         is_prepared = tables.q_scales is not None or tables.ones is not None
@@ -359,32 +386,3 @@ class Layer:
                 out=out,
             )
         )
-
-
-def layer_tables(config: ModelConfig, ops: Ops, max_seq_len: int) -> Sequence[Tables]:
-    """Those of each layer; layers share them."""
-    ropes = [rope_tables(rope, max_seq_len) for rope in config.ropes]
-    stored = [(ops.table(cos), ops.table(sin)) for cos, sin in ropes]
-    empty = np.zeros((max_seq_len, 0), np.float32)
-    none = ops.table(empty), ops.table(empty)
-    scalings = dict.fromkeys(layer.attention.query_scaling for layer in config.layers)
-    scales = {
-        each: None if each is None else ops.table(query_scales(each, max_seq_len))
-        for each in scalings
-    }
-    widths = {_normed_values(layer.attention) for layer in config.layers} - {0}
-    ones = {width: ops.table(np.ones(width, np.float32)) for width in widths}
-    return [
-        Tables(
-            rope=none if layer.attention.rope is None else stored[layer.attention.rope],
-            none=none,
-            q_scales=scales[layer.attention.query_scaling],
-            ones=ones.get(_normed_values(layer.attention)),
-        )
-        for layer in config.layers
-    ]
-
-
-def _normed_values(attention: AttentionConfig) -> int:
-    """How many numbers of a row are values that are normed."""
-    return attention.kv_dim if attention.v_norm and attention.kv_from is None else 0

@@ -27,6 +27,7 @@ from .weights import (
     LayerEmbeddingTable,
     LayerEmbeddingWeights,
     LayerWeights,
+    RecurrentWeights,
     Weights,
 )
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Of a layer that is run before it is quantised.
-_COPIES = LayerFormats(*9 * ("bfloat16",))
+_COPIES = LayerFormats(*10 * ("bfloat16",))
 
 
 def load_weights(
@@ -122,6 +123,9 @@ def _read_layer(
         q_norm=reader.optional_norm(layer.q_norm),
         k_norm=reader.optional_norm(layer.k_norm),
         sinks=reader.vector(layer.sinks),
+        w_gate=read(layer.w_gate, own.w_gate) if layer.w_gate else NO_MATRIX,
+        b_gate=reader.vector(layer.b_gate),
+        recurrent=_read_recurrent(reader, layer),
         wo=read(layer.wo, own.wo),
         bo=reader.vector(layer.bo),
         post_attention_norm=reader.optional_norm(layer.post_attention_norm),
@@ -165,6 +169,11 @@ def _calibrated(
     return replace(
         weights,
         wqkv=reader.matrix(layer.wqkv, formats.wqkv, importance=found.wqkv),
+        w_gate=(
+            reader.matrix(layer.w_gate, formats.w_gate, importance=found.wqkv)
+            if layer.w_gate
+            else NO_MATRIX
+        ),
         wo=reader.matrix(layer.wo, formats.wo, importance=found.wo),
         w_gate_up=(
             reader.matrix(
@@ -192,6 +201,18 @@ def _read_embedding(
         gate=read(layer.w_embedding_gate, formats.embedding_gate),
         out=read(layer.w_embedding_out, formats.embedding_out),
         norm=reader.norm(layer.embedding_norm),
+    )
+
+
+def _read_recurrent(reader: "_Reader", layer: LayerSources) -> RecurrentWeights | None:
+    if not layer.conv:
+        return None
+    return RecurrentWeights(
+        conv=reader.norm(layer.conv),  # all zeros are a hole in the file here, too
+        conv_bias=reader.vector(layer.conv_bias),
+        a_log=reader.vector(layer.a_log),
+        dt_bias=reader.vector(layer.dt_bias),
+        norm=reader.optional_norm(layer.state_norm),
     )
 
 

@@ -18,9 +18,10 @@ from ..device.arguments import NormLinear, Tails
 from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
-from .branches import Branches, PassesInTurn, SharedPasses
+from .branches import Branches, PassesAgain, PassesInTurn, SharedPasses
 from .embeddings import Embedding
-from .layer import Buffers, Layer, layer_tables
+from .layer import Buffers, Layer
+from .tables import layer_tables
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
@@ -116,9 +117,11 @@ class Model:
             chunk = token_ids[start : start + n_rows]
             cache.begin_pass(len(chunk))
             state.set(chunk, cache.length)
-            if not program.run(state):
-                return False
-            if on_logits is not None and not self._tell_logits(state, chunk, on_logits):
+            is_whole = program.run(state)
+            if is_whole and on_logits is not None:
+                is_whole = self._tell_logits(state, chunk, on_logits)
+            if not is_whole:
+                cache.forget_from(cache.length)  # the pass has overwritten some of what is held
                 return False
             cache.append(chunk)
             if on_progress is not None:
@@ -147,6 +150,13 @@ class Model:
         `n_positions`. They end when the cache is used for anything else.
         """
         passes = self._passes(cache)
+        if cache.states is not None:
+            return PassesAgain(
+                cache,
+                decode=lambda token_id: self.decode([token_id], cache),
+                prefill=lambda token_ids: self.prefill(token_ids, cache),
+                n_positions=n_positions,
+            )
         in_turn = PassesInTurn(cache, lambda token_id: self.decode([token_id], cache))
         # Only attention knows that rows of a pass may be branches.
         if self.weights.positions is not None or any(each.has_places for each in self._layers):
@@ -235,7 +245,8 @@ class Model:
         self._embedding.append(program, config, out=buffers.residual, rows=buffers.layer_embeddings)
         last = config.n_layers if to_end else config.last_with_kv
         for index, layer in enumerate(self._layers[: last + 1]):
-            own = None if tails is None else tails[config.kv_places[index]]
+            place = config.kv_places[index]
+            own = None if tails is None or place is None else tails[place]
             layer.append_attention(program, cache.layers[index], own)
             if index < last:
                 layer.append_rest(program)

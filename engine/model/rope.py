@@ -9,14 +9,14 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ..checkpoint.config import (
+from ..checkpoint.config import QueryScaling
+from ..checkpoint.ropes import (
     DividedScaling,
     DynamicScaling,
     LinearScaling,
     Llama3Scaling,
     LongScaling,
     ProportionalScaling,
-    QueryScaling,
     RopeConfig,
     YarnScaling,
 )

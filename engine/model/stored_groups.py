@@ -73,6 +73,7 @@ def _parts(config: ModelConfig) -> Iterator[tuple[str, Source]]:
     yield from (("projection of layer embeddings", each) for each in sources.layer_projection)
     for part, name in (
         ("q, k, v", "wqkv"),
+        ("gate of attention", "w_gate"),
         ("attention output", "wo"),
         ("gate and up", "w_gate_up"),
         ("down", "w_down"),

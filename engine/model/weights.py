@@ -59,16 +59,32 @@ class LayerEmbeddingWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentWeights:
+    """What a recurrent layer has besides its projections; None for what it does not have."""
+
+    conv: Array  # (channels * kernel,): of each channel, the oldest row first
+    conv_bias: Array | None  # (channels,)
+    a_log: Array | None  # (n_v_heads,)
+    dt_bias: Array | None  # (n_v_heads,)
+    norm: Array | None  # (v_dim,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
     """One layer; None for what it does not have."""
 
     attention_norm: Array | None  # (dim,)
     attention_norm_bias: Array | None = None
-    wqkv: Matrix  # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v; or q alone
+    # ((n_heads + 2 * n_kv_heads) * head_dim, dim): q, then k, then v; or q alone; or what a
+    # recurrent layer reads
+    wqkv: Matrix
     bqkv: Array | None
     q_norm: Array | None  # (head_dim,), or (n_heads * head_dim,) unless QkNorm.is_plain
     k_norm: Array | None
     sinks: Array | None = None  # (n_heads,)
+    w_gate: Matrix = NO_MATRIX  # (n_heads * head_dim, dim)
+    b_gate: Array | None = None
+    recurrent: RecurrentWeights | None = None
     wo: Matrix  # (dim, n_heads * head_dim)
     bo: Array | None
     post_attention_norm: Array | None = None  # (dim,)
@@ -167,6 +183,7 @@ def format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
         gate, up = (gate_up, gate_up) if isinstance(gate_up, str) else gate_up
         for stacked, format_ in (
             (layer.wqkv, own.wqkv),
+            (layer.w_gate, own.w_gate),
             (layer.wo, own.wo),
             (layer.w_gate_up, own.w_gate_up),
             (layer.w_down, own.w_down),

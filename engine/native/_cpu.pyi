@@ -239,6 +239,38 @@ class Experts:
 
 def append_experts(tape: Tape, args: Experts, *, scratch: int) -> None: ...
 
+class States:
+    def __init__(
+        self, *, slots: int, n_state: int, log: int, n_row: int, n_logged: int, words: int
+    ) -> None: ...
+
+MOST_CONV_ROWS: int
+MOST_SAVES: int
+
+def append_short_conv(
+    tape: Tape, *, x: int, states: States, conv: int, bias: int, kernel: int, dim: int, out: int
+) -> None: ...
+def append_delta_net(
+    tape: Tape,
+    *,
+    x: int,
+    states: States,
+    conv: int,
+    kernel: int,
+    n_k_heads: int,
+    n_v_heads: int,
+    k_dim: int,
+    v_dim: int,
+    takes_turns: bool,
+    a_log: int,
+    is_rate: bool,
+    dt_bias: int,
+    norm: int,
+    eps: float,
+    out: int,
+) -> None: ...
+def append_gate(tape: Tape, *, x: int, gate: int, width: int) -> None: ...
+
 class Tape:
     """Recorded ops; csrc/ops.h describes the arguments. Do not append while it runs. A matrix has 1
     to 4 sections; ValueError for another number.

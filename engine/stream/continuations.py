@@ -94,7 +94,7 @@ class ContinuationScorer:
         ):
             return ()
         assert self._after_prompt is not None
-        if not cache.is_whole:  # layers with a window have lost what the prompt ended with
+        if not cache.is_whole:  # the cache has lost what the prompt ended with
             self._restore()
         if cache.length < len(self._prompt):
             return ()

@@ -85,13 +85,13 @@ class CachedSequence:
     def settle(self) -> None:
         """Remove from the cache drafted tokens that were not appended.
 
-        Far back, layers with a window may have lost what the next token sees: then all is computed
-        again.
+        Far back, layers with a window or states may have lost what the next token needs: then what
+        is missing is computed again.
         """
         cache, n = self._cache, len(self._token_ids) - 1
         if cache.length <= n:
             return
         cache.forget_from(n)
         if cache.length < n:
-            logger.info("the window before token %d is lost: computing all before it again", n)
-            self._model.prefill(self._token_ids[:n], cache)
+            logger.info("going back to token %d: computing from token %d again", n, cache.length)
+            self._model.prefill(self._token_ids[cache.length : n], cache)

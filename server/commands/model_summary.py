@@ -23,7 +23,7 @@ def summary(
     yield "file" if description.is_gguf else "directory", str(description.path)
     yield "architecture", config.architecture
     yield "parameters", f"{description.n_params:,}"
-    attentions = [layer.attention for layer in config.layers]
+    attentions = [layer.attention for layer in config.layers if layer.recurrent is None]
     n_heads, n_kv_heads = (
         _each(each.n_heads for each in attentions),
         _each(each.n_kv_heads for each in attentions),
@@ -78,11 +78,13 @@ def _groups(description: ModelDescription) -> Iterator[tuple[str, str]]:
 def _attention(config: ModelConfig) -> str:
     of_layers = [layer.attention.window for layer in config.layers]
     windows = sorted(set(of_layers) - {0})
+    n_recurrent = len(config.state_shapes)
+    recurrent = f"; {n_recurrent} of {config.n_layers} layers recurrent" if n_recurrent else ""
     if not windows:
-        return "full"
+        return f"full{recurrent}"
     n = sum(1 for window in of_layers if window)
     sizes = " or ".join(f"{window:,}" for window in windows)
-    return f"sliding window of {sizes} tokens in {n} of {config.n_layers} layers"
+    return f"sliding window of {sizes} tokens in {n} of {config.n_layers} layers{recurrent}"
 
 
 def _feed_forward(config: ModelConfig) -> str:

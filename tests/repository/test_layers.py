@@ -41,7 +41,12 @@ OWNERS = {
     "huggingface_hub": ("server/commands/hub.py",),
     "jinja2": ("engine/chat/template/",),
     "llguidance": ("engine/grammar/",),
-    "torch": ("engine/device/cuda/", "engine/device/reference.py", "engine/device/torch_ops.py"),
+    "torch": (
+        "engine/device/cuda/",
+        "engine/device/reference.py",
+        "engine/device/recurrent_reference.py",
+        "engine/device/torch_ops.py",
+    ),
     "torch_ops": ("engine/device/open.py",),
 }
 TYPES_ONLY = {"server/commands/serve.py"}

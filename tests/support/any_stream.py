@@ -44,7 +44,7 @@ from tests.support.scripted_model import (
     records_of,
     text_of,
 )
-from tests.support.tiny_models import VOCAB_SIZE, save_model
+from tests.support.tiny_models import VOCAB_SIZE, Family, save_model
 
 MAX_SEQ_LEN = 72
 CHUNK = 16
@@ -134,9 +134,9 @@ def loaded(path: Path, *, chunk_size: int) -> Model:
     return Model(weights, config, ops, max_seq_len=MAX_SEQ_LEN, chunk_size=chunk_size)
 
 
-def stream_parts(path: Path) -> Parts:
+def stream_parts(path: Path, family: Family | str = "llama") -> Parts:
     """A model of its own, saved in the directory `path`."""
-    save_model(path)
+    save_model(path, family)
     return Parts(
         loaded(path, chunk_size=512),
         loaded(path, chunk_size=7),

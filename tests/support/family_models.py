@@ -61,6 +61,18 @@ _GEMMA4_EXPERTS = {
     "top_k_experts": 3,
     "moe_intermediate_size": 24,
 }
+_DELTA: dict[str, Any] = {
+    "head_dim": 24,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32,
+    # Random ones double an error in every layer or two, that of the oracle too.
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
+}
+_SHARED_EXPERT = {**_EXPERTS, "shared_expert_intermediate_size": 40}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
@@ -275,6 +287,41 @@ FAMILY_MODELS = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
         },
     ),
+    "qwen3_next": Family("Qwen3Next", {**_DELTA, **_SHARED_EXPERT}),
+    "qwen3_next-dense": Family(
+        "Qwen3Next",
+        {
+            **_DELTA,
+            **_SHARED_EXPERT,
+            "attention_bias": True,
+            "linear_num_value_heads": 2,
+            "linear_value_head_dim": 16,
+            "linear_conv_kernel_dim": 3,
+            "mlp_only_layers": [1],
+            "num_hidden_layers": 3,
+            "layer_types": ["full_attention", "linear_attention", "linear_attention"],
+        },
+    ),
+    "qwen3_5": Family("Qwen3_5Text", _DELTA),
+    "qwen3_5_moe": Family("Qwen3_5MoeText", {**_DELTA, **_SHARED_EXPERT}),
+    "lfm2": Family(
+        "Lfm2",
+        {
+            "full_attn_idxs": [1],
+            "block_multiple_of": 32,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    ),
+    "lfm2-biases": Family(
+        "Lfm2",
+        {
+            "conv_bias": True,
+            "conv_L_cache": 4,
+            "block_auto_adjust_ff_dim": False,
+            "layer_types": ["conv", "full_attention", "conv"],
+            **_UNTIED,
+        },
+    ),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
 }
 
@@ -293,6 +340,12 @@ _SMALL_GPT2 = {
     **{key: value for key, value in _SMALL.items() if key != "intermediate_size"},
     "max_position_embeddings": 64,
     "n_ctx": 64,
+}
+_SMALL_DELTA = {
+    **_DELTA,
+    "head_dim": 16,
+    "linear_value_head_dim": 16,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
 }
 GGUF_FAMILIES = {
     "mistral3": Family(
@@ -459,5 +512,15 @@ GGUF_FAMILIES = {
             "head_dim": 16,
         },
     ),
+    "qwen35": Family("Qwen3_5Text", {**_SMALL, **_SMALL_DELTA, **_TIED}),
+    "qwen35moe": Family(
+        "Qwen3_5MoeText",
+        {**_SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
+    ),
+    "qwen3next": Family(
+        "Qwen3Next",
+        {**_SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
+    ),
+    "lfm2": Family("Lfm2", {**_SMALL, "full_attn_idxs": [1], "block_multiple_of": 32}),
     "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
 }

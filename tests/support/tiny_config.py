@@ -1,12 +1,7 @@
 """The configuration of a model that only pretends to compute."""
 
-from engine.checkpoint.config import (
-    AttentionConfig,
-    LayerConfig,
-    MlpConfig,
-    ModelConfig,
-    RopeConfig,
-)
+from engine.checkpoint.config import AttentionConfig, LayerConfig, MlpConfig, ModelConfig
+from engine.checkpoint.ropes import RopeConfig
 
 
 def tiny_config(architecture: str, *, vocab_size: int, max_seq_len: int, end: int) -> ModelConfig:

@@ -47,6 +47,8 @@ _CLASSES = {
     "Gemma3Text": "Gemma3ForCausalLM",
     "Gemma4Text": "Gemma4ForCausalLM",
     "Gemma4UnifiedText": "Gemma4UnifiedForCausalLM",
+    "Qwen3_5Text": "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeText": "Qwen3_5MoeForCausalLM",
 }
 LLAMA3_ROPE = {
     "rope_type": "llama3",

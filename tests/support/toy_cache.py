@@ -68,7 +68,9 @@ class ToyCache(KVCache):
 
     def __init__(self, max_seq_len: int, *, n_round: int = 0, window: int = 0) -> None:
         """`n_round`: the positions that the layer with a window holds; 0: there is none."""
-        config: Any = SimpleNamespace(kv_shapes=[(1, 1)], kv_windows=[0], kv_places=[])
+        config: Any = SimpleNamespace(
+            kv_shapes=[(1, 1)], kv_windows=[0], kv_places=[], state_shapes=()
+        )
         super().__init__(config, cast(Ops, _ToyOps()), max_seq_len=max_seq_len)
         self.positions.round = np.zeros(n_round, np.uint32)
         self._round = Round(n_round, window, UNIT)

@@ -12,7 +12,9 @@ from ..sources import ModelSources
 from .expert_names import ExpertNames
 from .layer_embeddings import LayerEmbeddingNames
 from .names import Names
+from .recurrent_names import RecurrentNames
 
+_MOST_PREDICTORS = 8
 EMBEDDING, HEAD, HEAD_BIAS = "token_embd.weight", "output.weight", "output.bias"
 FUSED_EXPERTS = "ffn_gate_up_exps"
 ROPE_DIVISORS = "rope_freqs.weight"
@@ -81,6 +83,29 @@ GEMMA4_NAMES = replace(
 # A feed-forward part without a gate.
 PLAIN_NAMES = FUSED_NAMES
 PLAIN_PAIRED_NAMES = replace(PLAIN_NAMES, rope_pairs=True)
+_DELTA_NET = RecurrentNames(
+    inputs=("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha"),
+    conv="ssm_conv1d",
+    output="ssm_out",
+    norm="ssm_norm",
+    a_log="ssm_a",
+    dt_bias="ssm_dt.bias",
+    flat_conv=True,
+)
+QWEN35_NAMES = replace(SEED_OSS_NAMES, recurrent=_DELTA_NET)
+QWEN3_NEXT_NAMES = replace(
+    QWEN35_NAMES, recurrent=replace(_DELTA_NET, inputs=("attn_qkv", "attn_gate", "ssm_ba"))
+)
+LFM2_NAMES = replace(
+    GGUF_NAMES,
+    norm="token_embd_norm",
+    recurrent=RecurrentNames(
+        inputs=("shortconv.in_proj",),
+        conv="shortconv.conv",
+        output="shortconv.out_proj",
+        flat_conv=True,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +146,14 @@ class Architecture:
     sinks: bool = False
     experts: Mixture | None = None
     """Of files that have experts."""
+    recurrent: Literal["", "delta_net", "short_conv"] = ""
+    """What stands in the place of attention in some layers."""
+    takes_turns: bool = False
+    """Whether value heads of a delta net take turns: see DeltaNetConfig."""
+    output_gate: bool = False
+    """Of attention."""
+    has_predictors: bool = False
+    """Whether layers that predict more tokens may follow, which are not used."""
     has_two_norms: bool = False
     """Whether a parallel block has two."""
     full_every: int = 0
@@ -148,8 +181,11 @@ class Architecture:
         names = self.names
         if config.layers[0].parallel and not self.has_two_norms:
             names = replace(names, mlp_norm="")
-        if config.fused_qkv:
+        if config.fused_qkv and not self.recurrent:
             names = replace(names, qkv=("attn_qkv",))
         if config.fused_experts:
             names = replace(names, experts=replace(names.experts, gate_up=(FUSED_EXPERTS,)))
+        if self.has_predictors:
+            following = "|".join(str(config.n_layers + i) for i in range(_MOST_PREDICTORS))
+            names = replace(names, ignored=rf"{names.ignored}|blk\.({following})\..*")
         return names.sources(config)

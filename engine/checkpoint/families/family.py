@@ -14,9 +14,9 @@ from ..config import (
     ModelConfig,
     QkNorm,
     QueryScaling,
-    RopeConfig,
 )
 from ..rope_keys import PLAIN_ROPE, RopeDefaults, rope_config
+from ..ropes import RopeConfig
 from ..sources import ModelSources
 
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 
 from ...files import JsonObject
-from ..config import Ends, LayerConfig, QkNorm, RopeConfig
+from ..config import Ends, LayerConfig, QkNorm
 from ..rope_keys import RopeDefaults, two_ropes
+from ..ropes import RopeConfig
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
 from .windows import patterned_windows

@@ -9,17 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...files import JsonObject
-from ..config import (
-    AttentionConfig,
-    Ends,
-    ExpertsConfig,
-    LayerConfig,
-    MlpConfig,
-    QkNorm,
-    RopeConfig,
-)
+from ..config import AttentionConfig, Ends, ExpertsConfig, LayerConfig, MlpConfig, QkNorm
 from ..limits import MAX_VOCAB, MAX_WIDTH
 from ..rope_keys import RopeDefaults, two_ropes
+from ..ropes import RopeConfig
 from .expert_keys import experts_of
 from .expert_names import ExpertNames
 from .family import Family, Sizes

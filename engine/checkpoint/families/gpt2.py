@@ -1,9 +1,10 @@
 """GPT-2: learned positions, LayerNorm, biases, and matrices that are stored transposed."""
 
 from ...files import JsonObject
-from ..config import Ends, LayerConfig, RopeConfig
+from ..config import Ends, LayerConfig
 from ..limits import MAX_CONTEXT
 from ..rope_keys import RopeDefaults
+from ..ropes import RopeConfig
 from .family import Family, Sizes
 from .names import Names
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from ...files import JsonObject
-from ..config import LayerConfig, ModelConfig, RopeConfig
+from ..config import LayerConfig, ModelConfig
 from ..rope_keys import RopeDefaults
+from ..ropes import RopeConfig
 from ..sources import ModelSources
 from .expert_keys import experts_of
 from .expert_names import ExpertNames

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from ...files import JsonObject
-from ..config import LayerConfig, QkNorm, RopeConfig
+from ..config import LayerConfig, QkNorm
 from ..rope_keys import RopeDefaults, rope_config
+from ..ropes import RopeConfig
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
 

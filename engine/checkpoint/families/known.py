@@ -16,6 +16,7 @@ from . import (
     gpt_oss,
     granite,
     hunyuan,
+    lfm2,
     llama,
     ministral3,
     mistral,
@@ -26,6 +27,7 @@ from . import (
     phi3,
     qwen2,
     qwen3,
+    qwen_hybrid,
     qwen_moe,
     seed_oss,
     smollm3,
@@ -36,9 +38,12 @@ from .architecture import (
     FUSED_NAMES,
     GEMMA4_NAMES,
     GLM4_NAMES,
+    LFM2_NAMES,
     PAIRED_NAMES,
     PLAIN_NAMES,
     PLAIN_PAIRED_NAMES,
+    QWEN3_NEXT_NAMES,
+    QWEN35_NAMES,
     SEED_OSS_NAMES,
     Architecture,
     Mixture,
@@ -83,10 +88,15 @@ FAMILIES = {
         mixtures.GRANITE_MOE,
         mixtures.GLM4_MOE,
         mixtures.ERNIE_MOE,
+        qwen_hybrid.QWEN3_NEXT,
+        qwen_hybrid.QWEN3_5,
+        qwen_hybrid.QWEN3_5_MOE,
+        lfm2.FAMILY,
         gpt_oss.FAMILY,
     )
 }
 _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
+_PREDICTORS = frozenset({"nextn_predict_layers"})
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
@@ -99,6 +109,38 @@ ARCHITECTURES = {
             qkv_bias=True,
             experts=Mixture(renormalized=False, has_shared=True, shared_gate=True),
         ),
+        Architecture(
+            name="qwen35",
+            names=QWEN35_NAMES,
+            qk_norm=QkNorm(),
+            recurrent="delta_net",
+            takes_turns=True,
+            output_gate=True,
+            has_predictors=True,
+            reads=_PREDICTORS,
+        ),
+        Architecture(
+            name="qwen35moe",
+            names=QWEN35_NAMES,
+            qk_norm=QkNorm(),
+            experts=Mixture(has_shared=True, shared_gate=True),
+            recurrent="delta_net",
+            takes_turns=True,
+            output_gate=True,
+            has_predictors=True,
+            reads=_PREDICTORS,
+        ),
+        Architecture(
+            name="qwen3next",
+            names=QWEN3_NEXT_NAMES,
+            qk_norm=QkNorm(),
+            experts=Mixture(has_shared=True, shared_gate=True),
+            recurrent="delta_net",
+            output_gate=True,
+            has_predictors=True,
+            reads=_PREDICTORS,
+        ),
+        Architecture(name="lfm2", names=LFM2_NAMES, qk_norm=QkNorm(), recurrent="short_conv"),
         Architecture(name="olmoe", qk_norm=QkNorm(over="all"), experts=Mixture(renormalized=False)),
         Architecture(
             name="granitemoe",

@@ -15,6 +15,7 @@ from ..config import AttentionConfig, LayerConfig, ModelConfig
 from ..sources import LayerSources, ModelSources, Source, Sources
 from .expert_names import EXPERT_NAMES, ExpertNames
 from .layer_embeddings import LAYER_EMBEDDING_NAMES, LayerEmbeddingNames
+from .recurrent_names import RecurrentNames, gated_queries
 
 _ALL = -1
 
@@ -56,6 +57,7 @@ class Names:
     transposed: bool = False
     """Whether the matrices of the layers are stored as (n_in, n_out)."""
     experts: ExpertNames = EXPERT_NAMES
+    recurrent: RecurrentNames | None = None
     layer_embeddings: LayerEmbeddingNames = LAYER_EMBEDDING_NAMES
     ignored: str = r"(?!)"
     """See ModelSources."""
@@ -89,19 +91,10 @@ class Names:
     def _layer(self, index: int, layer: LayerConfig, config: ModelConfig) -> LayerSources:
         attention, dim = layer.attention, config.dim
         prefix = self.layer.format(index)
-        rope = None if attention.rope is None else config.ropes[attention.rope]
-        rotated = rope.rotary_dim if rope is not None and self.rope_pairs else 0
-        # Heads that are rotated as a whole need no number.
-        rotated = _ALL if rotated == attention.head_dim else rotated
-        qkv = _Stack(self, prefix, self._qkv(attention), _heads(attention), rotated)
-        output = _Stack(self, prefix, (self.output,), [(dim, 0)])
         mlp_norm = self.mlp_norm if self.mlp_norm else self.attention_norm
         pre, post = layer.pre_norms, layer.post_norms
         return LayerSources(
-            wqkv=qkv.weights(dim),
-            bqkv=qkv.biases(attention.qkv_bias),
-            wo=output.weights(attention.q_dim),
-            bo=output.biases(attention.o_bias),
+            **self._mixer(prefix, layer, config),
             **self._mlp(prefix, layer, dim),
             **self._experts(prefix, layer, dim),
             **self.layer_embeddings.of_layer(prefix, layer, dim),
@@ -113,15 +106,40 @@ class Names:
             mlp_norm=self._norm(prefix + mlp_norm, dim, pre),
             mlp_norm_bias=self._bias(prefix + mlp_norm, dim, pre and config.norm_bias),
             post_mlp_norm=self._norm(prefix + self.post_mlp_norm, dim, post),
-            q_norm=self._head_norm(prefix + self.q_norm, attention, attention.n_heads, rotated),
-            k_norm=(
+            sinks=(Source(prefix + self.sinks, (attention.n_heads,)),) * attention.sinks,
+            factor=(Source(prefix + self.factor, (1,)),) * layer.has_factor,
+        )
+
+    def _mixer(self, prefix: str, layer: LayerConfig, config: ModelConfig) -> dict[str, Sources]:
+        """Attention, or what stands in its place."""
+        attention, dim = layer.attention, config.dim
+        if layer.recurrent is not None:
+            assert self.recurrent is not None, "a family with recurrent layers names them"
+            return self.recurrent.sources(prefix, layer.recurrent, dim)
+        rope = None if attention.rope is None else config.ropes[attention.rope]
+        rotated = rope.rotary_dim if rope is not None and self.rope_pairs else 0
+        # Heads that are rotated as a whole need no number.
+        rotated = _ALL if rotated == attention.head_dim else rotated
+        qkv = _Stack(self, prefix, self._qkv(attention), _heads(attention), rotated)
+        output = _Stack(self, prefix, (self.output,), [(dim, 0)])
+        found = {
+            "wqkv": qkv.weights(dim),
+            "bqkv": qkv.biases(attention.qkv_bias),
+            "wo": output.weights(attention.q_dim),
+            "bo": output.biases(attention.o_bias),
+            "q_norm": self._head_norm(prefix + self.q_norm, attention, attention.n_heads, rotated),
+            "k_norm": (
                 self._head_norm(prefix + self.k_norm, attention, attention.n_kv_heads, rotated)
                 if attention.kv_from is None
                 else ()
             ),
-            sinks=(Source(prefix + self.sinks, (attention.n_heads,)),) * attention.sinks,
-            factor=(Source(prefix + self.factor, (1,)),) * layer.has_factor,
-        )
+        }
+        if attention.output_gate:
+            for matrix, gates, n_in in (("wqkv", "w_gate", dim), ("bqkv", "b_gate", None)):
+                if found[matrix]:
+                    query, gate = gated_queries(prefix + self.qkv[0], attention, n_in)
+                    found |= {matrix: (query, *found[matrix][1:]), gates: (gate,)}
+        return found
 
     def _qkv(self, attention: AttentionConfig) -> tuple[str, ...]:
         if attention.kv_from is not None:

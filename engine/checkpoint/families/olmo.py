@@ -3,8 +3,9 @@ over all query heads, another over all key heads; in OLMo 3 most layers slide.
 """
 
 from ...files import JsonObject
-from ..config import LayerConfig, QkNorm, RopeConfig
+from ..config import LayerConfig, QkNorm
 from ..rope_keys import RopeDefaults, two_ropes
+from ..ropes import RopeConfig
 from .exaone4 import POST_NORM_NAMES
 from .family import Family, Sizes
 from .windows import patterned_windows

@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from ...files import JsonObject
-from ..config import LayerConfig, RopeConfig
+from ..config import LayerConfig
 from ..rope_keys import RopeDefaults, rope_config
+from ..ropes import RopeConfig
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
 from .windows import sliding_window

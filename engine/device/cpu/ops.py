@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoint.config import ModelConfig
+from ...checkpoint.recurrent import StateShape
 from ...checkpoint.stored import stored_values
 from ...errors import ModelLoadError
 from ...native.cpu import kernels
@@ -28,6 +29,7 @@ from .kv import kv_memory
 from .matrix import CpuMatrix, PanelMatrix, as_array, as_float32, pack, stacked
 from .memory import Floats, LargePages, zeros
 from .program import CpuProgram
+from .recurrent import CpuStates
 from .weave import is_woven_faster
 
 FORMATS = ("float32", "bfloat16", *QUANTIZED)
@@ -71,6 +73,11 @@ class CpuOps:
     def kv_memory(self, shapes: Sequence[KVShape]) -> KVMemory:
         # The first prompt would wait for the pages of the positions that it fills.
         return kv_memory(shapes, self.kv_format, n_touched=self.prefill_rows)
+
+    def state_memory(
+        self, shapes: Sequence[StateShape], *, n_slots: int, n_logged: int
+    ) -> CpuStates:
+        return CpuStates(shapes, n_slots=n_slots, n_logged=n_logged)
 
     def branch_memory(
         self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int

@@ -17,13 +17,16 @@ from ..arguments import (
     Array,
     Attention,
     BranchAttention,
+    DeltaNet,
     Embed,
     Experts,
+    Gate,
     Heads,
     Linear,
     LookUp,
     NormLinear,
     Op,
+    ShortConv,
     Times,
 )
 from ..ops import OpTime
@@ -37,6 +40,7 @@ from .kv import PanelHeadRows
 from .look_up import LookUps
 from .matrix import CpuMatrix, PanelMatrix
 from .memory import CACHE_LINE, Floats
+from .recurrent import RecurrentOps
 
 _KV_TYPES = {"float32": "F32", "bfloat16": "BF16", "8bit": "INT8"}
 # By whether it is gated, and the activation.
@@ -62,6 +66,7 @@ class CpuProgram:
         self._scratch = np.empty(0, np.uint8)
         self._old_scratch: list[npt.NDArray[np.uint8]] = []  # that earlier ops point to
         self._limits = PassLimits(max_rows)
+        self._recurrent = RecurrentOps(self._tape, self._rows, _vector)
 
     def append(self, op: Op) -> None:
         match op:
@@ -87,6 +92,12 @@ class CpuProgram:
                 self._tape.attention(self._attention(op))
             case BranchAttention():
                 self._branch_attention(op)
+            case ShortConv():
+                self._recurrent.short_conv(op)
+            case DeltaNet():
+                self._recurrent.delta_net(op)
+            case Gate():
+                self._recurrent.gate(op)
         self._ops.append(op)
 
     def _embed(self, op: Embed[Floats, PanelMatrix]) -> None:

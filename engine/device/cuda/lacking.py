@@ -28,6 +28,8 @@ def _of_layer(layer: LayerConfig) -> list[str]:
     parts = {
         "norms behind attention and feed-forward": layer.post_norms or not layer.pre_norms,
         "scaled residuals": layer.residual_scale != 1.0,
+        "recurrent layers": layer.recurrent is not None,
+        "gated attention": attention.output_gate,
         "a mixture of experts": mlp.experts is not None,
         "a feed-forward part without a gate": not mlp.gated,
         f"the activation {mlp.activation}": mlp.gated and mlp.activation != "silu",

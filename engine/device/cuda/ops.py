@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoint.config import ModelConfig
+from ...checkpoint.recurrent import StateShape
 from ...errors import ModelLoadError
 from ...sampling.logits import Logits
 from ...sampling.op import sample
@@ -22,7 +23,7 @@ from ...stored_tensor import StoredTensor
 from ..formats import Format, common_format, cuda_kv_format
 from ..memory import host_bytes
 from ..mixed import ModelFormats, uniform_formats
-from ..ops import Bytes, KVMemory, KVShape, NotFiniteError, Stored
+from ..ops import Bytes, KVMemory, KVShape, NotFiniteError, StateMemory, Stored
 from . import prefill as cuda_prefill
 from . import weights as cuda_weights
 from .attention import CudaHeadRows
@@ -91,6 +92,11 @@ class CudaOps:
                 for _ in range(2)
             )
             return KVMemory(keys, values, _Positions(self._lane, keys, values))
+
+    def state_memory(
+        self, shapes: Sequence[StateShape], *, n_slots: int, n_logged: int
+    ) -> StateMemory:
+        raise ModelLoadError("recurrent layers: the native CUDA code has no kernels for them")
 
     def branch_memory(
         self, shapes: Sequence[KVShape], *, n_branches: int, n_positions: int, max_seq_len: int

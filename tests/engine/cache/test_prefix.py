@@ -287,7 +287,7 @@ def test_a_pass_without_its_window_is_refused() -> None:
     server = Server(byte_budget=0, n_round=N_ROUND)
     server.request(conversation(0, 60))
     server.cache.rollback(30)
-    with pytest.raises(ValueError, match="lost what token 30 sees"):
+    with pytest.raises(ValueError, match="lost what token 30 needs"):
         server.cache.run([1])
     server.cache.rollback(0)
     server.cache.run([1])

@@ -179,6 +179,7 @@ class Sizes:
 
     kv_places = (0, 1, 2)
     kv_windows = (0, 0, 0)
+    state_shapes = ()
 
     def __init__(self, head_dim: int) -> None:
         self.kv_shapes = [(2, head_dim)] * 3
@@ -190,7 +191,7 @@ def sized_cache(ops: Ops, head_dim: int, max_seq_len: int) -> KVCache:
 
 def fill(cache: KVCache, seed: int) -> None:
     random = np.random.default_rng(seed)
-    for rows in (rows for layer in cache.layers for rows in layer):
+    for rows in (rows for layer in cache.layers if isinstance(layer, tuple) for rows in layer):
         if isinstance(rows, TorchHeadRows):
             rows.rows.copy_(torch.from_numpy(random.standard_normal(tuple(rows.rows.shape))))
         else:
@@ -209,6 +210,7 @@ def content(cache: KVCache, start: int, stop: int) -> list[bytes]:
 
 def _content(cache: KVCache, position: int) -> Iterator[bytes]:
     for layer in cache.layers:
+        assert isinstance(layer, tuple)
         for is_value, rows in enumerate(layer):
             if isinstance(rows, TorchHeadRows):
                 yield rows.rows[:, position].contiguous().view(torch.uint8).numpy().tobytes()

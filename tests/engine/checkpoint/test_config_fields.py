@@ -42,6 +42,7 @@ _ROPES = [
 _TRUTHS = [False, True]
 _FUNCTIONS = ["gelu", "relu", "silu"]
 _KINDS = ["full_attention", "sliding_attention"]
+_DELTA_KINDS = [["full_attention", "linear_attention", "linear_attention"]]
 # Sizes and the like, which differ from the usual ones all at once.
 SMALL: dict[str, Any] = {
     "hidden_size": 96,
@@ -70,17 +71,28 @@ UNUSUAL: dict[str, list[Any]] = {
     "attention_multiplier": [0.3],
     "attention_out_bias": _TRUTHS,
     "attn_logit_softcapping": [1.5, None],
+    "block_auto_adjust_ff_dim": _TRUTHS,
+    "block_ffn_dim_multiplier": [0.5],
+    "block_multiple_of": [48],
     "clip_qkv": [0.5],
+    "conv_L_cache": [2],
+    "conv_bias": _TRUTHS,
     "decoder_sparse_step": [2],
     "embedding_multiplier": [2.0],
     "enable_moe_block": _TRUTHS,
     "final_logit_softcapping": [2.0, None],
     "first_k_dense_replace": [2],
+    "full_attn_idxs": [[0, 2]],
     "head_dim": [32],
     "hidden_act": _FUNCTIONS,
     "hidden_activation": _FUNCTIONS,
     "hidden_size_per_layer_input": [16],
     "layer_types": [[*_KINDS, "full_attention"]],
+    "linear_conv_kernel_dim": [3],
+    "linear_key_head_dim": [32],
+    "linear_num_key_heads": [4],
+    "linear_num_value_heads": [2],
+    "linear_value_head_dim": [16],
     "logit_scale": [0.7],
     "logits_scaling": [0.4],
     "max_window_layers": [1],
@@ -144,6 +156,10 @@ OTHER_VALUES: dict[tuple[str, str], list[Any]] = {
     ("Gemma4UnifiedText", "rope_parameters"): [_TWO],
     ("Gemma4UnifiedText", "use_bidirectional_attention"): ["all", "vision"],
     ("Gemma4Text", "use_bidirectional_attention"): ["all", "vision"],
+    ("Lfm2", "layer_types"): [["conv", "full_attention", "conv"]],
+    ("Qwen3Next", "layer_types"): _DELTA_KINDS,
+    ("Qwen3_5Text", "layer_types"): _DELTA_KINDS,
+    ("Qwen3_5MoeText", "layer_types"): _DELTA_KINDS,
 }
 BESIDE: dict[str, dict[str, Any]] = {
     "enable_moe_block": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 40},

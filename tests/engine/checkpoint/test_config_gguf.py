@@ -9,13 +9,8 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.checkpoint.config import (
-    DividedScaling,
-    LinearScaling,
-    ModelConfig,
-    QkNorm,
-    YarnScaling,
-)
+from engine.checkpoint.config import ModelConfig, QkNorm
+from engine.checkpoint.ropes import DividedScaling, LinearScaling, YarnScaling
 from engine.errors import ModelLoadError
 from engine.model_files import ModelFiles
 

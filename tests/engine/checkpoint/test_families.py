@@ -7,15 +7,9 @@ from typing import Any
 import pytest
 
 from engine import ModelLoadError
-from engine.checkpoint.config import (
-    AttentionConfig,
-    LayerConfig,
-    LinearScaling,
-    Llama3Scaling,
-    MlpConfig,
-    RopeConfig,
-)
+from engine.checkpoint.config import AttentionConfig, LayerConfig, MlpConfig
 from engine.checkpoint.config_json import model_config
+from engine.checkpoint.ropes import LinearScaling, Llama3Scaling, RopeConfig
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

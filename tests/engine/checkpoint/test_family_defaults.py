@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.config import YarnScaling
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.families.known import FAMILIES
+from engine.checkpoint.recurrent import DeltaNetConfig, Recurrent
+from engine.checkpoint.ropes import YarnScaling
 
 _CLASSES = {
     "GPT2LMHeadModel": "GPT2Config",
     "Gemma3ForCausalLM": "Gemma3TextConfig",
     "Gemma4ForCausalLM": "Gemma4TextConfig",
     "Gemma4UnifiedForCausalLM": "Gemma4UnifiedTextConfig",
+    "Qwen3_5ForCausalLM": "Qwen3_5TextConfig",
+    "Qwen3_5MoeForCausalLM": "Qwen3_5MoeTextConfig",
 }
 _ELSEWHERE = {f"{name}ForCausalLM" for name in ("Llama", "Mistral", "Qwen2", "Qwen3")}
 _EPS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
@@ -50,7 +53,7 @@ def test_missing_keys_mean_what_transformers_takes(tmp_path: Path, name: str) ->
     theirs = getattr(transformers, class_name)(**said)
     theirs.allow_global_per_layer_attribute_access = True
     ours = model_config(tmp_path)
-    attention = ours.layers[0].attention
+    attention = next(layer.attention for layer in ours.layers if layer.recurrent is None)
     n_heads = theirs.num_attention_heads
     assert (attention.n_heads, attention.n_kv_heads, attention.head_dim) == (
         n_heads,
@@ -62,6 +65,7 @@ def test_missing_keys_mean_what_transformers_takes(tmp_path: Path, name: str) ->
     assert ours.max_seq_len == theirs.max_position_embeddings
     assert ours.tie_embeddings == theirs.tie_word_embeddings
     assert [layer.attention.window for layer in ours.layers] == _windows(theirs)
+    assert [layer.recurrent for layer in ours.layers] == _recurrent(theirs)
     for rope, parameters in zip(ours.ropes, _ropes(theirs), strict=True):
         assert rope.theta == parameters["rope_theta"]
         if parameters["rope_type"] == "proportional":  # of heads of their own width
@@ -75,6 +79,20 @@ def _windows(config: Any) -> list[int]:
     window = getattr(config, "sliding_window", None) or 0
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
     return [window if kind == "sliding_attention" else 0 for kind in kinds]
+
+
+def _recurrent(config: Any) -> list[Recurrent | None]:
+    recurrent: Recurrent | None = None
+    if hasattr(config, "linear_num_key_heads"):
+        recurrent = DeltaNetConfig(
+            n_k_heads=config.linear_num_key_heads,
+            n_v_heads=config.linear_num_value_heads,
+            k_dim=config.linear_key_head_dim,
+            v_dim=config.linear_value_head_dim,
+            kernel=config.linear_conv_kernel_dim,
+        )
+    kinds = getattr(config, "layer_types", None) or [""] * config.num_hidden_layers
+    return [recurrent if kind in ("linear_attention", "conv") else None for kind in kinds]
 
 
 def _scaling(parameters: dict[str, Any]) -> YarnScaling | None:

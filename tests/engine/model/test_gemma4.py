@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.checkpoint.config import ProportionalScaling
 from engine.checkpoint.config_json import model_config
+from engine.checkpoint.ropes import ProportionalScaling
 from engine.description import describe
 from engine.device.arguments import Attention, LookUp, Op
 from engine.device.cuda.lacking import lacking_parts

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.config import RopeConfig, YarnScaling
+from engine.checkpoint.ropes import RopeConfig, YarnScaling
 from engine.device.arguments import Attention
 from engine.device.cpu.ops import CpuOps
 from engine.device.step import StepState

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from engine import Engine, ModelLoadError, SamplingSettings
-from engine.checkpoint.config import DynamicScaling, LongScaling, YarnScaling
 from engine.checkpoint.config_json import model_config
+from engine.checkpoint.ropes import DynamicScaling, LongScaling, YarnScaling
 from engine.device.memory import context_length
 from engine.model.rope import rope_tables
 from tests.engine.model.test_model_parity import (

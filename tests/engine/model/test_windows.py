@@ -200,7 +200,9 @@ def test_the_memory_is_that_of_the_window(tmp_path: Path) -> None:
     config, cache = model.config, round_cache(model)
     windows = [layer.attention.window for layer in config.layers]
     assert set(windows) == {0, 12} or 0 in windows
-    for window, (keys, values) in zip(windows, cache.layers, strict=True):
+    for window, memory in zip(windows, cache.layers, strict=True):
+        assert isinstance(memory, tuple)
+        keys, values = memory
         assert isinstance(keys, PanelHeadRows)
         assert isinstance(values, PanelHeadRows)
         n = ROUND if window else MAX_SEQ_LEN

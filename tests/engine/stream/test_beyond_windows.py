@@ -164,4 +164,4 @@ def test_tokens_far_back_are_forgotten_by_computing_again(
         cache.clear()
     assert np.array_equal(rows[0], rows[1])
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["the window before token 399 is lost: computing all before it again"]
+    assert said == ["going back to token 399: computing from token 0 again"]

@@ -1,0 +1,87 @@
+"""LFM 2: most layers are gated short convolutions, the others attention with a norm per query and
+key head.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...files import JsonObject
+from ..config import NO_ATTENTION, LayerConfig, QkNorm
+from ..limits import MAX_WIDTH
+from ..recurrent import ShortConvConfig
+from ..rope_keys import RopeDefaults
+from .family import Family, Sizes
+from .names import Names
+from .recurrent_names import RecurrentNames
+
+_KINDS = ("conv", "full_attention")
+_MAX_KERNEL = 8
+_HIGHEST = 1e6
+_NAMES = Names(
+    norm="model.embedding_norm",
+    output="self_attn.out_proj",
+    gate_up=("feed_forward.w1", "feed_forward.w3"),
+    down="feed_forward.w2",
+    attention_norm="operator_norm",
+    mlp_norm="ffn_norm",
+    q_norm="self_attn.q_layernorm",
+    k_norm="self_attn.k_layernorm",
+    recurrent=RecurrentNames(inputs=("conv.in_proj",), conv="conv.conv", output="conv.out_proj"),
+)
+
+
+def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
+    conv = ShortConvConfig(
+        dim=sizes.dim,
+        kernel=file.integer("conv_L_cache", low=2, high=_MAX_KERNEL, default=3),
+        bias=file.boolean("conv_bias", default=False),
+    )
+    attention = replace(sizes, hidden_dim=_hidden_dim(file, sizes)).layer(qk_norm=QkNorm())
+    recurrent = replace(attention, attention=NO_ATTENTION, recurrent=conv)
+    return tuple(
+        attention if kind == "full_attention" else recurrent
+        for kind in _kinds(file, sizes.n_layers)
+    )
+
+
+def _kinds(file: JsonObject, n_layers: int) -> Sequence[str]:
+    """Of each layer."""
+    if file.has("layer_types"):
+        kinds = file.strings("layer_types")
+        if len(kinds) != n_layers or not set(kinds) <= set(_KINDS):
+            file.fail("layer_types", kinds, f"{n_layers} times one of {', '.join(_KINDS)}")
+        return kinds
+    full = file.values.get("full_attn_idxs")
+    full = list(range(n_layers)) if full is None else full
+    if not isinstance(full, list) or not all(isinstance(each, int) for each in full):
+        file.fail("full_attn_idxs", full, "a list of numbers of layers")
+    return [_KINDS[index in full] for index in range(n_layers)]
+
+
+def _hidden_dim(file: JsonObject, sizes: Sizes) -> int:
+    """The width that a file says is usually that of a part without a gate: two thirds of it remain,
+    in multiples.
+    """
+    width = sizes.hidden_dim
+    if file.has("block_ff_dim"):
+        width = file.integer("block_ff_dim", low=1, high=MAX_WIDTH)
+    if not file.boolean("block_auto_adjust_ff_dim", default=True):
+        return width
+    width = 2 * width // 3
+    factor = file.number("block_ffn_dim_multiplier", low=0.0, high=_HIGHEST, default=1.0)
+    multiple = file.integer("block_multiple_of", low=1, high=MAX_WIDTH, default=256)
+    return -(-int(factor * width) // multiple) * multiple
+
+
+FAMILY = Family(
+    architecture="Lfm2ForCausalLM",
+    layers=_layers,
+    sources=_NAMES.sources,
+    max_positions=128_000,
+    n_kv_heads=8,
+    sizes={"intermediate_size": 12_288},
+    norm_eps=1e-5,
+    eps_key="norm_eps",
+    tied=True,
+    rope=RopeDefaults(theta=1e6),
+)
