@@ -76,8 +76,12 @@ def version(program: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def built(compiler: str, processor: str, options: Sequence[str]) -> Path:
-    """The driver, compiled unless an earlier run did so from the same files."""
+def built(
+    compiler: str, processor: str, options: Sequence[str], objects: Sequence[Path] = ()
+) -> Path:
+    """The driver, unless an earlier run built it from the same files: linked from `objects`, or
+    from what it compiles.
+    """
     made_of: list[Path | str] = [
         *sorted(path for path in (ROOT / "csrc").rglob("*") if path.is_file()),
         ROOT / "CMakeLists.txt",
@@ -85,22 +89,54 @@ def built(compiler: str, processor: str, options: Sequence[str]) -> Path:
         Path(__file__),
         version(compiler),
         *options,
+        f"{len(objects)} objects",
     ]
-    place = kept(
-        f"kernel-driver-{processor}",
-        made_of,
-        lambda directory: build(compiler, processor, directory, options),
+
+    def make(directory: Path) -> None:
+        if objects:
+            link_shipped(compiler, directory, objects)
+        else:
+            build(compiler, processor, directory, options)
+
+    return kept(f"kernel-driver-{processor}", made_of, make) / "driver"
+
+
+def rest() -> list[str]:
+    """The files of the library without kernels and without Python."""
+    files = sources("nanobind_add_module(_cpu")
+    return [path for path in files if not Path(path).name.startswith("bind")]
+
+
+def shipped() -> list[Path]:
+    """The objects that the installed library was linked from, or [] if files changed since then."""
+    kernels = sources("add_library(kernels_${isa}")
+    libraries = {f"kernels_{isa}": kernels for isa in ISAS[HOST]} | {"_cpu": rest()}
+    newest = max(
+        path.stat().st_mtime
+        for path in [*(ROOT / "csrc").rglob("*"), ROOT / "CMakeLists.txt"]
+        if path.is_file()
     )
-    return place / "driver"
+    for place in (ROOT / "build").glob("cp*/CMakeFiles"):
+        objects = [
+            place / f"{library}.dir" / f"{Path(file).relative_to(ROOT)}.o"
+            for library, files in libraries.items()
+            for file in files
+        ]
+        if all(each.exists() and each.stat().st_mtime > newest for each in objects):
+            return objects
+    return []
+
+
+def link_shipped(compiler: str, directory: Path, objects: Sequence[Path]) -> None:
+    source = ROOT / "tests/native/kernel_driver.cpp"
+    command = [compiler, "-std=c++20", "-O1", "-pthread", f"-D{HOST}", str(source)]
+    output = ["-o", str(directory / "driver")]
+    subprocess.run([*command, *map(str, objects), *output], check=True, timeout=600)
 
 
 def build(compiler: str, processor: str, directory: Path, options: Sequence[str]) -> None:
     kernels = sources("add_library(kernels_${isa}")
-    others = [
-        path
-        for path in sources("nanobind_add_module(_cpu")
-        if not Path(path).name.startswith("bind")
-    ]
+    others = rest()
 
     def compile_into(name: str, source: str, *arguments: str) -> None:
         place = directory / name
@@ -129,8 +165,8 @@ def build(compiler: str, processor: str, directory: Path, options: Sequence[str]
 @pytest.fixture(scope="session")
 def host() -> Driver:
     compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
-    options = ["-O1", *os.environ.get("CXXFLAGS", "").split()]
-    return Driver(built(compiler, HOST, options))
+    own = os.environ.get("CXXFLAGS", "").split()
+    return Driver(built(compiler, HOST, ["-O1", *own], [] if own else shipped()))
 
 
 @pytest.fixture(scope="session")
