@@ -49,7 +49,9 @@ class Example(NamedTuple):
 
 
 # Routes whose last event says that it is the last, and no [DONE] stands behind it.
-WITHOUT_DONE = ("/completion", "/v1/messages")
+WITHOUT_DONE = ("/completion", "/v1/messages", "/v1/responses")
+# Routes whose events have names.
+NAMED = ("/v1/messages", "/v1/responses")
 # Routes whose streams are lines, not events.
 LINES = ("/api/chat", "/api/generate")
 
