@@ -68,7 +68,7 @@ def _add_example(document: Document, example: Example, answer: Any) -> None:
             "value": _events(
                 [*answer, *example.end],
                 numbered=example.numbered,
-                named=example.path in NAMED,
+                named=example.named,
             ),
         }
     else:

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from .chat import TokenLogprob
 from .common import RequestWarning, ResponseModel
-from .metadata import AnswerMetadata, ChoiceMetadata
+from .metadata import AnswerMetadata, ChoiceMetadata, PromptSent
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal[
@@ -194,6 +194,9 @@ class ResponseObject(ChoiceMetadata, AnswerMetadata):
     usage: ResponseUsage | None
     user: str | None
     metadata: dict[str, str]
+    rendered_prompt: PromptSent | None = Field(
+        default=None, description="Extension. With `prompt` in include."
+    )
     stop_reason: str | int | None = Field(
         default=None,
         description="Extension. The string or token id of the request that ended the text; absent "

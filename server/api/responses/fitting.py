@@ -27,7 +27,9 @@ async def fitted(service: Service, turn: ChatTurn, options: Options) -> tuple[Ch
     if await _fits(service, turn, room):
         return turn, []
     told, said = _divided(turn.messages)
-    low, high = 1, max(1, len(said) - 1)  # so many are left out
+    if len(said) == 1:
+        return turn, []
+    low, high = 1, len(said) - 1  # so many are left out
     while low < high:
         middle = (low + high) // 2
         if await _fits(service, _without(turn, told, said, middle), room):

@@ -15,6 +15,7 @@ from ...kept.kept import Kept
 from ...schema.responses import InputItem, PromptOfResponse
 from ...service import Service
 from .ids import RESPONSE, input_id, place_of
+from .output import output_text
 
 Body = TypeVar("Body", bound=PromptOfResponse)
 
@@ -66,7 +67,7 @@ def input_items(kept: Kept) -> list[dict[str, Any]]:
     """What a response answers, each item with an id."""
     sent = json.loads(zlib.decompress(kept.request.body)).get("input") or []
     items = [message_of(sent)] if isinstance(sent, str) else sent
-    return [_with_id(kept.id, item, i) for i, item in enumerate(items)]
+    return [_listed(kept.id, item, i) for i, item in enumerate(items)]
 
 
 def output_items(kept: Kept) -> list[dict[str, Any]]:
@@ -75,9 +76,16 @@ def output_items(kept: Kept) -> list[dict[str, Any]]:
     return output
 
 
-def _with_id(response_id: str, item: Mapping[str, Any], i: int) -> dict[str, Any]:
+def _listed(response_id: str, item: Mapping[str, Any], i: int) -> dict[str, Any]:
+    """In the form that OpenAI's lists have: with a type, an id, and content in parts."""
     kind = item.get("type") or "message"
-    return {**item, "type": kind, "id": item.get("id") or input_id(response_id, kind, i)}
+    listed = {**item, "type": kind, "id": item.get("id") or input_id(response_id, kind, i)}
+    content = item.get("content")
+    if isinstance(content, str):
+        is_answer = item.get("role") == "assistant"
+        part = output_text(content, []) if is_answer else {"type": "input_text", "text": content}
+        listed["content"] = [part]
+    return listed
 
 
 def _previous(service: Service, key: str, id_: str) -> Kept:

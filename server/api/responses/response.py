@@ -114,6 +114,8 @@ class ResponseBase(GeneratedAnswer):
         (job,) = self.jobs
         include, tokenizer = self.shape.include, self.shape.tokenizer
         opening = {} if begun is None else opening_fields(begun, job, tokenizer, include)
+        if "prompt" in opening:  # in OpenAI's response that is a template
+            opening["rendered_prompt"] = opening.pop("prompt")
         # One that was taken up again has the head of the first.
         head = {"id": self.id, "created_at": self.head["created"], "model": self.head["model"]}
         return {**self.asked, **head, "status": "in_progress", **opening, **self.once}
