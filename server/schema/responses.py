@@ -63,6 +63,7 @@ class InputItem(RequestModel):
     input: str | None = setting("Of type custom_tool_call.")
     action: JsonObject | None = setting("Of type local_shell_call.")
     output: _TextOrParts | None = setting("Of a result.")
+    logprobs: Any = setting("Accepted and not used.")
     status: str | None = setting("Accepted and not used.")
     phase: str | None = setting("Accepted and not used.")
     caller: Any = setting("Accepted and not used.")

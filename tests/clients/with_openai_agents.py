@@ -25,7 +25,7 @@ set_tracing_disabled(True)
 asked: list[str] = []
 
 
-@function_tool
+@function_tool  # type: ignore[untyped-decorator]
 def clock(zone: Literal["UTC", "CET"]) -> str:
     """The time in a zone."""
     asked.append(zone)

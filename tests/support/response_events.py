@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 def read_events(body: bytes, *, first: int = 0) -> list[Event]:
     """`first`: the number that the first of them should have."""
-    events = []
+    events: list[Event] = []
     for frame in body.decode().split("\n\n")[:-1]:
         if frame.startswith(":"):
             continue

@@ -4,10 +4,9 @@ Raises all that can be wrong with it, before anything is queued. The body's inpu
 refers to has been put in its place.
 """
 
-import time
-import uuid
 from dataclasses import replace
 
+from ...answer.head import answer_head
 from ...answer.logprobs import TokenNames
 from ...answer.metadata import Include
 from ...errors import RequestError
@@ -62,18 +61,21 @@ async def responses_generation(
     # OpenAI stores what does not say otherwise: only what asks for it is told that nothing is kept.
     asked = body if "store" in body.model_fields_set else body.model_copy(update={"store": None})
     warnings += service.storing_warnings(body if service.kept.can_keep else asked)
-    id_, created = f"{RESPONSE}{uuid.uuid4().hex}", int(time.time())
-    model = body.model or service.model_id
+    head = answer_head(
+        id_prefix=RESPONSE,
+        separator="",
+        object_="response",
+        model=body.model or service.model_id,
+        fingerprint=engine.fingerprint,
+    )
     answer = ResponseAnswer(
-        head={"id": id_, "created": created, "model": model},
+        head=head,
         once={"warnings": warnings} if warnings else {},
         jobs=[job],
         new_reader=prepared.new_reader,
         shape=shape,
         calls=tools.calls,
-        asked=described(
-            body, job.settings, id_=id_, model=model, created=created, status="in_progress"
-        ),
+        asked=described(body, job.settings, head, status="in_progress"),
         describes_all=bool(body.n_probs) or shape.include.wants_tokens,
         in_summary=asked_summary(body) is not None,
     )

@@ -7,19 +7,23 @@ kept with what it referred to, so that a conversation goes on when its beginning
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...errors import RequestError, StreamNotFoundError
 from ...kept.kept import Kept
+from ...lease.waiter import Waiter
 from ...schema.responses import InputItem, PromptOfResponse
 from ...service import Service
-from .ids import RESPONSE, input_id, place_of
+from .ids import RESPONSE, input_id, response_of
 from .output import output_text
 
 Body = TypeVar("Body", bound=PromptOfResponse)
 
 WIRE = "responses"
+# JSON of conversations is about so many times longer than its packed form.
+_PACKED = 4
 _HINT = "it was not stored, or has been given up or deleted since"
 
 
@@ -31,22 +35,35 @@ def stored_response(service: Service, key: str, id_: str) -> Kept:
     return kept
 
 
-async def with_history(service: Service, body: Body, *, key: str, n_body: int) -> Body:
-    """The body with a whole conversation as its `input`. Raises RequestError."""
-    items = items_of(body.input)
-    is_whole = all(item.type != "item_reference" for item in items)
-    if body.previous_response_id is None and is_whole:
-        return body
+async def with_history(service: Service, body: Body, waiter: Waiter) -> tuple[Body, Waiter]:
+    """The body with a whole conversation as its `input`, and the waiter with its new length.
+    Raises RequestError.
+    """
+    items, id_ = items_of(body.input), body.previous_response_id
+    references = {
+        i: _referred(service, waiter.key, item, f"input[{i}].id")
+        for i, item in enumerate(items)
+        if item.type == "item_reference"
+    }
+    if id_ is None and not references:
+        return body, waiter
+    previous = None if id_ is None else _previous(service, waiter.key, id_)
+    read = [*references.values(), *([] if previous is None else [previous])]
+    n_bytes = waiter.n_body
+    n_bytes += _PACKED * sum(len(kept.request.body) + len(kept.whole) for kept in read)
 
-    def referred() -> list[InputItem]:
+    def whole() -> list[InputItem]:
         earlier: list[InputItem] = []
-        if body.previous_response_id is not None:
-            kept = _previous(service, key, body.previous_response_id)
-            earlier = _validated([*input_items(kept), *output_items(kept)])
-        return [*earlier, *_replaced(service, key, items)]
+        if previous is not None:
+            earlier = _validated([*input_items(previous), *output_items(previous)])
+        named = [
+            _stored_item(references[i], item.id, f"input[{i}].id") if i in references else item
+            for i, item in enumerate(items)
+        ]
+        return [*earlier, *named]
 
-    whole = await service.large_bodies.run(referred, n_body)
-    return body.model_copy(update={"input": whole})
+    conversation = await service.large_bodies.run(whole, n_bytes)
+    return body.model_copy(update={"input": conversation}), replace(waiter, n_body=n_bytes)
 
 
 def items_of(sent: str | Sequence[InputItem] | None) -> Sequence[InputItem]:
@@ -105,27 +122,27 @@ def _previous(service: Service, key: str, id_: str) -> Kept:
     return kept
 
 
-def _replaced(service: Service, key: str, items: Sequence[InputItem]) -> Iterator[InputItem]:
-    for i, item in enumerate(items):
-        if item.type == "item_reference":
-            yield from _validated([_stored_item(service, key, item, f"input[{i}].id")])
-        else:
-            yield item
+def _referred(service: Service, key: str, item: InputItem, path: str) -> Kept:
+    """The response that has the item."""
+    response_id = response_of(item.id or "")
+    try:
+        kept = None if response_id is None else stored_response(service, key, response_id)
+    except StreamNotFoundError:
+        kept = None
+    if kept is None or not kept.whole:
+        raise _no_item(path)
+    return kept
 
 
-def _stored_item(service: Service, key: str, item: InputItem, path: str) -> dict[str, Any]:
-    place = place_of(item.id or "")
-    if place is not None:
-        try:
-            kept = stored_response(service, key, place.response_id)
-        except StreamNotFoundError:
-            kept = None
-        if kept is not None and kept.whole:
-            found = input_items(kept) if place.is_input else output_items(kept)
-            for one in found:
-                if one["id"] == item.id:
-                    return one
-    raise RequestError(
+def _stored_item(kept: Kept, id_: str | None, path: str) -> InputItem:
+    for item in (*output_items(kept), *input_items(kept)):
+        if item["id"] == id_:
+            return InputItem.model_validate(item)
+    raise _no_item(path)
+
+
+def _no_item(path: str) -> RequestError:
+    return RequestError(
         f"{path} names no item of a stored response: {_HINT}; send the item itself", param=path
     )
 

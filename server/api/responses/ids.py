@@ -7,7 +7,6 @@ all ids.
 import re
 import string
 from hashlib import blake2b
-from typing import NamedTuple
 
 RESPONSE = "resp_"
 
@@ -24,15 +23,7 @@ _PREFIXES = {
 _ALPHANUMERIC = string.ascii_letters + string.digits
 # Nine letters and digits: templates of Mistral's models accept nothing else.
 _CALL_LENGTH = 9
-_ID = re.compile(r"[a-z]{2,4}_([0-9a-f]{32})_(in)?(\d{1,6})")
-
-
-class Place(NamedTuple):
-    """Where an item is."""
-
-    response_id: str
-    is_input: bool
-    number: int
+_ID = re.compile(r"[a-z]{2,4}_([0-9a-f]{32})_(?:in)?\d{1,6}")
 
 
 def output_id(response_id: str, kind: str, index: int) -> str:
@@ -45,12 +36,10 @@ def input_id(response_id: str, kind: str, index: int) -> str:
     return f"{_PREFIXES[kind]}_{response_id.removeprefix(RESPONSE)}_in{index}"
 
 
-def place_of(id_: str) -> Place | None:
-    """What the id names; None for an id that was not made here."""
+def response_of(id_: str) -> str | None:
+    """The response that has the item; None for an id that was not made here."""
     match = _ID.fullmatch(id_)
-    if match is None:
-        return None
-    return Place(f"{RESPONSE}{match[1]}", match[2] is not None, int(match[3]))
+    return None if match is None else f"{RESPONSE}{match[1]}"
 
 
 def call_id(response_id: str, index: int) -> str:

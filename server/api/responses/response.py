@@ -27,24 +27,20 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 def described(
-    body: ResponsesRequest,
-    settings: SamplingSettings,
-    *,
-    id_: str,
-    model: str,
-    created: int,
-    status: str,
+    body: ResponsesRequest, settings: SamplingSettings, head: Mapping[str, Any], *, status: str
 ) -> dict[str, Any]:
-    """A response without output: what was asked for. `settings`: what was made of the body."""
+    """A response without output: what was asked for. `settings`: what was made of the body. `head`:
+    its `id`, `created` and `model`.
+    """
     reasoning, text = body.reasoning, body.text
     sent = body.model_dump(
         mode="json", include={"tools", "tool_choice", "text"}, exclude_unset=True, by_alias=True
     )
     form = (sent.get("text") or {}).get("format") or {"type": "text"}
     return {
-        "id": id_,
+        "id": head["id"],
         "object": "response",
-        "created_at": created,
+        "created_at": head["created"],
         "completed_at": None,
         "status": status,
         "background": bool(body.background),
@@ -53,7 +49,7 @@ def described(
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "max_tool_calls": body.max_tool_calls,
-        "model": model,
+        "model": head["model"],
         "output": [],
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,

@@ -30,7 +30,7 @@ RESPONSES = Wire(WIRE, ResponsesRequest, responses_generation, has_prompt=False)
 
 def responses_routes(service: Service) -> APIRouter:
     """The routes, over one engine."""
-    router = APIRouter(tags=["generation"], route_class=JsonRoute)
+    router = APIRouter(tags=["responses"], route_class=JsonRoute)
 
     @router.post(
         "/v1/responses",
@@ -44,7 +44,7 @@ def responses_routes(service: Service) -> APIRouter:
     async def create_response(body: ResponsesRequest, request: Request) -> Response:
         waiter = Waiter.of(request)
         check_prompt_fields(body)
-        body = await with_history(service, body, key=waiter.key, n_body=waiter.n_body)
+        body, waiter = await with_history(service, body, waiter)
         if body.background and not body.stream and service.kept.keeps(body.store):
             return await _queued(service, body, waiter)
         return await respond(service, RESPONSES, body, waiter)
@@ -62,7 +62,7 @@ def responses_routes(service: Service) -> APIRouter:
             lambda: check_unknown_fields(body, body.prompt_parts(), strict=False), waiter.n_body
         )
         service.check_model(body.model or None)
-        body = await with_history(service, body, key=waiter.key, n_body=waiter.n_body)
+        body, waiter = await with_history(service, body, waiter)
         turn, _, more = await service.large_bodies.run(
             lambda: read_turn(body, n_body=waiter.n_body), waiter.n_body, inline_below=LONG_TEXT
         )

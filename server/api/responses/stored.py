@@ -129,14 +129,8 @@ def _shown(service: Service, kept: Kept) -> dict[str, Any]:
     )
     waits = kept.state(kept.streams[0]) == "queued"
     status = "cancelled" if kept.ended else "queued" if waits else "in_progress"
-    return described(
-        body,
-        settings,
-        id_=kept.id,
-        model=request.model,
-        created=request.created,
-        status=status,
-    )
+    head = {"id": kept.id, "created": request.created, "model": request.model}
+    return described(body, settings, head, status=status)
 
 
 def _last_response(kept: Kept) -> dict[str, Any] | None:

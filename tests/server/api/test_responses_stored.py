@@ -137,7 +137,7 @@ def test_an_earlier_response_is_the_conversation_before_it(
     fake.writes(reasoning=True)
     call = b'<tool_call>\n{"name": "clock", "arguments": {"zone": "UTC"}}\n</tool_call>'
     fake.model.script = b"<think>Hm.</think>Well.\n" + call
-    first = whole(server, input=[USER], instructions="Be brief.", tools=[CLOCK])
+    first = whole(server, input=[USER], instructions="Be brief.", tools=[CLOCK], n_probs=1)
     fake.model.script = b"Noon."
     result = {
         "type": "function_call_output",
@@ -146,6 +146,7 @@ def test_an_earlier_response_is_the_conversation_before_it(
     }
     second = whole(server, input=[result], previous_response_id=first["id"], tools=[CLOCK])
     turns = [*fake.rendered["messages"]]
+    assert "warnings" not in second
     assert [turn["role"] for turn in turns] == ["user", "assistant", "tool"]
     assert turns[1]["reasoning_content"] == "Hm."
     full = [USER, *first["output"], result]
