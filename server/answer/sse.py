@@ -34,7 +34,7 @@ _ITEMS_AT_ONCE = 4096
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
-def encode_json(value: dict[str, Any]) -> bytes:
+def encode_json(value: dict[str, Any] | list[Any]) -> bytes:
     """Compact JSON, ASCII."""
     return _encode(value).encode("ascii")
 

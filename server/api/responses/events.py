@@ -18,6 +18,7 @@ from ..chat.reply import PlainReader
 from .items import Piece
 from .output import OpenItem, begun_item, output_text, reasoning_part, shown_item
 from .response import ResponseBase
+from .spliced import SplicedLogprobs
 
 # Kind of an item -> the name of its deltas, without `.delta`. A command has none.
 _TEXTS = {
@@ -47,6 +48,7 @@ class ResponseEvents:
         self._begun: Begun | None = None
         self._steps: list[Step] = []  # those that the last event says something of
         self._open: OpenItem | None = None
+        self._logprobs = SplicedLogprobs()
         self._before = self._after = b""  # around the number and the text of a delta
         self._n = 0
 
@@ -97,6 +99,9 @@ class ResponseEvents:
         """Of the reply only `steps` are left, which have been told."""
         self._items, self._steps = self._answer.items(), []
         self._items.read(steps)
+        self._logprobs = SplicedLogprobs()
+        for item in self._items.listed:
+            self._logprobs.take(item, item.logprobs)
         if self._answer.shape.include.wants_events:
             self._steps = [*steps]
         if self._items.open is None:
@@ -112,7 +117,9 @@ class ResponseEvents:
             if piece.begins:
                 yield from self._close(None)
                 yield from self._begin(piece.item)
-            if piece.item.kind in _TEXTS and (piece.text or piece.logprobs or more):
+            if piece.item.kind not in _TEXTS:
+                self._logprobs.take(piece.item, piece.logprobs)
+            elif piece.text or piece.logprobs or more:
                 yield self._delta(piece, more)
                 more = {}
         if more:
@@ -151,9 +158,11 @@ class ResponseEvents:
         if not piece.logprobs and not more:
             return self._delta_of(piece.text)
         said = {**self._place(item), "delta": piece.text, **more}
-        if piece.logprobs or item.kind == "message":
-            said["logprobs"] = piece.logprobs
-        return self._event(f"response.{self._text_name(item)}.delta", said)
+        frame = self._event(f"response.{self._text_name(item)}.delta", said)
+        if not piece.logprobs and item.kind != "message":
+            return frame
+        entries = self._logprobs.take(item, piece.logprobs)
+        return b'%b,"logprobs":%b}\n\n' % (frame.removesuffix(b"}\n\n"), entries)
 
     def _delta_of(self, text: str) -> bytes:
         number, self._n = self._n, self._n + 1
@@ -171,14 +180,17 @@ class ResponseEvents:
         answer, index = self._answer, item.index
         status = "completed" if last is None else answer.status_of(self._items, index, last)
         shown = shown_item(item, status, in_summary=answer.in_summary)
-        yield self._event("response.output_item.done", {"output_index": index, "item": shown})
+        said = {"output_index": index, "item": shown}
+        yield self._spliced(self._event("response.output_item.done", said))
 
     def _text_done(self, item: OpenItem) -> Iterator[bytes]:
         in_summary, text = self._answer.in_summary, item.text
         place, name = self._place(item), f"response.{self._text_name(item)}.done"
         if item.kind == "message":
-            yield self._event(name, {**place, "text": text, "logprobs": item.logprobs})
-            yield self._part("content_part.done", item, output_text(text, item.logprobs))
+            said = {**place, "text": text, "logprobs": item.logprobs}
+            yield self._spliced(self._event(name, said))
+            part = output_text(text, item.logprobs)
+            yield self._spliced(self._part("content_part.done", item, part))
         elif item.kind == "reasoning":
             yield self._event(name, {**place, "text": text})
             part = reasoning_part(text, in_summary=in_summary)
@@ -213,7 +225,11 @@ class ResponseEvents:
         return self._event("response.in_progress", said)
 
     def _state(self, name: str, response: dict[str, Any]) -> bytes:
-        return self._event(f"response.{name}", {"response": response})
+        return self._spliced(self._event(f"response.{name}", {"response": response}))
+
+    def _spliced(self, frame: bytes) -> bytes:
+        """The frame of something that is complete."""
+        return self._logprobs.put_into(frame)
 
     def _event(self, name: str, said: dict[str, Any]) -> bytes:
         number, self._n = self._n, self._n + 1
