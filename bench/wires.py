@@ -1,9 +1,9 @@
 """What each wire costs per token: the same streamed text from every route of a server, in turn.
 
 .venv/bin/python -m bench.wires [--rounds 15] [--tokens 400] [--model PATH]
-Prints, for each wire, the median time per token from the first event to the last, in microseconds,
-how that compares with /v1/completions (the median over rounds), and bytes per token. The server is
-a process of its own.
+Prints, for each wire, the least and the median time per token from the first event to the last, in
+microseconds, how each compares with that of /v1/completions, and bytes per token. A busy neighbour
+makes a round slower, never faster. The server is a process of its own.
 """
 
 import argparse
@@ -87,10 +87,12 @@ def report(found: dict[str, list[tuple[float, float]]]) -> None:
     base = [seconds for seconds, _ in found[FIRST]]
     for name, rounds in found.items():
         each = [seconds for seconds, _ in rounds]
-        ratio = statistics.median(one / other for one, other in zip(each, base, strict=True))
         n_bytes = statistics.median(n_bytes for _, n_bytes in rounds)
-        micros = 1e6 * statistics.median(each)
-        print(f"{name:26} {micros:7.1f} us/token  {ratio:6.3f}  {n_bytes:6.0f} bytes/token")
+        figures = "".join(
+            f"  {kind} {1e6 * of(each):6.1f} us ({of(each) / of(base):.3f})"
+            for kind, of in (("least", min), ("median", statistics.median))
+        )
+        print(f"{name:26}{figures}  {n_bytes:4.0f} bytes")
 
 
 def free_port() -> int:
