@@ -524,4 +524,4 @@ def test_codexs_requests_are_answered(fake: FakeEngine, server: LiveServer, name
     assert ignored(response) == CODEX[name]["ignored"]
     turns = fake.rendered["messages"]
     assert [turn["role"] for turn in turns] == CODEX[name]["roles"]
-    assert turns[0]["content"].startswith(body["instructions"])
+    assert turns[0]["content"].startswith(body.get("instructions", "You are a coding agent."))
