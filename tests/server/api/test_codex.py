@@ -1,4 +1,4 @@
-"""Codex, unchanged, against a live server: it runs what the model calls, and ends with what it says.
+"""Codex, unchanged, against a live server: it runs what the model calls, and ends with its answer.
 
 Only `make test-codex` runs this, because it installs 404 MB.
 """
