@@ -5,6 +5,7 @@
 #   make test                  install what the tests need, then run them
 #   make test-page             only the tests of the page /ui, in Chromium
 #   make test-sillytavern      drive SillyTavern in Chromium; installs it first (426 MB)
+#   make test-codex            run Codex; installs it first (404 MB)
 #   make test-gemma            only the tests with Gemma 3 270M, which it downloads (253 MB; its terms forbid passing it on);
 #                              LLAMA_CPP_BIN=directory with llama.cpp's programs, to compare with
 #   make soak                  measure the server under abuse (an hour; TOPICS='abort drain' selects; two topics need
@@ -29,7 +30,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test test-page test-sillytavern test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
+.PHONY: build serve test test-page test-sillytavern test-codex test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -65,6 +66,7 @@ NODE := tests/node/node_modules/.stamp
 CLIENTS := tests/clients/.venv/.stamp
 PAGES := tests/pages/.stamp
 SILLYTAVERN := tests/sillytavern/node_modules/.stamp
+CODEX := tests/codex/node_modules/.stamp
 
 build: $(SERVE)
 
@@ -82,6 +84,9 @@ test-page: $(TEST) $(NODE) $(CLIENTS)
 
 test-sillytavern: $(TEST) $(CLIENTS) $(SILLYTAVERN)
 	SILLYTAVERN=1 $(BIN)/python -m pytest tests/server/api/test_sillytavern.py
+
+test-codex: $(TEST) $(CODEX)
+	CODEX=1 $(BIN)/python -m pytest tests/server/api/test_codex.py
 
 test-gemma: $(TEST)
 	export GEMMA_GGUF="$$($(BIN)/python scripts/gemma.py)" && [ -f "$$GEMMA_GGUF" ] \
@@ -178,6 +183,8 @@ $(NODE): tests/node/package.json
 	@touch $@
 
 $(SILLYTAVERN): tests/sillytavern/package.json
+$(CODEX): tests/codex/package.json
+$(SILLYTAVERN) $(CODEX):
 	@scripts/packages.sh "$(PYTHON)" node
 	npm install --no-package-lock --no-audit --no-fund --loglevel=error --prefix $(<D)
 	@touch $@

@@ -26,12 +26,14 @@ Answers = dict[str, Any]
 
 # Keys whose values differ from run to run; an id only if it was made for the answer.
 VOLATILE = re.compile(
-    r"created|created_at|request_id|.*_duration|modified_at|size|digest|system_fingerprint|fingerprint|version|device|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
+    r"created|created_at|completed_at|request_id|.*_duration|modified_at|size|digest|system_fingerprint|fingerprint|version|device|build_info|compute|threads|weights|.*_ms|.*_per_\w+"
 )
 MADE_ID = re.compile(r"(cmpl-|chatcmpl-|msg-|score-)?\w+(-\d+)?")
-ID_KEYS = ("id", "answer_id", "first_id", "last_id")
+ID_KEYS = ("id", "answer_id", "first_id", "last_id", "item_id", "call_id")
 # The lines of /metrics to keep; the others contain times.
 METRICS = re.compile(r".*\bsoliton_(?:completions|prompt_tokens|completion_tokens)_total\b.*\n")
+# Route -> the parameter of a path that names its answer, if that is kept.
+KEPT_AS = {"/v1/chat/completions": "completion_id", "/v1/responses": "response_id"}
 SHORT = {"model": MODEL, "prompt": "Once", "max_tokens": 1}
 
 
@@ -47,8 +49,7 @@ def record() -> Answers:
             answer = answer_to(example, server, ids)
             answers.setdefault(example.path, {})[example.name] = answer
             if example.body and example.body.get("store"):
-                is_chat = example.path.startswith("/v1/chat")
-                ids["completion_id" if is_chat else "stream_id"] = answer["id"]
+                ids[KEPT_AS.get(example.path, "stream_id")] = answer["id"]
     answers["errors"] = {**refusals(engine), **failures(engine)}
     return answers
 

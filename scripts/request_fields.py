@@ -24,6 +24,7 @@ from server.schema.common import GenerationRequest  # noqa: E402
 from server.schema.completions import CompletionRequest  # noqa: E402
 from server.schema.constraint import ConstraintFields  # noqa: E402
 from server.schema.ollama import OllamaChat, OllamaGenerate, OllamaRequest  # noqa: E402
+from server.schema.responses import ResponsesRequest  # noqa: E402
 from server.schema.sampling import SamplingFields  # noqa: E402
 from server.schema.score import ScoreRequest  # noqa: E402
 from server.schema.tokens import TemplateFields  # noqa: E402
@@ -39,6 +40,7 @@ MODELS: dict[str, tuple[type[BaseModel], tuple[type[BaseModel], ...]]] = {
     "shared": (GenerationRequest, (SamplingFields, ConstraintFields)),
     "completions": (CompletionRequest, (GenerationRequest,)),
     "chat": (ChatCompletionRequest, (GenerationRequest,)),
+    "responses": (ResponsesRequest, (GenerationRequest,)),
     "messages": (MessagesRequest, (GenerationRequest,)),
     "ollama_chat": (OllamaChat, ()),
     "ollama_generate": (OllamaGenerate, (OllamaRequest,)),

@@ -35,6 +35,8 @@ from .api.ollama import errors as ollama
 from .api.ollama.models import ollama_model_routes
 from .api.ollama.route import ollama_routes
 from .api.props import prop_routes
+from .api.responses.route import RESPONSES, responses_routes
+from .api.responses.stored import stored_response_routes
 from .api.score.route import score_routes
 from .api.stored_chat.route import stored_chat_routes
 from .api.streams.acting import acting_routes
@@ -156,14 +158,15 @@ def create_app(
     app.state.slow_readers = slow_readers
     app.state.watchdog = watchdog
     app.state.large_bodies = large_bodies
-    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT, LLAMA, MESSAGES)}
+    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT, RESPONSES, LLAMA, MESSAGES)}
     # Stored chats come behind: one of their paths would match that of `control`.
     routers = [
         router_of(service)
         for router_of in (
-            completion_routes, chat_routes, llama_routes, anthropic_routes, ollama_routes,
-            ollama_model_routes, score_routes, estimate_routes,
-            partial(acting_routes, wires=wires), stored_chat_routes, stream_routes,
+            completion_routes, chat_routes, responses_routes, llama_routes, anthropic_routes,
+            ollama_routes, ollama_model_routes, score_routes, estimate_routes,
+            partial(acting_routes, wires=wires), stored_chat_routes, stored_response_routes,
+            stream_routes,
             model_routes, token_routes, prop_routes, system_routes,
         )
     ]  # fmt: skip

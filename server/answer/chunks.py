@@ -15,7 +15,7 @@ from ..stream.stream import CompletionStream
 from .choices import sampled
 from .metadata import Include, closing_fields, control_fields, progress_fields
 from .shape import GeneratedAnswer
-from .sse import DONE, choice_encoder, encode_event, encode_json, text_encoder
+from .sse import DONE, choice_encoder, encode_event, encode_json, error_event, text_encoder
 from .usage import usage
 
 
@@ -133,6 +133,10 @@ class Chunks:
         if self._answer.include_usage:
             last = {"usage": self._usage(stream.counts), **last}
         return encode_event({**self._head, "choices": [], **last}) + DONE if last else DONE
+
+    def failed(self, error: Exception) -> bytes:
+        """The last event of a stream that fails."""
+        return error_event(error)
 
     def _usage(self, counts: TokenCounts) -> dict[str, Any]:
         return usage(replace(counts, n_reasoning=self._choices.n_reasoning))

@@ -20,6 +20,10 @@ class Encoder(Protocol):
         """The frames after those of the last batch."""
         ...
 
+    def failed(self, error: Exception) -> bytes:
+        """The last frame of a stream that fails, instead of those."""
+        ...
+
 
 class Answer(Protocol):
     """The shape of one request's answer, as JSON and as events."""

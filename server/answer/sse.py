@@ -1,8 +1,9 @@
 """Server-Sent Events: encode one event, and the response that sends them.
 
 Frames are `data: {json}` and a blank line, LF only, ASCII only: readers that split on "\\n\\n" or
-on any Unicode line end see the same events. No id, event or retry lines: official clients choke on
-them. A comment keeps an idle connection open after long silence, never between events that flow.
+on any Unicode line end see the same events. No id, event or retry lines, which official clients
+choke on, but for events with names on the wires whose clients expect them. A comment keeps an idle
+connection open after long silence, never between events that flow.
 """
 
 import json
@@ -33,7 +34,7 @@ _ITEMS_AT_ONCE = 4096
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
-def encode_json(value: dict[str, Any]) -> bytes:
+def encode_json(value: dict[str, Any] | list[Any]) -> bytes:
     """Compact JSON, ASCII."""
     return _encode(value).encode("ascii")
 
@@ -57,6 +58,11 @@ def encode_event(value: dict[str, Any]) -> bytes:
     return b"data: " + encode_json(value) + b"\n\n"
 
 
+def named_event(name: str, said: dict[str, Any]) -> bytes:
+    """One event with a name, for wires whose clients expect it; its data has the name as `type`."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_json({"type": name, **said}))
+
+
 def error_event(error: Exception) -> bytes:
     """The last event of a stream that fails, as it is on OpenAI's routes."""
     return encode_event(error_body(error))
@@ -66,8 +72,6 @@ def error_event(error: Exception) -> bytes:
 class Framing:
     """How a wire writes a stream, besides its events."""
 
-    error_event: Callable[[Exception], bytes] = error_event
-    """The last event of a stream that fails."""
     ping: bytes = PING
     """What is sent after long silence; nothing if it is empty."""
     media_type: str = "text/event-stream"
@@ -153,7 +157,7 @@ def streamed(
     sent; an error becomes the last event. The stream is cancelled, however the response ends.
     """
     return EventStream(
-        _pieces(stream, encoder, ping_interval if framing.ping else None, framing),
+        _pieces(stream, encoder, ping_interval if framing.ping else None, framing.ping),
         on_left=stream.cancel,
         sending=readers.sending(stream),
         media_type=framing.media_type,
@@ -164,11 +168,11 @@ async def _pieces(
     stream: CompletionStream,
     encoder: Encoder,
     ping_interval: float | None,
-    framing: Framing,
+    ping: bytes,
 ) -> AsyncIterator[bytes]:
     try:
         async for events in stream.results(idle=ping_interval):
-            piece = contained(encoder.frames, events) if events else framing.ping
+            piece = contained(encoder.frames, events) if events else ping
             if events and stream.ends_with(events[-1]):
                 piece += contained(encoder.closing, stream)  # ready together, sent together
             if piece:
@@ -177,4 +181,4 @@ async def _pieces(
         if not is_callers_own(error):
             text = "the stream of request %s ended early: %s"
             _logger.warning(text, stream.request_id, error, exc_info=True)
-        yield framing.error_event(error)
+        yield encoder.failed(error)

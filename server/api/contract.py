@@ -16,6 +16,7 @@ from ..schema.chat import ChatCompletionChunk
 from ..schema.completions import Completion
 from ..schema.errors import ErrorResponse
 from ..schema.llama_completion import LlamaCompletion
+from ..schema.responses_events import RESPONSE_EVENTS
 from ..schema.score import Scores
 from .contract_examples import add_examples
 from .examples import LINES, WITHOUT_DONE
@@ -26,6 +27,7 @@ Document = dict[str, Any]
 _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "/v1/completions": (Completion, ErrorResponse),
     "/v1/chat/completions": (ChatCompletionChunk, ErrorResponse),
+    "/v1/responses": RESPONSE_EVENTS,
     "/completion": (LlamaCompletion, ErrorResponse),
     "/v1/messages": MESSAGE_EVENTS,
     "/v1/score": (Scores, ErrorResponse),
@@ -43,7 +45,11 @@ _NAMED = (
     "Before it stands a line `event: ` and the name that is also its `type`. The last one is "
     "message_stop; a stream that fails ends with the event `error`."
 )
-_ENDS = {"/completion": _STOP, "/v1/messages": _NAMED}
+_STATES = (
+    "Before it stands a line `event: ` and the name that is also its `type`. The last one is "
+    "response.completed, response.incomplete, response.failed, or the event `error`."
+)
+_ENDS = {"/completion": _STOP, "/v1/messages": _NAMED, "/v1/responses": _STATES}
 
 
 class ContractApp(FastAPI):

@@ -7,10 +7,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ..answer.sse import named_event
 from .anthropic import errors as anthropic
-from .anthropic.events import named_event
-from .examples import ANSWERS, EXAMPLES, LINES, MODEL, Example
+from .examples import ANSWERS, EXAMPLES, LINES, MODEL, NAMED, Example
 from .ollama import errors as ollama
+from .responses.events import broken_off
 
 Document = dict[str, Any]
 
@@ -67,7 +68,7 @@ def _add_example(document: Document, example: Example, answer: Any) -> None:
             "value": _events(
                 [*answer, *example.end],
                 numbered=example.numbered,
-                named=anthropic.is_of_this_wire(example.path),
+                named=example.named,
             ),
         }
     else:
@@ -106,11 +107,15 @@ def _add_errors(operation: Document, path: str, answers: Document) -> None:
                 named[code] = {"summary": ERRORS[code][1], "value": value}
     events = operation["responses"]["200"]["content"].get("text/event-stream")
     if events:
-        status, summary = ERRORS["engine_error"]
-        said = _in_shape(path, answers["engine_error"], status)
-        _named(events)["engine_error"] = {
+        # On that route an engine that fails is a state of the response.
+        code = "unavailable" if path == "/v1/responses" else "engine_error"
+        status, summary = ERRORS[code]
+        said = _in_shape(path, answers[code], status)
+        if path == "/v1/responses":
+            said = {"type": "error", "sequence_number": 3, **broken_off(said)}
+        _named(events)[code] = {
             "summary": summary,
-            "value": _event(said, named=anthropic.is_of_this_wire(path)),
+            "value": _event(said, named=path in NAMED),
         }
 
 

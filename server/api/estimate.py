@@ -23,12 +23,16 @@ from ..schema.chat import ChatCompletionRequest
 from ..schema.completions import CompletionRequest
 from ..schema.errors import error_responses
 from ..schema.estimate import Estimate
+from ..schema.responses import ResponsesRequest
 from ..schema.score import ScoreRequest
 from ..service import Service
 from ..stream.jobs import CompletionJob
 from .chat.generation import chat_generation
 from .completions.generation import completion_generation
 from .generation import Generation
+from .responses.fields import check_prompt_fields
+from .responses.generation import responses_generation
+from .responses.history import with_history
 from .score.scoring import scoring
 from .streams.overrides import validated
 
@@ -37,12 +41,14 @@ _BODY = {
         "application/json": {
             "schema": {
                 "title": "EstimateRequest",
-                "description": "A body of /v1/score, if it has `continuations`; else of "
-                "/v1/chat/completions, if it has `messages`; else of /v1/completions.",
+                "description": "A body of /v1/score, if it has `continuations`; of "
+                "/v1/responses, if it has `input`; of /v1/chat/completions, if it has `messages`; "
+                "else of /v1/completions.",
                 "anyOf": [
                     {"$ref": "#/components/schemas/ScoreRequest"},
                     {"$ref": "#/components/schemas/CompletionRequest"},
                     {"$ref": "#/components/schemas/ChatCompletionRequest"},
+                    {"$ref": "#/components/schemas/ResponsesRequest"},
                 ],
             }
         }
@@ -123,6 +129,10 @@ async def _of_scores(service: Service, fields: dict[str, Any], waiter: Waiter) -
 
 
 async def _planned(service: Service, fields: dict[str, Any], waiter: Waiter) -> Generation:
+    if "input" in fields:
+        body = validated(ResponsesRequest, fields)
+        check_prompt_fields(body)
+        return await responses_generation(service, *await with_history(service, body, waiter))
     if "messages" in fields:
         return await chat_generation(service, validated(ChatCompletionRequest, fields), waiter)
     return await completion_generation(service, validated(CompletionRequest, fields), waiter)

@@ -34,22 +34,29 @@ class Example(NamedTuple):
 
     @property
     def numbered(self) -> bool:
-        """Whether each event has its number."""
+        """Whether each event has its number before it."""
         return self.path.endswith("/events")
 
     @property
     def end(self) -> tuple[str, ...]:
         """What stands behind the last event."""
-        return () if self.path in (*WITHOUT_DONE, *LINES) else ("[DONE]",)
+        return () if self.named or self.path in (*WITHOUT_DONE, *LINES) else ("[DONE]",)
 
     @property
     def streamed(self) -> bool:
-        asked = bool(self.body and self.body.get("stream"))
+        asked = bool(self.body and self.body.get("stream")) or "stream=true" in self.path
         return (asked or self.numbered) and self.status == 200
+
+    @property
+    def named(self) -> bool:
+        """Whether each event has a name."""
+        return self.path.startswith(NAMED)
 
 
 # Routes whose last event says that it is the last, and no [DONE] stands behind it.
-WITHOUT_DONE = ("/completion", "/v1/messages")
+WITHOUT_DONE = ("/completion", "/v1/messages", "/v1/responses")
+# Routes whose events have names, and the beginnings of others.
+NAMED = ("/v1/messages", "/v1/responses")
 # Routes whose streams are lines, not events.
 LINES = ("/api/chat", "/api/generate")
 
@@ -67,6 +74,9 @@ _ASKED = {
 }
 _COUNTED = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
 _MESSAGE = {**_COUNTED, "temperature": 0}
+_ASKED_RESPONSE = {"model": MODEL, "input": "Hello!"}
+_RESPONSE = {**_ASKED_RESPONSE, "temperature": 0, "store": False}
+_CLOCK_TOOL = {"type": "function", "name": "clock"}
 _OLLAMA = {"model": MODEL, "stream": False, "options": {"temperature": 0, "num_predict": 4}}
 _CITY = {
     "type": "object",
@@ -83,6 +93,7 @@ _TOKENS = [587, 564, 274, 446]
 
 _STREAM = "/v1/streams/{stream_id}"
 _CHAT = "/v1/chat/completions/{completion_id}"
+_STORED = "/v1/responses/{response_id}"
 
 # In the order in which they are sent: what a prompt shares with an earlier one is cached.
 EXAMPLES = (
@@ -274,6 +285,44 @@ EXAMPLES = (
         "A text that is streamed",
         {"prompt": "Once", **_OLLAMA, "raw": True, "stream": True},
     ),
+    Example("/v1/responses", "response", "A response", {**_RESPONSE, "max_output_tokens": 3}),
+    Example(
+        "/v1/responses",
+        "logprobs",
+        "With probabilities and more about each token",
+        {
+            **_RESPONSE,
+            "max_output_tokens": 1,
+            "top_logprobs": 2,
+            "include": ["message.output_text.logprobs", "token_ids", "entropy", "cache"],
+        },
+    ),
+    Example(
+        "/v1/responses",
+        "tool_call",
+        "A tool has to be called",
+        {
+            **_RESPONSE,
+            "temperature": 1,
+            "seed": 4,
+            "tools": [_CLOCK_TOOL],
+            "tool_choice": "required",
+        },
+    ),
+    Example(
+        "/v1/responses",
+        "stream",
+        "A response that is streamed",
+        {**_RESPONSE, "max_output_tokens": 2, "stream": True},
+    ),
+    Example(
+        "/v1/responses",
+        "refused",
+        "What this server cannot do",
+        {**_RESPONSE, "tools": [{"type": "file_search"}]},
+        status=400,
+    ),
+    Example("/v1/responses/input_tokens", "count", "How long the prompt is", _ASKED_RESPONSE),
     Example("/api/tags", "models", "The one model"),
     Example("/api/ps", "models", "The one model"),
     Example("/api/version", "version", "The version of this server"),
@@ -315,6 +364,17 @@ EXAMPLES = (
     Example(f"{_CHAT}/messages", "messages", "What it answers"),
     Example(_CHAT, "update", "Other metadata", {"metadata": {"topic": "hello"}}),
     Example(_CHAT, "deleted", "It is forgotten", method="DELETE"),
+    Example(
+        "/v1/responses",
+        "stored",
+        "A response that is stored",
+        {**_RESPONSE, "max_output_tokens": 2, "store": True, "metadata": {"topic": "greeting"}},
+    ),
+    Example(_STORED, "response", "As it was answered"),
+    Example(f"{_STORED}?stream=true&starting_after=3", "events", "Its last events", route=_STORED),
+    Example(f"{_STORED}/input_items", "items", "What it answers"),
+    Example(f"{_STORED}/cancel", "ended", "One that has ended stays as it is", {}),
+    Example(_STORED, "deleted", "It is forgotten", method="DELETE"),
     Example(
         "/v1/completions",
         "stored",

@@ -49,7 +49,6 @@ async def keep(
         for i, job in enumerate(jobs)
     ]
     kept = Kept(answer.id, request, streams)
-    kept.error_event = wire.framing.error_event
     kept.metadata = checked_metadata(body.metadata)
     stream = service.start(jobs, waiter, is_steered=True)
     kept.start(stream, answer, max_bytes=service.settings.max_unread_bytes)

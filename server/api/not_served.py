@@ -14,6 +14,10 @@ _RANKS = (
     "reranking is not served; POST /v1/score says how likely the model holds each of several texts"
 )
 _SOUND = "audio is not served: this server reads and writes text"
+_COMPACTED = (
+    "conversations are not compacted: send a shorter input, or truncation: auto, to POST "
+    "/v1/responses"
+)
 _IMAGES = "images are not served: this server reads and writes text"
 
 _REASONS = {
@@ -23,6 +27,7 @@ _REASONS = {
     "/api/embeddings": _EMBEDDINGS,
     "/v1/rerank": _RANKS,
     "/rerank": _RANKS,
+    "/v1/responses/compact": _COMPACTED,
     "/v1/audio/speech": _SOUND,
     "/v1/audio/transcriptions": _SOUND,
     "/v1/audio/translations": _SOUND,

@@ -10,6 +10,7 @@ _ALIASES = {
     # For a base URL without /v1.
     "/completions": "/v1/completions",
     "/chat/completions": "/v1/chat/completions",
+    "/responses": "/v1/responses",
     "/models": "/v1/models",
     # TabbyAPI's list of what could be loaded, and Aphrodite's names.
     "/v1/model/list": "/v1/models",

@@ -94,7 +94,7 @@ class Kept:
         self._running: CompletionStream | None = None
         self._cancelled: Exception | None = None
         self.error_event: Callable[[Exception], bytes] = error_event
-        """Its last event if it fails, as its wire has it."""
+        """Its last event if it fails: OpenAI's, until its walk begins."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -348,7 +348,7 @@ class Kept:
     def _start(
         self, stream: CompletionStream, answer: Answer, encoder: Encoder, max_bytes: int
     ) -> None:
-        self._running = stream
+        self._running, self.error_event = stream, encoder.failed
         stream.on_put_down = self._notice_rest
         self._task = asyncio.create_task(self._walk(stream, answer, encoder, max_bytes))
 

@@ -129,11 +129,11 @@ class EventLog:
         while not self.ended:
             await self._change()
 
-    async def read(self, *, idle: float | None = None) -> AsyncIterator[bytes]:
-        """All events, in batches, to the end; b"" after `idle` seconds without one. For the client
-        that asked for the answer.
+    async def read(self, *, after: int = 0, idle: float | None = None) -> AsyncIterator[bytes]:
+        """The events after the first `after`, in batches, to the end; b"" after `idle` seconds
+        without one. For the client that asked for the answer, and those whose events have numbers
+        of their own.
         """
-        after = 0
         while True:
             page, ended = self.page(after), self.ended
             if page:

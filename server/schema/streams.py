@@ -24,7 +24,8 @@ class StreamSummary(ResponseModel):
     created: int = Field(description="Unix time in seconds.")
     model: str
     wire: str = Field(
-        description="Of which route its events are: completion, chat or llama_completion."
+        description="Of which route its events are: completion, chat, responses, messages or "
+        "llama_completion."
     )
     answer_id: str = Field(description="Of the answer that it is a choice of.")
     index: int = Field(description="Of that choice.")

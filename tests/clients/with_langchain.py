@@ -66,6 +66,17 @@ seen["completion"] = {
     "streamed": "".join(legacy.stream("Once upon a time")),
 }
 
+newer = ChatOpenAI(**SERVER, max_tokens=16, use_responses_api=True)
+parsed = ChatOpenAI(**{**SERVER, "temperature": 1}, use_responses_api=True)
+whole = newer.invoke(PROMPT)
+pieces = list(newer.stream(PROMPT))
+seen["responses"] = {
+    "whole": "".join(block["text"] for block in whole.content),
+    "streamed": "".join(block.get("text", "") for piece in pieces for block in piece.content),
+    "usage": whole.usage_metadata["output_tokens"],
+    "parsed": parsed.with_structured_output(Animal).invoke(PROMPT).model_dump(),
+}
+
 ask = ChatOpenAI(**{**SERVER, "temperature": 1, "seed": 7, "max_tokens": 300})
 caller = ask.bind_tools([Animal], tool_choice="Animal", parallel_tool_calls=False)
 called = caller.invoke(PROMPT)

@@ -79,6 +79,27 @@ MESSAGES = {
         ]
     },
 }
+INPUT = {
+    "anyOf": [
+        TEXT,
+        {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 3,
+            "items": {
+                "anyOf": [
+                    {
+                        "type": "object",
+                        "properties": {"role": {"const": "user"}, "content": TEXT},
+                        "required": ["role", "content"],
+                        "additionalProperties": False,
+                    },
+                    {"$ref": "#/components/schemas/InputItem"},
+                ]
+            },
+        },
+    ]
+}
 SHORT = {
     "model": {"enum": ["fake"]},
     "max_tokens": {"type": "integer", "minimum": 0, "maximum": 8},
@@ -89,6 +110,19 @@ NARROWED: dict[str, dict[str, Any]] = {
     "CompletionRequest": {**SHORT, "prompt": PROMPT},
     "LlamaCompletionRequest": {**SHORT, "prompt": PROMPT},
     "ChatCompletionRequest": {**SHORT, "messages": MESSAGES},
+    "ResponsesRequest": {
+        **SHORT,
+        "max_output_tokens": {"type": "integer", "minimum": 0, "maximum": 8},
+        "input": INPUT,
+        # What would refer to something that the request cannot know.
+        "previous_response_id": {"type": "null"},
+        "store": {"enum": [False]},
+    },
+    "CountInputRequest": {
+        "model": {"enum": ["fake"]},
+        "input": INPUT,
+        "previous_response_id": {"type": "null"},
+    },
     "ScoreRequest": {
         "model": {"enum": ["fake"]},
         "prompt": {"anyOf": [TEXT, IDS]},
@@ -247,6 +281,12 @@ def check_events(body: bytes, case: Case) -> None:
     if case.path == "/completion":
         assert last.get("stop") is True or "error" in last, (
             "a stream ends with its stop or an error"
+        )
+        return
+    if case.path == "/v1/responses":
+        ends = ("completed", "incomplete", "failed")
+        assert last["type"] in ("error", *(f"response.{end}" for end in ends)), (
+            "a stream ends with the state of the response or an error"
         )
         return
     if case.path == "/v1/messages":

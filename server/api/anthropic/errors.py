@@ -5,8 +5,8 @@ Owns its words for a status.
 
 from typing import Any
 
+from ...answer.sse import named_event
 from ...errors import error_body, error_status
-from .events import named_event
 
 PATH = "/v1/messages"
 """Of this wire's routes, and the beginning of it."""

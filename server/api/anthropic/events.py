@@ -9,11 +9,12 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from ...answer.metadata import closing_fields, control_fields, ending_fields, progress_fields
-from ...answer.sse import encode_json
+from ...answer.sse import named_event
 from ...stream.jobs import Begun, Controlled, Event, Progress, Step, TokenCounts
 from ...stream.stream import CompletionStream
 from ..chat.reply import PlainReader
 from .blocks import UNSIGNED, Blocks, OpenBlock, Piece
+from .errors import error_event
 from .message import Message, begun_block, usage
 
 # Kind of a block -> the type of its deltas, and their key.
@@ -22,11 +23,6 @@ _DELTAS = {
     "thinking": ("thinking_delta", "thinking"),
     "tool_use": ("input_json_delta", "partial_json"),
 }
-
-
-def named_event(name: str, said: dict[str, Any]) -> bytes:
-    """One event, whose data has its name as `type`."""
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_json({"type": name, **said}))
 
 
 class MessageEvents:
@@ -70,6 +66,10 @@ class MessageEvents:
         if self._blocks.held:
             said["logprobs"] = self._blocks.held
         return named_event("message_delta", said) + named_event("message_stop", {})
+
+    def failed(self, error: Exception) -> bytes:
+        """The last event of a stream that fails."""
+        return error_event(error)
 
     def _others(self, event: Event) -> Iterator[bytes]:
         if isinstance(event, Begun):

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...answer.sse import Framing, encode_json
+from ...answer.sse import encode_json
 from ...chat.prompt import prompt_ids
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
@@ -17,12 +17,9 @@ from ...schema.errors import ANTHROPIC_ERRORS
 from ...service import Service
 from ..generation import Wire
 from ..respond import respond
-from .errors import error_event
 from .generation import messages_generation, model_warnings, read_turn
 
-MESSAGES = Wire(
-    "messages", MessagesRequest, messages_generation, has_prompt=False, framing=Framing(error_event)
-)
+MESSAGES = Wire("messages", MessagesRequest, messages_generation, has_prompt=False)
 
 
 def anthropic_routes(service: Service) -> APIRouter:

@@ -44,8 +44,11 @@ async def reply_job(
     n_top: int | None,
     prediction: Sequence[int] = (),
     default_max_tokens: int | None = None,
+    prompt_param: str = "messages",
 ) -> ReplyJob:
-    """Raises RequestError, InvalidInputError and TemplateError."""
+    """`prompt_param`: the field that has the conversation.
+
+    Raises RequestError, InvalidInputError and TemplateError."""
     engine, bodies = service.engine, service.large_bodies
     input_ids = await prompt_ids(service, turn, options)
     in_reasoning = engine.reply_format.opens_in_reasoning(input_ids)
@@ -65,7 +68,7 @@ async def reply_job(
         options,
         [input_ids],
         stream=stream,
-        prompt_param="messages",
+        prompt_param=prompt_param,
         default_max_tokens=default_max_tokens,
         token_by_token=bool(body.stream) and shape.describes_tokens,
         progress=bool(body.stream) and "progress" in shape.include,

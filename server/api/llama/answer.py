@@ -27,7 +27,7 @@ from ...answer.metadata import (
     with_metadata,
 )
 from ...answer.shape import GeneratedAnswer
-from ...answer.sse import encode_event, encode_json
+from ...answer.sse import encode_event, encode_json, error_event
 from ...answer.usage import timings
 from ...stream.jobs import Begun, CompletionJob, Controlled, Event, Progress, Step
 from ...stream.stream import CompletionStream
@@ -195,6 +195,10 @@ class LlamaEvents:
     def closing(self, stream: CompletionStream) -> bytes:
         """The last event. As in llama-server, there is no [DONE] behind it."""
         return self._event({**self._last, **self._answer.closing(stream)})
+
+    def failed(self, error: Exception) -> bytes:
+        """The last event of a stream that fails."""
+        return error_event(error)
 
     def _frames(self, event: Event) -> Iterator[bytes]:
         if isinstance(event, Begun):

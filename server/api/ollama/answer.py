@@ -18,6 +18,7 @@ from ...answer.sse import encode_json
 from ...stream.jobs import Event, Step
 from ...stream.stream import CompletionStream
 from ..chat.reply import Reader, ReplyShape
+from .errors import error_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,10 @@ class OllamaLines:
         answer = self._answer
         last = {**answer.line({}), **self.ending(self._last, stream), **answer.once}
         return encode_json(last) + b"\n"
+
+    def failed(self, error: Exception) -> bytes:
+        """The last line of a stream that fails."""
+        return error_line(error)
 
     def pieces(self, step: Step) -> Iterator[dict[str, Any]]:
         """What `step` adds: content, thinking, or a call that is complete."""

@@ -36,9 +36,8 @@ from ..completions.prompts import listed_prompts, read_prompts
 from ..respond import answered
 from .answer import OllamaAnswer, now
 from .bodies import chat_of, chat_of_prompt, model_name, text_of
-from .errors import error_line
 
-_LINES = Framing(error_event=error_line, ping=b"", media_type="application/x-ndjson")
+_LINES = Framing(ping=b"", media_type="application/x-ndjson")
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The answer; its lines as they come, unless `stream` is false."},
     **OLLAMA_ERRORS,

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...answer.logprobs import TokenNames, chat_entries, least_finite
 from ...answer.metadata import Include, closing_fields, progress_fields, with_metadata
-from ...answer.sse import DONE, encode_event, encode_json
+from ...answer.sse import DONE, encode_event, encode_json, error_event
 from ...answer.usage import usage
 from ...stream.jobs import Event, Progress, Scored
 from ...stream.stream import CompletionStream
@@ -81,6 +81,10 @@ class ScoreEvents:
         if self._answer.include_usage:
             last = {"usage": usage(stream.counts), **last}
         return encode_event({**self._answer.head, "scores": [], **last}) + DONE if last else DONE
+
+    def failed(self, error: Exception) -> bytes:
+        """The last event of a stream that fails."""
+        return error_event(error)
 
     def _frame(self, score: dict[str, Any]) -> bytes:
         once, self._once = self._once, {}

@@ -26,7 +26,16 @@ _REPORTS = (
     "return_probabilities", "return_top_tokens", "return_trace", "max_tokens_per_call",
     "max_new_tokens",
 )  # fmt: skip
-_NOT_OVERRIDDEN = ("prompt", "messages", "store", "background", "best_of", "echo", "suffix")
+_NOT_OVERRIDDEN = (
+    "prompt",
+    "messages",
+    "input",
+    "store",
+    "background",
+    "best_of",
+    "echo",
+    "suffix",
+)
 
 
 async def branch(

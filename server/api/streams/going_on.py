@@ -35,7 +35,6 @@ async def go_on(service: Service, wire: Wire, kept: Kept, waiter: Waiter) -> Non
         head = {"id": kept.id, "created": request.created, "model": request.model}
         once = answer.once if origin is None else {**answer.once, **branch_fields(origin)}
         answer = replace(answer, head={**answer.head, **head}, once=once, jobs=jobs)
-        kept.error_event = wire.framing.error_event
         stream = service.start(jobs, own, is_steered=True, pause=pause)
         kept.go_on(stream, pause, answer, max_bytes=service.settings.max_unread_bytes)
         service.kept.changed(kept)

@@ -91,6 +91,13 @@ def test_langchain_chats(langchain: Any) -> None:
     assert seen["streamed_usage"] == seen["usage"]
 
 
+def test_langchain_reads_responses(langchain: Any) -> None:
+    seen = langchain["responses"]
+    assert seen["whole"] == seen["streamed"] == langchain["chat"]["whole"]
+    assert seen["usage"] == N_TOKENS
+    assert set(seen["parsed"]) == {"name", "legs"}
+
+
 @pytest.mark.parametrize("client", ["litellm", "langchain"])
 def test_both_complete(client: str, bundled_engine: Engine, request: Any) -> None:
     seen = request.getfixturevalue(client)["completion"]

@@ -17,8 +17,8 @@ N_PATHS = 40  # for routes without a body, whose paths and queries are few
 # Valid and broken ones. Drawing a broken one of the large schemas takes ten times as long; their
 # fields are tested one by one in tests/server/request.
 N_BODIES = {
-    "generation": (200, 75), "models": (20, 20), "scoring": (60, 60), "estimates": (40, 40),
-    "tokens": (40, 40), "streams": (10, 10), "stored chats": (10, 10),
+    "generation": (200, 75), "responses": (60, 20), "models": (20, 20), "scoring": (60, 60),
+    "estimates": (40, 40), "tokens": (40, 40), "streams": (10, 10), "stored chats": (10, 10),
 }  # fmt: skip
 
 

@@ -9,7 +9,10 @@ from tests.support.live_server import live_server
 
 def test_each_says_so_in_the_shape_of_its_wire(fake: FakeEngine) -> None:
     with live_server(fake.as_engine) as server:
-        for path in ("/v1/embeddings", "/v1/rerank", "/v1/audio/speech", "/v1/images/generations"):
+        for path in (
+            "/v1/embeddings", "/v1/rerank", "/v1/audio/speech", "/v1/images/generations",
+            "/v1/responses/compact",
+        ):  # fmt: skip
             answer = server.post(path, {"model": "fake"})
             assert answer.status == 501
             assert answer.error["code"] == "not_implemented"
