@@ -112,7 +112,8 @@ class Slot:
             _KIND, self._prefix.identity, cache.first_kept, cache.length, self._block
         )
         checksum = n_bytes = 0
-        for part in chain((header, packed(cache.token_ids)), self._copies(abort)):
+        begin: list[bytes | memoryview] = [header, packed(cache.token_ids)]
+        for part in chain(begin, self._copies(abort)):
             stream.write(part)
             checksum, n_bytes = zlib.crc32(part, checksum), n_bytes + len(part)
         stream.write(_CHECKSUM.pack(checksum))

@@ -15,7 +15,8 @@ from ..schema.anthropic_answer import MESSAGE_EVENTS
 from ..schema.chat import ChatCompletionChunk
 from ..schema.completions import Completion
 from ..schema.errors import ErrorResponse
-from ..schema.llama_completion import LlamaCompletion
+from ..schema.llama_completion import ChosenFields, LlamaCompletion
+from ..schema.llama_slots import LlamaError
 from ..schema.score import Scores
 from .contract_examples import add_examples
 from .examples import LINES, WITHOUT_DONE
@@ -26,7 +27,8 @@ Document = dict[str, Any]
 _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "/v1/completions": (Completion, ErrorResponse),
     "/v1/chat/completions": (ChatCompletionChunk, ErrorResponse),
-    "/completion": (LlamaCompletion, ErrorResponse),
+    "/completion": (LlamaCompletion, ChosenFields, LlamaError),
+    "/infill": (LlamaCompletion, ChosenFields, LlamaError),
     "/v1/messages": MESSAGE_EVENTS,
     "/v1/score": (Scores, ErrorResponse),
 }
@@ -43,7 +45,7 @@ _NAMED = (
     "Before it stands a line `event: ` and the name that is also its `type`. The last one is "
     "message_stop; a stream that fails ends with the event `error`."
 )
-_ENDS = {"/completion": _STOP, "/v1/messages": _NAMED}
+_ENDS = {"/completion": _STOP, "/infill": _STOP, "/v1/messages": _NAMED}
 
 
 class ContractApp(FastAPI):

@@ -20,6 +20,7 @@ from engine import (
     AbortFlag,
     ConstraintSpec,
     Engine,
+    Extra,
     ReplyFormat,
     SamplingSettings,
     Stream,
@@ -226,8 +227,17 @@ class FakeEngine:
         )
         self.generator.faults = self.faults
 
-    def fill_in_ids(self, prefix: str, suffix: str) -> list[int]:
-        return self.tokenizer.encode(f"<{prefix}|{suffix}>")
+    def fill_in_ids(
+        self,
+        prefix: str,
+        suffix: str,
+        *,
+        begun: str = "",
+        extras: Sequence[Extra] = (),
+        room: int | None = None,
+    ) -> list[int]:
+        before = "".join(f"[{extra.text}]" for extra in extras)
+        return self.tokenizer.encode(f"{before}<{prefix}{begun}|{suffix}>")
 
     def check_length(self, text: str, *, param: str) -> None:
         """Every text is short enough to be encoded."""

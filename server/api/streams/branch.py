@@ -26,7 +26,18 @@ _REPORTS = (
     "return_probabilities", "return_top_tokens", "return_trace", "max_tokens_per_call",
     "max_new_tokens",
 )  # fmt: skip
-_NOT_OVERRIDDEN = ("prompt", "messages", "store", "background", "best_of", "echo", "suffix")
+_NOT_OVERRIDDEN = (
+    "prompt",
+    "messages",
+    "store",
+    "background",
+    "best_of",
+    "echo",
+    "suffix",
+    "input_prefix",
+    "input_suffix",
+    "input_extra",
+)
 
 
 async def branch(
