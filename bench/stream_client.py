@@ -1,4 +1,4 @@
-"""The clients of bench.streams and bench.wires, in a process of their own: they share no
+"""The clients of bench.streams and bench.wire_costs, in a process of their own: they share no
 interpreter with a server.
 
 `python -m bench.stream_client PORT branches|controls|readers|paced`: a JSON value per line on

@@ -121,7 +121,8 @@ def _event(models: tuple[type[BaseModel], ...]) -> Document:
     data = {
         "type": "string",
         "contentMediaType": "application/json",
-        "contentSchema": {"oneOf": references},
+        # Chosen fields may be all of them.
+        "contentSchema": {"anyOf" if ChosenFields in models else "oneOf": references},
     }
     return {
         "title": "An event",

@@ -20,13 +20,14 @@ N_PATHS = 40  # for routes without a body, whose paths and queries are few
 N_BODIES = {
     "generation": (200, 75), "models": (20, 20), "scoring": (60, 60), "estimates": (40, 40),
     "tokens": (40, 40), "streams": (10, 10), "stored chats": (10, 10), "system": (20, 20),
+    "/infill": (20, 10),
 }  # fmt: skip
 
 
 def all_cases() -> Iterator[Case]:
     for operation in operations():
         if operation.body:
-            n_valid, n_broken = N_BODIES[(operation.tags or [""])[0]]
+            n_valid, n_broken = N_BODIES.get(operation.path) or N_BODIES[(operation.tags or [""])[0]]
             yield from drawn(operation, GenerationMode.POSITIVE, n_valid)
             yield from drawn(operation, GenerationMode.NEGATIVE, n_broken)
         else:

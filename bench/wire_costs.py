@@ -5,7 +5,7 @@ a process of its own. Two figures per wire: the time from the first event to the
 and the processor time of the server, per token. Both include the pass of the model, which is the
 same.
 
-`python -m bench.wires [--tokens 600] [--rounds 9]`
+`python -m bench.wire_costs [--tokens 600] [--rounds 9]`
 """
 
 import argparse
