@@ -27,7 +27,9 @@ N_BODIES = {
 def all_cases() -> Iterator[Case]:
     for operation in operations():
         if operation.body:
-            n_valid, n_broken = N_BODIES.get(operation.path) or N_BODIES[(operation.tags or [""])[0]]
+            n_valid, n_broken = (
+                N_BODIES.get(operation.path) or N_BODIES[(operation.tags or [""])[0]]
+            )
             yield from drawn(operation, GenerationMode.POSITIVE, n_valid)
             yield from drawn(operation, GenerationMode.NEGATIVE, n_broken)
         else:
