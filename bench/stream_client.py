@@ -1,7 +1,8 @@
-"""The clients of bench.streams, in a process of their own: they share no interpreter with a server.
+"""The clients of bench.streams and bench.wire_costs, in a process of their own: they share no
+interpreter with a server.
 
-`python -m bench.stream_client PORT branches|controls|readers`: a JSON value per line on standard
-input, one for each on standard output.
+`python -m bench.stream_client PORT branches|controls|readers|paced`: a JSON value per line on
+standard input, one for each on standard output.
 """
 
 import json
@@ -81,8 +82,23 @@ def readers(port: int, asked: dict[str, Any]) -> Any:
     return numbers
 
 
+def paced(port: int, asked: dict[str, Any]) -> Any:
+    """Milliseconds from the first piece of an answer's body to its last, and the bytes of it."""
+    first = last = 0.0
+    with connected(port) as sock:
+        whole = b""
+        sock.sendall(request("POST", asked["path"], asked["body"]))
+        while piece := sock.recv(2**16):
+            whole += piece
+            last = time.perf_counter()
+            first = first or (last if whole.partition(b"\r\n\r\n")[2] else 0.0)
+    assert whole.startswith(b"HTTP/1.1 200"), whole[:400]
+    return [1000 * (last - first), len(whole)]
+
+
 _KINDS: dict[str, Callable[[int, dict[str, Any]], Any]] = {
     "branches": branch, "controls": control, "readers": readers,
+    "paced": paced,
 }  # fmt: skip
 
 

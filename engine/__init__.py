@@ -8,6 +8,7 @@ engine.generator.begin_stream_ex(engine.tokenizer.encode("Once upon a time"))
 
 from .abort import AbortFlag
 from .cache.prefix import Reuse
+from .cache.slot import Slot, SlotSize
 from .chat.messages import ROLES
 from .chat.reply.format import ReplyFormat
 from .chat.reply.grammar import after_reasoning, arguments_of, calls_or_json, tool_constraint
@@ -46,6 +47,7 @@ from .stream.snapshot import GivenRun, GivenToken, Segment, Snapshot
 from .stream.snapshot_bytes import snapshot_from_bytes, snapshot_to_bytes
 from .stream.stop_when import Repeat, StopCondition, StopWhen
 from .stream.stream import Stream
+from .text.fill_in import Extra
 from .text.tokenizer import Tokenizer
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "DraftCount",
     "Engine",
     "EngineError",
+    "Extra",
     "GivenRun",
     "GivenToken",
     "Glimpse",
@@ -80,6 +83,8 @@ __all__ = [
     "SampleResult",
     "SamplingSettings",
     "Segment",
+    "Slot",
+    "SlotSize",
     "Snapshot",
     "StopCondition",
     "StopWhen",

@@ -42,7 +42,7 @@ from .model_files import ModelFiles
 from .sampling.settings import SamplingSettings
 from .stored_tensor import StoredTensor
 from .stream.generator import StreamingGenerator
-from .text.fill_in import fill_in_ids
+from .text.fill_in import Extra, fill_in_ids
 from .text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -177,11 +177,21 @@ class Engine:
         """
         self.tokenizer.check_length(text, self.max_seq_len, param=param)
 
-    def fill_in_ids(self, prefix: str, suffix: str) -> list[int]:
+    def fill_in_ids(
+        self,
+        prefix: str,
+        suffix: str,
+        *,
+        begun: str = "",
+        extras: Sequence[Extra] = (),
+        room: int | None = None,
+    ) -> list[int]:
         """Prompt ids for filling in the text between `prefix` and `suffix`, neither of which can
         become a control token. Raises InvalidInputError if the tokenizer has no tokens for this.
+
+        `begun`, `extras` and `room`: see engine/text/fill_in.py.
         """
-        return fill_in_ids(self.tokenizer, prefix, suffix)
+        return fill_in_ids(self.tokenizer, prefix, suffix, begun=begun, extras=extras, room=room)
 
     def check_constraint(self, spec: ConstraintSpec, *, param: str | None) -> None:
         """Compile a constraint, so that a stream can begin with it at once.

@@ -26,7 +26,10 @@ from .api.estimate import estimate_routes
 from .api.health import system_routes
 from .api.home import add_home
 from .api.inspector import add_inspector
-from .api.llama.route import LLAMA, llama_routes
+from .api.llama import errors as llama
+from .api.llama.adapters import adapter_routes
+from .api.llama.route import INFILL, LLAMA, llama_routes
+from .api.llama.slots import slot_routes
 from .api.metrics import metric_routes
 from .api.models import model_routes
 from .api.not_found import not_found_handler
@@ -41,6 +44,8 @@ from .api.score.route import score_routes
 from .api.stored_chat.route import stored_chat_routes
 from .api.streams.acting import acting_routes
 from .api.streams.route import stream_routes
+from .api.tabby import errors as tabby
+from .api.tabby.route import tabby_routes
 from .api.tokens import token_routes
 from .errors import ERROR_TABLE, handle_error, handle_http_error, handle_validation_error
 from .http.auth import KeyGate, owners
@@ -158,19 +163,19 @@ def create_app(
     app.state.slow_readers = slow_readers
     app.state.watchdog = watchdog
     app.state.large_bodies = large_bodies
-    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT, RESPONSES, LLAMA, MESSAGES)}
-    # Stored chats come behind: one of their paths would match that of `control`.
+    wires = {wire.name: wire for wire in (COMPLETIONS, CHAT, RESPONSES, LLAMA, INFILL, MESSAGES)}
+    # Stored chats come behind: one of their paths would match `control` and `input_tokens`.
     routers = [
         router_of(service)
         for router_of in (
             completion_routes, chat_routes, responses_routes, llama_routes, anthropic_routes,
             ollama_routes, ollama_model_routes, score_routes, estimate_routes,
-            partial(acting_routes, wires=wires), stored_chat_routes, stored_response_routes,
-            stream_routes,
-            model_routes, token_routes, prop_routes, system_routes,
+            partial(acting_routes, wires=wires), token_routes, stored_chat_routes,
+            stored_response_routes, stream_routes,
+            model_routes, tabby_routes, prop_routes, slot_routes, system_routes,
         )
     ]  # fmt: skip
-    routers += [metric_routes(metrics), not_served_routes()]
+    routers += [adapter_routes(), metric_routes(metrics), not_served_routes()]
     routes = [route for router in routers for route in router.routes]
     # `include_router` would build each of them again, at the first request.
     app.router.routes += routes
@@ -215,6 +220,8 @@ def _add_layers(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
         id_header="request-id",
     )
     app.add_middleware(ErrorShape, is_of_wire=ollama.is_of_this_wire, shape=ollama.answered_error)
+    app.add_middleware(ErrorShape, is_of_wire=llama.is_of_this_wire, shape=llama.answered_error)
+    app.add_middleware(ErrorShape, is_of_wire=tabby.is_of_this_wire, shape=tabby.answered_error)
     app.add_middleware(Aliases)
     if settings.access_log:
         app.add_middleware(AccessLog)

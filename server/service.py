@@ -74,7 +74,7 @@ class Service:
     def storing_warnings(self, body: GenerationRequest) -> Warnings:
         """What the body says of keeping the answer and has no effect. Raises RequestError."""
         return storing_warnings(
-            body, is_kept=self.kept.keeps(body.store), can_keep=self.kept.can_keep
+            body, is_kept=self.kept.keeps(body.wants_kept), can_keep=self.kept.can_keep
         )
 
     def start(

@@ -180,6 +180,11 @@ class Settings(BaseSettings):
         description="directory where kept streams outlive the server: those that have ended, and "
         "those that are paused, also by its shutdown (default: they are gone with it)",
     )
+    slot_save_path: Path | None = Field(
+        default=None,
+        description="directory for POST /slots/0, which saves and restores what the cache holds of "
+        "the last text; any client with a key may do so (default: none)",
+    )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(),
         description="API keys; all requests except health checks need one. Other users of the "
@@ -282,6 +287,13 @@ class Settings(BaseSettings):
     @classmethod
     def _directory(cls, value: Any) -> Any:
         return panel_cache_directory(value) if isinstance(value, str) else value
+
+    @field_validator("slot_save_path")
+    @classmethod
+    def _check_slots(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_dir():
+            raise ValueError(f"{path} is no directory: make it first")
+        return path
 
     @field_validator("queue_timeout", mode="before")
     @classmethod

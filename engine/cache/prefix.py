@@ -9,37 +9,22 @@ import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..device.ops import Bytes
 from .files import PrefixFiles
 from .kv import KVCache
+from .reuse import Reuse as Reuse
+from .reuse import Source as Source
 from .slabs import BlockMemory
 from .tree import Block, Match, PrefixTree, model_key, packed, root_key, unpacked
 
 logger = logging.getLogger(__name__)
 
-Source = Literal["active", "memory", "disk", "none"]
-
 # How many differing cached tokens to report.
 _N_OTHER = 8
-
-
-class Reuse(NamedTuple):
-    """How much of a prompt did not have to be computed, and why not more."""
-
-    n_reused: int
-    n_wanted: int
-    source: Source
-    """Where copies came from: "disk" if any came from there. Without copies "active" or "none"."""
-    mismatch_at: int | None
-    """The first position whose token differs from the cached one."""
-    reason: str
-    other_ids: tuple[int, ...] = ()
-    """A few cached tokens from `mismatch_at` on. Anyone who shares the cache may have written them.
-    """
 
 
 class Lookup(NamedTuple):
@@ -144,6 +129,11 @@ class PrefixCache:
         return self._cache
 
     @property
+    def identity(self) -> bytes:
+        """Of the active sequence: what its keys and values depend on except its token ids."""
+        return self._model + self._active_root
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the copies in memory."""
         return self._memory.n_held * self._memory.slab_bytes
@@ -188,6 +178,29 @@ class PrefixCache:
         if reuse.n_reused < lookup.n_active:
             logger.info("computing from token %d again: %s", reuse.n_reused, reuse.reason)
         return reuse
+
+    def replace(self, identity: bytes) -> bool:
+        """Copies what the active sequence would lose, and empties the cache for one of another
+        `identity`. Returns False, and does nothing, if that is of another model.
+        """
+        if not identity.startswith(self._model):
+            return False
+        with self._lock:
+            self._save(kept=())
+            self._cache.clear()
+            self._active_root, self._n_kept = identity.removeprefix(self._model), 0
+        return True
+
+    def forget(self) -> None:
+        """Forgets the active sequence and the copies of it, alone or as the beginning of others."""
+        with self._lock:
+            parent = self._active_root
+            for ids in self._tree.pieces(packed(self._cache.token_ids)):
+                for block in self._tree.children(parent):
+                    if block.ids.startswith(ids):
+                        self._drop(block)
+                parent = Block(parent, ids).key
+            self._cache.clear()
 
     def discard(self) -> None:
         """Forgets the active sequence, whose numbers are wrong, and all copies that begin with its

@@ -16,6 +16,7 @@ import numpy as np
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..cache.prefix import PrefixCache, Reuse
+from ..cache.slot import Slot
 from ..draft.speculator import DraftCount, Speculator
 from ..errors import ContextLengthError, InvalidInputError, NumericsError
 from ..grammar.compiler import ConstraintCompiler
@@ -40,6 +41,7 @@ from .snapshot import Snapshot
 from .stream import Stream
 
 PROMPT_WANTED = "the prompt's probabilities are wanted"
+NO_REUSE_WANTED = "the request wants the prompt computed anew"
 
 
 class StreamingGenerator:
@@ -119,7 +121,9 @@ class StreamingGenerator:
         if options.negative_ids is not None:
             self._checked_prompt(options.negative_ids, "negative prompt", param="negative_ids")
         snapshot = Snapshot.new(prompt, settings, options, self._fingerprint)
-        return self._begun(snapshot, options.live, options.return_prompt_tokens)
+        return self._begun(
+            snapshot, options.live, options.return_prompt_tokens, reuses=options.reuse_prefix
+        )
 
     def restore(
         self,
@@ -172,6 +176,8 @@ class StreamingGenerator:
         """How much of a prompt would be cached now. Changes nothing. From any thread."""
         if options.return_prompt_tokens is not None:
             return Reuse(0, len(input_ids) - 1, "none", None, PROMPT_WANTED)
+        if not options.reuse_prefix:
+            return Reuse(0, len(input_ids) - 1, "none", None, NO_REUSE_WANTED)
         healing = self._parts.healing(input_ids, options)
         wanted = input_ids[: -2 if healing else -1]
         return self._prefix.expected(wanted, isolation_key=options.isolation_key)
@@ -179,6 +185,11 @@ class StreamingGenerator:
     def token_ids_of(self, text: str) -> tuple[int, ...]:
         """All tokens of exactly this text; no control tokens. From any thread."""
         return self._parts.token_ids_of(text)
+
+    def slot(self) -> Slot:
+        """What the cache holds of the last stream, which ends if it runs."""
+        self._end_stream()
+        return Slot(self._prefix)
 
     def close(self) -> None:
         """End the running stream, and write its keys and values to disk for the next process."""
@@ -227,9 +238,16 @@ class StreamingGenerator:
         if n_tokens > most:
             raise ContextLengthError(n_tokens, most, param="snapshot")
 
-    def _begun(self, snapshot: Snapshot, live: Live, n_prompt_top: int | None = None) -> Stream:
+    def _begun(
+        self,
+        snapshot: Snapshot,
+        live: Live,
+        n_prompt_top: int | None = None,
+        *,
+        reuses: bool = True,
+    ) -> Stream:
         """`n_prompt_top`: alternatives to report with each token of the prompt; None: no report."""
-        completion, prefill = self._completion(snapshot, live, n_prompt_top)
+        completion, prefill = self._completion(snapshot, live, n_prompt_top, reuses=reuses)
         self.n_prompt_tokens, self.n_cached_tokens = prefill.n_prompt, prefill.n_cached
         self._stream = Stream(
             completion,
@@ -245,7 +263,12 @@ class StreamingGenerator:
         return self._stream
 
     def _completion(
-        self, snapshot: Snapshot, live: Live, n_prompt_top: int | None = None
+        self,
+        snapshot: Snapshot,
+        live: Live,
+        n_prompt_top: int | None = None,
+        *,
+        reuses: bool = True,
     ) -> tuple[Completion, Prefill]:
         """What goes on from a snapshot, and what that took."""
         options, place = snapshot.options, self._place(snapshot)
@@ -268,7 +291,7 @@ class StreamingGenerator:
             for token_id in place.past:
                 speculator.accept(token_id)
         wanted = (prompt if scorer else token_ids)[:-1]
-        reuse = self._prefill(self._prefix, wanted, live, live.on_progress, scorer)
+        reuse = self._prefill(self._prefix, wanted, live, live.on_progress, scorer, reuses=reuses)
         if place.healing and scorer:
             self._forget_from(len(place.prompt_ids) - 1)
         if place.negative_ids:
@@ -355,15 +378,18 @@ class StreamingGenerator:
         live: Live,
         on_progress: Callable[[int, int], None] | None,
         scorer: PromptScorer | None = None,
+        *,
+        reuses: bool = True,
     ) -> Reuse:
         """Bring a cache to the wanted ids; the scorer gets the logits after each of them."""
         try:
-            if scorer is None:
+            if scorer is None and reuses:
                 reuse = prefix.prepare(wanted, isolation_key=live.isolation_key)
             else:
                 # Cached keys and values do not give the logits of their positions.
+                reason = PROMPT_WANTED if scorer else NO_REUSE_WANTED
                 prefix.prepare((), isolation_key=live.isolation_key)
-                reuse = Reuse(0, len(wanted), "none", None, PROMPT_WANTED)
+                reuse = Reuse(0, len(wanted), "none", None, reason)
             self._model.prefill(
                 wanted[reuse.n_reused :],
                 prefix.cache,

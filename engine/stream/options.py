@@ -78,6 +78,8 @@ class StreamOptions:
     """Cached keys and values are shared only between streams with equal keys; drafts only come from
     texts without a key.
     """
+    reuse_prefix: bool = True
+    """Whether a beginning of the prompt that is known need not be computed again."""
     max_tokens_per_call: int | None = None
     """The most tokens that one step returns. None means all tokens of a pass."""
     return_probabilities: bool = False

@@ -44,12 +44,14 @@ class Tokenizer:
         eos_token_ids: Sequence[int] | None = None,
         verbatim: Iterable[int] = (),
         fill_in: tuple[str, str, str] | None = None,
+        files: tuple[str, str] | None = None,
     ) -> None:
         """`pieces`: the vocabulary by id; `special`: texts by role (bos_token, eos_token).
 
         `eos_token_ids`: the tokens that end an answer; None means eos_token. `verbatim`: added
         tokens that are not spelled as pieces are, though the vocabulary lists them. `fill_in`: the
-        tokens before a prefix, before a suffix and before what belongs between them.
+        tokens before a prefix, before a suffix and before what belongs between them. `files`: those
+        before the name of a repository and before that of a file.
         """
         self._backend = backend
         self._spelling = spelling
@@ -66,6 +68,7 @@ class Tokenizer:
         """Texts by role, as chat templates call it: bos_token, eos_token and so on."""
         self.fill_in = fill_in
         """For filling in the middle, if the model says which tokens it uses."""
+        self.files = files
         self._added_ids = {text: token_id for token_id, text in self._added.items()}
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
         self._control = frozenset(

@@ -15,7 +15,8 @@ from ..schema.anthropic_answer import MESSAGE_EVENTS
 from ..schema.chat import ChatCompletionChunk
 from ..schema.completions import Completion
 from ..schema.errors import ErrorResponse
-from ..schema.llama_completion import LlamaCompletion
+from ..schema.llama_completion import ChosenFields, LlamaCompletion
+from ..schema.llama_slots import LlamaError
 from ..schema.responses_events import RESPONSE_EVENTS
 from ..schema.score import Scores
 from .contract_examples import add_examples
@@ -28,7 +29,8 @@ _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "/v1/completions": (Completion, ErrorResponse),
     "/v1/chat/completions": (ChatCompletionChunk, ErrorResponse),
     "/v1/responses": RESPONSE_EVENTS,
-    "/completion": (LlamaCompletion, ErrorResponse),
+    "/completion": (LlamaCompletion, ChosenFields, LlamaError),
+    "/infill": (LlamaCompletion, ChosenFields, LlamaError),
     "/v1/messages": MESSAGE_EVENTS,
     "/v1/score": (Scores, ErrorResponse),
 }
@@ -49,7 +51,12 @@ _STATES = (
     "Before it stands a line `event: ` and the name that is also its `type`. The last one is "
     "response.completed, response.incomplete, response.failed, or the event `error`."
 )
-_ENDS = {"/completion": _STOP, "/v1/messages": _NAMED, "/v1/responses": _STATES}
+_ENDS = {
+    "/completion": _STOP,
+    "/infill": _STOP,
+    "/v1/messages": _NAMED,
+    "/v1/responses": _STATES,
+}
 
 
 class ContractApp(FastAPI):
@@ -125,7 +132,8 @@ def _event(models: tuple[type[BaseModel], ...]) -> Document:
     data = {
         "type": "string",
         "contentMediaType": "application/json",
-        "contentSchema": {"oneOf": references},
+        # Chosen fields may be all of them.
+        "contentSchema": {"anyOf" if ChosenFields in models else "oneOf": references},
     }
     return {
         "title": "An event",

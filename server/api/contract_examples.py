@@ -10,8 +10,10 @@ from typing import Any
 from ..answer.sse import named_event
 from .anthropic import errors as anthropic
 from .examples import ANSWERS, EXAMPLES, LINES, MODEL, NAMED, Example
+from .llama import errors as llama
 from .ollama import errors as ollama
 from .responses.events import broken_off
+from .tabby import errors as tabby
 
 Document = dict[str, Any]
 
@@ -30,6 +32,7 @@ ERRORS = {
     "host_not_allowed": (421, "A Host header with another name"),
     "queue_full": (429, "As many wait as may wait"),
     "engine_error": (500, "The engine failed"),
+    "not_implemented": (501, "This server does not do that"),
     "unavailable": (503, "The server starts or ends"),
     "first_token_timeout": (504, "The first token took too long"),
 }
@@ -40,6 +43,7 @@ def add_examples(document: Document) -> None:
     answers = json.loads(ANSWERS.read_text())
     for example in EXAMPLES:
         _add_example(document, example, answers[example.path][example.name])
+    _add_infill(document)
     document["components"]["examples"] = {
         code: {"summary": summary, "value": answers["errors"][code]}
         for code, (_, summary) in ERRORS.items()
@@ -73,6 +77,16 @@ def _add_example(document: Document, example: Example, answer: Any) -> None:
         }
     else:
         _named(_only_media(content))[example.name] = {"summary": example.summary, "value": answer}
+
+
+def _add_infill(document: Document) -> None:
+    """The bundled model was not made to fill in; an answer has the form of that of /completion."""
+    content, other = (
+        document["paths"][path]["post"]["responses"]["200"]["content"]
+        for path in ("/infill", "/completion")
+    )
+    for kind, media in content.items():
+        _named(media).update(other[kind]["examples"])
 
 
 def _events(data: Sequence[Any], *, numbered: bool, named: bool) -> str:
@@ -123,8 +137,10 @@ def _in_shape(path: str, envelope: Document, status: int) -> Document:
     """The error as the route of that path answers it."""
     if anthropic.is_of_this_wire(path):
         return anthropic.shaped(envelope, status)
-    if ollama.is_of_this_wire(path):
-        return ollama.answered_error(envelope, status, "")
+    for wire in (ollama, llama, tabby):
+        if wire.is_of_this_wire(path):
+            said: Document = wire.answered_error(envelope, status, "")
+            return said
     return envelope
 
 

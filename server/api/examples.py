@@ -18,7 +18,7 @@ class Example(NamedTuple):
     path: str
     name: str
     summary: str
-    body: dict[str, Any] | None = None
+    body: dict[str, Any] | list[Any] | None = None
     status: int = 200
     method: str = ""
     route: str = ""
@@ -44,7 +44,8 @@ class Example(NamedTuple):
 
     @property
     def streamed(self) -> bool:
-        asked = bool(self.body and self.body.get("stream")) or "stream=true" in self.path
+        asked = isinstance(self.body, dict) and bool(self.body.get("stream"))
+        asked = asked or "stream=true" in self.path
         return (asked or self.numbered) and self.status == 200
 
     @property
@@ -54,7 +55,7 @@ class Example(NamedTuple):
 
 
 # Routes whose last event says that it is the last, and no [DONE] stands behind it.
-WITHOUT_DONE = ("/completion", "/v1/messages", "/v1/responses")
+WITHOUT_DONE = ("/completion", "/infill", "/v1/messages", "/v1/responses")
 # Routes whose events have names, and the beginnings of others.
 NAMED = ("/v1/messages", "/v1/responses")
 # Routes whose streams are lines, not events.
@@ -92,6 +93,7 @@ _CLOCK = {"type": "function", "function": {"name": "clock"}}
 _TOKENS = [587, 564, 274, 446]
 
 _STREAM = "/v1/streams/{stream_id}"
+_SLOT, _SLOTS = "/slots/0?action={}", "/slots/{id_slot}"
 _CHAT = "/v1/chat/completions/{completion_id}"
 _STORED = "/v1/responses/{response_id}"
 
@@ -253,6 +255,13 @@ EXAMPLES = (
         {**_LLAMA, "n_predict": 2, "stream": True},
     ),
     Example("/completion", "wrong", "A field is wrong", {**_LLAMA, "temperature": -1}, status=400),
+    Example(
+        "/infill",
+        "unsupported",
+        "A model that was not made to fill in",
+        {"input_prefix": "One day, ", "input_suffix": " was happy.", "n_predict": 4},
+        status=501,
+    ),
     Example("/v1/messages", "text", "As Anthropic is asked", {**_MESSAGE, "max_tokens": 4}),
     Example(
         "/v1/messages",
@@ -328,6 +337,13 @@ EXAMPLES = (
     Example("/api/version", "version", "The version of this server"),
     Example("/api/show", "model", "The one model", {"model": MODEL}),
     Example("/v1/models", "models", "The one model"),
+    Example("/v1/lora", "loras", "There are none"),
+    Example("/v1/lora/list", "loras", "There are none"),
+    Example("/v1/model/draft/list", "models", "There are none"),
+    Example("/v1/model/embedding/list", "models", "There are none"),
+    Example("/v1/template/list", "templates", "The one of the model"),
+    Example("/v1/sampling/override/list", "overrides", "What holds anyway"),
+    Example("/v1/auth/permission", "permission", "Nothing can be changed"),
     Example("/v1/model", "current", "The one model, as TabbyAPI answers"),
     Example("/v1/models/{model_id}", "model", "The one model"),
     Example("/tokenize", "prompt", "A text", {"model": MODEL, "prompt": "Once upon a time"}),
@@ -347,6 +363,12 @@ EXAMPLES = (
     Example("/tokenizer_info", "tokenizer", "The tokenizer of the bundled model"),
     Example(
         "/apply-template",
+        "messages",
+        "A conversation",
+        {"model": MODEL, "messages": _HELLO["messages"]},
+    ),
+    Example(
+        "/v1/chat/completions/input_tokens",
         "messages",
         "A conversation",
         {"model": MODEL, "messages": _HELLO["messages"]},
@@ -422,6 +444,13 @@ EXAMPLES = (
     Example(_STREAM, "deleted", "It is forgotten", method="DELETE"),
     Example("/props", "props", "The bundled model on a CPU"),
     Example("/slots", "slots", "Nothing runs"),
+    Example(_SLOT.format("save"), "save", "Saved", {"filename": "story.bin"}, route=_SLOTS),
+    Example(
+        _SLOT.format("restore"), "restore", "Restored", {"filename": "story.bin"}, route=_SLOTS
+    ),
+    Example(_SLOT.format("erase"), "erase", "Forgotten", {}, route=_SLOTS),
+    Example("/lora-adapters", "adapters", "There are none"),
+    Example("/lora-adapters", "none", "None is set", [], method="POST"),
     Example("/health/live", "live", "The process answers"),
     Example("/health/ready", "ready", "The engine takes work"),
     Example("/health", "ready", "The engine takes work"),

@@ -39,11 +39,16 @@ def _card(service: Service, name: str) -> ModelCard:
         created=service.engine.created,
         owned_by="soliton",
         max_model_len=service.engine.max_seq_len,
+        aliases=list(service.model_names),
+        tags=[],
         meta=ModelMeta(
             architecture=config.architecture,
             n_params=config.n_params,
             n_vocab=config.vocab_size,
             n_ctx_train=config.max_seq_len,
+            n_ctx=service.engine.max_seq_len,
+            n_embd=config.dim,
+            size=service.engine.weight_bytes,
         ),
     )
 

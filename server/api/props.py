@@ -1,13 +1,24 @@
 """GET /props and GET /slots: what runs here and how, in llama-server's shape where that fits."""
 
-import dataclasses
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
-from ..schema.errors import error_responses
-from ..schema.props import DefaultGeneration, EngineProps, Modalities, Props, Slot
+from engine import StreamOptions
+
+from ..errors import UnavailableError
+from ..schema.errors import error_responses, llama_errors
+from ..schema.props import (
+    DefaultGeneration,
+    EngineProps,
+    Modalities,
+    Props,
+    Slot,
+    TemplateCaps,
+)
 from ..service import Service
 from ..version import own_version
+from .llama.settings import ANY_SEED, generation_settings
 
 
 def prop_routes(service: Service) -> APIRouter:
@@ -19,9 +30,15 @@ def prop_routes(service: Service) -> APIRouter:
         """Model, defaults, chat template, and how the engine computes."""
         return _props(service)
 
-    @router.get("/slots", responses=error_responses(401, 421))
-    async def read_slots() -> list[Slot]:
+    @router.get("/slots", responses=llama_errors(401, 421, 503))
+    async def read_slots(
+        fail_on_no_slot: Annotated[
+            str, Query(description="Anything: 503 while the engine is at work.")
+        ] = "",
+    ) -> list[Slot]:
         """The one slot. It tells nothing of the request that runs, which is its client's own."""
+        if fail_on_no_slot and service.lease.busy:
+            raise UnavailableError("the one slot is at work")
         return [
             Slot(
                 id=0,
@@ -39,17 +56,29 @@ def _props(service: Service) -> Props:
     special = engine.tokenizer.special_tokens
     return Props(
         model_alias=service.model_id,
+        model_path=engine.model_id,
+        model_ftype=engine.model.ops.format,
         build_info=f"soliton {own_version()}",
         system_fingerprint=engine.fingerprint,
         total_slots=1,
         default_generation_settings=DefaultGeneration(
-            n_ctx=engine.max_seq_len, params=dataclasses.asdict(engine.default_settings)
+            n_ctx=engine.max_seq_len,
+            params=generation_settings(engine.default_settings, StreamOptions(), seed=ANY_SEED),
         ),
         # Where there is none, llama-server says so by an empty text.
         chat_template=engine.template.source if engine.template else "",
+        chat_template_caps=TemplateCaps(
+            supports_tools=_tool_calls(service) == "template",
+            supports_tool_calls=_tool_calls(service) == "template",
+        ),
         bos_token=special.get("bos_token", ""),
         eos_token=special.get("eos_token", ""),
-        modalities=Modalities(vision=False, audio=False),
+        modalities=Modalities(vision=False, video=False, audio=False),
+        endpoint_slots=True,
+        endpoint_props=False,
+        endpoint_metrics=True,
+        ui=True,
+        is_sleeping=False,
         engine=_engine_props(service),
     )
 

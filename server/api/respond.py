@@ -31,7 +31,7 @@ async def respond(
     Raises what the wire, the queue and the engine raise.
     """
     generation = await wire.generation(service, body, waiter)
-    if service.kept.keeps(body.store):
+    if service.kept.keeps(body.wants_kept):
         kept = await keep(service, wire, body, generation, waiter)
         return await respond_kept(service, kept, waiter, is_stream=bool(body.stream))
     stream = service.start(generation.jobs, waiter)

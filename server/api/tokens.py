@@ -27,6 +27,7 @@ from ..schema.tokens import (
     Detokenized,
     DetokenizeRequest,
     EncodedTokens,
+    InputTokens,
     RenderedPrompt,
     TemplateFields,
     TemplateRequest,
@@ -88,6 +89,15 @@ def token_routes(service: Service) -> APIRouter:
         return await _answer(
             service, lambda: {"prompt": engine.tokenizer.decode(token_ids), **warnings}, token_ids
         )
+
+    @router.post("/v1/chat/completions/input_tokens", response_model=InputTokens, responses=_ERRORS)
+    async def count_input_tokens(body: TemplateRequest, request: Request) -> Response:
+        """How many tokens the prompt of a chat has."""
+        n_body = request.state.n_body
+        warnings = await _warnings(service, body, n_body=n_body)
+        token_ids = await _chat_ids(service, body.messages, body, n_body=n_body)
+        said = {"input_tokens": len(token_ids), "object": "response.input_tokens", **warnings}
+        return await _answer(service, lambda: said, ())
 
     @router.post("/v1/token/encode", response_model=EncodedTokens, responses=_ERRORS)
     async def token_encode(body: TokenEncodeRequest, request: Request) -> Response:

@@ -62,6 +62,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "prefix_cache_mb": "MIB",
         "prefix_cache_dir": "DIR",
         "prefix_cache_disk_mb": "MIB",
+        "slot_save_path": "DIR",
         "panel_cache": "DIR|off",
         "keep_billing_header": "",
         "keep_streams": "all|stored|none",

@@ -12,8 +12,12 @@ _ALIASES = {
     "/chat/completions": "/v1/chat/completions",
     "/responses": "/v1/responses",
     "/models": "/v1/models",
-    # TabbyAPI's list of what could be loaded, and Aphrodite's names.
+    "/chat/completions/input_tokens": "/v1/chat/completions/input_tokens",
+    # TabbyAPI's other names, its list of what could be loaded, and Aphrodite's names.
     "/v1/model/list": "/v1/models",
+    "/v1/loras": "/v1/lora/list",
+    "/v1/templates": "/v1/template/list",
+    "/v1/sampling/overrides": "/v1/sampling/override/list",
     "/v1/tokenize": "/tokenize",
     "/v1/detokenize": "/detokenize",
     # Health checks of load balancers and of other servers' clients.

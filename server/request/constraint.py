@@ -108,23 +108,26 @@ def _of_response_format(wire: ResponseFormat) -> Iterator[ConstraintSpec]:
             "response_format.json_schema needs type json_schema",
             param="response_format.json_schema",
         )
-    if schema is not None and wire.schema_ is not None and schema != wire.schema_:
+    own, param = wire.schema_, "response_format.schema"
+    if own is None and wire.value is not None:
+        own, param = wire.value, "response_format.value"
+    elif wire.value is not None and wire.value != own:
         raise RequestError(
-            "response_format.json_schema.schema and response_format.schema differ",
-            param="response_format.schema",
+            "response_format.schema and response_format.value differ",
+            param="response_format.value",
         )
+    if schema is not None and own is not None and schema != own:
+        raise RequestError(f"response_format.json_schema.schema and {param} differ", param=param)
     if wire.type == "text":
-        if wire.schema_ is not None:
-            raise RequestError(
-                "response_format.schema needs type json_schema", param="response_format.schema"
-            )
+        if own is not None:
+            raise RequestError(f"{param} needs type json_schema", param=param)
         return
-    if wire.type == "json_schema" and named is None and wire.schema_ is None:
+    if wire.type == "json_schema" and named is None and own is None:
         raise RequestError(
             "response_format needs json_schema when its type is json_schema",
             param="response_format.json_schema",
         )
-    schema = wire.schema_ if schema is None else schema
+    schema = own if schema is None else schema
     if schema is None:
         yield ConstraintSpec("json_object", param="response_format")
     else:

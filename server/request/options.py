@@ -67,6 +67,7 @@ def generation_options(body: GenerationRequest, *, vocab_size: int) -> Options:
             token_healing=bool(body.token_healing),
             cfg_scale=said["cfg_scale"].value if "cfg_scale" in said else 1.0,
             speculate=_speculate(body),
+            reuse_prefix=body.cache_prompt is not False,
             isolation_key=body.cache_salt or "",
             decode_special_tokens=body.skip_special_tokens is False,
         ),

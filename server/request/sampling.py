@@ -145,17 +145,22 @@ def _mirostat(value: bool | int, param: str) -> bool:
 
 
 def _logit_bias(
-    wire: Mapping[str, float | bool] | Sequence[tuple[int, float | bool]], param: str
+    wire: Mapping[str, float | bool] | Sequence[tuple[int | str, float | bool]], param: str
 ) -> dict[int, float]:
     if isinstance(wire, Mapping):
-        if not all(key.isascii() and key.isdecimal() and len(key) <= 10 for key in wire):
-            raise RequestError(f"{param} must have token ids as its keys", param=param)
-        pairs = [(int(key), bias) for key, bias in wire.items()]
+        pairs = [(int(key) if is_token_id(key) else key, bias) for key, bias in wire.items()]
     else:
         pairs = list(wire)
+    if any(isinstance(key, str) for key, _ in pairs):
+        raise RequestError(f"{param} must have token ids as its keys", param=param)
     if any(bias is True for _, bias in pairs):
         raise RequestError(f"{param} must give each token a number or false", param=param)
-    return {token_id: -math.inf if bias is False else bias for token_id, bias in pairs}
+    return {int(token_id): -math.inf if bias is False else bias for token_id, bias in pairs}
+
+
+def is_token_id(text: str) -> bool:
+    """Whether a key of an object is a token id."""
+    return text.isascii() and text.isdecimal() and len(text) <= 10
 
 
 def token_ids_of(wire: Sequence[int] | str, param: str) -> tuple[int, ...] | None:

@@ -24,9 +24,10 @@ def storing_warnings(body: GenerationRequest, *, is_kept: bool, can_keep: bool) 
         raise RequestError(
             f"background is for streams that are kept: {instead}", param="background"
         )
-    if body.store:
+    if body.wants_kept:
         message = "this server keeps no streams (--keep-streams none)"
-        return [warning("store", message, strict=bool(body.strict))]
+        param = "store" if body.store else "reasoning_control"
+        return [warning(param, message, strict=bool(body.strict))]
     return []
 
 

@@ -67,10 +67,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "penalize_nl": (False,),
     "min_keep": (0, 1),
     "adaptive_target": (-1, -1.0, -0.01),
+    "backend_sampling": (True, False),
     "dynatemp_mode": (0, 1),
     # Drafts and caches, which change no text.
     "speculative_ngram": (True,),
-    "cache_prompt": (True,),
     "n_cache_reuse": (0,),
     "id_slot": (-1, 0),
     # Prompt and context.
@@ -100,7 +100,6 @@ _INSTEAD = {
 _WHY = {
     "do_sample": "this server does not know the field; `temperature: 0` is greedy",
     "speculative_ngram": "drafts never change the text; `speculate: false` turns them off",
-    "cache_prompt": "computed prompts are always reused, and that never changes the text",
     "truncation_length": "a prompt is not cut to a length; see `truncate_prompt_tokens`",
     "num_ctx": "the context has the length with which the model was loaded",
 }

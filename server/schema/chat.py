@@ -99,6 +99,17 @@ class ChatCompletionRequest(GenerationRequest):
         description="Extension. Go on with the last message, which is the assistant's.",
     )
 
+    reasoning_control: bool | None = Field(
+        default=None,
+        description="llama-server. true: the stream is kept, as with `store`, so that `POST "
+        "/v1/chat/completions/control` finds it.",
+    )
+
+    @property
+    @override
+    def wants_kept(self) -> bool | None:
+        return True if self.store is None and self.reasoning_control else self.store
+
     @property
     def has_functions(self) -> bool:
         """Whether tools are asked for in the older form, in which a call is answered then, too."""

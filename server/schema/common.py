@@ -112,6 +112,9 @@ class GenerationRequest(SamplingFields, ConstraintFields):
     num_draft_tokens: Count | None = setting(
         "mlx-lm. 0 is `speculate: false`; lengths of drafts adapt by themselves."
     )
+    cache_prompt: bool | None = setting(
+        "llama-server. false: the prompt is computed anew. That changes no text."
+    )
     cache_salt: Annotated[str, Field(max_length=256)] | None = setting(
         "vLLM. Computed prompts are shared between requests of equal salts only."
     )
@@ -169,6 +172,11 @@ class GenerationRequest(SamplingFields, ConstraintFields):
         "true: a field that would have no effect is an error, not one of `warnings`."
     )
     user: str | None = setting("Accepted and not used.")
+
+    @property
+    def wants_kept(self) -> bool | None:
+        """Whether the answer is to be kept; None: the body does not say."""
+        return self.store
 
     @property
     def include_usage(self) -> bool:

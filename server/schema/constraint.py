@@ -44,6 +44,9 @@ class ResponseFormat(RequestModel):
     schema_: Schema | None = Field(
         default=None, alias="schema", description="llama-server's place for a schema."
     )
+    value: Schema | None = setting(
+        "text-generation-inference's and huggingface_hub's place for it."
+    )
 
 
 class StructuredOutputs(RequestModel):

@@ -63,6 +63,19 @@ class Controlled(ResponseModel):
     state: Literal["running", "paused", "ended"]
 
 
+class ChatControlled(ResponseModel):
+    """It has been done; or, of llama-server's own action, why not."""
+
+    success: bool
+    message: str | None = Field(default=None, description="Why not.")
+    id: str | None = None
+    object: Literal["stream.control"] | None = None
+    action: str | None = None
+    completion_tokens: int | None = None
+    event: int | None = None
+    state: Literal["running", "paused", "ended"] | None = None
+
+
 class BranchRequest(RequestModel):
     """Go on differently from a place of a stream. Any other field of the stream's route overrides
     that of its request.

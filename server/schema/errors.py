@@ -5,7 +5,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from .anthropic_answer import AnthropicError
+from .llama_slots import LlamaError
 from .ollama import OllamaError
+from .tabby import TabbyError
 
 
 class ErrorDetail(BaseModel):
@@ -40,6 +42,7 @@ _DESCRIPTIONS = {
     429: "The queue is full, or too many controls wait for the stream (`too_many_controls`); "
     "`retry-after-ms` says when to try again.",
     500: "The engine failed in this request.",
+    501: "This server, or its model, does not do that.",
     503: "The engine takes no work at the moment, or the request has waited for it too long "
     "(`queue_timeout`); `retry-after` says when to try again.",
     504: "The first token (`first_token_timeout`) or the last one (`request_timeout`) came too "
@@ -74,3 +77,25 @@ ANTHROPIC_ERRORS: Responses = {
 OLLAMA_ERRORS: Responses = {
     status: {**said, "content": _OLLAMA} for status, said in GENERATION_ERRORS.items()
 } | {421: {"description": _DESCRIPTIONS[421], "model": OllamaError}}
+
+
+def _errors_of(model: type[BaseModel], *statuses: int) -> Responses:
+    """As above, for a wire with a shape of its own."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+    said: Responses = {
+        status: {"description": _DESCRIPTIONS[status], "content": content} for status in statuses
+    }
+    return said | {421: {"description": _DESCRIPTIONS[421], "model": model}}
+
+
+def llama_errors(*statuses: int) -> Responses:
+    """The documented error answers of a route that llama-server alone has."""
+    return _errors_of(LlamaError, *statuses)
+
+
+def tabby_errors(*statuses: int) -> Responses:
+    """The same of TabbyAPI."""
+    return _errors_of(TabbyError, *statuses)
+
+
+LLAMA_ERRORS = llama_errors(*GENERATION_ERRORS)  # type: ignore[arg-type]  # all are numbers

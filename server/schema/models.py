@@ -14,6 +14,9 @@ class ModelMeta(ResponseModel):
     n_params: int
     n_vocab: int
     n_ctx_train: int
+    n_ctx: int = Field(description="The context that this server runs it with.")
+    n_embd: int = Field(description="The width of its layers.")
+    size: int = Field(description="Bytes of the weights in memory.")
 
 
 class ModelCard(ResponseModel):
@@ -24,6 +27,8 @@ class ModelCard(ResponseModel):
     created: int
     owned_by: str
     max_model_len: int
+    aliases: list[str] = Field(description="All its names, this one among them.")
+    tags: list[str] = Field(description="None.")
     meta: ModelMeta
 
 

@@ -11,14 +11,22 @@ class DefaultGeneration(ResponseModel):
     """What holds for a request that says nothing else."""
 
     n_ctx: int = Field(description="The context in tokens.")
-    params: dict[str, Any] = Field(description="The sampling settings, by the engine's names.")
+    params: dict[str, Any] = Field(description="As `generation_settings` of /completion.")
 
 
 class Modalities(ResponseModel):
     """What a message may hold beside text: nothing."""
 
     vision: bool
+    video: bool
     audio: bool
+
+
+class TemplateCaps(ResponseModel):
+    """What the chat template itself can write."""
+
+    supports_tools: bool
+    supports_tool_calls: bool
 
 
 class EngineProps(ResponseModel):
@@ -53,12 +61,20 @@ class Props(ResponseModel):
     """The server, its model and its defaults."""
 
     model_alias: str = Field(description="The name on the wire.")
+    model_path: str = Field(description="The model's own name: no path of this machine.")
+    model_ftype: str = Field(description="The format that the weights are held in.")
     build_info: str
     system_fingerprint: str
     total_slots: int = Field(description="1: one sequence at a time.")
     default_generation_settings: DefaultGeneration
     chat_template: str
+    chat_template_caps: TemplateCaps
     bos_token: str
     eos_token: str
     modalities: Modalities
+    endpoint_slots: bool = Field(description="Whether there is GET /slots.")
+    endpoint_props: bool = Field(description="Whether POST /props changes anything: no.")
+    endpoint_metrics: bool
+    ui: bool
+    is_sleeping: bool
     engine: EngineProps

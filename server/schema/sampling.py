@@ -27,7 +27,7 @@ TokenIds = Annotated[
     ),
 ]
 Bias = float | bool
-BiasPair = Annotated[tuple[int, Bias], Strict(False)]
+BiasPair = Annotated[tuple[int | Annotated[str, Field(max_length=256)], Bias], Strict(False)]
 LogitBias = Annotated[
     Annotated[dict[str, Bias], Field(max_length=MAX_BIASES)]
     | Annotated[list[BiasPair], Field(max_length=MAX_BIASES, fail_fast=True)],
@@ -155,7 +155,8 @@ class SamplingFields(RequestModel):
     presence_penalty: float | None = setting("-2 to 2; 0 is off.")
     logit_bias: LogitBias | None = setting(
         "Token id -> value added to its logit; false forbids the token. llama-server's form is a "
-        "list of pairs: `[[15043, -1.5], [2, false]]`."
+        "list of pairs: `[[15043, -1.5], [2, false]]`. Only on /completion and /infill a text may "
+        "stand for its tokens, as there."
     )
     allowed_tokens: TokenIds | None = setting("Only these token ids are drawn.")
     allowed_token_ids: TokenIds | None = other_name("allowed_tokens", "vLLM")

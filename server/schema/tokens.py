@@ -5,7 +5,7 @@ TabbyAPI; an answer has the keys of all who share the route.
 """
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -146,6 +146,13 @@ class RenderedPrompt(TokenAnswer):
     """The prompt text of some messages."""
 
     prompt: str
+
+
+class InputTokens(TokenAnswer):
+    """llama-server's answer."""
+
+    input_tokens: int
+    object: Literal["response.input_tokens"]
 
 
 class TokenEncodeRequest(TokenRequest):

@@ -195,7 +195,7 @@ class JobRun:
             self._results = TokenResults(stream.step, n_said=n_said, held=self._held)
         if self.begun is not None:
             return []
-        self.begun = Begun(job.index, stream.prefill, prefilled)
+        self.begun = Begun(job.index, stream.prefill, prefilled, self.start)
         n_tokens, n_characters = stream.n_inherited_tokens, stream.n_inherited_characters
         inherited = first_steps(job.inherited, n_tokens, n_characters)
         self.n_shown = sum(len(step.result.chunk) for step in inherited)

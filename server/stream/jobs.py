@@ -53,6 +53,8 @@ class Begun(NamedTuple):
     prefill: Prefill
     clock: float
     """Seconds since the request was queued, here and below."""
+    began: float = 0.0
+    """When the job began in the engine."""
 
 
 class Progress(NamedTuple):

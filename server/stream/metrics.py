@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from ..errors import UnavailableError
 from ..lease.lease import EngineLease
+from .llama_metrics import LlamaMetrics
 from .stream import CompletionStream
 
 # Seconds. A token takes from a tenth of a millisecond to seconds, a long prompt minutes.
@@ -67,6 +68,8 @@ class Metrics:
         queue.set_function(lambda: lease.n_waiting)
         busy = Gauge("soliton_engine_busy", "1 while one is in the engine.", registry=registry)
         busy.set_function(lambda: lease.busy)
+        self._llama = LlamaMetrics(lease)
+        registry.register(self._llama)
 
     def answered(self, scope: Scope, status: int, seconds: float) -> None:
         """A request has been answered completely, or given up."""
@@ -76,6 +79,7 @@ class Metrics:
 
     def ended(self, stream: CompletionStream) -> None:
         """A stream that was in the engine has ended, with or without an error."""
+        self._llama.ended(stream)
         counts, clocks = stream.counts, stream.clocks
         self._prompt.inc(counts.n_prompt)
         self._cached.inc(counts.n_cached)

@@ -20,6 +20,7 @@ from engine import (
     AbortFlag,
     ConstraintSpec,
     Engine,
+    Extra,
     ReplyFormat,
     SamplingSettings,
     Stream,
@@ -86,13 +87,16 @@ class ByteTokenizer:
 
 
 class FakeModel:
-    """The next token: from `script`, counted from the end of the prompt, then END; else a hash."""
+    """The next token: from `script`, or from the one of `replies` whose key is in the prompt,
+    counted from the end of the prompt, then END; else a hash.
+    """
 
     def __init__(self, faults: FaultScript, *, max_seq_len: int) -> None:
         self.config = tiny_config("Fake", vocab_size=VOCAB_SIZE, max_seq_len=max_seq_len, end=END)
         self.max_seq_len = max_seq_len
         self.ops = open_ops(device="cpu")
         self.script: bytes | None = None
+        self.replies: dict[bytes, bytes] = {}
         self.token_time = 0.0
         self.prefill_gate = _open_gate()
         self.decode_gate = _open_gate()
@@ -155,8 +159,12 @@ class FakeModel:
         return _spoilt(logits, spoil) if spoil else logits
 
     def _next(self, token_ids: Sequence[int], index: int) -> int:
-        if self.script is not None:
-            return self.script[index] if index < len(self.script) else END
+        script = self.script
+        if script is None and self.replies:
+            prompt = b"".join(map(_bytes, token_ids[: self._n_prompt]))
+            script = next((reply for key, reply in self.replies.items() if key in prompt), None)
+        if script is not None:
+            return script[index] if index < len(script) else END
         return next_letter(token_ids)
 
     @contextmanager
@@ -226,8 +234,17 @@ class FakeEngine:
         )
         self.generator.faults = self.faults
 
-    def fill_in_ids(self, prefix: str, suffix: str) -> list[int]:
-        return self.tokenizer.encode(f"<{prefix}|{suffix}>")
+    def fill_in_ids(
+        self,
+        prefix: str,
+        suffix: str,
+        *,
+        begun: str = "",
+        extras: Sequence[Extra] = (),
+        room: int | None = None,
+    ) -> list[int]:
+        before = "".join(f"[{extra.text}]" for extra in extras)
+        return self.tokenizer.encode(f"{before}<{prefix}{begun}|{suffix}>")
 
     def check_length(self, text: str, *, param: str) -> None:
         """Every text is short enough to be encoded."""

@@ -13,6 +13,7 @@ _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "paddi
 # These end an answer.
 _ENDS = ("eos", "eot", "eom")
 # The roles for filling in the middle; older files call them otherwise.
+_FILES = ("fim_rep", "fim_sep")
 _FILL_IN = (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle"))
 
 
@@ -65,6 +66,13 @@ class Roles:
             if prefix and suffix and middle:
                 return prefix, suffix, middle
         return None
+
+    def files(self) -> tuple[str, str] | None:
+        """The tokens before the name of a repository and before that of a file."""
+        repository, file = (self._id(role) for role in _FILES)
+        if repository is None or file is None:
+            return None
+        return self._tokens.texts[repository], self._tokens.texts[file]
 
     def _id(self, role: str) -> int | None:
         key = f"tokenizer.ggml.{role}_token_id"

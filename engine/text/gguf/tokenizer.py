@@ -157,6 +157,7 @@ def _tokenizer(
         eos_token_ids=sorted({*roles.ends(), *(tokens.ids[text] for text in ends)}),
         verbatim=[tokens.ids[text] for text in (*control, *shown)],
         fill_in=roles.fill_in(),
+        files=roles.files(),
     )
 
 

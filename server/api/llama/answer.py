@@ -5,8 +5,8 @@ Owns these keys. A key of llama-server's that has no meaning here is there with 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from math import isfinite
+from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from typing_extensions import override
@@ -29,12 +29,14 @@ from ...answer.metadata import (
 from ...answer.shape import GeneratedAnswer
 from ...answer.sse import encode_event, encode_json, error_event
 from ...answer.usage import timings
-from ...stream.jobs import Begun, CompletionJob, Controlled, Event, Progress, Step
+from ...stream.jobs import Begun, Clocks, Controlled, Event, Progress, Step, TokenCounts
 from ...stream.stream import CompletionStream
 from ..completions.prompts import Prompt
+from .settings import generation_settings
 
 # One sequence at a time: there is one slot.
 _SLOT = {"id_slot": 0}
+_NONE = object()  # no such key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,24 @@ class LlamaShape:
     """Whether probabilities are those of the distribution drawn from."""
     token_ids: bool
     """Whether a whole answer lists the ids of its tokens; events always do."""
+    is_stream: bool
+    timings_per_token: bool
+    """Whether each event of a text has timings."""
+    fields: Sequence[str]
+    """Only these keys of a whole answer, or of the last event; none: all."""
     include: Include
+
+    def chosen(self, said: dict[str, Any]) -> dict[str, Any]:
+        """The keys that the request wants of an answer."""
+        if not self.fields:
+            return said
+        found = {name: _nested(said, name.split("/")) for name in self.fields}
+        return {name: value for name, value in found.items() if value is not _NONE}
+
+    @property
+    def is_text_alone(self) -> bool:
+        """Whether a piece in the middle of a text is its text, its tokens and their counts."""
+        return self.n_top is None and not self.timings_per_token and not self.include.wants_events
 
     def says_something(self, result: StreamResult) -> bool:
         """Whether a piece has an event now; if not, its tokens come with the text to come."""
@@ -87,6 +106,7 @@ class LlamaShape:
             after = [
                 _after_sampling(each, top.p_sampled)
                 for each, top in zip(tops, token.top, strict=True)
+                if top.p_sampled > 0
             ]
             after.sort(key=lambda each: -each["prob"])
             yield {**_after_sampling(said, token.p_sampled), "top_probs": after}
@@ -103,6 +123,8 @@ class _Text:
     """Steps that no event has told yet."""
     is_told: bool = False
     """Whether it has an event."""
+    before: bytes = b""
+    """Of an event: all before the text."""
 
     def add(self, step: Step) -> None:
         self.n_tokens += len(sampled(step.result))
@@ -111,6 +133,14 @@ class _Text:
 
     def counts(self) -> dict[str, int]:
         return {"tokens_predicted": self.n_tokens, "tokens_evaluated": self.begun.prefill.n_prompt}
+
+    def timings(self, clock: float) -> dict[str, Any]:
+        """Up to a moment of the text."""
+        prefill, began = self.begun.prefill, self.begun.began
+        return timings(
+            TokenCounts(prefill.n_prompt, prefill.n_cached, self.n_tokens),
+            Clocks(began, self.begun.clock - began, clock - self.begun.clock),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +165,7 @@ class LlamaAnswer(GeneratedAnswer):
                 said["tokens"] = []
             choices.append({**self.head_of(index), **said, **self.ending(text, choice.pieces[-1])})
         closing = self.closing(stream)
-        choices = [{**choice, **closing} for choice in choices]
+        choices = [shape.chosen({**choice, **closing}) for choice in choices]
         choices[0] |= self.once
         if self.is_list:
             return b"[" + b",".join(map(encode_json, choices)) + b"]"
@@ -156,20 +186,29 @@ class LlamaAnswer(GeneratedAnswer):
 
     def ending(self, text: _Text, last: Step) -> dict[str, Any]:
         """Keys of a choice that has ended with the step `last`, behind `content` and `tokens`."""
-        job, result = self.jobs[text.begun.choice], last.result
+        job, result, shape = self.jobs[text.begun.choice], last.result, self.shape
+        prefill = text.begun.prefill
         stopped_at = stop_reason(result, self.shape.eos_token_ids)
         return {
             "stop": True,
             "model": self.head["model"],
             "system_fingerprint": self.head["system_fingerprint"],
             **text.counts(),
-            "generation_settings": _settings(job, text.begun, self.shape.n_top),
+            "generation_settings": generation_settings(
+                job.settings,
+                job.options,
+                seed=prefill.seed,
+                n_top=shape.n_top or 0,
+                stream=shape.is_stream,
+                after_sampling=shape.after_sampling,
+                timings_per_token=shape.timings_per_token,
+            ),
             "prompt": self.prompts[text.begun.choice].text,
             "has_new_line": text.has_new_line,
             "truncated": False,
             "stop_type": _stop_type(result, is_asked_for=stopped_at is not None),
             "stopping_word": result.stop_string or "",
-            "tokens_cached": text.begun.prefill.n_cached,
+            "tokens_cached": prefill.n_prompt + max(0, text.n_tokens - 1),
             **ending_fields(last, self.shape.include),
         }
 
@@ -190,11 +229,41 @@ class LlamaEvents:
 
     def frames(self, events: Sequence[Event]) -> bytes:
         """The events of one batch after the other."""
-        return b"".join([frame for event in events for frame in self._frames(event)])
+        frames: list[bytes] = []
+        for event in events:
+            if self._is_short(event):
+                assert isinstance(event, Step)
+                frames.append(self._short(event))
+            else:
+                frames.extend(self._frames(event))
+        return b"".join(frames)
 
     def closing(self, stream: CompletionStream) -> bytes:
         """The last event. As in llama-server, there is no [DONE] behind it."""
-        return self._event({**self._last, **self._answer.closing(stream)})
+        answer = self._answer
+        return self._event(answer.shape.chosen({**self._last, **answer.closing(stream)}))
+
+    def _is_short(self, event: Event) -> bool:
+        """Whether it adds text and tokens to a text that has begun, and nothing else."""
+        if not isinstance(event, Step) or not self._answer.shape.is_text_alone:
+            return False
+        text = self._running
+        return text.is_told and not text.held and not event.result.eos and bool(event.result.chunk)
+
+    def _short(self, step: Step) -> bytes:
+        """As `_add` has it, without looking at what is the same in every event."""
+        text, chunk = self._running, step.result.chunk
+        text.n_tokens += len(sampled(step.result))
+        text.has_new_line = text.has_new_line or "\n" in chunk
+        if not text.before:
+            head = self._answer.head_of(step.choice)
+            text.before = b"data: " + encode_json({**head, "content": ""}).removesuffix(b'""}')
+        ids = ",".join([str(token.token_id) for token in step.result.tokens])
+        counts = (text.n_tokens, text.begun.prefill.n_prompt)
+        return (
+            b'%b%b,"tokens":[%b],"stop":false,"tokens_predicted":%d,"tokens_evaluated":%d}\n\n'
+            % (text.before, encode_basestring_ascii(chunk).encode(), ids.encode(), *counts)
+        )
 
     def failed(self, error: Exception) -> bytes:
         """The last event of a stream that fails."""
@@ -203,7 +272,7 @@ class LlamaEvents:
     def _frames(self, event: Event) -> Iterator[bytes]:
         if isinstance(event, Begun):
             if self._last:
-                yield self._event(self._last)
+                yield self._event(self._answer.shape.chosen(self._last))
             self._text, self._last = _Text(event), {}
         elif isinstance(event, Step):
             yield from self._add(event)
@@ -224,7 +293,8 @@ class LlamaEvents:
         opening = {} if text.is_told else answer.opening(text)
         said = {**answer.head_of(step.choice), **answer.shape.piece(text.held), "stop": False}
         text.held, text.is_told = [], True
-        yield self._event({**said, **text.counts(), **opening})
+        clocked = {"timings": text.timings(step.clock)} if answer.shape.timings_per_token else {}
+        yield self._event({**said, **text.counts(), **clocked, **opening})
         if result.eos:
             self._last = self._ended(text, step)
 
@@ -262,19 +332,12 @@ class LlamaEvents:
         return self._text
 
 
-def _settings(job: CompletionJob, begun: Begun, n_top: int | None) -> dict[str, Any]:
-    options = job.options
-    biases = sorted(job.settings.logit_bias.items())
-    return {
-        **asdict(job.settings),
-        # JSON has no infinity: as in a request of llama-server, false is a token that cannot come.
-        "logit_bias": [[id_, bias if isfinite(bias) else False] for id_, bias in biases],
-        "seed": begun.prefill.seed,
-        "n_predict": options.max_new_tokens,
-        "stop": list(options.stop),
-        "ignore_eos": options.ignore_eos,
-        "n_probs": n_top or 0,
-    }
+def _nested(said: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        if not isinstance(said, dict) or name not in said:
+            return _NONE
+        said = said[name]
+    return said
 
 
 def _stop_type(result: StreamResult, *, is_asked_for: bool) -> str:

@@ -1,9 +1,10 @@
-"""What a body of /completion asks for: jobs for the engine, and the shape of their answer.
+"""What a body of /completion or /infill asks for: jobs for the engine, and the shape of their
+answer.
 
 Raises all that can be wrong with it, before anything is queued.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ...answer.choices import check_choices
@@ -13,34 +14,64 @@ from ...answer.metadata import REQUEST_NAMES, TOKEN_NAMES, Include
 from ...lease.waiter import Waiter
 from ...request.aliases import given
 from ...request.no_effect import effect_warnings, stream_option_warnings
-from ...request.options import generation_options, requested_logprobs
+from ...request.options import Options, generation_options, requested_logprobs
+from ...request.text import LONG_TEXT
 from ...request.unknown_fields import Warnings, check_unknown_fields
-from ...schema.llama_completion import LlamaCompletionRequest
+from ...schema.llama_completion import InfillRequest, LlamaCompletionRequest, LlamaFields
 from ...service import Service
 from ...stream.jobs import CompletionJob
 from ..completions.generation import prompt_jobs, text_options
-from ..completions.prompts import Prompt, listed_prompts, read_prompts
+from ..completions.prompts import Prompt, read_prompts
 from ..generation import Generation
 from .answer import LlamaAnswer, LlamaShape
+from .biases import with_token_biases
+from .prompts import infill_prompt, listed, n_characters, plain
 
 # `prompt` is there without being asked for.
 _NAMES = tuple(name for name in (*TOKEN_NAMES, *REQUEST_NAMES) if name != "prompt")
+
+_Prompts = Callable[[Options], Awaitable[Sequence[Prompt]]]
 
 
 async def llama_generation(
     service: Service, body: LlamaCompletionRequest, waiter: Waiter
 ) -> Generation:
     """Raises RequestError and InvalidInputError."""
+    prompts = listed(body.prompt)
+
+    async def read(options: Options) -> Sequence[Prompt]:
+        texts = await service.large_bodies.run(
+            lambda: plain(prompts, service.engine.tokenizer),
+            n_characters(prompts),
+            inline_below=LONG_TEXT,
+        )
+        return await read_prompts(service, body, options, texts, default_max_tokens=1)
+
+    return await _generation(service, body, waiter, read, n_prompts=len(prompts))
+
+
+async def infill_generation(service: Service, body: InfillRequest, waiter: Waiter) -> Generation:
+    """Raises NotServedError too: for a model that was not made to fill in."""
+
+    async def read(options: Options) -> Sequence[Prompt]:
+        return [await infill_prompt(service, body, options)]
+
+    return await _generation(service, body, waiter, read, n_prompts=1)
+
+
+async def _generation(
+    service: Service, body: LlamaFields, waiter: Waiter, read: _Prompts, *, n_prompts: int
+) -> Generation:
     engine = service.engine
     warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
     warnings += stream_option_warnings(body)
     service.check_model(body.model or None)
     n = _choices(body)
-    listed = listed_prompts(body.prompt)
-    check_choices(n, len(listed), param="n")
+    check_choices(n, n_prompts, param="n")
     shape = _shape(service, body)
+    body = with_token_biases(body, engine.tokenizer)
     options = generation_options(body, vocab_size=engine.config.vocab_size)
-    prompts = await read_prompts(service, body, options, listed, default_max_tokens=1)
+    prompts = await read(options)
     stream = replace(
         await text_options(service, body, options, waiter),
         return_top_tokens=shape.n_top or 0,
@@ -65,7 +96,7 @@ async def llama_generation(
 
 def _answer(
     service: Service,
-    body: LlamaCompletionRequest,
+    body: LlamaFields,
     shape: LlamaShape,
     prompts: Sequence[Prompt],
     jobs: Sequence[CompletionJob],
@@ -88,7 +119,7 @@ def _answer(
     )
 
 
-def _choices(body: LlamaCompletionRequest) -> int:
+def _choices(body: LlamaFields) -> int:
     said = given(body, {"n": "n", "n_cmpl": "n"}, {})
     if "n" not in said:
         return 1
@@ -97,7 +128,7 @@ def _choices(body: LlamaCompletionRequest) -> int:
     return n
 
 
-def _shape(service: Service, body: LlamaCompletionRequest) -> LlamaShape:
+def _shape(service: Service, body: LlamaFields) -> LlamaShape:
     # The other switches have keys of their own in this answer.
     switches = [name for name in body.includes if name in ("progress", "stop")]
     include = Include.of(
@@ -112,5 +143,8 @@ def _shape(service: Service, body: LlamaCompletionRequest) -> LlamaShape:
         n_top=0 if n_top is None and include.wants_tokens else n_top,
         after_sampling=bool(body.post_sampling_probs),
         token_ids=bool(body.return_tokens or body.return_token_ids),
+        is_stream=bool(body.stream),
+        timings_per_token=bool(body.timings_per_token),
+        fields=tuple(body.response_fields or ()),
         include=include,
     )

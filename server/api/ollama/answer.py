@@ -4,9 +4,11 @@ Owns its keys. A call is said as a whole, once it is complete.
 """
 
 import json
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from typing_extensions import override
@@ -17,7 +19,7 @@ from ...answer.shape import GeneratedAnswer
 from ...answer.sse import encode_json
 from ...stream.jobs import Event, Step
 from ...stream.stream import CompletionStream
-from ..chat.reply import Reader, ReplyShape
+from ..chat.reply import PlainReader, Reader, ReplyShape
 from .errors import error_line
 
 
@@ -69,12 +71,21 @@ class OllamaLines:
         self._n_calls = 0
         self._last: Step | None = None
         self._logprobs: list[dict[str, Any]] = []  # of tokens whose text has not come yet
+        is_text_alone = isinstance(self._reader, PlainReader) and answer.shape.is_text_alone
+        # Encodes a step in the middle of the text, if it is its text and nothing else.
+        self._encode = _text_encoder(answer) if is_text_alone else None
 
     def frames(self, events: Sequence[Event]) -> bytes:
         """The lines of one batch after the other."""
         lines = []
         for event in events:
-            if isinstance(event, Step):
+            if not isinstance(event, Step):
+                continue
+            result = event.result
+            if self._encode is not None and not result.eos:
+                if result.chunk:
+                    lines.append(self._encode(result.chunk))
+            else:
                 lines += [
                     encode_json(self._answer.line(piece)) + b"\n" for piece in self.pieces(event)
                 ]
@@ -148,6 +159,20 @@ class OllamaLines:
             return {}
         told, self._logprobs = self._logprobs, []
         return {"logprobs": told}
+
+
+def _text_encoder(answer: OllamaAnswer) -> Callable[[str], bytes]:
+    """Encodes a line that adds this text: all else but the time is encoded here, once."""
+    time, text = uuid.uuid4().hex, uuid.uuid4().hex
+    line = encode_json({**answer.line({"content": text}), "created_at": time}) + b"\n"
+    before, rest = line.split(time.encode())
+    between, after = rest.split(b'"%b"' % text.encode())
+
+    def encode(chunk: str) -> bytes:
+        said = encode_basestring_ascii(chunk)
+        return b"%b%b%b%b%b" % (before, now().encode(), between, said.encode(), after)
+
+    return encode
 
 
 def now() -> str:

@@ -8,11 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...answer.sse import encode_long_json
-from ...errors import RequestError
+from ...errors import RequestError, StreamNotFoundError, StreamStateError
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter, attended
 from ...schema.control import (
     BranchRequest,
+    ChatControlled,
     Controlled,
     ControlRequest,
     Peek,
@@ -102,12 +103,24 @@ def acting_routes(service: Service, wires: Mapping[str, Wire]) -> APIRouter:
         """Do something with the stream before its next token."""
         return await control(stream_id, body, request)
 
-    @router.post("/v1/chat/completions/control", response_model=Controlled, responses=_ERRORS)
+    @router.post(
+        "/v1/chat/completions/control",
+        response_model=ChatControlled,
+        response_model_exclude_unset=True,
+        responses=_ERRORS,
+    )
     async def control_chat(body: ControlRequest, request: Request) -> dict[str, Any]:
-        """The same by llama-server's name: `id` is in the body."""
+        """The same by llama-server's name: `id` is in the body. Its own action, `reasoning_end`, is
+        not an error for a stream that has ended or is not known: `success` says so.
+        """
         if body.id is None:
             raise RequestError("id is missing: it names the stream", param="id")
-        return await control(body.id, body, request)
+        try:
+            return {"success": True, **await control(body.id, body, request)}
+        except (StreamNotFoundError, StreamStateError) as error:
+            if body.action != "reasoning_end":
+                raise
+            return {"success": False, "message": str(error)}
 
     return router
 

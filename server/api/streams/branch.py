@@ -35,6 +35,9 @@ _NOT_OVERRIDDEN = (
     "best_of",
     "echo",
     "suffix",
+    "input_prefix",
+    "input_suffix",
+    "input_extra",
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken
 
-from engine import Engine, InvalidInputError, Tokenizer
+from engine import Engine, Extra, InvalidInputError, Tokenizer
 from engine.text.fill_in import FORMATS, fill_in_ids
 from tests.support.tiny_models import byte_level_tokenizer, save_tokenizer, sentencepiece_tokenizer
 
@@ -84,3 +84,38 @@ def test_a_text_of_the_vocabulary_is_no_such_token(tmp_path: Path) -> None:
 def test_the_bundled_model_has_none(bundled_engine: Engine) -> None:
     with pytest.raises(InvalidInputError, match="this tokenizer has none"):
         bundled_engine.fill_in_ids("Once", "the end")
+
+
+QWEN = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
+EXTRAS = (Extra("a.h", "int a;"), Extra(None, "int b;"))
+
+
+def test_other_files_stand_before_and_what_is_begun_behind_the_prefix(tmp_path: Path) -> None:
+    tokenizer = with_tokens(tmp_path, byte_level_tokenizer(), *QWEN)
+    token_ids = fill_in_ids(tokenizer, "x", "y", begun="z", extras=EXTRAS)
+    assert tokenizer.decode(token_ids) == (
+        "<|repo_name|>myproject\n<|file_sep|>a.h\nint a;<|file_sep|>tmp\nint b;"
+        "<|file_sep|>filename\n<|fim_prefix|>xz<|fim_suffix|>y<|fim_middle|>"
+    )
+
+
+def test_without_tokens_for_files_a_line_stands_between(tmp_path: Path) -> None:
+    tokenizer = with_tokens(tmp_path, byte_level_tokenizer(), *QWEN[:3])
+    text = tokenizer.decode(fill_in_ids(tokenizer, "x", "y", extras=EXTRAS))
+    between = "\n\n--- snippet ---\n\n"
+    assert text == f"{between}int a;{between}int b;<|fim_prefix|>x<|fim_suffix|>y<|fim_middle|>"
+
+
+@pytest.mark.parametrize("room", [3, 4, 11, 40, 90, 1000])
+def test_what_does_not_fit_is_what_is_farthest_away(tmp_path: Path, room: int) -> None:
+    tokenizer = with_tokens(tmp_path, byte_level_tokenizer(), *QWEN)
+    prefix, suffix = "p" * 30 + "!", "?" + "s" * 30
+    whole = fill_in_ids(tokenizer, prefix, suffix, extras=EXTRAS)
+    token_ids = fill_in_ids(tokenizer, prefix, suffix, extras=EXTRAS, room=room)
+    assert len(token_ids) == min(room, len(whole))
+    text = tokenizer.decode(token_ids)
+    assert text.endswith("<|fim_middle|>")
+    if room > 11:
+        assert "!<|fim_suffix|>?" in text
+    if room >= len(whole):
+        assert token_ids == whole

@@ -3,6 +3,7 @@ is a 5xx, and every status, media type, header, body and event is documented.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import requests
@@ -19,13 +20,16 @@ N_PATHS = 40  # for routes without a body, whose paths and queries are few
 N_BODIES = {
     "generation": (200, 75), "responses": (60, 20), "models": (20, 20), "scoring": (60, 60),
     "estimates": (40, 40), "tokens": (40, 40), "streams": (10, 10), "stored chats": (10, 10),
+    "system": (20, 20), "/infill": (20, 10),
 }  # fmt: skip
 
 
 def all_cases() -> Iterator[Case]:
     for operation in operations():
         if operation.body:
-            n_valid, n_broken = N_BODIES[(operation.tags or [""])[0]]
+            n_valid, n_broken = (
+                N_BODIES.get(operation.path) or N_BODIES[(operation.tags or [""])[0]]
+            )
             yield from drawn(operation, GenerationMode.POSITIVE, n_valid)
             yield from drawn(operation, GenerationMode.NEGATIVE, n_broken)
         else:
@@ -33,10 +37,10 @@ def all_cases() -> Iterator[Case]:
 
 
 @pytest.fixture
-def server() -> Iterator[LiveServer]:
+def server(tmp_path: Path) -> Iterator[LiveServer]:
     fake = FakeEngine(max_seq_len=1024)
     fake.model.script = b"caf\xc3\xa9 \xf0\x9f\xa7\x80 and more"
-    with live_server(fake.as_engine) as server:
+    with live_server(fake.as_engine, slot_save_path=tmp_path) as server:
         yield server
 
 

@@ -71,6 +71,8 @@ def test_the_events_add_up_to_the_whole(server: LiveServer, fields: dict[str, An
     assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
     volatile = {"id", "content", "tokens", "timings", "tokens_cached", "completion_probabilities"}
     last = {key: value for key, value in events[-1].items() if key not in volatile}
+    assert events[-1]["generation_settings"].pop("stream")
+    assert not answer["generation_settings"].pop("stream")
     assert last == {key: value for key, value in answer.items() if key not in volatile}
 
 
@@ -87,7 +89,7 @@ def test_probabilities_after_sampling(server: LiveServer) -> None:
     for entry in answer["completion_probabilities"]:
         tops = [top["prob"] for top in entry["top_probs"]]
         assert tops == sorted(tops, reverse=True)
-        assert sum(value > 0 for value in tops) <= 2, "top_k removed the others"
+        assert len(tops) <= 2, "top_k removed the others"
         assert math.isclose(sum(tops), 1, rel_tol=1e-4)
         assert entry["prob"] > 0
         assert "logprob" not in entry
@@ -117,8 +119,8 @@ def test_settings_and_prompt_are_told(server: LiveServer) -> None:
     assert settings["n_predict"] == 12
     assert answer["prompt"] == "Once upon"
     again = whole(server, seed=5, temperature=0.5, top_k=3, prompt=[587, 564])
-    assert (again["content"], again["tokens_cached"]) == (answer["content"], 1)
-    assert again["timings"]["cache_n"] == 1
+    assert again["content"] == answer["content"]
+    assert (again["tokens_cached"], again["timings"]["cache_n"]) == (2 + 11, 1)
 
 
 def test_a_bias_is_told_as_it_is_sent(server: LiveServer) -> None:
@@ -202,7 +204,7 @@ def test_a_failure_in_mid_stream_is_an_event_without_an_end(
     fake.faults[3] = ZeroDivisionError()
     answer = fake_server.post("/completion", {"prompt": "hello", "stream": True, "n_predict": 9})
     events = parse_event_stream(answer.body).chunks
-    assert events[-1]["error"]["code"] == "engine_error"
+    assert (events[-1]["error"]["code"], events[-1]["error"]["type"]) == (500, "server_error")
     assert not any(event.get("stop") for event in events)
 
 

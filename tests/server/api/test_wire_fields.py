@@ -114,11 +114,11 @@ def test_what_cannot_be_is_refused_by_the_name_that_was_sent(
 
 
 def test_a_field_without_effect_is_reported_in_the_answer(server: LiveServer, model: str) -> None:
-    fields = {"mirostat_tau": 2, "cache_prompt": False, "messages": [message("x")]}
+    fields = {"mirostat_tau": 2, "do_sample": False, "messages": [message("x")]}
     answer = server.post(CHAT, {"model": model, "max_tokens": 2, **fields})
     assert answer.status == 200, answer.body
     assert [warning["param"] for warning in answer.json["warnings"]] == [
-        "cache_prompt",
+        "do_sample",
         "mirostat_tau",
     ]
 

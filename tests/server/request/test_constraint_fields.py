@@ -44,6 +44,8 @@ ASKED: list[tuple[dict[str, Any], ConstraintSpec | None, str]] = [
     (of_format(type="json"), JSON_OBJECT, "response_format"),
     (of_format(type="json_object", schema=SCHEMA), OF_SCHEMA, "response_format"),
     (of_format(type="json_schema", schema=SCHEMA), OF_SCHEMA, "response_format"),
+    (of_format(type="json_object", value=SCHEMA), OF_SCHEMA, "response_format"),
+    (of_format(type="json_object", value=SCHEMA, schema=SCHEMA), OF_SCHEMA, "response_format"),
     (
         of_format(
             type="json_schema",
@@ -123,6 +125,8 @@ def test_two_constraints_are_refused_by_both_names(
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (of_format(type="json_schema"), "response_format.json_schema"),
+    (of_format(type="text", value={}), "response_format.value"),
+    (of_format(type="json_object", value={}, schema=SCHEMA), "response_format.value"),
     (of_format(type="text", json_schema={"name": "n"}), "response_format.json_schema"),
     (of_format(type="text", schema=SCHEMA), "response_format.schema"),
     (

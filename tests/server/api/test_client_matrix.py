@@ -1,0 +1,72 @@
+"""Clients, feature by feature, against one server whose replies are known."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.client_matrix import FEATURES, HERE, MATRIX
+from tests.support.client_process import API_KEY, run_node, run_python
+from tests.support.fake_engine import FakeEngine
+from tests.support.live_server import LiveServer, live_server
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(240)]
+
+HELLO = "noon over Oslo"
+REPLIES = {
+    b"hello": HELLO.encode(),
+    b"call": b'<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>',
+    b"think": b"<think>hm</think>noon",
+}
+TESTED = [
+    (client, feature)
+    for client, cells in MATRIX.items()
+    for feature in FEATURES
+    if cells[feature] is HERE
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    fake = FakeEngine(max_seq_len=4096)
+    fake.writes(reasoning=True)
+    fake.model.replies = REPLIES
+    fake.model.token_time = 0.005
+    with live_server(fake.as_engine, api_keys=(API_KEY,)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def seen(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What each client saw of each feature."""
+    python = run_python("with_matrix", server, tmp_path_factory.mktemp("matrix"))
+    return {**python, **run_node("matrix", server)}
+
+
+def test_what_is_seen_is_what_the_table_promises(seen: Any) -> None:
+    assert [(client, each) for client in MATRIX for each in seen.get(client, ())] == [
+        (client, each) for client in MATRIX for each in seen.get(client, ())
+        if MATRIX[client][each] is HERE
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("client", "feature"), TESTED)
+def test_a_client_is_served(seen: Any, client: str, feature: str) -> None:
+    found = seen[client][feature]
+    if feature == "stream":
+        assert "".join(found) == HELLO
+        assert len(found) > 3, "it came in pieces"
+    elif feature == "tools":
+        assert found == ["weather", {"city": "Oslo"}]
+    elif feature == "schema":
+        assert set(found) == {"size"}
+        assert found["size"] in range(1, 10)
+    elif feature == "reasoning":
+        assert found == ["hm", "noon"]
+    elif feature == "cancel":
+        assert found is True, found
+    elif feature == "error":
+        status, sentence = found
+        assert (status, "does not exist" in sentence) == (404, True), found
+    else:
+        assert "".join(found) == HELLO
