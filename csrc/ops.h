@@ -93,6 +93,16 @@ enum class Epilogue : int32_t {
     kGeluTanh,
     kRelu2,    // max(0, y)^2
     kSoftcap,  // softcap * tanh(y / softcap)
+    // Above 0 positive y^2 + beta y, otherwise negative (e^min(y, eps) - 1 - y) + beta y.
+    kXielu,
+};
+
+// The numbers of kXielu, which each layer learns.
+struct Xielu {
+    float positive;
+    float negative;
+    float beta;
+    float eps;
 };
 
 [[gnu::always_inline]] constexpr inline bool is_gated(Epilogue epilogue) {
@@ -109,6 +119,7 @@ struct NormLinearArgs {
     Epilogue epilogue;
     float scale = 1.0f;       // 1 if it is gated
     float softcap = 0.0f;     // of kSoftcap
+    Xielu xielu = {};         // of kXielu
     void* scratch = nullptr;  // shared by all threads, linear_scratch_bytes()
 };
 
@@ -228,6 +239,9 @@ enum class Scoring : int32_t {
     kSoftmax,
     kSigmoid,
     kChosenSoftmax,  // the softmax of those that are chosen
+    // Of each chosen one in turn: the softmax of those that are left and close to it. An expert is
+    // close to the best number m if (m - number) / max(|number|, m) <= spread.
+    kSparseMixer,
 };
 
 // Which experts a row goes through, and how much each of them counts.
@@ -244,6 +258,7 @@ struct Routing {
     int64_t group_best;
     bool is_renormalized;  // weights add up to `scale`; otherwise they are scores times it
     float scale;
+    float spread;  // of kSparseMixer
 };
 
 // Feed-forward parts of one shape: those that the router chooses from, or one for all rows. The

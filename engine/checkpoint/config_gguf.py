@@ -73,7 +73,8 @@ def gguf_config(file: GgufFile) -> ModelConfig:
     head_dim = head_dim_of(keys, dim)
     ropes = _ropes(keys, architecture, head_dim, context, tensors)
     vocab_size = _vocab_size(metadata, tensors)
-    eps = "layer_norm_epsilon" if architecture.centered_norms else "layer_norm_rms_epsilon"
+    is_rms = architecture.rms_eps or not architecture.centered_norms
+    eps = "layer_norm_rms_epsilon" if is_rms else "layer_norm_epsilon"
     return ModelConfig(
         architecture=architecture.name,
         dim=dim,

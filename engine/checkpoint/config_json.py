@@ -11,7 +11,8 @@ from typing import NoReturn
 
 from ..errors import ModelLoadError
 from ..files import JsonObject, shown, shown_name
-from .config import Activation, ModelConfig
+from .activation import Activation
+from .config import ModelConfig
 from .families.family import Family, Sizes
 from .families.known import FAMILIES
 from .families.refusals import refused_keys
@@ -27,12 +28,14 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu2": "relu2",
+    "xielu": "xielu",
 }
 _MAX_NAME = 100
 _MAX_KEYS = 8  # in a message
 _LIST = "docs/models.md"
 _QUANTIZATION = "quantization_config"
 # What there are kernels for.
+_ALONE = frozenset({"silu", "xielu"})  # a family with it has no other
 _GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "gelu_tanh", "relu2"})
 
 
@@ -161,8 +164,8 @@ def _activation(file: JsonObject, family: Family) -> Activation:
     name = file.string(key, default=family.activation)
     kernels = _GATED if family.gated else _PLAIN
     allowed = [each for each, function in _ACTIVATIONS.items() if function in kernels]
-    if family.activation == "silu":
-        allowed = ["silu"]
+    if family.activation in _ALONE:
+        allowed = [family.activation]
     if name not in allowed:
         file.fail(key, name, " or ".join(f"'{each}'" for each in allowed))
     return _ACTIVATIONS[name]
