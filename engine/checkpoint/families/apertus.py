@@ -38,7 +38,7 @@ def _ropes(
     file: JsonObject, head_dim: int, max_positions: int, defaults: RopeDefaults
 ) -> tuple[RopeConfig, ...]:
     if not any(file.has(key) for key in ("rope_parameters", "rope_scaling", "rope_theta")):
-        file = JsonObject({**file.values, "rope_parameters": _DEFAULT_ROPE}, file.where)
+        file = file.changed({"rope_parameters": _DEFAULT_ROPE})
     return (rope_config(file, head_dim, max_positions, defaults),)
 
 
