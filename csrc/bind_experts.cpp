@@ -16,7 +16,7 @@ namespace {
 
 Routing routing_of(int64_t n_experts, int64_t n_used, Scoring scoring, uintptr_t selection_bias,
                    uintptr_t expert_scales, int64_t n_groups, int64_t n_groups_used,
-                   int64_t group_best, bool is_renormalized, float scale) {
+                   int64_t group_best, bool is_renormalized, float scale, float spread) {
     return {
         .n_experts = n_experts,
         .n_used = n_used,
@@ -28,6 +28,7 @@ Routing routing_of(int64_t n_experts, int64_t n_used, Scoring scoring, uintptr_t
         .group_best = group_best,
         .is_renormalized = is_renormalized,
         .scale = scale,
+        .spread = spread,
     };
 }
 
@@ -82,11 +83,12 @@ void bind_experts(nb::module_& module) {
     nb::enum_<Scoring>(module, "Scoring")
         .value("SOFTMAX", Scoring::kSoftmax)
         .value("SIGMOID", Scoring::kSigmoid)
-        .value("CHOSEN_SOFTMAX", Scoring::kChosenSoftmax);
+        .value("CHOSEN_SOFTMAX", Scoring::kChosenSoftmax)
+        .value("SPARSE_MIXER", Scoring::kSparseMixer);
     nb::class_<Routing>(module, "Routing")
         .def(nb::new_(&routing_of), nb::kw_only(), "n_experts"_a, "n_used"_a, "scoring"_a,
              "selection_bias"_a, "expert_scales"_a, "n_groups"_a, "n_groups_used"_a, "group_best"_a,
-             "is_renormalized"_a, "scale"_a);
+             "is_renormalized"_a, "scale"_a, "spread"_a);
     nb::class_<ExpertBank>(module, "ExpertBank")
         .def(nb::new_(&bank_of), nb::kw_only(), "gate"_a, "up"_a, "down"_a, "gates"_a, "ups"_a,
              "downs"_a, "gate_up_bias"_a, "down_bias"_a, "hidden"_a);

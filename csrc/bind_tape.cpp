@@ -41,6 +41,10 @@ int64_t scratch_bytes(const Sections& sections, int64_t max_rows) {
     return linear_scratch_bytes(stack_of(sections), max_rows);
 }
 
+Xielu xielu_of(float positive, float negative, float beta, float eps) {
+    return {positive, negative, beta, eps};
+}
+
 Norm norm_at(uintptr_t weight, uintptr_t bias, float eps, bool is_centered) {
     return {at<const float>(weight), at<const float>(bias), eps, is_centered};
 }
@@ -56,7 +60,7 @@ void append_embed(Tape& tape, const Matrix& table, uintptr_t out, float scale,
 void append_norm_linear(Tape& tape, uintptr_t residual, uintptr_t norm, float eps,
                         const Sections& sections, uintptr_t bias, uintptr_t out, Epilogue epilogue,
                         uintptr_t scratch, uintptr_t norm_bias, bool is_centered, float scale,
-                        float softcap) {
+                        float softcap, const Xielu& xielu) {
     const Stack matrix = stack_of(sections);
     tape.append<&norm_linear>("norm_linear",
                               NormLinearArgs{
@@ -68,6 +72,7 @@ void append_norm_linear(Tape& tape, uintptr_t residual, uintptr_t norm, float ep
                                   .epilogue = epilogue,
                                   .scale = scale,
                                   .softcap = softcap,
+                                  .xielu = xielu,
                                   .scratch = at<void>(scratch),
                               },
                               static_cast<size_t>(linear_worker_bytes(matrix)));
@@ -230,7 +235,10 @@ void bind_tape(nb::module_& module) {
         .value("GELU", Epilogue::kGelu)
         .value("GELU_TANH", Epilogue::kGeluTanh)
         .value("RELU2", Epilogue::kRelu2)
-        .value("SOFTCAP", Epilogue::kSoftcap);
+        .value("SOFTCAP", Epilogue::kSoftcap)
+        .value("XIELU", Epilogue::kXielu);
+    nb::class_<Xielu>(module, "Xielu")
+        .def(nb::new_(&xielu_of), nb::kw_only(), "positive"_a, "negative"_a, "beta"_a, "eps"_a);
     nb::class_<Norm>(module, "Norm")
         .def(nb::new_(&norm_at), nb::kw_only(), "weight"_a, "bias"_a, "eps"_a, "is_centered"_a);
     nb::enum_<KvType>(module, "KvType")
@@ -258,7 +266,7 @@ void bind_tape(nb::module_& module) {
              "positions"_a = 0)
         .def("norm_linear", &append_norm_linear, nb::kw_only(), "residual"_a, "norm"_a, "eps"_a,
              "sections"_a, "bias"_a, "out"_a, "epilogue"_a, "scratch"_a, "norm_bias"_a = 0,
-             "is_centered"_a = false, "scale"_a = 1.0f, "softcap"_a = 0.0f)
+             "is_centered"_a = false, "scale"_a = 1.0f, "softcap"_a = 0.0f, "xielu"_a = Xielu{})
         .def("linear", &append_linear, nb::kw_only(), "x"_a, "sections"_a, "bias"_a, "residual"_a,
              "out"_a, "scratch"_a, "scale"_a = 1.0f)
         .def("add_norm", &append_add_norm, nb::kw_only(), "x"_a, "norm"_a, "residual"_a, "scale"_a,

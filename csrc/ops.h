@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "epilogue.h"
+
 namespace soliton {
 
 // ---- The decoder's ops: appended to a tape, run by every thread of the pool at once. ----
@@ -79,26 +81,6 @@ struct Norm {
     bool is_centered;
 };
 
-// What becomes of a product y.
-enum class Epilogue : int32_t {
-    kNone,
-    // Of gate and up rows: the function of the gate, times up.
-    kSiluGate,
-    kGeluGate,      // x times the normal distribution function
-    kGeluTanhGate,  // its approximation by tanh
-    // g / (1 + e^(-1.702 g)) * (u + 1) with g = min(gate, 7) and u = up within -7..7.
-    kClampedGate,
-    // Of every row.
-    kGelu,
-    kGeluTanh,
-    kRelu2,    // max(0, y)^2
-    kSoftcap,  // softcap * tanh(y / softcap)
-};
-
-[[gnu::always_inline]] constexpr inline bool is_gated(Epilogue epilogue) {
-    return epilogue >= Epilogue::kSiluGate && epilogue <= Epilogue::kClampedGate;
-}
-
 // out = the epilogue of scale * (W norm(residual) + bias).
 struct NormLinearArgs {
     const float* residual;  // (rows, n_in)
@@ -109,6 +91,7 @@ struct NormLinearArgs {
     Epilogue epilogue;
     float scale = 1.0f;       // 1 if it is gated
     float softcap = 0.0f;     // of kSoftcap
+    Xielu xielu = {};         // of kXielu
     void* scratch = nullptr;  // shared by all threads, linear_scratch_bytes()
 };
 
@@ -228,6 +211,9 @@ enum class Scoring : int32_t {
     kSoftmax,
     kSigmoid,
     kChosenSoftmax,  // the softmax of those that are chosen
+    // Of each chosen one in turn: the softmax of those that are left and close to it. An expert is
+    // close to the best number m if (m - number) / max(|number|, m) <= spread.
+    kSparseMixer,
 };
 
 // Which experts a row goes through, and how much each of them counts.
@@ -244,6 +230,7 @@ struct Routing {
     int64_t group_best;
     bool is_renormalized;  // weights add up to `scale`; otherwise they are scores times it
     float scale;
+    float spread;  // of kSparseMixer
 };
 
 // Feed-forward parts of one shape: those that the router chooses from, or one for all rows. The

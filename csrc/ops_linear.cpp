@@ -54,6 +54,7 @@ struct Product {
     Epilogue epilogue;
     float scale;
     float softcap;
+    Xielu xielu;
     const float* residual;  // added to out, with rows like it, or null
 
     // Whether gate and up are two sections: they are in different layouts.
@@ -99,6 +100,7 @@ struct Product {
             .epilogue = epilogue,
             .scale = scale,
             .softcap = softcap,
+            .xielu = xielu,
             .begin_unit = begin,
             .end_unit = end,
         };
@@ -232,6 +234,7 @@ void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& wor
         .epilogue = args.epilogue,
         .scale = args.scale,
         .softcap = args.softcap,
+        .xielu = args.xielu,
         .residual = nullptr,
     };
     multiply_prepared(product, form, static_cast<std::byte*>(args.scratch), worker,
@@ -261,6 +264,7 @@ void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
         .epilogue = Epilogue::kNone,
         .scale = args.scale,
         .softcap = 0.0f,
+        .xielu = {},
         .residual = args.residual,
     };
     if (!form.has_codes()) {

@@ -112,6 +112,18 @@ void weigh_chosen(const Routing& routing, std::span<const float> numbers,
     }
 }
 
+// The weight of the best number of those that are left; those that are taken are kNever.
+float weigh_close(const Routing& routing, std::span<const float> left, float best) {
+    float sum = 0.0f;
+    for (const float number : left) {
+        const bool is_far = (best - number) / std::max(std::abs(number), best) > routing.spread;
+        if (number != kNever && !is_far) {
+            sum += std::exp(number - best);
+        }
+    }
+    return routing.scale / sum;
+}
+
 }  // namespace
 
 float sigmoid(float x) {
@@ -138,11 +150,15 @@ void choose_experts(const Routing& routing, const float* numbers, std::span<floa
     }
     for (Choice& choice : choices) {
         choice.expert = best_of(values);
+        if (routing.scoring == Scoring::kSparseMixer) {
+            const float best = values[static_cast<size_t>(choice.expert)];
+            choice.weight = weigh_close(routing, values, best);
+        }
         values[static_cast<size_t>(choice.expert)] = kNever;
     }
     if (routing.scoring == Scoring::kChosenSoftmax) {
         weigh_chosen(routing, scores, choices);
-    } else {
+    } else if (routing.scoring != Scoring::kSparseMixer) {
         weigh(routing, scores, choices);
     }
     for (Choice& choice : choices) {

@@ -9,10 +9,11 @@ import json
 import os
 import re
 import stat
+from collections import ChainMap
 from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeGuard, cast
 
 from .errors import ModelLoadError
 
@@ -123,6 +124,10 @@ class Values:
 
 class JsonObject(Values):
     """A JSON object of a file."""
+
+    def changed(self, values: Mapping[str, Any]) -> "JsonObject":
+        """The same with these values. The others are read when they are asked for."""
+        return JsonObject(ChainMap(dict(values), cast(dict[str, Any], self.values)), self.where)
 
     @classmethod
     def read(cls, path: Path) -> "JsonObject":

@@ -44,6 +44,7 @@ from tests.support.tiny_models import (  # noqa: E402
     Family,
     byte_level_tokenizer,
     gemma_tokenizer,
+    name_architecture,
     oracle,
     sentencepiece_tokenizer,
 )
@@ -205,6 +206,7 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
         save_in_blocks(work, model)
     else:
         model.save_pretrained(work)
+        name_architecture(work, pair.family)
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
     pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer

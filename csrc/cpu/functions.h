@@ -84,10 +84,28 @@ SOLITON_RARE Floats capped(Floats x, float softcap) {
     return multiply(cap, hyperbolic_tangent(divide(x, cap)));
 }
 
+// kXielu.
+SOLITON_RARE Floats xielu(Floats x, const Xielu& curve) {
+    const Floats zero = broadcast(0.0f);
+    const Floats one = broadcast(1.0f);
+    const Floats above = larger(zero, x);
+    const Floats below = smaller(zero, x);
+    // 1 up to 0 and 0 above, where the exponent, which never reaches 0, must not count.
+    const Floats is_below = smaller(one, larger(zero, multiply_add(x, broadcast(-0x1p126f), one)));
+    const Floats e = exponential(smaller(below, broadcast(curve.eps)));
+    const Floats bend = multiply(subtract(subtract(e, one), below), is_below);
+    const Floats line = multiply(x, broadcast(curve.beta));
+    const Floats lower = multiply_add(bend, broadcast(curve.negative), line);
+    return multiply_add(multiply(above, above), broadcast(curve.positive), lower);
+}
+
 // The epilogues of single rows.
-SOLITON_RARE Floats shaped(Floats y, Epilogue epilogue, float softcap) {
+SOLITON_RARE Floats shaped(Floats y, Epilogue epilogue, float softcap, const Xielu& curve) {
     if (epilogue == Epilogue::kSoftcap) {
         return capped(y, softcap);
+    }
+    if (epilogue == Epilogue::kXielu) {
+        return xielu(y, curve);
     }
     if (epilogue == Epilogue::kRelu2) {
         const Floats positive = larger(broadcast(0.0f), y);

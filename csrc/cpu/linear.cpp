@@ -32,7 +32,8 @@ SOLITON_INLINE Floats gated(Floats gate, Floats up, Epilogue epilogue) {
 // An output without a gate.
 SOLITON_INLINE Floats finished(Floats y, const MultiplyArgs& args) {
     y = multiply(y, broadcast(args.scale));
-    return args.epilogue == Epilogue::kNone ? y : shaped(y, args.epilogue, args.softcap);
+    return args.epilogue == Epilogue::kNone ? y
+                                            : shaped(y, args.epilogue, args.softcap, args.xielu);
 }
 
 // The outputs of a panel's first n rows.

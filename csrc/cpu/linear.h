@@ -61,6 +61,7 @@ struct MultiplyArgs {
     Epilogue epilogue;
     float scale;
     float softcap;
+    Xielu xielu;
     int64_t begin_unit;
     int64_t end_unit;
 };

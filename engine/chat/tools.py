@@ -40,13 +40,17 @@ def template_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     return [{"type": "function", "function": _described(tool, tool.parameters)} for tool in tools]
 
 
-def describe_tools(tools: Sequence[Tool]) -> str:
-    """A system text that lists the tools and how to call them: one JSON object between tags."""
+def describe_tools(tools: Sequence[Tool], example: str = "") -> str:
+    """A system text that lists the tools and how to call them: one JSON object between tags, or as
+    in the `example` of a call.
+    """
     described = [_described(tool, parameters_of(tool)) for tool in tools]
     lines = "\n".join(json.dumps(function, ensure_ascii=False) for function in described)
+    functions = f"You can call these functions, one JSON object per line:\n{lines}\n\n"
+    if example:
+        return f"{functions}To call one, write its name and its arguments in this form:\n{example}"
     return (
-        "You can call these functions, one JSON object per line:\n"
-        f"{lines}\n\n"
+        f"{functions}"
         "To call one, write its name and its arguments as a JSON object between tags:\n"
         "<tool_call>\n"
         '{"name": "the name", "arguments": {"an argument": "its value"}}\n'

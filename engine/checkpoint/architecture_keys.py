@@ -12,6 +12,8 @@ import numpy as np
 from ..gguf.metadata import Metadata
 from .limits import MAX_LAYERS
 
+_HIGHEST = 1e6
+
 
 class ArchitectureKeys:
     """Getters as those of `Metadata`, by the name without that of the architecture."""
@@ -57,6 +59,16 @@ class ArchitectureKeys:
                 f"a number between {low} and {high}, or one for each of {self._n_blocks} layers"
             )
             self.fail(key, numbers, allowed)
+        return numbers[: self.n_layers]
+
+    def plain_numbers(self, key: str) -> list[float]:
+        """Of each layer, under a name that does not begin with that of the architecture."""
+        if not isinstance(self._metadata.values.get(key), np.ndarray):
+            return [self._metadata.number(key, low=-_HIGHEST, high=_HIGHEST)] * self.n_layers
+        numbers: list[float] = self._metadata.numbers(key).tolist()
+        if len(numbers) != self._n_blocks or not all(abs(each) <= _HIGHEST for each in numbers):
+            allowed = f"a number up to {_HIGHEST:g}, or one for each of {self._n_blocks} layers"
+            self._metadata.fail(key, numbers, allowed)
         return numbers[: self.n_layers]
 
     def fail(self, key: str, value: object, allowed: str) -> NoReturn:

@@ -7,13 +7,9 @@ config.json, `engine/model/` reads it. Knows no file and no tensor.
 from dataclasses import dataclass
 from typing import Literal
 
+from .activation import Activation, Xielu
 from .recurrent import Recurrent, StateShape
 from .ropes import RopeConfig
-
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu2", "clamped"]
-"""gelu is the exact one, gelu_tanh its usual approximation; relu2 is max(0, x)^2. clamped is
-gpt-oss's: g / (1 + e^(-1.702 g)) * (u + 1) with g = min(gate, 7) and u = up within -7 to 7.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +110,11 @@ NO_ATTENTION = AttentionConfig(n_heads=0, n_kv_heads=0, head_dim=0, rope=None)
 """Of a layer that has something else in its place."""
 
 
-Scoring = Literal["softmax", "sigmoid", "chosen_softmax"]
-"""What a router's numbers become; chosen_softmax is the softmax of the chosen experts' numbers."""
+Scoring = Literal["softmax", "sigmoid", "chosen_softmax", "sparse_mixer"]
+"""What a router's numbers become; chosen_softmax is the softmax of the chosen experts' numbers.
+sparse_mixer is the softmax, for each chosen expert in turn, of those that are left and close to it:
+(number - other) / max(|other|, number) is at most `spread`.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +137,8 @@ class ExpertsConfig:
     """Whether the weights of the chosen experts are divided by their sum."""
     scale: float = 1.0
     """Multiplies these weights."""
+    spread: float = 0.0
+    """Of sparse_mixer."""
     router_bias: bool = False
     bias: bool = False
     """Of all matrices of the experts."""
@@ -186,6 +187,12 @@ class MlpConfig:
     activation: Activation = "silu"
     gated: bool = True
     experts: ExpertsConfig | None = None
+    xielu: Xielu | None = None
+    """Of the activation of this name; None: a checkpoint has tensors of them."""
+
+    @property
+    def stores_xielu(self) -> bool:
+        return self.activation == "xielu" and self.xielu is None
 
     @property
     def inner_dim(self) -> int:
@@ -195,6 +202,7 @@ class MlpConfig:
     def n_params(self, dim: int) -> int:
         n = dim * (self.inner_dim + self.hidden_dim)
         n += self.inner_dim + dim if self.bias else 0
+        n += 4 if self.stores_xielu else 0
         return n if self.experts is None else n + self.experts.n_params(dim, self.experts.n_experts)
 
 
@@ -210,6 +218,8 @@ class LayerConfig:
     post_norms: bool = False
     parallel: bool = False
     """Whether the feed-forward part has the same input as attention."""
+    two_norms: bool = False
+    """Whether a parallel layer that may have one norm or two has two."""
     residual_scale: float = 1.0
     """Multiplies what attention and feed-forward add."""
     has_factor: bool = False

@@ -6,9 +6,8 @@ here. What the file does not say, its tensors do: whether there are biases, and 
 vocabulary has.
 """
 
-import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,10 +32,12 @@ from .families.known import ARCHITECTURES
 from .families.layer_embeddings import gemma_layer_embeddings
 from .layers_gguf import head_dim_of, layer_embedding_width, layers_of, sliding_head_dim_of
 from .limits import MAX_CONTEXT, MAX_VOCAB, MAX_WIDTH
+from .nearest import Trial, nearest
 from .rope_gguf import Factors, rope_config, rotary_dim, sliding_rope
 from .rope_keys import longest_context
 from .ropes import RopeConfig
 from .stored import plain_values
+from .unknown_keys import Watched
 
 _TOKENS = "tokenizer.ggml.tokens"
 _BOS = "tokenizer.ggml.bos_token_id"
@@ -59,21 +60,30 @@ _NEUTRAL: Mapping[str, Any] = {
 # The same of one architecture.
 _OWN_NEUTRAL: Mapping[str, Mapping[str, Any]] = {"granite": {"rope.scaling.finetuned": True}}
 _HIGHEST = 1e6
-_MAX_NAME = 100
 
 
 def gguf_config(file: GgufFile) -> ModelConfig:
     """Raises ModelLoadError: file, key, value and what is allowed."""
     metadata, tensors = file.metadata, file.tensors
-    architecture = _architecture(metadata)
+    architecture = _architecture(metadata, tensors)
     keys = ArchitectureKeys(metadata, architecture.name)
     _refuse_unsupported(keys, architecture)
+    return _read(metadata, tensors, keys, architecture)
+
+
+def _read(
+    metadata: Metadata,
+    tensors: Mapping[str, StoredTensor],
+    keys: ArchitectureKeys,
+    architecture: Architecture,
+) -> ModelConfig:
     dim = keys.integer("embedding_length", low=1, high=MAX_WIDTH)
     context = keys.integer("context_length", low=1, high=MAX_CONTEXT)
     head_dim = head_dim_of(keys, dim)
     ropes = _ropes(keys, architecture, head_dim, context, tensors)
     vocab_size = _vocab_size(metadata, tensors)
-    eps = "layer_norm_epsilon" if architecture.centered_norms else "layer_norm_rms_epsilon"
+    is_rms = architecture.rms_eps or not architecture.centered_norms
+    eps = "layer_norm_rms_epsilon" if is_rms else "layer_norm_epsilon"
     return ModelConfig(
         architecture=architecture.name,
         dim=dim,
@@ -140,27 +150,57 @@ def _ropes(
     return rope, sliding_rope(keys, sliding_head_dim, rope, architecture.sliding_theta)
 
 
-def _architecture(metadata: Metadata) -> Architecture:
+def _architecture(metadata: Metadata, tensors: Mapping[str, StoredTensor]) -> Architecture:
     kind = metadata.string("general.type", default="model")
     if kind != "model":
         metadata.fail("general.type", kind, "'model': this file belongs to a model, but is none")
     name = metadata.string("general.architecture")
     if name not in ARCHITECTURES:
-        nearest = difflib.get_close_matches(name[:_MAX_NAME], ARCHITECTURES, n=1, cutoff=0.0)[0]
+        found = nearest(name, ARCHITECTURES, lambda other: _tried(metadata, tensors, name, other))
         raise ModelLoadError(
-            f"{metadata.where}: general.architecture: {shown_name(name)} is not supported; the "
-            f"nearest one is {nearest}; allowed are {', '.join(ARCHITECTURES)}; choose a model of "
-            f"one of these"
+            f"{metadata.where}: general.architecture: {shown_name(name)} is not supported; "
+            f"{found}; choose a model of a family that docs/models.md lists"
         )
     return ARCHITECTURES[name]
 
 
-def _refuse_unsupported(keys: ArchitectureKeys, architecture: Architecture) -> None:
+def _tried(metadata: Metadata, tensors: Mapping[str, StoredTensor], name: str, other: str) -> Trial:
+    """What another architecture would not know of a file of the architecture `name`."""
+    architecture, own = ARCHITECTURES[other], f"{name}."
+    renamed = {
+        f"{other}.{key.removeprefix(own)}" if key.startswith(own) else key: value
+        for key, value in metadata.values.items()
+    }
+    watched = Watched(renamed)
+    tried = Metadata(watched, metadata.where)
+    refused = []
+    is_read = True
+    try:
+        keys = ArchitectureKeys(tried, other)
+        refused = [key for key, _, _ in _unsupported(keys, architecture)]
+        _read(tried, tensors, keys, architecture)
+    except ModelLoadError:
+        is_read = False
+    own = f"{other}."
+    left = [key.removeprefix(own) for key in renamed if key.startswith(own) and is_read]
+    unknown = [key for key in left if own + key not in watched.asked]
+    return list(dict.fromkeys([*refused, *unknown])), is_read
+
+
+def _unsupported(
+    keys: ArchitectureKeys, architecture: Architecture
+) -> Iterator[tuple[str, object, str]]:
+    """Key, value and what is allowed, of what the architecture does not compute."""
     for key, neutral in {**_NEUTRAL, **_OWN_NEUTRAL.get(architecture.name, {})}.items():
         value = keys.get(key, neutral)
         is_read = key in architecture.reads or (key == "expert_count" and architecture.experts)
         if not is_read and value != neutral:
-            keys.fail(key, value, f"{neutral}: nothing else is computed")
+            yield key, value, f"{neutral}: nothing else is computed"
+
+
+def _refuse_unsupported(keys: ArchitectureKeys, architecture: Architecture) -> None:
+    for key, value, allowed in _unsupported(keys, architecture):
+        keys.fail(key, value, allowed)
 
 
 def _rope_factors(

@@ -5,17 +5,18 @@ the position embedding. Knows nothing of tensors. A value that would make the ou
 (another activation, quantized weights) is refused here.
 """
 
-import difflib
 from pathlib import Path
 from typing import NoReturn
 
 from ..errors import ModelLoadError
 from ..files import JsonObject, shown, shown_name
-from .config import Activation, ModelConfig
+from .activation import Activation
+from .config import ModelConfig
 from .families.family import Family, Sizes
 from .families.known import FAMILIES
 from .families.refusals import refused_keys
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_WIDTH
+from .nearest import Trial, nearest
 from .rope_keys import longest_context
 from .text_part import text_config
 from .unknown_keys import unknown_keys
@@ -27,12 +28,12 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu2": "relu2",
+    "xielu": "xielu",
 }
-_MAX_NAME = 100
-_MAX_KEYS = 8  # in a message
 _LIST = "docs/models.md"
 _QUANTIZATION = "quantization_config"
 # What there are kernels for.
+_ALONE = frozenset({"silu", "xielu"})  # a family with it has no other
 _GATED, _PLAIN = frozenset({"silu", "gelu", "gelu_tanh"}), frozenset({"gelu", "gelu_tanh", "relu2"})
 
 
@@ -88,25 +89,20 @@ def _family(file: JsonObject) -> Family:
     if len(names) != 1:
         file.fail("architectures", names, f"a list of one of those that {_LIST} lists")
     if names[0] not in FAMILIES:
+        found = nearest(names[0], FAMILIES, lambda name: _tried(file, name))
         raise ModelLoadError(
-            f"{file.where}: architectures: {shown_name(names[0])} is not supported; "
-            f"{_nearest(file, names[0])}; choose a model of a family that {_LIST} lists"
+            f"{file.where}: architectures: {shown_name(names[0])} is not supported; {found}; "
+            f"choose a model of a family that {_LIST} lists"
         )
     return FAMILIES[names[0]]
 
 
-def _nearest(file: JsonObject, name: str) -> str:
-    """Which family is most like it, and what of its config that one does not have."""
-    nearest = difflib.get_close_matches(name[:_MAX_NAME], FAMILIES, n=1, cutoff=0.0)[0]
-    family = FAMILIES[nearest]
+def _tried(file: JsonObject, name: str) -> Trial:
+    """What a family of this name would not know of it."""
+    family = FAMILIES[name]
     refused = [key for key, _, _ in refused_keys(file, family.reads)]
     others = unknown_keys(file, lambda watched: _read(watched, family))
-    unknown = [shown_name(key) for key in dict.fromkeys([*refused, *others])]
-    if not unknown:
-        return f"the nearest family is {nearest}"
-    more = f" and {len(unknown) - _MAX_KEYS} more" if len(unknown) > _MAX_KEYS else ""
-    named = ", ".join(unknown[:_MAX_KEYS]) + more
-    return f"the nearest family is {nearest}, which does not know {named}"
+    return list(dict.fromkeys([*refused, *(others or ())])), others is not None
 
 
 def _is_mxfp4(file: JsonObject) -> bool:
@@ -161,8 +157,8 @@ def _activation(file: JsonObject, family: Family) -> Activation:
     name = file.string(key, default=family.activation)
     kernels = _GATED if family.gated else _PLAIN
     allowed = [each for each, function in _ACTIVATIONS.items() if function in kernels]
-    if family.activation == "silu":
-        allowed = ["silu"]
+    if family.activation in _ALONE:
+        allowed = [family.activation]
     if name not in allowed:
         file.fail(key, name, " or ".join(f"'{each}'" for each in allowed))
     return _ACTIVATIONS[name]

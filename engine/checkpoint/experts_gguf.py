@@ -9,12 +9,14 @@ from dataclasses import replace
 
 from ..errors import ModelLoadError
 from ..stored_tensor import StoredTensor
+from .activation import Xielu
 from .architecture_keys import ArchitectureKeys
 from .config import ExpertsConfig, MlpConfig, Scoring
 from .families.architecture import Architecture, Mixture
 from .limits import MAX_EXPERTS, MAX_LAYERS, MAX_WIDTH
 
 _HIGHEST = 1e6
+_XIELU = ("alpha_p", "alpha_n", "beta", "eps")
 _SCORINGS: Mapping[int, Scoring] = {1: "softmax", 2: "sigmoid", 3: "chosen_softmax"}
 Tensors = Mapping[str, StoredTensor]
 
@@ -31,6 +33,7 @@ def mlps_of(
     stands_beside = experts is not None and experts.own_norms
     n_dense = keys.integer("leading_dense_block_count", low=0, high=MAX_LAYERS, default=0)
     hidden_dims = _hidden_dims(keys)
+    curves = _xielus(keys) if architecture.activation == "xielu" else None
 
     def mlp(index: int) -> MlpConfig:
         prefix, has_experts = f"blk.{index}.", experts is not None and index >= n_dense
@@ -48,6 +51,7 @@ def mlps_of(
             activation=architecture.activation,
             gated=architecture.gated,
             experts=own,
+            xielu=None if curves is None else curves[index],
         )
 
     return [mlp(index) for index in range(keys.n_layers)]
@@ -83,6 +87,7 @@ def _experts(keys: ArchitectureKeys, mixture: Mixture, n_experts: int) -> Expert
             group_best=mixture.group_best,
             renormalized=bool(keys.get("expert_weights_norm", mixture.renormalized)),
             scale=scale or 1.0,  # 0 says nothing
+            spread=mixture.spread,
             shared_gate=mixture.shared_gate,
             own_norms=mixture.has_own_norms,
             router_scale=_router_scale(keys) if mixture.has_own_norms else 1.0,
@@ -106,3 +111,9 @@ def _shared_width(keys: ArchitectureKeys, mixture: Mixture, experts: ExpertsConf
         n_shared * experts.hidden_dim or keys.of_layers("feed_forward_length", high=MAX_WIDTH)[-1]
     )
     return keys.integer("expert_shared_feed_forward_length", low=1, high=MAX_WIDTH, default=default)
+
+
+def _xielus(keys: ArchitectureKeys) -> list[Xielu]:
+    """The numbers of the activation of each layer, as checkpoints have them."""
+    columns = [keys.plain_numbers(f"xielu.{each}") for each in _XIELU]
+    return [Xielu(*numbers) for numbers in zip(*columns, strict=True)]

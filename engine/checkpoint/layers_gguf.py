@@ -67,6 +67,8 @@ def layers_of(
             pre_norms=architecture.pre_norms,
             post_norms=architecture.post_norms,
             parallel=is_parallel,
+            two_norms=bool(architecture.second_norm)
+            and f"blk.{index}.{architecture.second_norm}.weight" in tensors,
             residual_scale=residual_scale,
             has_factor=f"blk.{index}.{architecture.names.factor}" in tensors,
             embedding_dim=layer_embedding_width(keys),

@@ -56,6 +56,8 @@ class LongScaling:
     long_factors: tuple[float, ...]
     original_max_seq_len: int
     attention_factor: float
+    short_attention_factor: float | None = None
+    """The same within the original context; None: no other one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,8 @@ class LayerSources:
     b_gate_up: Sources = ()
     w_down: Sources
     b_down: Sources = ()
+    xielu: Sources = ()
+    """The numbers of Xielu, in its order."""
     attention_norm: Sources = ()
     attention_norm_bias: Sources = ()
     post_attention_norm: Sources = ()

@@ -68,6 +68,13 @@ def plain_values(tensor: StoredTensor) -> npt.NDArray[Any]:
     return dequantize(BlockRows(values.type, rows)).reshape(tensor.shape)
 
 
+def as_float32(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """A copy; of uint16, the bfloat16 numbers whose bits they are."""
+    if values.dtype == np.uint16:
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32)
+
+
 def _read_whole(tensor: StoredTensor, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     with open_values(tensor) as read:
         read(0, values.reshape(-1).view(np.uint8))

@@ -16,7 +16,7 @@ from ..gguf.blocks import BlockRows
 from ..gguf.decode import dequantize
 from ..gguf.types import READ
 from ..stored_tensor import StoredTensor
-from .stored import NUMPY_DTYPES
+from .stored import NUMPY_DTYPES, as_float32
 
 Rows = npt.NDArray[np.float32]
 
@@ -53,10 +53,7 @@ class StoredRows:
         if dtype is None:
             rows = np.frombuffer(data, np.uint8).reshape(-1, self._row_bytes)
             return dequantize(BlockRows(READ[self._tensor.dtype], rows))
-        values = np.frombuffer(data, dtype).reshape(-1, self.n_in)
-        if values.dtype == np.uint16:  # bfloat16
-            return (values.astype(np.uint32) << 16).view(np.float32)
-        return values.astype(np.float32)
+        return as_float32(np.frombuffer(data, dtype).reshape(-1, self.n_in))
 
     def _changed(self) -> ModelLoadError:
         tensor = self._tensor

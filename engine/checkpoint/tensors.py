@@ -63,7 +63,7 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
                 f"{tensor.file}: {name}: has shape {list(tensor.shape)}, "
                 f"{says} asks for {list(wanted)}"
             )
-        allowed_dtypes = PLAIN_DTYPES if len(wanted) == 1 else (*PLAIN_DTYPES, *READ)
+        allowed_dtypes = PLAIN_DTYPES if len(wanted) <= 1 else (*PLAIN_DTYPES, *READ)
         if tensor.dtype not in allowed_dtypes:
             allowed = ", ".join(PLAIN_DTYPES)
             raise ModelLoadError(

@@ -49,13 +49,13 @@ class Watched(Mapping[str, Any]):
         return len(self._values)
 
 
-def unknown_keys(file: JsonObject, read: Callable[[JsonObject], object]) -> list[str]:
-    """The keys that `read` does not ask for, but for harmless ones; none if it raises
+def unknown_keys(file: JsonObject, read: Callable[[JsonObject], object]) -> list[str] | None:
+    """The keys that `read` does not ask for, but for harmless ones; None if it raises
     ModelLoadError, because then it has not come to all of them.
     """
     values = Watched(file.values)
     try:
         read(JsonObject(values, file.where))
     except ModelLoadError:
-        return []
+        return None
     return [key for key in file.values if key not in values.asked | HARMLESS]

@@ -15,7 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..checkpoint.config import Activation, ExpertsConfig
+from ..checkpoint.activation import Activation, Xielu
+from ..checkpoint.config import ExpertsConfig
 from ..checkpoint.recurrent import DeltaNetConfig
 
 
@@ -133,6 +134,7 @@ class NormLinear(Generic[ArrayT, MatrixT]):
     bias: ArrayT | None = None  # (n_out,)
     gated: bool = False  # the matrix has gate and up rows, and out = activation(gate) * up
     activation: Activation | None = None  # None: silu if it is gated, otherwise none
+    xielu: Xielu | None = None  # of the activation of this name
     scale: float = 1.0  # only where nothing is gated
     softcap: float = 0.0  # out = softcap * tanh(out / softcap), without an activation; 0: no cap
     out: ArrayT  # (rows, n_out); gated: (rows, n_out / 2)
@@ -142,6 +144,8 @@ class NormLinear(Generic[ArrayT, MatrixT]):
             raise ValueError("scale, softcap: a gated product has none")
         if self.activation is not None and self.softcap:
             raise ValueError("softcap: a product with an activation has none")
+        if (self.activation == "xielu") != (self.xielu is not None):
+            raise ValueError("xielu: the activation of this name has numbers, and no other")
 
     @property
     def function(self) -> str:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checkpoint.config import ExpertsConfig
+from ..checkpoint.activation import Xielu
 from . import recurrent_reference
 from .arguments import (
     AddNorm,
@@ -29,6 +29,7 @@ from .arguments import (
     ShortConv,
     Times,
 )
+from .routing_reference import choose
 from .step import StepState
 
 
@@ -124,6 +125,8 @@ def norm_linear(op: NormLinear[Tensor, TorchMatrix], state: StepState) -> None:
     if op.gated:
         gate, up = y.chunk(2, dim=1)
         y = gated(gate, up, op.function)
+    elif op.xielu is not None:
+        y = xielu(y, op.xielu)
     elif op.function:
         y = activated(y, op.function)
     if op.softcap:
@@ -156,31 +159,6 @@ def experts(op: Experts[Tensor, TorchMatrix], state: StepState) -> None:
         total += numbers[:, -1:].sigmoid().to(y.dtype) * y if op.config.shared_gate else y
     y = op.scale * total
     op.out[:n].copy_(y if op.residual is None else op.residual[:n] + y)
-
-
-def choose(
-    numbers: Tensor, config: ExpertsConfig, selection_bias: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The experts (rows, n_used) that a router's numbers (rows, n_experts) choose, and their
-    weights.
-    """
-    scores = numbers
-    if config.scoring != "chosen_softmax":
-        scores = numbers.softmax(-1) if config.scoring == "softmax" else numbers.sigmoid()
-    values = scores if selection_bias is None else scores + selection_bias.float()
-    if config.n_groups_used < config.n_groups:
-        groups = values.view(len(values), config.n_groups, -1)
-        best = groups.topk(config.group_best, dim=-1).values.sum(-1)
-        kept = best.topk(config.n_groups_used, dim=-1).indices
-        dropped = torch.ones_like(best, dtype=torch.bool).scatter_(-1, kept, value=False)
-        values = groups.masked_fill(dropped.unsqueeze(-1), float("-inf")).flatten(-2)
-    chosen = values.topk(config.n_used, dim=-1).indices
-    weights = scores.gather(-1, chosen)
-    if config.scoring == "chosen_softmax":
-        weights = weights.softmax(-1)
-    elif config.renormalized:
-        weights = weights / weights.sum(-1, keepdim=True)
-    return chosen, weights * config.scale
 
 
 def _through(expert: Expert[Tensor, TorchMatrix], index: int, x: Tensor, activation: str) -> Tensor:
@@ -371,6 +349,12 @@ def activated(x: Tensor, function: str) -> Tensor:
             return F.relu(x).square()
         case _:
             return F.gelu(x, approximate="tanh" if function == "gelu_tanh" else "none")
+
+
+def xielu(x: Tensor, curve: Xielu) -> Tensor:
+    line = curve.beta * x
+    bend = torch.expm1(x.clamp(max=curve.eps)) - x
+    return torch.where(x > 0, curve.positive * x * x, curve.negative * bend) + line
 
 
 def softcap(x: Tensor, cap: float) -> Tensor:

@@ -7,7 +7,8 @@ behind its feed-forward part. Knows no other part of a layer.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..checkpoint.config import Activation, ModelConfig
+from ..checkpoint.activation import Activation
+from ..checkpoint.config import ModelConfig
 from ..device.arguments import (
     AddNorm,
     Array,

@@ -7,7 +7,8 @@ logits.
 from dataclasses import dataclass
 
 from ..cache.kv import LayerMemory
-from ..checkpoint.config import Activation, LayerConfig, ModelConfig, QkNorm
+from ..checkpoint.activation import Activation, Xielu
+from ..checkpoint.config import LayerConfig, ModelConfig, QkNorm
 from ..device.arguments import (
     AddNorm,
     Array,
@@ -218,6 +219,7 @@ class Layer:
             bias=weights.b_gate_up,
             gated=mlp.gated,
             activation=mlp.activation,
+            xielu=mlp.xielu or weights.xielu,
             out=self.gated,
         )
         self._append_added(
@@ -277,6 +279,7 @@ class Layer:
         out: Array,
         gated: bool = False,
         activation: Activation | None = None,
+        xielu: Xielu | None = None,
     ) -> None:
         """A product with the normed input of the MLP."""
         program.append(
@@ -290,6 +293,7 @@ class Layer:
                 bias=bias,
                 gated=gated,
                 activation=activation,
+                xielu=xielu,
                 out=out,
             )
         )

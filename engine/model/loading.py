@@ -1,25 +1,27 @@
 """Stored tensors -> the weights that the decoder runs on.
 
-Owns the fusion of q, k, v and of gate and up into one matrix each. The family knows where a weight
-is in a checkpoint (`checkpoint/sources.py`), the ops how a matrix lies in memory.
+Owns the fusion of q, k, v and of gate and up into one matrix each, and the order of reading. The
+family knows where a weight is in a checkpoint (`checkpoint/sources.py`), the ops how a matrix lies
+in memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
+from ..checkpoint.activation import Xielu
 from ..checkpoint.config import ModelConfig
 from ..checkpoint.sources import LayerSources, ModelSources, Source
 from ..checkpoint.stored_rows import StoredRows
 from ..checkpoint.tensors import model_sources
-from ..device.arguments import Array, Matrix
+from ..device.arguments import Matrix
 from ..device.formats import Format
 from ..device.mixed import LayerFormats, ModelFormats
-from ..device.ops import NotFiniteError, Ops, Stored
-from ..errors import ModelLoadError
+from ..device.ops import Ops
 from ..stored_tensor import StoredTensor
-from .calibration import Calibration, Floats, Importance
+from .calibration import Calibration, Importance
 from .embeddings import Embedding
+from .reader import Progress, Reader
 from .weights import (
     NO_MATRIX,
     ExpertNorms,
@@ -33,9 +35,6 @@ from .weights import (
 
 if TYPE_CHECKING:
     from ..device.cpu.panel_cache import PanelCache
-
-
-T = TypeVar("T")
 
 # Of a layer that is run before it is quantised.
 _COPIES = LayerFormats(*10 * ("bfloat16",))
@@ -58,9 +57,9 @@ def load_weights(
     formats, sources = ops.formats(config, dtypes), model_sources(config)
     needed = sources.needed(tied=config.tie_embeddings)
     total = sum(source.share * tensors[source.name].n_bytes for source in needed)
-    progress = _Progress(round(total), on_progress)
+    progress = Progress(round(total), on_progress)
     with ops.reader() as read:
-        reader = _Reader(tensors, ops, read, panels, progress)
+        reader = Reader(tensors, ops, read, panels, progress)
         embedding = Embedding(
             table=reader.matrix((sources.embedding,), formats.embedding),
             positions=reader.vector(sources.positions),
@@ -90,7 +89,7 @@ def load_weights(
 
 
 def _read_layer_table(
-    reader: "_Reader",
+    reader: Reader,
     tensors: Mapping[str, StoredTensor],
     sources: ModelSources,
     formats: ModelFormats,
@@ -107,7 +106,7 @@ def _read_layer_table(
 
 
 def _read_layer(
-    reader: "_Reader",
+    reader: Reader,
     layer: LayerSources,
     formats: LayerFormats,
     calibration: Calibration | None,
@@ -137,6 +136,7 @@ def _read_layer(
         b_gate_up=reader.vector(layer.b_gate_up),
         w_down=read(layer.w_down, own.w_down) if layer.w_down else NO_MATRIX,
         b_down=reader.vector(layer.b_down),
+        xielu=Xielu(*reader.numbers(layer.xielu)) if layer.xielu else None,
         post_mlp_norm=reader.optional_norm(layer.post_mlp_norm),
         factor=reader.vector(layer.factor),
         experts=_read_experts(reader, layer, own, read),
@@ -151,7 +151,7 @@ def _read_layer(
 
 
 def _calibrated(
-    reader: "_Reader",
+    reader: Reader,
     layer: LayerSources,
     formats: LayerFormats,
     weights: LayerWeights,
@@ -193,7 +193,7 @@ def _calibrated(
 
 
 def _read_embedding(
-    reader: "_Reader", layer: LayerSources, formats: LayerFormats, read: "_Read"
+    reader: Reader, layer: LayerSources, formats: LayerFormats, read: "_Read"
 ) -> LayerEmbeddingWeights | None:
     if not layer.w_embedding_gate:
         return None
@@ -204,7 +204,7 @@ def _read_embedding(
     )
 
 
-def _read_recurrent(reader: "_Reader", layer: LayerSources) -> RecurrentWeights | None:
+def _read_recurrent(reader: Reader, layer: LayerSources) -> RecurrentWeights | None:
     if not layer.conv:
         return None
     return RecurrentWeights(
@@ -217,7 +217,7 @@ def _read_recurrent(reader: "_Reader", layer: LayerSources) -> RecurrentWeights 
 
 
 def _read_experts(
-    reader: "_Reader", layer: LayerSources, formats: LayerFormats, read: "_Read"
+    reader: Reader, layer: LayerSources, formats: LayerFormats, read: "_Read"
 ) -> ExpertWeights | None:
     if not layer.w_router:
         return None
@@ -238,7 +238,7 @@ def _read_experts(
     )
 
 
-def _read_expert_norms(reader: "_Reader", layer: LayerSources) -> ExpertNorms | None:
+def _read_expert_norms(reader: Reader, layer: LayerSources) -> ExpertNorms | None:
     if not layer.experts_norm:
         return None
     return ExpertNorms(
@@ -255,141 +255,3 @@ class _Read(Protocol):
     def __call__(
         self, sources: Sequence[Source], format_: Format, *, gated: bool = False
     ) -> Matrix: ...
-
-
-class _Progress:
-    """Counts the bytes that are read, and reports them."""
-
-    def __init__(self, total: int, on_progress: Callable[[int, int], None] | None) -> None:
-        self._done, self._total = 0.0, total
-        self._on_progress = on_progress
-
-    def add(self, n_bytes: float) -> None:
-        self._done += n_bytes
-        if self._on_progress is not None:
-            self._on_progress(round(self._done), self._total)
-
-
-class _Reader:
-    """Turns sources, several of them stacked by rows, into memory of the ops."""
-
-    def __init__(
-        self,
-        tensors: Mapping[str, StoredTensor],
-        ops: Ops,
-        read: Callable[[StoredTensor], Stored],
-        panels: "PanelCache | None",
-        progress: _Progress,
-    ) -> None:
-        self._tensors = tensors
-        self._ops = ops
-        self._stored = read
-        self._panels = panels
-        self._progress = progress
-        self._read_before: dict[str, list[Stored]] = {}
-        self._of_all_experts: dict[str, Stored] = {}
-
-    def matrix(
-        self,
-        sources: Sequence[Source],
-        format_: Format,
-        *,
-        gated: bool = False,
-        importance: Floats | None = None,
-    ) -> Matrix:
-        """`importance`: of the columns, for ops that calibrate."""
-        name = _name(sources)
-        if self._panels is not None:
-            shapes = [source.part_shape for source in sources]
-            kept = self._panels.get(name, shapes, format_, gated=gated)
-            if kept is not None:
-                self._count(sources)
-                return kept
-        parts = self._read_before.pop(name, None) or self._parts(sources)
-        matrix = self._converted(
-            sources,
-            lambda: self._ops.matrix(parts, format_, gated=gated, importance=importance),
-        )
-        self._count(sources)
-        if self._panels is not None:
-            self._panels.put(name, matrix)
-        return matrix
-
-    def copy(self, sources: Sequence[Source], format_: Format, *, gated: bool = False) -> Matrix:
-        """A copy that comes before the matrix: it is not from the panels and does not go there."""
-        parts = self._parts(sources)
-        self._read_before[_name(sources)] = parts
-        return self._converted(
-            sources, lambda: self._ops.matrix(parts, format_, gated=gated, temporary=True)
-        )
-
-    def vector(self, sources: Sequence[Source]) -> Array | None:
-        """None where there are no sources."""
-        if not sources:
-            return None
-        return self._vector(sources, self._parts(sources))
-
-    def optional_norm(self, sources: Sequence[Source]) -> Array | None:
-        """None where there are no sources."""
-        return self.norm(sources) if sources else None
-
-    def norm(self, sources: Sequence[Source]) -> Array:
-        """A vector that scales: all zeros mean a hole in the file, not weights."""
-        parts = self._parts(sources)
-        for source, part in zip(sources, parts, strict=True):
-            if not (source.plus or part.any()):
-                file = self._tensors[source.name].file
-                raise ModelLoadError(
-                    f"{file}: {source.name}: all zeros; the file may be incomplete"
-                )
-        return self._vector(sources, parts)
-
-    def _vector(self, sources: Sequence[Source], parts: Sequence[Stored]) -> Array:
-        plus = sources[0].plus
-        vector = self._converted(sources, lambda: self._ops.vector(parts, plus=plus))
-        self._count(sources)
-        return vector
-
-    def _parts(self, sources: Sequence[Source]) -> list[Stored]:
-        """Parts of one tensor are read together."""
-        names = dict.fromkeys(source.name for source in sources)
-        held = {source.name for source in sources if source.expert is not None}
-        stored = {}
-        for name in names:
-            whole = self._of_all_experts.get(name)
-            stored[name] = self._stored(self._tensors[name]) if whole is None else whole
-            if name in held:
-                self._of_all_experts[name] = stored[name]
-        return [source.of(stored[source.name]) for source in sources]
-
-    def forget(self) -> None:
-        """The tensors that hold all experts of a layer, which are read once for all of them."""
-        self._of_all_experts.clear()
-
-    def _converted(self, sources: Sequence[Source], convert: Callable[[], T]) -> T:
-        try:
-            return convert()
-        except NotFiniteError as error:
-            raise self._refusal(sources, error.index) from error
-
-    def _count(self, sources: Sequence[Source]) -> None:
-        self._progress.add(
-            sum(source.share * self._tensors[source.name].n_bytes for source in sources)
-        )
-
-    def _refusal(self, sources: Sequence[Source], index: tuple[int, ...]) -> ModelLoadError:
-        """`index` of a NaN or infinity is counted through the stacked sources."""
-        row, *rest = index
-        for source in sources:
-            n_rows = source.part_shape[0]
-            if row < n_rows:
-                break
-            row -= n_rows
-        place = list(source.stored_index((row, *rest)))
-        file = self._tensors[source.name].file
-        return ModelLoadError(f"{file}: {source.name}: not finite at {place}")
-
-
-def _name(sources: Sequence[Source]) -> str:
-    """Of a matrix that is made of these."""
-    return " ".join(source.part for source in sources)

@@ -5,7 +5,8 @@ Owns their ops. Knows no other part of a layer.
 
 from dataclasses import dataclass
 
-from ..checkpoint.config import Activation, ExpertsConfig
+from ..checkpoint.activation import Activation
+from ..checkpoint.config import ExpertsConfig
 from ..device.arguments import AddNorm, Array, Expert, Experts, NormLinear
 from ..device.ops import Program
 from .weights import ExpertNorms, ExpertWeights

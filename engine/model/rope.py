@@ -64,9 +64,7 @@ def _scaled(rope: RopeConfig, max_seq_len: int) -> tuple[Frequencies, float]:
         case YarnScaling():
             return _yarn(rope, plain, scaling), scaling.attention_factor
         case LongScaling():
-            is_long = rope.stretched_to(max_seq_len) > 0
-            divisors = scaling.long_factors if is_long else scaling.short_factors
-            return plain / np.array(divisors), scaling.attention_factor
+            return _long(rope, plain, scaling, max_seq_len)
         case DividedScaling():
             return plain / np.array(scaling.divisors), 1.0
 
@@ -82,6 +80,15 @@ def _dynamic(rope: RopeConfig, scaling: DynamicScaling, length: int) -> Frequenc
         return _frequencies(rope.theta, dim)
     stretch = scaling.factor * max(length, original) / original - (scaling.factor - 1)
     return _frequencies(rope.theta * stretch ** (dim / (dim - 2)), dim)
+
+
+def _long(
+    rope: RopeConfig, plain: Frequencies, scaling: LongScaling, max_seq_len: int
+) -> tuple[Frequencies, float]:
+    if rope.stretched_to(max_seq_len):
+        return plain / np.array(scaling.long_factors), scaling.attention_factor
+    own = scaling.short_attention_factor
+    return plain / np.array(scaling.short_factors), scaling.attention_factor if own is None else own
 
 
 def _yarn(rope: RopeConfig, plain: Frequencies, scaling: YarnScaling) -> Frequencies:

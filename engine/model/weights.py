@@ -6,6 +6,7 @@ The ops know how a matrix lies in memory, `loading.py` where a weight comes from
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..checkpoint.activation import Xielu
 from ..checkpoint.config import ModelConfig
 from ..checkpoint.sources import ModelSources, Source
 from ..checkpoint.tensors import model_sources
@@ -95,6 +96,7 @@ class LayerWeights:
     b_gate_up: Array | None
     w_down: Matrix  # (dim, hidden_dim)
     b_down: Array | None
+    xielu: Xielu | None = None
     post_mlp_norm: Array | None = None  # (dim,)
     experts: ExpertWeights | None = None
     factor: Array | None = None  # (1,)

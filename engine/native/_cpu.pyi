@@ -128,6 +128,12 @@ class Epilogue(Enum):
     GELU_TANH = ...
     RELU2 = ...
     SOFTCAP = ...
+    XIELU = ...
+
+class Xielu:
+    """Struct Xielu in csrc/ops.h."""
+
+    def __init__(self, *, positive: float, negative: float, beta: float, eps: float) -> None: ...
 
 class Norm:
     """Struct Norm in csrc/ops.h."""
@@ -184,6 +190,7 @@ class Scoring(Enum):
     SOFTMAX = ...
     SIGMOID = ...
     CHOSEN_SOFTMAX = ...
+    SPARSE_MIXER = ...
 
 class Routing:
     def __init__(
@@ -199,6 +206,7 @@ class Routing:
         group_best: int,
         is_renormalized: bool,
         scale: float,
+        spread: float,
     ) -> None: ...
 
 class ExpertBank:
@@ -293,6 +301,7 @@ class Tape:
         is_centered: bool = False,
         scale: float = 1.0,
         softcap: float = 0.0,
+        xielu: Xielu = ...,
     ) -> None: ...
     def linear(
         self,

@@ -13,16 +13,13 @@ that a restored stream had drawn but not shown.
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-
 from ..errors import InvalidInputError, NoTokenError, NumericsError
-from ..grammar.constraint import Constraint
 from ..model.model import MAX_DECODE_ROWS
 from ..sampling.logits import Row
 from ..sampling.request import SampleResult
 from ..text.token_ids import check_token_ids
 from .decoding import Decoding
+from .first_token import Tokens
 from .given import Coming, instead
 from .healing import Healing
 from .held import HeldTokens
@@ -65,7 +62,7 @@ class Completion:
         self._live = live
         self._prompt_ids = prompt_ids
         self._room = room
-        self._healing = healing
+        self._tokens = Tokens(parts, healing)
         self._history = History(snapshot)
         self._coming = Coming(snapshot, len(shown))
         self._conditions = parts.conditions(snapshot.logprob_sums[: len(shown) + 1])
@@ -178,17 +175,7 @@ class Completion:
                 f"only {n_left} more; extend it first",
                 param=param,
             )
-        if self._healing is not None and self.n_tokens == 0 and coming:
-            self._healing.added(self._parts.shown(coming[0], self._options))
-        constraint = self._constraint
-        if constraint is None:
-            return
-        mark = constraint.mark()
-        try:
-            for n, token_id in enumerate(coming, self.n_tokens):
-                self._feed(constraint, n, token_id, self._shown(n, token_id))
-        finally:
-            constraint.rollback(mark)
+        self._tokens.check(self.n_tokens, coming, self._constraint, self._options)
 
     def give(self, token_ids: Sequence[int], origin: GivenOrigin) -> None:
         """The next tokens, after those that come anyway; checked by `check_given`."""
@@ -247,7 +234,7 @@ class Completion:
         reason = None if is_replayed else self._end_before(token_id, given, met)
         origin = self._decoding.accept(token_id)
         self._sampler.accept(token_id, chosen.p_sampled)
-        shown = b"" if reason is not None else self._shown(n_tokens, token_id)
+        shown = b"" if reason is not None else self._tokens.shown(n_tokens, token_id, self._options)
         span = self._held.push(shown, is_given=is_replayed or is_callers)
         origin = Origin(given, None) if given else origin
         record = token_record(chosen, shown, span, origin, self._parts.vocabulary, watched)
@@ -257,7 +244,7 @@ class Completion:
             return reason
         self._held.hold(record)
         if constraint is not None:
-            self._feed(constraint, n_tokens, token_id, shown)
+            self._tokens.feed(constraint, n_tokens, token_id, shown)
         if is_callers:
             self._held.keep(self.n_tokens)
         if self._held.has_ban:
@@ -289,21 +276,14 @@ class Completion:
             banned = (*banned, *self._stop_token_ids)
         attempt = attempt_number(self._segment, len(blocked))
         try:
-            return self._sampler.sample(
-                logits, position, attempt=attempt, mask=self._mask(), banned=banned
-            )
+            mask = self._tokens.mask(n_tokens, self._constraint)
+            return self._sampler.sample(logits, position, attempt=attempt, mask=mask, banned=banned)
         except NoTokenError:
             if blocked:
                 return None
             raise
         except NumericsError as error:
             raise self._decoding.explained(error) from error
-
-    def _mask(self) -> npt.NDArray[np.int32] | None:
-        """The tokens that constraint and healing allow; None allows all."""
-        if self._healing is not None and self.n_tokens == 0:
-            return self._healing.mask(self._constraint)
-        return self._constraint.mask() if self._constraint is not None else None
 
     def _chosen(self, sampled: SampleResult, row: Row) -> tuple[SampleResult, GivenOrigin | None]:
         """The token that comes, and who chose it; None if it was drawn."""
@@ -335,19 +315,6 @@ class Completion:
         self._stop_condition = met
         return "stop_when"
 
-    def _shown(self, n_tokens: int, token_id: int) -> bytes:
-        """The bytes that a token adds to the text after `n_tokens` tokens."""
-        data = self._parts.shown(token_id, self._options)
-        if self._healing is not None and n_tokens == 0:
-            return self._healing.added(data)
-        return data
-
-    def _feed(self, constraint: Constraint, n_tokens: int, token_id: int, shown: bytes) -> None:
-        if self._healing is not None and n_tokens == 0:
-            constraint.accept_bytes(shown)  # the rest of the token belongs to the prompt
-        else:
-            constraint.accept(token_id)
-
     def _take_back(self) -> str | None:
         """Go back to before the token in which the banned string begins. That token is not drawn
         there again. Returns why the completion has ended, if it has.
@@ -377,7 +344,9 @@ class Completion:
         self._constraint = constraint
         if (options.stop, options.banned_strings) != (old.stop, old.banned_strings):
             token_ids = self._token_ids[: self._held.n_shown]
-            shown = [self._shown(n, token_id) for n, token_id in enumerate(token_ids)]
+            shown = [
+                self._tokens.shown(n, token_id, options) for n, token_id in enumerate(token_ids)
+            ]
             self._held = self._held.with_strings(options.stop, options.banned_strings, shown)
 
     def _follow_history(self) -> None:

@@ -18,14 +18,13 @@ from ..cache.kv import KVCache
 from ..cache.prefix import PrefixCache, Reuse
 from ..cache.slot import Slot
 from ..draft.speculator import DraftCount, Speculator
-from ..errors import ContextLengthError, InvalidInputError, NumericsError
+from ..errors import InvalidInputError, NumericsError
 from ..grammar.compiler import ConstraintCompiler
 from ..model.model import Model
-from ..sampling.guidance import check_scale
 from ..sampling.request import SampleResult
 from ..sampling.settings import SamplingSettings
-from ..text.token_ids import check_token_ids
 from ..text.vocabulary import Vocabulary
+from .beginning import check_snapshot, guiding_ids, negative_prompt_of, prompt_of
 from .branching import Branching, BranchSequence, SharedRows
 from .completion import Completion
 from .continuations import ContinuationScorer
@@ -33,7 +32,6 @@ from .decoding import Decoding, Guide
 from .options import IdArray, Live, StreamOptions
 from .parts import Parts
 from .place import Place, place_of
-from .prompt_ids import checked_prompt
 from .prompt_scorer import PromptScorer
 from .result import Prefill, StreamResult
 from .sequence import CachedSequence
@@ -117,9 +115,9 @@ class StreamingGenerator:
         self._end_stream()
         settings, options = settings or SamplingSettings(), options or StreamOptions()
         options.check(self._model.config.vocab_size)
-        prompt = self._checked_prompt(input_ids, "prompt", param="input_ids")
+        prompt = prompt_of(input_ids, self._model)
         if options.negative_ids is not None:
-            self._checked_prompt(options.negative_ids, "negative prompt", param="negative_ids")
+            negative_prompt_of(options.negative_ids, self._model)
         snapshot = Snapshot.new(prompt, settings, options, self._fingerprint)
         return self._begun(
             snapshot, options.live, options.return_prompt_tokens, reuses=options.reuse_prefix
@@ -142,7 +140,7 @@ class StreamingGenerator:
         constraint forbids its tokens.
         """
         self._end_stream()
-        self._check_snapshot(snapshot)
+        check_snapshot(snapshot, self._model, self._fingerprint)
         return self._begun(snapshot, Live(isolation_key, on_token, abort, on_progress))
 
     def begin_scoring(
@@ -156,7 +154,7 @@ class StreamingGenerator:
         self._end_stream()
         options = options or StreamOptions()
         options.check(self._model.config.vocab_size)
-        prompt = self._checked_prompt(input_ids, "prompt", param="input_ids")
+        prompt = prompt_of(input_ids, self._model)
         reuse = self._prefill(self._prefix, prompt[:-1], options.live, options.on_progress)
         self.n_prompt_tokens, self.n_cached_tokens = len(prompt), reuse.n_reused
         self._scorer = ContinuationScorer(
@@ -195,48 +193,6 @@ class StreamingGenerator:
         """End the running stream, and write its keys and values to disk for the next process."""
         self._end_stream()
         self._prefix.flush()
-
-    def _checked_prompt(
-        self, input_ids: Sequence[int] | IdArray, name: str, *, param: str
-    ) -> list[int]:
-        model = self._model
-        return checked_prompt(
-            input_ids,
-            name,
-            param=param,
-            vocab_size=model.config.vocab_size,
-            most=model.max_seq_len,
-        )
-
-    def _checked_negative(
-        self, negative_ids: Sequence[int] | IdArray | None, cfg_scale: float
-    ) -> list[int]:
-        """The negative prompt; empty without guidance."""
-        check_scale(cfg_scale)
-        if negative_ids is None:
-            if cfg_scale != 1.0:
-                raise InvalidInputError(
-                    f"cfg_scale {cfg_scale} needs a negative prompt", param="cfg_scale"
-                )
-            return []
-        token_ids = self._checked_prompt(negative_ids, "negative prompt", param="negative_ids")
-        return [] if cfg_scale == 1.0 else token_ids
-
-    def _check_snapshot(self, snapshot: Snapshot) -> None:
-        if snapshot.fingerprint != self._fingerprint:
-            raise InvalidInputError(
-                f"the snapshot was taken with the model {snapshot.fingerprint!r}; this one is "
-                f"{self._fingerprint!r}, which computes other logits",
-                param="snapshot",
-            )
-        prompt = self._checked_prompt(snapshot.prompt_ids, "prompt", param="snapshot")
-        vocab_size = self._model.config.vocab_size
-        check_token_ids("snapshot", snapshot.token_ids, vocab_size)
-        for segment in snapshot.segments:
-            segment.options.check(vocab_size)
-        n_tokens, most = len(prompt) + snapshot.n_tokens, self._model.max_seq_len
-        if n_tokens > most:
-            raise ContextLengthError(n_tokens, most, param="snapshot")
 
     def _begun(
         self,
@@ -314,7 +270,7 @@ class StreamingGenerator:
 
     def _place(self, snapshot: Snapshot) -> Place:
         options = snapshot.options
-        negative = self._checked_negative(options.negative_ids, options.cfg_scale)
+        negative = guiding_ids(options.negative_ids, options.cfg_scale, self._model)
         return place_of(snapshot, negative, self._parts, most=self._model.max_seq_len)
 
     def _rebuilt(self, snapshot: Snapshot, live: Live) -> Completion:

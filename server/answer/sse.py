@@ -21,7 +21,8 @@ from typing_extensions import override
 
 from ..errors import contained, error_body, is_callers_own
 from ..http.slow_readers import SlowReaders
-from ..stream.stream import CompletionStream, forever
+from ..lease.waiter import forever
+from ..stream.stream import CompletionStream
 from .shape import Encoder
 
 _logger = logging.getLogger(__name__)

@@ -49,13 +49,14 @@ async def prompt_ids(service: Service, turn: ChatTurn, options: Options | None =
 
 
 def _with_tools(engine: Engine, turn: ChatTurn) -> list[dict[str, Any]]:
-    """The messages for a template that knows of no tools: they stand in the system message, after
+    """The messages for a template that tells of no tools: they stand in the system message, after
     the text that the template would have written there by itself.
     """
-    messages = spelled_calls(turn.messages)
+    example = engine.reply_format.tools.example
+    messages = [dict(each) for each in turn.messages] if example else spelled_calls(turn.messages)
     if not turn.tools.shown:
         return messages
-    description = describe_tools(turn.tools.shown)
+    description = describe_tools(turn.tools.shown, example)
     check_text(description, param=turn.tools.param)
     if messages[0]["role"] not in _SYSTEM_ROLES and engine.template is not None:
         default = engine.template.default_system(turn.variables)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -36,9 +36,9 @@ from ..stream.jobs import Begun, Controlled, Event, Step
 from ..stream.pause import Pause
 from ..stream.stream import CompletionStream
 from .controls import Control, pause
-from .log import EventLog
+from .log import EventLog, parts_of
 from .pauses import pause_from_bytes
-from .streams import KeptStream, Packed, Request, packing
+from .streams import KeptStream, Packed, Request
 from .unpacking import undamaged
 
 _logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _MAX_WAITING = 64
 # Latest controls whose events are remembered for those who asked for them.
 _MAX_TOLD = 4 * _MAX_WAITING
 _LOOK_S = 0.001
-_UNBEGUN = "the stream was paused before its first token: resume it"
+UNBEGUN = "the stream was paused before its first token: resume it"
 SHUT_DOWN = "the server was shut down"
 
 
@@ -100,6 +100,11 @@ class Kept:
     @property
     def ended(self) -> bool:
         return self.log.ended
+
+    @property
+    def running(self) -> CompletionStream | None:
+        """Its walk; None before it and after its end."""
+        return self._running
 
     @property
     def is_put_down(self) -> bool:
@@ -204,32 +209,6 @@ class Kept:
             return None
         return stream.place if self._running is None else self._running.places.get(stream.index)
 
-    async def place(
-        self, stream: KeptStream, receive: Receive, *, wants_steps: bool = True
-    ) -> tuple[Snapshot, Sequence[Step]]:
-        """Where it is, and its steps so far, if they are wanted. Raises StreamStateError for one
-        that never began.
-        """
-        running = self._running
-        if running is not None and running.paused_at is not None and self.state(stream) == "paused":
-            return running.paused_at
-        if running is not None and self.state(stream) != "ended":
-            self._check_turn(stream)
-            try:
-                found: tuple[Snapshot, Sequence[Step]] = await self.between_tokens(
-                    stream, lambda run: run.snapshot(), receive
-                )
-                return found
-            except StreamStateError:
-                if self.state(stream) != "ended":
-                    raise
-        place = stream.place if self.is_put_down else self.ended_at(stream)
-        if place is None:
-            raise StreamStateError(
-                _UNBEGUN if self.is_put_down else "the stream ended before its first token"
-            )
-        return place, stream.steps() if wants_steps else ()
-
     async def between_tokens(
         self, stream: KeptStream, work: Callable[[JobRun], Any], receive: Receive
     ) -> Any:
@@ -239,8 +218,8 @@ class Kept:
         self.check_waiting(stream)
         running = self._running
         if running is None:
-            raise StreamStateError(_UNBEGUN)
-        self._check_turn(stream)
+            raise StreamStateError(UNBEGUN)
+        self.check_turn(stream)
 
         def on_its_run(run: JobRun) -> Any:
             if run.job.index != stream.index:
@@ -259,7 +238,8 @@ class Kept:
         while self.state(stream) != "ended":
             await attended(self.log.changed(self.log.n_events), receive)
 
-    def _check_turn(self, stream: KeptStream) -> None:
+    def check_turn(self, stream: KeptStream) -> None:
+        """Raise StreamStateError for a choice that waits for one before it."""
         if stream.index and self.streams[stream.index - 1].finish is None:
             raise StreamStateError("the stream is queued: a choice before it has not ended")
 
@@ -329,15 +309,10 @@ class Kept:
 
     def packed(self, stream: KeptStream, pause: Pause | None) -> Callable[[], Packed]:
         """What makes the bytes of one of its streams, on any thread. `pause`: `paused`."""
-        running, index = self._running, stream.index
+        running = self._running
         if pause is None or running is None:
             return stream.packed(None)
-        if index in pause.places:
-            return stream.packed(pause.places[index])
-        if stream.begun is not None:
-            return stream.packed(pause.run.place)
-        job = running.jobs[index]
-        return packing(job.snapshot, job.inherited)
+        return stream.packed_in(pause, running.jobs)
 
     @property
     def _is_down(self) -> bool:
@@ -359,7 +334,7 @@ class Kept:
         try:
             async for batch in stream.results():
                 self._events += batch
-                for part in _parts(batch):
+                for part in parts_of(batch):
                     self.log.append(contained(encoder.frames, part))
                     self._note(part)
                 if stream.ends_with(batch[-1]):
@@ -422,12 +397,3 @@ class Kept:
         self._running, self._events, self._paused = None, [], b""
         self.log.end()
         self.on_rest()
-
-
-def _parts(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
-    """The events, divided after each that has a number of its own."""
-    start = 0
-    for i, event in enumerate(events, 1):
-        if isinstance(event, Controlled) or i == len(events):
-            yield events[start:i]
-            start = i

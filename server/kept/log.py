@@ -7,9 +7,10 @@ are compressed, because frames repeat each other.
 import asyncio
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from ..stream.idle_timeout import IdleTimeout
+from ..stream.jobs import Controlled, Event
 from .unpacking import undamaged, unpacked
 
 _BLOCK = 64  # events
@@ -234,3 +235,12 @@ def _numbered(frames: Sequence[bytes], after: int) -> bytes:
 def _settle(waiter: asyncio.Future[bool], value: bool) -> None:
     if not waiter.done():
         waiter.set_result(value)
+
+
+def parts_of(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """The events, divided after each that has a number of its own."""
+    start = 0
+    for i, event in enumerate(events, 1):
+        if isinstance(event, Controlled) or i == len(events):
+            yield events[start:i]
+            start = i

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from engine import Snapshot, snapshot_from_bytes, snapshot_to_bytes
 
-from ..stream.jobs import Begun, Step, event_bytes
+from ..stream.jobs import Begun, CompletionJob, Step, event_bytes
+from ..stream.pause import Pause
 from .steps import steps_from_bytes, steps_to_bytes
 from .unpacking import undamaged
 
@@ -143,6 +144,15 @@ class KeptStream:
             ready = self._packed
             return lambda: ready
         return packing(place, self.steps())
+
+    def packed_in(self, pause: Pause, jobs: Sequence[CompletionJob]) -> Callable[[], Packed]:
+        """The same of an answer of these jobs that is paused."""
+        if self.index in pause.places:
+            return self.packed(pause.places[self.index])
+        if self.begun is not None:
+            return self.packed(pause.run.place)
+        job = jobs[self.index]
+        return packing(job.snapshot, job.inherited)
 
     def load(self, packed: Packed) -> None:
         """Be what the bytes say."""

@@ -53,9 +53,14 @@ async def attended(work: Awaitable[T], receive: Receive) -> T:
         await asyncio.gather(task, hang_up, return_exceptions=True)
 
 
+async def forever() -> None:
+    """Wait to be cancelled."""
+    await asyncio.Event().wait()
+
+
 async def nobody() -> Message:
     """The `receive` of a call that no client waits for."""
-    await asyncio.Event().wait()
+    await forever()
     return {"type": "http.disconnect"}
 
 

@@ -396,8 +396,3 @@ class CompletionStream:
             clock=self._clock,
             steering=self._steering,
         )
-
-
-async def forever() -> None:
-    """Wait to be cancelled."""
-    await asyncio.Event().wait()

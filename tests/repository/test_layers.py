@@ -45,6 +45,7 @@ OWNERS = {
         "engine/device/cuda/",
         "engine/device/reference.py",
         "engine/device/recurrent_reference.py",
+        "engine/device/routing_reference.py",
         "engine/device/torch_ops.py",
     ),
     "torch_ops": ("engine/device/open.py",),

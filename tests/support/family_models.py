@@ -2,8 +2,27 @@
 
 from typing import Any
 
-from tests.support.tiny_models import LLAMA3_ROPE, YARN_BETAS, YARN_ROPE, Family
+from tests.support.tiny_models import (
+    DYNAMIC_ROPE,
+    LLAMA3_ROPE,
+    YARN_BETAS,
+    YARN_ROPE,
+    Family,
+)
 
+_MIXER_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 500.0,
+    "original_max_position_embeddings": 32,
+    "short_mscale": 1.1,
+    "long_mscale": 1.2,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+    "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 9.0],
+}
+_MIXER = {
+    "num_local_experts": 5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+}
 _HALF = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
 _QUARTER = {**_HALF, "partial_rotary_factor": 0.25}
 _LONG = {
@@ -322,6 +341,39 @@ FAMILY_MODELS = {
             **_UNTIED,
         },
     ),
+    "phimoe": Family("Phimoe", {**_MIXER, **_WINDOW, "router_jitter_noise": 0.3}),
+    "phimoe-biases": Family(
+        "Phimoe",
+        {**_MIXER, "attention_bias": True, "lm_head_bias": True},
+        saved_as="PhiMoEForCausalLM",
+    ),
+    "phimoe-longrope": Family(
+        "Phimoe", {**_MIXER, "rope_parameters": _MIXER_ROPE}, saved_as="PhiMoEForCausalLM"
+    ),
+    "apertus": Family("Apertus", {"attention_bias": True, "rope_parameters": LLAMA3_ROPE}),
+    "falcon": Family("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon-biases": Family(
+        "Falcon",
+        {
+            "new_decoder_architecture": True,
+            "num_kv_heads": 2,
+            "num_ln_in_parallel_attn": 1,
+            "bias": True,
+            "ffn_hidden_size": 96,
+            **_UNTIED,
+        },
+    ),
+    "falcon-multi-query": Family("Falcon"),
+    "internlm3": Family(
+        "InternLM3",
+        {"head_dim": 16},
+        saved_as="InternLM3ForCausalLM",
+    ),
+    "internlm3-biases": Family(
+        "InternLM3",
+        {**_BIASES, "head_dim": 24, "rope_parameters": DYNAMIC_ROPE},
+        saved_as="InternLM3ForCausalLM",
+    ),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
 }
 
@@ -522,5 +574,46 @@ GGUF_FAMILIES = {
         {**_SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
     ),
     "lfm2": Family("Lfm2", {**_SMALL, "full_attn_idxs": [1], "block_multiple_of": 32}),
+    "phimoe": Family(
+        "Phimoe",
+        {
+            **_SMALL,
+            "num_local_experts": 4,
+            "attention_bias": True,
+            "lm_head_bias": True,
+            # What the converter takes the factor for.
+            "rope_parameters": {**_MIXER_ROPE, "short_mscale": 1.6**0.5, "long_mscale": 1.6**0.5},
+        },
+        saved_as="PhiMoEForCausalLM",
+    ),
+    "apertus": Family("Apertus", {**_SMALL, "rope_parameters": LLAMA3_ROPE}),
+    "falcon": Family(
+        "Falcon",
+        {
+            **_SMALL,
+            "max_position_embeddings": 2048,
+            "new_decoder_architecture": True,
+            "num_kv_heads": 1,
+        },
+    ),
+    "falcon-multi-query": Family(
+        "Falcon", {**_SMALL, "max_position_embeddings": 2048, "num_kv_heads": 1}
+    ),
+    "internlm3": Family(
+        "InternLM3", {**_SMALL, **_TIED, "head_dim": 16}, saved_as="InternLM3ForCausalLM"
+    ),
+    "olmo2": Family("Olmo2", {**_SMALL, **_TIED}),
+    # Its converter takes the width for the context, and an epsilon of its own.
+    "chatglm": Family(
+        "Glm",
+        {
+            **_SMALL,
+            **_TIED,
+            "hidden_size": 64,
+            "head_dim": 32,
+            "attention_bias": True,
+            "rms_norm_eps": 1e-5,
+        },
+    ),
     "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
 }

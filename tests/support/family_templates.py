@@ -1,6 +1,8 @@
 """Chat templates that write calls as the families in use do, and their tags."""
 
-from typing import NamedTuple
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from .call_templates import EACH, HERMES, with_calls
 
@@ -54,6 +56,23 @@ DEEPSEEK_JSON = with_calls(_bars(
     "{{- '<!tool~call~begin!>' + f.name + '<!tool~sep!>' + f.arguments | tojson }}"
     "{{- '<!tool~call~end!>' }}{%- endfor %}{{- '<!tool~calls~end!>' }}{%- endif %}"
 ))  # fmt: skip
+# DeepSeek V3.1 as it is published: it tells of no tools, wants arguments as text, and closes the
+# reasoning in the prompt unless it is asked to think.
+DEEPSEEK_V31 = _bars(
+    "{%- set ns = namespace(system='', follows_user=false) %}{%- for message in messages %}"
+    "{%- if message.role == 'system' %}{%- set ns.system = ns.system + message.content %}"
+    "{%- endif %}{%- endfor %}{{- ns.system }}{%- for message in messages %}"
+    "{%- if message.role == 'user' %}{%- set ns.follows_user = true %}"
+    "{{- '<!User!>' + message.content }}{%- elif message.role == 'tool' %}"
+    "{{- '<!tool~output~begin!>' + message.content + '<!tool~output~end!>' }}"
+    "{%- elif message.role == 'assistant' %}"
+    "{{- '<!Assistant!></think>' if ns.follows_user }}{%- set ns.follows_user = false %}"
+    "{{- message.content or '' }}" + _IF_CALLS + "{{- '<!tool~calls~begin!>' }}" + _EVERY +
+    "{{- '<!tool~call~begin!>' + f.name + '<!tool~sep!>' + f.arguments + '<!tool~call~end!>' }}"
+    "{%- endfor %}{{- '<!tool~calls~end!>' }}{%- endif %}{{- '<|end|>' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt and ns.follows_user %}"
+    "{{- '<!Assistant!>' + ('<think>' if thinking else '</think>') }}{%- endif %}"
+)  # fmt: skip
 # Gemma 4: objects with bare keys and their own quotes.
 GEMMA = (
     "{%- macro written(value) %}{%- if value is string %}{{- '<|\"|>' + value + '<|\"|>' }}"
@@ -114,6 +133,12 @@ class Family(NamedTuple):
     call_tags: tuple[str, ...] = ()
     """Some that a forced call holds."""
 
+    as_text: bool = False
+    """Whether it wants the arguments as JSON, not as an object."""
+
+    def arguments(self, given: Mapping[str, Any]) -> Any:
+        return json.dumps(given, ensure_ascii=False) if self.as_text else given
+
 
 _THINK = ("<think>", "</think>")
 _TOOL_CALL = ("<tool_call>", "</tool_call>")
@@ -145,6 +170,12 @@ FAMILIES = {
         (*_THINK, *map(_bars, ("<!tool~calls~begin!>", "<!tool~calls~end!>", "<!tool~sep!>",
                                "<!tool~call~begin!>", "<!tool~call~end!>"))),
         (_bars("<!tool~call~begin!>weather<!tool~sep!>{"),),
+    ),
+    "deepseek-v3.1": Family(
+        DEEPSEEK_V31, "named", *_THINK,
+        (*_THINK, *map(_bars, ("<!tool~calls~begin!>", "<!tool~calls~end!>", "<!tool~sep!>",
+                               "<!tool~call~begin!>", "<!tool~call~end!>"))),
+        (_bars("<!tool~calls~begin!><!tool~call~begin!>weather<!tool~sep!>{"),), as_text=True,
     ),
     "gemma": Family(
         GEMMA, "gemma", *_CHANNEL,

@@ -39,6 +39,8 @@ class Family:
     options: dict[str, Any] = field(default_factory=dict)
     in_blocks: bool = False
     """Whether the experts are stored in blocks of MXFP4."""
+    saved_as: str = ""
+    """The architecture in config.json, where transformers writes another one."""
 
 
 # Where they are not called after the family.
@@ -49,6 +51,7 @@ _CLASSES = {
     "Gemma4UnifiedText": "Gemma4UnifiedForCausalLM",
     "Qwen3_5Text": "Qwen3_5ForCausalLM",
     "Qwen3_5MoeText": "Qwen3_5MoeForCausalLM",
+    "InternLM3": "LlamaForCausalLM",
 }
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -141,7 +144,19 @@ SIZES: dict[str, Any] = {
 
 def architecture_of(family: Family) -> str:
     """Its name in config.json."""
+    return family.saved_as or class_of(family)
+
+
+def class_of(family: Family) -> str:
     return _CLASSES.get(family.name, f"{family.name}ForCausalLM")
+
+
+def name_architecture(path: Path, family: Family) -> None:
+    """In the config.json of a saved model."""
+    if family.saved_as:
+        file = path / "config.json"
+        values = {**json.loads(file.read_text("utf-8")), "architectures": [family.saved_as]}
+        file.write_text(json.dumps(values), "utf-8")
 
 
 def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
@@ -156,11 +171,13 @@ def oracle(family: Family, *, seed: int = 0, **options: Any) -> Any:
     config = config_class(**sizes)
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = getattr(transformers, architecture_of(family))(config)
+    model = getattr(transformers, class_of(family))(config)
     model.eval()
     fill_randomly(model)
     if family.name.startswith("Gemma4"):
         _prepare_gemma4(model)
+    if family.name == "Phimoe":
+        _prepare_phimoe(model)
     return model
 
 
@@ -177,6 +194,16 @@ def _prepare_gemma4(model: Any) -> None:
     """
     scale_queries(model.model)
     model.model._maybe_slice_kv_shared_inputs = lambda *inputs, **_: inputs[:4]
+
+
+def _prepare_phimoe(model: Any) -> None:
+    """transformers does not tell its frequencies how long the text is, so it would never take those
+    of long ones.
+    """
+    rope = model.model.rotary_emb
+    frequencies, length = rope.rope_init_fn, model.config.max_position_embeddings
+    if rope.rope_type != "default":
+        rope.rope_init_fn = lambda config, **_: frequencies(config, seq_len=length)
 
 
 def fill_randomly(model: Any) -> None:
@@ -208,6 +235,7 @@ def save_model(
         save_in_blocks(path, model)
     else:
         model.save_pretrained(path, max_shard_size="60KB" if shards else "5GB")
+    name_architecture(path, chosen)
     save_tokenizer(path, byte_level_tokenizer())
     return model
 

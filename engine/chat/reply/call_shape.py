@@ -18,6 +18,7 @@ ARGUMENTS_KEYS = ("arguments", "parameters")
 _ARGUMENTS = ({"zqkey": "zqvalue"}, {"zqother": "zqthing"})
 _IDS = ("zqcalla01", "zqcallb02")  # nine characters, as templates of Mistral's models want it
 _CONTENT = "zqcontent"
+_WORDS = ("the name", "an argument", "its value")
 _MAX_REPLY = 16 * 1024
 """Characters; a longer rendering of these calls is not examined."""
 _EMPTY = ("", None)  # some templates fail on one, some on the other
@@ -57,6 +58,15 @@ class Probe(NamedTuple):
     """How it writes calls that are objects, or a name and an object; None if it does not."""
     tags: TaggedShape[str] | None = None
     """How it writes calls with a tag per argument; None if it does not."""
+
+    @property
+    def example(self) -> str:
+        """The reply with words for people in the place of name, argument and value."""
+        text = self.reply or ""
+        ((key, value),) = _ARGUMENTS[0].items()
+        for said, word in zip((NAMES[0], key, value), _WORDS, strict=True):
+            text = text.replace(said, word)
+        return text
 
 
 def probe(template: ChatTemplate, ends: Sequence[str] = ()) -> Probe:

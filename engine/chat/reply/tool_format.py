@@ -85,6 +85,8 @@ class ToolFormat(NamedTuple):
     """Whether the template writes the calls of earlier turns; if not, they stand in the text."""
     is_unreadable: bool = False
     """Whether the template writes calls, but in a way that cannot be read back."""
+    example: str = ""
+    """A call as the template writes it, if it describes no tools: `describe_tools` shows it."""
 
 
 def harmony(tokenizer: ReplyTokenizer) -> ToolFormat:
@@ -104,19 +106,29 @@ def named_in(source: str, tokenizer: ReplyTokenizer) -> ToolFormat:
 def shown_by(source: str, shown: Probe, tokenizer: ReplyTokenizer) -> ToolFormat:
     """The format of a template that wrote calls."""
     unknown = _known(None, source, tokenizer)
-    if not shown.shows_tools or shown.reply is None:
+    if shown.reply is None:
         return unknown
+    form = _read_off(source, shown, tokenizer)
+    if shown.shows_tools:
+        return form or unknown._replace(is_unreadable=True)
+    if form is None:
+        return unknown
+    return form._replace(in_template=False, example=after_thought(shown.example))
+
+
+def _read_off(source: str, shown: Probe, tokenizer: ReplyTokenizer) -> ToolFormat | None:
+    """None if the calls cannot be read back."""
+    assert shown.reply is not None
     found = next((style for text, style in _STYLES_OF_CALLS if text in shown.reply), None)
     if found is not None:
         return _known(found, source, tokenizer)
-    form = None
     if shown.tags is not None:
         opening = after_thought(shown.tags.opening)
-        form = _tagged(shown.tags._replace(opening=opening), tokenizer)
-    elif shown.shape is not None:
-        shape = shown.shape._replace(opening=after_thought(shown.shape.opening))
-        form = (_json if shape.kind == "json" else _named)(shape, tokenizer)
-    return form or unknown._replace(is_unreadable=True)
+        return _tagged(shown.tags._replace(opening=opening), tokenizer)
+    if shown.shape is None:
+        return None
+    shape = shown.shape._replace(opening=after_thought(shown.shape.opening))
+    return (_json if shape.kind == "json" else _named)(shape, tokenizer)
 
 
 def _known(style: CallStyle | None, source: str, tokenizer: ReplyTokenizer) -> ToolFormat:

@@ -7,7 +7,8 @@ in the order of rows.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..config import Activation, ModelConfig, QkNorm, Scoring
+from ..activation import Activation
+from ..config import ModelConfig, QkNorm, Scoring
 from ..sources import ModelSources
 from .expert_names import ExpertNames
 from .layer_embeddings import LayerEmbeddingNames
@@ -115,6 +116,7 @@ class Mixture:
     scoring: Scoring = "softmax"
     renormalized: bool = True
     group_best: int = 1
+    spread: float = 0.0
     has_shared: bool = False
     shared_gate: bool = False
     has_own_norms: bool = False
@@ -156,6 +158,10 @@ class Architecture:
     """Whether layers that predict more tokens may follow, which are not used."""
     has_two_norms: bool = False
     """Whether a parallel block has two."""
+    second_norm: str = ""
+    """That of attention where a file has two in a parallel block; otherwise both have one."""
+    rms_eps: bool = False
+    """Whether the epsilon of LayerNorm has the name of that of RMSNorm."""
     full_every: int = 0
     """Every n-th layer does not slide, unless a pattern says otherwise; 0: all slide."""
     rope_every: int = 0
@@ -179,7 +185,9 @@ class Architecture:
     def sources(self, config: ModelConfig) -> ModelSources:
         """The names of a GGUF file, with the biases and norms that `config` has."""
         names = self.names
-        if config.layers[0].parallel and not self.has_two_norms:
+        if self.second_norm and config.layers[0].two_norms:
+            names = replace(names, attention_norm=self.second_norm, mlp_norm=names.attention_norm)
+        elif config.layers[0].parallel and not self.has_two_norms:
             names = replace(names, mlp_norm="")
         if config.fused_qkv and not self.recurrent:
             names = replace(names, qkv=("attn_qkv",))

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...files import JsonObject
+from ..activation import Activation
 from ..config import (
-    Activation,
     AttentionConfig,
     Ends,
     ExpertsConfig,

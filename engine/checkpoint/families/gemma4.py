@@ -74,7 +74,7 @@ def _unified(file: JsonObject) -> JsonObject:
     own = {_WIDTH_KEY: 0, "enable_moe_block": False}
     if "sliding_window" not in file.values:
         own["sliding_window"] = 1024
-    return JsonObject({**file.values, **own}, file.where)
+    return file.changed(own)
 
 
 def _refuse_unknown(file: JsonObject) -> None:
@@ -163,7 +163,7 @@ def _heads(file: JsonObject, sizes: Sizes, index: int, *, is_full: bool) -> tupl
     elif is_full:
         holder, keys, head_dim = file, _GLOBAL_KEYS, _FULL_HEAD_DIM
         if not _shares_projection(file):
-            holder = JsonObject({**file.values, keys[0]: None}, file.where)
+            holder = file.changed({keys[0]: None})
     else:
         return n_kv_heads, head_dim
     n_kv_heads = holder.integer(keys[0], low=1, high=sizes.n_heads, default=n_kv_heads)
@@ -179,7 +179,7 @@ def _ropes(
     file: JsonObject, head_dim: int, max_positions: int, defaults: RopeDefaults
 ) -> tuple[RopeConfig, ...]:
     if not file.has("rope_parameters"):
-        file = JsonObject({**file.values, "rope_parameters": _ROPES}, file.where)
+        file = file.changed({"rope_parameters": _ROPES})
     return two_ropes(
         file,
         head_dim,

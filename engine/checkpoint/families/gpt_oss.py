@@ -67,7 +67,7 @@ def _ropes(
     file: JsonObject, head_dim: int, max_positions: int, defaults: RopeDefaults
 ) -> tuple[RopeConfig, ...]:
     if not (file.has("rope_parameters") or file.has("rope_scaling")):
-        file = JsonObject({**file.values, "rope_parameters": _ROPE}, file.where)
+        file = file.changed({"rope_parameters": _ROPE})
     return one_rope(file, head_dim, max_positions, defaults)
 
 

@@ -27,7 +27,7 @@ def _ropes(
     alpha = rope.number("alpha", low=1e-3, high=1e9)
     if head_dim == 2:
         rope.fail("alpha", alpha, "left out where a head has 2 dimensions")
-    plain = JsonObject({**file.values, key: None, "rope_theta": _theta(file, rope)}, file.where)
+    plain = file.changed({key: None, "rope_theta": _theta(file, rope)})
     found = rope_config(plain, head_dim, max_positions, defaults)
     return (replace(found, theta=found.theta * alpha ** (head_dim / (head_dim - 2))),)
 

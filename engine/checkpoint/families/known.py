@@ -4,10 +4,12 @@ files, by their name in the metadata.
 
 from ..config import QkNorm
 from . import (
+    apertus,
     arcee,
     cohere,
     ernie4_5,
     exaone4,
+    falcon,
     gemma,
     gemma4,
     glm,
@@ -16,6 +18,7 @@ from . import (
     gpt_oss,
     granite,
     hunyuan,
+    internlm3,
     lfm2,
     llama,
     ministral3,
@@ -25,6 +28,7 @@ from . import (
     olmo,
     phi,
     phi3,
+    phimoe,
     qwen2,
     qwen3,
     qwen_hybrid,
@@ -93,6 +97,11 @@ FAMILIES = {
         qwen_hybrid.QWEN3_5_MOE,
         lfm2.FAMILY,
         gpt_oss.FAMILY,
+        phimoe.FAMILY,
+        phimoe.SAVED,
+        apertus.FAMILY,
+        falcon.FAMILY,
+        internlm3.FAMILY,
     )
 }
 _CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.scale"})
@@ -243,6 +252,7 @@ ARCHITECTURES = {
             sliding_theta=0.0,
         ),
         Architecture(name="glm4", names=GLM4_NAMES, post_norms=True),
+        Architecture(name="chatglm", names=GLM4_NAMES),
         Architecture(
             name="starcoder2",
             names=PLAIN_NAMES,
@@ -312,6 +322,32 @@ ARCHITECTURES = {
             activation="gelu_tanh",
             gated=False,
             parallel=True,
+            centered_norms=True,
+            norm_bias=True,
+        ),
+        Architecture(
+            name="phimoe",
+            centered_norms=True,
+            norm_bias=True,
+            rms_eps=True,
+            experts=Mixture(
+                scoring="sparse_mixer", renormalized=False, spread=phimoe.DEFAULT_SPREAD
+            ),
+        ),
+        Architecture(
+            name="apertus",
+            names=PLAIN_NAMES,
+            qk_norm=QkNorm(),
+            activation="xielu",
+            gated=False,
+        ),
+        Architecture(
+            name="falcon",
+            names=PLAIN_NAMES,
+            activation="gelu",
+            gated=False,
+            parallel=True,
+            second_norm="attn_norm_2",
             centered_norms=True,
             norm_bias=True,
         ),

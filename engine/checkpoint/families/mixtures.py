@@ -16,7 +16,7 @@ from .family import Family, Sizes
 from .llama import LLAMA_NAMES
 from .windows import sliding_window
 
-_MIXTRAL_NAMES = replace(
+MIXTRAL_NAMES = replace(
     LLAMA_NAMES,
     experts=ExpertNames(
         router="block_sparse_moe.gate",
@@ -172,7 +172,7 @@ def _ernie(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
 MIXTRAL = Family(
     architecture="MixtralForCausalLM",
     layers=_mixtral,
-    sources=_MIXTRAL_NAMES.sources,
+    sources=MIXTRAL_NAMES.sources,
     max_positions=131_072,
     n_kv_heads=8,
     sizes={"intermediate_size": 14_336},

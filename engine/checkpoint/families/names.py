@@ -39,6 +39,8 @@ class Names:
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     """One name: fused, or up alone if the configuration has no gate."""
     down: str = "mlp.down_proj"
+    xielu: tuple[str, ...] = ()
+    """All of the names of these numbers."""
     attention_norm: str = "input_layernorm"
     post_attention_norm: str = ""
     mlp_norm: str = "post_attention_layernorm"
@@ -159,7 +161,16 @@ class Names:
             "b_gate_up": gate_up.biases(mlp.bias),
             "w_down": down.weights(mlp.hidden_dim),
             "b_down": down.biases(mlp.bias),
+            "xielu": self._xielu(prefix) if mlp.stores_xielu else (),
         }
+
+    def _xielu(self, prefix: str) -> Sources:
+        """Parameters are vectors of one number, constants single numbers."""
+        *learned, beta, eps = self.xielu
+        return (
+            *(Source(prefix + name, (1,)) for name in learned),
+            *(Source(prefix + name, (), flattened=True) for name in (beta, eps)),
+        )
 
     def _experts(self, prefix: str, layer: LayerConfig, dim: int) -> dict[str, Sources]:
         experts, names = layer.mlp.experts, self.experts

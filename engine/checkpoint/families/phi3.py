@@ -13,6 +13,7 @@ from .windows import sliding_window
 
 PHI3_NAMES = replace(LLAMA_NAMES, qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",))
 
+_ORIGINAL = "original_max_position_embeddings"
 _TYPES, _OLD_NAMES = ("type", "rope_type"), ("su", "yarn")
 
 
@@ -24,14 +25,16 @@ def _ropes(
     file: JsonObject, head_dim: int, max_positions: int, defaults: RopeDefaults
 ) -> tuple[RopeConfig, ...]:
     """The first files call LongRoPE "su" or "yarn"; a missing original length means 4096."""
-    values: dict[str, Any] = {"original_max_position_embeddings": 4096, **file.values}
+    changes: dict[str, Any] = {}
+    if _ORIGINAL not in file.values:
+        changes[_ORIGINAL] = 4096
     for key in ("rope_scaling", "rope_parameters"):
-        if isinstance(rope := values.get(key), dict):
-            values[key] = {
+        if isinstance(rope := file.values.get(key), dict):
+            changes[key] = {
                 name: "longrope" if name in _TYPES and value in _OLD_NAMES else value
                 for name, value in rope.items()
             }
-    return (rope_config(JsonObject(values, file.where), head_dim, max_positions, defaults),)
+    return (rope_config(file.changed(changes), head_dim, max_positions, defaults),)
 
 
 FAMILY = Family(

@@ -24,6 +24,7 @@ _SCORINGS = {
     "softmax": "SOFTMAX",
     "sigmoid": "SIGMOID",
     "chosen_softmax": "CHOSEN_SOFTMAX",
+    "sparse_mixer": "SPARSE_MIXER",
 }
 _EPILOGUES = {
     "silu": "SILU_GATE",
@@ -54,6 +55,7 @@ class Banks:
             group_best=config.group_best,
             is_renormalized=config.renormalized,
             scale=config.scale,
+            spread=config.spread,
         )
 
     def bank(self, expert: Expert[Floats, CpuMatrix] | None, dim: int) -> kernels.ExpertBank:

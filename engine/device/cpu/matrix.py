@@ -1,6 +1,6 @@
 """Matrices in panels, as csrc/layout.h describes them.
 
-Owns which row goes where, and the call that packs and rounds. Knows no checkpoint.
+Owns which row goes where, and the call that packs and rounds. Knows no file.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...checkpoint.stored import as_float32
 from ...gguf.blocks import BlockRows
 from ...gguf.decode import dequantize
 from ...native import cpu as native
@@ -149,13 +150,6 @@ def as_array(part: Stored) -> npt.NDArray[Any]:
     """What the CPU's `reader` has read, unless it is blocks."""
     assert isinstance(part, np.ndarray)
     return part
-
-
-def as_float32(array: npt.NDArray[Any]) -> Floats:
-    """A copy; of uint16, the bfloat16 numbers whose bits they are."""
-    if array.dtype == np.uint16:
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float32)
 
 
 def _panel_order(lengths: Sequence[int], *, alternating: bool) -> Indices:

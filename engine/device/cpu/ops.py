@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...checkpoint.config import ModelConfig
 from ...checkpoint.recurrent import StateShape
-from ...checkpoint.stored import stored_values
+from ...checkpoint.stored import as_float32, stored_values
 from ...errors import ModelLoadError
 from ...native.cpu import kernels
 from ...sampling.op import sample
@@ -26,7 +26,7 @@ from ..threads import helper_processors, thread_count
 from ..windows import PASS_ROWS
 from .branches import CpuBranches
 from .kv import kv_memory
-from .matrix import CpuMatrix, PanelMatrix, as_array, as_float32, pack, stacked
+from .matrix import CpuMatrix, PanelMatrix, as_array, pack, stacked
 from .memory import Floats, LargePages, zeros
 from .program import CpuProgram
 from .recurrent import CpuStates

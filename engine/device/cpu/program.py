@@ -52,6 +52,7 @@ _EPILOGUES = {
     (False, "gelu"): "GELU",
     (False, "gelu_tanh"): "GELU_TANH",
     (False, "relu2"): "RELU2",
+    (False, "xielu"): "XIELU",
 }
 
 
@@ -126,6 +127,7 @@ class CpuProgram:
             epilogue=_epilogue(op),
             scale=op.scale,
             softcap=op.softcap,
+            xielu=_xielu(op),
             scratch=self._linear_scratch(sections),
         )
 
@@ -332,6 +334,16 @@ def _epilogue(op: NormLinear[Floats, CpuMatrix]) -> kernels.Epilogue:
         raise ValueError(f"activation: no kernel for {op.function}, gated: {op.gated}")
     epilogue: kernels.Epilogue = getattr(kernels.Epilogue, name)
     return epilogue
+
+
+def _xielu(op: NormLinear[Floats, CpuMatrix]) -> kernels.Xielu:
+    """All 0 for other activations, which do not read it."""
+    found = op.xielu
+    if found is None:
+        return kernels.Xielu(positive=0.0, negative=0.0, beta=0.0, eps=0.0)
+    return kernels.Xielu(
+        positive=found.positive, negative=found.negative, beta=found.beta, eps=found.eps
+    )
 
 
 def _norm(

@@ -8,7 +8,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...answer.sse import Framing
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
 from ...schema.errors import LLAMA_ERRORS, llama_errors
@@ -21,15 +20,10 @@ from ...schema.llama_completion import (
 from ...service import Service
 from ..generation import Wire
 from ..respond import respond
-from .errors import error_event
 from .generation import infill_generation, llama_generation
 
-_FRAMING = Framing(error_event)
-
-LLAMA = Wire(
-    "llama_completion", LlamaCompletionRequest, llama_generation, has_prompt=True, framing=_FRAMING
-)
-INFILL = Wire("llama_infill", InfillRequest, infill_generation, has_prompt=False, framing=_FRAMING)
+LLAMA = Wire("llama_completion", LlamaCompletionRequest, llama_generation, has_prompt=True)
+INFILL = Wire("llama_infill", InfillRequest, infill_generation, has_prompt=False)
 
 _ANSWERED: dict[int | str, dict[str, Any]] = {
     200: {

@@ -12,6 +12,7 @@ from engine import Snapshot, StreamOptions
 
 from ...errors import RequestError
 from ...kept.kept import Kept
+from ...kept.place import place_of
 from ...kept.streams import KeptStream, Origin
 from ...lease.waiter import Waiter
 from ...schema.control import BranchRequest
@@ -63,7 +64,7 @@ async def branch(
     after = before = await wire.generation(service, request, waiter)
     if overrides:
         before = await wire.generation(service, overridden(wire.body, sent, {}), waiter)
-    place, steps = await kept.place(stream, waiter.receive)
+    place, steps = await place_of(kept, stream, waiter.receive)
     at = place.n_tokens if body.at is None else body.at
     jobs = _jobs(service, body, place.at(at), steps, before, after)
     origin = Origin(stream.id, at)

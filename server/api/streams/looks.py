@@ -17,6 +17,7 @@ from ...answer.logprobs import TokenNames, chat_entries
 from ...answer.metadata import with_metadata
 from ...errors import StreamStateError
 from ...kept.kept import Kept
+from ...kept.place import place_of
 from ...kept.replay import replayed
 from ...kept.streams import KeptStream
 from ...lease.waiter import Waiter
@@ -47,7 +48,7 @@ async def peek(
         with suppress(StreamStateError):  # it ends, or is put down, at this moment
             seen = await kept.between_tokens(stream, lambda run: look(run.stream), waiter.receive)
     if seen is None:
-        place, _ = await kept.place(stream, waiter.receive, wants_steps=False)
+        place, _ = await place_of(kept, stream, waiter.receive, wants_steps=False)
         place = place.at(place.n_tokens if body.at is None else body.at)
         restore = _restoring(service, kept)
         seen = await engine_call(

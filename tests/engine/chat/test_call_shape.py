@@ -202,7 +202,7 @@ def test_known_styles_stay_known() -> None:
         "headers": ("llama3", True),
         "markers": ("hermes", True),
         "brackets": ("mistral", True),
-        "documents": ("hermes", False),
+        "documents": ("named", False),
         "parameters": ("tagged", True),
     }
     assert styles["markers"].open.text == "<call>"
@@ -233,11 +233,11 @@ def test_the_text_of_tokens_that_end_a_reply_is_no_part_of_a_call() -> None:
     assert [marker.text for marker in around.closing] == ["</function>"]
 
 
-def loaded_with(source: str, directory: Path) -> Engine:
+def loaded_with(source: str, directory: Path, *, max_seq_len: int = 256) -> Engine:
     model = directory / "model"
     shutil.copytree(DEFAULT_MODEL, model)
     (model / "chat_template.jinja").write_text(source, "utf-8")
-    return Engine.load(model, max_seq_len=256)
+    return Engine.load(model, max_seq_len=max_seq_len)
 
 
 def test_a_load_tells_of_calls_that_cannot_be_read(

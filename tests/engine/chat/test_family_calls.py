@@ -109,9 +109,10 @@ def written(name: str, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     if name == "granite-3":
         objects = [{"name": tool, "arguments": given} for tool, given in calls]
         return f"<|tool_call|>{json.dumps(objects, ensure_ascii=False)}"
-    template = ChatTemplate(FAMILIES[name].template, special_tokens={}, where=name)
+    family = FAMILIES[name]
+    template = ChatTemplate(family.template, special_tokens={}, where=name)
     made = [
-        {"id": f"callcall{i}", "function": {"name": tool, "arguments": given}}
+        {"id": f"callcall{i}", "function": {"name": tool, "arguments": family.arguments(given)}}
         for i, (tool, given) in enumerate(calls)
     ]
     turns: list[dict[str, Any]] = [{"role": "user", "content": "?"}]

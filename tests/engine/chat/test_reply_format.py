@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine import Engine, ReplyFormat, Tool, describe_tools
+from engine import ChatTemplate, Engine, ReplyFormat, Tool, describe_tools
+from tests.support.family_templates import DEEPSEEK_V31
 from tests.support.replies import FIRST_TAG, TEMPLATES, TagTokenizer
 
 STYLES = {
@@ -94,3 +95,16 @@ def test_tools_are_described() -> None:
     )
     assert '{"name": "g", "parameters": {"type": "object", "properties": {}' in text
     assert "<tool_call>" in text
+
+
+def test_a_template_that_writes_calls_and_tells_of_no_tools_keeps_its_own_form() -> None:
+    """DeepSeek V3.1: the description of tools shows a call as the template writes it."""
+    template = ChatTemplate(DEEPSEEK_V31, special_tokens={}, where="template")
+    form = ReplyFormat.of_template(template, TagTokenizer()).tools
+    assert (form.style, form.in_template, form.writes_calls) == ("named", False, True)
+    begin, separator, end = (
+        f"<\uff5ctool\u2581{name}\uff5c>" for name in ("call\u2581begin", "sep", "call\u2581end")
+    )
+    text = describe_tools([Tool("f")], form.example)
+    assert f'{begin}the name{separator}{{"an argument": "its value"}}{end}' in text
+    assert "<tool_call>" not in text

@@ -24,7 +24,7 @@ from engine.files import JsonObject
 from tests.engine.model.test_model_parity import loaded, logits_after, oracle_logits, prompt
 from tests.support.family_models import FAMILY_MODELS
 from tests.support.tiny_models import FAMILIES as LLAMA_MODELS
-from tests.support.tiny_models import SIZES, Family, architecture_of, oracle
+from tests.support.tiny_models import SIZES, Family, architecture_of, name_architecture, oracle
 
 # What ends a text is not arithmetic.
 ENDS = {"bos_token_id", "eos_token_id"}
@@ -64,13 +64,16 @@ SMALL: dict[str, Any] = {
     "vocab_size": 352,
 }
 UNUSUAL: dict[str, list[Any]] = {
+    "activation": _FUNCTIONS,
     "activation_function": _FUNCTIONS,
     "add_cross_attention": _TRUTHS,
+    "alibi": _TRUTHS,
     "attention_bias": _TRUTHS,
     "attention_k_eq_v": _TRUTHS,
     "attention_multiplier": [0.3],
     "attention_out_bias": _TRUTHS,
     "attn_logit_softcapping": [1.5, None],
+    "bias": _TRUTHS,
     "block_auto_adjust_ff_dim": _TRUTHS,
     "block_ffn_dim_multiplier": [0.5],
     "block_multiple_of": [48],
@@ -80,6 +83,7 @@ UNUSUAL: dict[str, list[Any]] = {
     "decoder_sparse_step": [2],
     "embedding_multiplier": [2.0],
     "enable_moe_block": _TRUTHS,
+    "ffn_hidden_size": [80],
     "final_logit_softcapping": [2.0, None],
     "first_k_dense_replace": [2],
     "full_attn_idxs": [[0, 2]],
@@ -93,6 +97,7 @@ UNUSUAL: dict[str, list[Any]] = {
     "linear_num_key_heads": [4],
     "linear_num_value_heads": [2],
     "linear_value_head_dim": [16],
+    "lm_head_bias": _TRUTHS,
     "logit_scale": [0.7],
     "logits_scaling": [0.4],
     "max_window_layers": [1],
@@ -106,23 +111,29 @@ UNUSUAL: dict[str, list[Any]] = {
     "moe_norm_min": [0.9],
     "moe_num_experts": [4],
     "moe_num_shared_experts": [1],
+    "multi_query": _TRUTHS,
     "n_group": [2],
     "n_routed_experts": [12],
     "n_shared_experts": [1],
+    "new_decoder_architecture": _TRUTHS,
     "no_rope_layer_interval": [2],
     "no_rope_layers": [[0, 1, 1]],
     "norm_topk_prob": _TRUTHS,
     "num_experts": [4],
     "num_experts_per_tok": [2],
+    "num_kv_heads": [1],
     "num_kv_shared_layers": [1],
+    "num_ln_in_parallel_attn": [1],
     "num_local_experts": [4],
     "original_max_position_embeddings": [32],
+    "parallel_attn": _TRUTHS,
     "qk_layernorm": _TRUTHS,
     "qkv_bias": _TRUTHS,
     "query_pre_attn_scalar": [40],
     "residual_multiplier": [0.6],
     "rope_parameters": _ROPES,
     "routed_scaling_factor": [0.5],
+    "router_jitter_noise": [0.2],
     "scale_attn_by_inverse_layer_idx": _TRUTHS,
     "scale_attn_weights": _TRUTHS,
     "shared_expert_intermediate_size": [24],
@@ -144,6 +155,9 @@ UNUSUAL: dict[str, list[Any]] = {
 }
 # Where a field takes other values, or means something only beside others.
 OTHER_VALUES: dict[tuple[str, str], list[Any]] = {
+    # transformers refuses one without the other.
+    ("InternLM3", "attention_bias"): [],
+    ("InternLM3", "mlp_bias"): [],
     ("Gemma3Text", "rope_parameters"): [_TWO],
     ("Gemma4Text", "rope_parameters"): [_TWO],
     # Without the original length, transformers fails at the temperature by position.
@@ -151,6 +165,7 @@ OTHER_VALUES: dict[tuple[str, str], list[Any]] = {
         {**rope, "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.3}
         for rope in _ROPES[:2]
     ],
+    ("Phimoe", "rope_parameters"): [_PLAIN, {**_PLAIN, "partial_rotary_factor": 0.5}],
     ("Phi3", "rope_parameters"): [_PLAIN, {**_PLAIN, "partial_rotary_factor": 0.5}],
     ("Gemma4UnifiedText", "num_kv_shared_layers"): [],  # transformers fails at them
     ("Gemma4UnifiedText", "rope_parameters"): [_TWO],
@@ -214,6 +229,7 @@ def check(family: Family, field: str, given: dict[str, Any], path: Path) -> None
         assert model_config_of(JsonObject(fewer, "config.json")) == ours, options
     model = oracle(family, **options)
     model.save_pretrained(path)
+    name_architecture(path, family)
     token_ids = prompt(24)
     expected = oracle_logits(model, token_ids)
     logits = logits_after(loaded(path), token_ids, n_prefill=0)

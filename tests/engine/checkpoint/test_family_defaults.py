@@ -12,7 +12,7 @@ import pytest
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.families.known import FAMILIES
 from engine.checkpoint.recurrent import DeltaNetConfig, Recurrent
-from engine.checkpoint.ropes import YarnScaling
+from engine.checkpoint.ropes import Llama3Scaling, YarnScaling
 
 _CLASSES = {
     "GPT2LMHeadModel": "GPT2Config",
@@ -21,6 +21,7 @@ _CLASSES = {
     "Gemma4UnifiedForCausalLM": "Gemma4UnifiedTextConfig",
     "Qwen3_5ForCausalLM": "Qwen3_5TextConfig",
     "Qwen3_5MoeForCausalLM": "Qwen3_5MoeTextConfig",
+    "PhiMoEForCausalLM": "PhimoeConfig",
 }
 _ELSEWHERE = {f"{name}ForCausalLM" for name in ("Llama", "Mistral", "Qwen2", "Qwen3")}
 _EPS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
@@ -55,9 +56,10 @@ def test_missing_keys_mean_what_transformers_takes(tmp_path: Path, name: str) ->
     ours = model_config(tmp_path)
     attention = next(layer.attention for layer in ours.layers if layer.recurrent is None)
     n_heads = theirs.num_attention_heads
+    n_kv_heads = 1 if getattr(theirs, "multi_query", False) else n_heads
     assert (attention.n_heads, attention.n_kv_heads, attention.head_dim) == (
         n_heads,
-        getattr(theirs, "num_key_value_heads", None) or n_heads,
+        getattr(theirs, "num_key_value_heads", None) or n_kv_heads,
         getattr(theirs, "head_dim", None) or theirs.hidden_size // n_heads,
     )
     (eps,) = (getattr(theirs, key) for key in _EPS if hasattr(theirs, key))
@@ -95,10 +97,17 @@ def _recurrent(config: Any) -> list[Recurrent | None]:
     return [recurrent if kind in ("linear_attention", "conv") else None for kind in kinds]
 
 
-def _scaling(parameters: dict[str, Any]) -> YarnScaling | None:
+def _scaling(parameters: dict[str, Any]) -> YarnScaling | Llama3Scaling | None:
     if parameters["rope_type"] == "default":
         return None
     factor = parameters["factor"]
+    if parameters["rope_type"] == "llama3":
+        return Llama3Scaling(
+            factor=factor,
+            low_freq_factor=parameters["low_freq_factor"],
+            high_freq_factor=parameters["high_freq_factor"],
+            original_max_seq_len=parameters["original_max_position_embeddings"],
+        )
     return YarnScaling(
         factor=factor,
         original_max_seq_len=parameters["original_max_position_embeddings"],

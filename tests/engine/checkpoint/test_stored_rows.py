@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.checkpoint.stored import plain_values
+from engine.checkpoint.stored import as_float32, plain_values
 from engine.checkpoint.stored_rows import StoredRows
-from engine.device.cpu.matrix import as_float32
 from engine.errors import ModelLoadError
 from engine.gguf.types import READ
 from engine.stored_tensor import StoredTensor

@@ -13,7 +13,7 @@ import torch
 from engine.checkpoint.config import ExpertsConfig
 from engine.device.arguments import Expert, Experts
 from engine.device.cpu.ops import CpuOps
-from engine.device.reference import choose
+from engine.device.routing_reference import choose
 from engine.device.step import StepState
 from engine.device.torch_ops import TorchOps
 from engine.native.cpu import kernels
@@ -47,6 +47,9 @@ CONFIGS = {
     ),
     "scales of chosen": ExpertsConfig(
         n_experts=N, n_used=3, hidden_dim=HIDDEN, scoring="chosen_softmax", expert_scales=True
+    ),
+    "sparse mixer": ExpertsConfig(
+        n_experts=N, n_used=2, hidden_dim=HIDDEN, scoring="sparse_mixer", spread=0.6
     ),
     "all": ExpertsConfig(n_experts=N, n_used=N, hidden_dim=HIDDEN),
 }
@@ -199,6 +202,16 @@ def test_the_choice_of_groups_is_that_of_the_definition() -> None:
     chosen, weights = choose(numbers, config, None)
     assert chosen.tolist() == [[3, 2]]
     np.testing.assert_allclose(weights[0], torch.sigmoid(torch.tensor([2.0, 1.0])), rtol=1e-6)
+
+
+def test_sparse_mixer_weighs_each_expert_among_those_close_to_it() -> None:
+    """By hand: 2.0 is close to 1.5, which is close to 1.2; 0.1 and -3 are close to none."""
+    config = ExpertsConfig(n_experts=5, n_used=2, hidden_dim=16, scoring="sparse_mixer", spread=0.3)
+    numbers = torch.tensor([[1.2, -3.0, 2.0, 0.1, 1.5]])
+    chosen, weights = choose(numbers, config, None)
+    assert chosen.tolist() == [[2, 4]]
+    first, second = 1 / (1 + np.exp(-0.5)), 1 / (1 + np.exp(-0.3))
+    np.testing.assert_allclose(weights[0], [first, second], rtol=1e-6)
 
 
 def test_impossible_experts_are_refused() -> None:

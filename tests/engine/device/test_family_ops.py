@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from transformers.activations import XIELUActivation
 
+from engine.checkpoint.activation import Xielu
 from engine.device.arguments import (
     AddNorm,
     Attention,
@@ -90,6 +92,42 @@ def test_activations(gated: bool, activation: Any) -> None:
         )
 
     compare(make, tolerance=1e-4)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("curve", [Xielu(0.8, 0.3, 0.5, -1e-6), Xielu(-2.0, 4.0, 0.25, -0.125)])
+def test_a_learned_activation_is_that_of_transformers(curve: Xielu) -> None:
+    """Also where it bends and far from 0."""
+    make: Any = XIELUActivation
+    oracle = make(beta=curve.beta, eps=curve.eps, dtype=torch.float32)
+    with torch.no_grad():
+        oracle.alpha_p.fill_(curve.alpha_p)
+        oracle.alpha_n.fill_(curve.alpha_n)
+        x = torch.tensor([-300.0, -3.0, -0.1, -1e-6, -1e-7, 0.0, 1e-7, 1e-3, 0.7, 40.0])
+        expected = oracle(x).numpy()
+    for ops in (CpuOps("float32"), TorchOps("cpu", "float32")):
+        wrap = _tensor if isinstance(ops, TorchOps) else np.copy
+        op = NormLinear(
+            residual=wrap(x.numpy()[None]),
+            norm=None,
+            eps=EPS,
+            matrix=ops.matrix([np.eye(len(x), dtype=np.float32)], "float32"),
+            activation="xielu",
+            xielu=curve,
+            out=wrap(np.zeros((1, len(x)), np.float32)),
+        )
+        program, state = ops.program(1), StepState(1)
+        program.append(op)
+        state.set([3], POS)
+        assert program.run(state)
+        np.testing.assert_allclose(np.asarray(op.out)[0], expected, rtol=2e-6, atol=2e-6)
+
+
+def test_a_learned_activation_needs_its_numbers() -> None:
+    ops, array = CpuOps("float32"), np.zeros((1, 4), np.float32)
+    matrix = ops.matrix([random(4, 4)], "float32")
+    with pytest.raises(ValueError, match="xielu: the activation of this name has numbers"):
+        NormLinear(residual=array, norm=None, eps=EPS, matrix=matrix, activation="xielu", out=array)
 
 
 @pytest.mark.usefixtures("isa")

@@ -74,7 +74,21 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {"model_type": "gemma4_unified_vision", "mm_embed_dim": 64, "output_proj_dims": 64},
     ),
+    "qwen3_5": (
+        "Qwen3_5",
+        {
+            "model_type": "qwen3_5_text",
+            "layer_types": ["full_attention", "linear_attention"],
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 16,
+        },
+        {"model_type": "qwen3_5", "depth": 1, "num_heads": 1, "out_hidden_size": 64},
+    ),
 }
+# What the start says is left out.
+LEFT_OUT = {"gemma4_unified": "embed_vision", "qwen3_5": "visual"}
 
 
 def saved(path: Path, case: str, **options: Any) -> Any:
@@ -103,7 +117,7 @@ def test_the_text_of_a_model_that_sees(
     files, ops = ModelFiles.open(tmp_path), OPS["native"]()
     tensors = files.tensors()
     assert "only the text is served, without " in caplog.text
-    assert ("embed_vision" if case == "gemma4_unified" else "vision_tower") in caplog.text
+    assert LEFT_OUT.get(case, "vision_tower") in caplog.text
     model = Model(load_weights(tensors, files.config, ops), files.config, ops, max_seq_len=128)
     token_ids = prompt()
     with torch.no_grad():

@@ -11,7 +11,7 @@ import pytest
 from engine import Engine
 from tests.engine.chat.test_call_shape import loaded_with
 from tests.support.call_templates import CHANNELS, FUNCTION_TAG, PYTHON, TAGGED_LIST
-from tests.support.family_templates import GEMMA, GLM, GRANITE_3, HARMONY, THOUGHT
+from tests.support.family_templates import DEEPSEEK_V31, GEMMA, GLM, GRANITE_3, HARMONY, THOUGHT
 from tests.support.live_server import LiveServer, live_server
 
 PLAIN = """
@@ -39,17 +39,18 @@ FORMATS = {
     "glm": GLM.replace(THOUGHT, ""),
     "gemma": GEMMA.replace("<channel|>", ""),
     "granite": GRANITE_3,
+    "deepseek": re.sub("</?think>", "", DEEPSEEK_V31),
 }
 
 
 @pytest.fixture(params=list(FORMATS.values()), ids=list(FORMATS))
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LiveServer]:
-    with live_server(loaded_with(request.param, tmp_path)) as live:
+    with live_server(loaded_with(request.param, tmp_path, max_seq_len=512)) as live:
         yield live
 
 
 def body(engine_name: str = "model", **fields: Any) -> dict[str, Any]:
-    common = {"model": engine_name, "messages": [QUESTION], "tools": TOOLS, "max_tokens": 60}
+    common = {"model": engine_name, "messages": [QUESTION], "tools": TOOLS, "max_tokens": 120}
     return {**common, "seed": 1, **fields}
 
 
@@ -79,8 +80,10 @@ def test_a_forced_call_comes_in_the_models_own_format(server: LiveServer, choice
     assert len(pieces) > 2, "the arguments come piece by piece"
 
 
-def test_the_format_of_calls_is_reported(server: LiveServer) -> None:
-    assert server.get("/props").json["engine"]["tool_calls"] == "template"
+def test_the_format_of_calls_is_reported(server: LiveServer, request: Any) -> None:
+    is_described = "deepseek" in request.node.name
+    said = "described" if is_described else "template"
+    assert server.get("/props").json["engine"]["tool_calls"] == said
 
 
 def test_calls_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
@@ -148,10 +151,28 @@ def test_calls_of_earlier_turns_stand_in_the_prompt(
     assert "Rain." in prompt
 
 
+def test_a_template_with_calls_but_without_tools_has_them_described_in_its_own_form(
+    tmp_path: Path,
+) -> None:
+    """Calls and results of earlier turns are those that the template writes."""
+    with live_server(loaded_with(DEEPSEEK_V31, tmp_path)) as server:
+        prompt = prompt_of(server, tools=TOOLS, messages=HISTORY)
+        plain = prompt_of(server, messages=HISTORY)
+    description, _, rest = prompt.partition("<\uff5cUser\uff5c>")
+    separator = "<\uff5ctool\u2581sep\uff5c>"
+    assert description.startswith("You can call these functions")
+    assert "get_weather" in description
+    assert f'the name{separator}{{"an argument": "its value"}}' in description
+    assert f'get_weather{separator}{{"city": "Rom"}}' in rest
+    assert "<\uff5ctool\u2581output\u2581begin\uff5c>Rain." in rest
+    assert "<tool_call>" not in prompt
+    assert plain == prompt.removeprefix(description)
+
+
 def test_reasoning_in_harmonys_channel_is_no_content(tmp_path: Path) -> None:
     """The grammar of a forced call allows analysis first, and this model goes on with it."""
     with live_server(loaded_with(HARMONY, tmp_path)) as server:
-        request = body(tool_choice="required")
+        request = body(tool_choice="required", max_tokens=60)
         (made,) = server.post("/v1/chat/completions", request).json["choices"]
     assert made["message"]["reasoning_content"]
     assert not made["message"]["content"]

@@ -68,8 +68,8 @@ MISTAKES: dict[str, tuple[Make, str, str]] = {
     "two GGUF": (two_ggufs, "2 GGUF files: m-Q4_K_M.gguf, m-Q8_0.gguf", "give one"),
     "GGUF architecture": (
         gguf_of("gemma5"),
-        "gemma5 is not supported; the nearest one is gemma",
-        "choose a model of one of these",
+        "gemma5 is not supported; the nearest family is gemma",
+        "choose a model of a family that docs/models.md lists",
     ),
     "weights": (lambda path: path / "model.safetensors", "its weights alone", HOW_TO_GET_ONE),
     "file": (lambda path: path / "config.json", "is not a directory", HOW_TO_GET_ONE),
