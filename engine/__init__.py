@@ -7,7 +7,7 @@ engine.generator.begin_stream_ex(engine.tokenizer.encode("Once upon a time"))
 """
 
 from .abort import AbortFlag
-from .cache.prefix import Reuse
+from .cache.reuse import Reuse
 from .chat.messages import ROLES
 from .chat.reply.format import ReplyFormat
 from .chat.reply.grammar import after_reasoning, arguments_of, calls_or_json, tool_constraint
