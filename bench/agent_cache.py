@@ -1,6 +1,7 @@
 """A conversation of 30 turns between an agent and a hybrid model: what each server computes again.
 
     python -m bench.agent_cache WORK --llama-cpp SOURCES [--llama-server FILE] [--only SERVER]
+        [--turns N]
 
 Makes a random model in the shape of Qwen 3.5 (120M parameters, nine of twelve layers recurrent) in
 the folder WORK, unless it is there, converts it to GGUF with llama.cpp's converter, and sends the
@@ -64,12 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("work", type=Path, metavar="WORK")
     parser.add_argument("--llama-cpp", type=Path, metavar="SOURCES", required=True)
     parser.add_argument("--llama-server", type=Path, metavar="FILE")
+    parser.add_argument("--turns", type=int, metavar="N", help="only the first N")
     parser.add_argument("--only", choices=["soliton", "llama-server"])
     parsed = parser.parse_args(arguments)
     file = parsed.work / "qwen35-120m-q8_0.gguf"
     if not file.exists():
         make_model(parsed.work, file, parsed.llama_cpp)
-    turns = agent_trace()
+    turns = agent_trace()[: parsed.turns]
     results: dict[str, list[Answered]] = {}
     for name, command in _commands(file, parsed.llama_server).items():
         if parsed.only in (None, name):

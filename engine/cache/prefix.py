@@ -142,9 +142,13 @@ class PrefixCache:
             logger.info("computing from token %d again: %s", reuse.n_reused, reuse.reason)
         return reuse
 
+    def pass_ends(self, wanted: Sequence[int]) -> Sequence[int]:
+        """At which of these positions of a prompt a pass should end, for `keep_state`."""
+        return () if self._states is None else self._states.pass_ends(wanted)
+
     def keep_state(self) -> None:
-        """Copies the states of recurrent layers at the end of the active sequence: a prompt may go
-        on from here that is not what the sequence becomes.
+        """Copies the states of recurrent layers at the end of the active sequence: another prompt
+        may go on from here.
         """
         if self._states is not None:
             with self._lock:

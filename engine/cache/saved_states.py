@@ -5,7 +5,7 @@ work, the longest unused first. A state is found by the token ids before it; wit
 values, of which nothing is known here, it is of no use.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -79,6 +79,17 @@ class SavedStates:
 
     def is_in_memory(self, key: bytes) -> bool:
         return key in self._memory
+
+    def pass_ends(self, wanted: Sequence[int]) -> list[int]:
+        """At which of these positions a pass over a prompt should end, so that `keep` copies the
+        states there: not near the end of the active sequence, nor near each other.
+        """
+        ends, last = [], self._cache.length
+        for position in sorted(wanted) if self.capacity else ():
+            if position - last >= KEPT_ROWS:
+                ends.append(position)
+                last = position
+        return ends
 
     def keep(self, root: bytes, *, kept: Container[bytes] = ()) -> None:
         """Copies the states at the end of the active sequence, unless there is a copy near it or
@@ -184,12 +195,19 @@ class SavedStates:
             return None
         self._clock = self._worth[key].price
         block, data = self._tree[key], self._memory.get(key)
-        if self._files is not None and data is not None:
+        if self._files is not None and data is not None and self._deserves_disk(key):
             self._files.write(block, data, kept=kept)
         self._release(key)
         if self._files is None or block not in self._files:
             self._tree.remove(block)
         return self._memory.take()
+
+    def _deserves_disk(self, key: bytes) -> bool:
+        """Whether a copy is no larger than the keys and values of the tokens that it saves. Others
+        would take the disk's time in the middle of a prompt, and the place of those keys.
+        """
+        of_keys = self._cache.positions.n_bytes(self._block) * self._worth[key].n_saved
+        return self._memory.slab_bytes * self._block <= of_keys
 
     def _release(self, key: bytes) -> None:
         """Frees the slab. What would be computed from this copy is computed from further back."""

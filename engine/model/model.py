@@ -100,8 +100,8 @@ class Model:
     ) -> bool:
         """Appends the K/V of `token_ids` to the cache in chunks.
 
-        With recurrent layers, a pass ends at each of the positions `ends`, so that there are states
-        there, and `after_pass` is called after each.
+        A pass ends at each of the positions `ends`, and `after_pass` is called after each pass: the
+        states of recurrent layers are there only then.
 
         `abort` is looked at before each op. Returns False when it was set: whole chunks done so far
         stay in the cache, a partial one does not count. `on_progress` gets (done, total) after each
@@ -115,7 +115,6 @@ class Model:
         if abort is not None:
             abort.write_to(state.abort_word)
         done, total = 0, len(token_ids)
-        ends = () if cache.states is None else ends
         n_rows = min(self.chunk_size, cache.pass_rows)
         while done < total:
             if abort is not None and abort.is_set():  # a flag of the caller may act on this call

@@ -372,7 +372,7 @@ class StreamingGenerator:
                 abort=live.abort,
                 on_progress=on_progress,
                 on_logits=scorer.take if scorer else None,
-                ends=live.turn_starts if prefix is self._prefix else (),
+                ends=prefix.pass_ends(live.turn_starts),
                 after_pass=prefix.keep_state,
             )
         except BaseException as error:

@@ -134,6 +134,17 @@ def test_without_room_states_stay_spread_over_a_sequence(n: int) -> None:
     assert max(gaps) <= n / 2, "not only the end or the beginning is kept"
 
 
+def test_a_pass_ends_only_where_states_would_be_copied() -> None:
+    server = Server()
+    server.request(conversation(0, 40))
+    assert server.prefix.pass_ends((90, 44, 60, 75)) == [60, 90]
+    assert not Server(0).prefix.pass_ends((90,))
+    dense = PrefixCache(ToyCache(MAX_SEQ_LEN), block=CHUNK, byte_budget=PLENTY)
+    assert not dense.pass_ends((90,))
+    dense.keep_state()
+    assert (dense.n_bytes, dense.state_capacity) == (0, 0)
+
+
 def test_what_is_not_used_makes_room() -> None:
     server = four_states()
     server.request(conversation(0))
@@ -228,6 +239,15 @@ def test_states_count_against_the_budget_of_the_disk(tmp_path: Path) -> None:
         server.request(conversation(first), ends=(40, 64))
     server.prefix.flush()
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= budget
+
+
+def test_what_makes_room_goes_to_the_disk(tmp_path: Path) -> None:
+    server = Server(4 * CHUNK_BYTES, tmp_path)  # room for one state
+    assert server.prefix.state_capacity == 1
+    for first in (0, 1000, 2000):
+        server.request(conversation(first, 20))
+    reuse = server.request(conversation(0, 30))
+    assert (reuse.n_reused, reuse.source) == (20, "disk")
 
 
 TOKENS = st.lists(st.integers(0, 1), max_size=40)
