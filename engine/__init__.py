@@ -7,7 +7,7 @@ engine.generator.begin_stream_ex(engine.tokenizer.encode("Once upon a time"))
 """
 
 from .abort import AbortFlag
-from .cache.prefix import Reuse
+from .cache.reuse import Reuse
 from .cache.slot import Slot, SlotSize
 from .chat.messages import ROLES
 from .chat.reply.format import ReplyFormat

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cache.states import state_bytes
+from .cache.states import snapshot_bytes, state_bytes
 from .chat.template.template import ChatTemplate
 from .checkpoint.config import ModelConfig
 from .checkpoint.tensors import matrix_dtypes, model_sources
@@ -60,12 +60,22 @@ class ModelDescription:
         """
         return kv_bytes(self.config, kv_format(kv_cache, format_), n_tokens, PASS_ROWS)
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the states of recurrent layers, whatever the context."""
+        return state_bytes(self.config)
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of a copy of these states in the prefix cache."""
+        return snapshot_bytes(self.config)
+
     def memory_bytes(self, n_tokens: int, format_: str, kv_cache: str = "auto") -> int:
         """Weights and KV cache together, with the states of recurrent layers; working memory comes
         on top (tens of megabytes).
         """
         weights, kv = self.weight_bytes(format_), self.kv_bytes(n_tokens, format_, kv_cache)
-        return weights + kv + state_bytes(self.config)
+        return weights + kv + self.state_bytes
 
 
 def describe(path: str | Path) -> ModelDescription:

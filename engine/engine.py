@@ -20,6 +20,7 @@ from .chat.messages import Rendering
 from .chat.prompt import ChatPrompt
 from .chat.reply.format import ReplyFormat
 from .chat.template.template import ChatTemplate
+from .chat.turn_starts import turn_opener, turn_starts
 from .checkpoint.config import ModelConfig
 from .checkpoint.generation_config import GenerationConfig
 from .checkpoint.tensors import matrix_dtypes
@@ -69,6 +70,7 @@ class Engine:
     created: int  # when config.json or the GGUF file was written, in seconds since 1970
     reply_format: ReplyFormat  # how the model marks reasoning and tool calls
     fingerprint: str  # changes with the weights, their format, the tokenizer and the device
+    turn_opener: int | None = None  # the control token with which the template opens a message
 
     @property
     def weight_bytes(self) -> int:
@@ -136,6 +138,7 @@ class Engine:
             created=int(source.described_in.stat().st_mtime),
             reply_format=reply_format,
             fingerprint=digits,
+            turn_opener=turn_opener(files.template, tokenizer),
         )
 
     def encode_chat(
@@ -169,6 +172,10 @@ class Engine:
         if self.template is None:
             raise TemplateError(f"{self.model_id} has no chat template")
         return self.template
+
+    def turn_starts(self, prompt_ids: Sequence[int]) -> tuple[int, ...]:
+        """Where other prompts are likely to differ from that of a chat: the option of a stream."""
+        return turn_starts(prompt_ids, self.turn_opener)
 
     def check_length(self, text: str, *, param: str) -> None:
         """Raise ContextLengthError for a text that is certainly too long for the context.
@@ -290,15 +297,23 @@ def _working_bytes(files: _Files, ops: Ops) -> int:
 
 
 def _prefix_cache(cache: KVCache, options: LoadOptions, digits: str) -> PrefixCache:
-    if cache.states is not None and options.prefix_bytes:
-        logger.info("recurrent layers: past prompts are not kept, only the last one is reused")
-    return PrefixCache(
+    prefix = PrefixCache(
         cache,
         byte_budget=options.prefix_bytes,
         directory=options.prefix_directory,
         disk_budget=options.prefix_disk_bytes,
         fingerprint=digits,
     )
+    if cache.states is not None and options.prefix_bytes:
+        logger.log(
+            logging.INFO if prefix.state_capacity else logging.WARNING,
+            "prefix cache: room for %d copies of the states of recurrent layers, %.1f MB each, and "
+            "for keys and values of %d tokens",
+            prefix.state_capacity,
+            cache.states.n_bytes / 1e6,
+            prefix.token_capacity,
+        )
+    return prefix
 
 
 def _reply_format(

@@ -59,7 +59,7 @@ class LoadOptions:
     draft_model: Path | None = None
     """The draft model, a directory or a GGUF file. None means the one in the model's directory."""
     prefix_bytes: int = 0
-    """Memory for keys and values of past sequences. 0 keeps only the last sequence."""
+    """Memory for keys, values and states of past sequences. 0 keeps only the last sequence."""
     prefix_directory: Path | None = None
     """Directory for those that memory has no room for. None means that they are dropped."""
     prefix_disk_bytes: int = 2**32

@@ -210,12 +210,7 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
     pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer
-    command = [sys.executable, "-c", _CONVERT, str(sources), pre, str(work)]
-    command += ["--outtype", pair.stored, "--outfile", str(converted)]
-    command += ["--no-mtp"] * pair.name.startswith(
-        ("qwen35", "qwen3next")
-    )  # no predictors of more tokens
-    subprocess.run(command, check=True)
+    convert(work, converted, sources=sources, pre=pre, stored=pair.stored)
     if not pair.quantised:
         shutil.copy(converted, PAIRS)
         keep_logits(pair.name, model)
@@ -225,6 +220,15 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
         subprocess.run([str(quantize), *types, str(converted), str(file), last, "1"], check=True)
         model.load_state_dict(decoded(file, model.config), strict=False)
         keep_logits(file.stem, model)
+
+
+def convert(directory: Path, file: Path, *, sources: Path, pre: str, stored: str) -> None:
+    """Writes a Hugging Face directory as a GGUF file with llama.cpp's converter."""
+    command = [sys.executable, "-c", _CONVERT, str(sources), pre, str(directory)]
+    command += ["--outtype", stored, "--outfile", str(file)]
+    # These models have no predictors of more tokens here.
+    command += ["--no-mtp"] * file.name.startswith(("qwen35", "qwen3next"))
+    subprocess.run(command, check=True)
 
 
 def keep_logits(name: str, model: Any) -> None:

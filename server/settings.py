@@ -148,8 +148,8 @@ class Settings(BaseSettings):
     prefix_cache_mb: int = Field(
         default=512,
         ge=0,
-        description="memory in MiB for keys and values of past prompts and answers; 0 keeps only "
-        "the last one",
+        description="memory in MiB for keys, values and states of past prompts and answers; "
+        "0 keeps only the last one",
     )
     prefix_cache_dir: Path | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""Copies of keys and values on disk, so that a restart finds them again.
+"""Copies of keys and values, and of states, on disk, so that a restart finds them again.
 
 Owns the directory: one file per block, named by its key, so that processes that share the directory
 write the same bytes under the same name. Only intact files of this model are used: the header has
@@ -26,7 +26,7 @@ from .tree import Block
 logger = logging.getLogger(__name__)
 
 _SUFFIX, _UNFINISHED = ".kv", ".unfinished"
-_KIND = b"solitkv1"
+_KIND, _STATE_KIND = b"solitkv1", b"solitst1"
 # Kind, model, parent, key, size of the ids, size of the copy, its checksum; then the ids.
 _HEADER = struct.Struct("<8s16s16s16sIQI")
 _CHECKSUM = struct.Struct("<I")  # of the header and the ids, after both
@@ -51,11 +51,11 @@ class PrefixFiles:
         directory: Path,
         model: bytes,
         *,
-        n_bytes: Callable[[int], int],
+        n_bytes: Callable[[Block], int],
         budget: int,
         on_lost: Callable[[Block], None],
     ) -> None:
-        """`n_bytes(n)`: the size of a copy of n positions. `budget`: bytes of all files in the
+        """`n_bytes(block)`: the size of its copy. `budget`: bytes of all files in the
         directory. `on_lost` is called for every block whose file is gone.
         """
         self._directory = directory
@@ -105,7 +105,7 @@ class PrefixFiles:
         """
         if block in self or time.monotonic() < self._resumes_at:
             return
-        copied = data[: self._n_bytes(block.n_tokens)]
+        copied = data[: self._n_bytes(block)]
         header = self._header(block, copied)
         n_bytes = len(header) + copied.size
         try:
@@ -132,7 +132,7 @@ class PrefixFiles:
 
     def read(self, block: Block, out: Bytes) -> bool:
         """Reads the copy into the front of `out`. Returns False if that fails; the file is lost."""
-        file, copied = self._file(block), out[: self._n_bytes(block.n_tokens)]
+        file, copied = self._file(block), out[: self._n_bytes(block)]
         try:
             with _opened(file) as stream:
                 header = stream.read(_header_bytes(block))
@@ -170,21 +170,21 @@ class PrefixFiles:
             if len(fixed) < _HEADER.size:
                 raise PrefixFileError("is too short")
             kind, model, parent, key, n_id_bytes, n_bytes, _ = _HEADER.unpack(fixed)
-            if kind != _KIND or model != self._model:
+            if kind not in (_KIND, _STATE_KIND) or model != self._model:
                 raise PrefixFileError("belongs to another version or model")
             if size != _HEADER.size + n_id_bytes + _CHECKSUM.size + n_bytes:
                 raise PrefixFileError("is cut short")
             ids = stream.read(n_id_bytes)
             (checksum,) = _CHECKSUM.unpack(stream.read(_CHECKSUM.size))
-        block = Block(parent, ids)
+        block = Block(parent, ids, is_state=kind == _STATE_KIND)
         is_sound = checksum == zlib.crc32(ids, zlib.crc32(fixed)) and block.key == key
-        if not is_sound or n_bytes != self._n_bytes(block.n_tokens) or file != self._file(block):
+        if not is_sound or n_bytes != self._n_bytes(block) or file != self._file(block):
             raise PrefixFileError("is damaged")
         return block
 
     def _header(self, block: Block, copied: Bytes) -> bytes:
         fixed = _HEADER.pack(
-            _KIND,
+            _STATE_KIND if block.is_state else _KIND,
             self._model,
             block.parent,
             block.key,

@@ -117,7 +117,7 @@ class KVCache:
         """Appends `token_ids`, with the first K/V of a copy that has `n_copied` positions.
 
         `first_kept`: of the cache when the copy was made. The current length must be a multiple of
-        `positions.unit`.
+        `positions.unit`. States are not in the copy: `return_to` puts them in place.
         """
         self.check_room(len(token_ids))
         start = self.length
@@ -125,6 +125,8 @@ class KVCache:
         stop = start + len(token_ids)
         self.positions.copy_in(start, stop, copied, n_copied=n_copied)
         self._round.copied(start, stop, first_kept)
+        if self.states is not None:
+            self.states.skip(start, stop)
         self.append(token_ids)
 
     def mark(self) -> int:

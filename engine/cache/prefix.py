@@ -1,78 +1,27 @@
 """Keys and values of past sequences, so that a prompt that begins like one is not computed again.
 
-Owns what a prompt reuses: the active sequence, or a copy of an earlier one in memory or on disk;
-and the report about it. Before the active sequence loses positions, they are copied out in blocks;
-a later prompt copies them in. Knows no text and no sampling.
+Owns what a prompt reuses: the active sequence, or a copy of an earlier one in memory or on disk.
+Before the active sequence loses positions, they are copied out in blocks; a later prompt copies
+them in. The states of recurrent layers are copied while the sequence is there. Knows no text and no
+sampling.
 """
 
 import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ..device.ops import Bytes
 from .files import PrefixFiles
 from .kv import KVCache
-from .reuse import Reuse as Reuse
-from .reuse import Source as Source
+from .reuse import N_OTHER, Lookup, Reuse, Source
+from .saved_states import SavedStates, byte_shares
 from .slabs import BlockMemory
-from .tree import Block, Match, PrefixTree, model_key, packed, root_key, unpacked
+from .tree import Block, PrefixTree, model_key, packed, root_key
 
 logger = logging.getLogger(__name__)
-
-# How many differing cached tokens to report.
-_N_OTHER = 8
-
-
-class Lookup(NamedTuple):
-    """What is known of a prompt, before anything is copied or forgotten."""
-
-    wanted: list[int]
-    root: bytes
-    found: Match
-    """The longest beginning of `wanted` among the copies."""
-    n_active: int
-    """How much of `wanted` the active sequence begins with; 0 if it is foreign."""
-    n_known: int
-    """How much need not be computed. It may be less than `n_active` where layers have a window or
-    states: they are held for the last positions only, and there may be no copies of others.
-    """
-    blocks: range
-    """Which of the copies to use."""
-    active_other: tuple[int, ...]
-    """A few tokens that the active sequence has after these."""
-    is_foreign: bool
-    """Whether the active sequence has another isolation key."""
-    lost: Literal["window", "state"]
-    """What may be missing of it."""
-
-    @property
-    def path(self) -> list[Block]:
-        """The copies from the root to the last one to use; empty if none is used."""
-        return self.found.path[: self.blocks.stop] if self.blocks else []
-
-    def reuse(self, n: int, source: Source) -> Reuse:
-        """The report, once the cache holds the first `n` of the wanted tokens."""
-        n_wanted = len(self.wanted)
-        other_ids = self.active_other if n == self.n_active else ()
-        if not other_ids and n == self.found.n_tokens:
-            other_ids = unpacked(self.found.other)[:_N_OTHER]
-        if n == n_wanted:
-            reason = "all of the prompt is known" if n else "nothing wanted"
-        elif n < self.n_known:
-            reason = f"the copy of token {n} could not be read"
-        elif n < self.n_active:
-            reason = f"the {self.lost} before token {self.n_active} is neither held nor copied"
-        elif other_ids:
-            return Reuse(n, n_wanted, source, n, f"differs at token {n}", other_ids)
-        elif n:
-            reason = "prompt is longer"
-        else:
-            reason = "isolation key differs" if self.is_foreign else "nothing cached"
-        return Reuse(n, n_wanted, source, None, reason)
 
 
 class PrefixCache:
@@ -88,7 +37,8 @@ class PrefixCache:
         disk_budget: int = 2**32,
         fingerprint: str = "",
     ) -> None:
-        """Copies are made in blocks of `block` tokens, `byte_budget` bytes in memory; 0: none.
+        """Copies are made in blocks of `block` tokens, `byte_budget` bytes in memory, those of
+        states included; 0: none.
 
         What memory has no room for goes to `directory`, `disk_budget` bytes at most, where the next
         process finds it. `fingerprint` must differ if keys and values of the same tokens do. Raises
@@ -100,28 +50,28 @@ class PrefixCache:
         self._lock = threading.Lock()  # of the copies, for `expected`
         self._cache = cache
         self._block = block
-        self._model = model_key(fingerprint, positions.layout, block)
+        states = cache.states
+        layout = positions.layout if states is None else f"{positions.layout} {states.layout}"
+        self._model = model_key(fingerprint, layout, block)
         self._active_root = root_key(self._model, "")
         self._n_kept = 0  # tokens of the active sequence that were copied as it went on
         self._tree = PrefixTree(block)
-        # Copied positions are of no use without the states of recurrent layers behind them.
-        byte_budget = 0 if cache.states is not None else byte_budget
+        self._states: SavedStates | None = None
+        if states is not None:
+            of_states, byte_budget = byte_shares(
+                byte_budget,
+                state=states.n_bytes,
+                block=positions.n_bytes(block),
+                block_tokens=block,
+            )
+            self._states = SavedStates(cache, states, block=block, byte_budget=of_states)
         self._memory = BlockMemory(positions.n_bytes(block), byte_budget, positions.host_memory)
         if cache.goes_round and self._memory.capacity:
             cache.before_loss = self._keep
         self._files: PrefixFiles | None = None
         self._staged: Bytes | None = None  # on the way from the disk or to it
         if directory is not None and self._memory.capacity:
-            self._files = PrefixFiles(
-                directory,
-                self._model,
-                n_bytes=positions.n_bytes,
-                budget=disk_budget,
-                on_lost=self._forget_unless_held,
-            )
-            self._staged = np.empty(positions.n_bytes(block), np.uint8)
-            for known in self._files.scan():
-                self._tree.add(known)
+            self._open_files(directory, disk_budget)
 
     @property
     def cache(self) -> KVCache:
@@ -136,7 +86,18 @@ class PrefixCache:
     @property
     def n_bytes(self) -> int:
         """Bytes of the copies in memory."""
-        return self._memory.n_held * self._memory.slab_bytes
+        of_states = self._states.n_bytes if self._states else 0
+        return self._memory.n_held * self._memory.slab_bytes + of_states
+
+    @property
+    def token_capacity(self) -> int:
+        """Tokens whose copied keys and values memory has room for."""
+        return self._memory.capacity * self._block
+
+    @property
+    def state_capacity(self) -> int:
+        """Copies of the states of recurrent layers that memory has room for."""
+        return self._states.capacity if self._states else 0
 
     def expected(self, token_ids: Sequence[int], *, isolation_key: str = "") -> Reuse:
         """What `prepare` would find now. Changes nothing, not even which copy is the oldest. From
@@ -144,11 +105,12 @@ class PrefixCache:
         """
         with self._lock:
             lookup = self._look_up(list(token_ids), root_key(self._model, isolation_key))
-            used = [lookup.found.path[index] for index in lookup.blocks]
-            missing = [block for block in used if block.key not in self._memory]
+            in_memory = [lookup.found.path[i].key in self._memory for i in lookup.blocks]
+            if self._states and lookup.state:
+                in_memory.append(self._states.is_in_memory(lookup.state))
         source: Source = "active" if lookup.n_known else "none"
-        if used:
-            source = "disk" if missing else "memory"
+        if in_memory:
+            source = "memory" if all(in_memory) else "disk"
         return lookup.reuse(lookup.n_known, source)
 
     def prepare(self, token_ids: Sequence[int], *, isolation_key: str = "") -> Reuse:
@@ -164,6 +126,9 @@ class PrefixCache:
     def _prepare(self, token_ids: list[int], root: bytes) -> Reuse:
         lookup = self._look_up(token_ids, root)
         self._touch(lookup.path)
+        if self._states is not None:
+            kept = () if lookup.state is None else (lookup.state,)
+            self._states.keep(self._active_root, kept=kept)
         if lookup.n_active < self._cache.length:
             self._save(kept=lookup.path)
         if lookup.root != self._active_root:
@@ -171,11 +136,14 @@ class PrefixCache:
             self._active_root = lookup.root
         self._n_kept = 0
         source = self._restore(lookup)
-        self._cache.forget_from(lookup.n_active if source is None else self._cache.length)
+        length = lookup.n_active if source is None else self._cache.length
+        if self._states and (found := self._states.restore(root, token_ids[:length])):
+            source = "disk" if source == "disk" else found
+        self._cache.forget_from(min(length, self._cache.length))
         if not self._cache.length:
             source = "none"
         reuse = lookup.reuse(self._cache.length, source or "active")
-        if reuse.n_reused < lookup.n_active:
+        if reuse.n_reused < (lookup.n_alike if self._states else lookup.n_active):
             logger.info("computing from token %d again: %s", reuse.n_reused, reuse.reason)
         return reuse
 
@@ -186,6 +154,8 @@ class PrefixCache:
         if not identity.startswith(self._model):
             return False
         with self._lock:
+            if self._states is not None:
+                self._states.keep(self._active_root)
             self._save(kept=())
             self._cache.clear()
             self._active_root, self._n_kept = identity.removeprefix(self._model), 0
@@ -201,6 +171,20 @@ class PrefixCache:
                         self._drop(block)
                 parent = Block(parent, ids).key
             self._cache.clear()
+            if self._states is not None:
+                self._states.keep_only(self._is_copied)
+
+    def pass_ends(self, wanted: Sequence[int]) -> Sequence[int]:
+        """At which of these positions of a prompt a pass should end, for `keep_state`."""
+        return () if self._states is None else self._states.pass_ends(wanted)
+
+    def keep_state(self) -> None:
+        """Copies the states of recurrent layers at the end of the active sequence: another prompt
+        may go on from here.
+        """
+        if self._states is not None:
+            with self._lock:
+                self._states.keep(self._active_root)
 
     def discard(self) -> None:
         """Forgets the active sequence, whose numbers are wrong, and all copies that begin with its
@@ -214,6 +198,8 @@ class PrefixCache:
                 block = doomed.pop()
                 doomed += self._tree.children(block.key)
                 self._drop(block)
+            if self._states is not None:
+                self._states.keep_only(self._is_copied)
 
     def flush(self) -> None:
         """Writes the active sequence, and whatever is only in memory, to the disk."""
@@ -223,12 +209,41 @@ class PrefixCache:
             self._save(kept=())
             for key, slab in self._memory.items():
                 self._files.write(self._tree[key], slab)
+            if self._states is not None:
+                self._states.keep(self._active_root)
+                self._states.write_all()
+
+    def _open_files(self, directory: Path, budget: int) -> None:
+        positions = self._cache.positions
+        state_bytes = 0 if self._cache.states is None else self._cache.states.n_bytes
+        self._files = PrefixFiles(
+            directory,
+            self._model,
+            n_bytes=lambda each: state_bytes if each.is_state else positions.n_bytes(each.n_tokens),
+            budget=budget,
+            on_lost=self._forget_unless_held,
+        )
+        self._staged = np.empty(positions.n_bytes(self._block), np.uint8)
+        if self._states is not None:
+            self._states.use_files(self._files)
+        for known in self._files.scan():
+            if not known.is_state:
+                self._tree.add(known)
+            elif self._states is not None:
+                self._states.add_file(known)
 
     def _look_up(self, wanted: list[int], root: bytes) -> Lookup:
         active = self._cache.token_ids if root == self._active_root else []
         n_active = self._cache.common_prefix(wanted) if active else 0
         found = self._tree.match(root, packed(wanted), preferred=self._memory)
-        n_known, blocks = self._use_of(found.n_tokens, n_active)
+        state = None
+        if self._states is None:
+            n_known, blocks = self._use_of(found.n_tokens, n_active)
+        else:
+            alike = wanted[: max(found.n_tokens, n_active)]
+            n_known, state = self._states.before(root, alike, n_active)
+            blocks = range(n_active // self._block, -(-n_known // self._block))
+            blocks = blocks if n_known > n_active else range(0)
         return Lookup(
             wanted,
             root,
@@ -236,9 +251,10 @@ class PrefixCache:
             n_active,
             n_known,
             blocks,
-            active_other=tuple(active[n_active : n_active + _N_OTHER]),
+            state,
+            active_other=tuple(active[n_active : n_active + N_OTHER]),
             is_foreign=root != self._active_root and self._cache.length > 0,
-            lost="window" if self._cache.states is None else "state",
+            has_states=self._states is not None,
         )
 
     def _use_of(self, n_found: int, n_active: int) -> tuple[int, range]:
@@ -381,6 +397,10 @@ class PrefixCache:
             self._cache.append(lookup.wanted[self._cache.length : lookup.n_known])
         return source
 
+    def _is_copied(self, state: Block) -> bool:
+        """Whether there is a copy of the keys and values at these states."""
+        return self._tree.find_covering(state.parent, state.ids) is not None
+
     def _read(self, block: Block) -> Bytes | None:
         if self._files is None or self._staged is None:
             return None
@@ -401,5 +421,7 @@ class PrefixCache:
         self._tree.remove(block)
 
     def _forget_unless_held(self, block: Block) -> None:
-        if block.key not in self._memory:
+        if block.is_state and self._states is not None:
+            self._states.lose_file(block)
+        elif block.key not in self._memory:
             self._tree.remove(block)

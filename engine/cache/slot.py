@@ -1,9 +1,10 @@
 """What the active sequence holds, as a file of its own: saved, brought back bit for bit, forgotten.
 
-Owns the form of the file: a header, the token ids, copies of the positions block by block, and a
-checksum of it all. A file is written beside its place and then takes it. It belongs to the model,
-the number formats and the isolation key that it was saved with: who could not reuse the sequence
-cannot reuse it from the file. Knows no name of a file and no directory.
+Owns the form of the file: a header, the token ids, copies of the positions block by block, those of
+the states of recurrent layers at one position, and a checksum of it all. A file is written beside
+its place and then takes it. It belongs to the model, the number formats and the isolation key that
+it was saved with: who could not reuse the sequence cannot reuse it from the file. Knows no name of
+a file and no directory.
 """
 
 import os
@@ -26,9 +27,10 @@ from ..files import open_if_regular
 from .prefix import PrefixCache
 from .tree import packed, unpacked
 
-_KIND = b"solitsl1"
-# Kind, identity, the first position that layers with a window hold, tokens, positions of a block.
-_HEADER = struct.Struct("<8s32sIII")
+_KIND = b"solitsl2"
+# Kind, identity, the first position that layers with a window hold, tokens before the states of
+# recurrent layers (0: no states follow), tokens, positions of a block.
+_HEADER = struct.Struct("<8s32sIIII")
 _CHECKSUM = struct.Struct("<I")
 _ID_BYTES = 4
 _BLOCK = 64
@@ -40,6 +42,16 @@ class SlotSize(NamedTuple):
     n_tokens: int
     n_bytes: int
     """Of the file."""
+
+
+class _Saved(NamedTuple):
+    """What the header of a file says of its sequence."""
+
+    first_kept: int
+    """The first position that layers with a window hold."""
+    n_state: int
+    """Tokens before the states of recurrent layers; 0: there are none."""
+    n_tokens: int
 
 
 class Slot:
@@ -87,9 +99,9 @@ class Slot:
             raise _unusable("there is no such file")
         with stream:
             header = stream.read(_HEADER.size)
-            first_kept, n_tokens = self._begin(header)
+            saved = self._begin(header)
             try:
-                return self._read(stream, header, first_kept, n_tokens, abort)
+                return self._read(stream, header, saved, abort)
             except OSError as error:
                 self._cache.clear()
                 raise _unusable("it cannot be read") from error
@@ -108,12 +120,13 @@ class Slot:
     def _write(self, stream: BinaryIO, abort: AbortFlag) -> int:
         """Returns the bytes written."""
         cache = self._cache
+        n_state = cache.states.last_held(cache.length) if cache.states else 0
         header = _HEADER.pack(
-            _KIND, self._prefix.identity, cache.first_kept, cache.length, self._block
+            _KIND, self._prefix.identity, cache.first_kept, n_state, cache.length, self._block
         )
         checksum = n_bytes = 0
         begin: list[bytes | memoryview] = [header, packed(cache.token_ids)]
-        for part in chain(begin, self._copies(abort)):
+        for part in chain(begin, self._copies(abort), self._states(n_state)):
             stream.write(part)
             checksum, n_bytes = zlib.crc32(part, checksum), n_bytes + len(part)
         stream.write(_CHECKSUM.pack(checksum))
@@ -128,30 +141,29 @@ class Slot:
             positions.copy_out(start, stop, staged)
             yield staged[: positions.n_bytes(stop - start)].data
 
-    def _begin(self, header: bytes) -> tuple[int, int]:
-        """Makes room for the sequence of that header. Returns the first position that layers with a
-        window hold, and how many tokens there are.
-        """
+    def _states(self, position: int) -> Iterator[memoryview]:
+        states = self._cache.states
+        copied = states.snapshot(position) if states and position else None
+        if copied is not None:
+            yield copied.data
+
+    def _begin(self, header: bytes) -> _Saved:
+        """Makes room for the sequence of that header."""
         cache = self._cache
         if len(header) < _HEADER.size or not header.startswith(_KIND):
             raise _unusable("it is no saved slot, or one of another version")
-        _, identity, first_kept, n_tokens, block = _HEADER.unpack(header)
+        _, identity, first_kept, n_state, n_tokens, block = _HEADER.unpack(header)
         if n_tokens > cache.max_seq_len:
             raise _unusable(f"it has {n_tokens} tokens; the context has {cache.max_seq_len}")
         if block != self._block or not self._prefix.replace(identity):
             raise _unusable("it belongs to another model, or to other number formats")
-        return first_kept, n_tokens
+        return _Saved(first_kept, n_state, n_tokens)
 
     def _read(
-        self,
-        stream: BufferedReader,
-        header: bytes,
-        first_kept: int,
-        n_tokens: int,
-        abort: AbortFlag,
+        self, stream: BufferedReader, header: bytes, saved: _Saved, abort: AbortFlag
     ) -> SlotSize:
         cache, n_block_bytes = self._cache, self._cache.positions.n_bytes
-        ids = stream.read(n_tokens * _ID_BYTES)
+        ids = stream.read(saved.n_tokens * _ID_BYTES)
         checksum = zlib.crc32(ids, zlib.crc32(header))
         token_ids, n_bytes = unpacked(ids[: len(ids) // _ID_BYTES * _ID_BYTES]), len(header + ids)
         staged: Bytes = np.empty(n_block_bytes(self._block), np.uint8)
@@ -162,10 +174,14 @@ class Slot:
                 raise _unusable("it is cut short")
             checksum, n_bytes = zlib.crc32(part.data, checksum), n_bytes + part.size
             cache.append_copied(
-                token_ids[start:stop], part, n_copied=stop - start, first_kept=first_kept
+                token_ids[start:stop], part, n_copied=stop - start, first_kept=saved.first_kept
             )
-        if len(token_ids) != n_tokens or stream.read() != _CHECKSUM.pack(checksum):
+        states = stream.read(cache.states.n_bytes) if cache.states and saved.n_state else b""
+        checksum, n_bytes = zlib.crc32(states, checksum), n_bytes + len(states)
+        if len(token_ids) != saved.n_tokens or stream.read() != _CHECKSUM.pack(checksum):
             raise _unusable("it is damaged")
+        if states:
+            cache.return_to(saved.n_state, np.frombuffer(states, np.uint8))
         cache.forget_from(cache.length)
         return SlotSize(cache.length, n_bytes + _CHECKSUM.size)
 

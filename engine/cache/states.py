@@ -30,10 +30,17 @@ def state_bytes(config: ModelConfig) -> int:
     return 4 * sum(_N_SLOTS * shape.n_state + _N_LOGGED * shape.n_row for shape in shapes)
 
 
+def snapshot_bytes(config: ModelConfig) -> int:
+    """What a copy of the states at one position takes."""
+    return 4 * sum(shape.n_state for shape in config.state_shapes)
+
+
 class RecurrentStates:
     """Of one sequence, in all recurrent layers."""
 
     def __init__(self, shapes: Sequence[StateShape], ops: Ops) -> None:
+        self.layout = repr(tuple(shapes))
+        """What the bytes of a snapshot depend on, besides the device."""
         self._memory = ops.state_memory(shapes, n_slots=_N_SLOTS, n_logged=_N_LOGGED)
         self._positions: dict[int, int] = {}
         self._log_begin = 0  # the log holds the rows from here on
@@ -97,14 +104,31 @@ class RecurrentStates:
         self._positions |= self._pending
         self._pending = {}
 
+    def skip(self, start: int, stop: int) -> None:
+        """Positions `start` to `stop` - 1 were not filled by a pass: no rows lead there."""
+        self._positions = {slot: held for slot, held in self._positions.items() if held <= start}
+        self._log_begin = stop
+
+    def last_held(self, length: int) -> int:
+        """The last position, at most `length`, that `holds`; 0 if there is none."""
+        return max((each for each in self._positions.values() if each <= length), default=0)
+
+    def holds(self, position: int) -> bool:
+        """Whether the states after `position` rows can be copied."""
+        return position in self._positions.values()
+
+    def copy_out(self, position: int, out: Bytes) -> None:
+        """Copies the states after `position` rows, which are held, into `out` (n_bytes,)."""
+        slot = next(slot for slot, held in self._positions.items() if held == position)
+        self._memory.copy_out(slot, out)
+
     def snapshot(self, position: int) -> Bytes | None:
         """The states after `position` rows, as bytes (n_bytes,); None: they are not held."""
-        for slot, held in self._positions.items():
-            if held == position:
-                out = np.empty(self.n_bytes, np.uint8)
-                self._memory.copy_out(slot, out)
-                return out
-        return None
+        if not self.holds(position):
+            return None
+        out = np.empty(self.n_bytes, np.uint8)
+        self.copy_out(position, out)
+        return out
 
     def restore(self, position: int, copied: Bytes) -> None:
         """The states after `position` rows are those of a snapshot; nothing earlier is held."""

@@ -27,14 +27,27 @@ class Block:
     parent: bytes
     ids: bytes
     """As `packed` returns them."""
+    is_state: bool = False
+    """Whether what is meant are the states of recurrent layers after these ids, instead of their
+    keys and values.
+    """
     key: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", _block_key(self.parent, self.ids))
+        make_key = _state_key if self.is_state else _block_key
+        object.__setattr__(self, "key", make_key(self.parent, self.ids))
 
     @property
     def n_tokens(self) -> int:
         return len(self.ids) // _ID_BYTES
+
+
+class Link(NamedTuple):
+    """A piece of a sequence, of the length of a block or, at the end, shorter."""
+
+    parent: bytes
+    """The key of what is before it: a root, or full blocks."""
+    ids: bytes
 
 
 class Match(NamedTuple):
@@ -66,6 +79,17 @@ class PrefixTree:
         """The ids of each block; the last may be shorter."""
         for start in range(0, len(ids), self._block_bytes):
             yield ids[start : start + self._block_bytes]
+
+    def links(self, root: bytes, ids: bytes) -> list[Link]:
+        """The same with the keys before them, whether such blocks are known or not."""
+        links, parent = [], root
+        for piece in self.pieces(ids):
+            links.append(Link(parent, piece))
+            parent = _block_key(parent, piece)
+        return links
+
+    def blocks(self) -> list[Block]:
+        return list(self._blocks.values())
 
     def find(self, parent: bytes, ids: bytes) -> Block | None:
         """The block of exactly these ids after `parent`."""
@@ -148,6 +172,10 @@ def unpacked(ids: bytes) -> tuple[int, ...]:
 
 def _block_key(parent: bytes, ids: bytes) -> bytes:
     return _hash(b"chunk", parent + ids)  # the word is part of the file format
+
+
+def _state_key(parent: bytes, ids: bytes) -> bytes:
+    return _hash(b"state", parent + ids)
 
 
 def _hash(kind: bytes, data: bytes) -> bytes:

@@ -95,8 +95,13 @@ class Model:
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         on_logits: Callable[[Logits], None] | None = None,
+        ends: Sequence[int] = (),
+        after_pass: Callable[[], None] | None = None,
     ) -> bool:
         """Appends the K/V of `token_ids` to the cache in chunks.
+
+        A pass ends at each of the positions `ends`, and `after_pass` is called after each pass: the
+        states of recurrent layers are there only then.
 
         `abort` is looked at before each op. Returns False when it was set: whole chunks done so far
         stay in the cache, a partial one does not count. `on_progress` gets (done, total) after each
@@ -109,12 +114,14 @@ class Model:
         state = StepState(self.chunk_size)
         if abort is not None:
             abort.write_to(state.abort_word)
-        total = len(token_ids)
+        done, total = 0, len(token_ids)
         n_rows = min(self.chunk_size, cache.pass_rows)
-        for start in range(0, total, n_rows):
+        while done < total:
             if abort is not None and abort.is_set():  # a flag of the caller may act on this call
                 return False
-            chunk = token_ids[start : start + n_rows]
+            left = min(total - done, n_rows)
+            rows = min((end - cache.length for end in ends if end > cache.length), default=left)
+            chunk = token_ids[done : done + min(rows, left)]
             cache.begin_pass(len(chunk))
             state.set(chunk, cache.length)
             is_whole = program.run(state)
@@ -124,8 +131,11 @@ class Model:
                 cache.forget_from(cache.length)  # the pass has overwritten some of what is held
                 return False
             cache.append(chunk)
+            done += len(chunk)
+            if after_pass is not None:
+                after_pass()
             if on_progress is not None:
-                on_progress(start + len(chunk), total)
+                on_progress(done, total)
         return True
 
     def decode(self, token_ids: Sequence[int], cache: KVCache) -> Rows:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
-from ..cache.prefix import Reuse
+from ..cache.reuse import Reuse
 from ..errors import ContextLengthError, InvalidInputError
 from ..model.model import Model
 from ..sampling.logits import Logits

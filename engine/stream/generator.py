@@ -15,7 +15,8 @@ import numpy as np
 
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
-from ..cache.prefix import PrefixCache, Reuse
+from ..cache.prefix import PrefixCache
+from ..cache.reuse import Reuse
 from ..cache.slot import Slot
 from ..draft.speculator import DraftCount, Speculator
 from ..errors import InvalidInputError, NumericsError
@@ -131,6 +132,7 @@ class StreamingGenerator:
         on_token: Callable[[SampleResult], int | None] | None = None,
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        turn_starts: Sequence[int] = (),
     ) -> Stream:
         """End the previous stream, and go on from a snapshot of it or of an earlier one.
 
@@ -141,7 +143,7 @@ class StreamingGenerator:
         """
         self._end_stream()
         check_snapshot(snapshot, self._model, self._fingerprint)
-        return self._begun(snapshot, Live(isolation_key, on_token, abort, on_progress))
+        return self._begun(snapshot, Live(isolation_key, on_token, abort, on_progress, turn_starts))
 
     def begin_scoring(
         self, input_ids: Sequence[int] | IdArray, options: StreamOptions | None = None
@@ -352,6 +354,8 @@ class StreamingGenerator:
                 abort=live.abort,
                 on_progress=on_progress,
                 on_logits=scorer.take if scorer else None,
+                ends=prefix.pass_ends(live.turn_starts),
+                after_pass=prefix.keep_state,
             )
         except BaseException as error:
             self._forget_all(error)

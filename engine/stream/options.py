@@ -36,6 +36,7 @@ class Live(NamedTuple):
     on_token: Callable[[SampleResult], int | None] | None = None
     abort: AbortFlag | None = None
     on_progress: Callable[[int, int], None] | None = None
+    turn_starts: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +110,16 @@ class StreamOptions:
     """Called with (done, total) after each chunk of the prefill; `total` is the number of prompt
     tokens that were not cached.
     """
+    turn_starts: Sequence[int] = ()
+    """Positions in the prompt from which another prompt is likely to differ, as where a message of
+    a chat begins. The states of recurrent layers are kept there for it; nothing else changes.
+    """
 
     @property
     def live(self) -> Live:
-        return Live(self.isolation_key, self.on_token, self.abort, self.on_progress)
+        return Live(
+            self.isolation_key, self.on_token, self.abort, self.on_progress, self.turn_starts
+        )
 
     def without_live(self) -> "StreamOptions":
         """As a snapshot holds them: ids and strings as tuples, and the prompt reported already."""

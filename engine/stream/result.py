@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..cache.prefix import Reuse
+from ..cache.reuse import Reuse
 from ..sampling.request import SampleResult, TraceStep
 from ..text.vocabulary import Vocabulary
 from .stop_when import StopCondition

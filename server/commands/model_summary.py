@@ -49,14 +49,21 @@ def summary(
     by_default = description.default_format
     yield "loaded as", f"{by_default} on the CPU by default"
     yield "read per token", f"{_size(description.step_bytes(by_default))} of weights"
+    if states := description.state_bytes:
+        yield (
+            "states",
+            f"{_size(states)} of recurrent layers, whatever the context; a copy in the prefix "
+            f"cache takes {_size(description.snapshot_bytes)}",
+        )
+    of_states = f" + {_size(states)} for states" if states else ""
     own = (by_default,) if by_default not in _FORMATS else ()
     for format_ in (*own, *_FORMATS):
         weights = description.weight_bytes(format_)
         kv = description.kv_bytes(n_tokens, format_, kv_cache)
         yield (
             f"{format_} needs",
-            f"{_size(weights)} for weights + {_size(kv)} for {n_tokens:,} tokens "
-            f"= {_size(weights + kv)}",
+            f"{_size(weights)} for weights + {_size(kv)} for {n_tokens:,} tokens{of_states} "
+            f"= {_size(weights + kv + states)}",
         )
 
 

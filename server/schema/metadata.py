@@ -115,7 +115,8 @@ class CacheExplanation(_Part):
     source: Literal["active", "memory", "disk", "none"]
     reason: str
     mismatch_at: int | None = Field(
-        description="The first token that is another one than in what is known."
+        description="The first token that is another one than in what is known. With recurrent "
+        "layers, less than what is before it may be reused."
     )
     got: str | None = Field(description="The text of the prompt from there on.")
     known: str | None = Field(

@@ -480,7 +480,11 @@ class Prefixes(Target):
 
     def _files(self) -> PrefixFiles:
         return PrefixFiles(
-            self.directory, b"m" * 16, n_bytes=lambda n: 8 * n, budget=2**20, on_lost=lambda _: None
+            self.directory,
+            b"m" * 16,
+            n_bytes=lambda block: 8 * block.n_tokens,
+            budget=2**20,
+            on_lost=lambda _: None,
         )
 
     def run(self, rng: random.Random) -> bool:

@@ -97,6 +97,8 @@ class Parts(NamedTuple):
         """Everything that a generator may have."""
         cache = cache_of(self.slow)
         budget = 5 * cache.positions.n_bytes(CHUNK)
+        if cache.states is not None:
+            budget += 3 * cache.states.n_bytes
         draft = ModelDrafter(
             self.draft,
             cache_of(self.draft),

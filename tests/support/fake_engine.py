@@ -289,6 +289,9 @@ class FakeEngine:
         known = " <tool_call>" * tools + " </think>" * reasoning
         self.reply_format = ReplyFormat.of("{{ messages }}" + known, self.tokenizer)
 
+    def turn_starts(self, prompt_ids: Sequence[int]) -> tuple[int, ...]:
+        return ()
+
     @property
     def as_engine(self) -> Engine:
         return cast(Engine, self)

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from engine.cache.kv import KVCache
 from engine.cache.round import Round
+from engine.checkpoint.recurrent import StateShape
 from engine.device.ops import Bytes, KVMemory, KVShape, Ops
+from tests.support.toy_states import ToyMemory, state_of
 
 UNIT = 4
 Words = npt.NDArray[np.uint32]
@@ -62,16 +64,21 @@ class ToyPositions:
 
 
 class ToyCache(KVCache):
-    """K or V of one layer without heads, and perhaps of one with a window."""
+    """K or V of one layer without heads, and perhaps of one with a window or a state."""
 
     positions: ToyPositions
 
-    def __init__(self, max_seq_len: int, *, n_round: int = 0, window: int = 0) -> None:
+    def __init__(
+        self, max_seq_len: int, *, n_round: int = 0, window: int = 0, has_states: bool = False
+    ) -> None:
         """`n_round`: the positions that the layer with a window holds; 0: there is none."""
+        shapes = [StateShape(1, 1)] if has_states else []
         config: Any = SimpleNamespace(
-            kv_shapes=[(1, 1)], kv_windows=[0], kv_places=[], state_shapes=()
+            kv_shapes=[(1, 1)], kv_windows=[0], kv_places=[], state_shapes=shapes
         )
-        super().__init__(config, cast(Ops, _ToyOps()), max_seq_len=max_seq_len)
+        ops = _ToyOps()
+        super().__init__(config, cast(Ops, ops), max_seq_len=max_seq_len)
+        self._of_rows = ops.states
         self.positions.round = np.zeros(n_round, np.uint32)
         self._round = Round(n_round, window, UNIT)
 
@@ -83,6 +90,8 @@ class ToyCache(KVCache):
             self.positions.memory[self.length] = content
             if self.goes_round:
                 self.positions.round[self.length % len(self.positions.round)] = content
+            if self._of_rows is not None:
+                self._of_rows.run(self.length, [token_id])
             self.append([token_id])
 
     def check(self) -> None:
@@ -92,11 +101,19 @@ class ToyCache(KVCache):
         for i in range(self.first_kept if self.goes_round else self.length, self.length):
             held = self.positions.round[i % len(self.positions.round)]
             assert held == _content(self.token_ids[: i + 1]), f"position {i}, with a window"
+        state = None if self.states is None else self.states.snapshot(self.length)
+        if state is not None:
+            assert state.view(np.int64)[0] == state_of(self.token_ids), "the state at the end"
 
 
 class _ToyOps:
     prefill_rows = 1
     goes_round = False
+    states: ToyMemory | None = None
+
+    def state_memory(self, shapes: Any, *, n_slots: int, n_logged: int) -> ToyMemory:
+        self.states = ToyMemory(n_slots, n_logged)
+        return self.states
 
     def kv_memory(self, shapes: Sequence[KVShape]) -> KVMemory:
         return KVMemory([], [], ToyPositions(np.zeros(_padded(shapes[0][1]), np.uint32)))

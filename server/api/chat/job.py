@@ -61,6 +61,7 @@ async def reply_job(
         return_top_tokens=n_top or 0,
         return_trace="trace" in shape.include,
         watch=await watched_ids(engine, bodies, body.watch),
+        turn_starts=engine.turn_starts(input_ids),
     )
     (job,) = completion_jobs(
         engine,

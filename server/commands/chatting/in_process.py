@@ -70,6 +70,7 @@ class InProcess:
                     return_top_tokens=N_ALTERNATIVES + 1,
                     abort=abort,
                     on_progress=bar,
+                    turn_starts=engine.turn_starts(input_ids),
                 ),
             )
         in_reasoning = engine.reply_format.opens_in_reasoning(input_ids)

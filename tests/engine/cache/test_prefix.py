@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.cache.prefix import PrefixCache, Reuse
+from engine.cache.prefix import PrefixCache
+from engine.cache.reuse import Reuse
 from tests.support.toy_cache import ToyCache, ToyPositions
 
 CHUNK = 8

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.cache.prefix import PrefixCache, Reuse
+from engine.cache.prefix import PrefixCache
+from engine.cache.reuse import Reuse
 from tests.support.toy_cache import ToyCache
 
 CHUNK = 8

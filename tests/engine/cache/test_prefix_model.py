@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from engine.cache.kv import KVCache
-from engine.cache.prefix import PrefixCache, Reuse
+from engine.cache.prefix import PrefixCache
+from engine.cache.reuse import Reuse
 from engine.checkpoint.config import ModelConfig
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.safetensors import read_checkpoint

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine import AbortFlag, Engine, EngineError, InvalidInputError, SamplingSettings
+from tests.support.family_models import FAMILY_MODELS
 from tests.support.tiny_models import save_model
 
 PROMPT = [5 + 7 * i % 90 for i in range(150)]
@@ -14,10 +15,10 @@ OTHER = [9] * 80
 GREEDY = SamplingSettings(temperature=0.0)
 
 
-@pytest.fixture(scope="module", params=["qwen3", "mistral-window"])
+@pytest.fixture(scope="module", params=["qwen3", "mistral-window", "qwen3_5"])
 def load(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("slot") / "model"
-    save_model(path, request.param, max_position_embeddings=4096)
+    save_model(path, FAMILY_MODELS.get(request.param, request.param), max_position_embeddings=4096)
 
     def load(**options: Any) -> Engine:
         options = {"prefix_bytes": 0, "speculate": "off", "max_seq_len": 3000, **options}

@@ -8,37 +8,8 @@ import pytest
 
 from engine.cache.states import KEPT_ROWS, RecurrentStates
 from engine.checkpoint.recurrent import StateShape
-from engine.device.ops import Bytes, Ops
-
-
-class ToyMemory:
-    """A state is the sum of all rows so far, each weighted by its position: what is wrong shows."""
-
-    slot_bytes = 8
-
-    def __init__(self, n_slots: int, n_logged: int) -> None:
-        self.words = np.zeros(8, np.int64)
-        self.slots = np.full(n_slots, -1, np.int64)
-        self.log = np.full(n_logged, -1, np.int64)
-        self.layers: Sequence[Any] = ()
-
-    def run(self, position: int, rows: Sequence[int]) -> None:
-        source, begin, target, n_saves, *rest = self.words.tolist()
-        saves = dict(zip(rest[2 : 2 + n_saves], rest, strict=False))
-        state = int(self.slots[source]) if source >= 0 else 0
-        for at in range(begin, position + len(rows)):
-            if at >= position:
-                self.log[at % len(self.log)] = rows[at - position]
-            state += (at + 1) * int(self.log[at % len(self.log)])
-            if at + 1 in saves:
-                self.slots[saves[at + 1]] = state
-        self.slots[target] = state
-
-    def copy_out(self, slot: int, out: Bytes) -> None:
-        out.view(np.int64)[0] = self.slots[slot]
-
-    def copy_in(self, slot: int, copied: Bytes) -> None:
-        self.slots[slot] = copied.view(np.int64)[0]
+from engine.device.ops import Ops
+from tests.support.toy_states import ToyMemory, state_of
 
 
 class Rows:
@@ -68,8 +39,7 @@ class Rows:
         self.rows += rows
         state = self.states.snapshot(len(self.rows))
         assert state is not None
-        expected = sum((at + 1) * row for at, row in enumerate(self.rows))
-        assert state.view(np.int64)[0] == expected, "the state is that of these rows"
+        assert state.view(np.int64)[0] == state_of(self.rows), "the state is that of these rows"
 
     def rollback(self, length: int) -> None:
         del self.rows[self.states.reachable(length) :]

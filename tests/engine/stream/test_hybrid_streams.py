@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import SamplingSettings, StreamingGenerator
+from engine import SamplingSettings, StreamingGenerator, StreamOptions, TokenRecord
 from engine.abort import AbortFlag
 from engine.cache.prefix import PrefixCache
 from engine.cache.states import KEPT_ROWS
 from engine.model.branches import BranchRow
 from tests.engine.stream import test_generator_properties, test_snapshot_properties
-from tests.support.any_stream import MAX_SEQ_LEN, Parts, cache_of, stream_parts
+from tests.support.any_stream import END, MAX_SEQ_LEN, Parts, Pieces, cache_of, stream_parts
 from tests.support.family_models import FAMILY_MODELS
 from tests.support.scripted_model import records_of, run
 
@@ -58,30 +58,46 @@ def test_a_conversation_that_goes_on_is_not_computed_again(
     assert generator.n_cached_tokens == len(PROMPT) + len(answer) - 1
 
 
-def test_a_prompt_that_differs_earlier_is_computed_again_and_says_so(
+def test_a_prompt_that_differs_before_any_state_is_computed_again_and_says_so(
     parts: Parts, generator: StreamingGenerator
 ) -> None:
     drawn(generator, PROMPT)
-    other = [*PROMPT[:20], 3, *PROMPT[21:]]
-    stream = generator.begin(other, GREEDY)
-    assert stream.prefill.n_cached == 0
-    assert stream.prefill.reuse.reason == "the state before token 20 is neither held nor copied"
-    assert stream.prefill.reuse.mismatch_at is None
+    other = [*PROMPT[:12], 3, *PROMPT[13:]]
+    reuse = generator.begin(other, GREEDY).prefill.reuse
+    assert reuse.reason == "differs at token 12, and no state before token 12 is held or copied"
+    assert (reuse.n_reused, reuse.mismatch_at) == (0, 12)
     assert drawn(generator, other) == drawn(parts.plain(), other)
+
+
+def test_an_edited_message_and_a_second_answer_reuse_what_is_before(parts: Parts) -> None:
+    cache = cache_of(parts.model)
+    prefix = PrefixCache(cache, block=16, byte_budget=2**22)
+    generator = StreamingGenerator(parts.model, prefix, Pieces(), eos_token_ids=(END,))
+    options = StreamOptions(turn_starts=(18, 36), max_new_tokens=20)
+    prompts = (PROMPT, PROMPT, [*PROMPT[:30], 3, *PROMPT[31:]], PROMPT)
+    for prompt, n_cached in zip(prompts, (0, 36, 18, 36), strict=True):
+        stream = generator.begin(prompt, GREEDY, options)
+        assert stream.prefill.n_cached >= n_cached
+        records: list[TokenRecord] = []
+        while not (result := stream.step()).eos:
+            records += result.tokens
+        records += result.tokens
+        found = [(record.token_id, record.logprob) for record in records]
+        assert found == drawn(parts.plain(), prompt)
 
 
 def test_expected_reuse_is_what_comes_true(parts: Parts) -> None:
     cache = cache_of(parts.model)
-    prefix = PrefixCache(cache, block=16, byte_budget=2**20)
+    prefix = PrefixCache(cache, block=16, byte_budget=0)
     prefix.prepare(PROMPT)
-    parts.model.prefill(PROMPT, cache)
+    parts.model.prefill(PROMPT, cache, after_pass=prefix.keep_state)
     for n in (38, 30, 10):
         wanted = [*PROMPT[:n], 1, 2]
         assert prefix.expected(wanted) == prefix.prepare(wanted)
         assert cache.length in (0, n)
         cache.clear()
         parts.model.prefill(PROMPT, cache)
-    assert prefix.n_bytes == 0, "positions are not copied without states"
+    assert prefix.n_bytes == 0
 
 
 def test_a_peek_leaves_the_stream_as_it_was(parts: Parts) -> None:
