@@ -31,10 +31,12 @@ OPS: dict[str, Callable[[], Ops]] = {
     "float32": lambda: open_ops(device="cpu", dtype="float32"),
     "bfloat16": lambda: open_ops(device="cpu", dtype="bfloat16", kv_cache="bfloat16"),
     "8bit": lambda: open_ops(device="cpu", quantize="8bit", kv_cache="8bit"),
+    "k8v4": lambda: open_ops(device="cpu", kv_cache="k8v4"),
+    "4bit": lambda: open_ops(device="cpu", kv_cache="4bit"),
     "torch": lambda: TorchOps("cpu", "float32"),
     "torch bfloat16": lambda: TorchOps("cpu", "bfloat16"),
 }
-NATIVE = ["float32", "bfloat16", "8bit"]
+NATIVE = ["float32", "bfloat16", "8bit", "k8v4", "4bit"]
 CASES = [(kind, name) for kind in NATIVE for name in ("qwen3", "llama-mqa", "mistral-window")]
 CASES += [("torch", "qwen3"), ("torch bfloat16", "llama")]
 
