@@ -164,8 +164,7 @@ class Attention {
             kernels_.merge_record(merged, record(index, kv_head, query), args_.head_dim);
         }
         if (is_last) {
-            kernels_.finish_record(merged, args_.head_dim, sink_of(kv_head, query),
-                                   out_of(kv_head, query));
+            kernels_.finish_record(args_, merged, sink_of(kv_head, query), out_of(kv_head, query));
         }
     }
 
@@ -199,7 +198,7 @@ class Attention {
 
     void finish(const QueryTile& tile, const float* merged) {
         for (int64_t i = 0; i < tile.count; ++i) {
-            kernels_.finish_record(merged + i * record_size_, args_.head_dim,
+            kernels_.finish_record(args_, merged + i * record_size_,
                                    sink_of(tile.kv_head, tile.first + i),
                                    out_of(tile.kv_head, tile.first + i));
         }

@@ -139,18 +139,20 @@ void append_heads(Tape& tape, uintptr_t qkv, int64_t n_heads, int64_t n_kv_heads
 }
 
 AttentionArgs attention_of(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, uintptr_t k_scales,
-                           uintptr_t v_scales, KvType kv, int64_t n_heads, int64_t n_kv_heads,
-                           int64_t head_dim, int64_t max_seq_len, uintptr_t q_norm,
-                           uintptr_t k_norm, float eps, uintptr_t cos, uintptr_t sin,
-                           int64_t rotary_half, int64_t window, float scale, uintptr_t scratch,
-                           uintptr_t out, float softcap, uintptr_t sinks, bool stores) {
+                           uintptr_t v_scales, KvType k_type, KvType v_type, int64_t n_heads,
+                           int64_t n_kv_heads, int64_t head_dim, int64_t max_seq_len,
+                           uintptr_t q_norm, uintptr_t k_norm, float eps, uintptr_t cos,
+                           uintptr_t sin, int64_t rotary_half, int64_t window, float scale,
+                           uintptr_t scratch, uintptr_t out, float softcap, uintptr_t sinks,
+                           bool stores) {
     return {
         .qkv = at<const float>(qkv),
         .k_cache = at<void>(k_cache),
         .v_cache = at<void>(v_cache),
-        .k_scales = at<float>(k_scales),
-        .v_scales = at<float>(v_scales),
-        .kv = kv,
+        .k_scales = at<void>(k_scales),
+        .v_scales = at<void>(v_scales),
+        .k_type = k_type,
+        .v_type = v_type,
         .n_heads = n_heads,
         .n_kv_heads = n_kv_heads,
         .head_dim = head_dim,
@@ -185,8 +187,8 @@ void append_branch_attention(Tape& tape, const AttentionArgs& args, uintptr_t fo
                                        .rows = at<const BranchPlace>(rows),
                                        .k_tails = at<void>(k_tails),
                                        .v_tails = at<void>(v_tails),
-                                       .k_tail_scales = at<float>(k_tail_scales),
-                                       .v_tail_scales = at<float>(v_tail_scales),
+                                       .k_tail_scales = at<void>(k_tail_scales),
+                                       .v_tail_scales = at<void>(v_tail_scales),
                                        .tail_len = tail_len,
                                    },
                                    sizeof(AttentionWork));
@@ -244,7 +246,8 @@ void bind_tape(nb::module_& module) {
     nb::enum_<KvType>(module, "KvType")
         .value("F32", KvType::kF32)
         .value("BF16", KvType::kBf16)
-        .value("INT8", KvType::kInt8);
+        .value("INT8", KvType::kInt8)
+        .value("INT4", KvType::kInt4);
     nb::class_<Matrix>(module, "Matrix")
         .def(nb::new_(&matrix_at), nb::kw_only(), "panels"_a, "n_out"_a, "n_in"_a, "layout"_a,
              "is_woven"_a);
@@ -254,10 +257,10 @@ void bind_tape(nb::module_& module) {
 
     nb::class_<AttentionArgs>(module, "Attention")
         .def(nb::new_(&attention_of), nb::kw_only(), "qkv"_a, "k_cache"_a, "v_cache"_a,
-             "k_scales"_a, "v_scales"_a, "kv"_a, "n_heads"_a, "n_kv_heads"_a, "head_dim"_a,
-             "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a, "rotary_half"_a,
-             "window"_a, "scale"_a, "scratch"_a, "out"_a, "softcap"_a = 0.0f, "sinks"_a = 0,
-             "stores"_a = true);
+             "k_scales"_a, "v_scales"_a, "k_type"_a, "v_type"_a, "n_heads"_a, "n_kv_heads"_a,
+             "head_dim"_a, "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a,
+             "rotary_half"_a, "window"_a, "scale"_a, "scratch"_a, "out"_a, "softcap"_a = 0.0f,
+             "sinks"_a = 0, "stores"_a = true);
 
     // Ops take keywords only, because addresses are easy to mix up.
     nb::class_<Tape>(module, "Tape")

@@ -145,16 +145,20 @@ struct HeadsArgs {
     const float* q_scales;  // (max_seq_len,) or null: what queries are multiplied by
 };
 
-enum class KvType : int32_t { kF32, kBf16, kInt8 };
+enum class KvType : int32_t { kF32, kBf16, kInt8, kInt4 };
 
 // Norm per head and RoPE of q and k, K and V into the caches from pos on, then causal attention.
 struct AttentionArgs {
     const float* qkv;  // (rows, (n_heads + 2 n_kv_heads) head_dim)
-    void* k_cache;     // n_kv_heads * padded(max_seq_len) * padded(head_dim) of kv, cpu/attention.h
-    void* v_cache;     // the same
-    float* k_scales;   // kInt8: (n_kv_heads, padded(max_seq_len)), otherwise null
-    float* v_scales;   // the same
-    KvType kv;
+    void*
+        k_cache;  // n_kv_heads * padded(max_seq_len) * padded(head_dim) of k_type, cpu/attention.h
+    void* v_cache;  // the same of v_type
+    // kInt8: floats (n_kv_heads, padded(max_seq_len)). kInt4: pairs of bfloat16 (n_kv_heads,
+    // scale_pairs(head_dim), padded(max_seq_len)). Otherwise null.
+    void* k_scales;
+    void* v_scales;  // the same
+    KvType k_type;
+    KvType v_type;
     int64_t n_heads;
     int64_t n_kv_heads;
     int64_t head_dim;
@@ -199,10 +203,10 @@ struct BranchAttentionArgs {
     AttentionArgs attention;  // without a window, positions from the fork on are overwritten
     const int64_t* fork;      // (1,)
     const BranchPlace* rows;  // (rows,), each of another branch
-    void* k_tails;            // (branches, n_kv_heads, tail_len, padded(head_dim)) of kv
-    void* v_tails;            // the same
-    float* k_tail_scales;     // kInt8: (branches, n_kv_heads, tail_len), otherwise null
-    float* v_tail_scales;     // the same
+    void* k_tails;            // (branches, n_kv_heads, tail_len, padded(head_dim)) of k_type
+    void* v_tails;            // the same of v_type
+    void* k_tail_scales;      // as k_scales, of (branches, n_kv_heads) heads and tail_len positions
+    void* v_tail_scales;      // the same
     int64_t tail_len;         // a multiple of 16
 };
 

@@ -16,18 +16,6 @@
 namespace soliton {
 namespace {
 
-int64_t element_bytes(KvType kv) {
-    switch (kv) {
-        case KvType::kF32:
-            return 4;
-        case KvType::kBf16:
-            return 2;
-        case KvType::kInt8:
-            return 1;
-    }
-    return 0;
-}
-
 // The tail of one branch, of one kv head. Panels hold 16 positions, so whole panels move.
 class Tail {
   public:
@@ -36,7 +24,6 @@ class Tail {
           caches_(args.attention),
           fork_(*args.fork),
           start_(panel_of(fork_)),
-          element_(element_bytes(caches_.kv)),
           kv_head_(kv_head),
           own_head_(branch * caches_.n_kv_heads + kv_head) {}
 
@@ -89,24 +76,36 @@ class Tail {
         const int64_t place = place_of(caches_, begin);
         const int64_t first = begin - start_;
         const int64_t n = end - begin;
-        copy<kWay>(caches_.k_cache, (kv_head_ * positions + place) * head_dim * element_,
-                   args_.k_tails, (own_head_ * args_.tail_len + first) * head_dim * element_,
-                   n * head_dim * element_);
+        const auto k_bytes = [&](int64_t n) { return stored_bytes(caches_.k_type, n); };
+        const auto v_bytes = [&](int64_t n) { return stored_bytes(caches_.v_type, n); };
+        copy<kWay>(caches_.k_cache, k_bytes((kv_head_ * positions + place) * head_dim),
+                   args_.k_tails, k_bytes((own_head_ * args_.tail_len + first) * head_dim),
+                   k_bytes(n * head_dim));
         for (int64_t i = 0; i < head_dim; i += kKvLanes) {
-            copy<kWay>(
-                caches_.v_cache,
-                (kv_head_ * positions * head_dim + i * positions + place * kKvLanes) * element_,
-                args_.v_tails,
-                (own_head_ * args_.tail_len * head_dim + i * args_.tail_len + first * kKvLanes) *
-                    element_,
-                n * kKvLanes * element_);
+            copy<kWay>(caches_.v_cache,
+                       v_bytes(kv_head_ * positions * head_dim + i * positions + place * kKvLanes),
+                       args_.v_tails,
+                       v_bytes(own_head_ * args_.tail_len * head_dim + i * args_.tail_len +
+                               first * kKvLanes),
+                       v_bytes(n * kKvLanes));
         }
-        if (caches_.kv == KvType::kInt8) {
-            const int64_t from = (kv_head_ * positions + place) * sizeof(float);
-            const int64_t to = (own_head_ * args_.tail_len + first) * sizeof(float);
-            const int64_t size = n * sizeof(float);
-            copy<kWay>(caches_.k_scales, from, args_.k_tail_scales, to, size);
-            copy<kWay>(caches_.v_scales, from, args_.v_tail_scales, to, size);
+        move_scales<kWay>(caches_.k_type, caches_.k_scales, args_.k_tail_scales, place, first, n);
+        move_scales<kWay>(caches_.v_type, caches_.v_scales, args_.v_tail_scales, place, first, n);
+    }
+
+    // A head has one row of scales, or one for each pair of them; a scale of kInt8 takes as much
+    // memory as a pair.
+    template <Way kWay>
+    void move_scales(KvType kv, void* cache, void* tail, int64_t place, int64_t first,
+                     int64_t n) const {
+        if (kv != KvType::kInt8 && kv != KvType::kInt4) {
+            return;
+        }
+        const int64_t rows = kv == KvType::kInt4 ? scale_pairs(caches_.head_dim) : 1;
+        for (int64_t row = 0; row < rows; ++row) {
+            const int64_t from = (kv_head_ * rows + row) * padded(caches_.max_seq_len) + place;
+            const int64_t to = (own_head_ * rows + row) * args_.tail_len + first;
+            copy<kWay>(cache, from * kLaneBytes, tail, to * kLaneBytes, n * kLaneBytes);
         }
     }
 
@@ -125,8 +124,7 @@ class Tail {
     const BranchAttentionArgs& args_;
     const AttentionArgs& caches_;
     const int64_t fork_;
-    const int64_t start_;    // the position where the tail begins
-    const int64_t element_;  // bytes
+    const int64_t start_;  // the position where the tail begins
     const int64_t kv_head_;
     const int64_t own_head_;  // among those of all branches
 };

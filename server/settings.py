@@ -115,7 +115,8 @@ class Settings(BaseSettings):
         description="quantization of the weights; 6bit and 5bit on the CPU only",
     )
     kv_cache: str = Field(
-        default="auto", description="format of keys and values; float32 on the CPU only"
+        default="auto",
+        description="format of keys and values; float32, k8v4 and 4bit on the CPU only",
     )
     max_seq_len: int | None = Field(
         default=None,

@@ -5,9 +5,10 @@
 // Both steps are the same product of small matrices: scores are queries times keys, outputs are
 // probabilities times values. Both caches lie in panels (attention.h), in which the lanes of a
 // vector are 16 keys or 16 dimensions. So each stored number is unpacked once for several queries,
-// and every sum is one chain in ascending order, in every tile. With int8 keys and values the other
-// factor is rounded to 15 bits, and sums are integers.
+// and every sum is one chain in ascending order, in every tile. With codes for keys or values the
+// other factor is rounded to 15 bits, and sums are integers.
 #include "attention_product.h"
+#include "attention_rotation.h"
 #include "functions.h"
 
 namespace soliton::SOLITON_ISA {
@@ -123,35 +124,209 @@ struct Span {
 
 template <KvType kKv>
 Factor<kKv> queries_of(const AttentionWork& work) {
-    if constexpr (kKv == KvType::kInt8) {
+    if constexpr (kHasCodes<kKv>) {
         return {work.query_codes, work.query_scales};
     } else {
         return {work.queries};
     }
 }
 
+// What a tile multiplies with a block of the caches.
+struct Part {
+    const AttentionArgs& args;
+    const QueryTile& tile;
+    AttentionWork& work;
+    Span span;
+    int64_t block_place;  // of the block in the caches
+
+    int64_t head_dim() const { return padded(args.head_dim); }
+    int64_t positions() const { return padded(args.max_seq_len); }
+    int64_t place() const { return block_place + span.begin; }
+    int64_t head() const { return tile.kv_head * positions() * head_dim(); }
+    // The first pair of scales of kInt4 for the span, in bytes; those of a pair of blocks follow
+    // `scale_pitch()` later.
+    int64_t scales() const {
+        return (tile.kv_head * scale_pairs(args.head_dim) * positions() + place()) * kLaneBytes;
+    }
+    int64_t scale_pitch() const { return positions() * kLaneBytes; }
+};
+
+// The scores of the span's keys, without the scales of kInt8.
 template <KvType kKv>
-Factor<kKv> probabilities_of(AttentionWork& work, int64_t rows, Span span) {
-    if constexpr (kKv == KvType::kInt8) {
-        for (int64_t i = 0; i < rows; ++i) {
-            work.probability_scales[i] =
-                to_codes(work.scores + i * kTileStride + span.begin, span.size(),
-                         work.probability_codes + i * kTileStride);
-        }
-        return {work.probability_codes, work.probability_scales};
+void score(const Part& part, Upcoming& values) {
+    const AttentionArgs& args = part.args;
+    Product<kKv> product = {
+        .factor = queries_of<kKv>(part.work),
+        .rows = part.tile.count,
+        .n = args.head_dim,
+        .panels = static_cast<const uint8_t*>(args.k_cache) +
+                  stored_bytes(kKv, part.head() + part.place() * part.head_dim()),
+        .pitch = stored_bytes(kKv, kLanes * part.head_dim()),
+        .n_panels = part.span.size() / kLanes,
+        .out = part.work.scores + part.span.begin,
+        .out_stride = kTileStride,
+        .upcoming = &values,
+    };
+    if constexpr (kKv == KvType::kInt4) {
+        product.lane_scales = static_cast<const uint8_t*>(args.k_scales) + part.scales();
+        product.scale_pitch = part.scale_pitch();
+    }
+    if (is_wide(args.head_dim)) {
+        multiply<kKv, kWideStride>(product);
     } else {
-        return {work.scores + span.begin};
+        multiply<kKv>(product);
     }
 }
 
+// The probabilities as a factor; those of kInt4 times the scales of the values, if it has codes.
 template <KvType kKv>
-void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, AttentionWork& work,
-            float* records) {
-    const int64_t head_dim = padded(args.head_dim);
-    const int64_t positions = padded(args.max_seq_len);
-    const int64_t record_size = head_dim + kRecordTail;
-    const int64_t group = args.n_heads / args.n_kv_heads;
+Factor<kKv> probabilities_of(const Part& part, const float* value_scales) {
+    AttentionWork& work = part.work;
+    if constexpr (kHasCodes<kKv>) {
+        const Span span = part.span;
+        float scaled[kKeyBlock];
+        for (int64_t i = 0; i < part.tile.count; ++i) {
+            const float* row = work.scores + i * kTileStride + span.begin;
+            if constexpr (kKv == KvType::kInt4) {
+                for (int64_t k = 0; k < span.size(); k += kLanes) {
+                    store(scaled + k, multiply(load(row + k), load(value_scales + span.begin + k)));
+                }
+                row = scaled;
+            }
+            work.probability_scales[i] =
+                to_codes(row, span.size(), work.probability_codes + i * kTileStride);
+        }
+        return {work.probability_codes, work.probability_scales};
+    } else {
+        return {work.scores + part.span.begin};
+    }
+}
 
+// The scales of values with 4 bits in dimensions [32 * block, ...) for the span.
+const float* block_scales(const Part& part, int64_t block) {
+    const Span span = part.span;
+    const uint8_t* pairs = static_cast<const uint8_t*>(part.args.v_scales) + part.scales() +
+                           block / 2 * part.scale_pitch();
+    for (int64_t i = span.begin; i < span.padded_end; i += kLanes, pairs += kRowBytes) {
+        store(part.work.value_scales + i, load_bfloat16(pairs, block % 2));
+    }
+    // Unwritten scales may hold anything, and 0 (their probability) times NaN is NaN.
+    fill(part.work.value_scales, span.end, span.padded_end, 0.0f);
+    return part.work.value_scales;
+}
+
+// The span's values, weighted by the probabilities: records.
+template <KvType kKv>
+void weigh(const Part& part, float* records, Upcoming& next_keys) {
+    const int64_t pitch = stored_bytes(kKv, part.positions() * kLanes);
+    const uint8_t* values = static_cast<const uint8_t*>(part.args.v_cache) +
+                            stored_bytes(kKv, part.head() + part.place() * kLanes);
+    const int64_t n_panels = part.head_dim() / kLanes;
+    // The panels whose values share their scales.
+    constexpr bool kInBlocks = kKv == KvType::kInt4;
+    const int64_t step = kInBlocks ? kScaledDims / kLanes : n_panels;
+    for (int64_t panel = 0; panel < n_panels; panel += step) {
+        const int64_t left = n_panels - panel;
+        multiply<kKv>({
+            .factor =
+                probabilities_of<kKv>(part, kInBlocks ? block_scales(part, panel / step) : nullptr),
+            .rows = part.tile.count,
+            .n = part.span.end - part.span.begin,
+            .panels = values + panel * pitch,
+            .pitch = pitch,
+            .n_panels = left < step ? left : step,
+            .out = records + panel * kLanes,
+            .out_stride = part.head_dim() + kRecordTail,
+            .upcoming = &next_keys,
+        });
+    }
+}
+
+void score(const Part& part, Upcoming& values) {
+    switch (part.args.k_type) {
+        case KvType::kF32:
+            return score<KvType::kF32>(part, values);
+        case KvType::kBf16:
+            return score<KvType::kBf16>(part, values);
+        case KvType::kInt8:
+            return score<KvType::kInt8>(part, values);
+        case KvType::kInt4:
+            return score<KvType::kInt4>(part, values);
+    }
+}
+
+void weigh(const Part& part, float* records, Upcoming& next_keys) {
+    switch (part.args.v_type) {
+        case KvType::kF32:
+            return weigh<KvType::kF32>(part, records, next_keys);
+        case KvType::kBf16:
+            return weigh<KvType::kBf16>(part, records, next_keys);
+        case KvType::kInt8:
+            return weigh<KvType::kInt8>(part, records, next_keys);
+        case KvType::kInt4:
+            return weigh<KvType::kInt4>(part, records, next_keys);
+    }
+}
+
+// The scores of each query become probabilities.
+void soften(const Part& part, const Visible* visible, float* records) {
+    const AttentionArgs& args = part.args;
+    AttentionWork& work = part.work;
+    const Span span = part.span;
+    const int64_t begin = part.tile.kv_head * part.positions() + part.block_place;
+    const float* key_scales = nullptr;
+    const float* value_scales = nullptr;
+    if (args.k_type == KvType::kInt8) {
+        key_scales = static_cast<const float*>(args.k_scales) + begin;
+    }
+    if (args.v_type == KvType::kInt8) {
+        // A copy, because unwritten scales may hold anything, and 0 (their probability) times NaN
+        // is NaN.
+        fill(work.value_scales, span.end, span.padded_end, 0.0f);
+        __builtin_memcpy(work.value_scales + span.begin,
+                         static_cast<const float*>(args.v_scales) + begin + span.begin,
+                         (span.end - span.begin) * sizeof(float));
+        value_scales = work.value_scales;
+    }
+    const int64_t record_size = part.head_dim() + kRecordTail;
+    for (int64_t i = 0; i < part.tile.count; ++i) {
+        float* scores = work.scores + i * kTileStride;
+        if (visible[i].end) {
+            softmax(scores, span.begin, span.padded_end, visible[i], key_scales, value_scales,
+                    args.softcap, records + i * record_size + part.head_dim());
+        } else {
+            fill(scores, span.begin, span.padded_end, 0.0f);
+        }
+    }
+}
+
+// What the values of the span will be read as.
+Upcoming values_of(const Part& part) {
+    const KvType kv = part.args.v_type;
+    return {static_cast<const uint8_t*>(part.args.v_cache) +
+                stored_bytes(kv, part.head() + part.place() * kLanes),
+            part.span.size() / per_lane(kv), stored_bytes(kv, part.positions() * kLanes),
+            part.head_dim() / kLanes};
+}
+
+// The keys of the next block, as far as the last query at position `last` sees them.
+Upcoming keys_of_next(const Part& part, int64_t block, int64_t last) {
+    const KvType kv = part.args.k_type;
+    const int64_t next = (block + 1) * kKeyBlock;
+    const int64_t seen = last + 1 - next;  // behind this block
+    const int64_t n_keys = padded(seen < kKeyBlock ? seen : kKeyBlock);
+    const int64_t place = seen > 0 ? place_of(part.args, next) : 0;
+    return {static_cast<const uint8_t*>(part.args.k_cache) +
+                stored_bytes(kv, part.head() + place * part.head_dim()),
+            n_keys / kLanes * part.head_dim() / per_lane(kv), 0, seen > 0};
+}
+
+}  // namespace
+
+void attend_block(const AttentionArgs& args, const QueryTile& tile, int64_t block,
+                  AttentionWork& work, float* records) {
+    const int64_t head_dim = padded(args.head_dim);
+    const int64_t group = args.n_heads / args.n_kv_heads;
     Visible visible[kQueryTile];
     Span span = {kKeyBlock, 0, 0};
     for (int64_t i = 0; i < tile.count; ++i) {
@@ -160,7 +335,7 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
             span.begin = visible[i].begin < span.begin ? visible[i].begin : span.begin;
             span.end = visible[i].end > span.end ? visible[i].end : span.end;
         }
-        float* tail = records + i * record_size + head_dim;
+        float* tail = records + i * (head_dim + kRecordTail) + head_dim;
         tail[0] = -kInfinity;
         tail[1] = 0.0f;
     }
@@ -169,93 +344,16 @@ void attend(const AttentionArgs& args, const QueryTile& tile, int64_t block, Att
     }
     span.begin = span.begin / kLanes * kLanes;
     span.padded_end = padded(span.end);
-
-    const int64_t block_place = place_of(args, block * kKeyBlock);
-    const int64_t place = block_place + span.begin;
-    const int64_t head = tile.kv_head * positions * head_dim;
-    const uint8_t* head_keys =
-        static_cast<const uint8_t*>(args.k_cache) + head * kElementBytes<kKv>;
-    const uint8_t* keys = head_keys + place * head_dim * kElementBytes<kKv>;
-    const uint8_t* values =
-        static_cast<const uint8_t*>(args.v_cache) + (head + place * kLanes) * kElementBytes<kKv>;
-
+    const Part part = {args, tile, work, span, place_of(args, block * kKeyBlock)};
     // While the scores are computed, this block's values are fetched, and then the next block's
     // keys.
-    const int64_t lines = span.size() / kPerLane<kKv>;
-    const int64_t value_pitch = positions * kRowBytes / kPerLane<kKv>;
-    Upcoming block_values(values, lines, value_pitch, head_dim / kLanes);
-    const int64_t last = tile.position((tile.first + tile.count - 1) / group);
-    const int64_t next = (block + 1) * kKeyBlock;
-    const int64_t seen = last + 1 - next;  // behind this block
-    const int64_t n_keys = padded(seen < kKeyBlock ? seen : kKeyBlock);
-    const int64_t next_place = seen > 0 ? place_of(args, next) : 0;
-    Upcoming block_keys(head_keys + next_place * head_dim * kElementBytes<kKv>,
-                        n_keys / kLanes * head_dim / kPerLane<kKv>, 0, seen > 0);
-    const Product<kKv> scores_of_block = {
-        .factor = queries_of<kKv>(work),
-        .rows = tile.count,
-        .n = args.head_dim,
-        .panels = keys,
-        .pitch = kLanes * head_dim * kElementBytes<kKv>,
-        .n_panels = span.size() / kLanes,
-        .out = work.scores + span.begin,
-        .out_stride = kTileStride,
-        .upcoming = &block_values,
-    };
-    if (is_wide(args.head_dim)) {
-        multiply<kKv, kWideStride>(scores_of_block);
-    } else {
-        multiply<kKv>(scores_of_block);
-    }
-
-    const float* key_scales = nullptr;
-    const float* value_scales = nullptr;
-    if constexpr (kKv == KvType::kInt8) {
-        const int64_t begin = tile.kv_head * positions + block_place;
-        key_scales = args.k_scales + begin;
-        // A copy, because unwritten scales may hold anything, and 0 (their probability) times NaN
-        // is NaN.
-        fill(work.value_scales, span.end, span.padded_end, 0.0f);
-        __builtin_memcpy(work.value_scales + span.begin, args.v_scales + begin + span.begin,
-                         (span.end - span.begin) * sizeof(float));
-        value_scales = work.value_scales;
-    }
-    for (int64_t i = 0; i < tile.count; ++i) {
-        float* scores = work.scores + i * kTileStride;
-        if (visible[i].end) {
-            softmax(scores, span.begin, span.padded_end, visible[i], key_scales, value_scales,
-                    args.softcap, records + i * record_size + head_dim);
-        } else {
-            fill(scores, span.begin, span.padded_end, 0.0f);
-        }
-    }
-
+    Upcoming values = values_of(part);
+    Upcoming next_keys =
+        keys_of_next(part, block, tile.position((tile.first + tile.count - 1) / group));
+    score(part, values);
+    soften(part, visible, records);
     // A key that a query does not see has probability 0 and does not change the sums.
-    multiply<kKv>({
-        .factor = probabilities_of<kKv>(work, tile.count, span),
-        .rows = tile.count,
-        .n = span.end - span.begin,
-        .panels = values,
-        .pitch = value_pitch,
-        .n_panels = head_dim / kLanes,
-        .out = records,
-        .out_stride = record_size,
-        .upcoming = &block_keys,
-    });
-}
-
-}  // namespace
-
-void attend_block(const AttentionArgs& args, const QueryTile& tile, int64_t block,
-                  AttentionWork& work, float* records) {
-    switch (args.kv) {
-        case KvType::kF32:
-            return attend<KvType::kF32>(args, tile, block, work, records);
-        case KvType::kBf16:
-            return attend<KvType::kBf16>(args, tile, block, work, records);
-        case KvType::kInt8:
-            return attend<KvType::kInt8>(args, tile, block, work, records);
-    }
+    weigh(part, records, next_keys);
 }
 
 void merge_record(float* merged, const float* record, int64_t head_dim) {
@@ -276,13 +374,17 @@ void merge_record(float* merged, const float* record, int64_t head_dim) {
     merged[size + 1] = first_lane(multiply_add(broadcast(record[size + 1]), take, kept));
 }
 
-void finish_record(const float* merged, int64_t head_dim, const float* sink, float* out) {
+void finish_record(const AttentionArgs& args, const float* merged, const float* sink, float* out) {
+    const int64_t head_dim = args.head_dim;
     const int64_t size = padded(head_dim);
     const float inverse =
         sink ? inverse_with_sink(merged[size], merged[size + 1], *sink) : 1.0f / merged[size + 1];
 #pragma omp simd
     for (int64_t i = 0; i < head_dim; ++i) {
         out[i] = merged[i] * inverse;
+    }
+    if (args.v_type == KvType::kInt4) {
+        rotate_head(out, head_dim, Side::kRead);
     }
 }
 

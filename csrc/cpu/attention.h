@@ -11,11 +11,40 @@ namespace soliton {
 // Keys and values lie in panels of 16 lanes of 32 bits, so that no product adds across lanes or
 // transposes a matrix. A lane of a panel of keys is a key and holds its dimensions, one group per
 // row of lanes; a lane of a panel of values is a dimension and holds its positions. A group is what
-// fits into 32 bits: 1 float, 2 bfloat16, or 4 codes in the order 0, 2, 1, 3.
+// fits into 32 bits: 1 float, 2 bfloat16, 4 codes of 8 bits in the order 0, 2, 1, 3, or 8 codes of
+// 4 bits: 0, 2, 1, 3 in the low halves of the bytes, 4, 6, 5, 7 in the high ones.
 //
 // Keys of a kv head: (padded positions / 16, padded head_dim / group, 16, group), values:
 // (padded head_dim / 16, padded positions / group, 16, group). Padding is never read into a result.
+//
+// Codes of 4 bits are those of rotated heads (attention_rotation.h), and 32 dimensions of a head
+// share a scale. Scales of two neighbouring blocks of 32 lie together, so that a lane of 16
+// positions holds 16 pairs.
 inline constexpr int64_t kKvLanes = 16;
+inline constexpr int64_t kScaledDims = 32;
+// The pairs of scales that a head has at one position.
+[[gnu::always_inline]] constexpr inline int64_t scale_pairs(int64_t head_dim) {
+    return (head_dim + 2 * kScaledDims - 1) / (2 * kScaledDims);
+}
+// How many elements a lane of 32 bits holds.
+[[gnu::always_inline]] constexpr inline int64_t per_lane(KvType kv) {
+    switch (kv) {
+        case KvType::kF32:
+            return 1;
+        case KvType::kBf16:
+            return 2;
+        case KvType::kInt8:
+            return 4;
+        case KvType::kInt4:
+            return 8;
+    }
+    return 1;
+}
+inline constexpr int64_t kLaneBytes = 4;
+// The bytes of n elements, a multiple of 16.
+[[gnu::always_inline]] constexpr inline int64_t stored_bytes(KvType kv, int64_t n) {
+    return n / per_lane(kv) * kLaneBytes;
+}
 // A head_dim or a number of positions, rounded up as the caches store it.
 [[gnu::always_inline]] constexpr inline int64_t padded(int64_t n) {
     return (n + kKvLanes - 1) / kKvLanes * kKvLanes;
@@ -73,7 +102,7 @@ static_assert(kWideQueryTile * (kMaxHeadDim + kRecordTail) <=
 struct AttentionWork {
     alignas(64) float queries[kQueryTile * kTileStride];  // normed, rotated and scaled
     float scores[kQueryTile * kTileStride];               // then probabilities
-    // For an int8 cache: the same as 15-bit codes, with a scale per row.
+    // Beside codes: the same as 15-bit codes, with a scale per row.
     int16_t query_codes[kQueryTile * kTileStride];
     int16_t probability_codes[kQueryTile * kTileStride];
     float query_scales[kQueryTile];

@@ -15,15 +15,21 @@ constexpr float kLog2E = 0x1.715476p0f;   // exp(x) = 2^(x log2(e))
 constexpr float kLargestCode = 32767.0f;  // of queries and probabilities
 // Below this, kLargestCode / largest could overflow; values this small do not affect any other sum.
 constexpr float kSmallest = 0x1p-100f;
-constexpr int64_t kLaneBytes = 4;
 
-// How many elements a lane of 32 bits holds.
 template <KvType kKv>
-constexpr int64_t kPerLane = 4;  // int8
-template <>
-constexpr int64_t kPerLane<KvType::kF32> = 1;
-template <>
-constexpr int64_t kPerLane<KvType::kBf16> = 2;
+constexpr int64_t kPerLane = per_lane(kKv);
+
+template <KvType kKv>
+constexpr bool kHasCodes = kKv == KvType::kInt8 || kKv == KvType::kInt4;
+
+// What the codes of 4 bits stand for, times a scale: the levels that lose least of 32 normally
+// distributed numbers whose largest becomes 127.
+struct alignas(16) Levels {
+    int8_t at[16];
+};
+constexpr Levels kLevels = {
+    {-123, -99, -79, -62, -47, -33, -19, -6, 6, 19, 33, 47, 62, 79, 99, 123}};
+constexpr float kLevelRange = 127.0f;
 
 void fill(float* values, int64_t begin, int64_t end, float value) {
     for (int64_t i = begin; i < end; ++i) {

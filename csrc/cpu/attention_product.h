@@ -9,16 +9,14 @@ namespace {
 
 constexpr int64_t kRowBytes = kLanes * kLaneBytes;  // of a panel
 
-template <KvType kKv>
-constexpr int64_t kElementBytes = kLaneBytes / kPerLane<kKv>;
-
 // The factor of a panel: rows kStride apart, in the products below.
 template <KvType kKv>
 struct Factor {
     const float* rows;
 };
-template <>
-struct Factor<KvType::kInt8> {
+template <KvType kKv>
+    requires kHasCodes<kKv>
+struct Factor<kKv> {
     const int16_t* rows;
     const float* scales;  // one per row
 };
@@ -67,6 +65,10 @@ struct Product {
     float* out;
     int64_t out_stride;
     Upcoming* upcoming;
+    // Of kInt4, where the scales of lanes change every 32 elements: pairs of bfloat16 for each lane
+    // of each panel, `scale_pitch` bytes between the pairs. Null where factors have the scales.
+    const uint8_t* lane_scales = nullptr;
+    int64_t scale_pitch = 0;
 };
 
 template <KvType kKv>
@@ -170,10 +172,90 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
     }
 }
 
+// The factor's codes from n to the next multiple of 8 must be 0.
+template <int64_t kStride, int kRows, int kPanels>
+void multiply_nibbles(const Product<KvType::kInt4>& product, int64_t row, int64_t panel) {
+    // Sums of integers may be added in any order, so few sums do not wait for each other.
+    constexpr int kChains = kRows * kPanels >= 8 ? 1 : kRows * kPanels >= 4 ? 2 : 4;
+    const int16_t* factor = product.factor.rows + row * kStride;
+    const uint8_t* panels = product.panels + panel * product.pitch;
+    const uint8_t* scales = product.lane_scales + panel * kRowBytes;
+    const int64_t block = product.lane_scales ? kScaledDims : product.n;
+    Upcoming upcoming = *product.upcoming;  // in registers
+    Floats sums[kRows][kPanels];
+    for (int64_t begin = 0; begin < product.n; begin += block) {
+        Ints dots[kRows][kPanels][kChains];
+        for (auto& of_row : dots) {
+            for (auto& of_panel : of_row) {
+                for (Ints& dot : of_panel) {
+                    dot = broadcast(0);
+                }
+            }
+        }
+        const auto step = [&](const int16_t* a, const Ints(&words)[kPanels], int chain)
+                              __attribute__((always_inline)) {
+                                  for (int k = 0; k < kRows; ++k) {
+                                      int32_t pair;
+                                      __builtin_memcpy(&pair, a + k * kStride, sizeof pair);
+                                      for (int j = 0; j < kPanels; ++j) {
+                                          Ints& dot = dots[k][j][chain % kChains];
+                                          dot = multiply_add_words(broadcast(pair), words[j], dot);
+                                      }
+                                  }
+                              };
+        const int64_t rest = product.n - begin;
+        const int16_t* end = factor + (rest < block ? rest : block);
+        for (; factor < end; factor += 8, panels += kRowBytes) {
+            __builtin_prefetch(panels + kPanels * product.pitch);
+            upcoming.fetch(kPanels);
+            for (int half = 0; half < 2; ++half) {
+                Ints lanes[kPanels];
+                Ints words[kPanels];
+                for (int j = 0; j < kPanels; ++j) {
+                    const Ints codes = load_ints(panels + j * product.pitch);
+                    lanes[j] = look_up(kLevels.at, half ? shift_right(codes, 4) : codes);
+                    words[j] = even_bytes(lanes[j]);
+                }
+                step(factor + 4 * half, words, 2 * half);
+                for (int j = 0; j < kPanels; ++j) {
+                    words[j] = odd_bytes(lanes[j]);
+                }
+                step(factor + 4 * half + 2, words, 2 * half + 1);
+            }
+        }
+        for (int k = 0; k < kRows; ++k) {
+            const Floats scale = broadcast(product.factor.scales[row + k]);
+            for (int j = 0; j < kPanels; ++j) {
+                Ints dot = dots[k][j][0];
+                for (int chain = 1; chain < kChains; ++chain) {
+                    dot = add(dot, dots[k][j][chain]);
+                }
+                Floats sum = multiply(to_floats(dot), scale);
+                if (product.lane_scales) {
+                    const bool second = begin / kScaledDims % 2;
+                    const uint8_t* pairs =
+                        scales + begin / (2 * kScaledDims) * product.scale_pitch + j * kRowBytes;
+                    sum = multiply(sum, load_bfloat16(pairs, second));
+                    sum = begin ? add(sums[k][j], sum) : sum;
+                }
+                sums[k][j] = sum;
+            }
+        }
+    }
+    *product.upcoming = upcoming;
+    for (int k = 0; k < kRows; ++k) {
+        for (int j = 0; j < kPanels; ++j) {
+            store(product.out + (row + k) * product.out_stride + (panel + j) * kLanes, sums[k][j]);
+        }
+    }
+}
+
 template <KvType kKv, int64_t kStride, int kRows, int kPanels>
 SOLITON_INLINE void multiply_tile(const Product<kKv>& product, int64_t row, int64_t panel) {
     if constexpr (kKv == KvType::kInt8) {
         multiply_codes<kStride, kRows, kPanels>(product, row, panel);
+    } else if constexpr (kKv == KvType::kInt4) {
+        multiply_nibbles<kStride, kRows, kPanels>(product, row, panel);
     } else {
         multiply_floats<kKv, kStride, kRows, kPanels>(product, row, panel);
     }
@@ -226,7 +308,9 @@ void multiply(const Product<kKv>& product) {
         case 2:
             return multiply_rows<kKv, kStride, 2, 2>(product, row, row + 2);
         case 1:
-            return multiply_rows<kKv, kStride, 1, 4>(product, row, row + 1);
+            // The values of 32 dimensions with a scale of their own are two panels.
+            return multiply_rows<kKv, kStride, 1, kKv == KvType::kInt4 ? 2 : 4>(product, row,
+                                                                                row + 1);
         default:
             return;
     }

@@ -2,9 +2,14 @@
 // caches store, queries in the form that a tile multiplies. Compiled once per instruction set (see
 // kernels.h), with the same result in all of them.
 #include "attention_elements.h"
+#include "attention_rotation.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
+
+// How many scales are tried for a block of 4-bit codes: 0.75, 0.8, ... of the one with which the
+// largest number is that of the levels' range.
+constexpr int kScaleTrials = 8;
 
 // Rounds to nearest, ties to even. The carry could turn a NaN into infinity, so a NaN is truncated
 // instead and stays quiet.
@@ -37,10 +42,140 @@ float to_int8(const float* values, int64_t n, int8_t* codes) {
     return largest < kInfinity ? (usable ? largest / 127.0f : 0.0f) : largest - largest;
 }
 
-// The place of element i within its group.
+// 32 numbers or fewer, then zeros, and what 4 bits make of them.
+struct Int4Block {
+    float values[kScaledDims];
+    int32_t codes[kScaledDims];
+    float lost[kScaledDims];  // of each number
+};
+
+// The nearest level of each number in units of the scale. Returns the squared error of all.
+float to_levels(float scale, int64_t n, Int4Block& block) {
+    const float inverse = 1.0f / scale;
+    float levels[kScaledDims];
+    for (int64_t i = 0; i < kScaledDims; ++i) {
+        block.codes[i] = 0;
+        levels[i] = kLevels.at[0];
+        block.lost[i] = 0.0f;
+    }
+    for (int level = 1; level < 16; ++level) {
+        const float step = static_cast<float>(kLevels.at[level] - kLevels.at[level - 1]);
+        const float between = static_cast<float>(kLevels.at[level]) - 0.5f * step;
+#pragma omp simd
+        for (int64_t i = 0; i < kScaledDims; ++i) {
+            const bool above = block.values[i] * inverse > between;
+            block.codes[i] += above ? 1 : 0;
+            levels[i] += above ? step : 0.0f;
+        }
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        block.lost[i] = block.values[i] - levels[i] * scale;
+    }
+    Floats squares = broadcast(0.0f);
+    for (int64_t i = 0; i < kScaledDims; i += kLanes) {
+        const Floats lost = load(block.lost + i);
+        squares = multiply_add(lost, lost, squares);
+    }
+    return sum(squares);
+}
+
+// The scale as it is stored, in its upper half.
+SOLITON_INLINE float as_stored(uint16_t scale) {
+    return __builtin_bit_cast(float, static_cast<uint32_t>(scale) << 16);
+}
+
+// Writes the codes of n rotated numbers, at most 32, and returns the bits of their scale: that of
+// the tried ones which loses least. It is NaN where a number is NaN or infinite.
+uint16_t to_int4(const float* values, int64_t n, uint8_t* codes) {
+    Int4Block block = {};
+    __builtin_memcpy(block.values, values, n * sizeof(float));
+    Ints bits = broadcast(0);
+    for (int64_t i = 0; i < kScaledDims; i += kLanes) {
+        bits = larger(bits, magnitude_bits(load(block.values + i)));
+    }
+    const float magnitude = __builtin_bit_cast(float, largest(bits));
+    if (!(magnitude >= kSmallest && magnitude < kInfinity)) {
+        for (int64_t i = 0; i < n; ++i) {
+            codes[i] = 0;
+        }
+        return magnitude < kSmallest ? uint16_t{0} : uint16_t{0x7fc0};
+    }
+    float least = kInfinity;
+    uint16_t best = 0;
+    for (int trial = 0; trial < kScaleTrials; ++trial) {
+        const float share = 0.75f + 0.05f * static_cast<float>(trial);
+        const uint16_t scale = to_bfloat16(magnitude / kLevelRange * share);
+        const float error = to_levels(as_stored(scale), n, block);
+        if (error < least) {
+            least = error;
+            best = scale;
+        }
+    }
+    to_levels(as_stored(best), n, block);
+    for (int64_t i = 0; i < n; ++i) {
+        codes[i] = static_cast<uint8_t>(block.codes[i]);
+    }
+    return best;
+}
+
+// The place of element i within its group, or in half of one.
 template <KvType kKv>
 SOLITON_INLINE int64_t place_in_group(int64_t i) {
-    return kKv == KvType::kInt8 ? (i & 1) << 1 | i >> 1 : i;
+    return kHasCodes<kKv> ? (i & 1) << 1 | i >> 1 : i;
+}
+
+// Puts the code of element i of a group into its half of a byte. The other half stays.
+SOLITON_INLINE void put_nibble(uint8_t* lane, int64_t i, uint8_t code) {
+    uint8_t* byte = lane + place_in_group<KvType::kInt4>(i % 4);
+    const int shift = i < 4 ? 0 : 4;
+    *byte = static_cast<uint8_t>((*byte & ~(15 << shift)) | code << shift);
+}
+
+// Rotates a head and stores it as codes of 4 bits: each is put where `lane(i)` says, as its element
+// `element(i)`.
+template <typename Lane, typename Element>
+void store_int4(const AttentionArgs& args, const float* head, int64_t kv_head, int64_t pos,
+                void* scales, const Lane& lane, const Element& element) {
+    const int64_t n = args.head_dim;
+    float rotated[kMaxHeadDim];
+    uint8_t codes[kMaxHeadDim];
+    __builtin_memcpy(rotated, head, n * sizeof(float));
+    rotate_head(rotated, n, Side::kStored);
+    const int64_t positions = padded(args.max_seq_len);
+    uint16_t* pairs =
+        static_cast<uint16_t*>(scales) + 2 * (kv_head * scale_pairs(n) * positions + pos);
+    for (int64_t i = 0, block = 0; i < n; i += kScaledDims, ++block) {
+        const int64_t left = n - i;
+        pairs[block / 2 * 2 * positions + block % 2] =
+            to_int4(rotated + i, left < kScaledDims ? left : kScaledDims, codes + i);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        put_nibble(lane(i), element(i), codes[i]);
+    }
+}
+
+void store_key_int4(const AttentionArgs& args, const float* key, int64_t kv_head, int64_t pos) {
+    const int64_t wide = padded(args.head_dim);
+    const int64_t head = kv_head * padded(args.max_seq_len) * wide;
+    uint8_t* first = static_cast<uint8_t*>(args.k_cache) +
+                     stored_bytes(KvType::kInt4, head + pos / kLanes * kLanes * wide) +
+                     pos % kLanes * kLaneBytes;
+    store_int4(
+        args, key, kv_head, pos, args.k_scales,
+        [=](int64_t i) { return first + i / 8 * kLanes * kLaneBytes; },
+        [](int64_t i) { return i % 8; });
+}
+
+void store_value_int4(const AttentionArgs& args, const float* value, int64_t kv_head, int64_t pos) {
+    const int64_t positions = padded(args.max_seq_len);
+    const int64_t head = kv_head * positions * padded(args.head_dim);
+    uint8_t* first = static_cast<uint8_t*>(args.v_cache) + stored_bytes(KvType::kInt4, head) +
+                     pos / 8 * kLanes * kLaneBytes;
+    const int64_t panel = stored_bytes(KvType::kInt4, positions * kLanes);
+    store_int4(
+        args, value, kv_head, pos, args.v_scales,
+        [=](int64_t i) { return first + i / kLanes * panel + i % kLanes * kLaneBytes; },
+        [=](int64_t) { return pos % 8; });
 }
 
 // Copies the elements of one key, or of one value, to their places in a kv head's cache.
@@ -63,36 +198,62 @@ void place_value(const T* value, int64_t head_dim, int64_t pos, int64_t max_seq_
     }
 }
 
-template <KvType kKv, typename T>
-void place(const AttentionArgs& args, const T* key, const T* value, int64_t kv_head, int64_t pos) {
-    const int64_t head = kv_head * padded(args.max_seq_len) * padded(args.head_dim);
-    place_key<kKv>(key, args.head_dim, pos, static_cast<T*>(args.k_cache) + head);
-    place_value<kKv>(value, args.head_dim, pos, args.max_seq_len,
-                     static_cast<T*>(args.v_cache) + head);
+template <typename T>
+T* head_of(const AttentionArgs& args, void* cache, int64_t kv_head) {
+    return static_cast<T*>(cache) + kv_head * padded(args.max_seq_len) * padded(args.head_dim);
 }
 
 // `pos`: the place in the caches.
-void store_position(const AttentionArgs& args, const float* key, const float* value,
-                    int64_t kv_head, int64_t pos) {
+void store_key(const AttentionArgs& args, const float* key, int64_t kv_head, int64_t pos) {
     const int64_t n = args.head_dim;
-    switch (args.kv) {
+    switch (args.k_type) {
         case KvType::kF32:
-            return place<KvType::kF32>(args, key, value, kv_head, pos);
+            return place_key<KvType::kF32>(key, n, pos,
+                                           head_of<float>(args, args.k_cache, kv_head));
         case KvType::kBf16: {
-            uint16_t rounded[2][kMaxHeadDim];
+            uint16_t rounded[kMaxHeadDim];
             for (int64_t i = 0; i < n; ++i) {
-                rounded[0][i] = to_bfloat16(key[i]);
-                rounded[1][i] = to_bfloat16(value[i]);
+                rounded[i] = to_bfloat16(key[i]);
             }
-            return place<KvType::kBf16>(args, rounded[0], rounded[1], kv_head, pos);
+            return place_key<KvType::kBf16>(rounded, n, pos,
+                                            head_of<uint16_t>(args, args.k_cache, kv_head));
         }
         case KvType::kInt8: {
-            int8_t codes[2][kMaxHeadDim];
-            const int64_t scale = kv_head * padded(args.max_seq_len) + pos;
-            args.k_scales[scale] = to_int8(key, n, codes[0]);
-            args.v_scales[scale] = to_int8(value, n, codes[1]);
-            return place<KvType::kInt8>(args, codes[0], codes[1], kv_head, pos);
+            int8_t codes[kMaxHeadDim];
+            float* scales = static_cast<float*>(args.k_scales);
+            scales[kv_head * padded(args.max_seq_len) + pos] = to_int8(key, n, codes);
+            return place_key<KvType::kInt8>(codes, n, pos,
+                                            head_of<int8_t>(args, args.k_cache, kv_head));
         }
+        case KvType::kInt4:
+            return store_key_int4(args, key, kv_head, pos);
+    }
+}
+
+void store_value(const AttentionArgs& args, const float* value, int64_t kv_head, int64_t pos) {
+    const int64_t n = args.head_dim;
+    const int64_t length = args.max_seq_len;
+    switch (args.v_type) {
+        case KvType::kF32:
+            return place_value<KvType::kF32>(value, n, pos, length,
+                                             head_of<float>(args, args.v_cache, kv_head));
+        case KvType::kBf16: {
+            uint16_t rounded[kMaxHeadDim];
+            for (int64_t i = 0; i < n; ++i) {
+                rounded[i] = to_bfloat16(value[i]);
+            }
+            return place_value<KvType::kBf16>(rounded, n, pos, length,
+                                              head_of<uint16_t>(args, args.v_cache, kv_head));
+        }
+        case KvType::kInt8: {
+            int8_t codes[kMaxHeadDim];
+            float* scales = static_cast<float*>(args.v_scales);
+            scales[kv_head * padded(length) + pos] = to_int8(value, n, codes);
+            return place_value<KvType::kInt8>(codes, n, pos, length,
+                                              head_of<int8_t>(args, args.v_cache, kv_head));
+        }
+        case KvType::kInt4:
+            return store_value_int4(args, value, kv_head, pos);
     }
 }
 
@@ -144,7 +305,9 @@ void store_keys_values(const AttentionArgs& args, int64_t pos, int64_t kv_head, 
         const float* keys = args.qkv + row * row_size + args.n_heads * head_dim;
         const float* values = keys + args.n_kv_heads * head_dim;
         norm_and_rotate(args, keys + kv_head * head_dim, args.k_norm, pos + row, key);
-        store_position(args, key, values + kv_head * head_dim, kv_head, place_of(args, pos + row));
+        const int64_t place = place_of(args, pos + row);
+        store_key(args, key, kv_head, place);
+        store_value(args, values + kv_head * head_dim, kv_head, place);
     }
 }
 
@@ -160,11 +323,14 @@ void load_queries(const AttentionArgs& args, const QueryTile& tile, AttentionWor
         float* query = work.queries + i * stride;
         norm_and_rotate(args, args.qkv + row * row_size + head * head_dim, args.q_norm,
                         tile.position(row), query);
+        if (args.k_type == KvType::kInt4) {
+            rotate_head(query, head_dim, Side::kRead);
+        }
         fill(query, head_dim, padded(head_dim), 0.0f);
         for (int64_t j = 0; j < head_dim; j += kLanes) {
             store(query + j, multiply(load(query + j), broadcast(scale)));
         }
-        if (args.kv == KvType::kInt8) {
+        if (args.k_type == KvType::kInt8 || args.k_type == KvType::kInt4) {
             work.query_scales[i] = to_codes(query, head_dim, work.query_codes + i * stride);
         }
     }

@@ -32,7 +32,7 @@
     void load_queries(const AttentionArgs&, const QueryTile&, AttentionWork&);                  \
     void attend_block(const AttentionArgs&, const QueryTile&, int64_t, AttentionWork&, float*); \
     void merge_record(float*, const float*, int64_t);                                           \
-    void finish_record(const float*, int64_t, const float*, float*);                            \
+    void finish_record(const AttentionArgs&, const float*, const float*, float*);               \
     void conv_row(const ConvRow&);                                                              \
     void unit_row(float*, int64_t, float, float);                                               \
     void delta_step(const DeltaStep&);                                                          \

@@ -75,7 +75,8 @@ struct CpuKernels {
     // Merges the next block's record into the merged record of the blocks before it, for one query.
     void (*merge_record)(float* merged, const float* record, int64_t head_dim);
     // out (head_dim,) of a query, from the merged record of all its blocks.
-    void (*finish_record)(const float* merged, int64_t head_dim, const float* sink, float* out);
+    void (*finish_record)(const AttentionArgs& args, const float* merged, const float* sink,
+                          float* out);
 
     // Recurrent layers: see recurrent.h.
     void (*conv_row)(const ConvRow& args);

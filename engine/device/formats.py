@@ -14,8 +14,10 @@ QUANTIZED = ("8bit", "6bit", "5bit", "4bit")
 _CUDA_QUANTIZED = ("8bit", "4bit")
 # Formats of native code on a CUDA device.
 CUDA_FORMATS = ("bfloat16", *_CUDA_QUANTIZED)
-# Formats of keys and values; 8bit has one scale per head and position.
-KV_FORMATS = ("float32", "bfloat16", "8bit")
+# Formats of keys and values; 8bit has one scale per head and position, 4bit one per 32 dimensions
+# of a rotated head. k8v4: keys in 8bit, values in 4bit.
+KV_FORMATS = ("float32", "bfloat16", "8bit", "k8v4", "4bit")
+_CUDA_KV_FORMATS = ("bfloat16", "8bit")
 
 # Of a matrix: one for all of its parts, or one for each.
 Format = str | tuple[str, ...]
@@ -138,10 +140,11 @@ def kv_format(kv_cache: str, format_: str) -> str:
 def cuda_kv_format(kv_cache: str) -> str:
     """The same on a CUDA device; `auto` is bfloat16, as are the activations of a prefill."""
     check_kv_cache(kv_cache)
-    if kv_cache == "float32":
+    if kv_cache not in ("auto", *_CUDA_KV_FORMATS):
+        needed = "dtype float32 there" if kv_cache == "float32" else "device cpu"
         raise ModelLoadError(
-            "kv_cache: on CUDA it must be auto, bfloat16 or 8bit, not float32 (which needs dtype "
-            "float32 there)"
+            f"kv_cache: on CUDA it must be auto, {' or '.join(_CUDA_KV_FORMATS)}, not {kv_cache} "
+            f"(which needs {needed})"
         )
     return "bfloat16" if kv_cache == "auto" else kv_cache
 
@@ -157,10 +160,27 @@ def kv_bytes_per_token(config: ModelConfig, format_: str) -> int:
     return sum(kv_row_bytes(n_heads, head_dim, format_) for n_heads, head_dim in config.kv_shapes)
 
 
+def key_value_formats(format_: str) -> tuple[str, str]:
+    """What keys are held in, and what values are held in."""
+    return ("8bit", "4bit") if format_ == "k8v4" else (format_, format_)
+
+
+def scale_pairs(head_dim: int) -> int:
+    """Pairs of scales, of 4 bytes, that a head in 4bit has at one position."""
+    return -(-head_dim // 64)
+
+
 def kv_row_bytes(n_kv_heads: int, head_dim: int, format_: str) -> int:
     """Bytes of keys and values of one position in one layer."""
+    return n_kv_heads * sum(_head_bytes(head_dim, each) for each in key_value_formats(format_))
+
+
+def _head_bytes(head_dim: int, format_: str) -> int:
+    """Bytes of one key or one value."""
+    if format_ == "4bit":
+        return -(-head_dim // 2) + 4 * scale_pairs(head_dim)
     element, scale = {"float32": (4, 0), "8bit": (1, 4)}.get(format_, (2, 0))
-    return 2 * n_kv_heads * (head_dim * element + scale)
+    return head_dim * element + scale
 
 
 def chosen_format(dtype: str, quantize: str, *, default: str) -> str:

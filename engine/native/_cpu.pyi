@@ -144,6 +144,7 @@ class KvType(Enum):
     F32 = ...
     BF16 = ...
     INT8 = ...
+    INT4 = ...
 
 class Matrix:
     """Struct Matrix in csrc/ops.h."""
@@ -166,7 +167,8 @@ class Attention:
         v_cache: int,
         k_scales: int,
         v_scales: int,
-        kv: KvType,
+        k_type: KvType,
+        v_type: KvType,
         n_heads: int,
         n_kv_heads: int,
         head_dim: int,

@@ -11,7 +11,7 @@ from .terminal import CommandError, CommandParser
 DEVICES = "auto|cpu|cuda"
 DTYPES = "auto|float32|bfloat16|float16"
 QUANTIZATIONS = "none|8bit|6bit|5bit|4bit"
-KV_FORMATS = "auto|float32|bfloat16|8bit"
+KV_FORMATS = "auto|float32|bfloat16|8bit|k8v4|4bit"
 DRAFTS = "off|ngram|draft"
 
 
@@ -218,7 +218,7 @@ def add_model_arguments(parser: CommandParser) -> None:
         "--kv-cache",
         default="auto",
         metavar=KV_FORMATS,
-        help="format of keys and values; float32 on the CPU only (default: auto)",
+        help="format of keys and values; float32, k8v4 and 4bit on the CPU only (default: auto)",
     )
     group.add_argument(
         "--max-seq-len",

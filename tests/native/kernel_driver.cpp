@@ -422,8 +422,8 @@ void attend(KvType kv, int64_t head_dim, int64_t pos, int64_t n_rows, int64_t wi
     const int64_t n_elements = kKvHeads * n_positions * ((head_dim + 31) / 32 * 32);
     std::vector<float> k_cache(n_elements);
     std::vector<float> v_cache(n_elements);
-    std::vector<float> k_scales(kKvHeads * n_positions);
-    std::vector<float> v_scales(kKvHeads * n_positions);
+    std::vector<float> k_scales(kKvHeads * n_positions * scale_pairs(head_dim));
+    std::vector<float> v_scales(kKvHeads * n_positions * scale_pairs(head_dim));
     std::vector<float> scratch(attention_scratch_floats(kHeads, head_dim, max_seq_len));
     std::vector<float> out(max_seq_len * kHeads * head_dim);
     AttentionArgs args = {};
@@ -432,7 +432,8 @@ void attend(KvType kv, int64_t head_dim, int64_t pos, int64_t n_rows, int64_t wi
     args.v_cache = v_cache.data();
     args.k_scales = k_scales.data();
     args.v_scales = v_scales.data();
-    args.kv = kv;
+    args.k_type = kv;
+    args.v_type = kv;
     args.n_heads = kHeads;
     args.n_kv_heads = kKvHeads;
     args.head_dim = head_dim;
@@ -470,8 +471,8 @@ void attend(KvType kv, int64_t head_dim, int64_t pos, int64_t n_rows, int64_t wi
 
 void attend_all() {
     constexpr int64_t kPasses[][2] = {{0, 1}, {5, 3}, {20, 17}, {270, 2}};  // position, rows
-    const char* const names[] = {"f32", "bf16", "int8"};
-    for (const KvType kv : {KvType::kF32, KvType::kBf16, KvType::kInt8}) {
+    const char* const names[] = {"f32", "bf16", "int8", "int4"};
+    for (const KvType kv : {KvType::kF32, KvType::kBf16, KvType::kInt8, KvType::kInt4}) {
         for (const int64_t head_dim : {24, 40, 64, 128}) {
             const int64_t window = head_dim == 64 ? 40 : 0;
             for (const auto& [pos, n_rows] : kPasses) {

@@ -148,6 +148,13 @@ SOLITON_INLINE Ints even_bytes(Ints a) {
 SOLITON_INLINE Ints odd_bytes(Ints a) {
     return {_mm256_srai_epi16(a.low, 8), _mm256_srai_epi16(a.high, 8)};
 }
+SOLITON_INLINE Ints look_up(const int8_t* table, Ints a) {
+    const __m256i numbers =
+        _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+    const __m256i mask = _mm256_set1_epi8(15);
+    return {_mm256_shuffle_epi8(numbers, _mm256_and_si256(a.low, mask)),
+            _mm256_shuffle_epi8(numbers, _mm256_and_si256(a.high, mask))};
+}
 SOLITON_INLINE Ints multiply_add_words(Ints a, Ints b, Ints c) {
     Ints result = {_mm256_add_epi32(c.low, _mm256_madd_epi16(a.low, b.low)),
                    _mm256_add_epi32(c.high, _mm256_madd_epi16(a.high, b.high))};

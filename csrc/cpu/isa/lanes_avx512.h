@@ -138,6 +138,12 @@ SOLITON_INLINE Ints even_bytes(Ints a) {
 SOLITON_INLINE Ints odd_bytes(Ints a) {
     return {_mm512_srai_epi16(a.all, 8)};
 }
+// For each byte, what a table of 16 has for its low 4 bits; the others may hold anything.
+SOLITON_INLINE Ints look_up(const int8_t* table, Ints a) {
+    const __m128i numbers = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+    const __m512i codes = _mm512_and_si512(a.all, _mm512_set1_epi8(15));
+    return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(numbers), codes)};
+}
 // c + the products of the two signed words of a lane.
 SOLITON_INLINE Ints multiply_add_words(Ints a, Ints b, Ints c) {
     return {_mm512_dpwssd_epi32(c.all, a.all, b.all)};

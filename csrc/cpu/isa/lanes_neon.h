@@ -177,6 +177,15 @@ SOLITON_INLINE Ints odd_bytes(Ints a) {
         [](int32x4_t a) { return vreinterpretq_s32_s16(vshrq_n_s16(vreinterpretq_s16_s32(a), 8)); },
         a);
 }
+SOLITON_INLINE Ints look_up(const int8_t* table, Ints a) {
+    const int8x16_t numbers = vld1q_s8(table);
+    return each_quarter(
+        [=](int32x4_t a) {
+            const uint8x16_t codes = vandq_u8(vreinterpretq_u8_s32(a), vdupq_n_u8(15));
+            return vreinterpretq_s32_s8(vqtbl1q_s8(numbers, codes));
+        },
+        a);
+}
 SOLITON_INLINE Ints multiply_add_words(Ints a, Ints b, Ints c) {
     return each_quarter(
         [](int32x4_t a, int32x4_t b, int32x4_t c) {

@@ -169,6 +169,16 @@ SOLITON_INLINE Ints odd_bytes(const Ints& a) {
     return each_lane<Ints>(
         [&](int i) { return words(signed_byte(a.at[i], 1), signed_byte(a.at[i], 3)); });
 }
+SOLITON_INLINE Ints look_up(const int8_t* table, const Ints& a) {
+    return each_lane<Ints>([&](int i) {
+        uint32_t lane = 0;
+        for (int shift = 0; shift < 32; shift += 8) {
+            const uint32_t code = static_cast<uint32_t>(a.at[i]) >> shift & 15u;
+            lane |= static_cast<uint32_t>(static_cast<uint8_t>(table[code])) << shift;
+        }
+        return static_cast<int32_t>(lane);
+    });
+}
 SOLITON_INLINE Ints multiply_add_words(const Ints& a, const Ints& b, const Ints& c) {
     return each_lane<Ints>([&](int i) {
         return c.at[i] + signed_word(a.at[i], 0) * signed_word(b.at[i], 0) +

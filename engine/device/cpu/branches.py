@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..formats import key_value_formats
 from ..ops import KVShape
 from ..step import StateWords
 from .kv import LANES, PanelHeadRows, padded, rows_of_layers
@@ -44,7 +45,7 @@ class CpuBranches:
         # A tail begins with the panel in which the fork lies.
         length = padded(n_positions + LANES - 1)
         wide = [(n_branches * n_kv_heads, length, head_dim) for n_kv_heads, _, head_dim in shapes]
-        keys, values = (rows_of_layers(wide, format_) for _ in range(2))
+        keys, values = (rows_of_layers(wide, each) for each in key_value_formats(format_))
         self._words: npt.NDArray[np.int64] = np.zeros(1 + 2 * n_branches, np.int64)
         self.tails = [
             PanelTails(*pair, self._words, n_branches) for pair in zip(keys, values, strict=True)

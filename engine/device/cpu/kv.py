@@ -14,16 +14,17 @@ import numpy.typing as npt
 
 from ...errors import ModelLoadError
 from ...native import cpu as native
+from ..formats import key_value_formats, scale_pairs
 from ..ops import Bytes, KVMemory, KVShape
 from ..windows import KEY_BLOCK
-from .memory import Floats, zeros
+from .memory import zeros
 
 # As csrc/cpu/attention.h has them.
 LANES = 16  # of a panel of keys or values
 _MAX_HEAD_DIM = 512
 
-# numpy has no bfloat16: its bit patterns are uint16.
-_DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "8bit": np.int8}
+# numpy has no bfloat16: its bit patterns are uint16. A byte holds two elements of 4bit.
+_DTYPES = {"float32": np.float32, "bfloat16": np.uint16, "8bit": np.int8, "4bit": np.uint8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class PanelHeadRows:
     """Keys or values of one layer."""
 
     panels: npt.NDArray[Any]
-    scales: Floats | None  # of 8bit, one per head and position
+    scales: npt.NDArray[Any] | None  # of 8bit and 4bit, by csrc/ops.h
     n_kv_heads: int
     max_seq_len: int
     head_dim: int
@@ -49,7 +50,7 @@ def kv_memory(shapes: Sequence[KVShape], format_: str, *, n_touched: int) -> KVM
     widest = max(head_dim for _, _, head_dim in shapes)
     if widest > _MAX_HEAD_DIM:
         raise ModelLoadError(f"head_dim: the kernels take at most {_MAX_HEAD_DIM}, not {widest}")
-    keys, values = (rows_of_layers(shapes, format_) for _ in range(2))
+    keys, values = (rows_of_layers(shapes, each) for each in key_value_formats(format_))
     positions = CpuPositions(keys, values)
     positions.touch(n_touched)
     return KVMemory(keys, values, positions)
@@ -63,12 +64,17 @@ def rows_of_layers(shapes: Sequence[KVShape], format_: str) -> list[PanelHeadRow
 
 def _head_rows(n_layers: int, shape: KVShape, format_: str) -> list[PanelHeadRows]:
     n_kv_heads, max_seq_len, head_dim = shape
-    wide = (padded(max_seq_len), padded(head_dim))
+    n_positions, width = padded(max_seq_len), padded(head_dim)
+    if format_ == "4bit":
+        width //= 2
     # One block of memory, which the system gives in large pages.
-    panels = zeros((n_layers, n_kv_heads, *wide), _DTYPES[format_])
-    scales: list[Floats | None] = [None] * n_layers
+    panels = zeros((n_layers, n_kv_heads, n_positions, width), _DTYPES[format_])
+    scales: list[npt.NDArray[Any] | None] = [None] * n_layers
     if format_ == "8bit":
-        scales = list(zeros((n_layers, n_kv_heads, wide[0]), np.float32))
+        scales = list(zeros((n_layers, n_kv_heads, n_positions), np.float32))
+    elif format_ == "4bit":
+        n_rows = n_kv_heads * scale_pairs(head_dim)
+        scales = list(zeros((n_layers, n_rows, n_positions), np.uint32))
     return [
         PanelHeadRows(own, its_scales, *shape, format_)
         for own, its_scales in zip(panels, scales, strict=True)
@@ -93,7 +99,8 @@ class CpuPositions:
         for pair in zip(keys, values, strict=True):
             alike.setdefault(pair[0].shape, []).append(pair)
         sizes = [f"{len(pairs)}x{heads}x{dim}" for (heads, _, dim), pairs in alike.items()]
-        self.layout = f"panels {keys[0].format} {' '.join(sizes)}"
+        formats = "+".join(dict.fromkeys((keys[0].format, values[0].format)))
+        self.layout = f"panels {formats} {' '.join(sizes)}"
         self._parts = [part for pairs in alike.values() for part in _parts(pairs)]
 
     def touch(self, n: int) -> None:
@@ -147,7 +154,7 @@ def _runs(begin: int, end: int, length: int) -> Iterator[tuple[int, int, int]]:
 
 def _parts(pairs: Sequence[tuple[PanelHeadRows, PanelHeadRows]]) -> Iterator[Bytes]:
     """The memory of some layers of one shape. Bytes of a block are contiguous per head in the keys
-    and in the scales of 8bit, but per head and 16 dimensions in the values.
+    and in each row of scales, but per head and 16 dimensions in the values.
     """
     keys, values = zip(*pairs, strict=True)
     n_heads = keys[0].n_kv_heads
@@ -156,7 +163,7 @@ def _parts(pairs: Sequence[tuple[PanelHeadRows, PanelHeadRows]]) -> Iterator[Byt
     for of_one_kind in (keys, values):
         scales = [rows.scales for rows in of_one_kind if rows.scales is not None]
         if scales:
-            yield _blocks(scales, n_heads)
+            yield _blocks(scales, len(scales[0]))
 
 
 def _blocks(arrays: Sequence[npt.NDArray[Any]], n_lines: int) -> Bytes:

@@ -42,7 +42,7 @@ from .matrix import CpuMatrix, PanelMatrix
 from .memory import CACHE_LINE, Floats
 from .recurrent import RecurrentOps
 
-_KV_TYPES = {"float32": "F32", "bfloat16": "BF16", "8bit": "INT8"}
+_KV_TYPES = {"float32": "F32", "bfloat16": "BF16", "8bit": "INT8", "4bit": "INT4"}
 # By whether it is gated, and the activation.
 _EPILOGUES = {
     (False, ""): "NONE",
@@ -220,7 +220,8 @@ class CpuProgram:
     def _attention(self, op: Attention[Floats, PanelHeadRows]) -> kernels.Attention:
         keys, values = op.k_cache, op.v_cache
         n_kv_heads, max_seq_len, head_dim = keys.n_kv_heads, keys.max_seq_len, keys.head_dim
-        native.check("v_cache", values.panels, keys.panels.shape, keys.panels.dtype)
+        if values.shape != keys.shape:
+            raise ValueError(f"v_cache: {values.shape}, not {keys.shape} as the keys")
         rotary_half = op.cos.shape[1]
         for name, table in (("cos", op.cos), ("sin", op.sin)):
             native.check(name, table, (len(op.cos), rotary_half), np.float32)
@@ -234,7 +235,8 @@ class CpuProgram:
             v_cache=native.address(values.panels),
             k_scales=native.address(keys.scales),
             v_scales=native.address(values.scales),
-            kv=getattr(kernels.KvType, _KV_TYPES[keys.format]),
+            k_type=getattr(kernels.KvType, _KV_TYPES[keys.format]),
+            v_type=getattr(kernels.KvType, _KV_TYPES[values.format]),
             n_heads=op.n_heads,
             n_kv_heads=n_kv_heads,
             head_dim=head_dim,
@@ -255,11 +257,15 @@ class CpuProgram:
         )
 
     def _branch_attention(self, op: BranchAttention[Floats, PanelHeadRows, PanelTails]) -> None:
-        tails, caches = op.tails, op.attention.k_cache
+        tails = op.tails
         keys, values = tails.keys, tails.values
-        wide = (tails.n_branches * caches.n_kv_heads, keys.max_seq_len, caches.panels.shape[2])
-        for name, rows in (("k_tails", keys), ("v_tails", values)):
-            native.check(name, rows.panels, wide, caches.panels.dtype)
+        for name, rows, cache in (
+            ("k_tails", keys, op.attention.k_cache),
+            ("v_tails", values, op.attention.v_cache),
+        ):
+            panels, n_heads = cache.panels, tails.n_branches * cache.n_kv_heads
+            shape = n_heads, keys.max_seq_len, panels.shape[2]
+            native.check(name, rows.panels, shape, panels.dtype)
         self._limits.fit_rows(tails.n_branches)
         fork = native.address(tails.words)
         self._tape.branch_attention(

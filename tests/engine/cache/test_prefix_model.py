@@ -32,10 +32,12 @@ OPS: dict[str, Callable[[], Ops]] = {
     "float32": lambda: open_ops(device="cpu", dtype="float32"),
     "bfloat16": lambda: open_ops(device="cpu", dtype="bfloat16", kv_cache="bfloat16"),
     "8bit": lambda: open_ops(device="cpu", quantize="8bit", kv_cache="8bit"),
+    "k8v4": lambda: open_ops(device="cpu", kv_cache="k8v4"),
+    "4bit": lambda: open_ops(device="cpu", kv_cache="4bit"),
     "torch": lambda: TorchOps("cpu", "float32"),
     "torch bfloat16": lambda: TorchOps("cpu", "bfloat16"),
 }
-NATIVE = ["float32", "bfloat16", "8bit"]
+NATIVE = ["float32", "bfloat16", "8bit", "k8v4", "4bit"]
 CASES = [(kind, name) for kind in NATIVE for name in ("qwen3", "llama-mqa", "mistral-window")]
 CASES += [("torch", "qwen3"), ("torch bfloat16", "llama")]
 
@@ -201,7 +203,8 @@ def fill(cache: KVCache, seed: int) -> None:
                 0, 256, rows.panels.view(np.uint8).shape, np.uint8
             )
             if rows.scales is not None:
-                rows.scales[:] = random.standard_normal(rows.scales.shape)
+                scales = rows.scales.view(np.uint8)
+                scales[:] = random.integers(0, 256, scales.shape, np.uint8)
 
 
 def content(cache: KVCache, start: int, stop: int) -> list[bytes]:
@@ -217,12 +220,18 @@ def _content(cache: KVCache, position: int) -> Iterator[bytes]:
                 yield rows.rows[:, position].contiguous().view(torch.uint8).numpy().tobytes()
                 continue
             assert isinstance(rows, PanelHeadRows)
-            n_heads, padded_length, padded_dim = rows.panels.shape
-            group = 4 // rows.panels.itemsize
+            n_heads, padded_length, width = rows.panels.shape
+            in_halves = rows.format == "4bit"
+            padded_dim = width * (2 if in_halves else 1)
+            group = 4 // rows.panels.itemsize  # bytes, of which each has two elements of 4bit
+            per_lane = group * padded_dim // width
             if is_value:
                 panels = rows.panels.reshape(n_heads, padded_dim // 16, -1, 16, group)
                 place = (0, 2, 1, 3)[position % group] if group == 4 else position % group
-                yield panels[:, :, position // group, :, place].tobytes()
+                found = panels[:, :, position // per_lane, :, place]
+                if in_halves:
+                    found = found >> (position % per_lane // group * 4) & 15
+                yield found.tobytes()
             else:
                 panels = rows.panels.reshape(n_heads, padded_length // 16, -1, 16, group)
                 yield panels[:, position // 16, :, position % 16].tobytes()

@@ -22,14 +22,22 @@ EPS = 1e-6
 BLOCK = 256  # keys that are summed together
 LANES = 16  # the rows of a panel of keys or values
 # Beside int8, queries and probabilities are rounded to 15 bits.
-TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-5, "int8": 5e-4}
+TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-5, "int8": 5e-4, "int4": 5e-4, "int8+int4": 5e-4}
 # The formats of a cache, and numpy's type for each.
-STORED: dict[str, Any] = {"float32": np.float32, "bfloat16": np.uint16, "int8": np.int8}
+STORED: dict[str, Any] = {
+    "float32": np.float32,
+    "bfloat16": np.uint16,
+    "int8": np.int8,
+    "int4": np.uint8,
+}
 KV_TYPES = {
     "float32": _cpu.KvType.F32,
     "bfloat16": _cpu.KvType.BF16,
     "int8": _cpu.KvType.INT8,
+    "int4": _cpu.KvType.INT4,
 }
+# Of keys and values, "+" between them where they differ.
+KV_FORMATS = (*KV_TYPES, "int8+int4")
 
 
 class Layer:
@@ -61,11 +69,17 @@ class Layer:
         if self.sinks is not None:
             self.sinks[0] = 300.0
             self.sinks[-1] = -300.0
-        unwritten = {"float32": np.nan, "bfloat16": 0x7FC0, "int8": 99}[kv]
+        self.formats = (kv.partition("+")[0], kv.rpartition("+")[2])
+        unwritten = {"float32": np.nan, "bfloat16": 0x7FC0, "int8": 99, "int4": 0x99}
         positions = -(-max_seq_len // LANES) * LANES
-        shape = (n_kv_heads, positions * -(-head_dim // LANES) * LANES)
-        self._k, self._v = (np.full(shape, unwritten, STORED[kv]) for _ in range(2))
-        self._scales = np.full((2, n_kv_heads, positions), np.nan, np.float32)
+        width = positions * -(-head_dim // LANES) * LANES
+        self._k, self._v = (
+            np.full((n_kv_heads, width // (1 + (each == "int4"))), unwritten[each], STORED[each])
+            for each in self.formats
+        )
+        # Of int4: pairs of bfloat16.
+        n_rows = n_kv_heads * -(-head_dim // 64)
+        self._scales = np.full((2, n_rows, positions), 0x7FC07FC0, np.uint32).view(np.float32)
         self._scratch = np.full(
             _cpu.attention_scratch_floats(n_heads, head_dim, max_seq_len), np.nan, np.float32
         )
@@ -73,22 +87,33 @@ class Layer:
     @property
     def k(self) -> npt.NDArray[Any]:
         """A copy as (n_kv_heads, max_seq_len, head_dim)."""
-        return self._unpanelled(self._k, lanes="positions")
+        return self._unpanelled(self._k, self.formats[0], lanes="positions")
 
     @property
     def v(self) -> npt.NDArray[Any]:
         """A copy as (n_kv_heads, max_seq_len, head_dim)."""
-        return self._unpanelled(self._v, lanes="dimensions")
+        return self._unpanelled(self._v, self.formats[1], lanes="dimensions")
 
     @property
     def k_scales(self) -> Floats:
-        """(n_kv_heads, max_seq_len)"""
-        return self._scales[0, :, : self.max_seq_len]
+        """As `_scales_of` gives them."""
+        return self._scales_of(0)
 
     @property
     def v_scales(self) -> Floats:
-        """(n_kv_heads, max_seq_len)"""
-        return self._scales[1, :, : self.max_seq_len]
+        """As `_scales_of` gives them."""
+        return self._scales_of(1)
+
+    def _scales_of(self, part: int) -> Floats:
+        """(n_kv_heads, max_seq_len), or of int4 (n_kv_heads, max_seq_len, head_dim)"""
+        scales: Floats = self._scales[part]
+        if self.formats[part] != "int4":
+            return scales[: self.n_kv_heads, : self.max_seq_len]
+        pairs = scales.view(np.uint32).reshape(self.n_kv_heads, -1, scales.shape[1])
+        both = np.stack([pairs << 16, pairs & np.uint32(0xFFFF0000)], axis=-1).view(np.float32)
+        blocks = both.swapaxes(1, 2).reshape(self.n_kv_heads, scales.shape[1], -1)
+        wide: Floats = np.repeat(blocks, 32, axis=-1)
+        return wide[:, : self.max_seq_len, : self.head_dim]
 
     def rows(self, n: int, *, seed: int = 0) -> Floats:
         """Queries, keys and values of n positions."""
@@ -107,14 +132,15 @@ class Layer:
 
     def op(self, qkv: Floats, out: Floats) -> "_cpu.Attention":
         """From `qkv` to `out`, (rows, ...)."""
-        is_int8 = self.kv == "int8"
+        scaled = [each in ("int8", "int4") for each in self.formats]
         return _cpu.Attention(
             qkv=address(qkv),
             k_cache=address(self._k),
             v_cache=address(self._v),
-            k_scales=address(self._scales[0] if is_int8 else None),
-            v_scales=address(self._scales[1] if is_int8 else None),
-            kv=KV_TYPES[self.kv],
+            k_scales=address(self._scales[0] if scaled[0] else None),
+            v_scales=address(self._scales[1] if scaled[1] else None),
+            k_type=KV_TYPES[self.formats[0]],
+            v_type=KV_TYPES[self.formats[1]],
             n_heads=self.n_heads,
             n_kv_heads=self.n_kv_heads,
             head_dim=self.head_dim,
@@ -140,23 +166,31 @@ class Layer:
 
     def fill(self, *, seed: int = 3) -> None:
         """Puts any values into the whole cache."""
-        for cache, scales in zip((self._k, self._v), self._scales, strict=True):
+        caches = zip(self.formats, (self._k, self._v), self._scales, strict=True)
+        for format_, cache, scales in caches:
             values = random(*cache.shape, seed=seed)
             seed += 1
-            if self.kv == "float32":
+            if format_ == "float32":
                 cache[:] = values
-            elif self.kv == "bfloat16":
+            elif format_ == "bfloat16":
                 cache[:] = values.view(np.uint32) >> 16
+            elif format_ == "int4":
+                cache[:] = values.view(np.uint32) >> 8
+                scales.view(np.uint32)[:] = 0x3C003C00  # 0.0078, twice
             else:
                 cache[:] = np.clip(values * 40, -127, 127)
                 scales[:] = 0.025
 
-    def stored(self, cache: npt.NDArray[Any], scales: Floats) -> Doubles:
-        """The content of the cache, in full precision."""
-        if self.kv == "bfloat16":
+    def stored(self, part: int) -> Doubles:
+        """The content of the cache of keys (0) or values (1), in full precision."""
+        format_, cache, scales = self.formats[part], (self.k, self.v)[part], self._scales_of(part)
+        if format_ == "bfloat16":
             return (cache.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-        if self.kv == "int8":
+        if format_ == "int8":
             return cache.astype(np.float64) * scales[..., None]
+        if format_ == "int4":
+            read: Doubles = LEVELS[cache] * scales @ hadamard(self.head_dim)
+            return read
         return cache.astype(np.float64)
 
     def keys_values(self, qkv: Floats, pos: int) -> tuple[Doubles, Doubles]:
@@ -169,7 +203,7 @@ class Layer:
     def expected(self, qkv: Floats, pos: int) -> Doubles:
         """The definition, over the keys and values as they are stored."""
         queries = self._rotated(self._heads(qkv)[:, : self.n_heads], self.q_norm, pos)
-        keys, values = self.stored(self.k, self.k_scales), self.stored(self.v, self.v_scales)
+        keys, values = self.stored(0), self.stored(1)
         out = np.empty_like(queries)
         group = self.n_heads // self.n_kv_heads
         for row in range(len(qkv)):
@@ -186,10 +220,18 @@ class Layer:
                 out[row, heads] = p @ values[kv_head, seen]
         return out.reshape(len(qkv), -1)
 
-    def _unpanelled(self, panels: npt.NDArray[Any], *, lanes: str) -> npt.NDArray[Any]:
+    def _unpanelled(
+        self, panels: npt.NDArray[Any], format_: str, *, lanes: str
+    ) -> npt.NDArray[Any]:
         """A copy of a cache as (n_kv_heads, max_seq_len, head_dim)."""
-        group = 4 // panels.itemsize
-        order = [0, 2, 1, 3] if group == 4 else list(range(group))
+        if format_ == "int4":
+            # The low halves of four bytes, then the high ones.
+            words = panels.reshape(-1, 1, 4)
+            panels = np.concatenate([words & 15, words >> 4], axis=1).reshape(len(panels), -1)
+        group = 8 if format_ == "int4" else 4 // panels.itemsize
+        order = list(range(group))
+        if group >= 4:
+            order = [first + i for first in range(0, group, 4) for i in (0, 2, 1, 3)]
         wide = -(-self.head_dim // LANES) * LANES
         if lanes == "positions":
             grouped = panels.reshape(self.n_kv_heads, -1, wide // group, LANES, group)
@@ -213,6 +255,22 @@ class Layer:
         return np.concatenate(
             [first * cos - second * sin, second * cos + first * sin, rest], axis=-1
         )
+
+
+# What codes of int4 stand for, in units of their scale.
+LEVELS = np.array([-123, -99, -79, -62, -47, -33, -19, -6, 6, 19, 33, 47, 62, 79, 99, 123.0])
+
+
+def hadamard(n: int) -> Doubles:
+    """(n, n): n numbers times it are rotated, in blocks of the largest power of two that divides n.
+    This is for reading what is stored: the inverse of the rotation and of its scale.
+    """
+    size = n & -n
+    block = np.ones((1, 1))
+    while len(block) < size:
+        block = np.block([[block, block], [block, -block]])
+    stored = 2.0 ** (int(np.log2(size)) // 2)
+    return np.kron(np.eye(n // size), block * stored / size).astype(np.float64)
 
 
 def random(*shape: int, seed: int) -> Floats:
@@ -240,7 +298,7 @@ LAYERS: dict[str, Callable[[str, int], Layer]] = {
 }
 
 
-@pytest.mark.parametrize("kv", KV_TYPES)
+@pytest.mark.parametrize("kv", KV_FORMATS)
 @pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 def test_is_its_definition(isa: str, make: Callable[[str, int], Layer], kv: str) -> None:
     # Two blocks and a part of the third; the chunks end within blocks, on and next to boundaries.
@@ -291,9 +349,33 @@ def test_what_is_stored(isa: str, make: Callable[[str, int], Layer]) -> None:
             exact_codes = np.where(largest[..., None] > 0, written / largest[..., None] * 127, 0)
         assert np.abs(cut[:, :n] - exact_codes).max() < 0.5 + 1e-4, "the nearest code"
         assert np.isnan(scales[:, n:]).all(), "only the rows' own positions may be written"
+    check_int4(layers["int4"], exact, n)
 
 
-@pytest.mark.parametrize("kv", KV_TYPES)
+def check_int4(layer: Layer, exact: Layer, n: int) -> None:
+    """The first n positions of 4 bits: the nearest levels of rotated heads, and nothing else."""
+    rotation = np.linalg.inv(hadamard(layer.head_dim))
+    of_parts = (
+        (exact.k, layer.k, layer.k_scales),
+        (exact.v, layer.v, layer.v_scales),
+    )
+    for written, codes, scales in of_parts:
+        rotated, known = written[:, :n] @ rotation, scales[:, :n].astype(np.float64)
+        largest = np.zeros_like(known)
+        for begin in range(0, layer.head_dim, 32):
+            block = slice(begin, begin + 32)
+            largest[..., block] = np.abs(rotated[..., block]).max(-1, keepdims=True)
+        assert (known <= largest / 127 * 1.11).all()
+        assert (known >= largest / 127 * 0.69).all()
+        units = np.divide(rotated, known, out=np.zeros_like(rotated), where=known > 0)
+        distance = np.abs(LEVELS - units[..., None])
+        chosen = np.take_along_axis(distance, codes[:, :n, :, None].astype(np.int64), -1)[..., 0]
+        assert ((chosen <= distance.min(-1) + 1e-3) | (known == 0)).all(), "the nearest level"
+        assert (codes[:, n:] == 9).all(), "only the rows' own positions may be written"
+        assert np.isnan(scales[:, n:]).all(), "only the rows' own positions may be written"
+
+
+@pytest.mark.parametrize("kv", KV_FORMATS)
 @pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 def test_a_row_is_the_same_in_every_chunk(
     isa: str, make: Callable[[str, int], Layer], kv: str
@@ -313,7 +395,7 @@ def test_a_row_is_the_same_in_every_chunk(
         assert np.array_equal(layer.v, whole.v, equal_nan=True)
 
 
-@pytest.mark.parametrize("kv", KV_TYPES)
+@pytest.mark.parametrize("kv", KV_FORMATS)
 @pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 def test_every_instruction_set_gives_the_same_bits(
     make: Callable[[str, int], Layer], kv: str
@@ -337,7 +419,7 @@ def test_every_instruction_set_gives_the_same_bits(
 
 @pytest.mark.parametrize("n_threads", [2, 3])
 @pytest.mark.parametrize("n_rows", [1, 16, 300])
-@pytest.mark.parametrize("kv", ["bfloat16", "int8"])
+@pytest.mark.parametrize("kv", ["bfloat16", "int8", "int4"])
 def test_threads_change_nothing(isa: str, kv: str, n_rows: int, n_threads: int) -> None:
     pos = BLOCK - 5
     results = []
@@ -371,7 +453,7 @@ def test_a_long_context(isa: str, n_threads: int, window: int) -> None:
 
 
 @pytest.mark.parametrize("n_rows", [1, 40])
-@pytest.mark.parametrize("kv", KV_TYPES)
+@pytest.mark.parametrize("kv", KV_FORMATS)
 def test_large_scores_do_not_overflow(isa: str, kv: str, n_rows: int) -> None:
     layer = Layer(4, 2, 64, 600, kv=kv)
     layer.fill()
@@ -383,7 +465,7 @@ def test_large_scores_do_not_overflow(isa: str, kv: str, n_rows: int) -> None:
 
 
 @pytest.mark.parametrize("n_rows", [1, 40])
-@pytest.mark.parametrize("kv", KV_TYPES)
+@pytest.mark.parametrize("kv", KV_FORMATS)
 @pytest.mark.parametrize("part", ["query", "key", "value"])
 def test_a_nan_is_not_lost(isa: str, part: str, kv: str, n_rows: int) -> None:
     layer = Layer(1, 1, 64, 600, kv=kv)

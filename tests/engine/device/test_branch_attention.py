@@ -17,7 +17,13 @@ Floats = npt.NDArray[np.float32]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 MAX_SEQ_LEN = 600
-FORMATS = {"float32": "float32", "bfloat16": "bfloat16", "int8": "8bit"}
+FORMATS = {
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "int8": "8bit",
+    "int4": "4bit",
+    "int8+int4": "k8v4",
+}
 
 
 class Branched:

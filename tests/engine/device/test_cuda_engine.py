@@ -536,7 +536,10 @@ def test_formats_that_there_are_not_are_refused(open_cuda: Open) -> None:
     with pytest.raises(ModelLoadError, match="kv_cache: on CUDA"):
         open_cuda("bfloat16", "float32")
     with pytest.raises(ModelLoadError, match="kv_cache: must be"):
-        open_cuda("bfloat16", "4bit")
+        open_cuda("bfloat16", "2bit")
+    for kv in ("k8v4", "4bit"):
+        with pytest.raises(ModelLoadError, match=f"not {kv} \\(which needs device cpu"):
+            open_cuda("bfloat16", kv)
 
 
 def test_heads_that_are_too_wide_are_refused(open_cuda: Open) -> None:

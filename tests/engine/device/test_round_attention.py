@@ -7,7 +7,7 @@ import pytest
 
 from engine.device.windows import KEY_BLOCK, goes_round
 from engine.native import _cpu
-from tests.engine.device.test_attention import KV_TYPES, LAYERS, Layer, assert_same_bits
+from tests.engine.device.test_attention import KV_FORMATS, LAYERS, Layer, assert_same_bits
 from tests.engine.device.test_branch_attention import Branched, Floats, alone
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,7 +40,7 @@ def in_chunks(layer: Layer, qkv: Floats) -> Floats:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("kv", KV_TYPES)
+@pytest.mark.parametrize("kv", KV_FORMATS)
 @pytest.mark.parametrize("make", WITH_WINDOW.values(), ids=WITH_WINDOW)
 def test_a_cache_that_goes_round_loses_nothing_that_is_seen(
     make: Callable[[str, int], Layer], kv: str
@@ -55,13 +55,13 @@ def test_a_cache_that_goes_round_loses_nothing_that_is_seen(
 
 def test_every_instruction_set_goes_round(isa: str) -> None:
     make = WITH_WINDOW["partial-rotary"]
-    for kv in KV_TYPES:
+    for kv in KV_FORMATS:
         qkv = make(kv, LENGTH).rows(LENGTH)
         expected = make(kv, LENGTH).run_chunks(qkv, PASS_ROWS)
         assert_same_bits(in_chunks(round_layer(make, kv), qkv), expected, kv)
 
 
-@pytest.mark.parametrize("kv", KV_TYPES)
+@pytest.mark.parametrize("kv", KV_FORMATS)
 @pytest.mark.parametrize("fork", [505, 768, 1000])
 def test_branches_leave_the_cache_as_it_was(fork: int, kv: str) -> None:
     """Also where one is longer than the cache, beside short ones."""

@@ -36,7 +36,7 @@ def check(branches: Branches, model: Model, prefix: list[int]) -> None:
     assert np.array_equal(further[0], wanted[0][1])
 
 
-@pytest.mark.parametrize("kv_cache", ["auto", "8bit"])
+@pytest.mark.parametrize("kv_cache", ["auto", "8bit", "k8v4", "4bit"])
 def test_rows_of_one_pass_are_the_branches(kv_cache: str) -> None:
     model = Engine.load(DEFAULT_MODEL, device="cpu", kv_cache=kv_cache).model
     prefix = list(range(300, 321))

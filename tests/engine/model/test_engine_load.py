@@ -305,7 +305,10 @@ def test_damaged_directories_are_one_line(model: Path, damage: str) -> None:
         ({"quantize": "5bit", "device": "cuda"}, "quantize: on CUDA it must be none, 8bit or 4bit"),
         ({"quantize": "6bit", "device": "cuda"}, "not 6bit (which needs device cpu"),
         ({"quantize": "8bit", "dtype": "float32"}, "dtype: must be auto where quantize is 8bit"),
-        ({"kv_cache": "4bit"}, "kv_cache: must be auto, float32, bfloat16, 8bit, not '4bit'"),
+        (
+            {"kv_cache": "2bit"},
+            "kv_cache: must be auto, float32, bfloat16, 8bit, k8v4, 4bit, not '2bit'",
+        ),
         ({"max_seq_len": 257}, "max_seq_len: must be between 2 and the model's 256, not 257"),
         ({"max_seq_len": 1}, "max_seq_len: must be between 2"),
         ({"n_threads": 0}, "threads: must be 1 to"),
@@ -403,7 +406,11 @@ def test_describe_reads_no_weights(model: Path) -> None:
     assert description.kv_bytes(100, "8bit", "float32") == 100 * heads * 4 * head_dim
     assert description.kv_bytes(100, "float32", "8bit") == 100 * heads * (head_dim + 4)
     with pytest.raises(ModelLoadError, match="kv_cache: must be auto"):
-        description.kv_bytes(100, "8bit", "4bit")
+        description.kv_bytes(100, "8bit", "2bit")
+    pairs = 4 * -(-head_dim // 64)
+    assert description.kv_bytes(100, "8bit", "4bit") == 100 * heads * (head_dim // 2 + pairs)
+    of_both = (head_dim + 4) + (head_dim // 2 + pairs)
+    assert description.kv_bytes(100, "8bit", "k8v4") == 100 * heads // 2 * of_both
     weights = description.weight_bytes("8bit")
     assert description.memory_bytes(100, "8bit") == weights + 100 * per_token
 

@@ -158,6 +158,8 @@ def test_chunked_prefill_equals_whole_prefill(
         {"quantize": "5bit"},
         {"quantize": "4bit"},
         {"kv_cache": "8bit"},
+        {"kv_cache": "k8v4"},
+        {"kv_cache": "4bit"},
         {"kv_cache": "bfloat16", "dtype": "bfloat16"},
     ],
     ids=str,
@@ -264,6 +266,8 @@ LOSSY: dict[str, tuple[Callable[[], Ops], float]] = {
     "5bit": (lambda: open_ops(device="cpu", quantize="5bit"), 0.92),
     "4bit": (lambda: open_ops(device="cpu", quantize="4bit"), 0.8),
     "keys and values in 8bit": (lambda: open_ops(device="cpu", kv_cache="8bit"), 0.999),
+    "values in 4bit": (lambda: open_ops(device="cpu", kv_cache="k8v4"), 0.99),
+    "keys and values in 4bit": (lambda: open_ops(device="cpu", kv_cache="4bit"), 0.98),
 }
 
 

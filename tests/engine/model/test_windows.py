@@ -160,8 +160,12 @@ def test_prompts_are_restored_from_copies(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"dtype": "bfloat16", "kv_cache": "bfloat16"}, {"quantize": "8bit", "kv_cache": "8bit"}],
-    ids=["bfloat16", "8bit"],
+    [
+        {"dtype": "bfloat16", "kv_cache": "bfloat16"},
+        {"quantize": "8bit", "kv_cache": "8bit"},
+        {"kv_cache": "4bit"},
+    ],
+    ids=["bfloat16", "8bit", "4bit"],
 )
 def test_narrow_keys_and_values_go_round_too(tmp_path: Path, options: dict[str, Any]) -> None:
     save_model(tmp_path, MODELS["gemma3"], max_position_embeddings=1024)

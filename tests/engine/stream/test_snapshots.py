@@ -43,6 +43,7 @@ LOADS: dict[str, dict[str, Any]] = {
     "ngram": {"speculate": "ngram"},
     "draft": {"speculate": "draft"},
     "8bit cache": {"kv_cache": "8bit"},
+    "4bit cache": {"kv_cache": "4bit", "speculate": "draft"},
     "8bit": {"quantize": "8bit", "kv_cache": "8bit", "speculate": "draft"},
 }
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -80,7 +81,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 CASES = [
     *[("plain", name, "traced") for name in SETTINGS],
     *[("draft", "sampled", name) for name in OPTIONS],
-    *[(load, "sampled", "both") for load in ("ngram", "8bit cache", "8bit")],
+    *[(load, "sampled", "both") for load in ("ngram", "8bit cache", "4bit cache", "8bit")],
     *[(load, "few", "looping") for load in ("plain", "ngram")],
     ("8bit", "greedy", "guidance"),
     ("ngram", "mirostat", "json"),
