@@ -49,8 +49,7 @@ async def with_history(service: Service, body: Body, waiter: Waiter) -> tuple[Bo
         return body, waiter
     previous = None if id_ is None else _previous(service, waiter.key, id_)
     read = [*references.values(), *([] if previous is None else [previous])]
-    n_bytes = waiter.n_body
-    n_bytes += _PACKED * sum(len(kept.request.body) + len(kept.whole) for kept in read)
+    n_bytes = waiter.n_body + sum(map(unpacked_length, read))
 
     def whole() -> list[InputItem]:
         earlier: list[InputItem] = []
@@ -64,6 +63,11 @@ async def with_history(service: Service, body: Body, waiter: Waiter) -> tuple[Bo
 
     conversation = await service.large_bodies.run(whole, n_bytes)
     return body.model_copy(update={"input": conversation}), replace(waiter, n_body=n_bytes)
+
+
+def unpacked_length(kept: Kept) -> int:
+    """About how many bytes of JSON a response and its request are."""
+    return _PACKED * (len(kept.request.body) + len(kept.whole))
 
 
 def items_of(sent: str | Sequence[InputItem] | None) -> Sequence[InputItem]:

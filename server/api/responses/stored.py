@@ -22,7 +22,7 @@ from ...service import Service
 from ..keeping import or_error
 from ..paging import After, Limit, Order, page
 from ..streams.overrides import stored_fields, validated
-from .history import input_items, stored_response
+from .history import input_items, stored_response, unpacked_length
 from .response import described
 
 _ERRORS = error_responses(400, 401, 403, 404, 421)
@@ -57,8 +57,10 @@ def stored_response_routes(service: Service) -> APIRouter:
     ) -> Response:
         """A stored response, as far as it is, or its events from one on."""
         kept = stored_response(service, _caller(request), response_id)
+        if starting_after is not None and not stream:
+            raise RequestError("starting_after needs stream=true", param="starting_after")
         if not stream:
-            return _answer(_shown(service, kept))
+            return _answer(await _shown(service, kept))
         after = 0 if starting_after is None else starting_after + 1
         if after > kept.log.n_events:
             raise RequestError(
@@ -87,7 +89,7 @@ def stored_response_routes(service: Service) -> APIRouter:
         kept = stored_response(service, _caller(request), response_id)
         kept.cancel(StreamCancelledError("the response was cancelled"))
         await attended(kept.log.whole(), request.receive)
-        return _answer(_shown(service, kept))
+        return _answer(await _shown(service, kept))
 
     @router.get(f"{_PATH}/input_items", response_model=InputItemList, responses=_ERRORS)
     async def list_input_items(
@@ -98,7 +100,8 @@ def stored_response_routes(service: Service) -> APIRouter:
         order: Order = "desc",
     ) -> dict[str, Any]:
         """What a stored response answers: the whole conversation before it."""
-        items = input_items(stored_response(service, _caller(request), response_id))
+        kept = stored_response(service, _caller(request), response_id)
+        items = await service.large_bodies.run(lambda: input_items(kept), unpacked_length(kept))
         return page(
             items,
             id_of=lambda item: str(item["id"]),
@@ -111,14 +114,22 @@ def stored_response_routes(service: Service) -> APIRouter:
     return router
 
 
-def _shown(service: Service, kept: Kept) -> dict[str, Any]:
+async def _shown(service: Service, kept: Kept) -> bytes:
     """The response as it is now."""
     if kept.whole:
-        ended: dict[str, Any] = json.loads(zlib.decompress(kept.whole))
-        return ended
+        return zlib.decompress(kept.whole)
     last = _last_response(kept) if kept.ended else None
     if last is not None:
-        return last
+        return encode_json(last)
+    waits = kept.state(kept.streams[0]) == "queued"
+    status = "cancelled" if kept.ended else "queued" if waits else "in_progress"
+    return await service.large_bodies.run(
+        lambda: encode_json(_begun(service, kept, status)), unpacked_length(kept)
+    )
+
+
+def _begun(service: Service, kept: Kept, status: str) -> dict[str, Any]:
+    """A response without output, from its request."""
     request, engine = kept.request, service.engine
     body = validated(ResponsesRequest, stored_fields(kept))
     settings = sampling_settings(
@@ -127,8 +138,6 @@ def _shown(service: Service, kept: Kept) -> dict[str, Any]:
         vocab_size=engine.config.vocab_size,
         eos_token_ids=engine.eos_token_ids,
     )
-    waits = kept.state(kept.streams[0]) == "queued"
-    status = "cancelled" if kept.ended else "queued" if waits else "in_progress"
     head = {"id": kept.id, "created": request.created, "model": request.model}
     return described(body, settings, head, status=status)
 
@@ -149,8 +158,8 @@ async def _events(service: Service, kept: Kept, after: int) -> AsyncIterator[byt
         yield frames or PING
 
 
-def _answer(said: dict[str, Any]) -> Response:
-    return Response(encode_json(said), media_type="application/json")
+def _answer(said: bytes) -> Response:
+    return Response(said, media_type="application/json")
 
 
 def _caller(request: Request) -> str:

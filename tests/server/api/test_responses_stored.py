@@ -74,6 +74,8 @@ def test_events_are_read_again_from_any_one_on(server: LiveServer) -> None:
     assert server.get(f"{PATH}/{id_}").json == told[-1]["response"]
     beyond = server.get(f"{PATH}/{id_}?stream=true&starting_after={len(told)}")
     assert (beyond.status, beyond.error["param"]) == (400, "starting_after")
+    whole_one = server.get(f"{PATH}/{id_}?starting_after=1")
+    assert (whole_one.status, whole_one.error["param"]) == (400, "starting_after")
 
 
 def test_a_reader_follows_a_response_that_runs(fake: FakeEngine, server: LiveServer) -> None:
