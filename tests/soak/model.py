@@ -49,6 +49,8 @@ class SoakModel(FakeModel):
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         on_logits: Callable[[Logits], None] | None = None,
+        ends: Sequence[int] = (),
+        after_pass: Callable[[], None] | None = None,
     ) -> bool:
         with self._inside():
             for start in range(0, len(token_ids), self.chunk):

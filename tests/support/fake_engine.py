@@ -118,6 +118,8 @@ class FakeModel:
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         on_logits: Callable[[Logits], None] | None = None,
+        ends: Sequence[int] = (),
+        after_pass: Callable[[], None] | None = None,
     ) -> bool:
         with self._inside():
             self.n_prompts += 1

@@ -67,6 +67,8 @@ class HashModel:
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         on_logits: Callable[[Logits], None] | None = None,
+        ends: Sequence[int] = (),
+        after_pass: Callable[[], None] | None = None,
     ) -> bool:
         cache.append(token_ids)
         return True

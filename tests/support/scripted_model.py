@@ -73,6 +73,8 @@ class ScriptedModel:
         abort: AbortFlag | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         on_logits: Callable[[Logits], None] | None = None,
+        ends: Sequence[int] = (),
+        after_pass: Callable[[], None] | None = None,
     ) -> bool:
         self.n_prefilled = len(token_ids)
         if on_logits is not None and token_ids:
