@@ -39,6 +39,7 @@ export const MEASURES = {
 export const ORIGINS = {
   model: "the model",
   ngram: "n-grams",
+  pool: "recent answers",
   draft_model: "draft model",
   prediction: "prediction",
   constraint: "constraint",
