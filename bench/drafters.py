@@ -58,7 +58,9 @@ def texts_of(engine: Engine, n_tokens: int) -> list[Text]:
     noise = np.random.default_rng(0).integers(0, engine.config.vocab_size, 2 * n_tokens).tolist()
     return [
         Text("rewrite, original in the prompt (ngram)", original, rewrite),
-        Text("rewrite, original answered before (pool)", opening, rewrite, original),
+        Text(
+            "rewrite, original answered before (pool)", opening, rewrite, original[: 2 * n_tokens]
+        ),
         Text("prose", opening, encode(PROSE.read_text("utf-8"))[:n_tokens]),
         Text("code", opening, encode(OTHER_CODE.read_text("utf-8"))[:n_tokens]),
         Text("random tokens", noise[n_tokens:], noise[:n_tokens]),
@@ -115,11 +117,12 @@ def main(print_line: Callable[[str], None] = print) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--quantize", default=None)
+    parser.add_argument("--speculate", default="ngram")
     parser.add_argument("--tokens", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     chosen = {} if args.quantize is None else {"quantize": args.quantize}
-    engine = Engine.load(args.model, speculate="ngram", **chosen)
+    engine = Engine.load(args.model, speculate=args.speculate, **chosen)
     print_line("| text | plain tok/s | times plain | tokens per pass | accepted of drafted |")
     print_line("|---|---|---|---|---|")
     for text in texts_of(engine, args.tokens):

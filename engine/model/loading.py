@@ -58,9 +58,9 @@ def load_weights(
     formats, sources = ops.formats(config, dtypes), model_sources(config)
     needed = sources.needed(tied=config.tie_embeddings)
     total = sum(source.share * tensors[source.name].n_bytes for source in needed)
-    progress = _Progress(round(total), on_progress)
+    progress = Progress(round(total), on_progress)
     with ops.reader() as read:
-        reader = _Reader(tensors, ops, read, panels, progress)
+        reader = Reader(tensors, ops, read, panels, progress)
         embedding = Embedding(
             table=reader.matrix((sources.embedding,), formats.embedding),
             positions=reader.vector(sources.positions),
@@ -74,7 +74,7 @@ def load_weights(
             positions=embedding.positions,
             layer_embeddings=embedding.of_layers,
             layers=tuple(
-                _read_layer(reader, layer, own, calibration)
+                read_layer(reader, layer, own, calibration)
                 for layer, own in zip(sources.layers, formats.layers, strict=True)
             ),
             norm=reader.norm((sources.norm,)),
@@ -90,7 +90,7 @@ def load_weights(
 
 
 def _read_layer_table(
-    reader: "_Reader",
+    reader: "Reader",
     tensors: Mapping[str, StoredTensor],
     sources: ModelSources,
     formats: ModelFormats,
@@ -106,8 +106,8 @@ def _read_layer_table(
     )
 
 
-def _read_layer(
-    reader: "_Reader",
+def read_layer(
+    reader: "Reader",
     layer: LayerSources,
     formats: LayerFormats,
     calibration: Calibration | None,
@@ -151,7 +151,7 @@ def _read_layer(
 
 
 def _calibrated(
-    reader: "_Reader",
+    reader: "Reader",
     layer: LayerSources,
     formats: LayerFormats,
     weights: LayerWeights,
@@ -193,7 +193,7 @@ def _calibrated(
 
 
 def _read_embedding(
-    reader: "_Reader", layer: LayerSources, formats: LayerFormats, read: "_Read"
+    reader: "Reader", layer: LayerSources, formats: LayerFormats, read: "_Read"
 ) -> LayerEmbeddingWeights | None:
     if not layer.w_embedding_gate:
         return None
@@ -204,7 +204,7 @@ def _read_embedding(
     )
 
 
-def _read_recurrent(reader: "_Reader", layer: LayerSources) -> RecurrentWeights | None:
+def _read_recurrent(reader: "Reader", layer: LayerSources) -> RecurrentWeights | None:
     if not layer.conv:
         return None
     return RecurrentWeights(
@@ -217,7 +217,7 @@ def _read_recurrent(reader: "_Reader", layer: LayerSources) -> RecurrentWeights 
 
 
 def _read_experts(
-    reader: "_Reader", layer: LayerSources, formats: LayerFormats, read: "_Read"
+    reader: "Reader", layer: LayerSources, formats: LayerFormats, read: "_Read"
 ) -> ExpertWeights | None:
     if not layer.w_router:
         return None
@@ -238,7 +238,7 @@ def _read_experts(
     )
 
 
-def _read_expert_norms(reader: "_Reader", layer: LayerSources) -> ExpertNorms | None:
+def _read_expert_norms(reader: "Reader", layer: LayerSources) -> ExpertNorms | None:
     if not layer.experts_norm:
         return None
     return ExpertNorms(
@@ -257,7 +257,7 @@ class _Read(Protocol):
     ) -> Matrix: ...
 
 
-class _Progress:
+class Progress:
     """Counts the bytes that are read, and reports them."""
 
     def __init__(self, total: int, on_progress: Callable[[int, int], None] | None) -> None:
@@ -270,7 +270,7 @@ class _Progress:
             self._on_progress(round(self._done), self._total)
 
 
-class _Reader:
+class Reader:
     """Turns sources, several of them stacked by rows, into memory of the ops."""
 
     def __init__(
@@ -279,7 +279,7 @@ class _Reader:
         ops: Ops,
         read: Callable[[StoredTensor], Stored],
         panels: "PanelCache | None",
-        progress: _Progress,
+        progress: Progress,
     ) -> None:
         self._tensors = tensors
         self._ops = ops
