@@ -98,11 +98,12 @@ NgramIndex::Found NgramIndex::find(int n) const {
         Matches recent;
         gather(own_, order, own_.previous(order, last), matches);
         gather(recent_, order, recent_.newest(order, own_.tokens()), recent);
-        if (recent.length > matches.length) {
+        const bool is_recent = recent.length > matches.length;
+        if (is_recent) {
             matches = recent;
         }
         if (matches.length > 0) {
-            return {matches.length, follow(matches, std::min(n, 2 * matches.length))};
+            return {matches.length, is_recent, follow(matches, std::min(n, 2 * matches.length))};
         }
     }
     return {};

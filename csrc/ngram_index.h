@@ -54,6 +54,7 @@ class NgramIndex {
 
     struct Found {
         int match_length = 0;  // 0: no match, so no draft
+        bool is_recent = false;  // whether the match is in a recent output
         std::vector<int32_t> draft;
     };
 

@@ -53,8 +53,8 @@ class LoadOptions:
     cache.
     """
     speculate: str = "off"
-    """Drafts: "off", "ngram" (from the text so far and from recent answers) or "draft" (also from a
-    draft model).
+    """Drafts: "off", "ngram" (from the text so far and from recent answers), "draft" (also from a
+    draft model) or "mtp" (also from a block in the checkpoint that predicts more tokens).
     """
     draft_model: Path | None = None
     """The draft model, a directory or a GGUF file. None means the one in the model's directory."""

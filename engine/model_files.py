@@ -12,6 +12,7 @@ from .checkpoint.config import ModelConfig
 from .checkpoint.config_gguf import gguf_config
 from .checkpoint.config_json import model_config
 from .checkpoint.directory import model_path
+from .checkpoint.families.predictor import PredictorSources
 from .checkpoint.generation_config import (
     GenerationConfig,
     metadata_generation,
@@ -19,7 +20,7 @@ from .checkpoint.generation_config import (
 )
 from .checkpoint.safetensors import read_checkpoint
 from .checkpoint.stored import Checkpoint
-from .checkpoint.tensors import check_tensors
+from .checkpoint.tensors import check_tensors, predictor_tensors
 from .checkpoint.text_part import text_tensors
 from .gguf.container import GgufFile, read_gguf
 from .stored_tensor import StoredTensor
@@ -55,6 +56,10 @@ class ModelFiles:
     def tensors(self) -> Mapping[str, StoredTensor]:
         """Those that the model needs. Raises ModelLoadError if it does not have them."""
         return check_tensors(self._checkpoint(), self.config)
+
+    def predictor(self) -> tuple[PredictorSources, Mapping[str, StoredTensor]] | None:
+        """The block that predicts one token more, and its tensors. Raises ModelLoadError."""
+        return predictor_tensors(self._checkpoint(), self.config)
 
     def tokenizer(self) -> Tokenizer:
         """Raises ModelLoadError."""

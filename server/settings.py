@@ -140,7 +140,8 @@ class Settings(BaseSettings):
     speculate: str = Field(
         default="ngram",
         description="speculative decoding: drafts from the text so far and recent answers (ngram) "
-        "or with a draft model too (draft); never changes an answer",
+        "and with a draft model (draft) or the model's own MTP block (mtp) too; never changes an "
+        "answer",
     )
     draft_model: Path | None = Field(
         default=None,

@@ -20,6 +20,8 @@ _EDIT_EVERY = 40  # tokens of the copied text between two changes
 _SECONDS_PER_ROUND = 1.0
 _OPENING = "Once upon a time"
 
+_numbers = count()
+
 GREEDY = SamplingSettings(temperature=0.0)
 
 
@@ -115,7 +117,7 @@ def _given(engine: Engine, prompt: list[int], text: list[int], speculate: bool) 
         ignore_eos=True,
         speculate=speculate,
         on_token=lambda sampled: next(rest),
-        isolation_key="bench",  # so that later rounds do not draft from this text
+        isolation_key=_own_key(),
     )
     return _timed(engine)
 
@@ -127,9 +129,14 @@ def _own(engine: Engine, prompt: list[int], n_tokens: int, speculate: bool) -> _
         max_new_tokens=n_tokens,
         ignore_eos=True,
         speculate=speculate,
-        isolation_key="bench",
+        isolation_key=_own_key(),
     )
     return _timed(engine)
+
+
+def _own_key() -> str:
+    """So that later rounds do not draft from this text."""
+    return f"bench {next(_numbers)}"
 
 
 def _timed(engine: Engine) -> _Run:

@@ -38,6 +38,8 @@ class Source:
     """Equal groups of rows in a tensor that holds parts of several weights in each of them."""
     rows: tuple[int, int] | None = None
     """Begin and end of its rows, in each group, in a tensor with several weights; None: all."""
+    columns: tuple[int, int] | None = None
+    """Begin and end of its columns, in a matrix with several weights side by side; None: all."""
     rope_heads: int = 0
     """Heads whose rows are stored in rope pairs, 0, r/2, 1, r/2 + 1 and so on; 0: in order."""
     rope_rows: int = 0
@@ -50,6 +52,8 @@ class Source:
         """The shape of the part after all transformations."""
         n_rows, *rest = self._whole_shape
         begin, end = self.rows or (0, n_rows // self.groups)
+        if self.columns is not None:
+            rest = [self.columns[1] - self.columns[0]]
         return self.groups * (end - begin), *rest
 
     @property
@@ -72,7 +76,9 @@ class Source:
         rows. `plus` is not applied: `Ops.vector` does that.
         """
         if isinstance(stored, BlockRows):
-            # Blocks lie along a row: whole rows can change places, but nothing can be transposed.
+            # Blocks lie along a row: whole rows can change places, but nothing can be transposed
+            # or cut.
+            assert self.columns is None
             return BlockRows(stored.type, self.of(stored.rows))
         values = stored
         if self.expert is not None:
@@ -89,6 +95,8 @@ class Source:
             values = groups[:, slice(*self.rows or (None,))].reshape(-1, *rest)
         elif self.rows is not None:
             values = values[slice(*self.rows)]
+        if self.columns is not None:
+            values = _contiguous(values[:, slice(*self.columns)])
         if self.rope_heads:
             n_rows, *rest = values.shape
             heads = values.reshape(self.rope_heads, n_rows // self.rope_heads, *rest)
@@ -99,6 +107,8 @@ class Source:
     def stored_index(self, index: Shape) -> Shape:
         """Where the element at `index` of the part is in the stored tensor."""
         row, *rest = index
+        if self.columns is not None:
+            rest = [self.columns[0] + rest[0]]
         if self.rope_heads:
             head, place = divmod(row, self._head_rows)
             row = head * self._head_rows + self._place_in_pairs(place)

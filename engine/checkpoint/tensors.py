@@ -13,6 +13,7 @@ from ..gguf.types import READ
 from ..stored_tensor import StoredTensor
 from .config import ModelConfig
 from .families.known import ARCHITECTURES, FAMILIES
+from .families.predictor import PredictorSources
 from .sources import ModelSources
 from .stored import PLAIN_DTYPES, Checkpoint
 
@@ -70,6 +71,30 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
                 f"{tensor.file}: {name}: dtype {tensor.dtype} is not supported; allowed: {allowed}"
             )
     return {name: tensors[name] for name in expected}
+
+
+def predictor_tensors(
+    checkpoint: Checkpoint, config: ModelConfig
+) -> tuple[PredictorSources, dict[str, StoredTensor]] | None:
+    """The block that predicts one token more, and its tensors; None: the checkpoint has none.
+
+    Raises ModelLoadError for a block with other tensors than the family's.
+    """
+    family = FAMILIES.get(config.architecture)
+    if family is None or family.predictor is None:
+        return None
+    sources, tensors = family.predictor(config), checkpoint.tensors
+    if sources.from_hidden.name not in tensors:
+        return None
+    expected = {source.name: source.shape for source in sources.needed()}
+    for name, shape in expected.items():
+        found = tensors[name].shape if name in tensors else None
+        if found != shape:
+            says = "is missing" if found is None else f"has shape {list(found)}"
+            raise ModelLoadError(
+                f"{checkpoint.file}: {name}: {says}; predicting more tokens asks for {list(shape)}"
+            )
+    return sources, {name: tensors[name] for name in expected}
 
 
 def matrix_dtypes(tensors: Mapping[str, StoredTensor]) -> set[str]:

@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple, Protocol
 from ..abort import AbortFlag
 from .length import Acceptance
 
-Origin = Literal["constraint", "prediction", "ngram", "draft_model"]
+Origin = Literal["constraint", "prediction", "ngram", "pool", "mtp", "draft_model"]
+"""`ngram`: the running sequence; `pool`: recent outputs."""
 
 
 class Prospect(NamedTuple):
@@ -25,10 +26,16 @@ class Prospect(NamedTuple):
 class Drafter(Protocol):
     """Follows one sequence at a time, token by token."""
 
-    origin: Origin
+    @property
+    def origin(self) -> Origin:
+        """Of the last draft."""
+        ...
 
-    def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None) -> None:
-        """A new sequence begins with `prompt_ids`; the state of the previous one is dropped."""
+    def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None, isolation_key: str) -> None:
+        """A new sequence begins with `prompt_ids`; the state of the previous one is dropped.
+
+        Nothing that a sequence with another isolation key left may change a draft or its time.
+        """
 
     def accept(self, token_id: int) -> None:
         """The sequence continues with `token_id`."""
@@ -44,5 +51,5 @@ class Drafter(Protocol):
         """At most `n` tokens; `n` is at most the `n_max` of the last prospect."""
         ...
 
-    def end(self, *, keep: bool) -> None:
-        """The sequence is complete; if `keep`, later ones may learn from its output."""
+    def end(self) -> None:
+        """The sequence is complete; later ones with its isolation key may learn from its output."""

@@ -15,6 +15,7 @@ from ..errors import ModelLoadError
 from ..model.model import MAX_DECODE_ROWS, Model
 from ..sampling.logits import Logits
 from ..text.tokenizer import Tokenizer
+from .confidence import Confidence
 from .drafter import Origin, Prospect
 from .length import Acceptance
 from .row_costs import RowCosts
@@ -43,16 +44,24 @@ class ModelDrafter:
         self.model = model
         self._cache = cache
         self._row_costs = row_costs
-        self._min_confidence = min_confidence
         self._n_shared = min(vocab_size, model.config.vocab_size)
-        self._work = np.empty(self._n_shared, dtype=np.float32)
+        self._confidence = Confidence(self._n_shared, least=min_confidence)
         self._acceptance = Acceptance(_PRIOR)
         self._tokens: list[int] = []
         self._n_prompt = 0
         self._abort: AbortFlag | None = None
+        self._isolation_key = ""  # of what the cache holds
 
-    def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None = None) -> None:
+    def begin(
+        self,
+        prompt_ids: Sequence[int],
+        abort: AbortFlag | None = None,
+        isolation_key: str = "",
+    ) -> None:
         """Computes nothing yet: the first draft computes what the cache lacks of the prompt."""
+        if isolation_key != self._isolation_key:
+            self._cache.clear()
+            self._isolation_key = isolation_key
         self._acceptance.reset()
         self._abort = abort
         self._tokens = list(prompt_ids)
@@ -90,11 +99,10 @@ class ModelDrafter:
     def draft(self, n: int) -> tuple[int, ...]:
         logits = self._catch_up()
         drafted: list[int] = []
-        confidence = 1.0
+        self._confidence.begin()
         while logits is not None:
-            token_id, share = self._most_likely(logits)
-            confidence *= share
-            if not confidence >= self._min_confidence:
+            token_id = self._confidence.next(logits)
+            if token_id is None:
                 break
             drafted.append(token_id)
             if len(drafted) == n:
@@ -102,7 +110,7 @@ class ModelDrafter:
             logits = np.asarray(self.model.decode([token_id], self._cache)[0])
         return tuple(drafted)
 
-    def end(self, *, keep: bool = True) -> None:
+    def end(self) -> None:
         # The cache stays as it is: the next prompt may begin alike.
         self._abort = None
 
@@ -122,14 +130,6 @@ class ModelDrafter:
                 return None
             missing = missing[-1:]
         return np.asarray(self.model.decode(missing, cache)[-1])
-
-    def _most_likely(self, logits: Logits) -> tuple[int, float]:
-        """The most likely shared token and its probability among the shared ones."""
-        shared, work = logits[: self._n_shared], self._work
-        token_id = int(shared.argmax())
-        np.subtract(shared, shared[token_id], out=work)
-        np.exp(work, out=work)
-        return token_id, 1.0 / float(work.sum())
 
 
 def check_same_vocabulary(

@@ -1,10 +1,13 @@
-"""Drafts what followed the same tokens earlier in the sequence, or in a recent output.
+"""Drafts what followed the same tokens earlier in the sequence, or in the pool of recent outputs.
 
-Owns how much matches of each length were worth so far in this sequence. The search is in
-csrc/ngram_index.h, or in `draft/ngram_reference.py` if the native code was not built.
+Owns a pool per isolation key, and how much matches of each length were worth so far in this
+sequence. The search is in csrc/ngram_index.h, or in `draft/ngram_reference.py` if the native code
+was not built.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from ..abort import AbortFlag
 from ..native import cpu as native
@@ -12,41 +15,70 @@ from . import ngram_reference as ngram_ref
 from .drafter import Origin, Prospect
 from .length import Acceptance
 
-RECENT_BYTES = 4 << 20
+POOL_BYTES = 4 << 20
+"""Memory for the recent outputs of one isolation key."""
+MOST_POOLS = 8
 
 # The least length of a match, and the expected acceptance of its first drafts: longer matches are
 # trusted more.
 _GRADES = ((1, 0.35), (4, 0.5), (6, 0.65), (10, 0.8), (16, 0.9))
 
 
+class _Grades:
+    """The acceptance of drafts of one origin, by the length of the match."""
+
+    def __init__(self) -> None:
+        self._all = [Acceptance(prior) for _, prior in _GRADES]
+        self.of_length = [
+            self._all[max(sum(length >= least for least, _ in _GRADES) - 1, 0)]
+            for length in range(ngram_ref.MAX_MATCH + 1)
+        ]
+
+    def reset(self) -> None:
+        for grade in self._all:
+            grade.reset()
+
+
 class NgramDrafter:
     """Costs next to nothing; good where text is copied or repeats itself."""
 
-    origin: Origin = "ngram"
-
-    def __init__(self, *, recent_bytes: int = RECENT_BYTES) -> None:
-        """`recent_bytes`: memory for the index of recent outputs."""
+    def __init__(self, *, pool_bytes: int = POOL_BYTES, most_pools: int = MOST_POOLS) -> None:
+        """`pool_bytes`: of each pool; of `most_pools` the one that was used last longest ago gives
+        way to another. So what a pool holds depends on the texts of its own key alone.
+        """
         index = ngram_ref if native.MISSING else native.kernels
-        self._index = index.NgramIndex(recent_bytes)
-        self._grades = [Acceptance(prior) for _, prior in _GRADES]
-        lengths = range(ngram_ref.MAX_MATCH + 1)
-        self._grade_of = [
-            self._grades[max(sum(length >= least for least, _ in _GRADES) - 1, 0)]
-            for length in lengths
-        ]
+        self._new_index: Callable[[], Any] = partial(index.NgramIndex, pool_bytes)
+        self._most_pools = most_pools
+        # By isolation key, the one in use last. An index holds a pool, and a running sequence.
+        self._indexes = {"": self._new_index()}
+        self._index = self._indexes[""]
+        self._grades: dict[Origin, _Grades] = {"ngram": _Grades(), "pool": _Grades()}
         self._n_prompt = 0
         self._draft: tuple[int, ...] = ()
+        self.origin: Origin = "ngram"
         # Not a method: it runs once per token.
         self.accept: Callable[[int], None] = self._index.append
 
-    @property
-    def recent_size(self) -> int:
-        """How many tokens of recent outputs are kept."""
-        return int(self._index.recent_size())
+    def pool_size(self, isolation_key: str = "") -> int:
+        """How many tokens of recent outputs are kept for a key."""
+        index = self._indexes.get(isolation_key)
+        return 0 if index is None else int(index.recent_size())
 
-    def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None = None) -> None:
-        for grade in self._grades:
-            grade.reset()
+    def begin(
+        self,
+        prompt_ids: Sequence[int],
+        abort: AbortFlag | None = None,
+        isolation_key: str = "",
+    ) -> None:
+        for grades in self._grades.values():
+            grades.reset()
+        self._index.begin(())
+        index = self._indexes.pop(isolation_key, None)
+        self._index = self._new_index() if index is None else index
+        self._indexes[isolation_key] = self._index
+        if len(self._indexes) > self._most_pools:
+            del self._indexes[next(iter(self._indexes))]
+        self.accept = self._index.append
         self._n_prompt = len(prompt_ids)
         self._index.begin(prompt_ids)
 
@@ -55,15 +87,15 @@ class NgramDrafter:
         self._index.rollback(mark)
 
     def prospect(self, n_max: int) -> Prospect | None:
-        match_length, self._draft = self._index.find(n_max)
+        match_length, is_recent, self._draft = self._index.find(n_max)
         if not self._draft:
             return None
-        return Prospect(self._grade_of[match_length], len(self._draft))
+        self.origin = "pool" if is_recent else "ngram"
+        return Prospect(self._grades[self.origin].of_length[match_length], len(self._draft))
 
     def draft(self, n: int) -> tuple[int, ...]:
         return self._draft[:n]
 
-    def end(self, *, keep: bool = True) -> None:
-        if keep:
-            self._index.keep(self._n_prompt)
+    def end(self) -> None:
+        self._index.keep(self._n_prompt)
         self._index.begin(())

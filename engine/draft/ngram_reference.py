@@ -82,8 +82,9 @@ class NgramIndex:
         """Forgets all tokens from `size` on."""
         self._own.truncate(size)
 
-    def find(self, n: int, /) -> tuple[int, tuple[int, ...]]:
-        """The length of the longest match of the last tokens, and what followed it.
+    def find(self, n: int, /) -> tuple[int, bool, tuple[int, ...]]:
+        """The length of the longest match of the last tokens, whether it is in a recent output, and
+        what followed it.
 
         A match in the recent outputs counts only if it is longer than any in the sequence. The
         draft has at most `n` tokens and at most twice the length of the match. Length 0 means that
@@ -100,8 +101,10 @@ class NgramIndex:
                 matches, self._longest(self._recent, recent), key=lambda matches: matches.length
             )
             if matches.length:
-                return matches.length, self._follow(matches, min(n, 2 * matches.length))
-        return 0, ()
+                is_recent = matches.history is self._recent
+                draft = self._follow(matches, min(n, 2 * matches.length))
+                return matches.length, is_recent, draft
+        return 0, False, ()
 
     def keep(self, n_prompt: int, /) -> None:
         """The sequence from `n_prompt` on becomes the newest of the recent outputs.

@@ -1,6 +1,7 @@
 """Opens a speculator for a mode: loads its drafters and measures what passes cost.
 
-Owns the modes and the loading of a draft model. Knows no request.
+Owns the modes and the loading of a draft model, or of a block that predicts more tokens. Knows no
+request.
 """
 
 import time
@@ -12,17 +13,21 @@ from ..device.ops import Ops
 from ..errors import ModelLoadError
 from ..files import is_there
 from ..model.loading import load_weights
-from ..model.model import Model
+from ..model.model import MAX_DECODE_ROWS, Model
+from ..model.predictor import load_predictor
 from ..model_files import ModelFiles
 from ..text.tokenizer import Tokenizer
 from ..text.tokenizer_json import TOKENIZER_FILE
 from .drafter import Drafter
 from .model import ModelDrafter, check_same_vocabulary
+from .mtp import MtpDrafter
 from .ngram import NgramDrafter
 from .row_costs import measure_row_costs
 from .speculator import Speculator
 
-MODES = ("off", "ngram", "draft")
+MODES = ("off", "ngram", "draft", "mtp")
+MIN_CONFIDENCE = 0.15
+"""The least probability of a draft as a whole, by a block that predicts more tokens."""
 OWN_DRAFT = "draft"  # the directory, inside a model's, of a draft model made for it
 
 
@@ -51,34 +56,83 @@ class DraftSource:
         return ModelDrafter(model, cache, row_costs, vocab_size=vocab_size)
 
 
-def draft_source(
-    mode: str, draft_model: Path | None, path: Path, config: ModelConfig, tokenizer: Tokenizer
-) -> DraftSource | None:
-    """The draft model for `mode`: `draft_model`, or the one inside the model's own `path`.
+class PredictorSource:
+    """The block of a checkpoint that predicts one token more than the model."""
 
-    Raises ModelLoadError for an unknown mode, and if there is no such model.
+    def __init__(self, files: ModelFiles) -> None:
+        """Raises ModelLoadError if the checkpoint has none."""
+        found = files.predictor()
+        if found is None:
+            raise ModelLoadError(
+                f"speculate: mtp needs a model with a block that predicts more tokens (mtp.*); "
+                f"{files.path} has none that is supported; use ngram, or draft with a draft_model"
+            )
+        self._sources, self._tensors = found
+        self.config = self._sources.config
+
+    def load(self, model: Model, target: KVCache) -> MtpDrafter:
+        """`target`: the cache of `model`, which verifies. The drafter follows its passes."""
+        ops, length = model.ops, model.max_seq_len
+        if ops.is_async:
+            raise ModelLoadError("speculate: mtp is not there on CUDA yet; use ngram")
+        weights, fusion = load_predictor(
+            self._sources,
+            self._tensors,
+            model.weights,
+            ops,
+            max_rows=max(model.chunk_size, MAX_DECODE_ROWS),
+        )
+        block = Model(
+            weights,
+            self.config,
+            ops,
+            max_seq_len=length,
+            chunk_size=model.chunk_size,
+            fusion=fusion,
+        )
+        block.keep_hidden()
+        cache = KVCache(self.config, ops, max_seq_len=length)
+        row_costs = measure_row_costs(block, cache, time.perf_counter)
+        drafter = MtpDrafter(
+            block, fusion, cache, row_costs, target=target, min_confidence=MIN_CONFIDENCE
+        )
+        model.keep_hidden()
+        model.on_hidden = drafter.on_hidden
+        return drafter
+
+
+def draft_source(
+    mode: str, draft_model: Path | None, files: ModelFiles, tokenizer: Tokenizer
+) -> DraftSource | PredictorSource | None:
+    """What drafts in `mode`: `draft_model`, or the one inside the directory of `files`, or a block
+    of their checkpoint.
+
+    Raises ModelLoadError for an unknown mode, and if there is nothing like that.
     """
+    path = files.path
     if mode not in MODES:
         raise ModelLoadError(f"speculate: must be one of {', '.join(MODES)}, not {mode!r}")
     if mode != "draft":
         if draft_model is not None:
             raise ModelLoadError(f"draft_model: only used with speculate=draft, not {mode!r}")
-        return None
+        return PredictorSource(files) if mode == "mtp" else None
     if draft_model is None and not (path / OWN_DRAFT).is_dir():
         raise ModelLoadError(
             f"speculate: draft needs a draft_model; {path} does not contain one in {OWN_DRAFT}/"
         )
-    return DraftSource(draft_model or path / OWN_DRAFT, config, tokenizer)
+    return DraftSource(draft_model or path / OWN_DRAFT, files.config, tokenizer)
 
 
 def open_speculator(
-    mode: str, source: DraftSource | None, model: Model, cache: KVCache
+    mode: str, source: DraftSource | PredictorSource | None, model: Model, cache: KVCache
 ) -> Speculator | None:
     """The speculator of `mode`; `cache`, of `model`, is empty afterwards."""
     if mode == "off":
         return None
     drafters: list[Drafter] = [NgramDrafter()]
-    if source is not None:
+    if isinstance(source, PredictorSource):
+        drafters.append(source.load(model, cache))
+    elif source is not None:
         drafters.append(
             source.load(
                 model.ops, max_seq_len=model.max_seq_len, vocab_size=model.config.vocab_size

@@ -32,7 +32,12 @@ class PredictionDrafter:
         for place, pair in enumerate(zip(self._predicted, self._predicted[1:], strict=False)):
             self._pairs[pair].append(place + 2)
 
-    def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None = None) -> None:
+    def begin(
+        self,
+        prompt_ids: Sequence[int],
+        abort: AbortFlag | None = None,
+        isolation_key: str = "",
+    ) -> None:
         self._acceptance.reset()
         self._n_prompt = len(prompt_ids)
         # After each token of the output: that token, where the next one is in the prediction, and
@@ -65,7 +70,7 @@ class PredictionDrafter:
         place = self._states[-1][1]
         return self._predicted[place : place + n]
 
-    def end(self, *, keep: bool = True) -> None:
+    def end(self) -> None:
         self.predict(())
         self.begin(())
 

@@ -67,10 +67,12 @@ def measure_row_costs(
 
     `clock`: in seconds, such as time.perf_counter. No pass begins later than `budget` seconds after
     the first, because loading waits. Row counts that were then not measured are interpolated, or
-    extrapolated in proportion to their rows; later passes correct them. The cache must hold 16
+    extrapolated in proportion to their rows; later passes correct them. The tokens of a pass
+    differ, so that each row chooses experts of its own where there are some. The cache must hold 16
     positions, and is empty afterwards.
     """
     seconds: dict[int, float] = {}
+    token_ids = _spread(model.config.vocab_size)
     began = clock()
     # The first pass does not count: it also records the program and touches memory first.
     for n_rows in (None, *_ROUNDS * _BY_WORTH):
@@ -78,12 +80,17 @@ def measure_row_costs(
         start = clock()
         if len(seconds) > 1 and start - began > budget:
             break
-        model.decode([0] * (n_rows or 1), cache)
+        model.decode(token_ids[: n_rows or 1], cache)
         model.ops.wait()
         if n_rows is not None:
             seconds[n_rows] = max(min(clock() - start, seconds.get(n_rows, inf)), 1e-9)
     cache.clear()
     return RowCosts(tuple(_completed(seconds, n_rows) for n_rows in GRID))
+
+
+def _spread(vocab_size: int) -> list[int]:
+    """Ids for a pass of the most rows, all over the vocabulary."""
+    return [row * vocab_size // MAX_DECODE_ROWS for row in range(MAX_DECODE_ROWS)]
 
 
 def _completed(seconds: Mapping[int, float], n_rows: int) -> float:

@@ -79,16 +79,17 @@ class Speculator:
         *,
         prediction: Sequence[int] = (),
         abort: AbortFlag | None = None,
+        isolation_key: str = "",
     ) -> None:
         """Begins a sequence; one that was not ended is forgotten.
 
         `prediction`: the ids of the expected output. `abort` is checked while a draft model catches
-        up.
+        up. Sequences with different isolation keys learn nothing from each other.
         """
         self._prediction.predict(prediction)
         self._active = (self._prediction, *self.drafters) if prediction else self.drafters
         for drafter in self._active:
-            drafter.begin(prompt_ids, abort)
+            drafter.begin(prompt_ids, abort, isolation_key)
         self._accepts = [drafter.accept for drafter in self._active]
         self._length.begin()
         self.stats = DraftStats()
@@ -169,10 +170,10 @@ class Speculator:
         for drafter in self._active:
             drafter.rollback(mark)
 
-    def end(self, *, keep: bool = True) -> None:
-        """The sequence is complete; if `keep`, its output joins the recent ones."""
+    def end(self) -> None:
+        """The sequence is complete; its output joins the recent ones."""
         for drafter in self._active:
-            drafter.end(keep=keep)
+            drafter.end()
         self._active = ()
         self._accepts = []
         self._n_tokens = self._n_earned = 0

@@ -73,7 +73,7 @@ def load_weights(
             positions=embedding.positions,
             layer_embeddings=embedding.of_layers,
             layers=tuple(
-                _read_layer(reader, layer, own, calibration)
+                read_layer(reader, layer, own, calibration)
                 for layer, own in zip(sources.layers, formats.layers, strict=True)
             ),
             norm=reader.norm((sources.norm,)),
@@ -105,7 +105,7 @@ def _read_layer_table(
     )
 
 
-def _read_layer(
+def read_layer(
     reader: Reader,
     layer: LayerSources,
     formats: LayerFormats,

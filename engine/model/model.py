@@ -14,17 +14,22 @@ import numpy as np
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
-from ..device.arguments import NormLinear, Tails
+from ..device.arguments import AddNorm, Array, NormLinear, Tails
 from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
 from .branches import Branches, PassesAgain, PassesInTurn, SharedPasses
+from .calibration import Floats
 from .embeddings import Embedding
 from .layer import Buffers, Layer
+from .predictor import Fusion
 from .tables import layer_tables
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
+# Gets the cache that a pass has grown, and the normed outputs (rows, dim) of its rows, until the
+# next pass.
+OnHidden = Callable[[KVCache, Floats], None]
 # Positions for which the memory of branches is made at least, so that a longer look needs no other.
 _BRANCH_POSITIONS = 64
 
@@ -50,8 +55,11 @@ class Model:
         *,
         max_seq_len: int,
         chunk_size: int | None = None,
+        fusion: Fusion | None = None,
     ) -> None:
-        """`chunk_size`: prompt tokens per pass of the prefill; None: the default of the ops."""
+        """`chunk_size`: prompt tokens per pass of the prefill; None: the default of the ops.
+        `fusion`: what a block that predicts more tokens does between embedding and layer.
+        """
         chunk_size = min(ops.prefill_rows, max_seq_len) if chunk_size is None else chunk_size
         if chunk_size < 1:
             raise ValueError(f"chunk_size is {chunk_size}; at least 1 is needed")
@@ -74,9 +82,27 @@ class Model:
             Layer(each, own, its_tables, config, self._buffers, index)
             for index, (each, own, its_tables) in enumerate(layers)
         ]
+        self._fusion = fusion
+        self._hidden: Array | None = None
+        self.on_hidden: OnHidden | None = None
+        """Is told after each pass, once `keep_hidden` was called."""
         self._decode_state = StepState(MAX_DECODE_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
         self._heads: list[Program] = []
+
+    def keep_hidden(self) -> None:
+        """From now on passes compute the normed output of their rows too, also those of a prompt.
+
+        Passes that were recorded before do not.
+        """
+        shape = (self._max_rows, self.config.dim)
+        self._hidden = self.ops.zeros(shape, self.ops.activation_dtype)
+        self._recorded_for.clear()
+
+    def hidden(self, row: int) -> Floats:
+        """The normed output (dim,) of a row of the last pass, until the next."""
+        found: Floats = np.asarray(self._hidden)[row]
+        return found
 
     def warm_up(self, cache: KVCache) -> None:
         """Runs a token on the empty `cache` and forgets it. This records the pass, starts the
@@ -132,6 +158,7 @@ class Model:
                 return False
             cache.append(chunk)
             done += len(chunk)
+            self._tell_hidden(cache, len(chunk))
             if after_pass is not None:
                 after_pass()
             if on_progress is not None:
@@ -153,6 +180,7 @@ class Model:
         self._decode_state.set(token_ids, cache.length)
         program.run(self._decode_state)
         cache.append(token_ids)
+        self._tell_hidden(cache, n_rows)
         return program.rows(self._logits_rows[:n_rows])
 
     def branches(self, cache: KVCache, *, n_positions: int) -> Branches:
@@ -229,11 +257,18 @@ class Model:
             on_logits(np.asarray(head.rows(self._logits_rows[: len(rows)])))
         return True
 
+    def _tell_hidden(self, cache: KVCache, n_rows: int) -> None:
+        if self.on_hidden is not None and self._hidden is not None:
+            self.on_hidden(cache, np.asarray(self._hidden)[:n_rows])
+
     def _passes(self, cache: KVCache) -> _Passes:
         """The passes over `cache`; those of every stream are recorded when it is first seen."""
         passes = self._recorded_for.get(cache)
         if passes is None:
-            prefill, decode = self._recorded(cache, to_end=False), self._recorded(cache)
+            prefill, decode = (
+                self._recorded(cache, to_end=self._hidden is not None),
+                self._recorded(cache),
+            )
             self._logits(decode)
             passes = self._recorded_for[cache] = _Passes(prefill, decode)
         return passes
@@ -253,6 +288,8 @@ class Model:
         config, buffers = self.config, self._buffers
         program = self.ops.program(min(self._max_rows, cache.pass_rows))
         self._embedding.append(program, config, out=buffers.residual, rows=buffers.layer_embeddings)
+        if self._fusion is not None:
+            self._fusion.append(program, eps=config.norm_eps, residual=buffers.residual)
         last = config.n_layers if to_end else config.last_with_kv
         for index, layer in enumerate(self._layers[: last + 1]):
             place = config.kv_places[index]
@@ -260,7 +297,19 @@ class Model:
             layer.append_attention(program, cache.layers[index], own)
             if index < last:
                 layer.append_rest(program)
+        if self._hidden is not None:
+            self._append_hidden(program, self._hidden)
         return program
+
+    def _append_hidden(self, program: Program, out: Array) -> None:
+        op = AddNorm(
+            x=self._buffers.residual,
+            norm=self.weights.norm,
+            eps=self.config.norm_eps,
+            residual=None,
+            out=out,
+        )
+        program.append(op)
 
     def _recorded_head(self, first: int) -> Program:
         """The logits of up to MAX_DECODE_ROWS rows, from `first` on."""

@@ -49,18 +49,15 @@ class Decoding:
         *,
         guide: Guide | None,
         speculator: Speculator | None,
-        is_shared: bool,
         is_async: bool = False,
         keeps_rows: bool = True,
     ) -> None:
-        """`speculator` has begun with the tokens of `sequence`; `is_shared`: later sequences may
-        be drafted from this one. `is_async`: a pass may run in parallel with its caller;
-        `keeps_rows`: a row is still read after its token was drawn.
+        """`speculator` has begun with the tokens of `sequence`. `is_async`: a pass may run in
+        parallel with its caller; `keeps_rows`: a row is still read after its token was drawn.
         """
         self._sequence = sequence
         self._guide = guide
         self._speculator = speculator
-        self._is_shared = is_shared
         self._is_async = is_async
         self._runs_ahead = is_async and guide is None and not keeps_rows
         self._timed_every = _TIMED_EVERY_AHEAD if self._runs_ahead else _TIMED_EVERY
@@ -175,7 +172,7 @@ class Decoding:
         """End the sequence and forget what was verified ahead."""
         self.forget_ahead()
         if self._speculator is not None:
-            self._speculator.end(keep=self._is_shared)
+            self._speculator.end()
 
     def _forward(self, n_wanted: int, forced: Sequence[int]) -> None:
         speculator = self._speculator

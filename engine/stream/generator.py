@@ -239,13 +239,17 @@ class StreamingGenerator:
             CachedSequence(self._model, self._prefix.cache, token_ids),
             guide=self._guide(place, options.cfg_scale) if place.negative_ids else None,
             speculator=speculator,
-            is_shared=not live.isolation_key,
             is_async=self._model.ops.is_async,
             keeps_rows=options.reads_rows or live.on_token is not None,
         )
         completion = place.completion(decoding, self._parts, live)
         if speculator is not None:
-            speculator.begin(place.prompt_ids, prediction=options.prediction, abort=live.abort)
+            speculator.begin(
+                place.prompt_ids,
+                prediction=options.prediction,
+                abort=live.abort,
+                isolation_key=live.isolation_key,
+            )
             for token_id in place.past:
                 speculator.accept(token_id)
         wanted = (prompt if scorer else token_ids)[:-1]
@@ -292,7 +296,7 @@ class StreamingGenerator:
         def make(at: Snapshot, live: Live, sequences: Sequence[BranchSequence]) -> Completion:
             own, *guides = sequences
             guide = Guide(guides[0], at.options.cfg_scale) if guides else None
-            decoding = Decoding(own, guide=guide, speculator=None, is_shared=False)
+            decoding = Decoding(own, guide=guide, speculator=None)
             completion = replace(place, snapshot=at).completion(decoding, self._parts, live)
             if not completion.aborted:
                 self._replay(completion)

@@ -12,7 +12,7 @@ DEVICES = "auto|cpu|cuda"
 DTYPES = "auto|float32|bfloat16|float16"
 QUANTIZATIONS = "none|8bit|6bit|5bit|4bit"
 KV_FORMATS = "auto|float32|bfloat16|8bit|k8v4|4bit"
-DRAFTS = "off|ngram|draft"
+DRAFTS = "off|ngram|draft|mtp"
 
 
 class _Option(NamedTuple):
@@ -238,8 +238,8 @@ def add_model_arguments(parser: CommandParser) -> None:
         "--speculate",
         default="off",
         metavar=DRAFTS,
-        help="speculative decoding: drafts from the text so far (ngram) or with a draft model "
-        "too (draft); never changes the text (default: off)",
+        help="speculative decoding: drafts from the text so far (ngram), and with a draft model "
+        "(draft) or the model's own MTP block (mtp) too; never changes the text (default: off)",
     )
     group.add_argument(
         "--draft-model",

@@ -15,7 +15,9 @@ class _Part(BaseModel):
 class DraftOrigin(_Part):
     """Who named the token first. The model's distribution has chosen it in any case."""
 
-    origin: Literal["model", "ngram", "draft_model", "prediction", "constraint", "hook"]
+    origin: Literal[
+        "model", "ngram", "pool", "mtp", "draft_model", "prediction", "constraint", "hook"
+    ]
     rejected_token_id: int | None = Field(
         description="The token that a draft had proposed here, when the model chose another one."
     )

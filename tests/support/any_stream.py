@@ -109,7 +109,7 @@ class Parts(NamedTuple):
         return self._generator(
             PrefixCache(cache, block=CHUNK, byte_budget=budget),
             self.slow,
-            Speculator([NgramDrafter(recent_bytes=4096), draft], SetCosts((1.0,) * 5)),
+            Speculator([NgramDrafter(pool_bytes=4096), draft], SetCosts((1.0,) * 5)),
         )
 
     def _generator(

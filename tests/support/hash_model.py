@@ -91,5 +91,5 @@ class HashModel:
             PrefixCache(cache, block=16, byte_budget=8 * cache.positions.n_bytes(16)),
             LetterVocabulary(),
             eos_token_ids=(END,),
-            speculator=Speculator([NgramDrafter(recent_bytes=4096)], RowCosts((1.0,) * 5)),
+            speculator=Speculator([NgramDrafter(pool_bytes=4096)], RowCosts((1.0,) * 5)),
         )

@@ -18,6 +18,7 @@ from ..config import (
 from ..rope_keys import PLAIN_ROPE, RopeDefaults, rope_config
 from ..ropes import RopeConfig
 from ..sources import ModelSources
+from .predictor import PredictorSources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +134,8 @@ class Family:
     ends: Callable[[JsonObject, int], Ends] = plain_ends
     has_mxfp4: bool = False
     """Whether experts may be stored in blocks of MXFP4."""
+    predictor: Callable[[ModelConfig], PredictorSources] | None = None
+    """The block that checkpoints of the family may have, which predicts one token more."""
     reads: frozenset[str] = frozenset()
     """Those of the keys that other families refuse (`refusals.py`) which this one understands."""
 

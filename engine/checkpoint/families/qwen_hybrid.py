@@ -5,6 +5,7 @@ all tokens go through, behind a gate.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...errors import ModelLoadError
 from ...files import JsonObject
@@ -15,6 +16,7 @@ from ..rope_keys import RopeDefaults
 from .expert_keys import experts_of, is_sparse, shared_width
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
+from .predictor import qwen_predictor
 from .recurrent_names import RecurrentNames
 
 _KINDS = ("linear_attention", "full_attention")
@@ -30,7 +32,7 @@ _NEXT = RecurrentNames(
     a_log="linear_attn.A_log",
     dt_bias="linear_attn.dt_bias",
 )
-# Predictors of more tokens have layers of their own.
+# Predictors of more tokens have layers of their own, which `predictor.py` finds.
 _NAMES = replace(LLAMA_NAMES, norms_plus=1.0, recurrent=_NEXT, ignored=r"mtp\..*")
 _NAMES_5 = replace(
     _NAMES,
@@ -127,6 +129,7 @@ QWEN3_NEXT = Family(
     architecture="Qwen3NextForCausalLM",
     layers=_layers_next,
     sources=_NAMES.sources,
+    predictor=partial(qwen_predictor, _NAMES),
     max_positions=32_768,
     n_kv_heads=2,
     head_dim=256,
@@ -139,6 +142,7 @@ QWEN3_5 = replace(
     architecture="Qwen3_5ForCausalLM",
     layers=_layers_5,
     sources=_NAMES_5.sources,
+    predictor=partial(qwen_predictor, _NAMES_5),
     n_kv_heads=4,
     sizes={"intermediate_size": 12_288},
     reads=_READS,
@@ -148,4 +152,5 @@ QWEN3_5_MOE = replace(
     architecture="Qwen3_5MoeForCausalLM",
     layers=_layers_5_moe,
     sources=_NAMES_5.sources,
+    predictor=partial(qwen_predictor, _NAMES_5),
 )

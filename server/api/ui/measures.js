@@ -39,6 +39,8 @@ export const MEASURES = {
 export const ORIGINS = {
   model: "the model",
   ngram: "n-grams",
+  pool: "recent answers",
+  mtp: "MTP block",
   draft_model: "draft model",
   prediction: "prediction",
   constraint: "constraint",

@@ -302,3 +302,14 @@ def test_a_whole_tensor_has_its_own_name_and_a_part_says_which() -> None:
     assert Source("a.weight", (4, 2)).part == "a.weight"
     assert Source("a.weight", (4, 2), rows=(2, 4)).part == "a.weight[rows=(2, 4)]"
     assert Source("a.weight", (3, 4, 2), expert=0).part == "a.weight[expert=0]"
+
+
+def test_columns_are_a_part_of_a_matrix() -> None:
+    stored = np.arange(24).reshape(4, 6)
+    part = Source("fc", (4, 6), columns=(2, 5))
+    found = part.of(stored)
+    assert found.flags.c_contiguous
+    assert np.array_equal(found, stored[:, 2:5])
+    assert part.part_shape == (4, 3)
+    assert part.share == 0.5
+    assert stored[part.stored_index((3, 1))] == found[3, 1]

@@ -31,10 +31,12 @@ class ScriptedDrafter:
         self.each = each
         self.acceptance = Acceptance(0.9)
         self.tokens: list[int] = []
-        self.kept: bool | None = None
+        self.isolation_key = ""
+        self.has_ended = False
 
-    def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None) -> None:
+    def begin(self, prompt_ids: Sequence[int], abort: AbortFlag | None, isolation_key: str) -> None:
         self.tokens = list(prompt_ids)
+        self.isolation_key = isolation_key
 
     def accept(self, token_id: int) -> None:
         self.tokens.append(token_id)
@@ -48,8 +50,8 @@ class ScriptedDrafter:
     def draft(self, n: int) -> tuple[int, ...]:
         return self.script[:n]
 
-    def end(self, *, keep: bool) -> None:
-        self.kept = keep
+    def end(self) -> None:
+        self.has_ended = True
 
 
 @pytest.fixture(params=["native", "python"])
@@ -120,15 +122,53 @@ def test_noise_costs_less_than_three_percent(costs: tuple[float, ...], n_ids: in
 @pytest.mark.usefixtures("ngram")
 def test_outputs_are_drafted_from_by_later_sequences() -> None:
     costs, text = RowCosts(FLAT), words(300, 0)
-    for keep, expected in [(True, True), (False, False)]:
-        speculator = Speculator([NgramDrafter()], costs)
-        generate(speculator, [1, 2], text, costs)
-        speculator.end(keep=keep)
-        speculator.begin([3, 4])
+    speculator = Speculator([NgramDrafter()], costs)
+    speculator.begin([1, 2], isolation_key="anna")
+    follow(speculator, text, costs)
+    speculator.end()
+    for key in ("anna", "ben", "", "anna"):
+        speculator.begin([3, 4], isolation_key=key)
         for token in text[100:120]:
             speculator.accept(token)
-        assert bool(speculator.propose(8).token_ids) == expected
-    assert speculator.stats.by_origin == {}
+        draft = speculator.propose(8)
+        if key == "anna":
+            assert draft == Draft(tuple(text[120:128]), "pool"), "its own output"
+        else:
+            assert not draft.token_ids, "that of another key"
+        assert speculator.stats.by_origin == {}
+
+
+@pytest.mark.usefixtures("ngram")
+def test_a_draft_says_whether_it_comes_from_the_sequence_or_from_the_pool() -> None:
+    costs, text = RowCosts(FLAT), words(100, 0)
+    speculator = Speculator([NgramDrafter()], costs)
+    generate(speculator, [1, 2], text, costs)
+    speculator.end()
+    speculator.begin([3, 4, *text[40:80]])
+    for token in text[40:60]:
+        speculator.accept(token)
+    assert speculator.propose(8).origin == "ngram", "of equally long matches that of the sequence"
+    speculator.begin(text[:30])
+    draft = speculator.propose(8)
+    assert draft == Draft(tuple(text[30:38]), "pool")
+    speculator.observe(8, 5)
+    assert speculator.stats.by_origin == {"pool": DraftCount(1, 8, 5)}
+
+
+@pytest.mark.usefixtures("ngram")
+def test_the_pool_that_was_used_last_longest_ago_gives_way() -> None:
+    drafter = NgramDrafter(most_pools=2)
+    for key in ("anna", "ben"):
+        drafter.begin([1], None, key)
+        for token in range(50):
+            drafter.accept(token)
+        drafter.end()
+    sizes = drafter.pool_size("anna"), drafter.pool_size("ben")
+    assert sizes == (51, 51), "the first key, which was never used, gave way"
+    drafter.begin([1], None, "anna")
+    drafter.end()
+    drafter.begin([1], None, "carla")
+    assert (drafter.pool_size("anna"), drafter.pool_size("ben")) == (51, 0)
 
 
 def test_predicted_text_comes_first_then_the_drafters_in_order() -> None:
@@ -241,15 +281,18 @@ def test_a_drafter_that_is_never_sure_is_asked_less_and_less() -> None:
 def test_every_drafter_is_told_everything() -> None:
     drafters = [ScriptedDrafter(), ScriptedDrafter()]
     speculator = Speculator(drafters, RowCosts(FLAT))
-    speculator.begin([1, 2, 3])
+    speculator.begin([1, 2, 3], isolation_key="anna")
     for token in (4, 5, 6):
         speculator.accept(token)
     assert speculator.mark() == 6
     speculator.rollback(4)
     speculator.accept(7)
     assert speculator.mark() == 5
-    speculator.end(keep=False)
-    assert [(d.tokens, d.kept) for d in drafters] == [([1, 2, 3, 4, 7], False)] * 2
+    speculator.end()
+    for drafter in drafters:
+        assert drafter.tokens == [1, 2, 3, 4, 7]
+        assert drafter.isolation_key == "anna"
+        assert drafter.has_ended
 
 
 @pytest.mark.parametrize("mark", [-1, 4])

@@ -1,6 +1,7 @@
 """How long drafts are: the costs of rows, the averages of what was accepted, and the account."""
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -180,9 +181,11 @@ class TimedModel:
         self.seconds = list(seconds)
         self.now = 100.0
         self.rows: list[int] = []
+        self.config = SimpleNamespace(vocab_size=320)
         self.ops = open_ops(device="cpu")
 
     def decode(self, token_ids: Sequence[int], cache: KVCache) -> None:
+        assert len(set(token_ids)) == len(token_ids), "equal tokens choose the same experts"
         self.rows.append(len(token_ids))
         self.now += self.seconds.pop(0)
 

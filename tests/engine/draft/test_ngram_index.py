@@ -20,7 +20,7 @@ class Index(Protocol):
     def begin(self, tokens: Sequence[int], /) -> None: ...
     def append(self, token: int, /) -> None: ...
     def rollback(self, size: int, /) -> None: ...
-    def find(self, n: int, /) -> tuple[int, tuple[int, ...]]: ...
+    def find(self, n: int, /) -> tuple[int, bool, tuple[int, ...]]: ...
     def keep(self, n_prompt: int, /) -> None: ...
     def recent_size(self) -> int: ...
 
@@ -33,7 +33,7 @@ def make_index(request: pytest.FixtureRequest) -> MakeIndex:
     return _cpu.NgramIndex if request.param == "native" else ngram_ref.NgramIndex
 
 
-def searched(own: list[int], outputs: list[list[int]], n: int) -> tuple[int, tuple[int, ...]]:
+def searched(own: list[int], outputs: list[list[int]], n: int) -> tuple[int, bool, tuple[int, ...]]:
     """What the index should find, for texts with fewer occurrences than it compares."""
     # (length, own first, newest first), of every place that the end of `own` could match.
     places = []
@@ -45,7 +45,7 @@ def searched(own: list[int], outputs: list[list[int]], n: int) -> tuple[int, tup
             if length >= 3:
                 places.append((length, text is own, -age, end, text))
     if not places:
-        return 0, ()
+        return 0, False, ()
     longest, in_own, *_ = max(places, key=lambda place: place[:2])
     matches = [place for place in places if place[:2] == (longest, in_own)]
     matches.sort(key=lambda place: place[2:4], reverse=True)
@@ -64,7 +64,7 @@ def searched(own: list[int], outputs: list[list[int]], n: int) -> tuple[int, tup
         if share < 0.4:
             break
         draft.append(token)
-    return longest, tuple(draft)
+    return longest, not in_own, tuple(draft)
 
 
 texts = st.integers(1, 4).flatmap(lambda n: st.lists(st.integers(0, n - 1), max_size=50))
@@ -141,13 +141,13 @@ def test_the_last_token_of_the_prompt_can_follow_a_match(make_index: MakeIndex) 
     index.begin([1, 2, 3, 4])
     for token in [1, 2, 3]:
         index.append(token)
-    assert index.find(1) == (3, (4,))
+    assert index.find(1) == (3, False, (4,))
 
 
 def test_two_equal_tokens_are_no_match(make_index: MakeIndex) -> None:
     index = make_index(ROOM)
     index.begin([1, 2, 5, 6, 7, 1, 2])
-    assert index.find(15) == (0, ())
+    assert index.find(15) == (0, False, ())
 
 
 def test_longer_matches_make_longer_drafts(make_index: MakeIndex) -> None:
@@ -155,7 +155,7 @@ def test_longer_matches_make_longer_drafts(make_index: MakeIndex) -> None:
     index = make_index(ROOM)
     for n_matching in range(3, 9):
         index.begin([*text, 99, *text[:n_matching]])
-        length, draft = index.find(15)
+        length, _, draft = index.find(15)
         assert length == n_matching
         assert draft == tuple(text[n_matching : n_matching + min(2 * n_matching, 15)])
 
@@ -163,7 +163,7 @@ def test_longer_matches_make_longer_drafts(make_index: MakeIndex) -> None:
 def test_a_loop_is_drafted_beyond_its_end(make_index: MakeIndex) -> None:
     index = make_index(ROOM)
     index.begin([1, 2, 3] * 4)
-    assert index.find(15)[1] == (1, 2, 3) * 5
+    assert index.find(15)[2] == (1, 2, 3) * 5
 
 
 def test_the_longest_match_wins_then_the_most_frequent_then_the_newest(
@@ -171,17 +171,17 @@ def test_the_longest_match_wins_then_the_most_frequent_then_the_newest(
 ) -> None:
     index = make_index(ROOM)
     index.begin([9, 1, 2, 3, 50, 8, 1, 2, 3, 60, 7, 1, 2, 3, 60, 9, 1, 2, 3])
-    assert index.find(1) == (4, (50,)), "longest"
+    assert index.find(1) == (4, False, (50,)), "longest"
     index.begin([5, 1, 2, 3, 50, 6, 1, 2, 3, 50, 7, 1, 2, 3, 60, 8, 1, 2, 3])
-    assert index.find(1) == (3, (50,)), "most frequent"
+    assert index.find(1) == (3, False, (50,)), "most frequent"
     index.begin([5, 1, 2, 3, 50, 6, 1, 2, 3, 60, 8, 1, 2, 3])
-    assert index.find(1) == (3, (60,)), "newest"
+    assert index.find(1) == (3, False, (60,)), "newest"
 
 
 def test_no_draft_where_every_occurrence_went_another_way(make_index: MakeIndex) -> None:
     index = make_index(ROOM)
     index.begin([5, 1, 2, 3, 50, 6, 1, 2, 3, 60, 7, 1, 2, 3, 70, 8, 1, 2, 3])
-    assert index.find(15) == (3, ())
+    assert index.find(15) == (3, False, ())
 
 
 def test_recent_outputs_are_searched_after_the_sequence_itself(make_index: MakeIndex) -> None:
@@ -191,13 +191,13 @@ def test_recent_outputs_are_searched_after_the_sequence_itself(make_index: MakeI
         index.append(token)
     index.keep(3)
     index.begin([4, 5, 6])
-    assert index.find(15) == (3, (7, 8)), "an output ends where it ended"
+    assert index.find(15) == (3, True, (7, 8)), "an output ends where it ended"
     index.begin([1, 2, 3])
-    assert index.find(15) == (0, ()), "prompts are not kept"
+    assert index.find(15) == (0, False, ()), "prompts are not kept"
     index.begin([4, 5, 6, 50, 4, 5, 6])
-    assert index.find(1) == (3, (50,)), "of equally long matches the sequence's own"
+    assert index.find(1) == (3, False, (50,)), "of equally long matches the sequence's own"
     index.begin([5, 6, 50, 4, 5, 6])
-    assert index.find(1) == (3, (7,))
+    assert index.find(1) == (3, True, (7,))
 
 
 @pytest.mark.parametrize("n_output", [100, 600, 5000])
@@ -214,9 +214,9 @@ def test_recent_outputs_stay_within_their_bytes(n_output: int) -> None:
         assert index.recent_bytes() <= limit
         assert index.recent_size() <= 1000
     index.begin(newest[-9:-5])
-    assert index.find(4) == (4, tuple(newest[-5:-1])), "the newest is there"
+    assert index.find(4) == (4, True, tuple(newest[-5:-1])), "the newest is there"
     index.begin([0, 1, 2, 3])
-    assert index.find(4) == (0, ()), "the oldest is gone"
+    assert index.find(4) == (0, False, ()), "the oldest is gone"
 
 
 def test_nothing_is_kept_without_room(make_index: MakeIndex) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from engine import Engine
-from engine.draft.ngram import NgramDrafter
 from tests.support.fake_engine import FakeEngine, fake_reply
 from tests.support.live_server import LiveServer, live_server
 
@@ -72,24 +71,22 @@ def test_no_beginning_of_anothers_prompt_can_be_found_by_trying(
     assert not told["known"] or not told["known"].startswith(SECRET[-8:-4])
 
 
-def test_no_answer_is_kept_for_drafts_once_there_are_two_callers(
-    server: LiveServer, engine: Engine, tiny_model: Path
-) -> None:
-    for key in KEYS:
-        completed(server, key, "Tell it.", max_tokens=60)
-    assert n_kept_for_drafts(engine) == 0
-    other = Engine.load(tiny_model, device="cpu", dtype="float32", speculate="ngram")
-    with live_server(other, api_keys=KEYS[:1]) as alone:
-        completed(alone, KEYS[0], "Tell it.", max_tokens=60)
-        completed(alone, KEYS[0], "Tell it.", max_tokens=1)
-        assert n_kept_for_drafts(other) > 0, "one caller has drafts of its own answers"
-
-
-def n_kept_for_drafts(engine: Engine) -> int:
+def test_drafts_come_from_answers_to_the_same_key_only(tiny_model: Path) -> None:
+    engine = Engine.load(tiny_model, device="cpu", dtype="float32", speculate="ngram")
     assert engine.speculator is not None
-    (drafter,) = engine.speculator.drafters
-    assert isinstance(drafter, NgramDrafter)
-    return drafter.recent_size
+    fields = {"max_tokens": 60, "include": ["draft"], "logprobs": 1}
+    with live_server(engine, api_keys=KEYS) as server:
+
+        def n_pooled(key: str, **more: Any) -> int:
+            choice = completed(server, key, "Tell it.", **fields, **more)["choices"][0]
+            assert choice["text"] == text
+            return str(choice).count("'origin': 'pool'")
+
+        text = completed(server, KEYS[0], "Tell it.", max_tokens=60)["choices"][0]["text"]
+        assert n_pooled(KEYS[1]) == 0, "the answer is Anna's"
+        assert n_pooled(KEYS[0], cache_salt="other") == 0
+        assert n_pooled(KEYS[0]) > 0
+        assert n_pooled(KEYS[1]) > 0, "now it is Ben's too"
 
 
 def test_one_key_is_one_caller() -> None:
