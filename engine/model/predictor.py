@@ -3,7 +3,7 @@ layer.
 
 Owns the fusion of a token's embedding with the model's output before it. The block itself is a
 `Model` of one layer that shares embedding and head with the model. The equations are those that
-vLLM (qwen3_next_mtp) and llama.cpp (qwen35) compute for `mtp.*`:
+llama.cpp (qwen35) computes for `mtp.*`:
 
     x = fc([norm(embedding of token i + 1), norm(output i)]);  logits i + 2 = head(norm(layer(x)))
 
