@@ -301,7 +301,7 @@ class ModelConfig:
     experts_in_blocks: bool = False
     """Whether a checkpoint that may store experts in blocks of MXFP4 does so."""
     fused_experts: bool = False
-    """Whether a file that may store gate and up of experts in one tensor does so."""
+    """Whether a checkpoint that may store gate and up of experts in one tensor does so."""
     ends: Ends = Ends()
 
     @property

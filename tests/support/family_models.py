@@ -73,6 +73,12 @@ _DELTA: dict[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
 }
 _SHARED_EXPERT = {**_EXPERTS, "shared_expert_intermediate_size": 40}
+_LFM2_MOE: dict[str, Any] = {
+    **_EXPERTS,
+    "num_dense_layers": 1,
+    "layer_types": ["conv", "full_attention", "conv"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
@@ -322,6 +328,18 @@ FAMILY_MODELS = {
             **_UNTIED,
         },
     ),
+    "lfm2_moe": Family("Lfm2Moe", {**_LFM2_MOE, "routed_scaling_factor": 1.5}),
+    "lfm2_moe-biases": Family(
+        "Lfm2Moe",
+        {
+            **_LFM2_MOE,
+            **_UNTIED,
+            "conv_bias": True,
+            "num_dense_layers": 0,
+            "use_expert_bias": False,
+            "norm_topk_prob": False,
+        },
+    ),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
 }
 
@@ -522,5 +540,14 @@ GGUF_FAMILIES = {
         {**_SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
     ),
     "lfm2": Family("Lfm2", {**_SMALL, "full_attn_idxs": [1], "block_multiple_of": 32}),
+    "lfm2moe": Family(
+        "Lfm2Moe",
+        {
+            **_SMALL,
+            **_LFM2_MOE,
+            "moe_intermediate_size": 32,
+            "layer_types": ["conv", "full_attention"],
+        },
+    ),
     "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
 }

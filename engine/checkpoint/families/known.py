@@ -92,6 +92,7 @@ FAMILIES = {
         qwen_hybrid.QWEN3_5,
         qwen_hybrid.QWEN3_5_MOE,
         lfm2.FAMILY,
+        lfm2.MOE,
         gpt_oss.FAMILY,
     )
 }
@@ -141,6 +142,13 @@ ARCHITECTURES = {
             reads=_PREDICTORS,
         ),
         Architecture(name="lfm2", names=LFM2_NAMES, qk_norm=QkNorm(), recurrent="short_conv"),
+        Architecture(
+            name="lfm2moe",
+            names=LFM2_NAMES,
+            qk_norm=QkNorm(),
+            experts=Mixture(scoring="sigmoid"),
+            recurrent="short_conv",
+        ),
         Architecture(name="olmoe", qk_norm=QkNorm(over="all"), experts=Mixture(renormalized=False)),
         Architecture(
             name="granitemoe",

@@ -55,6 +55,11 @@ def test_layers_without_key_heads_are_convolutions(tmp_path: Path) -> None:
     config = read(tmp_path, keys, architecture="lfm2")
     assert [layer.recurrent for layer in config.layers] == [ShortConvConfig(dim=64, kernel=3), None]
     assert config.kv_shapes == ((2, 16),)
+    experts = {"expert_count": 4, "expert_used_count": 2, "leading_dense_block_count": 1}
+    config = read(tmp_path, keys | experts, architecture="lfm2moe")
+    assert config.layers[0].mlp.experts is None
+    assert config.layers[1].mlp.experts is not None
+    assert config.layers[1].mlp.experts.scoring == "sigmoid"
     with pytest.raises(ModelLoadError, match=r"llama\.attention\.head_count_kv"):
         read(tmp_path, {"attention.head_count_kv": [0, 2]})
 
