@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..checkpoint.config import LayerConfig, ModelConfig
-from ..checkpoint.recurrent import DeltaNetConfig, Recurrent
+from ..checkpoint.recurrent import DeltaNetConfig, Mamba2Config, Recurrent
 from ..checkpoint.sources import Source
 from ..checkpoint.tensors import model_sources
 from .formats import DTYPES, EXACT_FORMATS, Format, matrix_bytes
@@ -128,7 +128,11 @@ def _inputs(config: ModelConfig, format_: str, recurrent: Recurrent | None) -> F
     state, or in how much is written into it, stays there.
     """
     small = _of_small(format_)
-    if not isinstance(recurrent, DeltaNetConfig) or small == format_:
+    if small == format_:
+        return format_
+    if isinstance(recurrent, Mamba2Config):
+        return format_, small  # dt
+    if not isinstance(recurrent, DeltaNetConfig):
         return format_
     index = _recurrent(config).index(recurrent)
     n_before = len(model_sources(config).layers[index].wqkv) - 3

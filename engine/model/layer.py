@@ -26,7 +26,7 @@ from ..device.arguments import (
 from ..device.ops import Ops, Program
 from .embeddings import LayerEmbedding, LayerEmbeddingRows
 from .parallel_experts import ParallelExperts
-from .recurrent import recurrent_op
+from .recurrent import append_recurrent
 from .tables import Tables
 from .weights import ExpertWeights, LayerWeights
 
@@ -103,7 +103,8 @@ class Layer:
         if recurrent is not None:
             assert not isinstance(memory, tuple), "a recurrent layer has states"
             assert weights.recurrent is not None, "and weights of its own"
-            op = recurrent_op(
+            append_recurrent(
+                program,
                 recurrent,
                 weights.recurrent,
                 memory,
@@ -111,7 +112,6 @@ class Layer:
                 out=self.heads,
                 eps=self.model.norm_eps,
             )
-            program.append(op)
             return
         assert isinstance(memory, tuple), "attention has keys and values"
         self._append_attention_op(program, memory, tails)

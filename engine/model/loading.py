@@ -213,6 +213,7 @@ def _read_recurrent(reader: "_Reader", layer: LayerSources) -> RecurrentWeights 
         a_log=reader.vector(layer.a_log),
         dt_bias=reader.vector(layer.dt_bias),
         norm=reader.optional_norm(layer.state_norm),
+        skip=reader.vector(layer.skip),
     )
 
 

@@ -79,6 +79,18 @@ _LFM2_MOE: dict[str, Any] = {
     "layer_types": ["conv", "full_attention", "conv"],
     "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
 }
+_GRANITE_HYBRID: dict[str, Any] = {
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "shared_intermediate_size": 40,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "mamba_n_heads": 8,
+    "mamba_d_state": 24,
+    "residual_multiplier": 0.7,
+    "attention_multiplier": 0.25,
+    "embedding_multiplier": 3.0,
+    "logits_scaling": 0.3,
+}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
@@ -338,6 +350,22 @@ FAMILY_MODELS = {
             "num_dense_layers": 0,
             "use_expert_bias": False,
             "norm_topk_prob": False,
+        },
+    ),
+    "granite_hybrid": Family("GraniteMoeHybrid", _GRANITE_HYBRID),
+    "granite_hybrid-dense": Family(
+        "GraniteMoeHybrid",
+        {
+            **_GRANITE_HYBRID,
+            **_TIED,
+            "num_local_experts": 0,
+            "position_embedding_type": "rope",
+            "mamba_n_groups": 2,
+            "mamba_d_conv": 3,
+            "mamba_conv_bias": False,
+            "mamba_proj_bias": True,
+            "attention_bias": True,
+            "time_step_limit": [0.3, 1.5],
         },
     ),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),

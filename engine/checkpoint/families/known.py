@@ -15,6 +15,7 @@ from . import (
     gpt_neox,
     gpt_oss,
     granite,
+    granite_hybrid,
     hunyuan,
     lfm2,
     llama,
@@ -93,6 +94,7 @@ FAMILIES = {
         qwen_hybrid.QWEN3_5_MOE,
         lfm2.FAMILY,
         lfm2.MOE,
+        granite_hybrid.FAMILY,
         gpt_oss.FAMILY,
     )
 }
