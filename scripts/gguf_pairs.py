@@ -205,6 +205,8 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
         save_in_blocks(work, model)
     else:
         model.save_pretrained(work)
+    if pair.family.name == "GraniteMoeHybrid":
+        use_old_words(work / "config.json")
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
     pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer
@@ -223,6 +225,14 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
         subprocess.run([str(quantize), *types, str(converted), str(file), last, "1"], check=True)
         model.load_state_dict(decoded(file, model.config), strict=False)
         keep_logits(file.stem, model)
+
+
+def use_old_words(config: Path) -> None:
+    """For kinds of layers, which the converter does not know otherwise."""
+    text = config.read_text("utf-8")
+    for word, old in (("linear_attention", "mamba"), ("full_attention", "attention")):
+        text = text.replace(f'"{word}"', f'"{old}"')
+    config.write_text(text, "utf-8")
 
 
 def keep_logits(name: str, model: Any) -> None:

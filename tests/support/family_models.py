@@ -577,5 +577,18 @@ GGUF_FAMILIES = {
             "layer_types": ["conv", "full_attention"],
         },
     ),
+    "granitehybrid": Family(
+        "GraniteMoeHybrid",
+        {
+            **_SMALL,
+            **_TIED,
+            **_GRANITE_HYBRID,
+            "layer_types": ["linear_attention", "full_attention"],
+            "mamba_n_heads": 4,
+            "mamba_n_groups": 2,
+            "mamba_d_state": 16,
+            "shared_intermediate_size": 64,
+        },
+    ),
     "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
 }

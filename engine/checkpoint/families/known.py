@@ -39,6 +39,7 @@ from .architecture import (
     FUSED_NAMES,
     GEMMA4_NAMES,
     GLM4_NAMES,
+    GRANITE_HYBRID_NAMES,
     LFM2_NAMES,
     PAIRED_NAMES,
     PLAIN_NAMES,
@@ -150,6 +151,17 @@ ARCHITECTURES = {
             qk_norm=QkNorm(),
             experts=Mixture(scoring="sigmoid"),
             recurrent="short_conv",
+        ),
+        Architecture(
+            name="granitehybrid",
+            names=GRANITE_HYBRID_NAMES,
+            rope_if_finetuned=True,
+            logit_scale="over",
+            experts=Mixture(scoring="chosen_softmax", has_shared=True),
+            recurrent="mamba2",
+            reads=frozenset(
+                {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}
+            ),
         ),
         Architecture(name="olmoe", qk_norm=QkNorm(over="all"), experts=Mixture(renormalized=False)),
         Architecture(
