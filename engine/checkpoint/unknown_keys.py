@@ -26,8 +26,8 @@ HARMLESS = frozenset(
         "use_mamba_kernels",
         "tokenizer_class", "torch_dtype", "transformers_version", "use_cache",
         # other tasks, and layers that predict further tokens, which are left out
-        "eod_token_id", "num_mtp_layers", "num_nextn_predict_layers", "pad_token_id",
-        "sep_token_id", "summary_activation", "summary_first_dropout",
+        "eod_token_id", "mtp_layers_block_type", "num_mtp_layers", "num_nextn_predict_layers",
+        "pad_token_id", "sep_token_id", "summary_activation", "summary_first_dropout",
         "summary_proj_to_labels", "summary_type", "summary_use_proj",
     }
 )  # fmt: skip

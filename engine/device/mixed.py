@@ -164,7 +164,9 @@ def _matrices(config: ModelConfig) -> Iterator[tuple[str, int, tuple[int, int]]]
 
 def _shapes(dim: int, layer: LayerConfig) -> dict[str, tuple[int, int]]:
     mlp, experts = layer.mlp, layer.mlp.experts
-    shapes = {"wqkv": (layer.in_dim, dim), "wo": (dim, layer.out_dim)}
+    shapes: dict[str, tuple[int, int]] = {}
+    if layer.has_mixer:
+        shapes |= {"wqkv": (layer.in_dim, dim), "wo": (dim, layer.out_dim)}
     if mlp.hidden_dim:
         shapes |= {"w_gate_up": (mlp.inner_dim, dim), "w_down": (dim, mlp.hidden_dim)}
     if experts is not None:  # what is read for a token

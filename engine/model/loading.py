@@ -123,7 +123,7 @@ def _read_layer(
         q_norm=reader.optional_norm(layer.q_norm),
         k_norm=reader.optional_norm(layer.k_norm),
         sinks=reader.vector(layer.sinks),
-        w_gate=read(layer.w_gate, own.w_gate) if layer.w_gate else NO_MATRIX,
+        w_gate=read(layer.w_gate, own.w_gate),
         b_gate=reader.vector(layer.b_gate),
         recurrent=_read_recurrent(reader, layer),
         wo=read(layer.wo, own.wo),
@@ -131,11 +131,9 @@ def _read_layer(
         post_attention_norm=reader.optional_norm(layer.post_attention_norm),
         mlp_norm=reader.optional_norm(layer.mlp_norm),
         mlp_norm_bias=reader.vector(layer.mlp_norm_bias),
-        w_gate_up=(
-            read(layer.w_gate_up, own.w_gate_up, gated=gated) if layer.w_gate_up else NO_MATRIX
-        ),
+        w_gate_up=read(layer.w_gate_up, own.w_gate_up, gated=gated),
         b_gate_up=reader.vector(layer.b_gate_up),
-        w_down=read(layer.w_down, own.w_down) if layer.w_down else NO_MATRIX,
+        w_down=read(layer.w_down, own.w_down),
         b_down=reader.vector(layer.b_down),
         post_mlp_norm=reader.optional_norm(layer.post_mlp_norm),
         factor=reader.vector(layer.factor),
@@ -169,24 +167,12 @@ def _calibrated(
     return replace(
         weights,
         wqkv=reader.matrix(layer.wqkv, formats.wqkv, importance=found.wqkv),
-        w_gate=(
-            reader.matrix(layer.w_gate, formats.w_gate, importance=found.wqkv)
-            if layer.w_gate
-            else NO_MATRIX
-        ),
+        w_gate=reader.matrix(layer.w_gate, formats.w_gate, importance=found.wqkv),
         wo=reader.matrix(layer.wo, formats.wo, importance=found.wo),
-        w_gate_up=(
-            reader.matrix(
-                layer.w_gate_up, formats.w_gate_up, gated=gated, importance=found.w_gate_up
-            )
-            if layer.w_gate_up
-            else NO_MATRIX
+        w_gate_up=reader.matrix(
+            layer.w_gate_up, formats.w_gate_up, gated=gated, importance=found.w_gate_up
         ),
-        w_down=(
-            reader.matrix(layer.w_down, formats.w_down, importance=found.w_down)
-            if layer.w_down
-            else NO_MATRIX
-        ),
+        w_down=reader.matrix(layer.w_down, formats.w_down, importance=found.w_down),
         experts=_read_experts(reader, layer, formats, read),
         embedding=_read_embedding(reader, layer, formats, read),
     )
@@ -298,7 +284,9 @@ class _Reader:
         gated: bool = False,
         importance: Floats | None = None,
     ) -> Matrix:
-        """`importance`: of the columns, for ops that calibrate."""
+        """`importance`: of the columns, for ops that calibrate. NO_MATRIX without sources."""
+        if not sources:
+            return NO_MATRIX
         name = _name(sources)
         if self._panels is not None:
             shapes = [source.part_shape for source in sources]
@@ -318,6 +306,8 @@ class _Reader:
 
     def copy(self, sources: Sequence[Source], format_: Format, *, gated: bool = False) -> Matrix:
         """A copy that comes before the matrix: it is not from the panels and does not go there."""
+        if not sources:
+            return NO_MATRIX
         parts = self._parts(sources)
         self._read_before[_name(sources)] = parts
         return self._converted(

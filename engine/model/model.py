@@ -19,8 +19,9 @@ from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
 from .branches import Branches, PassesAgain, PassesInTurn, SharedPasses
+from .buffers import Buffers
 from .embeddings import Embedding
-from .layer import Buffers, Layer
+from .layer import Layer
 from .tables import layer_tables
 from .weights import Weights
 
@@ -62,6 +63,8 @@ class Model:
         self.weights = weights
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = Buffers(config, ops, max_rows=self._max_rows)
+        n_halves = sum(layer.n_halves for layer in config.layers)
+        self._hidden, _ = self._buffers.in_order(n_halves)
         self._embedding = Embedding(
             table=weights.embedding,
             positions=weights.positions,
@@ -263,7 +266,7 @@ class Model:
         ends = self.config.ends
         program.append(
             NormLinear(
-                residual=self._buffers.residual[first:],
+                residual=self._hidden[first:],
                 norm=self.weights.norm,
                 norm_bias=self.weights.norm_bias,
                 centered=self.config.centered_norms,

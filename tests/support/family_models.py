@@ -91,6 +91,14 @@ _GRANITE_HYBRID: dict[str, Any] = {
     "embedding_multiplier": 3.0,
     "logits_scaling": 0.3,
 }
+_NEMOTRON_H: dict[str, Any] = {
+    "layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention"],
+    "mamba_num_heads": 6,
+    "mamba_head_dim": 16,
+    "n_groups": 2,
+    "ssm_state_size": 24,
+    "head_dim": 24,
+}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
@@ -366,6 +374,19 @@ FAMILY_MODELS = {
             "mamba_proj_bias": True,
             "attention_bias": True,
             "time_step_limit": [0.3, 1.5],
+        },
+    ),
+    "nemotron_h": Family("NemotronH", _NEMOTRON_H),
+    "nemotron_h-biases": Family(
+        "NemotronH",
+        {
+            **_NEMOTRON_H,
+            "layers_block_type": ["mlp", "full_attention", "linear_attention", "mlp", "mlp"],
+            "use_bias": True,
+            "mlp_bias": True,
+            "use_conv_bias": False,
+            "conv_kernel": 3,
+            "time_step_min": 0.5,
         },
     ),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),

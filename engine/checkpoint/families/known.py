@@ -23,6 +23,7 @@ from . import (
     mistral,
     mixtures,
     nemotron,
+    nemotron_h,
     olmo,
     phi,
     phi3,
@@ -96,6 +97,7 @@ FAMILIES = {
         lfm2.FAMILY,
         lfm2.MOE,
         granite_hybrid.FAMILY,
+        nemotron_h.FAMILY,
         gpt_oss.FAMILY,
     )
 }

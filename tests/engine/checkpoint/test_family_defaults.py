@@ -41,6 +41,9 @@ _SAID: dict[str, dict[str, Any]] = {
         "mamba_n_heads": 16,
         "layer_types": ["full_attention", *6 * ["linear_attention"]],
     },
+    "NemotronHForCausalLM": {
+        "layers_block_type": ["full_attention", *6 * ["linear_attention"]],
+    },
     "Ministral3ForCausalLM": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
 }
 
@@ -105,6 +108,16 @@ def _recurrent(config: Any) -> list[Recurrent | None]:
             kernel=config.mamba_d_conv,
             conv_bias=config.mamba_conv_bias,
             dt_limits=config.time_step_limit,
+        )
+    if hasattr(config, "mamba_num_heads"):
+        recurrent = Mamba2Config(
+            n_heads=config.mamba_num_heads,
+            n_groups=config.n_groups,
+            head_dim=config.mamba_head_dim,
+            state_dim=config.ssm_state_size,
+            kernel=config.conv_kernel,
+            conv_bias=config.use_conv_bias,
+            dt_limits=(config.time_step_min, math.inf),
         )
     kinds = getattr(config, "layer_types", None) or [""] * config.num_hidden_layers
     return [recurrent if kind in ("linear_attention", "conv") else None for kind in kinds]
