@@ -75,6 +75,53 @@ struct DeltaNetArgs {
     float* out;  // (rows, n_v_heads v_dim)
 };
 
+// Mamba 2. A row of x is (z, x, B, C, dt): z and x of all heads, B and C of all groups, and a
+// number dt of each head. x, B and C go through a causal convolution and silu. Then the state S
+// (head_dim, state_dim) of each head becomes
+//
+//   S = e^(-exp(a_log) t) S + t x B,  t = softplus(dt_scale dt + dt_bias), within the limits
+//
+// and out = S C + skip x. Heads that follow each other share B and C of a group. z is left to
+// GatedNormArgs.
+// A chunk is `chunk_heads` heads of a group, and has B and C for itself, so that no chunk reads
+// what another one writes: its row is (x of its heads, B, C, dt of its heads). A state is, chunk by
+// chunk, the last kernel - 1 rows without dt, then S of each head in panels of 16, (head_dim / 16,
+// state_dim, 16). A logged row is the rows of all chunks.
+struct Mamba2Args {
+    const float* x;  // (rows, 2 n_heads head_dim + 2 n_groups state_dim + n_heads)
+    States states;
+    const float* conv;       // (kernel, n_heads head_dim + 2 n_groups state_dim)
+    const float* conv_bias;  // (n_heads head_dim + 2 n_groups state_dim,) or null
+    int64_t kernel;
+    int64_t n_heads;
+    int64_t n_groups;
+    int64_t head_dim;   // a multiple of 16
+    int64_t state_dim;  // even
+    int64_t chunk_heads;
+    const float* a_log;    // (n_heads,)
+    bool is_rate;          // a_log is -exp(a_log)
+    const float* dt_bias;  // (n_heads,)
+    float dt_scale;
+    float dt_min;
+    float dt_max;
+    const float* skip;  // (n_heads,)
+    float* out;         // (rows, n_heads head_dim)
+};
+
+// x = RMSNorm(x silu(gate_scale gate)), or RMSNorm(x) silu(gate_scale gate) unless the gate comes
+// first; group by group. Without a norm, x silu(gate_scale gate).
+struct GatedNormArgs {
+    float* x;           // (rows, width)
+    const float* gate;  // (rows, pitch), of which the first `width` columns count
+    int64_t pitch;
+    float gate_scale;
+    const float* norm;  // (width,) or null
+    int64_t width;
+    int64_t n_groups;
+    bool is_gate_first;
+    float eps;
+};
+
 // x = x * sigmoid(gate), number by number.
 struct GateArgs {
     float* x;           // (rows, width)
@@ -84,11 +131,15 @@ struct GateArgs {
 
 void short_conv(const ShortConvArgs& args, const StepState& state, Worker& worker);
 void delta_net(const DeltaNetArgs& args, const StepState& state, Worker& worker);
+void mamba2(const Mamba2Args& args, const StepState& state, Worker& worker);
+void gated_norm(const GatedNormArgs& args, const StepState& state, Worker& worker);
 void gate(const GateArgs& args, const StepState& state, Worker& worker);
 
 // How large Worker::scratch must be.
 int64_t short_conv_worker_bytes(const ShortConvArgs& args);
 int64_t delta_net_worker_bytes(const DeltaNetArgs& args);
+int64_t mamba2_worker_bytes(const Mamba2Args& args);
+int64_t gated_norm_worker_bytes(const GatedNormArgs& args);
 
 // The positions that a chunk goes through: logged ones, then those of the pass.
 class Walk {

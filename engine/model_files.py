@@ -4,8 +4,9 @@ Owns where either has configuration, tensors, tokenizer and recommended settings
 """
 
 import logging
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .checkpoint.config import ModelConfig
@@ -30,6 +31,9 @@ from .text.tokenizer_json import TOKENIZER_FILE
 
 logger = logging.getLogger(__name__)
 
+# Gate and up of all experts of a layer in one tensor.
+_FUSED = re.compile(r".*\.mlp\.experts\.gate_up_proj")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
@@ -49,7 +53,7 @@ class ModelFiles:
         """
         found = model_path(path)
         if found.is_dir():
-            return cls(found, model_config(found), None)
+            return cls(found, _as_stored(model_config(found), found), None)
         file = read_gguf(found)
         return cls(found, gguf_config(file), file)
 
@@ -96,3 +100,11 @@ class ModelFiles:
     def described_in(self) -> Path:
         """The file that says what the model is."""
         return self.path / "config.json" if self.gguf is None else self.path
+
+
+def _as_stored(config: ModelConfig, path: Path) -> ModelConfig:
+    """`config` with what only the tensors of a directory say: how experts are stored."""
+    if all(layer.mlp.experts is None for layer in config.layers):
+        return config
+    names = read_checkpoint(path).tensors
+    return replace(config, fused_experts=any(map(_FUSED.fullmatch, names)))

@@ -207,6 +207,8 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
     else:
         model.save_pretrained(work)
         name_architecture(work, pair.family)
+    if pair.family.name == "GraniteMoeHybrid":
+        use_old_words(work / "config.json")
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
     pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer
@@ -229,6 +231,14 @@ def convert(directory: Path, file: Path, *, sources: Path, pre: str, stored: str
     # These models have no predictors of more tokens here.
     command += ["--no-mtp"] * file.name.startswith(("qwen35", "qwen3next"))
     subprocess.run(command, check=True)
+
+
+def use_old_words(config: Path) -> None:
+    """For kinds of layers, which the converter does not know otherwise."""
+    text = config.read_text("utf-8")
+    for word, old in (("linear_attention", "mamba"), ("full_attention", "attention")):
+        text = text.replace(f'"{word}"', f'"{old}"')
+    config.write_text(text, "utf-8")
 
 
 def keep_logits(name: str, model: Any) -> None:

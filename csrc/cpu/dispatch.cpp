@@ -36,6 +36,7 @@
     void conv_row(const ConvRow&);                                                              \
     void unit_row(float*, int64_t, float, float);                                               \
     void delta_step(const DeltaStep&);                                                          \
+    void ssm_step(const SsmStep&);                                                              \
     void gate_row(const float*, const float*, int64_t, bool, float*);                           \
     constexpr CpuKernels kKernels = {#name,                                                     \
                                      pack,                                                      \
@@ -61,6 +62,7 @@
                                      conv_row,                                                  \
                                      unit_row,                                                  \
                                      delta_step,                                                \
+                                     ssm_step,                                                  \
                                      gate_row};                                                 \
     }
 

@@ -83,6 +83,7 @@ struct CpuKernels {
     // x (n,) = scale * x / sqrt(the sum of its squares + eps).
     void (*unit_row)(float* x, int64_t n, float eps, float scale);
     void (*delta_step)(const DeltaStep& args);
+    void (*ssm_step)(const SsmStep& args);
     // out (n,) = x times the sigmoid of the gate, or times its silu; out may be x.
     void (*gate_row)(const float* x, const float* gate, int64_t n, bool is_silu, float* out);
 };

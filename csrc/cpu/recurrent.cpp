@@ -77,6 +77,40 @@ SOLITON_INLINE void step_panels(const DeltaStep& args, int64_t column, float alo
     }
 }
 
+// kCount panels of a head from column `column` on. A number of the state is read and written once.
+template <int kCount>
+SOLITON_INLINE void ssm_panels(const SsmStep& args, int64_t column) {
+    constexpr int kChains = 2;
+    float* panels[kCount];
+    Floats inputs[kCount];
+    Floats sums[kCount][kChains];
+    for (int p = 0; p < kCount; ++p) {
+        panels[p] = args.state + (column + p * kLanes) * args.state_dim;
+        inputs[p] = multiply(load(args.x + column + p * kLanes), broadcast(args.time));
+        for (int c = 0; c < kChains; ++c) {
+            sums[p][c] = broadcast(0.0f);
+        }
+    }
+    const Floats decay = broadcast(args.decay);
+    for (int64_t i = 0; i < args.state_dim; i += kChains) {
+        for (int c = 0; c < kChains; ++c) {
+            const Floats in = broadcast(args.b[i + c]);
+            const Floats out = broadcast(args.c[i + c]);
+            for (int p = 0; p < kCount; ++p) {
+                float* s = panels[p] + (i + c) * kLanes;
+                const Floats next = multiply_add(in, inputs[p], multiply(load(s), decay));
+                store(s, next);
+                sums[p][c] = multiply_add(next, out, sums[p][c]);
+            }
+        }
+    }
+    for (int p = 0; p < kCount; ++p) {
+        const int64_t at = column + p * kLanes;
+        const Floats y = add(sums[p][0], sums[p][1]);
+        store(args.out + at, multiply_add(load(args.x + at), broadcast(args.skip), y));
+    }
+}
+
 }  // namespace
 
 void conv_row(const ConvRow& args) {
@@ -105,6 +139,16 @@ void delta_step(const DeltaStep& args) {
     }
     if (column < args.v_dim) {
         step_panels<1>(args, column, along);
+    }
+}
+
+void ssm_step(const SsmStep& args) {
+    int64_t column = 0;
+    for (; column + 2 * kLanes <= args.head_dim; column += 2 * kLanes) {
+        ssm_panels<2>(args, column);
+    }
+    if (column < args.head_dim) {
+        ssm_panels<1>(args, column);
     }
 }
 

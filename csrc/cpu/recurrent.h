@@ -32,4 +32,18 @@ struct DeltaStep {
     float* out;  // (v_dim,): q times the new state
 };
 
+// One row of Mamba 2 in one head: see Mamba2Args.
+struct SsmStep {
+    float* state;    // (head_dim / 16, state_dim, 16)
+    const float* x;  // (head_dim,)
+    const float* b;  // (state_dim,)
+    const float* c;  // (state_dim,)
+    int64_t head_dim;
+    int64_t state_dim;
+    float decay;
+    float time;  // multiplies x in what goes into the state
+    float skip;  // multiplies x in what goes past it
+    float* out;  // (head_dim,)
+};
+
 }  // namespace soliton

@@ -13,8 +13,8 @@ from ..device.windows import kv_shapes, round_length
 from .round import Round
 from .states import RecurrentStates
 
-# K and V of a layer, or the states of a recurrent one.
-LayerMemory = tuple[HeadRows, HeadRows] | States
+# K and V of a layer, or the states of a recurrent one; None where there is neither.
+LayerMemory = tuple[HeadRows, HeadRows] | States | None
 
 
 class KVCache:
@@ -39,8 +39,10 @@ class KVCache:
         self.states = RecurrentStates(shapes, ops) if shapes else None
         of_recurrent = iter(self.states.layers if self.states else ())
         self.layers: tuple[LayerMemory, ...] = tuple(
-            next(of_recurrent) if place is None else (keys[place], values[place])
-            for place in config.kv_places
+            (keys[place], values[place])
+            if place is not None
+            else (None if layer.recurrent is None else next(of_recurrent))
+            for layer, place in zip(config.layers, config.kv_places, strict=True)
         )
         """Per layer; layers may share keys and values."""
         length = 0 if goes_round is None else round_length(config, max_seq_len, goes_round)

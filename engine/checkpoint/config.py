@@ -195,6 +195,10 @@ class MlpConfig:
         return self.activation == "xielu" and self.xielu is None
 
     @property
+    def exists(self) -> bool:
+        return self.hidden_dim > 0 or self.experts is not None
+
+    @property
     def inner_dim(self) -> int:
         """Rows of gate and up together, or of up alone."""
         return (2 if self.gated else 1) * self.hidden_dim
@@ -209,7 +213,8 @@ class MlpConfig:
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
     """One layer: attention, or something recurrent in its place, and feed-forward, each of which
-    adds to the residual. Norms stand before both, or behind both, or on both sides.
+    adds to the residual; one of both may be missing. Norms stand before both, or
+    behind both, or on both sides.
     """
 
     attention: AttentionConfig
@@ -230,8 +235,8 @@ class LayerConfig:
     """Width of the embedding that it adds behind the feed-forward part; 0: there is none."""
 
     def __post_init__(self) -> None:
-        if (self.recurrent is not None) != (self.attention == NO_ATTENTION):
-            raise ValueError("recurrent: a layer has either this or attention")
+        if self.recurrent is not None and self.attention != NO_ATTENTION:
+            raise ValueError("recurrent: a layer has this or attention, not both")
         if self.has_factor and not self.post_norms:
             raise ValueError("has_factor: only the op that norms what is added has a factor")
         experts = self.mlp.experts
@@ -240,7 +245,16 @@ class LayerConfig:
 
     @property
     def n_norms(self) -> int:
-        return 2 * (self.pre_norms + self.post_norms)
+        return self.n_halves * (self.pre_norms + self.post_norms)
+
+    @property
+    def has_mixer(self) -> bool:
+        """Attention, or what stands in its place."""
+        return self.recurrent is not None or self.attention != NO_ATTENTION
+
+    @property
+    def n_halves(self) -> int:
+        return self.has_mixer + self.mlp.exists
 
     @property
     def in_dim(self) -> int:
@@ -311,7 +325,7 @@ class ModelConfig:
     experts_in_blocks: bool = False
     """Whether a checkpoint that may store experts in blocks of MXFP4 does so."""
     fused_experts: bool = False
-    """Whether a file that may store gate and up of experts in one tensor does so."""
+    """Whether a checkpoint that may store gate and up of experts in one tensor does so."""
     ends: Ends = Ends()
 
     @property
@@ -346,7 +360,8 @@ class ModelConfig:
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:
         """(n_kv_heads, head_dim) of each layer that has keys and values of its own."""
-        attentions = [layer.attention for layer in self.layers if layer.recurrent is None]
+        found = [layer.attention for layer in self.layers]
+        attentions = [own for own in found if own != NO_ATTENTION]
         return tuple((own.n_kv_heads, own.head_dim) for own in attentions if own.kv_from is None)
 
     @property
@@ -358,7 +373,8 @@ class ModelConfig:
     @property
     def last_with_kv(self) -> int:
         """The last layer that has keys and values of its own, or states."""
-        own = [i for i, layer in enumerate(self.layers) if layer.attention.kv_from is None]
+        layers = enumerate(self.layers)
+        own = [i for i, each in layers if each.has_mixer and each.attention.kv_from is None]
         return own[-1]
 
     @property
@@ -372,11 +388,11 @@ class ModelConfig:
 
     @property
     def kv_places(self) -> tuple[int | None, ...]:
-        """Per layer, which of the `kv_shapes` its keys and values have; None: it is recurrent."""
+        """Per layer, which of the `kv_shapes` its keys and values have; None: it has none."""
         places: list[int | None] = []
         n_own = 0
         for layer in self.layers:
-            if layer.recurrent is not None:
+            if layer.attention == NO_ATTENTION:
                 places.append(None)
                 continue
             source = layer.attention.kv_from

@@ -56,7 +56,7 @@ def layers_of(
 ) -> tuple[LayerConfig, ...]:
     """All layers in order. Raises ModelLoadError."""
     mlps = mlps_of(keys, architecture, tensors)
-    recurrent = recurrent_of(keys, architecture, dim, _kv_heads(keys, architecture))
+    recurrent = recurrent_of(keys, architecture, dim, _kv_heads(keys, architecture), tensors)
     attentions = _attentions(keys, architecture, dim, head_dim, tensors)
     residual_scale = keys.number("residual_scale", low=0.0, high=_HIGHEST, default=1.0) or 1.0
     is_parallel = _is_parallel(keys, architecture, tensors)
@@ -79,8 +79,9 @@ def layers_of(
 
 
 def _kv_heads(keys: ArchitectureKeys, architecture: Architecture) -> Sequence[int]:
-    """Of each layer; 0 where a short convolution stands in the place of attention."""
-    key, low = "attention.head_count_kv", 0 if architecture.recurrent == "short_conv" else 1
+    """Of each layer; 0 where a short convolution or Mamba 2 stands in the place of attention."""
+    is_said = architecture.recurrent in ("short_conv", "mamba2")
+    key, low = "attention.head_count_kv", 0 if is_said else 1
     heads = keys.of_layers("attention.head_count", high=MAX_HEADS)
     return keys.of_layers(key, high=MAX_HEADS, low=low, default=heads)
 
@@ -113,7 +114,7 @@ def _attentions(
             n_kv_heads=all_kv_heads[index],
             head_dim=sliding_head_dim if window else head_dim,
             window=window,
-            rope=_rope(architecture, index, windows),
+            rope=_rope(keys, architecture, index, windows),
             qkv_bias=architecture.qkv_bias or _has_any(tensors, index, "attn_q", "attn_qkv"),
             o_bias=_has_any(tensors, index, "attn_output"),
             qk_norm=architecture.qk_norm if _has_norm(architecture, tensors, index) else None,
@@ -166,9 +167,13 @@ def _sources(keys: ArchitectureKeys, windows: list[int]) -> list[int | None]:
     return sources
 
 
-def _rope(architecture: Architecture, index: int, windows: list[int]) -> int | None:
+def _rope(
+    keys: ArchitectureKeys, architecture: Architecture, index: int, windows: list[int]
+) -> int | None:
     """Which of the model's position embeddings a layer has."""
     every, window = architecture.rope_every, windows[index]
+    if architecture.rope_if_finetuned and not keys.get("rope.scaling.finetuned", True):
+        return None
     if not architecture.has_rope or (every and not (index + 1) % every):
         return None
     if architecture.only_sliding_ropes and any(windows):

@@ -3,8 +3,9 @@
 Owns the shape of the data only, as `config.py` does.
 """
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class StateShape(NamedTuple):
@@ -91,4 +92,87 @@ class DeltaNetConfig:
         return dim * (self.in_dim + self.out_dim) + own
 
 
-Recurrent = ShortConvConfig | DeltaNetConfig
+_MOST_CHUNK_HEADS = 4  # B and C of a group go through the convolution once for so many heads
+NormOrder = Literal["", "gate_first", "norm_first"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scales:
+    """What multiplies the parts of a row that a Mamba 2 layer reads."""
+
+    z: float = 1.0
+    x: float = 1.0
+    b: float = 1.0
+    c: float = 1.0
+    dt: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba2Config:
+    """Mamba 2: each head has a matrix (head_dim, state_dim) as its state. Heads share B and C in
+    groups of equal size.
+    """
+
+    n_heads: int
+    n_groups: int
+    head_dim: int
+    state_dim: int
+    kernel: int
+    """Rows that the convolution of x, B and C sees."""
+    conv_bias: bool = False
+    in_bias: bool = False
+    out_bias: bool = False
+    norm: NormOrder = "gate_first"
+    """Of the output, group by group, and whether the gate comes before or behind it; empty: there
+    is the gate alone.
+    """
+    dt_limits: tuple[float, float] = (0.0, math.inf)
+    """Of the time that a step takes."""
+    has_rates: bool = False
+    """Whether -exp(a_log) is stored instead of a_log."""
+    scales: Scales = Scales()
+
+    def __post_init__(self) -> None:
+        if self.n_heads % self.n_groups:
+            raise ValueError(f"n_groups: {self.n_groups} do not divide the {self.n_heads} heads")
+
+    @property
+    def chunk_heads(self) -> int:
+        """Heads of a group that one thread computes together, with B and C for themselves."""
+        group = self.n_heads // self.n_groups
+        return max(n for n in range(1, _MOST_CHUNK_HEADS + 1) if group % n == 0)
+
+    @property
+    def bc_dim(self) -> int:
+        """Width of B, and of C, of all groups."""
+        return self.n_groups * self.state_dim
+
+    @property
+    def conv_dim(self) -> int:
+        """Width of x, B and C."""
+        return self.out_dim + 2 * self.bc_dim
+
+    @property
+    def in_dim(self) -> int:
+        """Rows of the projection: z, x, B, C, then dt of each head."""
+        return self.out_dim + self.conv_dim + self.n_heads
+
+    @property
+    def out_dim(self) -> int:
+        return self.n_heads * self.head_dim
+
+    @property
+    def state_shape(self) -> StateShape:
+        n_own = self.n_heads // self.chunk_heads * 2 * self.state_dim
+        n_channels = self.out_dim + n_own
+        n_state = (self.kernel - 1) * n_channels + self.out_dim * self.state_dim
+        return StateShape(n_state, n_channels + self.n_heads)
+
+    def n_params(self, dim: int) -> int:
+        own = self.conv_dim * (self.kernel + self.conv_bias) + 3 * self.n_heads
+        own += self.out_dim if self.norm else 0
+        own += (self.in_dim if self.in_bias else 0) + (dim if self.out_bias else 0)
+        return dim * (self.in_dim + self.out_dim) + own
+
+
+Recurrent = ShortConvConfig | DeltaNetConfig | Mamba2Config

@@ -3,22 +3,27 @@
 Owns their keys. Knows nothing else of a layer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..errors import ModelLoadError
+from ..stored_tensor import StoredTensor
 from .architecture_keys import ArchitectureKeys
 from .families.architecture import Architecture
 from .limits import MAX_HEADS, MAX_LAYERS, MAX_WIDTH
-from .recurrent import DeltaNetConfig, Recurrent, ShortConvConfig
+from .recurrent import DeltaNetConfig, Mamba2Config, Recurrent, ShortConvConfig
 
 _LANES = 16  # of the kernels
 _MAX_KERNEL = 8
 
 
 def recurrent_of(
-    keys: ArchitectureKeys, architecture: Architecture, dim: int, kv_heads: Sequence[int]
+    keys: ArchitectureKeys,
+    architecture: Architecture,
+    dim: int,
+    kv_heads: Sequence[int],
+    tensors: Mapping[str, StoredTensor],
 ) -> list[Recurrent | None]:
     """Of each layer; `kv_heads`: 0 in a layer without attention. Raises ModelLoadError."""
     match architecture.recurrent:
@@ -29,6 +34,9 @@ def recurrent_of(
             kernel = keys.integer("shortconv.l_cache", low=2, high=_MAX_KERNEL)
             conv = ShortConvConfig(dim=dim, kernel=kernel)
             return [None if heads else conv for heads in kv_heads]
+        case "mamba2":
+            mamba = _mamba2(keys, has_conv_bias=any("ssm_conv1d.bias" in name for name in tensors))
+            return [None if heads else mamba for heads in kv_heads]
         case _:
             return [None] * keys.n_layers
 
@@ -45,6 +53,28 @@ def _are_recurrent(keys: ArchitectureKeys) -> list[bool]:
         keys.fail(name, listed, f"a bool for each of {keys.n_layers} layers")
     found: list[bool] = listed[: keys.n_layers].tolist()
     return found
+
+
+def _mamba2(keys: ArchitectureKeys, *, has_conv_bias: bool) -> Mamba2Config:
+    n_heads = keys.integer("ssm.time_step_rank", low=1, high=MAX_HEADS)
+    inner = keys.integer("ssm.inner_size", low=1, high=MAX_WIDTH)
+    state_dim = keys.integer("ssm.state_size", low=1, high=MAX_WIDTH)
+    if inner % (n_heads * _LANES):
+        keys.fail("ssm.inner_size", inner, f"{n_heads} heads of a multiple of {_LANES}")
+    if state_dim % 2:
+        keys.fail("ssm.state_size", state_dim, "an even number")
+    try:
+        return Mamba2Config(
+            n_heads=n_heads,
+            n_groups=keys.integer("ssm.group_count", low=1, high=MAX_HEADS),
+            head_dim=inner // n_heads,
+            state_dim=state_dim,
+            kernel=keys.integer("ssm.conv_kernel", low=2, high=_MAX_KERNEL),
+            conv_bias=has_conv_bias,
+            has_rates=True,
+        )
+    except ValueError as error:
+        raise ModelLoadError(f"Mamba 2: {error}") from error
 
 
 def _delta_net(keys: ArchitectureKeys, architecture: Architecture) -> DeltaNetConfig:

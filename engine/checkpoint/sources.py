@@ -169,6 +169,7 @@ class LayerSources:
     a_log: Sources = ()
     dt_bias: Sources = ()
     state_norm: Sources = ()
+    skip: Sources = ()
     wo: Sources
     bo: Sources = ()
     w_gate_up: Sources

@@ -21,10 +21,13 @@ HARMLESS = frozenset(
         "chunk_size_feed_forward", "dtype", "id2label", "is_decoder", "is_encoder_decoder",
         "label2id", "model_type", "output_attentions", "output_hidden_states",
         "pretraining_tp", "problem_type", "reorder_and_upcast_attn", "return_dict",
+        "chunk_size", "mamba_chunk_size", "mamba_ssm_cache_dtype", "num_logits_to_keep",
+        "rescale_prenorm_residual", "residual_in_fp32", "time_step_floor", "time_step_max",
+        "use_mamba_kernels",
         "tokenizer_class", "torch_dtype", "transformers_version", "use_cache",
         # other tasks, and layers that predict further tokens, which are left out
-        "eod_token_id", "num_mtp_layers", "num_nextn_predict_layers", "pad_token_id",
-        "sep_token_id", "summary_activation", "summary_first_dropout",
+        "eod_token_id", "mtp_layers_block_type", "num_mtp_layers", "num_nextn_predict_layers",
+        "pad_token_id", "sep_token_id", "summary_activation", "summary_first_dropout",
         "summary_proj_to_labels", "summary_type", "summary_use_proj",
     }
 )  # fmt: skip

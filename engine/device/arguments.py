@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..checkpoint.activation import Activation, Xielu
 from ..checkpoint.config import ExpertsConfig
-from ..checkpoint.recurrent import DeltaNetConfig
+from ..checkpoint.recurrent import DeltaNetConfig, Mamba2Config
 
 
 class Array(Protocol):
@@ -331,6 +331,38 @@ class DeltaNet(Generic[ArrayT, StatesT]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba2(Generic[ArrayT, StatesT]):
+    """Mamba 2 up to the norm and the gate, as csrc/recurrent.h has it: x, B and C go through a
+    convolution and silu, the states of the heads take a step, and out = S C + skip * x.
+    """
+
+    x: ArrayT  # (rows, config.in_dim): z, x, B, C, dt
+    states: StatesT
+    config: Mamba2Config
+    conv: ArrayT  # (config.conv_dim * config.kernel,): of each channel, the oldest row first
+    conv_bias: ArrayT | None = None  # (config.conv_dim,)
+    a_log: ArrayT  # (n_heads,), or what the config says
+    dt_bias: ArrayT  # (n_heads,)
+    skip: ArrayT  # (n_heads,)
+    out: ArrayT  # (rows, config.out_dim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedNorm(Generic[ArrayT]):
+    """x = RMSNorm(x silu(gate)), or RMSNorm(x) silu(gate) unless the gate comes first; each of the
+    equal groups of columns is normed by itself. The gate may be scaled.
+    """
+
+    x: ArrayT  # (rows, n)
+    gate: ArrayT  # (rows, n or more), of which the first n columns count
+    gate_scale: float = 1.0
+    norm: ArrayT | None = None  # (n,); None: no norm
+    n_groups: int = 1
+    gate_first: bool = True
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate(Generic[ArrayT]):
     """x = x * sigmoid(gate)"""
 
@@ -351,5 +383,7 @@ Op = (
     | BranchAttention[Any, Any, Any]
     | ShortConv[Any, Any]
     | DeltaNet[Any, Any]
+    | Mamba2[Any, Any]
+    | GatedNorm[Any]
     | Gate[Any]
 )

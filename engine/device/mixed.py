@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..checkpoint.config import LayerConfig, ModelConfig
-from ..checkpoint.recurrent import DeltaNetConfig, Recurrent
+from ..checkpoint.recurrent import DeltaNetConfig, Mamba2Config, Recurrent
 from ..checkpoint.sources import Source
 from ..checkpoint.tensors import model_sources
 from .formats import DTYPES, EXACT_FORMATS, Format, matrix_bytes
@@ -128,7 +128,11 @@ def _inputs(config: ModelConfig, format_: str, recurrent: Recurrent | None) -> F
     state, or in how much is written into it, stays there.
     """
     small = _of_small(format_)
-    if not isinstance(recurrent, DeltaNetConfig) or small == format_:
+    if small == format_:
+        return format_
+    if isinstance(recurrent, Mamba2Config):
+        return format_, small  # dt
+    if not isinstance(recurrent, DeltaNetConfig):
         return format_
     index = _recurrent(config).index(recurrent)
     n_before = len(model_sources(config).layers[index].wqkv) - 3
@@ -160,7 +164,9 @@ def _matrices(config: ModelConfig) -> Iterator[tuple[str, int, tuple[int, int]]]
 
 def _shapes(dim: int, layer: LayerConfig) -> dict[str, tuple[int, int]]:
     mlp, experts = layer.mlp, layer.mlp.experts
-    shapes = {"wqkv": (layer.in_dim, dim), "wo": (dim, layer.out_dim)}
+    shapes: dict[str, tuple[int, int]] = {}
+    if layer.has_mixer:
+        shapes |= {"wqkv": (layer.in_dim, dim), "wo": (dim, layer.out_dim)}
     if mlp.hidden_dim:
         shapes |= {"w_gate_up": (mlp.inner_dim, dim), "w_down": (dim, mlp.hidden_dim)}
     if experts is not None:  # what is read for a token

@@ -7,7 +7,7 @@ no memory.
 from collections.abc import Sequence
 from typing import Any
 
-from .arguments import DeltaNet, Experts, Linear, NormLinear, Op
+from .arguments import DeltaNet, Experts, Linear, Mamba2, NormLinear, Op
 from .ops import OpTime
 from .step import StepState
 
@@ -50,6 +50,9 @@ def _op_time(op: Op, name: str, ns: int) -> OpTime:
         return OpTime(_experts_name(op, name), ns, _bytes_of_used(op))
     if isinstance(op, DeltaNet):
         heads = f"{op.config.n_v_heads} heads of {op.config.k_dim}x{op.config.v_dim}"
+        return OpTime(f"{name} {heads}", ns, 0)
+    if isinstance(op, Mamba2):
+        heads = f"{op.config.n_heads} heads of {op.config.head_dim}x{op.config.state_dim}"
         return OpTime(f"{name} {heads}", ns, 0)
     if not isinstance(op, NormLinear | Linear):
         return OpTime(name, ns, 0)

@@ -63,7 +63,7 @@ class TorchStates:
             layer.slots[slot].copy_(part)
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """A row that the states go through."""
 
     place: int | None  # in the pass; None: an earlier row, from the log
@@ -76,14 +76,14 @@ def short_conv(op: ShortConv[Tensor, TorchSlots], state: StepState) -> None:
     weights = op.conv.float().view(dim, op.kernel).t()  # (kernel, dim)
     bias = None if op.bias is None else op.bias.float()
 
-    def take(step: _Step, whole: Tensor) -> None:
-        rows = _shifted(whole.view(op.kernel - 1, dim), step.row)
+    def take(step: Step, whole: Tensor) -> None:
+        rows = shifted(whole.view(op.kernel - 1, dim), step.row)
         if step.place is not None:
             y = (rows * weights).sum(0)
             y = y if bias is None else y + bias
             op.out[step.place].copy_(c[step.place] * y)
 
-    _walk(op.states, state, b * x, take)
+    walk(op.states, state, b * x, take)
 
 
 def delta_net(op: DeltaNet[Tensor, TorchSlots], state: StepState) -> None:
@@ -96,9 +96,9 @@ def delta_net(op: DeltaNet[Tensor, TorchSlots], state: StepState) -> None:
     weights = op.conv.float().view(conv_dim, config.kernel).t()
     rates = op.a_log.float() if config.has_rates else -op.a_log.float().exp()
 
-    def take(step: _Step, whole: Tensor) -> None:
+    def take(step: Step, whole: Tensor) -> None:
         mixed, b, a = step.row.tensor_split((conv_dim, conv_dim + n_heads))
-        rows = _shifted(whole[:n_tail].view(config.kernel - 1, conv_dim), mixed)
+        rows = shifted(whole[:n_tail].view(config.kernel - 1, conv_dim), mixed)
         q, k, v = F.silu((rows * weights).sum(0)).tensor_split((key_dim, 2 * key_dim))
         q, k = (_unit(each.view(-1, config.k_dim)) for each in (q, k))
         if config.takes_turns:
@@ -116,7 +116,7 @@ def delta_net(op: DeltaNet[Tensor, TorchSlots], state: StepState) -> None:
             y = F.rms_norm(y, (config.v_dim,), op.norm.float(), op.eps) * F.silu(z[step.place])
             op.out[step.place].copy_(y.flatten())
 
-    _walk(op.states, state, x[:, : conv_dim + 2 * n_heads], take)
+    walk(op.states, state, x[:, : conv_dim + 2 * n_heads], take)
 
 
 def gate(op: Gate[Tensor], state: StepState) -> None:
@@ -124,8 +124,8 @@ def gate(op: Gate[Tensor], state: StepState) -> None:
     op.x[:n] *= op.gate[:n].sigmoid()
 
 
-def _walk(
-    states: TorchSlots, state: StepState, rows: Tensor, take: Callable[[_Step, Tensor], None]
+def walk(
+    states: TorchSlots, state: StepState, rows: Tensor, take: Callable[[Step, Tensor], None]
 ) -> None:
     """Brings the state that the words name through the logged rows and these; `take` gets each of
     them with the state, which it changes.
@@ -140,16 +140,16 @@ def _walk(
     states.slots[target].copy_(whole)
 
 
-def _steps(states: TorchSlots, state: StepState, rows: Tensor, source_pos: int) -> Iterator[_Step]:
+def _steps(states: TorchSlots, state: StepState, rows: Tensor, source_pos: int) -> Iterator[Step]:
     n_logged = len(states.log)
     for pos in range(source_pos, state.pos):
-        yield _Step(None, states.log[pos % n_logged])
+        yield Step(None, states.log[pos % n_logged])
     for index, row in enumerate(rows):
-        states.log[(state.pos + index) % n_logged].copy_(row)
-        yield _Step(index, row)
+        states.log[(state.pos + index) % n_logged, : len(row)].copy_(row)
+        yield Step(index, row)
 
 
-def _shifted(tail: Tensor, row: Tensor) -> Tensor:
+def shifted(tail: Tensor, row: Tensor) -> Tensor:
     """The rows that the convolution sees, (kernel, n); the tail goes on by one row."""
     rows = torch.cat((tail, row.unsqueeze(0)))
     tail.copy_(rows[1:])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checkpoint.activation import Xielu
-from . import recurrent_reference
+from . import mamba_reference, recurrent_reference
 from .arguments import (
     AddNorm,
     Attention,
@@ -21,9 +21,11 @@ from .arguments import (
     Expert,
     Experts,
     Gate,
+    GatedNorm,
     Heads,
     Linear,
     LookUp,
+    Mamba2,
     NormLinear,
     Op,
     ShortConv,
@@ -98,6 +100,8 @@ def run(op: Op, state: StepState) -> None:
             recurrent_reference.short_conv(op, state)
         case DeltaNet():
             recurrent_reference.delta_net(op, state)
+        case Mamba2() | GatedNorm():
+            mamba_reference.run(op, state)
         case Gate():
             recurrent_reference.gate(op, state)
 

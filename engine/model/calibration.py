@@ -17,8 +17,9 @@ from ..checkpoint.config import ModelConfig
 from ..device.arguments import Array
 from ..device.ops import Ops
 from ..device.step import StepState
+from .buffers import Buffers
 from .embeddings import Embedding
-from .layer import Buffers, Layer
+from .layer import Layer
 from .tables import layer_tables
 from .weights import LayerWeights
 
@@ -70,17 +71,18 @@ class Calibration:
         program = self._ops.program(self._state.n_rows)
         layer.append_attention(program, self._cache.layers[index])
         layer.append_rest(program)
-        before = _doubles(buffers.residual)  # the layer overwrites it
+        before = _doubles(layer.residual)  # the layer overwrites it
         program.run(self._state)
         self._n_done += 1
-        between = before if config.parallel else _doubles(buffers.after_attention)
+        between = before if config.parallel or not config.has_mixer else _doubles(layer.middle)
         norm, bias = weights.attention_norm, weights.attention_norm_bias
         gate_up = _importance(self._normed(between, weights.mlp_norm, weights.mlp_norm_bias))
         own = None if weights.experts is None else weights.experts.norms
-        has_inner = config.mlp.experts is None or own is not None
+        has_inner = config.mlp.exists and (config.mlp.experts is None or own is not None)
+        none = np.ones(0, np.float32)
         return Importance(
             wqkv=_importance(self._normed(before, norm, bias)),
-            wo=_importance(_doubles(layer.heads)),
+            wo=_importance(_doubles(layer.heads)) if config.has_mixer else none,
             w_gate_up=gate_up,
             w_down=(
                 _importance(_doubles(layer.gated))

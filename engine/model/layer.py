@@ -1,4 +1,4 @@
-"""One layer of the decoder as recorded ops, and the buffers that all layers work in.
+"""One layer of the decoder as recorded ops.
 
 Owns the order of a layer's ops. Knows no cache but the keys and values that it is given, and no
 logits.
@@ -24,43 +24,13 @@ from ..device.arguments import (
     NormLinear,
     Tails,
 )
-from ..device.ops import Ops, Program
-from .embeddings import LayerEmbedding, LayerEmbeddingRows
+from ..device.ops import Program
+from .buffers import Buffers
+from .embeddings import LayerEmbedding
 from .parallel_experts import ParallelExperts
-from .recurrent import recurrent_op
+from .recurrent import append_recurrent
 from .tables import Tables
 from .weights import ExpertWeights, LayerWeights
-
-
-class Buffers:
-    """Activations of up to `max_rows` rows. An op takes the number of its rows from the step
-    state.
-    """
-
-    def __init__(self, config: ModelConfig, ops: Ops, *, max_rows: int) -> None:
-        def rows_of(width: int) -> Array:
-            return ops.zeros((max_rows, width), ops.activation_dtype)
-
-        # Two: an op that adds to the residual must not overwrite what it reads. A layer's input and
-        # output are `residual`; between attention and MLP it is `after_attention`.
-        self.residual, self.after_attention = rows_of(config.dim), rows_of(config.dim)
-        layers = config.layers
-        # By width: layers of one width share them.
-        self.mixed = {n: rows_of(n) for n in {layer.in_dim for layer in layers}}
-        self.heads = {n: rows_of(n) for n in {layer.out_dim for layer in layers}}
-        attentions = [layer.attention for layer in layers]
-        self.gates = {n: rows_of(n) for n in {own.q_dim for own in attentions if own.output_gate}}
-        all_experts = [each for layer in layers if (each := layer.mlp.experts) is not None]
-        self.router = {n: rows_of(n) for n in {experts.router_dim for experts in all_experts}}
-        # Experts bring along what all tokens go through, unless that has norms of its own.
-        has_own = any(experts.own_norms for experts in all_experts)
-        plain = [layer.mlp for layer in layers if layer.mlp.experts is None or has_own]
-        self.gated = {n: rows_of(n) for n in {mlp.hidden_dim for mlp in plain}}
-        self.experts_added = rows_of(config.dim) if has_own else self.after_attention
-        self.layer_embeddings = LayerEmbeddingRows.of(config, rows_of)
-        # What a layer adds, before its norm.
-        needs_added = any(layer.post_norms for layer in layers)
-        self.added = rows_of(config.dim) if needs_added else self.after_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +43,27 @@ class Layer:
     model: ModelConfig
     buffers: Buffers
     index: int
+
+    @property
+    def _ends(self) -> tuple[Array, Array]:
+        """The residual in front of the layer, and the other buffer."""
+        before = self.model.layers[: self.index]
+        return self.buffers.in_order(sum(layer.n_halves for layer in before))
+
+    @property
+    def residual(self) -> Array:
+        """In front of the layer."""
+        return self._ends[0]
+
+    @property
+    def middle(self) -> Array:
+        """The residual behind attention, or what stands in its place, if there is either."""
+        return self._ends[self.config.has_mixer]
+
+    @property
+    def end(self) -> Array:
+        """The residual behind the layer."""
+        return self._ends[self.config.n_halves % 2]
 
     @property
     def heads(self) -> Array:
@@ -100,11 +91,15 @@ class Layer:
     ) -> None:
         """Up to the outputs of the heads. `tails`: of rows that are branches."""
         weights, attention, recurrent = self.weights, self.config.attention, self.config.recurrent
+        if not self.config.has_mixer:
+            return
         self._append_projection(program, weights.wqkv, weights.bqkv, self.mixed)
         if recurrent is not None:
-            assert not isinstance(memory, tuple), "a recurrent layer has states"
+            assert memory is not None, "a recurrent layer has states"
+            assert not isinstance(memory, tuple), "not keys and values"
             assert weights.recurrent is not None, "and weights of its own"
-            op = recurrent_op(
+            append_recurrent(
+                program,
                 recurrent,
                 weights.recurrent,
                 memory,
@@ -112,7 +107,6 @@ class Layer:
                 out=self.heads,
                 eps=self.model.norm_eps,
             )
-            program.append(op)
             return
         assert isinstance(memory, tuple), "attention has keys and values"
         self._append_attention_op(program, memory, tails)
@@ -127,7 +121,7 @@ class Layer:
         """A product with the normed input of attention."""
         program.append(
             NormLinear(
-                residual=self.buffers.residual,
+                residual=self.residual,
                 norm=self.weights.attention_norm,
                 norm_bias=self.weights.attention_norm_bias,
                 centered=self.model.centered_norms,
@@ -193,16 +187,19 @@ class Layer:
 
     def append_rest(self, program: Program) -> None:
         """Output projection and MLP; each adds to the residual."""
-        buffers, weights = self.buffers, self.weights
-        self._append_added(
-            program,
-            x=self.heads,
-            matrix=weights.wo,
-            bias=weights.bo,
-            norm=weights.post_attention_norm,
-            residual=buffers.residual,
-            out=buffers.after_attention,
-        )
+        weights = self.weights
+        if self.config.has_mixer:
+            self._append_added(
+                program,
+                x=self.heads,
+                matrix=weights.wo,
+                bias=weights.bo,
+                norm=weights.post_attention_norm,
+                residual=self.residual,
+                out=self.middle,
+            )
+        if not self.config.mlp.exists:
+            return
         if weights.experts is None or weights.experts.norms is not None:
             self._append_mlp(program)
         else:
@@ -212,7 +209,7 @@ class Layer:
 
     def _append_mlp(self, program: Program) -> None:
         """What all tokens go through; experts may stand beside it."""
-        buffers, weights, mlp = self.buffers, self.weights, self.config.mlp
+        weights, mlp = self.weights, self.config.mlp
         self._append_normed(
             program,
             matrix=weights.w_gate_up,
@@ -228,10 +225,10 @@ class Layer:
             matrix=weights.w_down,
             bias=weights.b_down,
             norm=weights.post_mlp_norm,
-            residual=buffers.after_attention,
+            residual=self.middle,
             factor=weights.factor if weights.embedding is None else None,
             experts=weights.experts,
-            out=buffers.residual,
+            out=self.end,
         )
 
     def _append_embedding(self, program: Program) -> None:
@@ -246,9 +243,7 @@ class Layer:
             activation=self.config.mlp.activation,
             eps=self.model.norm_eps,
         )
-        embedding.append(
-            program, residual=buffers.residual, added=buffers.added, factor=weights.factor
-        )
+        embedding.append(program, residual=self.end, added=buffers.added, factor=weights.factor)
 
     def _append_beside(self, program: Program, experts: ExpertWeights) -> None:
         """What experts add to the output of the MLP, before the norm of both."""
@@ -330,9 +325,9 @@ class Layer:
             ),
             shared=shared,
             activation=self.config.mlp.activation,
-            residual=buffers.after_attention if norm is None else None,
+            residual=self.middle if norm is None else None,
             scale=scale if norm is None else 1.0,
-            out=buffers.residual if norm is None else buffers.added,
+            out=self.end if norm is None else buffers.added,
         )
         program.append(op)
         if norm is not None:
@@ -341,17 +336,16 @@ class Layer:
                     x=buffers.added,
                     norm=norm,
                     eps=eps,
-                    residual=buffers.after_attention,
+                    residual=self.middle,
                     scale=scale,
-                    out=buffers.residual,
+                    out=self.end,
                 )
             )
 
     @property
     def mlp_input(self) -> Array:
         """What the MLP's norm reads."""
-        buffers = self.buffers
-        return buffers.residual if self.config.parallel else buffers.after_attention
+        return self.residual if self.config.parallel else self.middle
 
     def _append_added(
         self,

@@ -23,7 +23,6 @@ from .calibration import Calibration, Importance
 from .embeddings import Embedding
 from .reader import Progress, Reader
 from .weights import (
-    NO_MATRIX,
     ExpertNorms,
     ExpertWeights,
     LayerEmbeddingTable,
@@ -122,7 +121,7 @@ def read_layer(
         q_norm=reader.optional_norm(layer.q_norm),
         k_norm=reader.optional_norm(layer.k_norm),
         sinks=reader.vector(layer.sinks),
-        w_gate=read(layer.w_gate, own.w_gate) if layer.w_gate else NO_MATRIX,
+        w_gate=read(layer.w_gate, own.w_gate),
         b_gate=reader.vector(layer.b_gate),
         recurrent=_read_recurrent(reader, layer),
         wo=read(layer.wo, own.wo),
@@ -130,11 +129,9 @@ def read_layer(
         post_attention_norm=reader.optional_norm(layer.post_attention_norm),
         mlp_norm=reader.optional_norm(layer.mlp_norm),
         mlp_norm_bias=reader.vector(layer.mlp_norm_bias),
-        w_gate_up=(
-            read(layer.w_gate_up, own.w_gate_up, gated=gated) if layer.w_gate_up else NO_MATRIX
-        ),
+        w_gate_up=read(layer.w_gate_up, own.w_gate_up, gated=gated),
         b_gate_up=reader.vector(layer.b_gate_up),
-        w_down=read(layer.w_down, own.w_down) if layer.w_down else NO_MATRIX,
+        w_down=read(layer.w_down, own.w_down),
         b_down=reader.vector(layer.b_down),
         xielu=Xielu(*reader.numbers(layer.xielu)) if layer.xielu else None,
         post_mlp_norm=reader.optional_norm(layer.post_mlp_norm),
@@ -169,24 +166,12 @@ def _calibrated(
     return replace(
         weights,
         wqkv=reader.matrix(layer.wqkv, formats.wqkv, importance=found.wqkv),
-        w_gate=(
-            reader.matrix(layer.w_gate, formats.w_gate, importance=found.wqkv)
-            if layer.w_gate
-            else NO_MATRIX
-        ),
+        w_gate=reader.matrix(layer.w_gate, formats.w_gate, importance=found.wqkv),
         wo=reader.matrix(layer.wo, formats.wo, importance=found.wo),
-        w_gate_up=(
-            reader.matrix(
-                layer.w_gate_up, formats.w_gate_up, gated=gated, importance=found.w_gate_up
-            )
-            if layer.w_gate_up
-            else NO_MATRIX
+        w_gate_up=reader.matrix(
+            layer.w_gate_up, formats.w_gate_up, gated=gated, importance=found.w_gate_up
         ),
-        w_down=(
-            reader.matrix(layer.w_down, formats.w_down, importance=found.w_down)
-            if layer.w_down
-            else NO_MATRIX
-        ),
+        w_down=reader.matrix(layer.w_down, formats.w_down, importance=found.w_down),
         experts=_read_experts(reader, layer, formats, read),
         embedding=_read_embedding(reader, layer, formats, read),
     )
@@ -213,6 +198,7 @@ def _read_recurrent(reader: Reader, layer: LayerSources) -> RecurrentWeights | N
         a_log=reader.vector(layer.a_log),
         dt_bias=reader.vector(layer.dt_bias),
         norm=reader.optional_norm(layer.state_norm),
+        skip=reader.vector(layer.skip),
     )
 
 

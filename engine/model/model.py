@@ -19,9 +19,10 @@ from ..device.ops import BranchMemory, Ops, OpTime, Program
 from ..device.step import StepState
 from ..sampling.logits import Logits, Rows
 from .branches import Branches, PassesAgain, PassesInTurn, SharedPasses
+from .buffers import Buffers
 from .calibration import Floats
 from .embeddings import Embedding
-from .layer import Buffers, Layer
+from .layer import Layer
 from .predictor import Fusion
 from .tables import layer_tables
 from .weights import Weights
@@ -70,6 +71,8 @@ class Model:
         self.weights = weights
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = Buffers(config, ops, max_rows=self._max_rows)
+        n_halves = sum(layer.n_halves for layer in config.layers)
+        self._last, _ = self._buffers.in_order(n_halves)  # the residual behind the last layer
         self._embedding = Embedding(
             table=weights.embedding,
             positions=weights.positions,
@@ -303,7 +306,7 @@ class Model:
 
     def _append_hidden(self, program: Program, out: Array) -> None:
         op = AddNorm(
-            x=self._buffers.residual,
+            x=self._last,
             norm=self.weights.norm,
             eps=self.config.norm_eps,
             residual=None,
@@ -322,7 +325,7 @@ class Model:
         ends = self.config.ends
         program.append(
             NormLinear(
-                residual=self._buffers.residual[first:],
+                residual=self._last[first:],
                 norm=self.weights.norm,
                 norm_bias=self.weights.norm_bias,
                 centered=self.config.centered_norms,

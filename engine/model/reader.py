@@ -15,6 +15,7 @@ from ..device.ops import NotFiniteError, Ops, Stored
 from ..errors import ModelLoadError
 from ..stored_tensor import StoredTensor
 from .calibration import Floats
+from .weights import NO_MATRIX
 
 if TYPE_CHECKING:
     from ..device.cpu.panel_cache import PanelCache
@@ -62,7 +63,9 @@ class Reader:
         gated: bool = False,
         importance: Floats | None = None,
     ) -> Matrix:
-        """`importance`: of the columns, for ops that calibrate."""
+        """`importance`: of the columns, for ops that calibrate. NO_MATRIX without sources."""
+        if not sources:
+            return NO_MATRIX
         name = _name(sources)
         if self._panels is not None:
             shapes = [source.part_shape for source in sources]
@@ -82,6 +85,8 @@ class Reader:
 
     def copy(self, sources: Sequence[Source], format_: Format, *, gated: bool = False) -> Matrix:
         """A copy that comes before the matrix: it is not from the panels and does not go there."""
+        if not sources:
+            return NO_MATRIX
         parts = self._parts(sources)
         self._read_before[_name(sources)] = parts
         return self._converted(

@@ -56,12 +56,12 @@ def stored_groups(
 ) -> list[StoredGroup]:
     """Of all matrices, in the order in which a step reads them; norms and biases last."""
     sources = model_sources(config)
-    formats_by_name = format_of(sources, formats)
-    formats_by_name |= {source.name: "" for source in sources.layer_table}
+    formats_by_part = format_of(sources, formats)
+    formats_by_part |= {source.part: "" for source in sources.layer_table}
     found: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for part, source in _parts(config):
         tensor = tensors[source.name]
-        format_ = formats_by_name.get(source.name, "float32")
+        format_ = formats_by_part.get(source.part, "float32")
         found[part, tensor.dtype, format_].append(round(source.share * tensor.n_bytes))
     return [StoredGroup(*key, len(sizes), sum(sizes)) for key, sizes in found.items()]
 

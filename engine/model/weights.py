@@ -65,9 +65,10 @@ class RecurrentWeights:
 
     conv: Array  # (channels * kernel,): of each channel, the oldest row first
     conv_bias: Array | None  # (channels,)
-    a_log: Array | None  # (n_v_heads,)
-    dt_bias: Array | None  # (n_v_heads,)
-    norm: Array | None  # (v_dim,)
+    a_log: Array | None  # (n_heads,)
+    dt_bias: Array | None  # (n_heads,)
+    norm: Array | None  # (v_dim,); of Mamba 2: (n_heads * head_dim,)
+    skip: Array | None = None  # (n_heads,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +150,7 @@ def _bytes_of(
         if len(shape) == 1:
             n_bytes += 4 * shape[0]
         else:
-            n_bytes += matrix_bytes(formats[source.name], *shape)
+            n_bytes += matrix_bytes(formats[source.part], *shape)
     return n_bytes
 
 
@@ -177,9 +178,9 @@ def _unused(sources: ModelSources, config: ModelConfig) -> Iterator[Source]:
 
 
 def format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
-    """The format of each stored tensor that is a matrix or a part of one."""
-    of = {sources.embedding.name: formats.embedding, sources.head.name: formats.head}
-    of |= {source.name: formats.layer_projection for source in sources.layer_projection}
+    """The format of each part of a stored tensor that is a matrix or a part of one."""
+    of = {sources.embedding.part: formats.embedding, sources.head.part: formats.head}
+    of |= {source.part: formats.layer_projection for source in sources.layer_projection}
     for layer, own in zip(sources.layers, formats.layers, strict=True):
         gate_up = own.experts_gate_up
         gate, up = (gate_up, gate_up) if isinstance(gate_up, str) else gate_up
@@ -197,7 +198,7 @@ def format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
             (layer.w_embedding_out, own.embedding_out),
         ):
             of |= {
-                source.name: part_format
+                source.part: part_format
                 for part_format, which in sections(format_, len(stacked))
                 for source in stacked[which]
             }

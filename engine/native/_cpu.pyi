@@ -279,6 +279,41 @@ def append_delta_net(
     eps: float,
     out: int,
 ) -> None: ...
+def append_mamba2(
+    tape: Tape,
+    *,
+    x: int,
+    states: States,
+    conv: int,
+    conv_bias: int,
+    kernel: int,
+    n_heads: int,
+    n_groups: int,
+    head_dim: int,
+    state_dim: int,
+    chunk_heads: int,
+    a_log: int,
+    is_rate: bool,
+    dt_bias: int,
+    dt_scale: float,
+    dt_min: float,
+    dt_max: float,
+    skip: int,
+    out: int,
+) -> None: ...
+def append_gated_norm(
+    tape: Tape,
+    *,
+    x: int,
+    gate: int,
+    pitch: int,
+    gate_scale: float,
+    norm: int,
+    width: int,
+    n_groups: int,
+    is_gate_first: bool,
+    eps: float,
+) -> None: ...
 def append_gate(tape: Tape, *, x: int, gate: int, width: int) -> None: ...
 
 class Tape:

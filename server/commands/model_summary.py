@@ -23,7 +23,7 @@ def summary(
     yield "file" if description.is_gguf else "directory", str(description.path)
     yield "architecture", config.architecture
     yield "parameters", f"{description.n_params:,}"
-    attentions = [layer.attention for layer in config.layers if layer.recurrent is None]
+    attentions = [layer.attention for layer in config.layers if layer.attention.n_heads]
     n_heads, n_kv_heads = (
         _each(each.n_heads for each in attentions),
         _each(each.n_kv_heads for each in attentions),
@@ -96,7 +96,7 @@ def _attention(config: ModelConfig) -> str:
 
 def _feed_forward(config: ModelConfig) -> str:
     """The widths of dense layers, then the experts of the others and what their tokens share."""
-    mlps = [layer.mlp for layer in config.layers]
+    mlps = [layer.mlp for layer in config.layers if layer.mlp.exists]
     found = []
     if dense := [mlp.hidden_dim for mlp in mlps if mlp.experts is None]:
         found.append(_each(dense))

@@ -44,6 +44,7 @@ OWNERS = {
     "torch": (
         "engine/device/cuda/",
         "engine/device/reference.py",
+        "engine/device/mamba_reference.py",
         "engine/device/recurrent_reference.py",
         "engine/device/routing_reference.py",
         "engine/device/torch_ops.py",

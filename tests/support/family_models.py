@@ -92,6 +92,32 @@ _DELTA: dict[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
 }
 _SHARED_EXPERT = {**_EXPERTS, "shared_expert_intermediate_size": 40}
+_LFM2_MOE: dict[str, Any] = {
+    **_EXPERTS,
+    "num_dense_layers": 1,
+    "layer_types": ["conv", "full_attention", "conv"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+}
+_GRANITE_HYBRID: dict[str, Any] = {
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "shared_intermediate_size": 40,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "mamba_n_heads": 8,
+    "mamba_d_state": 24,
+    "residual_multiplier": 0.7,
+    "attention_multiplier": 0.25,
+    "embedding_multiplier": 3.0,
+    "logits_scaling": 0.3,
+}
+_NEMOTRON_H: dict[str, Any] = {
+    "layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention"],
+    "mamba_num_heads": 6,
+    "mamba_head_dim": 16,
+    "n_groups": 2,
+    "ssm_state_size": 24,
+    "head_dim": 24,
+}
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
 _UNTIED = {"tie_word_embeddings": False}
@@ -374,6 +400,47 @@ FAMILY_MODELS = {
         {**_BIASES, "head_dim": 24, "rope_parameters": DYNAMIC_ROPE},
         saved_as="InternLM3ForCausalLM",
     ),
+    "lfm2_moe": Family("Lfm2Moe", {**_LFM2_MOE, "routed_scaling_factor": 1.5}),
+    "lfm2_moe-biases": Family(
+        "Lfm2Moe",
+        {
+            **_LFM2_MOE,
+            **_UNTIED,
+            "conv_bias": True,
+            "num_dense_layers": 0,
+            "use_expert_bias": False,
+            "norm_topk_prob": False,
+        },
+    ),
+    "granite_hybrid": Family("GraniteMoeHybrid", _GRANITE_HYBRID),
+    "granite_hybrid-dense": Family(
+        "GraniteMoeHybrid",
+        {
+            **_GRANITE_HYBRID,
+            **_TIED,
+            "num_local_experts": 0,
+            "position_embedding_type": "rope",
+            "mamba_n_groups": 2,
+            "mamba_d_conv": 3,
+            "mamba_conv_bias": False,
+            "mamba_proj_bias": True,
+            "attention_bias": True,
+            "time_step_limit": [0.3, 1.5],
+        },
+    ),
+    "nemotron_h": Family("NemotronH", _NEMOTRON_H),
+    "nemotron_h-biases": Family(
+        "NemotronH",
+        {
+            **_NEMOTRON_H,
+            "layers_block_type": ["mlp", "full_attention", "linear_attention", "mlp", "mlp"],
+            "use_bias": True,
+            "mlp_bias": True,
+            "use_conv_bias": False,
+            "conv_kernel": 3,
+            "time_step_min": 0.5,
+        },
+    ),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
 }
 
@@ -613,6 +680,28 @@ GGUF_FAMILIES = {
             "head_dim": 32,
             "attention_bias": True,
             "rms_norm_eps": 1e-5,
+        },
+    ),
+    "lfm2moe": Family(
+        "Lfm2Moe",
+        {
+            **_SMALL,
+            **_LFM2_MOE,
+            "moe_intermediate_size": 32,
+            "layer_types": ["conv", "full_attention"],
+        },
+    ),
+    "granitehybrid": Family(
+        "GraniteMoeHybrid",
+        {
+            **_SMALL,
+            **_TIED,
+            **_GRANITE_HYBRID,
+            "layer_types": ["linear_attention", "full_attention"],
+            "mamba_n_heads": 4,
+            "mamba_n_groups": 2,
+            "mamba_d_state": 16,
+            "shared_intermediate_size": 64,
         },
     ),
     "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),

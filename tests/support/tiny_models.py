@@ -218,6 +218,8 @@ def fill_randomly(model: Any) -> None:
         for name, buffer in model.named_buffers():
             if name.endswith("layer_scalar"):  # of Gemma 4, stored like a weight
                 buffer.mul_(0.8)
+            if name.endswith("expert_bias"):  # of LFM 2 MoE, likewise
+                buffer.copy_(torch.randn_like(buffer) * 0.12)
 
 
 def save_model(

@@ -97,6 +97,18 @@ QWEN35_NAMES = replace(SEED_OSS_NAMES, recurrent=_DELTA_NET)
 QWEN3_NEXT_NAMES = replace(
     QWEN35_NAMES, recurrent=replace(_DELTA_NET, inputs=("attn_qkv", "attn_gate", "ssm_ba"))
 )
+_MAMBA2 = RecurrentNames(
+    inputs=("ssm_in",),
+    conv="ssm_conv1d",
+    output="ssm_out",
+    norm="ssm_norm",
+    a_log="ssm_a",
+    dt_bias="ssm_dt.bias",
+    skip="ssm_d",
+    flat_conv=True,
+    columns=True,
+)
+GRANITE_HYBRID_NAMES = replace(PAIRED_NAMES, recurrent=_MAMBA2)
 LFM2_NAMES = replace(
     GGUF_NAMES,
     norm="token_embd_norm",
@@ -148,7 +160,7 @@ class Architecture:
     sinks: bool = False
     experts: Mixture | None = None
     """Of files that have experts."""
-    recurrent: Literal["", "delta_net", "short_conv"] = ""
+    recurrent: Literal["", "delta_net", "short_conv", "mamba2"] = ""
     """What stands in the place of attention in some layers."""
     takes_turns: bool = False
     """Whether value heads of a delta net take turns: see DeltaNetConfig."""
@@ -171,6 +183,8 @@ class Architecture:
     sliding_theta: float | None = None
     """Of sliding layers, whose rope is not scaled; 0: that of the full layers; None: one rope."""
     has_rope: bool = True
+    rope_if_finetuned: bool = False
+    """Whether there is a position embedding only where rope.scaling.finetuned is not false."""
     rounds_yarn: bool = True
     """Whether YaRN rounds the borders between the frequencies that stay and those it divides."""
     scales_embedding: bool = False

@@ -1,15 +1,17 @@
 """LFM 2: most layers are gated short convolutions, the others attention with a norm per query and
-key head.
+key head. LFM 2 MoE has experts behind the first layers, chosen by sigmoids and a bias.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ...files import JsonObject
-from ..config import NO_ATTENTION, LayerConfig, QkNorm
-from ..limits import MAX_WIDTH
+from ..config import NO_ATTENTION, ExpertsConfig, LayerConfig, QkNorm
+from ..limits import MAX_LAYERS, MAX_WIDTH
 from ..recurrent import ShortConvConfig
 from ..rope_keys import RopeDefaults
+from .expert_keys import experts_of
+from .expert_names import ExpertNames
 from .family import Family, Sizes
 from .names import Names
 from .recurrent_names import RecurrentNames
@@ -27,20 +29,53 @@ _NAMES = Names(
     q_norm="self_attn.q_layernorm",
     k_norm="self_attn.k_layernorm",
     recurrent=RecurrentNames(inputs=("conv.in_proj",), conv="conv.conv", output="conv.out_proj"),
+    experts=ExpertNames(
+        router="feed_forward.gate",
+        selection_bias="feed_forward.expert_bias",
+        gate_up=("feed_forward.experts.{}.w1", "feed_forward.experts.{}.w3"),
+        down="feed_forward.experts.{}.w2",
+    ),
 )
 
 
 def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
+    dense = replace(sizes, hidden_dim=_hidden_dim(file, sizes))
+    return _mixed(file, dense, [None] * sizes.n_layers)
+
+
+def _layers_moe(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
+    experts = experts_of(
+        file,
+        keys=("num_experts",),
+        n_experts=32,
+        n_used=4,
+        hidden_dim=1792,
+        scoring="sigmoid",
+        selection_bias=file.boolean("use_expert_bias", default=True),
+        renormalized=file.boolean("norm_topk_prob", default=True),
+        scale=file.number("routed_scaling_factor", low=0.0, high=_HIGHEST, default=1.0),
+    )
+    n_dense = file.integer("num_dense_layers", low=0, high=MAX_LAYERS, default=2)
+    return _mixed(
+        file, sizes, [experts if index >= n_dense else None for index in range(sizes.n_layers)]
+    )
+
+
+def _mixed(
+    file: JsonObject, sizes: Sizes, experts: Sequence[ExpertsConfig | None]
+) -> tuple[LayerConfig, ...]:
+    """`experts`: of each layer."""
     conv = ShortConvConfig(
         dim=sizes.dim,
         kernel=file.integer("conv_L_cache", low=2, high=_MAX_KERNEL, default=3),
         bias=file.boolean("conv_bias", default=False),
     )
-    attention = replace(sizes, hidden_dim=_hidden_dim(file, sizes)).layer(qk_norm=QkNorm())
-    recurrent = replace(attention, attention=NO_ATTENTION, recurrent=conv)
+    layers = [sizes.layer(qk_norm=QkNorm(), experts=own) for own in experts]
     return tuple(
-        attention if kind == "full_attention" else recurrent
-        for kind in _kinds(file, sizes.n_layers)
+        layer
+        if kind == "full_attention"
+        else replace(layer, attention=NO_ATTENTION, recurrent=conv)
+        for layer, kind in zip(layers, _kinds(file, sizes.n_layers), strict=True)
     )
 
 
@@ -84,4 +119,11 @@ FAMILY = Family(
     eps_key="norm_eps",
     tied=True,
     rope=RopeDefaults(theta=1e6),
+)
+MOE = replace(
+    FAMILY,
+    architecture="Lfm2MoeForCausalLM",
+    layers=_layers_moe,
+    sizes={"intermediate_size": 7168},
+    reads=frozenset({"num_experts", "num_experts_per_tok"}),
 )

@@ -94,7 +94,9 @@ class Names:
         attention, dim = layer.attention, config.dim
         prefix = self.layer.format(index)
         mlp_norm = self.mlp_norm if self.mlp_norm else self.attention_norm
-        pre, post = layer.pre_norms, layer.post_norms
+        pre, post = layer.pre_norms and layer.has_mixer, layer.post_norms and layer.has_mixer
+        pre_mlp = layer.pre_norms and layer.mlp.exists
+        post_mlp = layer.post_norms and layer.mlp.exists
         return LayerSources(
             **self._mixer(prefix, layer, config),
             **self._mlp(prefix, layer, dim),
@@ -105,9 +107,9 @@ class Names:
                 prefix + self.attention_norm, dim, pre and config.norm_bias
             ),
             post_attention_norm=self._norm(prefix + self.post_attention_norm, dim, post),
-            mlp_norm=self._norm(prefix + mlp_norm, dim, pre),
-            mlp_norm_bias=self._bias(prefix + mlp_norm, dim, pre and config.norm_bias),
-            post_mlp_norm=self._norm(prefix + self.post_mlp_norm, dim, post),
+            mlp_norm=self._norm(prefix + mlp_norm, dim, pre_mlp),
+            mlp_norm_bias=self._bias(prefix + mlp_norm, dim, pre_mlp and config.norm_bias),
+            post_mlp_norm=self._norm(prefix + self.post_mlp_norm, dim, post_mlp),
             sinks=(Source(prefix + self.sinks, (attention.n_heads,)),) * attention.sinks,
             factor=(Source(prefix + self.factor, (1,)),) * layer.has_factor,
         )
@@ -115,6 +117,8 @@ class Names:
     def _mixer(self, prefix: str, layer: LayerConfig, config: ModelConfig) -> dict[str, Sources]:
         """Attention, or what stands in its place."""
         attention, dim = layer.attention, config.dim
+        if not layer.has_mixer:
+            return {"wqkv": (), "wo": ()}
         if layer.recurrent is not None:
             assert self.recurrent is not None, "a family with recurrent layers names them"
             return self.recurrent.sources(prefix, layer.recurrent, dim)

@@ -9,10 +9,11 @@ from functools import partial
 
 from ...errors import ModelLoadError
 from ...files import JsonObject
-from ..config import NO_ATTENTION, ExpertsConfig, LayerConfig, QkNorm
+from ..config import NO_ATTENTION, ExpertsConfig, LayerConfig, ModelConfig, QkNorm
 from ..limits import MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 from ..recurrent import DeltaNetConfig
 from ..rope_keys import RopeDefaults
+from ..sources import ModelSources
 from .expert_keys import experts_of, is_sparse, shared_width
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
@@ -39,6 +40,16 @@ _NAMES_5 = replace(
     recurrent=replace(
         _NEXT,
         inputs=tuple(f"linear_attn.in_proj_{part}" for part in ("qkv", "z", "b", "a")),
+    ),
+)
+# As published, and as transformers has them in memory.
+_NAMES_5_FUSED = replace(
+    _NAMES_5,
+    experts=replace(
+        _NAMES_5.experts,
+        gate_up=("mlp.experts.gate_up_proj",),
+        down="mlp.experts.down_proj",
+        weight="",
     ),
 )
 
@@ -125,6 +136,11 @@ def _layers_5_moe(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
     return tuple(_hybrid(file, sizes, [experts] * sizes.n_layers, _shared(file)))
 
 
+def _sources_5_moe(config: ModelConfig) -> ModelSources:
+    names = _NAMES_5_FUSED if config.fused_experts else _NAMES_5
+    return names.sources(config)
+
+
 QWEN3_NEXT = Family(
     architecture="Qwen3NextForCausalLM",
     layers=_layers_next,
@@ -151,6 +167,6 @@ QWEN3_5_MOE = replace(
     QWEN3_NEXT,
     architecture="Qwen3_5MoeForCausalLM",
     layers=_layers_5_moe,
-    sources=_NAMES_5.sources,
+    sources=_sources_5_moe,
     predictor=partial(qwen_predictor, _NAMES_5),
 )

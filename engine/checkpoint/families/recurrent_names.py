@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..config import AttentionConfig
-from ..recurrent import DeltaNetConfig, Recurrent, ShortConvConfig
+from ..recurrent import DeltaNetConfig, Mamba2Config, Recurrent, ShortConvConfig
 from ..sources import Source, Sources
 
 
@@ -19,16 +19,19 @@ class RecurrentNames:
     inputs: tuple[str, ...]
     """One name: that of a short convolution. Two: q, k, v and z of each key head in turn, then b
     and a likewise. Three: q, k and v; z; b and a of each key head in turn. Four: q, k and v; z; b;
-    a.
+    a. That of Mamba 2 is one name: z, x, B, C, dt.
     """
     conv: str
     output: str
     norm: str = ""
     a_log: str = ""
-    """This and the next with all of the name."""
+    """This and the next two with all of the name."""
     dt_bias: str = ""
+    skip: str = ""
     flat_conv: bool = False
     """Whether the weights of a convolution are stored as (channels, kernel)."""
+    columns: bool = False
+    """Whether the numbers of heads of Mamba 2 are columns, and the norms of groups rows."""
 
     def sources(self, prefix: str, config: Recurrent, dim: int) -> dict[str, Sources]:
         """The fields of LayerSources that recurrent layers have."""
@@ -39,6 +42,8 @@ class RecurrentNames:
                 return found | self._short_conv(prefix, config, dim)
             case DeltaNetConfig():
                 return found | self._delta_net(prefix, config, dim)
+            case Mamba2Config():
+                return found | self._mamba2(prefix, config, dim)
 
     def _short_conv(self, prefix: str, config: ShortConvConfig, dim: int) -> dict[str, Sources]:
         (name,) = self.inputs
@@ -63,6 +68,37 @@ class RecurrentNames:
             "dt_bias": (Source(prefix + self.dt_bias, heads),),
             "state_norm": (Source(f"{prefix}{self.norm}.weight", (config.v_dim,)),),
         }
+
+    def _mamba2(self, prefix: str, config: Mamba2Config, dim: int) -> dict[str, Sources]:
+        (name,) = (prefix + each for each in self.inputs)
+        whole, cut = (config.in_dim, dim), config.in_dim - config.n_heads
+        found: dict[str, Sources] = {
+            "wqkv": tuple(
+                Source(f"{name}.weight", whole, rows=rows)
+                for rows in ((0, cut), (cut, config.in_dim))
+            ),
+            "conv": self._conv(prefix, config.conv_dim, config.kernel),
+            "a_log": self._of_heads(prefix + self.a_log, config),
+            "dt_bias": (Source(prefix + self.dt_bias, (config.n_heads,)),),
+            "skip": self._of_heads(prefix + self.skip, config),
+        }
+        for field, bias, n, exists in (
+            ("bqkv", name, config.in_dim, config.in_bias),
+            ("conv_bias", prefix + self.conv, config.conv_dim, config.conv_bias),
+            ("bo", prefix + self.output, dim, config.out_bias),
+        ):
+            if exists:
+                found[field] = (Source(f"{bias}.bias", (n,)),)
+        if config.norm:
+            n, groups = config.out_dim, config.n_groups
+            shape = (groups, n // groups) if self.columns else (n,)
+            norm = Source(f"{prefix}{self.norm}.weight", shape, flattened=self.columns)
+            found["state_norm"] = (norm,)
+        return found
+
+    def _of_heads(self, name: str, config: Mamba2Config) -> Sources:
+        shape = (config.n_heads, 1) if self.columns else (config.n_heads,)
+        return (Source(name, shape, flattened=self.columns),)
 
     def _inputs(self, prefix: str, config: DeltaNetConfig, dim: int) -> Sources:
         """q, k, v, b, a, z."""

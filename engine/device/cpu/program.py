@@ -21,9 +21,11 @@ from ..arguments import (
     Embed,
     Experts,
     Gate,
+    GatedNorm,
     Heads,
     Linear,
     LookUp,
+    Mamba2,
     NormLinear,
     Op,
     ShortConv,
@@ -97,6 +99,10 @@ class CpuProgram:
                 self._recurrent.short_conv(op)
             case DeltaNet():
                 self._recurrent.delta_net(op)
+            case Mamba2():
+                self._recurrent.mamba2(op)
+            case GatedNorm():
+                self._recurrent.gated_norm(op)
             case Gate():
                 self._recurrent.gate(op)
         self._ops.append(op)

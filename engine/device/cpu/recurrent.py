@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ...checkpoint.recurrent import StateShape
+from ...checkpoint.recurrent import Mamba2Config, StateShape
 from ...native import cpu as native
 from ...native.cpu import kernels
-from ..arguments import DeltaNet, Gate, ShortConv
+from ..arguments import DeltaNet, Gate, GatedNorm, Mamba2, ShortConv
 from ..ops import Bytes
 from ..step import StateWords
 from .memory import Floats, zeros
@@ -116,6 +116,55 @@ class RecurrentOps:
             out=self.rows("out", op.out, config.out_dim),
         )
 
+    def mamba2(self, op: Mamba2[Floats, SlotStates]) -> None:
+        config = op.config
+        if config.head_dim % _LANES or config.state_dim % 2:
+            raise ValueError(
+                f"head_dim, state_dim: {config.head_dim} must be a multiple of {_LANES}, "
+                f"{config.state_dim} of 2"
+            )
+        least, most = config.dt_limits
+        native.check("conv", op.conv, (config.conv_dim * config.kernel,), np.float32)
+        conv = (op.conv.reshape(config.conv_dim, -1) * _channel_scales(config)).ravel()
+        kernels.append_mamba2(
+            self.tape,
+            x=self.rows("x", op.x, config.in_dim),
+            states=_states(op.states, config.state_shape),
+            conv=self._conv(conv, config.kernel, config.conv_dim),
+            conv_bias=self.vector("conv_bias", op.conv_bias, config.conv_dim),
+            kernel=config.kernel,
+            n_heads=config.n_heads,
+            n_groups=config.n_groups,
+            head_dim=config.head_dim,
+            state_dim=config.state_dim,
+            chunk_heads=config.chunk_heads,
+            a_log=self.vector("a_log", op.a_log, config.n_heads),
+            is_rate=config.has_rates,
+            dt_bias=self.vector("dt_bias", op.dt_bias, config.n_heads),
+            dt_scale=config.scales.dt,
+            dt_min=least,
+            dt_max=most,
+            skip=self.vector("skip", op.skip, config.n_heads),
+            out=self.rows("out", op.out, config.out_dim),
+        )
+
+    def gated_norm(self, op: GatedNorm[Floats]) -> None:
+        width, pitch = op.x.shape[1], op.gate.shape[1]
+        if width > pitch or width % op.n_groups:
+            raise ValueError(f"n_groups: {op.n_groups} in {width} columns, gates in {pitch}")
+        kernels.append_gated_norm(
+            self.tape,
+            x=self.rows("x", op.x, width),
+            gate=self.rows("gate", op.gate, pitch),
+            pitch=pitch,
+            gate_scale=op.gate_scale,
+            norm=self.vector("norm", op.norm, width),
+            width=width,
+            n_groups=op.n_groups,
+            is_gate_first=op.gate_first,
+            eps=op.eps,
+        )
+
     def gate(self, op: Gate[Floats]) -> None:
         width = op.x.shape[1]
         kernels.append_gate(
@@ -132,6 +181,12 @@ class RecurrentOps:
         native.check("conv", conv, (n_channels * kernel,), np.float32)
         self.kept.append(np.ascontiguousarray(conv.reshape(n_channels, kernel).T))
         return native.address(self.kept[-1])
+
+
+def _channel_scales(config: Mamba2Config) -> Floats:
+    """Of the channels of the convolution, (conv_dim, 1)."""
+    scales, widths = config.scales, (config.out_dim, config.bc_dim, config.bc_dim)
+    return np.repeat(np.array([scales.x, scales.b, scales.c], np.float32), widths)[:, None]
 
 
 def _states(states: SlotStates, shape: StateShape) -> kernels.States:

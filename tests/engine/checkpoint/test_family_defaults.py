@@ -11,7 +11,7 @@ import pytest
 
 from engine.checkpoint.config_json import model_config
 from engine.checkpoint.families.known import FAMILIES
-from engine.checkpoint.recurrent import DeltaNetConfig, Recurrent
+from engine.checkpoint.recurrent import DeltaNetConfig, Mamba2Config, Recurrent
 from engine.checkpoint.ropes import Llama3Scaling, YarnScaling
 
 _CLASSES = {
@@ -37,6 +37,14 @@ SIZES = {
 # a word about them has embeddings of each layer.
 _SAID: dict[str, dict[str, Any]] = {
     "Gemma4ForCausalLM": {"hidden_size_per_layer_input": 0},
+    # Of attention alone there must be one layer.
+    "GraniteMoeHybridForCausalLM": {
+        "mamba_n_heads": 16,
+        "layer_types": ["full_attention", *6 * ["linear_attention"]],
+    },
+    "NemotronHForCausalLM": {
+        "layers_block_type": ["full_attention", *6 * ["linear_attention"]],
+    },
     "Ministral3ForCausalLM": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
 }
 
@@ -92,6 +100,26 @@ def _recurrent(config: Any) -> list[Recurrent | None]:
             k_dim=config.linear_key_head_dim,
             v_dim=config.linear_value_head_dim,
             kernel=config.linear_conv_kernel_dim,
+        )
+    if hasattr(config, "mamba_n_heads"):
+        recurrent = Mamba2Config(
+            n_heads=config.mamba_n_heads,
+            n_groups=config.mamba_n_groups,
+            head_dim=config.mamba_d_head,
+            state_dim=config.mamba_d_state,
+            kernel=config.mamba_d_conv,
+            conv_bias=config.mamba_conv_bias,
+            dt_limits=config.time_step_limit,
+        )
+    if hasattr(config, "mamba_num_heads"):
+        recurrent = Mamba2Config(
+            n_heads=config.mamba_num_heads,
+            n_groups=config.n_groups,
+            head_dim=config.mamba_head_dim,
+            state_dim=config.ssm_state_size,
+            kernel=config.conv_kernel,
+            conv_bias=config.use_conv_bias,
+            dt_limits=(config.time_step_min, math.inf),
         )
     kinds = getattr(config, "layer_types", None) or [""] * config.num_hidden_layers
     return [recurrent if kind in ("linear_attention", "conv") else None for kind in kinds]

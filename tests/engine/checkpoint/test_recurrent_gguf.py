@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.config import NO_ATTENTION
-from engine.checkpoint.recurrent import DeltaNetConfig, ShortConvConfig
+from engine.checkpoint.recurrent import DeltaNetConfig, Mamba2Config, ShortConvConfig
 from engine.checkpoint.tensors import model_sources
 from engine.errors import ModelLoadError
 from tests.engine.checkpoint.test_config_gguf import read
@@ -55,8 +55,44 @@ def test_layers_without_key_heads_are_convolutions(tmp_path: Path) -> None:
     config = read(tmp_path, keys, architecture="lfm2")
     assert [layer.recurrent for layer in config.layers] == [ShortConvConfig(dim=64, kernel=3), None]
     assert config.kv_shapes == ((2, 16),)
+    experts = {"expert_count": 4, "expert_used_count": 2, "leading_dense_block_count": 1}
+    config = read(tmp_path, keys | experts, architecture="lfm2moe")
+    assert config.layers[0].mlp.experts is None
+    assert config.layers[1].mlp.experts is not None
+    assert config.layers[1].mlp.experts.scoring == "sigmoid"
     with pytest.raises(ModelLoadError, match=r"llama\.attention\.head_count_kv"):
         read(tmp_path, {"attention.head_count_kv": [0, 2]})
+
+
+MAMBA: dict[str, Any] = {
+    **{key: value for key, value in DELTA.items() if key != "block_count"},
+    "attention.head_count_kv": [0, 2],
+}
+
+
+def test_layers_without_key_heads_are_mamba(tmp_path: Path) -> None:
+    config = read(tmp_path, MAMBA, architecture="granitehybrid")
+    mamba = Mamba2Config(n_heads=4, n_groups=2, head_dim=32, state_dim=16, kernel=4, has_rates=True)
+    assert [layer.recurrent for layer in config.layers] == [mamba, None]
+    assert config.layers[1].attention.rope == 0
+    keys = MAMBA | {"rope.scaling.finetuned": False}
+    config = read(tmp_path, keys, architecture="granitehybrid")
+    assert config.layers[1].attention.rope is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"ssm.inner_size": 100}, r"ssm\.inner_size: .*4 heads of a multiple of 16, not 100"),
+        ({"ssm.state_size": 17}, r"ssm\.state_size: .*an even number, not 17"),
+        ({"ssm.group_count": 3}, "Mamba 2: n_groups: 3 do not divide the 4 heads"),
+    ],
+)
+def test_mamba_that_cannot_be_computed_is_refused(
+    tmp_path: Path, keys: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=message):
+        read(tmp_path, MAMBA | keys, architecture="granitehybrid")
 
 
 @pytest.mark.parametrize(

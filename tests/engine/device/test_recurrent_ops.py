@@ -1,4 +1,4 @@
-"""Short convolutions, gated delta nets and gates as ops: native code against transformers and the
+"""Recurrent layers, Mamba 2 and gates as ops: native code against transformers and the
 twin in torch, and the same bits however the rows come.
 """
 
@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from engine.cache.states import RecurrentStates
-from engine.checkpoint.recurrent import DeltaNetConfig, ShortConvConfig
-from engine.device.arguments import DeltaNet, Gate, ShortConv
+from engine.checkpoint.recurrent import DeltaNetConfig, Mamba2Config, Scales, ShortConvConfig
+from engine.device.arguments import DeltaNet, Gate, GatedNorm, Mamba2, ShortConv
 from engine.device.cpu.ops import CpuOps
 from engine.device.step import StepState
 from engine.device.torch_ops import TorchOps
@@ -30,6 +30,19 @@ CONFIGS: dict[str, Any] = {
     ),
     "conv": ShortConvConfig(dim=200, kernel=3),
     "conv-bias": ShortConvConfig(dim=40, kernel=4, bias=True),
+    "mamba": Mamba2Config(
+        n_heads=10, n_groups=2, head_dim=48, state_dim=18, kernel=4, conv_bias=True
+    ),
+    "mamba-limits": Mamba2Config(
+        n_heads=4,
+        n_groups=1,
+        head_dim=16,
+        state_dim=32,
+        kernel=2,
+        dt_limits=(0.2, 0.9),
+        has_rates=True,
+        scales=Scales(x=0.7, b=1.3, c=0.8, dt=1.6),
+    ),
 }
 
 
@@ -59,6 +72,17 @@ class Layer:
                 dt_bias=wrap(random(config.n_v_heads, seed=3)),
                 norm=wrap(random(config.v_dim, seed=4)),
                 eps=EPS,
+                **shared,
+            )
+        elif isinstance(config, Mamba2Config):
+            rates = -np.exp(random(config.n_heads, seed=2))
+            op = Mamba2(
+                config=config,
+                conv=wrap(random(config.conv_dim * config.kernel, seed=1)),
+                conv_bias=wrap(random(config.conv_dim, seed=5)) if config.conv_bias else None,
+                a_log=wrap(rates if config.has_rates else np.log(-rates)),
+                dt_bias=wrap(random(config.n_heads, seed=3)),
+                skip=wrap(random(config.n_heads, seed=4)),
                 **shared,
             )
         else:
@@ -118,7 +142,7 @@ def test_native_code_computes_what_torch_does(name: str) -> None:
     rows = rows_of(name)
     ours, twin = Layer(native(), name), Layer(TorchOps("cpu", "float32"), name)
     for part in (rows[:40], rows[40:41], rows[41:]):
-        np.testing.assert_allclose(ours.run(part), twin.run(part), rtol=0, atol=3e-5)
+        np.testing.assert_allclose(ours.run(part), twin.run(part), rtol=1e-6, atol=3e-5)
 
 
 @pytest.mark.parametrize("name", ["grouped", "alike"])
@@ -156,6 +180,77 @@ def test_a_delta_net_is_that_of_transformers(name: str) -> None:
         expected = gated(out.reshape(-1, config.v_dim), z.reshape(-1, config.v_dim))
     ours = layer.run(rows.numpy())
     np.testing.assert_allclose(ours, expected.view(MOST, -1).numpy(), rtol=0, atol=3e-5)
+
+
+def test_mamba_2_is_that_of_transformers() -> None:
+    """The whole mixer, with the norm and the gate behind the op, in one pass."""
+    from transformers import Mamba2Config as TheirConfig
+    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+
+    config, layer = CONFIGS["mamba"], Layer(native(), "mamba")
+    theirs = TheirConfig(
+        hidden_size=240,
+        num_heads=config.n_heads,
+        head_dim=config.head_dim,
+        state_size=config.state_dim,
+        n_groups=config.n_groups,
+        conv_kernel=config.kernel,
+        chunk_size=32,
+        layer_norm_epsilon=EPS,
+    )
+    mixer, op = Mamba2Mixer(theirs, layer_idx=0).eval(), layer.op
+    norm = random(config.out_dim, seed=6)
+    assert mixer.conv1d.bias is not None
+    with torch.no_grad():
+        for parameter, own in (
+            (mixer.conv1d.weight, op.conv),
+            (mixer.conv1d.bias, op.conv_bias),
+            (mixer.A_log, op.a_log),
+            (mixer.dt_bias, op.dt_bias),
+            (mixer.D, op.skip),
+            (mixer.norm.weight, norm),
+        ):
+            parameter.copy_(torch.from_numpy(own).view(parameter.shape))
+        hidden = torch.from_numpy(random(MOST, 240, seed=8))
+        rows = mixer.in_proj(hidden).numpy()
+        expected = mixer(hidden[None])[0].numpy()
+        ours = layer.run(rows)
+        normed = gated(native(), ours, rows, norm=norm, n_groups=config.n_groups)
+        projected = mixer.out_proj(torch.from_numpy(normed)).numpy()
+    np.testing.assert_allclose(projected, expected, rtol=0, atol=5e-5)
+
+
+def gated(ops: Any, x: Floats, gates: Floats, **options: Any) -> Floats:
+    wrap: Any = torch.from_numpy if isinstance(ops, TorchOps) else np.ascontiguousarray
+    out = wrap(x.copy())
+    options = {key: wrap(each) if key == "norm" else each for key, each in options.items()}
+    program, state = ops.program(len(x)), StepState(len(x))
+    program.append(GatedNorm(x=out, gate=wrap(gates.copy()), eps=EPS, **options))
+    state.set([0] * len(x), 0)
+    assert program.run(state)
+    return np.asarray(out)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("gate_first", [False, True])
+@pytest.mark.parametrize("has_norm", [False, True])
+def test_norms_of_groups_with_a_gate(gate_first: bool, has_norm: bool) -> None:
+    x, gates, options = random(5, 96), random(5, 130, seed=1), {}
+    if has_norm:
+        options = {"norm": random(96, seed=2)}
+    shared: Any = {"gate_scale": 0.6, "n_groups": 3, "gate_first": gate_first, **options}
+    ours = gated(native(), x, gates, **shared)
+    np.testing.assert_allclose(
+        ours, gated(TorchOps("cpu", "float32"), x, gates, **shared), rtol=0, atol=1e-5
+    )
+    z = 0.6 * gates[:, :96].astype(np.float64)
+    silu = z / (1.0 + np.exp(-z))
+    y = x * silu if gate_first or not has_norm else x.astype(np.float64)
+    if has_norm:
+        groups = y.reshape(5, 3, 32)
+        y = (groups / np.sqrt((groups**2).mean(2, keepdims=True) + EPS)).reshape(5, 96)
+        y = y * options["norm"] * (1.0 if gate_first else silu)
+    np.testing.assert_allclose(ours, y, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -254,12 +349,17 @@ def test_a_gate_multiplies_by_the_sigmoid() -> None:
 def test_impossible_layers_are_refused() -> None:
     with pytest.raises(ValueError, match="5 is no multiple of the 2 key heads"):
         DeltaNetConfig(n_k_heads=2, n_v_heads=5, k_dim=16, v_dim=16, kernel=4)
+    with pytest.raises(ValueError, match="n_groups: 3 do not divide the 8 heads"):
+        Mamba2Config(n_heads=8, n_groups=3, head_dim=16, state_dim=16, kernel=4)
     CONFIGS["odd"] = DeltaNetConfig(n_k_heads=1, n_v_heads=1, k_dim=16, v_dim=20, kernel=4)
     CONFIGS["long"] = ShortConvConfig(dim=16, kernel=9)
+    CONFIGS["narrow"] = Mamba2Config(n_heads=1, n_groups=1, head_dim=8, state_dim=16, kernel=4)
     try:
         with pytest.raises(ValueError, match="must be multiples of 16"):
             Layer(native(), "odd")
         with pytest.raises(ValueError, match="kernel: must be 1 to 8, not 9"):
             Layer(native(), "long")
+        with pytest.raises(ValueError, match="head_dim, state_dim: 8 must be a multiple of 16"):
+            Layer(native(), "narrow")
     finally:
-        del CONFIGS["odd"], CONFIGS["long"]
+        del CONFIGS["odd"], CONFIGS["long"], CONFIGS["narrow"]

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from engine.checkpoint.config_json import model_config
 from engine.description import describe
+from engine.device.cpu.ops import CpuOps
 from engine.device.cpu.panel_cache import open_panels
 from engine.device.open import open_ops
 from engine.errors import ModelLoadError
 from engine.model.loading import load_weights
+from engine.model.model import Model
 from engine.model_files import ModelFiles
 from server.commands.model_summary import summary
 from tests.engine.model.test_model_parity import empty_cache, loaded, logits_after, prompt
@@ -99,3 +102,24 @@ def test_what_cannot_be_computed_is_refused(
     file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **keys}), "utf-8")
     with pytest.raises(ModelLoadError, match=message):
         model_config(tmp_path)
+
+
+def test_gate_and_up_of_all_experts_may_be_one_tensor(tmp_path: Path) -> None:
+    """As Qwen 3.5 is published; transformers saves each expert by itself."""
+    save_model(tmp_path, FAMILY_MODELS["qwen3_5_moe"])
+    expected = logits_after(loaded(tmp_path), prompt(), n_prefill=0)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    for layer in range(2):
+        prefix = f"model.layers.{layer}.mlp.experts."
+        gate, up, down = (
+            np.stack([tensors.pop(f"{prefix}{i}.{part}_proj.weight") for i in range(6)])
+            for part in ("gate", "up", "down")
+        )
+        tensors[f"{prefix}gate_up_proj"] = np.concatenate([gate, up], axis=1)
+        tensors[f"{prefix}down_proj"] = down
+    save_file(tensors, file)
+    files, ops = ModelFiles.open(tmp_path), CpuOps("float32")
+    weights = load_weights(files.tensors(), files.config, ops)
+    model = Model(weights, files.config, ops, max_seq_len=128, chunk_size=64)
+    assert np.array_equal(logits_after(model, prompt(), n_prefill=0), expected)

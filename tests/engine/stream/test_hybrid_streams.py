@@ -22,7 +22,7 @@ GREEDY = SamplingSettings(temperature=0.0)
 PROMPT = [7 * i % 300 + 5 for i in range(40)]
 
 
-@pytest.fixture(scope="module", params=["qwen3_5", "lfm2"])
+@pytest.fixture(scope="module", params=["qwen3_5", "lfm2", "nemotron_h"])
 def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Parts:
     return stream_parts(tmp_path_factory.mktemp("hybrid"), FAMILY_MODELS[request.param])
 
@@ -155,11 +155,12 @@ def test_an_aborted_prompt_leaves_what_was_whole(parts: Parts) -> None:
     assert np.array_equal(model.decode([5], cache), model.decode([5], other))
 
 
-def test_hybrids_load_as_whole_engines(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "quantize"), [("qwen3_next", "8bit"), ("nemotron_h", "4bit")])
+def test_hybrids_load_as_whole_engines(tmp_path: Path, name: str, quantize: str) -> None:
     from engine import Engine
     from tests.support.tiny_models import save_model
 
-    save_model(tmp_path, FAMILY_MODELS["qwen3_next"])
-    engine = Engine.load(tmp_path, device="cpu", max_seq_len=MAX_SEQ_LEN, quantize="8bit")
+    save_model(tmp_path, FAMILY_MODELS[name])
+    engine = Engine.load(tmp_path, device="cpu", max_seq_len=MAX_SEQ_LEN, quantize=quantize)
     ids = engine.tokenizer.encode("the river was cold")
     assert len(drawn(engine.generator, ids)) > 1
