@@ -266,8 +266,8 @@ LOSSY: dict[str, tuple[Callable[[], Ops], float]] = {
     "5bit": (lambda: open_ops(device="cpu", quantize="5bit"), 0.92),
     "4bit": (lambda: open_ops(device="cpu", quantize="4bit"), 0.8),
     "keys and values in 8bit": (lambda: open_ops(device="cpu", kv_cache="8bit"), 0.999),
-    "values in 4bit": (lambda: open_ops(device="cpu", kv_cache="k8v4"), 0.99),
-    "keys and values in 4bit": (lambda: open_ops(device="cpu", kv_cache="4bit"), 0.98),
+    "values in 4bit": (lambda: open_ops(device="cpu", kv_cache="k8v4"), 0.9),
+    "keys and values in 4bit": (lambda: open_ops(device="cpu", kv_cache="4bit"), 0.88),
 }
 
 
