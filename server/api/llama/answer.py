@@ -27,11 +27,12 @@ from ...answer.metadata import (
     with_metadata,
 )
 from ...answer.shape import GeneratedAnswer
-from ...answer.sse import encode_event, encode_json, error_event
+from ...answer.sse import encode_event, encode_json
 from ...answer.usage import timings
 from ...stream.jobs import Begun, Clocks, Controlled, Event, Progress, Step, TokenCounts
 from ...stream.stream import CompletionStream
 from ..completions.prompts import Prompt
+from .errors import error_event
 from .settings import generation_settings
 
 # One sequence at a time: there is one slot.

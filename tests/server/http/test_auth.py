@@ -9,6 +9,10 @@ from fastapi import FastAPI
 from pydantic import SecretStr, ValidationError
 from starlette.responses import JSONResponse
 
+from server.api.anthropic import errors as anthropic
+from server.api.llama import errors as llama
+from server.api.ollama import errors as ollama
+from server.api.tabby import errors as tabby
 from server.app import create_app
 from server.http.auth import KeyGate
 from server.settings import Settings
@@ -19,7 +23,8 @@ from tests.support.live_server import LiveServer, live_server
 # These differ between any two answers.
 OWN = {"x-request-id", "request-id", "openai-processing-ms", "date"}
 # Wires with errors in a shape of their own, by how their paths begin.
-SHAPES = ("/v1/messages", "/api/")
+# Each says whether a path belongs to a wire whose errors have a shape of their own.
+WIRES = (anthropic, llama, ollama, tabby)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")
 WRONG: list[Headers] = [
     [],
@@ -80,9 +85,9 @@ async def test_every_route_refuses_every_wrong_authorization_in_one_way() -> Non
         stable = {name: answer.headers[name] for name in sorted(answer.headers.keys() - OWN)}
         stable.pop("content-length")  # of an answer that has the id in its body
         body = answer.body.replace(answer.headers["x-request-id"].encode(), b"")
-        shape = next((start for start in SHAPES if path.startswith(start)), "")
-        refusals.setdefault(shape, set()).add((body, str(stable)))
-    assert [len(each) for each in refusals.values()] == [1] * (1 + len(SHAPES)), (
+        wire = next((each.__name__ for each in WIRES if each.is_of_this_wire(path)), "")
+        refusals.setdefault(wire, set()).add((body, str(stable)))
+    assert [len(each) for each in refusals.values()] == [1] * (1 + len(WIRES)), (
         "the answers do not reveal a route, a method or a wrong key"
     )
     assert answer.headers["www-authenticate"] == "Bearer"

@@ -175,4 +175,4 @@ def test_the_streams_pass_every_stage(engine: Engine) -> None:
     assert any(result.suppressed for result in results)
     assert any(result.healed is not None for result in results)
     assert engine.speculator is not None
-    assert {"ngram", "draft_model"} <= engine.speculator.stats.by_origin.keys()
+    assert {"pool", "draft_model"} <= engine.speculator.stats.by_origin.keys()

@@ -79,7 +79,7 @@ MISTAKES: dict[str, tuple[Make, str, str]] = {
     "no weights": (without("model.safetensors"), "only safetensors are read", HOW_TO_GET_ONE),
     "architecture": (
         with_config(architectures=["GemmaForCausalLM"]),
-        "GemmaForCausalLM is not supported; the nearest family is Gemma4ForCausalLM",
+        "GemmaForCausalLM is not supported; the nearest family is Gemma2ForCausalLM",
         "choose a model of a family that docs/models.md lists",
     ),
     "AWQ": (

@@ -68,12 +68,14 @@ def test_every_route_counts_under_its_own_path(server: LiveServer) -> None:
     paths = [path for path, _ in paths_of(server.app.routes)]
     assert {"/openapi.json", "/later", "/health/live", "/version"} <= set(paths)
     for path in paths:
-        is_of_one = re.search(r"/(streams|chat/completions)/|/ui/\{", path)
+        is_of_one = re.search(r"/(streams|chat/completions|responses)/|/ui/\{", path)
         assert server.get(path).status in ((404, 405) if is_of_one else (200, 307, 405))
     labels = {dict(labels).get("route") for name, labels in scraped(server)}
     assert {path.replace("/fake", "/{model_id:path}") for path in paths} <= labels | {
         "/v1/chat/completions/control",
         "/v1/chat/completions/input_tokens",
+        "/v1/responses/compact",
+        "/v1/responses/input_tokens",
     }
     assert "none" not in labels
 
