@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from engine import DEFAULT_MODEL, Engine
-from tests.support.live_server import LiveServer, live_server
+from tests.support.live_server import live_server
 
 from .streams_http import Client, client
 
@@ -38,25 +38,19 @@ def bodies(n_tokens: int) -> dict[str, tuple[str, dict[str, Any]]]:
     text = {"model": MODEL, "prompt": STORY, "stream": True}
     chat = {"model": MODEL, "messages": ASKED, "stream": True}
     long = {"ignore_eos": True, "seed": 1, "temperature": 1}
+    response = {"model": MODEL, "input": STORY, "stream": True, **long}
+    response["max_output_tokens"] = n_tokens
     options = {"num_predict": n_tokens, **long}
     return {
         REFERENCE: (REFERENCE, {**text, **long, "max_tokens": n_tokens}),
         "/v1/chat/completions": ("/v1/chat/completions", {**chat, **long, "max_tokens": n_tokens}),
         "/completion": ("/completion", {**text, **long, "n_predict": n_tokens}),
         "/v1/messages": ("/v1/messages", {**chat, **long, "max_tokens": n_tokens}),
-        "/v1/responses": (
-            "/v1/responses",
-            {"model": MODEL, "input": STORY, "stream": True, **long, "max_output_tokens": n_tokens},
-        ),
+        "/v1/responses": ("/v1/responses", {**response, "store": False}),
+        "the same, stored": ("/v1/responses", response),
         "/api/chat": ("/api/chat", {**chat, "options": options}),
         "/api/generate": ("/api/generate", {**text, "raw": True, "options": options}),
     }
-
-
-def served(server: LiveServer, wires: dict[str, tuple[str, dict[str, Any]]]) -> list[str]:
-    """Those of the wires that this server has."""
-    paths = server.get("/openapi.json").json["paths"]
-    return [name for name, (path, _) in wires.items() if path in paths]
 
 
 def measured(asked: Client, path: str, body: dict[str, Any], n_tokens: int) -> Cost:
@@ -70,15 +64,13 @@ def measure(engine: Engine, *, n_tokens: int, n_rounds: int) -> None:
     """Prints one line per wire."""
     wires = bodies(n_tokens)
     with live_server(engine) as server, client(server, "paced") as asked:
-        names = served(server, wires)
-        costs: dict[str, list[Cost]] = {name: [] for name in names}
+        costs: dict[str, list[Cost]] = {name: [] for name in wires}
         for i in range(n_rounds + 1):
-            for name in names:
-                path, body = wires[name]
+            for name, (path, body) in wires.items():
                 cost = measured(asked, path, body, n_tokens)
                 if i:  # the first round warms everything up
                     costs[name].append(cost)
-    for name in names:
+    for name in wires:
         print(told(name, costs[name], costs[REFERENCE]))
 
 
