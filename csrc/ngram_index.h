@@ -53,7 +53,7 @@ class NgramIndex {
     static constexpr int64_t kBytesPerToken = 40;  // at most, including links and hash tables
 
     struct Found {
-        int match_length = 0;  // 0: no match, so no draft
+        int match_length = 0;    // 0: no match, so no draft
         bool is_recent = false;  // whether the match is in a recent output
         std::vector<int32_t> draft;
     };

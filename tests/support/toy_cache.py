@@ -74,7 +74,7 @@ class ToyCache(KVCache):
         """`n_round`: the positions that the layer with a window holds; 0: there is none."""
         shapes = [StateShape(1, 1)] if has_states else []
         config: Any = SimpleNamespace(
-            kv_shapes=[(1, 1)], kv_windows=[0], kv_places=[], state_shapes=shapes
+            layers=[], kv_shapes=[(1, 1)], kv_windows=[0], kv_places=[], state_shapes=shapes
         )
         ops = _ToyOps()
         super().__init__(config, cast(Ops, ops), max_seq_len=max_seq_len)

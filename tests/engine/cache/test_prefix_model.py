@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -180,6 +181,7 @@ def test_layers_must_follow_each_other_in_memory() -> None:
 class Sizes:
     """The fields of a ModelConfig that a cache reads."""
 
+    layers = (SimpleNamespace(recurrent=None),) * 3
     kv_places = (0, 1, 2)
     kv_windows = (0, 0, 0)
     state_shapes = ()
