@@ -37,8 +37,7 @@ std::vector<int32_t> ids_of(nb::handle tokens) {
 // (match length, whether it is in a recent output, draft)
 nb::tuple find(const NgramIndex& index, int n) {
     const NgramIndex::Found found = index.find(n);
-    return nb::make_tuple(found.match_length, found.is_recent,
-                          nb::tuple(nb::cast(found.draft)));
+    return nb::make_tuple(found.match_length, found.is_recent, nb::tuple(nb::cast(found.draft)));
 }
 
 }  // namespace
