@@ -63,43 +63,22 @@ PROMPT = {
         {"type": "array", "items": IDS, "minItems": 1, "maxItems": 2},
     ]
 }
-MESSAGES = {
-    "type": "array",
-    "minItems": 1,
-    "maxItems": 3,
-    "items": {
-        "anyOf": [
-            {
-                "type": "object",
-                "properties": {"role": {"const": "user"}, "content": TEXT},
-                "required": ["role", "content"],
-                "additionalProperties": False,
-            },
-            {"$ref": "#/components/schemas/Message"},
-        ]
-    },
-}
-INPUT = {
-    "anyOf": [
-        TEXT,
-        {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": 3,
-            "items": {
-                "anyOf": [
-                    {
-                        "type": "object",
-                        "properties": {"role": {"const": "user"}, "content": TEXT},
-                        "required": ["role", "content"],
-                        "additionalProperties": False,
-                    },
-                    {"$ref": "#/components/schemas/InputItem"},
-                ]
-            },
-        },
-    ]
-}
+
+
+def turns(other: str) -> dict[str, Any]:
+    """One to three of them: plain ones of the user, or what the schema `other` says."""
+    plain = {
+        "type": "object",
+        "properties": {"role": {"const": "user"}, "content": TEXT},
+        "required": ["role", "content"],
+        "additionalProperties": False,
+    }
+    items = {"anyOf": [plain, {"$ref": f"#/components/schemas/{other}"}]}
+    return {"type": "array", "minItems": 1, "maxItems": 3, "items": items}
+
+
+MESSAGES = turns("Message")
+INPUT = {"anyOf": [TEXT, turns("InputItem")]}
 SHORT = {
     "model": {"enum": ["fake"]},
     "max_tokens": {"type": "integer", "minimum": 0, "maximum": 8},
