@@ -25,7 +25,7 @@ export class LiveMode {
     this.samples = [];
     this.charts = CHARTS.map((chart) => {
       const value = h("output");
-      const canvas = h("canvas", { role: "img" });
+      const canvas = h("canvas", { role: "img", "aria-label": chart.title });
       const element = h("figure", { title: chart.hint },
         h("figcaption", {}, h("span", {}, chart.title), value), canvas);
       return { ...chart, value, canvas, element };
