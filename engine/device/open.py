@@ -47,7 +47,7 @@ def open_ops(
     if require_native and native.MISSING:
         raise ModelLoadError(f"the native module cannot be imported: {native.MISSING}")
     if kind == "cuda" or (kind == "auto" and _finds_cuda()):
-        if missing := _torch_missing():
+        if missing := torch_missing():
             raise ModelLoadError(f"device: {device} needs torch: {missing}; {_INSTALL_TORCH}")
         format_ = cuda_format(dtype, quantize)
         return _open_cuda(
@@ -58,7 +58,7 @@ def open_ops(
             require_native=require_native,
         )
     if native.MISSING:
-        if missing := _torch_missing():
+        if missing := torch_missing():
             raise ModelLoadError(
                 f"the native module cannot be imported: {native.MISSING}; reinstall soliton for "
                 f"this Python. torch could compute instead, but: {missing}; {_INSTALL_TORCH}"
@@ -113,9 +113,9 @@ def _finds_cuda() -> bool:
 
     It is asked only if NVIDIA's driver is installed: looking costs nothing, torch takes seconds.
     """
-    if not any(Path(node).exists() for node in _DRIVER):
+    if not driver_found():
         return False
-    if missing := _torch_missing():
+    if missing := torch_missing():
         logger.warning("NVIDIA GPU not used, it needs torch: %s; %s", missing, _INSTALL_TORCH)
         return False
     from . import torch_ops
@@ -123,8 +123,13 @@ def _finds_cuda() -> bool:
     return torch_ops.has_cuda()
 
 
-def _torch_missing() -> str:
-    """Why torch cannot be imported; empty if it can."""
+def driver_found() -> bool:
+    """Whether NVIDIA's driver is installed."""
+    return any(Path(node).exists() for node in _DRIVER)
+
+
+def torch_missing() -> str:
+    """Why torch cannot be imported, which takes seconds; empty if it can."""
     try:
         from . import torch_ops  # noqa: F401
     except (ImportError, OSError) as error:

@@ -62,17 +62,23 @@ def _siblings(processor: int) -> str:
         return str(processor)
 
 
-def _quota() -> int:
-    """How many processors a control group's (a container's) time limit amounts to, rounded down:
-    a thread that is paused in the middle of an op holds up all others.
+def processor_limit() -> float | None:
+    """How many processors the time limit of a control group (a container) amounts to; None: no
+    limit.
     """
     try:
         words = (_CGROUP / "cpu.max").read_text("ascii").split()
     except OSError:
         words = _quota_of_version_1()
     if len(words) != 2 or words[0].strip() in ("max", "-1"):
-        return MAX_THREADS
-    return max(1, int(words[0]) // int(words[1]))
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def _quota() -> int:
+    """That limit rounded down: a thread paused in the middle of an op holds up all others."""
+    limit = processor_limit()
+    return MAX_THREADS if limit is None else max(1, int(limit))
 
 
 def _quota_of_version_1() -> list[str]:

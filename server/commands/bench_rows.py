@@ -7,7 +7,6 @@ measurements.
 import argparse
 import os
 import platform
-import re
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -21,8 +20,6 @@ from .bench_http import HttpFigures, measure_http
 from .bench_report import Row, print_profile, report
 from .local import load_engine
 from .model_path import model_path
-
-_CPU_INFO = Path("/proc/cpuinfo")
 
 
 def measured(
@@ -40,9 +37,8 @@ def measured(
 
 def machine() -> dict[str, Any]:
     """Where and when the figures were measured."""
-    cpu = re.search(r"^model name\s*:\s*(.+)$", _CPU_INFO.read_text("utf-8"), re.MULTILINE)
     return {
-        "cpu": cpu[1] if cpu else platform.machine(),
+        "cpu": benchmark.processor_name(),
         "cores": len(os.sched_getaffinity(0)),
         "isa": benchmark.isa(),
         "python": platform.python_version(),

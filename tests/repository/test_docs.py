@@ -98,7 +98,9 @@ def test_verbs_exist(document: Path) -> None:
     assert set(re.findall(r"(?:`|\$ )make ([a-z-]+)", code_of(document))) <= VERBS
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "complete", "pull", "inspect", "bench"])
+@pytest.mark.parametrize(
+    "command", ["serve", "chat", "complete", "pull", "inspect", "doctor", "bench"]
+)
 def test_flags_of_commands_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leaving:
         main([command, "--help"])
