@@ -22,6 +22,7 @@ from ..http.socket_options import ACCEPTED_AT_ONCE, BACKLOG
 from ..process.drain import DrainingServer, signals_handled
 from ..process.last_resort import end_process, end_process_in, guard_interpreter
 from ..process.logs import configure_logging
+from ..process.service_manager import PassedSocketError, passed_socket, sign_of_life, tell
 from ..settings import Settings, unknown_variables
 from ..stream.access_log import log_refused
 from .terminal import CommandError
@@ -47,12 +48,10 @@ def main(settings: Settings) -> int:
     leaving = _Leaving()
     # Bind the port before loading the model, so that a port in use is reported at once.
     with signals_handled(leaving), ExitStack() as bound:
-        ports = {"--port": settings.port, "--health-port": settings.health_port}
-        socks = [
-            bound.enter_context(_bound_socket(settings.host, port, flag))
-            for flag, port in ports.items()
-            if port is not None
-        ]
+        socks = [bound.enter_context(_main_socket(settings))]
+        if (port := settings.health_port) is not None:
+            sock = _bound_socket(settings.host, port, "--health-port")
+            socks.append(bound.enter_context(sock))
         _check_reach(settings, socks[0])
         numbers = [sock.getsockname()[1] for sock in socks]
         app, model_id = load_app(settings)
@@ -80,7 +79,13 @@ def main(settings: Settings) -> int:
         ready_line = _ready_line(url_on_this_machine(settings.host, numbers[0]), settings, model_id)
         server = _Server(config, app, settings, ready_line)
         app.state.lease.on_failed = server.fail
-        app.state.watchdog.on_tick = guard_interpreter(settings.hang_seconds)
+        guard, live = guard_interpreter(settings.hang_seconds), sign_of_life()
+
+        def on_tick() -> None:
+            guard()
+            live()
+
+        app.state.watchdog.on_tick = on_tick
         server.run(socks)
         if server.has_failed:
             end_process()
@@ -120,6 +125,11 @@ class _Server(DrainingServer):
             sock.listen(BACKLOG)  # uvicorn has one number for this and ACCEPTED_AT_ONCE
         with suppress(OSError):  # a full disk
             print(self._ready_line, flush=True)
+        tell("READY=1")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        tell("STOPPING=1")
+        await super().shutdown(sockets)
 
 
 class _Leaving:
@@ -135,6 +145,18 @@ class _Leaving:
         """Exit if the exception was raised where Python drops it, as in a finalizer."""
         if self.said:
             raise SystemExit(0)
+
+
+def _main_socket(settings: Settings) -> socket.socket:
+    """The socket that systemd passed, whatever the options say, or one bound to their address.
+
+    Raises CommandError.
+    """
+    try:
+        sock = passed_socket()
+    except PassedSocketError as error:
+        raise CommandError(f"the socket that systemd passed: {error}") from error
+    return sock or _bound_socket(settings.host, settings.port, "--port")
 
 
 def _bound_socket(host: str, port: int, flag: str) -> socket.socket:

@@ -114,7 +114,7 @@ def test_every_volume_of_the_pod_is_mounted(deployment: Any) -> None:
 
 
 def test_the_unit_fits_the_server() -> None:
-    [text] = blocks("systemd.md", "ini")
+    text, _ = blocks("systemd.md", "ini")
     unit = configparser.ConfigParser(delimiters="=", strict=True)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read_string(text)
@@ -130,10 +130,31 @@ def test_the_unit_fits_the_server() -> None:
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    [text] = blocks("systemd.md", "ini")
+    text, _ = blocks("systemd.md", "ini")
     unit = tmp_path / "soliton.service"
     unit.write_text(text.replace("/opt/soliton/bin/soliton", "/bin/true"))
     accepted("systemd-analyze", "verify", unit)
+
+
+def test_systemd_accepts_the_socket(tmp_path: Path) -> None:
+    service, listening = blocks("systemd.md", "ini")
+    unit = tmp_path / "soliton.service"
+    unit.write_text(service.replace("/opt/soliton/bin/soliton", "/bin/true"))
+    (tmp_path / "soliton.socket").write_text(listening)
+    accepted("systemd-analyze", "verify", tmp_path / "soliton.socket")
+
+
+def test_gateways_are_told_options_and_routes_that_exist() -> None:
+    proxy, swap = (yaml.safe_load(text) for text in blocks("gateways.md", "yaml"))
+    with live_server(FakeEngine().as_engine) as server:
+        for model in swap["models"].values():
+            program, command, *words = shlex.split(model["cmd"].replace("${PORT}", "8001"))
+            assert (program, command) == ("soliton", "serve")
+            settings_from(words)
+            assert server.get(model["checkEndpoint"]).status == 200
+    waits_s = Settings.model_fields["queue_timeout"].default
+    for model in proxy["model_list"]:
+        assert model["litellm_params"]["stream_timeout"] > waits_s
 
 
 def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
