@@ -55,7 +55,7 @@ class NotFiniteError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """What one op of a pass took, and how many bytes of weights it read."""
+    """What one op of a pass took, and how many bytes of weights and states it moved."""
 
     name: str
     ns: int
