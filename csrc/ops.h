@@ -240,13 +240,13 @@ struct Routing {
 // Feed-forward parts of one shape: those that the router chooses from, or one for all rows. The
 // matrices are those of each of them, without their panels.
 struct ExpertBank {
-    Matrix gate;  // gate and up, which take turns, or gate alone
+    Matrix gate;  // gate and up, which take turns, or gate alone; or up, if there are no gates
     Matrix up;    // in another layout than gate; without rows if gate has them
     Matrix down;
     const void* const* gates;   // (n,): panels
     const void* const* ups;     // (n,), or null
     const void* const* downs;   // (n,)
-    const float* gate_up_bias;  // (n, 2 hidden) or null
+    const float* gate_up_bias;  // (n, 2 hidden), without gates (n, hidden), or null
     const float* down_bias;     // (n, dim) or null
     int64_t hidden;             // 0: there are none
 };
@@ -261,7 +261,7 @@ struct ExpertsArgs {
     ExpertBank routed;
     ExpertBank shared;
     bool has_shared_gate;   // what is shared is multiplied by the sigmoid of its number
-    Epilogue epilogue;      // a gated one
+    Epilogue epilogue;      // a gated one, or that of parts without gates
     const float* residual;  // (rows, dim) or null: add nothing; not out
     float scale;
     float* out;  // (rows, dim); may be x

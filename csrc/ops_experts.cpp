@@ -177,10 +177,12 @@ class Pass {
 
     // Units [first, last) of gate and up of one expert, for all of its rows.
     void gate_up(const ExpertBank& bank, int64_t expert, Slots slots, int64_t first, int64_t last) {
+        const bool has_gates = is_gated(args_.epilogue);
         const bool is_apart = bank.up.n_out > 0;
+        const int64_t n_inner = (has_gates ? 2 : 1) * bank.hidden;
         float* inner = &bank == &args_.shared ? shared_inner_ : inner_;
         const float* bias =
-            bank.gate_up_bias == nullptr ? nullptr : bank.gate_up_bias + expert * 2 * bank.hidden;
+            bank.gate_up_bias == nullptr ? nullptr : bank.gate_up_bias + expert * n_inner;
         for (int64_t slot = slots.begin; slot < slots.end; slot += kMostGathered) {
             const int64_t n = std::min(kMostGathered, slots.end - slot);
             const std::byte* x = gathered(bank, slot, n);
@@ -190,7 +192,7 @@ class Pass {
             args.out_pitch = bank.hidden;
             args.begin_unit = first;
             args.end_unit = last;
-            args.finish = is_apart ? Finish::kStore : Finish::kGateAndUp;
+            args.finish = has_gates && !is_apart ? Finish::kGateAndUp : Finish::kStore;
             args.epilogue = is_apart ? Epilogue::kNone : args_.epilogue;
             cpu_kernels().multiply_units(args);
             if (is_apart) {

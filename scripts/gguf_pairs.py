@@ -209,6 +209,8 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
         name_architecture(work, pair.family)
     if pair.family.name == "GraniteMoeHybrid":
         use_old_words(work / "config.json")
+    if pair.family.name == "NemotronH":
+        use_pattern(work / "config.json")
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
     pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer
@@ -239,6 +241,21 @@ def use_old_words(config: Path) -> None:
     for word, old in (("linear_attention", "mamba"), ("full_attention", "attention")):
         text = text.replace(f'"{word}"', f'"{old}"')
     config.write_text(text, "utf-8")
+
+
+def use_pattern(config: Path) -> None:
+    """Of layers, as the models that people have say it. Where no layer has experts, the converter
+    must find no number of them either, which transformers would add for a model that it knows.
+    """
+    said = json.loads(config.read_text("utf-8"))
+    letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+    kinds = said.pop("layers_block_type")
+    said["hybrid_override_pattern"] = "".join(letters[kind] for kind in kinds)
+    said["num_hidden_layers"] = len(kinds)
+    if "moe" not in kinds:
+        said = {key: value for key, value in said.items() if "expert" not in key}
+        del said["model_type"]
+    config.write_text(json.dumps(said), "utf-8")
 
 
 def keep_logits(name: str, model: Any) -> None:

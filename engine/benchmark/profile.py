@@ -19,7 +19,7 @@ class OpShare:
     count: int
     us: float
     n_bytes: int
-    """Weights that they read."""
+    """Weights that they read, and states that they read and write."""
 
 
 def profile_step(model: Model, *, steps: int = 50) -> list[OpShare]:

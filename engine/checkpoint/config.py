@@ -5,6 +5,7 @@ config.json, `engine/model/` reads it. Knows no file and no tensor.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from .activation import Activation, Xielu
@@ -152,6 +153,10 @@ class ExpertsConfig:
     """Multiplies the router's numbers."""
     expert_scales: bool = False
     """Whether a stored number of each expert multiplies its weight in the end."""
+    latent_dim: int = 0
+    """Width of what they read and give, between two projections; 0: that of the model. The decoder
+    then has what all tokens go through in a layer of its own.
+    """
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_used <= self.n_experts:
@@ -161,17 +166,24 @@ class ExpertsConfig:
         if self.n_used > self.n_groups_used * (self.n_experts // self.n_groups):
             raise ValueError(f"n_groups_used: too few experts for {self.n_used}")
 
+    def width(self, dim: int) -> int:
+        """Of what an expert reads and gives in a model of this width."""
+        return self.latent_dim or dim
+
     @property
     def router_dim(self) -> int:
         """Rows of the router's matrix, with that of the shared gate."""
         return self.n_experts + self.shared_gate
 
-    def n_params(self, dim: int, n_experts: int) -> int:
-        """Of the router and so many experts."""
-        each = 3 * dim * self.hidden_dim + (2 * self.hidden_dim + dim if self.bias else 0)
+    def n_params(self, dim: int, *, gated: bool) -> int:
+        """Of the router and all experts; `gated`: whether these have gates."""
+        n_inner = (2 if gated else 1) * self.hidden_dim
+        width = self.width(dim)
+        each = width * (n_inner + self.hidden_dim) + (n_inner + width if self.bias else 0)
         biases = self.n_experts * (self.selection_bias + self.router_bias + self.expert_scales)
         norms = 4 * dim if self.own_norms else 0
-        return self.router_dim * dim + biases + norms + n_experts * each
+        projections = 2 * dim * self.latent_dim
+        return self.router_dim * dim + biases + norms + projections + self.n_experts * each
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +219,11 @@ class MlpConfig:
         n = dim * (self.inner_dim + self.hidden_dim)
         n += self.inner_dim + dim if self.bias else 0
         n += 4 if self.stores_xielu else 0
-        return n if self.experts is None else n + self.experts.n_params(dim, self.experts.n_experts)
+        return n if self.experts is None else n + self.experts.n_params(dim, gated=self.gated)
+
+
+NO_MLP = MlpConfig(0)
+"""Of a layer without a feed-forward part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +238,13 @@ class LayerConfig:
     pre_norms: bool = True
     post_norms: bool = False
     parallel: bool = False
-    """Whether the feed-forward part has the same input as attention."""
+    """Whether its last part reads what the part before it read: feed-forward what attention reads,
+    or the one part of a layer what the layer before it read, through the same norm.
+    """
+    continues: bool = False
+    """Whether a checkpoint stores it and the layer before it as one."""
+    input_scale: float = 1.0
+    """Multiplies what the norms before its parts give."""
     two_norms: bool = False
     """Whether a parallel layer that may have one norm or two has two."""
     residual_scale: float = 1.0
@@ -245,7 +267,8 @@ class LayerConfig:
 
     @property
     def n_norms(self) -> int:
-        return self.n_halves * (self.pre_norms + self.post_norms)
+        n_own = self.n_halves - (self.parallel and self.n_halves == 1)
+        return n_own * (self.pre_norms + self.post_norms)
 
     @property
     def has_mixer(self) -> bool:
@@ -331,6 +354,15 @@ class ModelConfig:
     @property
     def n_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def stored_places(self) -> tuple[int, ...]:
+        """Per layer, the number of the layer of a checkpoint that it is, or is a part of."""
+        return tuple(n - 1 for n in accumulate(not layer.continues for layer in self.layers))
+
+    @property
+    def n_stored_layers(self) -> int:
+        return self.stored_places[-1] + 1
 
     @property
     def usual_seq_len(self) -> int:

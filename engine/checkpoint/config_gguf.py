@@ -82,13 +82,11 @@ def _read(
     head_dim = head_dim_of(keys, dim)
     ropes = _ropes(keys, architecture, head_dim, context, tensors)
     vocab_size = _vocab_size(metadata, tensors)
-    is_rms = architecture.rms_eps or not architecture.centered_norms
-    eps = "layer_norm_rms_epsilon" if is_rms else "layer_norm_epsilon"
     return ModelConfig(
         architecture=architecture.name,
         dim=dim,
         vocab_size=vocab_size,
-        norm_eps=keys.number(f"attention.{eps}", low=0.0, high=1.0),
+        norm_eps=keys.number(_eps_key(keys, architecture), low=0.0, high=1.0),
         ropes=ropes,
         layers=layers_of(keys, architecture, dim, head_dim, tensors),
         tie_embeddings=HEAD not in tensors,
@@ -103,6 +101,13 @@ def _read(
         fused_experts=f"blk.0.{FUSED_EXPERTS}.weight" in tensors,
         ends=_ends(keys, architecture, dim, context, tensors),
     )
+
+
+def _eps_key(keys: ArchitectureKeys, architecture: Architecture) -> str:
+    """Some files have that of LayerNorm for RMSNorm."""
+    of_rms, of_layer = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+    is_rms = architecture.rms_eps or not architecture.centered_norms
+    return of_rms if is_rms and (keys.has(of_rms) or not keys.has(of_layer)) else of_layer
 
 
 def _ends(

@@ -13,9 +13,10 @@ from .architecture_keys import ArchitectureKeys
 from .config import NO_ATTENTION, AttentionConfig, LayerConfig, QueryScaling
 from .experts_gguf import mlps_of
 from .families.architecture import Architecture
+from .families.layer_parts import parallel_mixers, shared_apart
 from .families.windows import shared_sources
 from .limits import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
-from .recurrent_gguf import recurrent_of
+from .recurrent_gguf import mamba2_of, recurrent_of
 
 _HIGHEST = 1e6
 Tensors = Mapping[str, StoredTensor]
@@ -56,13 +57,17 @@ def layers_of(
 ) -> tuple[LayerConfig, ...]:
     """All layers in order. Raises ModelLoadError."""
     mlps = mlps_of(keys, architecture, tensors)
-    recurrent = recurrent_of(keys, architecture, dim, _kv_heads(keys, architecture), tensors)
+    kv_heads = _kv_heads(keys, architecture)
+    is_free = [not heads for heads in kv_heads]
+    if architecture.parts == "one":
+        is_free = [free and not mlp.exists for free, mlp in zip(is_free, mlps, strict=True)]
+    recurrent = recurrent_of(keys, architecture, dim, is_free, tensors)
     attentions = _attentions(keys, architecture, dim, head_dim, tensors)
     residual_scale = keys.number("residual_scale", low=0.0, high=_HIGHEST, default=1.0) or 1.0
     is_parallel = _is_parallel(keys, architecture, tensors)
-    return tuple(
+    layers = tuple(
         LayerConfig(
-            attention if recurrent[index] is None else NO_ATTENTION,
+            attention if kv_heads[index] and recurrent[index] is None else NO_ATTENTION,
             mlps[index],
             pre_norms=architecture.pre_norms,
             post_norms=architecture.post_norms,
@@ -76,10 +81,14 @@ def layers_of(
         )
         for index, attention in enumerate(attentions)
     )
+    if architecture.parts == "both mixers":
+        mamba = mamba2_of(keys, architecture, tensors)
+        return tuple(part for layer in layers for part in parallel_mixers(layer, mamba))
+    return tuple(part for layer in layers for part in shared_apart(layer))
 
 
 def _kv_heads(keys: ArchitectureKeys, architecture: Architecture) -> Sequence[int]:
-    """Of each layer; 0 where a short convolution or Mamba 2 stands in the place of attention."""
+    """Of each layer; 0 where something else stands in the place of attention."""
     is_said = architecture.recurrent in ("short_conv", "mamba2")
     key, low = "attention.head_count_kv", 0 if is_said else 1
     heads = keys.of_layers("attention.head_count", high=MAX_HEADS)

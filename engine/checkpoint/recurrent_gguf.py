@@ -22,10 +22,12 @@ def recurrent_of(
     keys: ArchitectureKeys,
     architecture: Architecture,
     dim: int,
-    kv_heads: Sequence[int],
+    is_free: Sequence[bool],
     tensors: Mapping[str, StoredTensor],
 ) -> list[Recurrent | None]:
-    """Of each layer; `kv_heads`: 0 in a layer without attention. Raises ModelLoadError."""
+    """Of each layer; `is_free`: whether it has nothing else, where no key says which layers are
+    recurrent. Raises ModelLoadError.
+    """
     match architecture.recurrent:
         case "delta_net":
             delta_net = _delta_net(keys, architecture)
@@ -33,10 +35,10 @@ def recurrent_of(
         case "short_conv":
             kernel = keys.integer("shortconv.l_cache", low=2, high=_MAX_KERNEL)
             conv = ShortConvConfig(dim=dim, kernel=kernel)
-            return [None if heads else conv for heads in kv_heads]
+            return [conv if free else None for free in is_free]
         case "mamba2":
-            mamba = _mamba2(keys, has_conv_bias=any("ssm_conv1d.bias" in name for name in tensors))
-            return [None if heads else mamba for heads in kv_heads]
+            mamba = mamba2_of(keys, architecture, tensors)
+            return [mamba if free else None for free in is_free]
         case _:
             return [None] * keys.n_layers
 
@@ -55,7 +57,15 @@ def _are_recurrent(keys: ArchitectureKeys) -> list[bool]:
     return found
 
 
-def _mamba2(keys: ArchitectureKeys, *, has_conv_bias: bool) -> Mamba2Config:
+def mamba2_of(
+    keys: ArchitectureKeys, architecture: Architecture, tensors: Mapping[str, StoredTensor]
+) -> Mamba2Config:
+    """That of all layers which have it. Raises ModelLoadError."""
+    needs_norm = architecture.parts != "both mixers"
+
+    def has(name: str) -> bool:
+        return any(each.endswith(f".{name}") for each in tensors)
+
     n_heads = keys.integer("ssm.time_step_rank", low=1, high=MAX_HEADS)
     inner = keys.integer("ssm.inner_size", low=1, high=MAX_WIDTH)
     state_dim = keys.integer("ssm.state_size", low=1, high=MAX_WIDTH)
@@ -70,7 +80,10 @@ def _mamba2(keys: ArchitectureKeys, *, has_conv_bias: bool) -> Mamba2Config:
             head_dim=inner // n_heads,
             state_dim=state_dim,
             kernel=keys.integer("ssm.conv_kernel", low=2, high=_MAX_KERNEL),
-            conv_bias=has_conv_bias,
+            conv_bias=has("ssm_conv1d.bias"),
+            in_bias=has("ssm_in.bias"),
+            out_bias=has("ssm_out.bias"),
+            norm="gate_first" if needs_norm or has("ssm_norm.weight") else "",
             has_rates=True,
         )
     except ValueError as error:

@@ -46,6 +46,8 @@ class Source:
     """r, the rows of each of these heads that are rotated; the others are in order. 0: all."""
     plus: float = 0.0
     """Added to every value: some families store norms minus one. For vectors."""
+    times: float = 1.0
+    """Multiplies every value after that. For vectors."""
 
     @property
     def part_shape(self) -> Shape:
@@ -73,7 +75,7 @@ class Source:
 
     def of(self, stored: Any) -> Any:
         """The part of `stored` (a numpy array, a torch tensor or rows of blocks) with contiguous
-        rows. `plus` is not applied: `Ops.vector` does that.
+        rows. `plus` and `times` are not applied: `Ops.vector` does that.
         """
         if isinstance(stored, BlockRows):
             # Blocks lie along a row: whole rows can change places, but nothing can be transposed
@@ -201,10 +203,19 @@ class LayerSources:
     post_experts_norm: Sources = ()
     post_shared_norm: Sources = ()
     experts_gate_up: Sources = ()
-    """Gate, then up of each expert."""
+    """Gate, then up of each expert, or up alone."""
     b_experts_gate_up: Sources = ()
     experts_down: Sources = ()
     b_experts_down: Sources = ()
+    w_latent_in: Sources = ()
+    b_latent_in: Sources = ()
+    w_latent_out: Sources = ()
+    b_latent_out: Sources = ()
+
+    @property
+    def n_gate_up(self) -> int:
+        """How many of `experts_gate_up` an expert has."""
+        return len(self.experts_gate_up) // max(1, len(self.experts_down))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

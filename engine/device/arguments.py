@@ -174,12 +174,18 @@ class Linear(Generic[ArrayT, MatrixT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expert(Generic[ArrayT, MatrixT]):
-    """Feed-forward parts of one shape, each down(activation(gate) * up)."""
+    """Feed-forward parts of one shape, each down(activation(gate) * up), or, without gates,
+    down(activation(up)).
+    """
 
-    gate_up: Sequence[MatrixT]  # (2 * hidden_dim, dim) of each
-    b_gate_up: ArrayT | None = None  # (n * 2 * hidden_dim,)
+    gate_up: Sequence[MatrixT]  # (2 * hidden_dim, dim) of each, or (hidden_dim, dim)
+    b_gate_up: ArrayT | None = None  # (n * 2 * hidden_dim,), or (n * hidden_dim,)
     down: Sequence[MatrixT]  # (dim, hidden_dim) of each
     b_down: ArrayT | None = None  # (n * dim,)
+
+    @property
+    def has_gates(self) -> bool:
+        return self.gate_up[0].n_out == 2 * self.down[0].n_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +219,8 @@ class Experts(Generic[ArrayT, MatrixT]):
                 raise ValueError(f"{name}: {len(matrices)} matrices for {n} experts")
             if len({(each.n_out, each.n_in, each.format) for each in matrices}) != 1:
                 raise ValueError(f"{name}: all experts must have one shape and one format")
+        if self.shared is not None and self.shared.has_gates != self.experts.has_gates:
+            raise ValueError("shared: it must have gates where experts have them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

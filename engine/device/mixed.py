@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..checkpoint.config import LayerConfig, ModelConfig
 from ..checkpoint.recurrent import DeltaNetConfig, Mamba2Config, Recurrent
-from ..checkpoint.sources import Source
+from ..checkpoint.sources import LayerSources, Source
 from ..checkpoint.tensors import model_sources
 from .formats import DTYPES, EXACT_FORMATS, Format, matrix_bytes
 
@@ -25,6 +25,8 @@ class LayerFormats:
     router: str = ""
     experts_gate_up: Format = ""  # of each expert; these three only where there are experts
     experts_down: str = ""
+    latent_in: str = ""  # these two only where experts have another width
+    latent_out: str = ""
     w_gate: str = ""  # only where the output of attention is gated
     embedding_gate: str = ""  # these two only where the layer adds an embedding
     embedding_out: str = ""
@@ -77,9 +79,10 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
         formats = set(map(of_one, parts))
         return formats.pop() if len(formats) == 1 else "float32"
 
-    def of_gate_up(parts: Sequence[Source]) -> Format:
-        gate, up = of_all(parts[::2]), of_all(parts[1::2])
-        return gate if gate == up else (gate, up)
+    def of_gate_up(layer: LayerSources) -> Format:
+        parts, n = layer.experts_gate_up, layer.n_gate_up
+        formats = tuple(of_all(parts[i::n]) for i in range(n))
+        return formats if len(set(formats)) > 1 else of_all(parts)
 
     head = sources.embedding if config.tie_embeddings else sources.head
     return ModelFormats(
@@ -92,8 +95,10 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
                 of(layer.w_gate_up),
                 of(layer.w_down),
                 router=of_all(layer.w_router),
-                experts_gate_up=of_gate_up(layer.experts_gate_up),
+                experts_gate_up=of_gate_up(layer),
                 experts_down=of_all(layer.experts_down),
+                latent_in=of_all(layer.w_latent_in),
+                latent_out=of_all(layer.w_latent_out),
                 w_gate=of_all(layer.w_gate),
                 embedding_gate=of_all(layer.w_embedding_gate),
                 embedding_out=of_all(layer.w_embedding_out),
@@ -107,7 +112,7 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
 def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:
     # A rounded router chooses other experts, and is a small part of what is read.
     small = _of_small(format_)
-    layer = LayerFormats(*4 * (format_,), small, *5 * (format_,))
+    layer = LayerFormats(*4 * (format_,), small, *7 * (format_,))
     inputs = {own: _inputs(config, format_, own) for own in set(_recurrent(config))}
     return tuple(
         layer if own is None else replace(layer, wqkv=inputs[own]) for own in _recurrent(config)
@@ -170,8 +175,9 @@ def _shapes(dim: int, layer: LayerConfig) -> dict[str, tuple[int, int]]:
     if mlp.hidden_dim:
         shapes |= {"w_gate_up": (mlp.inner_dim, dim), "w_down": (dim, mlp.hidden_dim)}
     if experts is not None:  # what is read for a token
+        width, n_inner = experts.width(dim), (2 if mlp.gated else 1) * experts.hidden_dim
         shapes |= {
-            "experts_gate_up": (experts.n_used * 2 * experts.hidden_dim, dim),
-            "experts_down": (experts.n_used * dim, experts.hidden_dim),
+            "experts_gate_up": (experts.n_used * n_inner, width),
+            "experts_down": (experts.n_used * width, experts.hidden_dim),
         }
     return shapes

@@ -55,7 +55,7 @@ class NotFiniteError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """What one op of a pass took, and how many bytes of weights it read."""
+    """What one op of a pass took, and how many bytes of weights and states it moved."""
 
     name: str
     ns: int
@@ -228,8 +228,8 @@ class Ops(Protocol):
         """A function that reads tensors for `vector` and `matrix`; it may raise ModelLoadError."""
         ...
 
-    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Array:
-        """A norm or bias: the parts (n,) one after the other, plus a number. Raises
+    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0, times: float = 1.0) -> Array:
+        """A norm or bias: the parts (n,) one after the other, plus a number, times another. Raises
         NotFiniteError.
         """
         ...

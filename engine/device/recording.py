@@ -50,10 +50,10 @@ def _op_time(op: Op, name: str, ns: int) -> OpTime:
         return OpTime(_experts_name(op, name), ns, _bytes_of_used(op))
     if isinstance(op, DeltaNet):
         heads = f"{op.config.n_v_heads} heads of {op.config.k_dim}x{op.config.v_dim}"
-        return OpTime(f"{name} {heads}", ns, 0)
+        return OpTime(f"{name} {heads}", ns, _bytes_of_step(op))
     if isinstance(op, Mamba2):
         heads = f"{op.config.n_heads} heads of {op.config.head_dim}x{op.config.state_dim}"
-        return OpTime(f"{name} {heads}", ns, 0)
+        return OpTime(f"{name} {heads}", ns, _bytes_of_step(op))
     if not isinstance(op, NormLinear | Linear):
         return OpTime(name, ns, 0)
     matrix = op.matrix
@@ -65,6 +65,12 @@ def _experts_name(op: Experts[Any, Any], name: str) -> str:
     shared = "" if op.shared is None else " and a shared one"
     formats = " ".join(dict.fromkeys((up.format, down.format)))
     return f"{name} {used.n_used} of {used.n_experts}{shared} {up.n_out}x{up.n_in} {formats}"
+
+
+def _bytes_of_step(op: DeltaNet[Any, Any] | Mamba2[Any, Any]) -> int:
+    """Of the state, which is read and written, and of the convolution's weights."""
+    config = op.config
+    return 4 * (2 * config.state_shape.n_state + config.conv_dim * config.kernel)
 
 
 def _bytes_of_used(op: Experts[Any, Any]) -> int:

@@ -172,8 +172,12 @@ def _through(expert: Expert[Tensor, TorchMatrix], index: int, x: Tensor, activat
         return None if of_all is None else of_all.view(len(expert.down), -1)[index]
 
     inner = _product(x, expert.gate_up[index], bias(expert.b_gate_up))
-    gate, up = inner.chunk(2, dim=1)
-    return _product(gated(gate, up, activation), expert.down[index], bias(expert.b_down))
+    if expert.has_gates:
+        gate, up = inner.chunk(2, dim=1)
+        inner = gated(gate, up, activation)
+    else:
+        inner = activated(inner, activation)
+    return _product(inner, expert.down[index], bias(expert.b_down))
 
 
 def gated(gate: Tensor, up: Tensor, function: str) -> Tensor:

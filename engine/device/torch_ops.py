@@ -117,8 +117,9 @@ class TorchOps:
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], npt.NDArray[Any]]]:
         return nullcontext(plain_values)
 
-    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Tensor:
-        return self._stacked(parts, "float32").add_(plus).to(_DTYPES[self.format])
+    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0, times: float = 1.0) -> Tensor:
+        vector = self._stacked(parts, "float32").add_(plus).mul_(times)
+        return vector.to(_DTYPES[self.format])
 
     def matrix(
         self,

@@ -29,6 +29,8 @@ class Buffers:
         self.gates = {n: rows_of(n) for n in {own.q_dim for own in attentions if own.output_gate}}
         all_experts = [each for layer in layers if (each := layer.mlp.experts) is not None]
         self.router = {n: rows_of(n) for n in {experts.router_dim for experts in all_experts}}
+        widths = {experts.latent_dim for experts in all_experts} - {0}
+        self.latent = {n: rows_of(n) for n in widths}
         # Experts bring along what all tokens go through, unless that has norms of its own.
         has_own = any(experts.own_norms for experts in all_experts)
         plain = [layer.mlp for layer in layers if layer.mlp.experts is None or has_own]

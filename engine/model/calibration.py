@@ -71,7 +71,7 @@ class Calibration:
         program = self._ops.program(self._state.n_rows)
         layer.append_attention(program, self._cache.layers[index])
         layer.append_rest(program)
-        before = _doubles(layer.residual)  # the layer overwrites it
+        before = _doubles(layer.input)  # the layer overwrites it
         program.run(self._state)
         self._n_done += 1
         between = before if config.parallel or not config.has_mixer else _doubles(layer.middle)
@@ -80,6 +80,11 @@ class Calibration:
         own = None if weights.experts is None else weights.experts.norms
         has_inner = config.mlp.exists and (config.mlp.experts is None or own is not None)
         none = np.ones(0, np.float32)
+        experts, of_experts = config.mlp.experts, gate_up
+        if own is not None:
+            of_experts = _importance(self._normed(between, own.experts, None))
+        elif experts is not None and experts.latent_dim:  # what they read is overwritten
+            of_experts = np.ones(experts.latent_dim, np.float32)
         return Importance(
             wqkv=_importance(self._normed(before, norm, bias)),
             wo=_importance(_doubles(layer.heads)) if config.has_mixer else none,
@@ -89,9 +94,7 @@ class Calibration:
                 if has_inner
                 else np.ones(config.mlp.hidden_dim, np.float32)
             ),
-            experts_gate_up=(
-                gate_up if own is None else _importance(self._normed(between, own.experts, None))
-            ),
+            experts_gate_up=of_experts,
         )
 
     def _normed(self, x: Doubles, norm: Array | None, bias: Array | None) -> Doubles:

@@ -5,6 +5,7 @@ logits.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..cache.kv import LayerMemory
 from ..checkpoint.activation import Activation, Xielu
@@ -30,7 +31,7 @@ from .embeddings import LayerEmbedding
 from .parallel_experts import ParallelExperts
 from .recurrent import append_recurrent
 from .tables import Tables
-from .weights import ExpertWeights, LayerWeights
+from .weights import ExpertWeights, LatentWeights, LayerWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ class Layer:
     def residual(self) -> Array:
         """In front of the layer."""
         return self._ends[0]
+
+    @property
+    def input(self) -> Array:
+        """What the layer reads first: the residual, or what the layer before it read."""
+        config = self.config
+        return self._ends[config.parallel and config.n_halves == 1]
 
     @property
     def middle(self) -> Array:
@@ -121,7 +128,7 @@ class Layer:
         """A product with the normed input of attention."""
         program.append(
             NormLinear(
-                residual=self.residual,
+                residual=self.input,
                 norm=self.weights.attention_norm,
                 norm_bias=self.weights.attention_norm_bias,
                 centered=self.model.centered_norms,
@@ -202,6 +209,8 @@ class Layer:
             return
         if weights.experts is None or weights.experts.norms is not None:
             self._append_mlp(program)
+        elif weights.experts.latent is not None:
+            self._append_latent_experts(program, weights.experts, weights.experts.latent)
         else:
             self._append_experts(program, weights.experts)
         if weights.embedding is not None:
@@ -317,12 +326,7 @@ class Layer:
             router=numbers,
             config=config,
             selection_bias=experts.selection_bias,
-            experts=Expert(
-                gate_up=experts.gate_up,
-                b_gate_up=experts.b_gate_up,
-                down=experts.down,
-                b_down=experts.b_down,
-            ),
+            experts=_all(experts),
             shared=shared,
             activation=self.config.mlp.activation,
             residual=self.middle if norm is None else None,
@@ -342,10 +346,44 @@ class Layer:
                 )
             )
 
+    def _append_latent_experts(
+        self, program: Program, experts: ExpertWeights, latent: LatentWeights
+    ) -> None:
+        """The router's numbers, and what the chosen experts add between two projections."""
+        config, buffers, weights = self.config.mlp.experts, self.buffers, self.weights
+        assert config is not None
+        assert not self.config.mlp.hidden_dim, "what is shared is a layer of its own"
+        numbers, rows = buffers.router[config.router_dim], buffers.latent[config.latent_dim]
+        self._append_normed(program, matrix=experts.router, bias=experts.b_router, out=numbers)
+        self._append_normed(program, matrix=latent.w_in, bias=latent.b_in, out=rows)
+        program.append(
+            Experts(
+                x=rows,
+                norm=None,
+                eps=self.model.norm_eps,
+                router=numbers,
+                config=config,
+                selection_bias=experts.selection_bias,
+                experts=_all(experts),
+                activation=self.config.mlp.activation,
+                residual=None,
+                out=rows,
+            )
+        )
+        self._append_added(
+            program,
+            x=rows,
+            matrix=latent.w_out,
+            bias=latent.b_out,
+            norm=weights.post_mlp_norm,
+            residual=self.middle,
+            out=self.end,
+        )
+
     @property
     def mlp_input(self) -> Array:
         """What the MLP's norm reads."""
-        return self.residual if self.config.parallel else self.middle
+        return self.input if self.config.parallel else self.middle
 
     def _append_added(
         self,
@@ -384,3 +422,13 @@ class Layer:
                 out=out,
             )
         )
+
+
+def _all(experts: ExpertWeights) -> Expert[Any, Any]:
+    """Those that the router chooses from."""
+    return Expert(
+        gate_up=experts.gate_up,
+        b_gate_up=experts.b_gate_up,
+        down=experts.down,
+        b_down=experts.b_down,
+    )

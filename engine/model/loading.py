@@ -25,6 +25,7 @@ from .reader import Progress, Reader
 from .weights import (
     ExpertNorms,
     ExpertWeights,
+    LatentWeights,
     LayerEmbeddingTable,
     LayerEmbeddingWeights,
     LayerWeights,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ..device.cpu.panel_cache import PanelCache
 
 # Of a layer that is run before it is quantised.
-_COPIES = LayerFormats(*10 * ("bfloat16",))
+_COPIES = LayerFormats(*12 * ("bfloat16",))
 
 
 def load_weights(
@@ -155,13 +156,14 @@ def _calibrated(
     found: Importance,
 ) -> LayerWeights:
     """The layer with its matrices in `formats` instead of the copies that were run."""
-    gated = len(layer.w_gate_up) > 1
+    gated, of_experts = len(layer.w_gate_up) > 1, frozenset(layer.experts_gate_up)
 
     def read(sources: Sequence[Source], format_: Format, *, gated: bool = False) -> Matrix:
-        """Of experts and of the layer's embedding."""
-        return reader.matrix(
-            sources, format_, gated=gated, importance=found.experts_gate_up if gated else None
-        )
+        """Of experts, of the projections around them, and of the layer's embedding."""
+        importance = found.experts_gate_up if of_experts.issuperset(sources) else None
+        if sources == layer.w_latent_in:
+            importance = found.w_gate_up
+        return reader.matrix(sources, format_, gated=gated, importance=importance)
 
     return replace(
         weights,
@@ -207,20 +209,34 @@ def _read_experts(
 ) -> ExpertWeights | None:
     if not layer.w_router:
         return None
-    gate_up, down = layer.experts_gate_up, layer.experts_down
+    gate_up, down, n = layer.experts_gate_up, layer.experts_down, layer.n_gate_up
     return ExpertWeights(
         router=read(layer.w_router, formats.router),
         b_router=reader.vector(layer.b_router),
         selection_bias=reader.vector(layer.selection_bias),
         gate_up=tuple(
-            read(gate_up[i : i + 2], formats.experts_gate_up, gated=True)
-            for i in range(0, len(gate_up), 2)
+            read(gate_up[i : i + n], formats.experts_gate_up, gated=n > 1)
+            for i in range(0, len(gate_up), n)
         ),
         b_gate_up=reader.vector(layer.b_experts_gate_up),
         down=tuple(read((source,), formats.experts_down) for source in down),
         b_down=reader.vector(layer.b_experts_down),
         scales=reader.vector(layer.expert_scales),
         norms=_read_expert_norms(reader, layer),
+        latent=_read_latent(reader, layer, formats, read),
+    )
+
+
+def _read_latent(
+    reader: Reader, layer: LayerSources, formats: LayerFormats, read: "_Read"
+) -> LatentWeights | None:
+    if not layer.w_latent_in:
+        return None
+    return LatentWeights(
+        w_in=read(layer.w_latent_in, formats.latent_in),
+        b_in=reader.vector(layer.b_latent_in),
+        w_out=read(layer.w_latent_out, formats.latent_out),
+        b_out=reader.vector(layer.b_latent_out),
     )
 
 

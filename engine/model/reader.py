@@ -121,8 +121,8 @@ class Reader:
         return self._vector(sources, parts)
 
     def _vector(self, sources: Sequence[Source], parts: Sequence[Stored]) -> Array:
-        plus = sources[0].plus
-        vector = self._converted(sources, lambda: self._ops.vector(parts, plus=plus))
+        plus, times = sources[0].plus, sources[0].times
+        vector = self._converted(sources, lambda: self._ops.vector(parts, plus=plus, times=times))
         self._count(sources)
         return vector
 

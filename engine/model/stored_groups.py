@@ -80,6 +80,8 @@ def _parts(config: ModelConfig) -> Iterator[tuple[str, Source]]:
         ("router", "w_router"),
         ("experts' gate and up", "experts_gate_up"),
         ("experts' down", "experts_down"),
+        ("projection before experts", "w_latent_in"),
+        ("projection behind experts", "w_latent_out"),
         ("gate of layer embeddings", "w_embedding_gate"),
         ("output of layer embeddings", "w_embedding_out"),
     ):

@@ -36,18 +36,29 @@ class ExpertNorms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentWeights:
+    """The projections before and behind experts of another width than the model's."""
+
+    w_in: Matrix  # (latent_dim, dim)
+    b_in: Array | None
+    w_out: Matrix  # (dim, latent_dim)
+    b_out: Array | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertWeights:
     """The experts of one layer and their router; None for what it does not have."""
 
     router: Matrix  # (n_experts, dim), and one more row for the gate of what is shared
     b_router: Array | None
     selection_bias: Array | None  # (n_experts,)
-    gate_up: tuple[Matrix, ...]  # (2 * hidden_dim, dim) of each expert: gate, then up
-    b_gate_up: Array | None  # (n_experts * 2 * hidden_dim,)
+    gate_up: tuple[Matrix, ...]  # (2 * hidden_dim, dim) of each expert: gate, then up; or up alone
+    b_gate_up: Array | None  # (n_experts * 2 * hidden_dim,), or (n_experts * hidden_dim,)
     down: tuple[Matrix, ...]  # (dim, hidden_dim) of each expert
     b_down: Array | None  # (n_experts * dim,)
     scales: Array | None = None  # (n_experts,)
     norms: ExpertNorms | None = None
+    latent: LatentWeights | None = None  # with it, dim is latent_dim in the shapes of experts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +184,8 @@ def _unused(sources: ModelSources, config: ModelConfig) -> Iterator[Source]:
         experts = own.mlp.experts
         if experts is not None:
             n = experts.n_used
-            yield from (*layer.experts_gate_up[2 * n :], *layer.b_experts_gate_up[2 * n :])
+            n_inner = layer.n_gate_up * n
+            yield from (*layer.experts_gate_up[n_inner:], *layer.b_experts_gate_up[n_inner:])
             yield from (*layer.experts_down[n:], *layer.b_experts_down[n:])
 
 
@@ -194,6 +206,8 @@ def format_of(sources: ModelSources, formats: ModelFormats) -> dict[str, str]:
             (layer.experts_gate_up[::2], gate),
             (layer.experts_gate_up[1::2], up),
             (layer.experts_down, own.experts_down),
+            (layer.w_latent_in, own.latent_in),
+            (layer.w_latent_out, own.latent_out),
             (layer.w_embedding_gate, own.embedding_gate),
             (layer.w_embedding_out, own.embedding_out),
         ):

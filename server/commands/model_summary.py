@@ -29,7 +29,8 @@ def summary(
         _each(each.n_kv_heads for each in attentions),
     )
     head_dim = _each(each.head_dim for each in attentions)
-    yield "layers", f"{config.n_layers}, {config.dim} wide, feed-forward {_feed_forward(config)}"
+    n_layers = config.n_stored_layers
+    yield "layers", f"{n_layers}, {config.dim} wide, feed-forward {_feed_forward(config)}"
     yield "heads", f"{n_heads}, {n_kv_heads} key/value, {head_dim} wide"
     yield "attention", _attention(config)
     yield "vocabulary", f"{config.vocab_size:,}, {description.n_tokens:,} in use; {tied}"
@@ -86,12 +87,13 @@ def _attention(config: ModelConfig) -> str:
     of_layers = [layer.attention.window for layer in config.layers]
     windows = sorted(set(of_layers) - {0})
     n_recurrent = len(config.state_shapes)
-    recurrent = f"; {n_recurrent} of {config.n_layers} layers recurrent" if n_recurrent else ""
+    n_layers = config.n_stored_layers
+    recurrent = f"; {n_recurrent} of {n_layers} layers recurrent" if n_recurrent else ""
     if not windows:
         return f"full{recurrent}"
     n = sum(1 for window in of_layers if window)
     sizes = " or ".join(f"{window:,}" for window in windows)
-    return f"sliding window of {sizes} tokens in {n} of {config.n_layers} layers{recurrent}"
+    return f"sliding window of {sizes} tokens in {n} of {n_layers} layers{recurrent}"
 
 
 def _feed_forward(config: ModelConfig) -> str:

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from tests.support.mamba_models import MAMBA_GGUF_FAMILIES, MAMBA_MODELS
 from tests.support.tiny_models import (
     DYNAMIC_ROPE,
     LLAMA3_ROPE,
+    SMALL,
     YARN_BETAS,
     YARN_ROPE,
     Family,
@@ -97,26 +99,6 @@ _LFM2_MOE: dict[str, Any] = {
     "num_dense_layers": 1,
     "layer_types": ["conv", "full_attention", "conv"],
     "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
-}
-_GRANITE_HYBRID: dict[str, Any] = {
-    "num_local_experts": 5,
-    "num_experts_per_tok": 2,
-    "shared_intermediate_size": 40,
-    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-    "mamba_n_heads": 8,
-    "mamba_d_state": 24,
-    "residual_multiplier": 0.7,
-    "attention_multiplier": 0.25,
-    "embedding_multiplier": 3.0,
-    "logits_scaling": 0.3,
-}
-_NEMOTRON_H: dict[str, Any] = {
-    "layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention"],
-    "mamba_num_heads": 6,
-    "mamba_head_dim": 16,
-    "n_groups": 2,
-    "ssm_state_size": 24,
-    "head_dim": 24,
 }
 _BIASES = {"attention_bias": True, "mlp_bias": True}
 _TIED = {"tie_word_embeddings": True}
@@ -412,51 +394,16 @@ FAMILY_MODELS = {
             "norm_topk_prob": False,
         },
     ),
-    "granite_hybrid": Family("GraniteMoeHybrid", _GRANITE_HYBRID),
-    "granite_hybrid-dense": Family(
-        "GraniteMoeHybrid",
-        {
-            **_GRANITE_HYBRID,
-            **_TIED,
-            "num_local_experts": 0,
-            "position_embedding_type": "rope",
-            "mamba_n_groups": 2,
-            "mamba_d_conv": 3,
-            "mamba_conv_bias": False,
-            "mamba_proj_bias": True,
-            "attention_bias": True,
-            "time_step_limit": [0.3, 1.5],
-        },
-    ),
-    "nemotron_h": Family("NemotronH", _NEMOTRON_H),
-    "nemotron_h-biases": Family(
-        "NemotronH",
-        {
-            **_NEMOTRON_H,
-            "layers_block_type": ["mlp", "full_attention", "linear_attention", "mlp", "mlp"],
-            "use_bias": True,
-            "mlp_bias": True,
-            "use_conv_bias": False,
-            "conv_kernel": 3,
-            "time_step_min": 0.5,
-        },
-    ),
     "phi-full": Family("Phi", {"rope_parameters": {**_HALF, "partial_rotary_factor": 1.0}}),
+    **MAMBA_MODELS,
 }
 
 # Those that llama.cpp's converter knows, as small as their patterns of layers allow. What a file of
 # GGUF cannot say is as in the models that people have.
-_SMALL: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-}
-_FOUR = {**_SMALL, "num_hidden_layers": 4}
+_FOUR = {**SMALL, "num_hidden_layers": 4}
 _SMALL_LONG = {**_LONG, "short_factor": [1.0, 1.1, 1.2], "long_factor": [1.0, 2.0, 4.0]}
 _SMALL_GPT2 = {
-    **{key: value for key, value in _SMALL.items() if key != "intermediate_size"},
+    **{key: value for key, value in SMALL.items() if key != "intermediate_size"},
     "max_position_embeddings": 64,
     "n_ctx": 64,
 }
@@ -468,13 +415,13 @@ _SMALL_DELTA = {
 }
 GGUF_FAMILIES = {
     "mistral3": Family(
-        "Ministral3", {**_SMALL, **_TIED, "head_dim": 16, "rope_parameters": MINISTRAL_ROPE}
+        "Ministral3", {**SMALL, **_TIED, "head_dim": 16, "rope_parameters": MINISTRAL_ROPE}
     ),
     "smollm3": Family("SmolLM3", _FOUR),
     "granite": Family(
         "Granite",
         {
-            **_SMALL,
+            **SMALL,
             **_TIED,
             "attention_multiplier": 0.05,
             "residual_multiplier": 0.7,
@@ -482,14 +429,14 @@ GGUF_FAMILIES = {
             "logits_scaling": 0.3,
         },
     ),
-    "seed_oss": Family("SeedOss", {**_SMALL, **_TIED, "head_dim": 24}),
-    "ernie4_5": Family("Ernie4_5", {**_SMALL, "head_dim": 24}),
-    "hunyuan": Family("HunYuanDenseV1", {**_SMALL, **_TIED, "head_dim": 16}),
-    "arcee": Family("Arcee", {**_SMALL, **_TIED}),
+    "seed_oss": Family("SeedOss", {**SMALL, **_TIED, "head_dim": 24}),
+    "ernie4_5": Family("Ernie4_5", {**SMALL, "head_dim": 24}),
+    "hunyuan": Family("HunYuanDenseV1", {**SMALL, **_TIED, "head_dim": 16}),
+    "arcee": Family("Arcee", {**SMALL, **_TIED}),
     "phi3-longrope": Family(
         "Phi3",
         {
-            **_SMALL,
+            **SMALL,
             **_TIED,
             "original_max_position_embeddings": 32,
             "rope_parameters": {**_SMALL_LONG, "partial_rotary_factor": 0.375},
@@ -499,7 +446,7 @@ GGUF_FAMILIES = {
     "gemma2": Family(
         "Gemma2",
         {
-            **_SMALL,
+            **SMALL,
             **_WINDOW,
             "head_dim": 24,
             "query_pre_attn_scalar": 24,
@@ -510,7 +457,7 @@ GGUF_FAMILIES = {
     "gemma3": Family(
         "Gemma3Text",
         {
-            **_SMALL,
+            **SMALL,
             **_WINDOW,
             "num_hidden_layers": 6,
             "head_dim": 24,
@@ -524,7 +471,7 @@ GGUF_FAMILIES = {
     "gemma4": Family(
         "Gemma4Text",
         {
-            **_SMALL,
+            **SMALL,
             **_GEMMA4,
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
@@ -551,7 +498,7 @@ GGUF_FAMILIES = {
     "gemma4-experts": Family(
         "Gemma4Text",
         {
-            **_SMALL,
+            **SMALL,
             **_GEMMA4,
             **_GEMMA4_EXPERTS,
             "num_experts": 4,
@@ -561,40 +508,40 @@ GGUF_FAMILIES = {
         },
     ),
     "olmo3": Family("Olmo3", {**_FOUR, **_TIED, **_WINDOW}),
-    "glm4": Family("Glm4", {**_SMALL, **_TIED, "head_dim": 16}),
-    "starcoder2": Family("Starcoder2", _SMALL),
+    "glm4": Family("Glm4", {**SMALL, **_TIED, "head_dim": 16}),
+    "starcoder2": Family("Starcoder2", SMALL),
     "stablelm": Family(
         "StableLm",
         {
-            **_SMALL,
+            **SMALL,
             **_TIED,
             "use_parallel_residual": True,
             "use_qkv_bias": True,
         },
     ),
-    "gptneox": Family("GPTNeoX", {**_SMALL, **_TIED}),
+    "gptneox": Family("GPTNeoX", {**SMALL, **_TIED}),
     "gpt2": Family("GPT2", _SMALL_GPT2),
-    "command-r": Family("Cohere", {**_SMALL, "logit_scale": 2.0}),
+    "command-r": Family("Cohere", {**SMALL, "logit_scale": 2.0}),
     "cohere2": Family("Cohere2", {**_FOUR, **_WINDOW, "logit_scale": 2.0}),
-    "nemotron": Family("Nemotron", {**_SMALL, **_TIED, "rope_parameters": _HALF}),
+    "nemotron": Family("Nemotron", {**SMALL, **_TIED, "rope_parameters": _HALF}),
     "qwen3moe": Family(
-        "Qwen3Moe", {**_SMALL, **_TIED, **_EXPERTS, "head_dim": 16, "norm_topk_prob": True}
+        "Qwen3Moe", {**SMALL, **_TIED, **_EXPERTS, "head_dim": 16, "norm_topk_prob": True}
     ),
-    "qwen2moe": Family("Qwen2Moe", {**_SMALL, **_EXPERTS, "shared_expert_intermediate_size": 32}),
+    "qwen2moe": Family("Qwen2Moe", {**SMALL, **_EXPERTS, "shared_expert_intermediate_size": 32}),
     "mixtral": Family(
         "Mixtral",
         {
-            **_SMALL,
+            **SMALL,
             "num_local_experts": 4,
             "num_experts_per_tok": 2,
             "sliding_window": None,
         },
     ),
-    "olmoe": Family("Olmoe", {**_SMALL, **_TIED, "num_experts": 4, "num_experts_per_tok": 2}),
+    "olmoe": Family("Olmoe", {**SMALL, **_TIED, "num_experts": 4, "num_experts_per_tok": 2}),
     "granitemoe": Family(
         "GraniteMoe",
         {
-            **_SMALL,
+            **SMALL,
             **_TIED,
             "num_local_experts": 4,
             "attention_multiplier": 0.25,
@@ -606,7 +553,7 @@ GGUF_FAMILIES = {
     "glm4moe": Family(
         "Glm4Moe",
         {
-            **_SMALL,
+            **SMALL,
             "n_routed_experts": 4,
             "num_experts_per_tok": 2,
             "moe_intermediate_size": 32,
@@ -617,12 +564,12 @@ GGUF_FAMILIES = {
         },
     ),
     "gpt-oss-mxfp4": Family(
-        "GptOss", {**_SMALL, **_GPT_OSS, "head_dim": 16, "num_local_experts": 4}, in_blocks=True
+        "GptOss", {**SMALL, **_GPT_OSS, "head_dim": 16, "num_local_experts": 4}, in_blocks=True
     ),
     "ernie4_5-moe": Family(
         "Ernie4_5_Moe",
         {
-            **_SMALL,
+            **SMALL,
             **_TIED,
             "intermediate_size": 64,
             "moe_num_experts": 4,
@@ -631,20 +578,20 @@ GGUF_FAMILIES = {
             "head_dim": 16,
         },
     ),
-    "qwen35": Family("Qwen3_5Text", {**_SMALL, **_SMALL_DELTA, **_TIED}),
+    "qwen35": Family("Qwen3_5Text", {**SMALL, **_SMALL_DELTA, **_TIED}),
     "qwen35moe": Family(
         "Qwen3_5MoeText",
-        {**_SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
+        {**SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
     ),
     "qwen3next": Family(
         "Qwen3Next",
-        {**_SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
+        {**SMALL, **_SMALL_DELTA, **_EXPERTS, "shared_expert_intermediate_size": 32},
     ),
-    "lfm2": Family("Lfm2", {**_SMALL, "full_attn_idxs": [1], "block_multiple_of": 32}),
+    "lfm2": Family("Lfm2", {**SMALL, "full_attn_idxs": [1], "block_multiple_of": 32}),
     "phimoe": Family(
         "Phimoe",
         {
-            **_SMALL,
+            **SMALL,
             "num_local_experts": 4,
             "attention_bias": True,
             "lm_head_bias": True,
@@ -653,28 +600,28 @@ GGUF_FAMILIES = {
         },
         saved_as="PhiMoEForCausalLM",
     ),
-    "apertus": Family("Apertus", {**_SMALL, "rope_parameters": LLAMA3_ROPE}),
+    "apertus": Family("Apertus", {**SMALL, "rope_parameters": LLAMA3_ROPE}),
     "falcon": Family(
         "Falcon",
         {
-            **_SMALL,
+            **SMALL,
             "max_position_embeddings": 2048,
             "new_decoder_architecture": True,
             "num_kv_heads": 1,
         },
     ),
     "falcon-multi-query": Family(
-        "Falcon", {**_SMALL, "max_position_embeddings": 2048, "num_kv_heads": 1}
+        "Falcon", {**SMALL, "max_position_embeddings": 2048, "num_kv_heads": 1}
     ),
     "internlm3": Family(
-        "InternLM3", {**_SMALL, **_TIED, "head_dim": 16}, saved_as="InternLM3ForCausalLM"
+        "InternLM3", {**SMALL, **_TIED, "head_dim": 16}, saved_as="InternLM3ForCausalLM"
     ),
-    "olmo2": Family("Olmo2", {**_SMALL, **_TIED}),
+    "olmo2": Family("Olmo2", {**SMALL, **_TIED}),
     # Its converter takes the width for the context, and an epsilon of its own.
     "chatglm": Family(
         "Glm",
         {
-            **_SMALL,
+            **SMALL,
             **_TIED,
             "hidden_size": 64,
             "head_dim": 32,
@@ -685,24 +632,12 @@ GGUF_FAMILIES = {
     "lfm2moe": Family(
         "Lfm2Moe",
         {
-            **_SMALL,
+            **SMALL,
             **_LFM2_MOE,
             "moe_intermediate_size": 32,
             "layer_types": ["conv", "full_attention"],
         },
     ),
-    "granitehybrid": Family(
-        "GraniteMoeHybrid",
-        {
-            **_SMALL,
-            **_TIED,
-            **_GRANITE_HYBRID,
-            "layer_types": ["linear_attention", "full_attention"],
-            "mamba_n_heads": 4,
-            "mamba_n_groups": 2,
-            "mamba_d_state": 16,
-            "shared_intermediate_size": 64,
-        },
-    ),
-    "phi2": Family("Phi", {**_SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
+    "phi2": Family("Phi", {**SMALL, **_TIED, "intermediate_size": 128, "num_key_value_heads": 2}),
+    **MAMBA_GGUF_FAMILIES,
 }

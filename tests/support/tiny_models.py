@@ -53,6 +53,14 @@ _CLASSES = {
     "Qwen3_5MoeText": "Qwen3_5MoeForCausalLM",
     "InternLM3": "LlamaForCausalLM",
 }
+# As small as all families can be.
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 500.0,

@@ -30,6 +30,8 @@ _EXPERTS = ExpertNames(
     shared_down="ffn_down_shexp",
     shared_gate="ffn_gate_inp_shexp",
     shared_gate_is_vector=True,
+    latent_in="ffn_latent_down",
+    latent_out="ffn_latent_up",
 )
 GGUF_NAMES = Names(
     embedding="token_embd",
@@ -109,6 +111,13 @@ _MAMBA2 = RecurrentNames(
     columns=True,
 )
 GRANITE_HYBRID_NAMES = replace(PAIRED_NAMES, recurrent=_MAMBA2)
+FALCON_H1_NAMES = replace(GGUF_NAMES, mlp_norm_suffix="", recurrent=_MAMBA2)
+NEMOTRON_H_NAMES = replace(
+    PLAIN_NAMES,
+    mlp_norm=PLAIN_NAMES.attention_norm,
+    recurrent=_MAMBA2,
+    experts=replace(_EXPERTS, gate_up=("ffn_up_exps",), shared_gate_up=("ffn_up_shexp",)),
+)
 LFM2_NAMES = replace(
     GGUF_NAMES,
     norm="token_embd_norm",
@@ -161,7 +170,11 @@ class Architecture:
     experts: Mixture | None = None
     """Of files that have experts."""
     recurrent: Literal["", "delta_net", "short_conv", "mamba2"] = ""
-    """What stands in the place of attention in some layers."""
+    """What stands in the place of attention in some layers, or beside it in all."""
+    parts: Literal["", "one", "both mixers"] = ""
+    """Of a layer: attention or what stands in its place, then feed-forward; or one of these alone;
+    or attention and, beside it, what is recurrent, then feed-forward.
+    """
     takes_turns: bool = False
     """Whether value heads of a delta net take turns: see DeltaNetConfig."""
     output_gate: bool = False
@@ -208,6 +221,6 @@ class Architecture:
         if config.fused_experts:
             names = replace(names, experts=replace(names.experts, gate_up=(FUSED_EXPERTS,)))
         if self.has_predictors:
-            following = "|".join(str(config.n_layers + i) for i in range(_MOST_PREDICTORS))
+            following = "|".join(str(config.n_stored_layers + i) for i in range(_MOST_PREDICTORS))
             names = replace(names, ignored=rf"{names.ignored}|blk\.({following})\..*")
         return names.sources(config)

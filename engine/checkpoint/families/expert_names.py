@@ -23,7 +23,7 @@ class ExpertNames:
     selection_bias: str = ""
     """The whole name."""
     gate_up: tuple[str, ...] = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj")
-    """One name: they are fused, one below the other."""
+    """One name: they are fused, one below the other, or up alone if there are no gates."""
     down: str = "mlp.experts.{}.down_proj"
     takes_turns: bool = False
     """Whether the rows of fused gates and ups take turns."""
@@ -35,6 +35,8 @@ class ExpertNames:
     shared_down: str = "mlp.shared_expert.down_proj"
     shared_gate: str = "mlp.shared_expert_gate"
     shared_gate_is_vector: bool = False
+    latent_in: str = ""
+    latent_out: str = ""
     expert_scales: str = ""
     """This and the norms with all of the name."""
     router_norm: str = ""
@@ -76,10 +78,27 @@ class ExpertNames:
             found["expert_scales"] = (Source(prefix + self.expert_scales, (experts.n_experts,)),)
         return found
 
-    def gate_up_of(self, prefix: str, experts: ExpertsConfig, n_in: int | None) -> Sources:
-        """Gate, then up of each expert; the biases if `n_in` is None."""
+    def latent_of(
+        self, prefix: str, experts: ExpertsConfig, dim: int, *, bias: bool
+    ) -> dict[str, Sources]:
+        """The projections before and behind experts of another width."""
+        found: dict[str, Sources] = {}
+        if experts.latent_dim:
+            shape_in, shape_out = (experts.latent_dim, dim), (dim, experts.latent_dim)
+            for field, name, shape in (
+                ("latent_in", self.latent_in, shape_in),
+                ("latent_out", self.latent_out, shape_out),
+            ):
+                found[f"w_{field}"] = (Source(f"{prefix}{name}.weight", shape),)
+                found[f"b_{field}"] = (Source(f"{prefix}{name}.bias", shape[:1]),) * bias
+        return found
+
+    def gate_up_of(
+        self, prefix: str, experts: ExpertsConfig, n_in: int | None, *, gated: bool
+    ) -> Sources:
+        """Gate, then up of each expert, or up alone; the biases if `n_in` is None."""
         hidden, n = experts.hidden_dim, experts.n_experts
-        if len(self.gate_up) == 2:
+        if len(self.gate_up) == 2 or not gated:
             return tuple(
                 self._source(prefix + name, experts, index, (hidden, n_in))
                 for index in range(n)

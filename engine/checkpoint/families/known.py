@@ -10,6 +10,7 @@ from . import (
     ernie4_5,
     exaone4,
     falcon,
+    falcon_h1,
     gemma,
     gemma4,
     glm,
@@ -41,11 +42,13 @@ from . import (
     starcoder2,
 )
 from .architecture import (
+    FALCON_H1_NAMES,
     FUSED_NAMES,
     GEMMA4_NAMES,
     GLM4_NAMES,
     GRANITE_HYBRID_NAMES,
     LFM2_NAMES,
+    NEMOTRON_H_NAMES,
     PAIRED_NAMES,
     PLAIN_NAMES,
     PLAIN_PAIRED_NAMES,
@@ -102,6 +105,7 @@ FAMILIES = {
         lfm2.MOE,
         granite_hybrid.FAMILY,
         nemotron_h.FAMILY,
+        falcon_h1.FAMILY,
         gpt_oss.FAMILY,
         phimoe.FAMILY,
         phimoe.SAVED,
@@ -173,6 +177,30 @@ ARCHITECTURES = {
             reads=frozenset(
                 {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}
             ),
+        ),
+        Architecture(
+            name="falcon-h1", names=FALCON_H1_NAMES, recurrent="mamba2", parts="both mixers"
+        ),
+        Architecture(
+            name="nemotron_h",
+            names=NEMOTRON_H_NAMES,
+            activation="relu2",
+            gated=False,
+            rope_every=1,
+            recurrent="mamba2",
+            parts="one",
+        ),
+        Architecture(
+            name="nemotron_h_moe",
+            names=NEMOTRON_H_NAMES,
+            activation="relu2",
+            gated=False,
+            rope_every=1,
+            experts=Mixture(scoring="sigmoid", group_best=2, has_shared=True),
+            recurrent="mamba2",
+            parts="one",
+            has_predictors=True,
+            reads=_PREDICTORS,
         ),
         Architecture(name="olmoe", qk_norm=QkNorm(over="all"), experts=Mixture(renormalized=False)),
         Architecture(

@@ -45,6 +45,8 @@ class Names:
     post_attention_norm: str = ""
     mlp_norm: str = "post_attention_layernorm"
     """Empty: a parallel block has one norm."""
+    mlp_norm_suffix: str = ".weight"
+    """Behind this name."""
     post_mlp_norm: str = ""
     q_norm: str = "self_attn.q_norm"
     """With {}: each head has a tensor of its own."""
@@ -77,7 +79,8 @@ class Names:
             head=Source(f"{self.head}.weight", table),
             head_bias=self._bias(self.head, config.vocab_size, ends.head_bias),
             layers=tuple(
-                self._layer(index, layer, config) for index, layer in enumerate(config.layers)
+                self._layer(place, layer, config)
+                for place, layer in zip(config.stored_places, config.layers, strict=True)
             ),
             ignored="|".join((self.ignored, *self._unused(config))),
         )
@@ -85,14 +88,14 @@ class Names:
     def _unused(self, config: ModelConfig) -> Iterator[str]:
         """Patterns of what a file may store for layers that read the keys of another one."""
         names = [*self.qkv[1:], self.k_norm]
-        for index, layer in enumerate(config.layers):
+        for place, layer in zip(config.stored_places, config.layers, strict=True):
             if layer.attention.kv_from is not None:
-                prefix = re.escape(self.layer.format(index))
+                prefix = re.escape(self.layer.format(place))
                 yield rf"{prefix}({'|'.join(map(re.escape, names))})\.(weight|bias)"
 
-    def _layer(self, index: int, layer: LayerConfig, config: ModelConfig) -> LayerSources:
-        attention, dim = layer.attention, config.dim
-        prefix = self.layer.format(index)
+    def _layer(self, place: int, layer: LayerConfig, config: ModelConfig) -> LayerSources:
+        attention, dim, scale = layer.attention, config.dim, layer.input_scale
+        prefix = self.layer.format(place)
         mlp_norm = self.mlp_norm if self.mlp_norm else self.attention_norm
         pre, post = layer.pre_norms and layer.has_mixer, layer.post_norms and layer.has_mixer
         pre_mlp = layer.pre_norms and layer.mlp.exists
@@ -102,12 +105,12 @@ class Names:
             **self._mlp(prefix, layer, dim),
             **self._experts(prefix, layer, dim),
             **self.layer_embeddings.of_layer(prefix, layer, dim),
-            attention_norm=self._norm(prefix + self.attention_norm, dim, pre),
+            attention_norm=self._norm(prefix + self.attention_norm, dim, pre, scale),
             attention_norm_bias=self._bias(
                 prefix + self.attention_norm, dim, pre and config.norm_bias
             ),
             post_attention_norm=self._norm(prefix + self.post_attention_norm, dim, post),
-            mlp_norm=self._norm(prefix + mlp_norm, dim, pre_mlp),
+            mlp_norm=self._norm(prefix + mlp_norm, dim, pre_mlp, scale, self.mlp_norm_suffix),
             mlp_norm_bias=self._bias(prefix + mlp_norm, dim, pre_mlp and config.norm_bias),
             post_mlp_norm=self._norm(prefix + self.post_mlp_norm, dim, post_mlp),
             sinks=(Source(prefix + self.sinks, (attention.n_heads,)),) * attention.sinks,
@@ -154,7 +157,8 @@ class Names:
 
     def _mlp(self, prefix: str, layer: LayerConfig, dim: int) -> dict[str, Sources]:
         mlp, names, down_name = layer.mlp, self.gate_up, self.down
-        if mlp.experts is not None:
+        # What stands beside experts of another width, too.
+        if mlp.experts is not None or (layer.parallel and not layer.has_mixer):
             names, down_name = self.experts.shared_gate_up, self.experts.shared_down
         if not mlp.hidden_dim:
             return {"w_gate_up": (), "w_down": ()}
@@ -180,21 +184,27 @@ class Names:
         experts, names = layer.mlp.experts, self.experts
         if experts is None:
             return {}
+        width = experts.width(dim)
         found = {
             "w_router": names.router_of(prefix, experts, dim),
             "b_router": names.router_bias(prefix, experts),
             "selection_bias": names.selection_bias_of(prefix, experts),
-            "experts_gate_up": names.gate_up_of(prefix, experts, dim),
-            "experts_down": names.down_of(prefix, experts, dim, experts.hidden_dim),
+            "experts_gate_up": names.gate_up_of(prefix, experts, width, gated=layer.mlp.gated),
+            "experts_down": names.down_of(prefix, experts, width, experts.hidden_dim),
             **names.norms_of(prefix, experts, dim),
+            **names.latent_of(prefix, experts, dim, bias=layer.mlp.bias),
         }
         if experts.bias:
-            found["b_experts_gate_up"] = names.gate_up_of(prefix, experts, None)
-            found["b_experts_down"] = names.down_of(prefix, experts, dim, None)
+            gated = layer.mlp.gated
+            found["b_experts_gate_up"] = names.gate_up_of(prefix, experts, None, gated=gated)
+            found["b_experts_down"] = names.down_of(prefix, experts, width, None)
         return found
 
-    def _norm(self, name: str, n: int, exists: bool) -> Sources:
-        return (Source(f"{name}.weight", (n,), plus=self.norms_plus),) if exists else ()
+    def _norm(
+        self, name: str, n: int, exists: bool, scale: float = 1.0, suffix: str = ".weight"
+    ) -> Sources:
+        source = Source(f"{name}{suffix}", (n,), plus=self.norms_plus, times=scale)
+        return (source,) if exists else ()
 
     def _bias(self, name: str, n: int, exists: bool) -> Sources:
         return (Source(f"{name}.bias", (n,)),) if exists else ()

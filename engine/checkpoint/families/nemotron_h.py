@@ -1,25 +1,34 @@
 """Nemotron-H: each layer is Mamba 2, or attention without position embedding, or a feed-forward
-part without a gate.
+part without a gate, or a mixture of such parts.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ...files import JsonObject
-from ..config import NO_ATTENTION, LayerConfig, MlpConfig
+from ..config import NO_ATTENTION, NO_MLP, LayerConfig, MlpConfig
 from ..limits import MAX_EXPERTS, MAX_HEADS, MAX_WIDTH
 from ..recurrent import Mamba2Config
 from ..rope_keys import RopeDefaults
 from ..ropes import RopeConfig
+from .expert_keys import experts_of, shared_width
+from .expert_names import ExpertNames
 from .family import Family, Sizes
+from .layer_parts import shared_apart
 from .mamba_keys import MAX_KERNEL, checked
 from .names import Names
 from .recurrent_names import RecurrentNames
 
 _MAMBA, _ATTENTION, _MLP, _MOE = "linear_attention", "full_attention", "mlp", "moe"
 # Older words, and the letters of a pattern.
-_OLDER = {"mamba": _MAMBA, "attention": _ATTENTION, "M": _MAMBA, "*": _ATTENTION, "-": _MLP}
-_NO_MLP = MlpConfig(0)
+_OLDER = {
+    "mamba": _MAMBA,
+    "attention": _ATTENTION,
+    "M": _MAMBA,
+    "*": _ATTENTION,
+    "-": _MLP,
+    "E": _MOE,
+}
 _HIGHEST = 1e6
 _NAMES = Names(
     embedding="backbone.embeddings",
@@ -40,6 +49,16 @@ _NAMES = Names(
         dt_bias="mixer.dt_bias",
         skip="mixer.D",
     ),
+    experts=ExpertNames(
+        router="mixer.gate",
+        selection_bias="mixer.gate.e_score_correction_bias",
+        gate_up=("mixer.experts.{}.up_proj",),
+        down="mixer.experts.{}.down_proj",
+        shared_gate_up=("mixer.shared_experts.up_proj",),
+        shared_down="mixer.shared_experts.down_proj",
+        latent_in="mixer.fc1_latent_proj",
+        latent_out="mixer.fc2_latent_proj",
+    ),
     # Predictors of more tokens have layers of their own.
     ignored=r"mtp\..*",
 )
@@ -48,17 +67,39 @@ _NAMES = Names(
 def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
     if file.boolean("tie_word_embeddings", default=False):
         file.fail("tie_word_embeddings", True, "false: transformers ties nothing here")
-    # Said even where no layer has experts. Biases of attention are said, but never there.
-    for key in ("n_routed_experts", "num_experts_per_tok"):
-        file.integer(key, low=0, high=MAX_EXPERTS, default=0)
+    # Biases of attention are said, but never there.
     mlp_bias = file.boolean("mlp_bias", default=False)
     whole = sizes.layer(rope=None, mlp_bias=mlp_bias, gated=False)
+    said = _kinds(file)
     kinds = {
-        _MAMBA: replace(whole, attention=NO_ATTENTION, recurrent=_mamba(file), mlp=_NO_MLP),
-        _ATTENTION: replace(whole, mlp=_NO_MLP),
+        _MAMBA: replace(whole, attention=NO_ATTENTION, recurrent=_mamba(file), mlp=NO_MLP),
+        _ATTENTION: replace(whole, mlp=NO_MLP),
         _MLP: replace(whole, attention=NO_ATTENTION),
     }
-    return tuple(kinds[kind] for kind in _kinds(file))
+    if _MOE in said:
+        kinds[_MOE] = replace(kinds[_MLP], mlp=_mixture(file, kinds[_MLP].mlp))
+    return tuple(part for kind in said for part in shared_apart(kinds[kind]))
+
+
+def _mixture(file: JsonObject, plain: MlpConfig) -> MlpConfig:
+    n_groups = file.integer("n_group", low=1, high=MAX_EXPERTS, default=1)
+    experts = experts_of(
+        file,
+        keys=("n_routed_experts", "num_local_experts"),
+        n_experts=8,
+        n_used=2,
+        hidden_dim=7688,
+        scoring="sigmoid",
+        selection_bias=True,
+        n_groups=n_groups,
+        n_groups_used=file.integer("topk_group", low=1, high=n_groups, default=1),
+        group_best=2,
+        renormalized=file.boolean("norm_topk_prob", default=True),
+        scale=file.number("routed_scaling_factor", low=0.0, high=_HIGHEST, default=1.0),
+        latent_dim=file.integer("moe_latent_size", low=0, high=MAX_WIDTH, default=0),
+    )
+    shared = shared_width(file, "moe_shared_expert_intermediate_size", default=7688)
+    return replace(plain, hidden_dim=shared, experts=experts)
 
 
 def _mamba(file: JsonObject) -> Mamba2Config:
@@ -93,7 +134,7 @@ def _kinds(file: JsonObject) -> Sequence[str]:
         key = "layer_types" if file.has("layer_types") else "layers_block_type"
         said = list(file.strings(key)) if file.has(key) else [_MAMBA, _MOE, _ATTENTION, _MLP]
     kinds = [_OLDER.get(kind, kind) for kind in said]
-    allowed = {_MAMBA, _ATTENTION, _MLP}
+    allowed = {_MAMBA, _ATTENTION, _MLP, _MOE}
     if not set(kinds) <= allowed or _ATTENTION not in kinds:
         file.fail(key, file.values.get(key), f"some of {', '.join(sorted(allowed))} with attention")
     return kinds
@@ -120,5 +161,5 @@ FAMILY = Family(
     activation="relu2",
     gated=False,
     ropes=_no_ropes,
-    reads=frozenset({"n_routed_experts", "num_experts_per_tok"}),
+    reads=frozenset({"n_routed_experts", "num_local_experts", "num_experts_per_tok"}),
 )

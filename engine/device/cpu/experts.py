@@ -26,11 +26,15 @@ _SCORINGS = {
     "chosen_softmax": "CHOSEN_SOFTMAX",
     "sparse_mixer": "SPARSE_MIXER",
 }
+# By whether there are gates, and the activation.
 _EPILOGUES = {
-    "silu": "SILU_GATE",
-    "gelu": "GELU_GATE",
-    "gelu_tanh": "GELU_TANH_GATE",
-    "clamped": "CLAMPED_GATE",
+    (True, "silu"): "SILU_GATE",
+    (True, "gelu"): "GELU_GATE",
+    (True, "gelu_tanh"): "GELU_TANH_GATE",
+    (True, "clamped"): "CLAMPED_GATE",
+    (False, "gelu"): "GELU",
+    (False, "gelu_tanh"): "GELU_TANH",
+    (False, "relu2"): "RELU2",
 }
 
 
@@ -64,8 +68,9 @@ class Banks:
             return _bank()
         gate_up, down, n = expert.gate_up, expert.down, len(expert.down)
         hidden = down[0].n_in
+        n_inner = (2 if expert.has_gates else 1) * hidden
         found = (gate_up[0].n_out, gate_up[0].n_in, down[0].n_out)
-        if found != (2 * hidden, dim, dim) or len(down[0].sections) != 1:
+        if found != (n_inner, dim, dim) or len(down[0].sections) != 1:
             raise ValueError(f"experts: gate_up and down of {found} for {dim} and {hidden} columns")
         gate, *up = (section.place() for section in gate_up[0].sections)
         return _bank(
@@ -75,7 +80,7 @@ class Banks:
             gates=self._table(gate_up, 0),
             ups=self._table(gate_up, 1) if up else 0,
             downs=self._table(down, 0),
-            gate_up_bias=self.vector("b_gate_up", expert.b_gate_up, n * 2 * hidden),
+            gate_up_bias=self.vector("b_gate_up", expert.b_gate_up, n * n_inner),
             down_bias=self.vector("b_down", expert.b_down, n * dim),
             hidden=hidden,
         )
@@ -115,7 +120,7 @@ def _bank(
 
 def epilogue(op: Experts[Floats, CpuMatrix]) -> kernels.Epilogue:
     """Raises ValueError for an activation without a kernel."""
-    name = _EPILOGUES.get(op.activation)
+    name = _EPILOGUES.get((op.experts.has_gates, op.activation))
     if name is None:
         raise ValueError(f"activation: no kernel for {op.activation} in experts")
     found: kernels.Epilogue = getattr(kernels.Epilogue, name)

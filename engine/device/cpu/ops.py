@@ -93,9 +93,10 @@ class CpuOps:
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
         return nullcontext(stored_values)
 
-    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Floats:
+    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0, times: float = 1.0) -> Floats:
         vector = np.concatenate([as_float32(as_array(part)) for part in parts])
         vector += np.float32(plus)
+        vector *= np.float32(times)
         bad = np.flatnonzero(~np.isfinite(vector))
         if bad.size:
             raise NotFiniteError((int(bad[0]),))

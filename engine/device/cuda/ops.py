@@ -106,8 +106,8 @@ class CudaOps:
     def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Tensor]]:
         return PinnedReader(self.device)
 
-    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0) -> Tensor:
-        vector = torch.cat([self._on_device(part).float() for part in parts]).add_(plus)
+    def vector(self, parts: Sequence[Stored], *, plus: float = 0.0, times: float = 1.0) -> Tensor:
+        vector = torch.cat([self._on_device(part).float() for part in parts]).add_(plus).mul_(times)
         bad = torch.nonzero(~vector.isfinite())
         if bad.numel():
             raise NotFiniteError(tuple(bad[0].tolist()))

@@ -42,6 +42,7 @@ _SAID: dict[str, dict[str, Any]] = {
         "mamba_n_heads": 16,
         "layer_types": ["full_attention", *6 * ["linear_attention"]],
     },
+    "FalconH1ForCausalLM": {"mamba_n_heads": 16},
     "NemotronHForCausalLM": {
         "layers_block_type": ["full_attention", *6 * ["linear_attention"]],
     },
@@ -74,8 +75,13 @@ def test_missing_keys_mean_what_transformers_takes(tmp_path: Path, name: str) ->
     assert ours.norm_eps == eps
     assert ours.max_seq_len == theirs.max_position_embeddings
     assert ours.tie_embeddings == theirs.tie_word_embeddings
-    assert [layer.attention.window for layer in ours.layers] == _windows(theirs)
-    assert [layer.recurrent for layer in ours.layers] == _recurrent(theirs)
+    windows: dict[int, int] = {}
+    recurrent: dict[int, Recurrent | None] = {}
+    for place, layer in zip(ours.stored_places, ours.layers, strict=True):
+        windows[place] = max(layer.attention.window, windows.get(place, 0))
+        recurrent[place] = layer.recurrent or recurrent.get(place)
+    assert list(windows.values()) == _windows(theirs)
+    assert list(recurrent.values()) == _recurrent(theirs)
     for rope, parameters in zip(ours.ropes, _ropes(theirs), strict=True):
         assert rope.theta == parameters["rope_theta"]
         if parameters["rope_type"] == "proportional":  # of heads of their own width
@@ -110,6 +116,7 @@ def _recurrent(config: Any) -> list[Recurrent | None]:
             kernel=config.mamba_d_conv,
             conv_bias=config.mamba_conv_bias,
             dt_limits=config.time_step_limit,
+            norm="gate_first" if getattr(config, "mamba_rms_norm", True) else "",
         )
     if hasattr(config, "mamba_num_heads"):
         recurrent = Mamba2Config(
@@ -122,7 +129,8 @@ def _recurrent(config: Any) -> list[Recurrent | None]:
             dt_limits=(config.time_step_min, math.inf),
         )
     kinds = getattr(config, "layer_types", None) or [""] * config.num_hidden_layers
-    return [recurrent if kind in ("linear_attention", "conv") else None for kind in kinds]
+    are_recurrent = ("linear_attention", "conv", "hybrid")
+    return [recurrent if kind in are_recurrent else None for kind in kinds]
 
 
 def _scaling(parameters: dict[str, Any]) -> YarnScaling | Llama3Scaling | None:

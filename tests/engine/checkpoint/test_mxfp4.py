@@ -87,9 +87,10 @@ def test_experts_multiply_the_blocks_as_stored(
         def parts(sources: Any, whole: Any = whole) -> list[Any]:
             return [source.of(whole[source.name]) for source in sources]
 
-        gate_up, down = NAMES.gate_up_of("", CONFIG, DIM), NAMES.down_of("", CONFIG, DIM, HIDDEN)
+        gate_up = NAMES.gate_up_of("", CONFIG, DIM, gated=True)
+        down = NAMES.down_of("", CONFIG, DIM, HIDDEN)
         b_gate_up, b_down = (
-            NAMES.gate_up_of("", CONFIG, None),
+            NAMES.gate_up_of("", CONFIG, None, gated=True),
             NAMES.down_of("", CONFIG, DIM, None),
         )
         generator = np.random.default_rng(1)

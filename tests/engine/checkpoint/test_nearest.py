@@ -23,7 +23,7 @@ REAL = [
     ("MiniMaxM2", "Mixtral", []),
     ("Glm4MoeLite", "Glm4Moe", ["kv_lora_rank"]),
     ("GraniteMoeShared", "GraniteMoe", ["shared_intermediate_size"]),
-    ("FalconH1", "Falcon", ["mamba_d_ssm"]),
+    ("FalconMamba", "Falcon", []),
     ("Exaone", "Exaone4", ["mlp_bias"]),
 ]
 # Made up, with the keys of a Llama.

@@ -80,6 +80,43 @@ def test_layers_without_key_heads_are_mamba(tmp_path: Path) -> None:
     assert config.layers[1].attention.rope is None
 
 
+def test_a_layer_with_both_mixers_is_three(tmp_path: Path) -> None:
+    keys = MAMBA | {"attention.head_count_kv": 2}
+    config = read(tmp_path, keys, architecture="falcon-h1")
+    mamba = Mamba2Config(
+        n_heads=4, n_groups=2, head_dim=32, state_dim=16, kernel=4, has_rates=True, norm=""
+    )
+    assert [layer.recurrent for layer in config.layers] == 2 * [None, mamba, None]
+    assert [layer.n_halves for layer in config.layers] == 6 * [1]
+    assert config.stored_places == (0, 0, 0, 1, 1, 1)
+    assert config.n_stored_layers == 2
+    assert config.kv_places == (0, None, None, 1, None, None)
+    assert config.last_with_kv == 4
+    layers = model_sources(config).layers
+    assert layers[3].attention_norm == layers[4].attention_norm
+    assert [source.name for source in layers[5].mlp_norm] == ["blk.1.ffn_norm"]
+
+
+def test_a_layer_of_one_part_has_what_its_widths_say(tmp_path: Path) -> None:
+    widths = {"attention.head_count_kv": [0, 2, 0], "feed_forward_length": [0, 0, 96]}
+    keys = MAMBA | {"block_count": 3} | widths
+    config = read(tmp_path, keys, architecture="nemotron_h")
+    assert [layer.recurrent is not None for layer in config.layers] == [True, False, False]
+    assert [layer.attention.n_kv_heads for layer in config.layers] == [0, 2, 0]
+    assert [layer.mlp.hidden_dim for layer in config.layers] == [0, 0, 96]
+    assert config.layers[1].attention.rope is None
+    experts = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 96}
+    shared = {"expert_shared_feed_forward_length": 48, "moe_latent_size": 16}
+    config = read(tmp_path, keys | experts | shared, architecture="nemotron_h_moe")
+    *_, routed, rest = config.layers
+    assert routed.mlp.experts is not None
+    assert (routed.mlp.experts.latent_dim, routed.mlp.hidden_dim) == (16, 0)
+    assert (rest.mlp.hidden_dim, rest.parallel, rest.continues) == (48, True, True)
+    assert [source.name for source in model_sources(config).layers[3].w_gate_up] == [
+        "blk.2.ffn_up_shexp.weight"
+    ]
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -2,6 +2,7 @@
 routers and experts, and the same bits however the rows come.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,19 +61,22 @@ def random(*shape: int, seed: int = 0) -> Floats:
     return values / np.float32(shape[-1] ** 0.5) if len(shape) == 2 else values
 
 
-def expert(ops: Any, n: int, hidden: int, formats: Any, *, bias: bool, seed: int) -> Any:
+def expert(
+    ops: Any, n: int, hidden: int, formats: Any, *, bias: bool, seed: int, gated: bool
+) -> Any:
     wrap = _wrap(ops)
     gate_up, down = formats
+    starts = (0, 50) if gated else (50,)
     return Expert(
         gate_up=[
             ops.matrix(
-                [random(hidden, DIM, seed=seed + i), random(hidden, DIM, seed=seed + 50 + i)],
+                [random(hidden, DIM, seed=seed + start + i) for start in starts],
                 gate_up,
-                gated=True,
+                gated=gated,
             )
             for i in range(n)
         ],
-        b_gate_up=wrap(random(n * 2 * hidden, seed=seed)) if bias else None,
+        b_gate_up=wrap(random(n * len(starts) * hidden, seed=seed)) if bias else None,
         down=[ops.matrix([random(DIM, hidden, seed=seed + i)], down) for i in range(n)],
         b_down=wrap(random(n * DIM, seed=seed + 1)) if bias else None,
     )
@@ -86,6 +90,7 @@ def experts_op(
     formats: Any = ("float32", "float32"),
     activation: Any = "silu",
     rows: slice = slice(None),
+    gated: bool = True,
 ) -> Any:
     config, wrap = CONFIGS[name], _wrap(ops)
     has_shared = name.startswith("shared")
@@ -97,8 +102,12 @@ def experts_op(
         config=config,
         selection_bias=wrap(random(N, seed=3)) if config.selection_bias else None,
         expert_scales=wrap(random(N, seed=5)) if config.expert_scales else None,
-        experts=expert(ops, N, HIDDEN, formats, bias=config.bias, seed=100),
-        shared=expert(ops, 1, 24, formats, bias=config.bias, seed=300) if has_shared else None,
+        experts=expert(ops, N, HIDDEN, formats, bias=config.bias, seed=100, gated=gated),
+        shared=(
+            expert(ops, 1, 24, formats, bias=config.bias, seed=300, gated=gated)
+            if has_shared
+            else None
+        ),
         activation=activation,
         residual=wrap(random(n_rows, DIM, seed=4)[rows]),
         scale=0.5,
@@ -145,32 +154,50 @@ def test_activations(activation: str) -> None:
     np.testing.assert_allclose(ours, expected, rtol=0, atol=5e-5)
 
 
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("n_rows", [1, 7, MOST])
+@pytest.mark.parametrize("name", ["shared", "biases", "groups"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu2"])
+def test_experts_without_gates(activation: str, name: str, n_rows: int) -> None:
+    ops, twin = CpuOps("float32", n_threads=2), TorchOps("cpu", "float32")
+    ours, expected = (
+        run(each, experts_op(each, name, n_rows, activation=activation, gated=False))
+        for each in (ops, twin)
+    )
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=5e-5)
+
+
 @pytest.mark.parametrize(
-    "formats",
+    ("formats", "gated"),
     [
-        ("float32", "float32"),
-        ("bfloat16", "4bit"),
-        ("8bit", "6bit"),
-        (("4bit", "8bit"), "5bit"),
-        (("float32", "4bit"), "bfloat16"),
+        (("float32", "float32"), True),
+        (("bfloat16", "4bit"), True),
+        (("8bit", "6bit"), True),
+        ((("4bit", "8bit"), "5bit"), True),
+        ((("float32", "4bit"), "bfloat16"), True),
+        (("bfloat16", "8bit"), False),
+        (("5bit", "float32"), False),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("name", ["shared gate", "groups"])
-def test_a_row_is_the_same_alone_and_among_others(name: str, formats: Any) -> None:
+def test_a_row_is_the_same_alone_and_among_others(name: str, formats: Any, gated: bool) -> None:
     """Bit for bit, with any number of threads; and close to what is not quantised."""
     ops = CpuOps("float32", n_threads=1)
-    alone = [
-        run(ops, experts_op(ops, name, MOST, formats=formats, rows=slice(i, i + 1)))
-        for i in range(MOST)
-    ]
-    expected = np.concatenate(alone)
+    activation = "silu" if gated else "relu2"
+
+    def result(formats: Any, rows: slice = slice(None)) -> Floats:
+        op = experts_op(
+            ops, name, MOST, formats=formats, activation=activation, rows=rows, gated=gated
+        )
+        return run(ops, op)
+
+    expected = np.concatenate([result(formats, slice(i, i + 1)) for i in range(MOST)])
     for n_threads in (1, 2, 3):
         kernels.set_threads(n_threads)
-        few = experts_op(ops, name, MOST, formats=formats, rows=slice(0, 9))
-        assert np.array_equal(run(ops, few), expected[:9])
-        assert np.array_equal(run(ops, experts_op(ops, name, MOST, formats=formats)), expected)
-    exact = run(ops, experts_op(ops, name, MOST))
+        assert np.array_equal(result(formats, slice(0, 9)), expected[:9])
+        assert np.array_equal(result(formats), expected)
+    exact = result(("float32", "float32"))
     assert np.corrcoef(expected.ravel(), exact.ravel())[0, 1] > 0.99
 
 
@@ -225,6 +252,9 @@ def test_impossible_experts_are_refused() -> None:
     op = experts_op(ops, "softmax", 1, activation="relu2")
     with pytest.raises(ValueError, match="no kernel for relu2 in experts"):
         ops.program(1).append(op)
+    plain = experts_op(ops, "shared", 1, gated=False).shared
+    with pytest.raises(ValueError, match="shared: it must have gates where experts have them"):
+        dataclasses.replace(op, shared=plain)
     one = op.experts.down[:1]
     with pytest.raises(ValueError, match="down: 1 matrices for 12 experts"):
         Experts(

@@ -15,6 +15,7 @@ from engine.cache.states import RecurrentStates
 from engine.checkpoint.recurrent import DeltaNetConfig, Mamba2Config, Scales, ShortConvConfig
 from engine.device.arguments import DeltaNet, Gate, GatedNorm, Mamba2, ShortConv
 from engine.device.cpu.ops import CpuOps
+from engine.device.ops import OpTime
 from engine.device.step import StepState
 from engine.device.torch_ops import TorchOps
 from engine.native.cpu import kernels
@@ -112,6 +113,14 @@ class Layer:
         self.length += n
         return np.asarray(self._out)[:n].copy()
 
+    def profiled(self) -> OpTime:
+        """The op over one row, from no state."""
+        self._state.set([0], 0)
+        self.states.begin(0, 1)
+        (time,) = self._program.profile(self._state)
+        found: OpTime = time
+        return found
+
     def go_back(self, length: int) -> None:
         assert self.states.reachable(length) == length
         self.length = length
@@ -143,6 +152,14 @@ def test_native_code_computes_what_torch_does(name: str) -> None:
     ours, twin = Layer(native(), name), Layer(TorchOps("cpu", "float32"), name)
     for part in (rows[:40], rows[40:41], rows[41:]):
         np.testing.assert_allclose(ours.run(part), twin.run(part), rtol=1e-6, atol=3e-5)
+
+
+@pytest.mark.parametrize("name", ["grouped", "mamba"])
+def test_a_profile_counts_the_state_and_the_weights(name: str) -> None:
+    """A state is read and written."""
+    layer = Layer(native(), name)
+    n_state, _ = layer.config.state_shape
+    assert layer.profiled().n_bytes == 4 * (2 * n_state + len(layer.op.conv))
 
 
 @pytest.mark.parametrize("name", ["grouped", "alike"])

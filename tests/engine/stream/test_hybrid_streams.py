@@ -22,7 +22,7 @@ GREEDY = SamplingSettings(temperature=0.0)
 PROMPT = [7 * i % 300 + 5 for i in range(40)]
 
 
-@pytest.fixture(scope="module", params=["qwen3_5", "lfm2", "nemotron_h"])
+@pytest.fixture(scope="module", params=["qwen3_5", "lfm2", "nemotron_h", "falcon_h1"])
 def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Parts:
     return stream_parts(tmp_path_factory.mktemp("hybrid"), FAMILY_MODELS[request.param])
 
@@ -155,7 +155,10 @@ def test_an_aborted_prompt_leaves_what_was_whole(parts: Parts) -> None:
     assert np.array_equal(model.decode([5], cache), model.decode([5], other))
 
 
-@pytest.mark.parametrize(("name", "quantize"), [("qwen3_next", "8bit"), ("nemotron_h", "4bit")])
+@pytest.mark.parametrize(
+    ("name", "quantize"),
+    [("qwen3_next", "8bit"), ("nemotron_h-latent", "4bit"), ("falcon_h1", "6bit")],
+)
 def test_hybrids_load_as_whole_engines(tmp_path: Path, name: str, quantize: str) -> None:
     from engine import Engine
     from tests.support.tiny_models import save_model
