@@ -151,3 +151,27 @@ def save_predicting(path: Path, family: Family, *, own_tables: bool = False) -> 
     predictor = Predictor(save_model(path, family), family, own_tables=own_tables)
     add_predictor(path, predictor, family)
     return predictor
+
+
+def make_predictable(predictor: Predictor, step: int, deceived: set[int]) -> None:
+    """The model says token + `step` after each token, very surely, and so does the block, but not
+    after `deceived` ones: after these it predicts what does not come. Of models whose norms have
+    plain weights, and blocks with tables of their own.
+    """
+    model, one = predictor.model, predictor.one
+    vocab_size, dim = model.config.vocab_size, model.config.hidden_size
+    with torch.no_grad():
+        for parameter in [*model.model.parameters(), *one.model.parameters()]:
+            # Layers add nothing, and norms only norm.
+            parameter.fill_(1.0 if parameter.ndim == 1 else 0.0)
+        directions = torch.randn(vocab_size, dim, generator=torch.Generator().manual_seed(0))
+        directions /= directions.norm(dim=-1, keepdim=True)
+        heard = directions.clone()
+        for token_id in deceived:
+            heard[token_id] = directions[(token_id + 1) % vocab_size]
+        for each, table in ((model, directions), (one, heard)):
+            each.model.embed_tokens.weight.copy_(table)
+            each.lm_head.weight.copy_(2.0 * directions.roll(step, 0))
+        predictor.fusion.copy_(torch.cat([torch.eye(dim), torch.zeros(dim, dim)], -1))
+        for norm in (predictor.embedding_norm, predictor.hidden_norm):
+            norm.weight.fill_(1.0)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from engine import Engine, ModelLoadError, SamplingSettings
-from engine.draft import opening
 from engine.draft.mtp import MtpDrafter
-from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import Speculator
 from engine.model.model import Model
+from tests.engine.draft.test_speculation import load_drafting
 from tests.support.family_models import FAMILY_MODELS
 from tests.support.predictor_models import Floats, save_predicting
 from tests.support.scripted_model import records_of, run
@@ -24,13 +23,6 @@ SETTINGS = {
     "greedy": SamplingSettings(temperature=0.0),
     "sampled": SamplingSettings(temperature=0.8, seed=4, repetition_penalty=1.2),
 }
-
-
-class FlatCosts(RowCosts):
-    """Any draft pays, and no clock decides a test."""
-
-    def observe(self, n_rows: int, seconds: float) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -84,11 +76,7 @@ def plain(case: Case) -> Engine:
 
 
 def load(case: Case, **options: Any) -> Engine:
-    with pytest.MonkeyPatch.context() as patch:
-        costs = iter([FlatCosts((1e-3,) * 5)])
-        patch.setattr(opening, "measure_row_costs", lambda *_: next(costs, FlatCosts((1.0,) * 5)))
-        patch.setattr(opening, "MIN_CONFIDENCE", 0.0)
-        return Engine.load(case.path, device="cpu", dtype=case.dtype, speculate="mtp", **options)
+    return load_drafting(case.path, dtype=case.dtype, speculate="mtp", **options)
 
 
 @pytest.fixture(scope="module")
