@@ -234,7 +234,14 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
     pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer
-    convert(pair, work, converted, sources=sources, pre=pre)
+    convert(
+        work,
+        converted,
+        sources=sources,
+        pre=pre,
+        stored=pair.stored,
+        predicts=pair.predicts,
+    )
     if not pair.quantised:
         shutil.copy(converted, PAIRS)
         keep_logits(pair.name, model, predictor)
@@ -246,13 +253,17 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
         keep_logits(file.stem, model)
 
 
-def convert(pair: Pair, directory: Path, file: Path, *, sources: Path, pre: str) -> None:
-    """Writes a Hugging Face directory as a GGUF file with llama.cpp's converter."""
+def convert(
+    directory: Path, file: Path, *, sources: Path, pre: str, stored: str, predicts: bool = False
+) -> None:
+    """Writes a Hugging Face directory as a GGUF file with llama.cpp's converter. `predicts`: it has
+    a block that predicts one token more.
+    """
     command = [sys.executable, "-c", _CONVERT, str(sources), pre, str(directory)]
-    command += ["--outtype", pair.stored, "--outfile", str(file)]
+    command += ["--outtype", stored, "--outfile", str(file)]
     # Otherwise it wants predictors of more tokens.
     is_qwen = file.name.startswith(("qwen35", "qwen3next"))
-    command += ["--no-mtp"] * (is_qwen and not pair.predicts)
+    command += ["--no-mtp"] * (is_qwen and not predicts)
     subprocess.run(command, check=True)
 
 
