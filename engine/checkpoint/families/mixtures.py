@@ -47,6 +47,8 @@ _ERNIE_NAMES = replace(
         _SHARED,
         selection_bias="mlp.moe_statics.e_score_correction_bias",
     ),
+    # A predictor of more tokens, which is not used.
+    ignored=rf"{LLAMA_NAMES.ignored}|model\.mtp_.*",
 )
 _MAX_NORM_MIN = 1e-9
 _LOCAL = frozenset({"num_local_experts", "num_experts_per_tok"})

@@ -43,7 +43,6 @@ class PredictorSources:
     def stored_in(self, names: Container[str]) -> "PredictorSources":
         """Without an embedding or a head that is not among the `names` of stored tensors."""
 
-
         def kept(source: Source | None) -> Source | None:
             return source if source is not None and source.name in names else None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import gguf
 import numpy as np
@@ -13,13 +14,16 @@ from safetensors.torch import load_file, save_file
 from engine import Engine, ModelLoadError
 from engine.cache.kv import KVCache
 from engine.checkpoint.sources import Source
+from engine.draft import opening
 from engine.draft.mtp import MtpDrafter
 from engine.gguf.blocks import BlockRows
 from engine.model.model import Model
+from engine.model.predictor import Fusion, load_predictor
 from engine.sampling.logits import Logits
 from tests.support.family_models import FAMILY_MODELS
 from tests.support.gguf_blocks import decoded, random_rows
 from tests.support.predictor_models import Floats, save_predicting
+from tests.support.tiny_models import save_model
 
 PAIR = Path(__file__).parents[1] / "gguf" / "pairs" / "glm4moe-mtp-bf16.gguf"
 FUSION = "blk.2.nextn.eh_proj.weight"
@@ -38,13 +42,29 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def block_of(path: Path, *, dtype: str = "float32") -> tuple[Model, Model]:
-    """A model and its block."""
-    engine = Engine.load(path, device="cpu", dtype=dtype, n_threads=1, speculate="mtp")
+class Block(NamedTuple):
+    """A block that was loaded, and its model."""
+
+    model: Model
+    block: Model
+    fusion: Fusion
+
+
+def block_of(path: Path, *, dtype: str = "float32") -> Block:
+    fusions: list[Fusion] = []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        weights, fusion = load_predictor(*args, **options)
+        fusions.append(fusion)
+        return weights, fusion
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "load_predictor", watched)
+        engine = Engine.load(path, device="cpu", dtype=dtype, n_threads=1, speculate="mtp")
     assert engine.speculator is not None
     drafter = engine.speculator.drafters[-1]
     assert isinstance(drafter, MtpDrafter)
-    return engine.model, drafter.block
+    return Block(engine.model, drafter.block, fusions[0])
 
 
 def rewritten(path: Path, change: Change) -> None:
@@ -66,12 +86,11 @@ def rewritten(path: Path, change: Change) -> None:
     writer.close()
 
 
-def logits(block: Model) -> Logits:
+def logits(found: Block) -> Logits:
     """After a token; the outputs of the model before it are all 0.5."""
-    assert block._fusion is not None
-    np.asarray(block._fusion.hidden)[:] = 0.5
-    cache = KVCache(block.config, block.ops, max_seq_len=block.max_seq_len)
-    return np.array(block.decode([7], cache))
+    np.asarray(found.fusion.hidden)[:] = 0.5
+    cache = KVCache(found.block.config, found.block.ops, max_seq_len=found.block.max_seq_len)
+    return np.array(found.block.decode([7], cache))
 
 
 def test_a_matrix_in_blocks_counts_as_the_numbers_in_it(tmp_path: Path) -> None:
@@ -88,12 +107,11 @@ def test_a_matrix_in_blocks_counts_as_the_numbers_in_it(tmp_path: Path) -> None:
 
     rewritten(in_blocks, blocks)
     rewritten(as_numbers, numbers)
-    found, wanted = (logits(block_of(each)[1]) for each in (in_blocks, as_numbers))
+    found, wanted = (logits(block_of(each)) for each in (in_blocks, as_numbers))
     np.testing.assert_array_equal(found, wanted)
-    _, block = block_of(in_blocks, dtype="auto")
-    assert block._fusion is not None
-    assert block._fusion.from_hidden.format == "8bit", "as stored"
-    assert np.linalg.norm(logits(block) - wanted) < 0.02 * np.linalg.norm(wanted)
+    as_stored = block_of(in_blocks, dtype="auto")
+    assert as_stored.fusion.from_hidden.format == "8bit"
+    assert np.linalg.norm(logits(as_stored) - wanted) < 0.02 * np.linalg.norm(wanted)
 
 
 @pytest.mark.parametrize(("name", "n_in"), [("Q8_0", 128), ("Q4_K", 512), ("Q4_K", 256)])
@@ -107,11 +125,11 @@ def test_columns_of_blocks_are_blocks_where_these_end(name: str, n_in: int) -> N
 
 
 def test_copies_of_the_model_s_tables_take_no_memory(path: Path, tmp_path: Path) -> None:
-    model, block = block_of(path)
+    model, block, _ = block_of(path)
     assert block.weights.embedding is model.weights.embedding
     assert block.weights.head is model.weights.head
     save_predicting(tmp_path / "own", FAMILY_MODELS["glm4_moe"], own_tables=True)
-    model, block = block_of(tmp_path / "own")
+    model, block, _ = block_of(tmp_path / "own")
     assert block.weights.embedding is not model.weights.embedding
     assert block.weights.head is not model.weights.head
 
@@ -160,3 +178,16 @@ def test_a_gguf_file_may_have_lost_its_block(tmp_path: Path) -> None:
     assert Engine.load(file, device="cpu", n_threads=1).config.n_layers == 2
     with pytest.raises(ModelLoadError, match="mtp needs a model with a block"):
         block_of(file)
+
+
+def test_a_block_of_a_family_that_is_not_read_is_left_out(tmp_path: Path) -> None:
+    save_model(tmp_path, FAMILY_MODELS["ernie4_5_moe"])
+    file = tmp_path / "model.safetensors"
+    block = {
+        f"model.mtp_{name}.0.weight": torch.ones(64)
+        for name in ("emb_norm", "hidden_norm", "linear_proj", "block.0.input_layernorm")
+    }
+    save_file(load_file(file) | block, file, metadata={"format": "pt"})
+    Engine.load(tmp_path, device="cpu", n_threads=1)
+    with pytest.raises(ModelLoadError, match="mtp needs a model with a block"):
+        block_of(tmp_path)
