@@ -38,6 +38,7 @@ sys.path[:0] = [str(ROOT)]
 from tests.support.family_models import GGUF_FAMILIES  # noqa: E402
 from tests.support.gguf_weights import decoded  # noqa: E402
 from tests.support.mxfp4_models import save_in_blocks  # noqa: E402
+from tests.support.predictor_models import Predictor, add_predictor  # noqa: E402
 from tests.support.tiny_models import (  # noqa: E402
     LLAMA3_ROPE,
     TEMPLATE,
@@ -95,6 +96,10 @@ class Pair:
     tokenizer: str  # spm, gemma4, gpt-2, qwen2 or gpt-4o
     quantised: dict[str, Sequence[str]] = field(default_factory=dict)
     """The arguments of llama-quantize for each file; the converted one is then not kept."""
+    predicts: bool = False
+    """Whether there is a block that predicts one token more."""
+    own_tables: bool = False
+    """Whether that block has an embedding and a head of its own."""
 
 
 _TIED = {"tie_word_embeddings": True}
@@ -160,6 +165,17 @@ ALL = (
         )
         for name, family in GGUF_FAMILIES.items()
     ),
+    *(
+        Pair(
+            f"{name}-mtp-bf16",
+            GGUF_FAMILIES[name],
+            "bf16",
+            "gpt-2",
+            predicts=True,
+            own_tables=name == "glm4moe",
+        )
+        for name in ("qwen35", "qwen35moe", "qwen3next", "glm4moe")
+    ),
 )
 
 
@@ -198,8 +214,12 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
     """Writes the files of a pair into PAIRS."""
     tokenizer = tokenizer_of(pair.tokenizer)
     model = oracle(pair.family, vocab_size=tokenizer.get_vocab_size(), **_ids_of_ends(tokenizer))
+    predictor = None
+    if pair.predicts:
+        predictor = Predictor(model, pair.family, own_tables=pair.own_tables)
     if pair.stored == "bf16":
-        for parameter in model.parameters():  # not the buffers: rope's frequencies stay float32
+        # Not the buffers: rope's frequencies stay float32.
+        for parameter in [*model.parameters(), *(predictor.parameters() if predictor else [])]:
             parameter.data = parameter.data.bfloat16().float()
     if pair.family.in_blocks:
         work.mkdir()
@@ -207,6 +227,8 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
     else:
         model.save_pretrained(work)
         name_architecture(work, pair.family)
+    if predictor is not None:
+        add_predictor(work, predictor, pair.family)
     if pair.family.name == "GraniteMoeHybrid":
         use_old_words(work / "config.json")
     if pair.family.name == "NemotronH":
@@ -214,10 +236,17 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
     save_tokenizer(work, tokenizer)
     converted = work / f"{pair.name}.gguf"
     pre = "default" if pair.tokenizer in ("spm", "gemma4") else pair.tokenizer
-    convert(work, converted, sources=sources, pre=pre, stored=pair.stored)
+    convert(
+        work,
+        converted,
+        sources=sources,
+        pre=pre,
+        stored=pair.stored,
+        predicts=pair.predicts,
+    )
     if not pair.quantised:
         shutil.copy(converted, PAIRS)
-        keep_logits(pair.name, model)
+        keep_logits(pair.name, model, predictor)
     for name, options in pair.quantised.items():
         file = PAIRS / f"{pair.name}-{name}.gguf"
         *types, last = options
@@ -226,12 +255,17 @@ def make(pair: Pair, sources: Path, quantize: Path | None, work: Path) -> None:
         keep_logits(file.stem, model)
 
 
-def convert(directory: Path, file: Path, *, sources: Path, pre: str, stored: str) -> None:
-    """Writes a Hugging Face directory as a GGUF file with llama.cpp's converter."""
+def convert(
+    directory: Path, file: Path, *, sources: Path, pre: str, stored: str, predicts: bool = False
+) -> None:
+    """Writes a Hugging Face directory as a GGUF file with llama.cpp's converter. `predicts`: it has
+    a block that predicts one token more.
+    """
     command = [sys.executable, "-c", _CONVERT, str(sources), pre, str(directory)]
     command += ["--outtype", stored, "--outfile", str(file)]
-    # These models have no predictors of more tokens here.
-    command += ["--no-mtp"] * file.name.startswith(("qwen35", "qwen3next"))
+    # Otherwise it wants predictors of more tokens.
+    is_qwen = file.name.startswith(("qwen35", "qwen3next"))
+    command += ["--no-mtp"] * (is_qwen and not predicts)
     subprocess.run(command, check=True)
 
 
@@ -258,13 +292,18 @@ def use_pattern(config: Path) -> None:
     config.write_text(json.dumps(said), "utf-8")
 
 
-def keep_logits(name: str, model: Any) -> None:
-    """The ids of a prompt (n,) and the logits after the last ones (n_kept, V)."""
+def keep_logits(name: str, model: Any, predictor: Predictor | None = None) -> None:
+    """The ids of a prompt (n,) and the logits after the last ones (n_kept, V), and those of the
+    block that predicts one token more.
+    """
     generator = np.random.default_rng(len(name))
     token_ids = generator.integers(0, model.config.vocab_size, _N_TOKENS)
     with torch.no_grad():
         logits = model(torch.tensor([token_ids.tolist()])).logits[0].numpy()
-    np.savez_compressed(PAIRS / f"{name}.npz", token_ids=token_ids, logits=logits[-_N_KEPT:])
+    kept = {"token_ids": token_ids, "logits": logits[-_N_KEPT:]}
+    if predictor is not None:
+        kept["predicted"] = predictor.logits(token_ids.tolist())[-_N_KEPT:]
+    np.savez_compressed(PAIRS / f"{name}.npz", **kept)
 
 
 # ---- Tokenizers. ----

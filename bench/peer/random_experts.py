@@ -30,7 +30,7 @@ _SCALES = {
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a Qwen 3 MoE, or of a gpt-oss if it has a window."""
+    """Sizes of a Qwen 3 MoE, of a gpt-oss if it has a window, or of a GLM 4.5 if it predicts."""
 
     dim: int
     n_layers: int
@@ -43,6 +43,18 @@ class Shape:
     window: int = 0
     vocab_size: int = 0
     """0: that of the default model."""
+    predicts: bool = False
+    """Whether a block that predicts one token more follows. All layers have experts, and one part
+    that all tokens go through.
+    """
+
+    @property
+    def architecture(self) -> str:
+        return "gpt-oss" if self.is_gpt_oss else "glm4moe" if self.predicts else "qwen3moe"
+
+    @property
+    def n_blocks(self) -> int:
+        return self.n_layers + self.predicts
 
     @property
     def is_gpt_oss(self) -> bool:
@@ -58,25 +70,30 @@ class Shape:
 SHAPES = {
     # Qwen3-30B-A3B has 48 layers.
     "a3b-12": Shape(2048, 12, 32, 4, 128, n_experts=128, n_used=8, hidden_dim=768),
+    "a3b-4-mtp": Shape(2048, 4, 32, 4, 128, n_experts=128, n_used=8, hidden_dim=768, predicts=True),
     # gpt-oss-20b has 24 layers, and 201,088 tokens.
     "gpt-oss-6": Shape(
         2880, 6, 64, 8, 64, n_experts=32, n_used=4, hidden_dim=2880, window=128, vocab_size=32_768
     ),
     "tiny": Shape(256, 2, 4, 1, 64, n_experts=8, n_used=2, hidden_dim=96),
+    "tiny-mtp": Shape(256, 2, 4, 1, 64, n_experts=8, n_used=2, hidden_dim=96, predicts=True),
     "tiny-gpt-oss": Shape(192, 2, 4, 1, 64, n_experts=8, n_used=2, hidden_dim=96, window=8),
 }
 
 
 def write_random_experts(shape: Shape, file: Path) -> None:
-    """Matrices of a Qwen 3 are Q4_0. Those of a gpt-oss are MXFP4 in experts and Q8_0 elsewhere, as
-    in files that people have. Routers are float32.
+    """Matrices of a Qwen 3 or a GLM are Q4_0. Those of a gpt-oss are MXFP4 in experts and Q8_0
+    elsewhere, as in files that people have. Routers are float32.
     """
-    name = "gpt-oss" if shape.is_gpt_oss else "qwen3moe"
-    writer = gguf.GGUFWriter(file, name, use_temp_file=False)
+    writer = gguf.GGUFWriter(file, shape.architecture, use_temp_file=False)
     vocab_size = add_vocabulary(writer, _TOKENIZER, n_rows=shape.vocab_size)
     _add_sizes(writer, shape, vocab_size)
     if shape.is_gpt_oss:
         _add_sizes_of_gpt_oss(writer, shape)
+    if shape.predicts:
+        writer.add_nextn_predict_layers(1)
+        writer.add_expert_shared_count(1)
+        writer.add_expert_weights_norm(value=True)
     generator = np.random.default_rng(1)
     for name, sizes in _matrices(shape, vocab_size):
         type_ = _type_of(shape, name)
@@ -98,7 +115,7 @@ def _add_sizes(writer: Any, shape: Shape, vocab_size: int) -> None:
     writer.add_vocab_size(vocab_size)
     writer.add_context_length(4096)
     writer.add_embedding_length(shape.dim)
-    writer.add_block_count(shape.n_layers)
+    writer.add_block_count(shape.n_blocks)
     writer.add_feed_forward_length(shape.hidden_dim if shape.is_gpt_oss else 3 * shape.dim)
     writer.add_head_count(shape.n_heads)
     writer.add_head_count_kv(shape.n_kv_heads)
@@ -122,13 +139,19 @@ def _matrices(shape: Shape, vocab_size: int) -> Iterator[tuple[str, tuple[int, .
     n, hidden, dim = shape.n_experts, shape.hidden_dim, shape.dim
     yield "token_embd.weight", (vocab_size, dim)
     yield "output.weight", (vocab_size, dim)
-    for i in range(shape.n_layers):
+    if shape.predicts:
+        yield f"blk.{shape.n_layers}.nextn.eh_proj.weight", (dim, 2 * dim)
+    for i in range(shape.n_blocks):
         for name, width in shape.heads_dims:
             yield f"blk.{i}.attn_{name}.weight", (width, dim)
         yield f"blk.{i}.attn_output.weight", (dim, shape.n_heads * shape.head_dim)
         for name in ("gate", "up"):
             yield f"blk.{i}.ffn_{name}_exps.weight", (n, hidden, dim)
         yield f"blk.{i}.ffn_down_exps.weight", (n, dim, hidden)
+        if shape.predicts:
+            for name in ("gate", "up"):
+                yield f"blk.{i}.ffn_{name}_shexp.weight", (hidden, dim)
+            yield f"blk.{i}.ffn_down_shexp.weight", (dim, hidden)
 
 
 def _type_of(shape: Shape, name: str) -> gguf.GGMLQuantizationType:
@@ -140,7 +163,10 @@ def _type_of(shape: Shape, name: str) -> gguf.GGMLQuantizationType:
 def _plain(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Norms, routers and biases."""
     yield "output_norm.weight", (shape.dim,)
-    for i in range(shape.n_layers):
+    if shape.predicts:
+        for name in ("enorm", "hnorm", "shared_head_norm"):
+            yield f"blk.{shape.n_layers}.nextn.{name}.weight", (shape.dim,)
+    for i in range(shape.n_blocks):
         yield f"blk.{i}.attn_norm.weight", (shape.dim,)
         yield f"blk.{i}.ffn_gate_inp.weight", (shape.n_experts, shape.dim)
         rest = _plain_of_gpt_oss(shape) if shape.is_gpt_oss else _plain_of_qwen(shape)
@@ -148,7 +174,7 @@ def _plain(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _plain_of_qwen(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield "ffn_norm.weight", (shape.dim,)
+    yield "post_attention_norm.weight" if shape.predicts else "ffn_norm.weight", (shape.dim,)
     for name in ("q", "k"):
         yield f"attn_{name}_norm.weight", (shape.head_dim,)
 

@@ -98,7 +98,7 @@ def _read(
         centered_norms=architecture.centered_norms,
         norm_bias=architecture.norm_bias,
         fused_qkv="blk.0.attn_qkv.weight" in tensors,
-        fused_experts=f"blk.0.{FUSED_EXPERTS}.weight" in tensors,
+        fused_experts=any(name.endswith(f".{FUSED_EXPERTS}.weight") for name in tensors),
         ends=_ends(keys, architecture, dim, context, tensors),
     )
 

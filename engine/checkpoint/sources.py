@@ -8,10 +8,11 @@ device.
 import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..gguf.blocks import BlockRows
+from ..gguf.decode import dequantize
 
 Shape = tuple[int, ...]
 
@@ -78,10 +79,9 @@ class Source:
         rows. `plus` and `times` are not applied: `Ops.vector` does that.
         """
         if isinstance(stored, BlockRows):
-            # Blocks lie along a row: whole rows can change places, but nothing can be transposed
-            # or cut.
-            assert self.columns is None
-            return BlockRows(stored.type, self.of(stored.rows))
+            # Blocks lie along a row: whole rows can change places, but nothing can be transposed.
+            rows = BlockRows(stored.type, replace(self, columns=None).of(stored.rows))
+            return rows if self.columns is None else _columns_of(rows, *self.columns)
         values = stored
         if self.expert is not None:
             values = values[self.expert]
@@ -148,6 +148,16 @@ class Source:
         if place >= rotated:
             return place
         return 2 * (place % (rotated // 2)) + place // (rotated // 2)
+
+
+def _columns_of(rows: BlockRows, begin: int, end: int) -> Any:
+    """Whole blocks, or the numbers that they stand for where an end lies inside of one."""
+    columns, n_bytes = rows.type.columns, rows.type.n_bytes
+    if begin % columns or end % columns:
+        return _contiguous(dequantize(rows)[:, begin:end])
+    return BlockRows(
+        rows.type, _contiguous(rows.rows[:, begin // columns * n_bytes : end // columns * n_bytes])
+    )
 
 
 def _contiguous(values: Any) -> Any:

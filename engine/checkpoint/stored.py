@@ -26,6 +26,7 @@ PLAIN_DTYPES = ("F32", "F16", "BF16")
 """Those that store each number by itself."""
 # numpy has no bfloat16: its bit patterns are read.
 NUMPY_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_PIECE_BYTES = 2**22  # read at a time where two tensors are compared
 _CHANGED = "the file has changed since its header was read"
 
 # Fills memory (n,) with bytes of a tensor, from an offset into its data on.
@@ -66,6 +67,21 @@ def plain_values(tensor: StoredTensor) -> npt.NDArray[Any]:
         return values
     rows = values.rows.reshape(-1, values.rows.shape[-1])
     return dequantize(BlockRows(values.type, rows)).reshape(tensor.shape)
+
+
+def have_same_data(one: StoredTensor, other: StoredTensor) -> bool:
+    """Whether two tensors hold the same bytes. Raises ModelLoadError."""
+    if (one.dtype, one.shape, one.n_bytes) != (other.dtype, other.shape, other.n_bytes):
+        return False
+    with open_values(one) as read_one, open_values(other) as read_other:
+        for begin in range(0, one.n_bytes, _PIECE_BYTES):
+            n = min(_PIECE_BYTES, one.n_bytes - begin)
+            pieces = np.empty((2, n), np.uint8)
+            read_one(begin, pieces[0])
+            read_other(begin, pieces[1])
+            if not np.array_equal(pieces[0], pieces[1]):
+                return False
+    return True
 
 
 def as_float32(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

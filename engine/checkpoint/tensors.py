@@ -5,7 +5,7 @@ anything is allocated.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..errors import ModelLoadError
 from ..files import shown_name
@@ -14,7 +14,7 @@ from ..stored_tensor import StoredTensor
 from .config import ModelConfig
 from .families.known import ARCHITECTURES, FAMILIES
 from .families.predictor import PredictorSources
-from .sources import ModelSources
+from .sources import ModelSources, Shape, Source
 from .stored import PLAIN_DTYPES, Checkpoint
 
 
@@ -43,7 +43,7 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
     ignored, tensors = re.compile(sources.ignored), checkpoint.tensors
     says = checkpoint.described_in
     needed = sources.stored(tied=config.tie_embeddings)
-    rows = {source.name for source in needed if source.as_row or source.flattened}
+    rows = _stored_as_rows(needed)
     for name, shape in expected.items():
         if name not in tensors:
             raise ModelLoadError(
@@ -58,43 +58,62 @@ def check_tensors(checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Stor
                 f"{tensor.file}: {shown_name(name)}: a {config.architecture} with this "
                 f"{says} has no such tensor"
             )
-        # A vector may be stored as a single row.
-        if tensor.shape != wanted and not (name in rows and tensor.shape == (1, *wanted)):
-            raise ModelLoadError(
-                f"{tensor.file}: {name}: has shape {list(tensor.shape)}, "
-                f"{says} asks for {list(wanted)}"
-            )
-        allowed_dtypes = PLAIN_DTYPES if len(wanted) <= 1 else (*PLAIN_DTYPES, *READ)
-        if tensor.dtype not in allowed_dtypes:
-            allowed = ", ".join(PLAIN_DTYPES)
-            raise ModelLoadError(
-                f"{tensor.file}: {name}: dtype {tensor.dtype} is not supported; allowed: {allowed}"
-            )
+        _check(tensor, wanted, f"{says} asks", is_row=name in rows)
     return {name: tensors[name] for name in expected}
 
 
 def predictor_tensors(
     checkpoint: Checkpoint, config: ModelConfig
 ) -> tuple[PredictorSources, dict[str, StoredTensor]] | None:
-    """The block that predicts one token more, and its tensors; None: the checkpoint has none.
+    """The block that predicts one token more, and its tensors, with the model's embedding and head;
+    None: the checkpoint has none.
 
     Raises ModelLoadError for a block with other tensors than the family's.
     """
-    family = FAMILIES.get(config.architecture)
-    if family is None or family.predictor is None:
+    found, tensors = _predictor_sources(config), checkpoint.tensors
+    if found is None or found.from_hidden.name not in tensors:
         return None
-    sources, tensors = family.predictor(config), checkpoint.tensors
-    if sources.from_hidden.name not in tensors:
-        return None
+    sources = found.stored_in(tensors)
+    rows = _stored_as_rows(sources.needed())
     expected = {source.name: source.shape for source in sources.needed()}
+    asks = "predicting more tokens asks"
     for name, shape in expected.items():
-        found = tensors[name].shape if name in tensors else None
-        if found != shape:
-            says = "is missing" if found is None else f"has shape {list(found)}"
-            raise ModelLoadError(
-                f"{checkpoint.file}: {name}: {says}; predicting more tokens asks for {list(shape)}"
-            )
-    return sources, {name: tensors[name] for name in expected}
+        if name not in tensors:
+            raise ModelLoadError(f"{checkpoint.file}: {name}: is missing; {asks} for {list(shape)}")
+        _check(tensors[name], shape, asks, is_row=name in rows)
+    names = dict.fromkeys([*expected, *_tables(config)])
+    return sources, {name: tensors[name] for name in names}
+
+
+def _stored_as_rows(sources: Iterable[Source]) -> set[str]:
+    return {source.name for source in sources if source.as_row or source.flattened}
+
+
+def _check(tensor: StoredTensor, wanted: Shape, asks: str, *, is_row: bool) -> None:
+    """Raises ModelLoadError for another shape, or a dtype that is not read. `is_row`: a vector may
+    be stored as a single row.
+    """
+    where = f"{tensor.file}: {shown_name(tensor.name)}"
+    if tensor.shape != wanted and not (is_row and tensor.shape == (1, *wanted)):
+        raise ModelLoadError(f"{where}: has shape {list(tensor.shape)}, {asks} for {list(wanted)}")
+    allowed_dtypes = PLAIN_DTYPES if len(wanted) <= 1 else (*PLAIN_DTYPES, *READ)
+    if tensor.dtype not in allowed_dtypes:
+        allowed = ", ".join(PLAIN_DTYPES)
+        raise ModelLoadError(f"{where}: dtype {tensor.dtype} is not supported; allowed: {allowed}")
+
+
+def _tables(config: ModelConfig) -> list[str]:
+    """The names of the model's embedding and head, which are one tensor if they are tied."""
+    sources = model_sources(config)
+    tables = [sources.embedding] if config.tie_embeddings else [sources.embedding, sources.head]
+    return [source.name for source in tables]
+
+
+def _predictor_sources(config: ModelConfig) -> PredictorSources | None:
+    if config.architecture in ARCHITECTURES:
+        return ARCHITECTURES[config.architecture].predictor(config)
+    family = FAMILIES[config.architecture]
+    return None if family.predictor is None else family.predictor(config)
 
 
 def matrix_dtypes(tensors: Mapping[str, StoredTensor]) -> set[str]:

@@ -64,7 +64,7 @@ class PredictorSource:
         found = files.predictor()
         if found is None:
             raise ModelLoadError(
-                f"speculate: mtp needs a model with a block that predicts more tokens (mtp.*); "
+                f"speculate: mtp needs a model with a block that predicts more tokens; "
                 f"{files.path} has none that is supported; use ngram, or draft with a draft_model"
             )
         self._sources, self._tensors = found

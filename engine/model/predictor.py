@@ -2,8 +2,9 @@
 layer.
 
 Owns the fusion of a token's embedding with the model's output before it. The block itself is a
-`Model` of one layer that shares embedding and head with the model. The equations are those that
-llama.cpp (qwen35) computes for `mtp.*`:
+`Model` of one layer that shares embedding and head with the model, where the checkpoint has no
+others for it. The equations are those that llama.cpp (qwen35, qwen3next, glm4moe) computes for
+`mtp.*` and `nextn.*`:
 
     x = fc([norm(embedding of token i + 1), norm(output i)]);  logits i + 2 = head(norm(layer(x)))
 
@@ -16,9 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..checkpoint.families.predictor import PredictorSources
+from ..checkpoint.sources import ModelSources, Source
+from ..checkpoint.stored import have_same_data
 from ..checkpoint.tensors import model_sources
 from ..device.arguments import AddNorm, Array, Linear, Matrix, NormLinear
 from ..device.ops import Ops, Program
+from ..gguf.types import READ
 from ..stored_tensor import StoredTensor
 from .loading import read_layer
 from .reader import Progress, Reader
@@ -71,11 +75,16 @@ def load_predictor(
     *,
     max_rows: int,
 ) -> tuple[Weights, Fusion]:
-    """Reads `tensors` in the format of `ops`; embedding and head are those of `target`. A pass has
-    at most `max_rows`. Raises ModelLoadError.
+    """Reads `tensors`, as `predictor_tensors` returns them, in the format of `ops`. Embedding and
+    head are those of `target`, unless the block has others. A pass has at most `max_rows`. Raises
+    ModelLoadError.
     """
-    formats = ops.formats(sources.config, _dtypes(sources, tensors))
+    usual, dtypes = model_sources(sources.config), _dtypes(sources, tensors)
+    formats = ops.formats(sources.config, dtypes)
     own = formats.layers[0]
+    (output,) = usual.layers[0].wo
+    of_fusion = {output.name: _dtype_of_halves(sources, tensors)}
+    fused = ops.formats(sources.config, dtypes | of_fusion).layers[0].wo
     with ops.reader() as read:
         reader = Reader(tensors, ops, read, None, Progress(0, None))
 
@@ -85,17 +94,25 @@ def load_predictor(
         fusion = Fusion(
             embedding_norm=reader.norm((sources.embedding_norm,)),
             hidden_norm=reader.norm((sources.hidden_norm,)),
-            from_embedding=reader.matrix((sources.from_embedding,), own.wo),
-            from_hidden=reader.matrix((sources.from_hidden,), own.wo),
+            from_embedding=reader.matrix((sources.from_embedding,), fused),
+            from_hidden=reader.matrix((sources.from_hidden,), fused),
             hidden=rows(),
             normed=rows(),
             added=rows(),
         )
+
+        def table(source: Source | None, shared: Source, format_: str, of_target: Matrix) -> Matrix:
+            if source is None or have_same_data(tensors[source.name], tensors[shared.name]):
+                return of_target
+            return reader.matrix((source,), format_)
+
         weights = Weights(
-            embedding=target.embedding,
+            embedding=table(
+                sources.embedding, usual.embedding, formats.embedding, target.embedding
+            ),
             layers=(read_layer(reader, sources.layer, own, None),),
             norm=reader.norm((sources.norm,)),
-            head=target.head,
+            head=table(sources.head, _head_of_model(usual, tensors), formats.head, target.head),
             formats=formats,
         )
     return weights, fusion
@@ -104,11 +121,24 @@ def load_predictor(
 def _dtypes(sources: PredictorSources, tensors: Mapping[str, StoredTensor]) -> dict[str, str]:
     """Those of the block, by the names that a model of its configuration would have."""
     usual = model_sources(sources.config)
-    fusion = tensors[sources.from_hidden.name].dtype
-    found = {usual.embedding.name: fusion, usual.head.name: fusion}
+    found = {
+        usual.embedding.name: tensors[(sources.embedding or usual.embedding).name].dtype,
+        usual.head.name: tensors[(sources.head or _head_of_model(usual, tensors)).name].dtype,
+    }
     for field in dataclasses.fields(sources.layer):
         pairs = zip(
             getattr(usual.layers[0], field.name), getattr(sources.layer, field.name), strict=True
         )
         found |= {of_model.name: tensors[of_block.name].dtype for of_model, of_block in pairs}
     return found
+
+
+def _head_of_model(usual: ModelSources, tensors: Mapping[str, StoredTensor]) -> Source:
+    """Where the model's head is."""
+    return usual.head if usual.head.name in tensors else usual.embedding
+
+
+def _dtype_of_halves(sources: PredictorSources, tensors: Mapping[str, StoredTensor]) -> str:
+    """Blocks that a half ends in the middle of are read as plain numbers."""
+    dtype = tensors[sources.from_hidden.name].dtype
+    return "F32" if sources.config.dim % READ[dtype].columns else dtype

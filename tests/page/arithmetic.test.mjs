@@ -108,6 +108,8 @@ test("surprisal becomes a level", () => {
   assert.equal(tokenClass("surprisal", record(1e-6)), "l5");
   assert.equal(tokenClass("draft", { draft: { origin: "ngram" } }), "o-ngram");
   assert.equal(tokenClass("draft", { draft: { origin: "injected" } }), "o-you");
+  assert.equal(tokenClass("draft", { draft: { origin: "mtp" } }), "o-mtp");
+  assert.ok(legend("draft").some((each) => each.class === "o-mtp" && each.text === "MTP block"));
   assert.equal(tokenClass("time", { timeMs: 12 }, { timeMs: 1 }), "l3");
   assert.equal(tokenClass("time", { timeMs: 12 }, undefined), "l0");
   assert.equal(levelOf("rank", 0), 0);

@@ -13,9 +13,9 @@ from ..sources import ModelSources
 from .expert_names import ExpertNames
 from .layer_embeddings import LayerEmbeddingNames
 from .names import Names
+from .predictor import IN_GGUF, PredictorSources, following_layers
 from .recurrent_names import RecurrentNames
 
-_MOST_PREDICTORS = 8
 EMBEDDING, HEAD, HEAD_BIAS = "token_embd.weight", "output.weight", "output.bias"
 FUSED_EXPERTS = "ffn_gate_up_exps"
 ROPE_DIVISORS = "rope_freqs.weight"
@@ -180,7 +180,7 @@ class Architecture:
     output_gate: bool = False
     """Of attention."""
     has_predictors: bool = False
-    """Whether layers that predict more tokens may follow, which are not used."""
+    """Whether layers that predict more tokens may follow."""
     has_two_norms: bool = False
     """Whether a parallel block has two."""
     second_norm: str = ""
@@ -211,6 +211,17 @@ class Architecture:
 
     def sources(self, config: ModelConfig) -> ModelSources:
         """The names of a GGUF file, with the biases and norms that `config` has."""
+        names = self._names_of(config)
+        if self.has_predictors:
+            following = following_layers(r"blk\.{}\.", config.n_stored_layers)
+            names = replace(names, ignored=f"{names.ignored}|{following}")
+        return names.sources(config)
+
+    def predictor(self, config: ModelConfig) -> PredictorSources | None:
+        """The first block that predicts one token more; None: files never have one."""
+        return IN_GGUF.sources(self._names_of(config), config) if self.has_predictors else None
+
+    def _names_of(self, config: ModelConfig) -> Names:
         names = self.names
         if self.second_norm and config.layers[0].two_norms:
             names = replace(names, attention_norm=self.second_norm, mlp_norm=names.attention_norm)
@@ -220,7 +231,4 @@ class Architecture:
             names = replace(names, qkv=("attn_qkv",))
         if config.fused_experts:
             names = replace(names, experts=replace(names.experts, gate_up=(FUSED_EXPERTS,)))
-        if self.has_predictors:
-            following = "|".join(str(config.n_stored_layers + i) for i in range(_MOST_PREDICTORS))
-            names = replace(names, ignored=rf"{names.ignored}|blk\.({following})\..*")
-        return names.sources(config)
+        return names

@@ -218,6 +218,8 @@ ARCHITECTURES = {
             qk_norm=QkNorm(),
             has_qk_norm_if_stored=True,
             experts=Mixture(scoring="sigmoid", renormalized=False, group_best=2, has_shared=True),
+            has_predictors=True,
+            reads=_PREDICTORS,
         ),
         Architecture(
             name="gpt-oss",

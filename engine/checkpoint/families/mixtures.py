@@ -3,6 +3,7 @@ MoE, GLM 4.5 and ERNIE 4.5.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from ...files import JsonObject
 from ..config import Ends, LayerConfig, ModelConfig, QkNorm
@@ -14,6 +15,7 @@ from .expert_keys import experts_of
 from .expert_names import ExpertNames
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
+from .predictor import APPENDED, following_layers
 from .windows import sliding_window
 
 MIXTRAL_NAMES = replace(
@@ -37,6 +39,7 @@ _SHARED = ExpertNames(
     shared_gate_up=("mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"),
     shared_down="mlp.shared_experts.down_proj",
 )
+_GLM4_NAMES = replace(LLAMA_NAMES, experts=_SHARED)
 _ERNIE_NAMES = replace(
     LLAMA_NAMES,
     rope_pairs=True,
@@ -44,6 +47,8 @@ _ERNIE_NAMES = replace(
         _SHARED,
         selection_bias="mlp.moe_statics.e_score_correction_bias",
     ),
+    # A predictor of more tokens, which is not used.
+    ignored=rf"{LLAMA_NAMES.ignored}|model\.mtp_.*",
 )
 _MAX_NORM_MIN = 1e-9
 _LOCAL = frozenset({"num_local_experts", "num_experts_per_tok"})
@@ -129,9 +134,9 @@ def _ernie_ends(file: JsonObject, dim: int) -> Ends:
 
 
 def _glm4_sources(config: ModelConfig) -> ModelSources:
-    # The layer of a predictor of more tokens follows the model's own.
-    ignored = rf"{LLAMA_NAMES.ignored}|model\.layers\.{config.n_layers}\..*"
-    return replace(LLAMA_NAMES, experts=_SHARED, ignored=ignored).sources(config)
+    following = following_layers(r"model\.layers\.{}\.", config.n_layers)
+    ignored = f"{_GLM4_NAMES.ignored}|{following}"
+    return replace(_GLM4_NAMES, ignored=ignored).sources(config)
 
 
 def _ernie(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
@@ -200,6 +205,7 @@ GLM4_MOE = Family(
     architecture="Glm4MoeForCausalLM",
     layers=_glm4,
     sources=_glm4_sources,
+    predictor=partial(APPENDED.sources, _GLM4_NAMES),
     max_positions=131_072,
     n_kv_heads=8,
     sizes={"intermediate_size": 10_944},

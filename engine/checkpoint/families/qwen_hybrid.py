@@ -17,7 +17,7 @@ from ..sources import ModelSources
 from .expert_keys import experts_of, is_sparse, shared_width
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
-from .predictor import qwen_predictor
+from .predictor import APART
 from .recurrent_names import RecurrentNames
 
 _KINDS = ("linear_attention", "full_attention")
@@ -145,7 +145,7 @@ QWEN3_NEXT = Family(
     architecture="Qwen3NextForCausalLM",
     layers=_layers_next,
     sources=_NAMES.sources,
-    predictor=partial(qwen_predictor, _NAMES),
+    predictor=partial(APART.sources, _NAMES),
     max_positions=32_768,
     n_kv_heads=2,
     head_dim=256,
@@ -158,7 +158,7 @@ QWEN3_5 = replace(
     architecture="Qwen3_5ForCausalLM",
     layers=_layers_5,
     sources=_NAMES_5.sources,
-    predictor=partial(qwen_predictor, _NAMES_5),
+    predictor=partial(APART.sources, _NAMES_5),
     n_kv_heads=4,
     sizes={"intermediate_size": 12_288},
     reads=_READS,
@@ -168,5 +168,5 @@ QWEN3_5_MOE = replace(
     architecture="Qwen3_5MoeForCausalLM",
     layers=_layers_5_moe,
     sources=_sources_5_moe,
-    predictor=partial(qwen_predictor, _NAMES_5),
+    predictor=partial(APART.sources, _NAMES_5),
 )

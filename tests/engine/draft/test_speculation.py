@@ -57,13 +57,14 @@ def drafting(
 
 
 def load_drafting(path: Path, **options: Any) -> Engine:
-    """An engine for which drafts pay, also those of a draft model, which is asked first."""
-    costs = iter([FlatCosts(1e-3)] if options["speculate"] == "draft" else [])
+    """An engine for which drafts pay, also those of a model or a block, which is asked first."""
+    costs = iter([FlatCosts(1e-3)] if options["speculate"] in ("draft", "mtp") else [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speculation, "measure_row_costs", lambda *_: next(costs, FlatCosts(1.0)))
         # A random model is never sure.
         patch.setattr(speculation, "ModelDrafter", partial(ModelDrafter, min_confidence=0.0))
-        return Engine.load(path, device="cpu", dtype="float32", **options)
+        patch.setattr(speculation, "MIN_CONFIDENCE", 0.0)
+        return Engine.load(path, device="cpu", **{"dtype": "float32", **options})
 
 
 def draft_model_of(engine: Engine) -> Model:
