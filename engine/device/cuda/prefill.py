@@ -32,9 +32,14 @@ def working_bytes(config: ModelConfig, n_rows: int) -> int:
     hidden_dim = max(layer.mlp.hidden_dim for layer in config.layers)
     buffers = 4 * n_rows * (2 * config.dim + 2 * q_dim + 2 * kv_dim + hidden_dim)
     between = 2 * n_rows * (3 * config.dim + 2 * hidden_dim + 2 * q_dim)
+    mixtures = [layer.mlp.experts for layer in config.layers if layer.mlp.experts is not None]
+    of_experts = max(
+        (n_rows * each.n_used * (10 * config.dim + 6 * each.hidden_dim) for each in mixtures),
+        default=0,
+    )
     keys_and_values = min(2 * 2 * kv_dim * config.max_seq_len, cuda_attention.TILE_BYTES)
     logits = 4 * 2 * 16 * config.vocab_size
-    return buffers + between + keys_and_values + logits + TILE_BYTES
+    return buffers + between + of_experts + keys_and_values + logits + TILE_BYTES
 
 
 class PromptRows(NamedTuple):

@@ -16,6 +16,7 @@ from engine.checkpoint.config import ExpertsConfig
 from engine.device.arguments import Expert, Experts
 from engine.device.cuda import weights as cuda_weights
 from engine.device.cuda.experts import route
+from engine.device.cuda.lacking import MOST_EXPERTS
 from engine.device.cuda.ops import CudaOps
 from engine.device.routing_reference import choose
 from tests.engine.device.test_experts import CONFIGS, DIM, EPS, HIDDEN, N, random
@@ -206,6 +207,7 @@ def test_groups_of_mxfp4_of_very_different_sizes(cuda: ModuleType) -> None:
 
 
 def test_what_no_kernel_takes_is_refused(cuda: ModuleType) -> None:
+    assert MOST_EXPERTS == cuda.MAX_USED_EXPERTS == cuda.MAX_EXPERT_GROUPS
     ops = ops_of(cuda)
     op = experts_op(ops, "softmax", 1, activation="relu2")
     with pytest.raises(ValueError, match="no CUDA kernel computes it"):

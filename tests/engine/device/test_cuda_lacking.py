@@ -35,7 +35,7 @@ def config_of(path: Path, family: str, **keys: Any) -> ModelConfig:
 
 COMPLETE = [
     "Llama", "Mistral", "Qwen2", "Qwen3", "SeedOss", "Ernie4_5", "SmolLM3", "Arcee", "Gemma2",
-    "Gemma3Text", "Granite", "Glm4", "Qwen3Moe", "Qwen2Moe", "Mixtral", "GraniteMoe", "Glm4Moe",
+    "Gemma3", "Granite", "Glm4", "Qwen3Moe", "Qwen2Moe", "Mixtral", "GraniteMoe", "Glm4Moe",
     "GptOss",
 ]  # fmt: skip
 
