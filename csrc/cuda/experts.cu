@@ -12,8 +12,8 @@
 //   grid    (blocks for each group, as many groups as there can be)
 //   block   group blockIdx.y: panels blockIdx.x, blockIdx.x + gridDim.x, ... of its expert
 //
-// It takes 128 registers per thread in every layout, and nothing spills (test_cuda_build.py). None of
-// this has been measured yet.
+// It takes 128 registers per thread in every layout, and nothing spills (test_cuda_build.py). None
+// of this has been measured yet.
 //
 // Which weights it reads depends on the previous launch, so its ring fills after the wait. An
 // expert that more than kTogether rows chose is read again for the next ones, then from L2.
@@ -23,6 +23,7 @@
 
 #include "device.h"
 #include "experts.h"
+#include "experts_scratch.h"
 #include "linear_product.cuh"
 
 namespace soliton::cuda {
@@ -107,35 +108,6 @@ __global__ void __launch_bounds__(kCombineThreads) combine(const CombineArgs arg
     sum *= args.scale;
     args.out[at] = args.residual == nullptr ? sum : args.residual[at] + sum;
 }
-
-// Where a step's numbers lie in the scratch, which the next layer's step overwrites.
-struct Places {
-    int64_t n_bytes = 0;
-    int64_t weights, experts, n_groups, group_experts, group_begins, slots;
-    int64_t inner, products, shared_inner, shared;
-
-    Places(int64_t n_used, int64_t hidden, int64_t dim, int64_t shared_hidden) {
-        const int64_t n_pairs = kMaxRows * n_used;
-        weights = take(n_pairs);
-        experts = take(n_pairs);
-        n_groups = take(1);
-        group_experts = take(n_pairs);
-        group_begins = take(n_pairs + 1);
-        slots = take(n_pairs);
-        inner = take(n_pairs * hidden);
-        products = take(n_pairs * dim);
-        shared_inner = take(kMaxRows * shared_hidden);
-        shared = take(shared_hidden > 0 ? kMaxRows * dim : 0);
-    }
-
-  private:
-    // Of so many words.
-    int64_t take(int64_t n) {
-        const int64_t begin = n_bytes;
-        n_bytes += (n * 4 + 15) / 16 * 16;
-        return begin;
-    }
-};
 
 using Kernel = void (*)(PairParams);
 
@@ -292,7 +264,7 @@ class Step {
     const ExpertsArgs& args_;
     const Pass& pass_;
     Pass later_;
-    const Places places_;
+    const ExpertsPlaces places_;
     const int n_pairs_;
 };
 
@@ -303,7 +275,7 @@ cudaError_t experts(const ExpertsArgs& args, const Pass& pass) {
 }
 
 int64_t experts_scratch_bytes(int64_t n_used, int64_t hidden, int64_t dim, int64_t shared_hidden) {
-    return Places(n_used, hidden, dim, shared_hidden).n_bytes;
+    return ExpertsPlaces(n_used, hidden, dim, shared_hidden).n_bytes;
 }
 
 }  // namespace soliton::cuda

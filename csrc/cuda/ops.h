@@ -85,7 +85,7 @@ enum class Epilogue : int32_t {
     kSoftcap,
 };
 
-constexpr bool is_gated(Epilogue epilogue) {
+__host__ __device__ constexpr bool is_gated(Epilogue epilogue) {
     return epilogue >= Epilogue::kSiluGate && epilogue <= Epilogue::kClampedGate;
 }
 

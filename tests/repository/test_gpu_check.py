@@ -460,12 +460,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ("first", "--only", "smoke", "decode"),
-        ("second", "--only", "rest"),
-        ("families", "--only", "families"),
-    ],
+    "arguments", [("first", "--only", "smoke", "decode"), ("second", "--only", "rest")]
 )
 def test_the_commands_run_on_the_emulator(checkout: Path, arguments: Sequence[str]) -> None:
     """With models so small that the figures mean nothing, and without the server's packages. The
@@ -483,6 +478,16 @@ def test_the_commands_run_on_the_emulator(checkout: Path, arguments: Sequence[st
         assert len(result["figures"]["8B-4bit"]["profile"]) == 7
     assert result["figures"]["8B-4bit"].keys() >= wanted
     assert "MISS 8B" in summary
+
+
+@pytest.mark.timeout(600)
+def test_a_family_runs_on_the_emulator_and_in_torch(checkout: Path) -> None:
+    arguments = ("families", "--only", "families")
+    assert rehearse(checkout, arguments, {"PYTHONPATH": str(checkout)})
+    figures = json.loads((checkout / "out" / RESULTS).read_text())["figures"]["families gpt-oss"]
+    assert figures.keys() >= {"decode_ms", "torch_decode_ms", "prefill_20_tps", "share", "profile"}
+    assert "experts 4 of 8" in " ".join(each["name"] for each in figures["profile"])
+    assert figures["from_torch"] < 0.05
 
 
 def test_a_step_is_counted_with_the_bytes_that_its_matrices_have(emulated: ModuleType) -> None:

@@ -27,26 +27,26 @@ def placed_at(cuda: ModuleType, values: npt.NDArray[np.float32]) -> Tensor:
     return guarded(torch.from_numpy(np.ascontiguousarray(values)).to(device_of(cuda)))
 
 
-def run(
-    ops: CudaOps, op: Any, *, pos: int = 0, n_rows: int | None = None, times: int = 1
-) -> Tensor:
-    """What the op writes in one pass over all rows of its output, or over the first ones."""
-    n = len(op.out) if n_rows is None else n_rows
+def run(ops: CudaOps, op: Any, *, times: int = 1) -> Tensor:
+    """What the op writes in a pass over all rows of its output, at position 0."""
+    n = len(op.out)
     program, state = ops.program(n), StepState(n)
     program.append(op)
-    state.set([3] * n, pos)
+    state.set([3] * n, 0)
     for _ in range(times):
         assert program.run(state)
     ops.wait()
-    return op.out[:n].clone()
+    out: Tensor = op.out.clone()
+    return out
 
 
-def expected(op: Any, *, pos: int = 0) -> Tensor:
+def expected(op: Any) -> Tensor:
     """What torch makes of it at float32, with the weights that the device has."""
     twin, state = _twin(op), StepState(len(op.out))
-    state.set([3] * len(op.out), pos)
+    state.set([3] * len(op.out), 0)
     reference.run(twin, state)
-    return twin.out
+    out: Tensor = twin.out
+    return out
 
 
 def exact_weights(matrix: CudaMatrix) -> Tensor:

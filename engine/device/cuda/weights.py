@@ -199,7 +199,7 @@ def _lanes(codes: Tensor) -> Tensor:
 
 def _write_mxfp4(groups: Tensor, panels: Tensor) -> None:
     """The same, exactly for numbers that were codes times a power of two in 32 columns."""
-    halves = groups.unflatten(-1, (2, 32))
+    halves = groups.view(*groups.shape[:-1], 2, 32)
     # The largest number of 32 is 4 to 8 times the scale.
     exponents = (torch.frexp(halves.abs().amax(-1)).exponent - 3).clamp_(-126, 127)
     sizes = torch.ldexp(halves.abs(), -exponents.unsqueeze(-1))

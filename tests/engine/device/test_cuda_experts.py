@@ -4,6 +4,7 @@ there may be of routers and experts, and the same bits however the rows come.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +33,7 @@ FORMATS = ("bfloat16", "8bit", "4bit", "mxfp4")
 
 
 def expert(ops: CudaOps, n: int, hidden: int, format_: str, *, bias: bool, seed: int) -> Any:
-    place = lambda values: placed_at(ops._kernels, values)  # noqa: E731
+    place = partial(placed_at, ops._kernels)
     return Expert(
         gate_up=[
             ops.matrix(
@@ -58,7 +59,7 @@ def experts_op(
     rows: slice = slice(None),
 ) -> Experts[Tensor, Any]:
     config: ExpertsConfig = CONFIGS[name]
-    place = lambda values: placed_at(ops._kernels, values)  # noqa: E731
+    place = partial(placed_at, ops._kernels)
     shared_format = "bfloat16" if format_ == "mxfp4" else format_
     return Experts(
         x=place(random(n_rows, DIM)[rows]),
@@ -213,15 +214,14 @@ def test_what_no_kernel_takes_is_refused(cuda: ModuleType) -> None:
     with pytest.raises(ValueError, match="no CUDA kernel computes it"):
         ops.program(1).append(op)
     many = replace(CONFIGS["softmax"], n_experts=40, n_used=33)
-    matrices = {
-        "gate_up": [op.experts.gate_up[0]] * 40,
-        "down": [op.experts.down[0]] * 40,
-    }
+    forty: Expert[Tensor, Any] = Expert(
+        gate_up=[op.experts.gate_up[0]] * 40, down=[op.experts.down[0]] * 40
+    )
     op = replace(
         op,
         activation="silu",
         config=many,
-        experts=Expert(**matrices),
+        experts=forty,
         router=placed_at(cuda, np.zeros((1, 40), np.float32)),
     )
     with pytest.raises(ValueError, match="n_used: the CUDA kernels take at most 32, not 33"):
