@@ -15,7 +15,7 @@
 #   make gpu-carry             compile what a machine with an NVIDIA GPU needs: build/gpu-carry.tar.xz, which goes there with
 #                              the checkout (GPU_PYTHON=python3.12: a Python as it has, with headers)
 #   make gpu-check             on that machine, with its own Python packages and no network: test and measure the CUDA
-#                              engine (8 minutes; GPU=second, knobs, rivals or train: the other commands)
+#                              engine (8 minutes; GPU=second, families, knobs, rivals or train: the others)
 #   make gpu-rehearsal         run all those commands here, on the emulator (half an hour)
 #   make check                 format, lint, types, API contract, import directions, version
 #   make audit                 known vulnerabilities of the installed packages; queries a service on the internet

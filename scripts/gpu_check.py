@@ -1,6 +1,8 @@
-"""The checks that need an NVIDIA GPU, in five commands of at most ten minutes.
+"""The checks that need an NVIDIA GPU, in six commands of at most ten minutes.
 
-    python3 scripts/gpu_check.py [first|second|knobs|rivals|train] [--only STEP …] [--out DIR]
+    python3 scripts/gpu_check.py [COMMAND] [--only STEP …] [--out DIR]
+
+COMMAND: first, second, families, knobs, rivals or train.
 
 Uses the interpreter's packages, not the server's, and no network. What is compiled comes from
 build/gpu-carry.tar.xz, which scripts/gpu_carry.py makes elsewhere; without it, it is compiled

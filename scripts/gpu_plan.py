@@ -75,6 +75,17 @@ def second(machine: Machine, out: Path) -> list[Stage]:
     ]
 
 
+def families(machine: Machine, out: Path) -> list[Stage]:
+    """Experts, windows, sinks and caps: their tests, then their figures beside torch's."""
+    files = ("attention", "experts", "family_ops", "families")
+    tests = pytest_command([f"tests/engine/device/test_cuda_{name}.py" for name in files])
+    return [
+        *build(machine),
+        [Step("tests", tests, 150, goals_of_tests, after=BUILD, missing=machine.no_gpu)],
+        [bench("families", 240, machine, cases=("gpt-oss",) if machine.is_rehearsal else ())],
+    ]
+
+
 def turn_knobs(machine: Machine, out: Path) -> list[Stage]:
     return [*build(machine), [bench("knobs", 300, machine)]]
 
@@ -123,6 +134,7 @@ def train(machine: Machine, out: Path) -> list[Stage]:
 COMMANDS = {
     "first": Command(first, 470, ("decode",)),
     "second": Command(second, 470, ("rest",)),
+    "families": Command(families, 420, ("families",)),
     "knobs": Command(turn_knobs, 320),
     "rivals": Command(rivals, 540, ("rivals",)),
     "train": Command(train, 570),
@@ -155,7 +167,7 @@ def bench(
     missing: str = "",
 ) -> Step:
     figures = WORK / f"{what}.json"
-    if machine.is_rehearsal and what != "smoke":
+    if machine.is_rehearsal and what not in ("smoke", "families"):
         cases = ("8B-4bit",)  # all are equally tiny
     return Step(
         name=what,
@@ -212,11 +224,12 @@ def ncu_command(machine: Machine, out: Path) -> list[str | Path]:
     ]  # fmt: skip
 
 
-def pytest_command() -> list[str | Path]:
-    """Runs the tests marked `cuda`, without the options of pyproject.toml, because the plugins they
-    need may not be installed.
+def pytest_command(names: Sequence[str] = ()) -> list[str | Path]:
+    """Runs the tests marked `cuda`, of these files or of all. Without the options of
+    pyproject.toml, because the plugins they need may not be installed.
     """
-    files = sorted(ROOT.glob("tests/engine/device/test_cuda_*.py"))
+    all_files = sorted(ROOT.glob("tests/engine/device/test_cuda_*.py"))
+    files = [ROOT / name for name in names] or all_files
     n_workers = str(min(6, os.cpu_count() or 1))
     several = ["-n", n_workers, "--dist", "loadfile"] if find_spec("xdist") else []
     return [

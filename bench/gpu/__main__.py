@@ -17,16 +17,16 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
 
 from engine.device.cuda.ops import CudaOps
 
-from . import gate, limits, own
+from . import families, gate, limits, own
 from .boundaries import measure_boundaries
 from .figures import Figures
-from .goals import BOUNDARIES, KNOBS, LIMITS, LOAD
+from .goals import BOUNDARIES, FAMILIES, KNOBS, LIMITS, LOAD
 from .goals import RIVALS as RIVALS_GROUP
 from .place import config_of, open_device
 from .rivals import RIVALS
 from .weights import random_weights
 
-WHAT = ("smoke", "decode", "rest", "knobs", "boundaries", "one-pass")
+WHAT = ("smoke", "decode", "rest", "families", "knobs", "boundaries", "one-pass")
 DECODE_CASES = ("8B-bfloat16", "8B-4bit", "1B-bfloat16")
 REST_CASES = (*DECODE_CASES, "8B-8bit")
 DEEP_CASES = ("8B-bfloat16", "8B-4bit")
@@ -58,6 +58,8 @@ def main(argv: list[str]) -> int:
             with figures.part(LOAD):
                 ops = open_device("bfloat16")
                 figures.put(LOAD, own.measure_loading(config_of("1B"), ops, work / "load"))
+        case "families":
+            each_family(figures, args.cases or tuple(families.CASES), work / "families")
         case "boundaries":
             each_case(figures, args.cases or DECODE_CASES, partial(boundaries, figures))
         case "knobs":
@@ -76,6 +78,16 @@ def each_case(figures: Figures, cases: Sequence[str], measure: Measure) -> None:
         with figures.part(case):
             config, ops = config_of(size), open_device(format_)
             measure(own.Bench.of(config, ops, random_weights(config, ops), card), case)
+        own.release()
+
+
+def each_family(figures: Figures, names: Sequence[str], work: Path) -> None:
+    card = limits.measure()
+    figures.put(LIMITS, asdict(card))
+    for name in names:
+        group = f"{FAMILIES} {name}"
+        with figures.part(group):
+            families.measure(name, card, work, partial(figures.put, group))
         own.release()
 
 

@@ -12,7 +12,7 @@ from tests.soak.goals import Goal
 from .figures import Groups
 
 LIMITS, RIVALS, ERRORS, LOAD = "limits", "rivals", "errors", "load"
-KNOBS, BOUNDARIES = "knobs", "boundaries"
+KNOBS, BOUNDARIES, FAMILIES = "knobs", "boundaries", "families"
 # The cost of verifying one row; more rows may cost little more, because they read the same weights.
 ROWS = (2, 4, 8, 16)
 
@@ -56,6 +56,10 @@ _SAMPLER = (
 )  # fmt: skip
 _MOST_ROWS = {2: 1.06, 4: 1.12, 8: 1.25}
 _LEAST_LOAD_GBS = 2.0
+# A step of a family, against the same in torch; and how far apart their logits are in bfloat16.
+_FAMILIES = ("qwen3-moe", "gpt-oss", "gemma2")
+_LEAST_TORCH_RATIO = 1.5
+_MOST_FROM_TORCH = 0.1
 # A compiled decoder in bfloat16 comes to 80 % of the bandwidth: nothing can be 1.3 times as fast.
 _LEAST_RATIO = {"8B-bfloat16": 1.05, "1B-bfloat16": 1.05, "8B-4bit": 1.3, "8B-8bit": 1.3}
 _NOT_MEASURED = "not measured"
@@ -79,13 +83,24 @@ def rest_goals(figures: Groups) -> Iterator[Goal]:
     yield _at_least("loading safetensors", loaded, _LEAST_LOAD_GBS, "{:.1f} GB/s")
 
 
+def family_goals(figures: Groups) -> Iterator[Goal]:
+    for name in _FAMILIES:
+        found = figures.get(f"{FAMILIES} {name}", {})
+        own, torch = found.get("decode_ms"), found.get("torch_decode_ms")
+        ratio = torch / own if own and torch else None
+        yield _at_least(f"{name} decode, to torch", ratio, _LEAST_TORCH_RATIO, "{:.2f} x")
+        yield _at_most(
+            f"{name} logits, from torch's", found.get("from_torch"), _MOST_FROM_TORCH, "{:.1%}"
+        )
+
+
 def rival_goals(figures: Groups) -> Iterator[Goal]:
     for case, least in _LEAST_RATIO.items():
         yield _against_rivals(figures, case, least)
 
 
 GOALS: dict[str, Callable[[Groups], Iterator[Goal]]] = {
-    "decode": decode_goals, "rest": rest_goals, "rivals": rival_goals,
+    "decode": decode_goals, "rest": rest_goals, "families": family_goals, "rivals": rival_goals,
 }  # fmt: skip
 """By what is measured."""
 

@@ -20,12 +20,13 @@ from engine.device.cuda.attention import CudaHeadRows
 from engine.device.cuda.ops import CudaOps
 from engine.device.cuda.sampler import DeviceSampler
 from engine.device.cuda.weights import FORMATS, CudaMatrix
+from engine.device.reference import attend
 from engine.device.step import StepState
 from engine.model.model import Model
 from engine.native import cuda as cuda_native
 from tests.support.sample_requests import assert_close, reference, usual_request
 
-from . import knobs
+from . import knobs, smoke_experts
 from .own import release
 from .place import AMOUNT, DEVICE, config_of, open_device
 from .weights import random_weights
@@ -37,7 +38,8 @@ POSITIONS = (0, min(699, AMOUNT.depth // 2), AMOUNT.depth - 2)  # 1, 700 and 32,
 # Of the sum of the products' sizes: x is split into two parts of 8 bits for bfloat16 weights. A
 # tensor core cuts off what it adds, which costs up to 2e-7.
 MOST_PRODUCT = {"bfloat16": 4e-6, "8bit": 1e-6, "4bit": 1e-6}
-MOST_ATTENTION = 2e-5  # of the norm
+MOST_ATTENTION = 2e-5  # of the norm, as
+MOST_EXPERTS = 1e-5
 
 Check = Callable[[], str]
 """Returns what it measured, or raises AssertionError."""
@@ -63,6 +65,12 @@ def checks() -> Iterator[tuple[str, Check]]:
         yield f"products, {format_}", partial(products, format_)
     for kv in ("bfloat16", "8bit"):
         yield f"attention, {kv} keys and values", partial(attention, kv)
+        yield (
+            f"attention, {kv}, with a window, sinks and a cap",
+            partial(attention, kv, extras=True),
+        )
+    for format_ in (*FORMATS, "mxfp4"):
+        yield f"experts, {format_}", partial(experts, format_)
     yield "sampler", sampler
     for format_ in FORMATS:
         yield f"model of {CONFIG.n_layers} layers, {format_}", partial(model, format_)
@@ -126,8 +134,23 @@ def exact_product(x: Tensor, norm: Tensor | None, matrix: CudaMatrix) -> tuple[T
     return gate * gate.sigmoid() * up, gate_size * (up.abs() + up_size)
 
 
-def attention(kv: str) -> str:
-    """A row that sees 1, 700 and 32,767 positions, against float64 over what is stored."""
+def experts(format_: str) -> str:
+    """A mixture of them with 1, 2 and 8 rows, against float64."""
+    ops = open_device("bfloat16")
+    op = smoke_experts.experts_op(cuda_native.kernels, format_)
+    right = smoke_experts.exact(op)
+    errors = []
+    for n_rows in ROW_COUNTS:
+        run(ops, op, [0] * n_rows, pos=0)
+        errors.append((op.out[:n_rows] - right[:n_rows]).norm() / right[:n_rows].norm())
+    return at_most(max(map(float, errors)), MOST_EXPERTS)
+
+
+def attention(kv: str, *, extras: bool = False) -> str:
+    """A row that sees 1, 700 and 32,767 positions, against float64 over what is stored. With
+    `extras` a window, sinks and capped scores.
+    """
+    window, cap = (AMOUNT.depth // 4, 20.0) if extras else (0, 0.0)
     ops = open_device("bfloat16", kv_cache=kv)
     n_heads, n_kv, head_dim = LAYER.attention.n_heads, *CONFIG.kv_shapes[0]
     length = AMOUNT.depth
@@ -138,13 +161,15 @@ def attention(kv: str) -> str:
     half = head_dim // 2
     angles = torch.outer(torch.arange(length).double(), 1e4 ** -(torch.arange(half) / half))
     cos, sin = angles.cos().float().to(DEVICE), angles.sin().float().to(DEVICE)
+    sinks = 4 * drawn(n_heads) if extras else None
     worst = 0.0
     for pos in POSITIONS:
         qkv = drawn(1, (n_heads + 2 * n_kv) * head_dim)
         out = torch.full((1, n_heads * head_dim), torch.nan, device=DEVICE)
         op = Attention(
             qkv=qkv, k_cache=caches[0], v_cache=caches[1], n_heads=n_heads, q_norm=None,
-            k_norm=None, eps=1e-5, cos=cos, sin=sin, window=0, scale=head_dim**-0.5, out=out,
+            k_norm=None, eps=1e-5, cos=cos, sin=sin, window=window, scale=head_dim**-0.5,
+            softcap=cap, sinks=sinks, out=out,
         )  # fmt: skip
         run(ops, op, [0], pos=pos)
         keys, values = (stored(cache, pos + 1, head_dim) for cache in caches)
@@ -153,9 +178,10 @@ def attention(kv: str) -> str:
         step = 2**-7 if kv == "8bit" else 2**-8
         written = (keys[:, pos] - rotated[1][:n_kv]).abs().max() / rotated[1][:n_kv].abs().max()
         assert float(written) < step, f"the key at {pos} is stored with an error of {written:.1e}"
-        queries = rotated[0].view(n_kv, -1, head_dim)
-        scores = (queries @ keys.transpose(1, 2) * head_dim**-0.5).softmax(-1)
-        exact = (scores @ values).view(1, -1)
+        exact = attend(
+            rotated[0].double().unsqueeze(0), keys, values, pos=pos, window=window,
+            scale=head_dim**-0.5, cap=cap, sinks=None if sinks is None else sinks.double(),
+        ).view(1, -1)  # fmt: skip
         worst = max(worst, float((out - exact).norm() / exact.norm()))
     return at_most(worst, MOST_ATTENTION)
 

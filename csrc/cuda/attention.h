@@ -57,8 +57,8 @@ constexpr int max_block_queries(int width) {
 }
 
 // For the rows of a prompt's chunk: norm per head and RoPE, K and V into the caches from `pos` on,
-// queries out as bfloat16 (n_rows, n_heads, padded_head_dim). Ignores window, scale, scratch and
-// out of `args`.
+// queries out as bfloat16 (n_rows, n_heads, padded_head_dim). Ignores window, scale, softcap,
+// sinks, scratch and out of `args`.
 cudaError_t rope(const AttentionArgs& args, int64_t pos, int64_t n_rows, void* queries,
                  cudaStream_t stream);
 

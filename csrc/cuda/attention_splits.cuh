@@ -2,7 +2,7 @@
 // and their merge by the block that counts last. Owns the scratch. Knows no cache and no score.
 #pragma once
 
-#include "attention_shape.cuh"
+#include "attention_block.cuh"
 
 namespace soliton::cuda {
 
@@ -22,8 +22,8 @@ __device__ __forceinline__ float weight_of(float part_top, float top) {
 template <typename S>
 class Splits {
   public:
-    __device__ Splits(const AttentionArgs& args, const Tiles& tiles, int lane, int warp)
-        : args_(args), tiles_(tiles), lane_(lane), warp_(warp) {}
+    __device__ explicit Splits(const AttentionBlock<S>& at)
+        : at_(at), args_(at.args), tiles_(at.tiles), lane_(at.lane) {}
 
     // A split's record of one of the block's queries.
     __device__ float* record(int split, int q) const {
@@ -50,19 +50,17 @@ class Splits {
 
     // Merges the records of all splits, in their order. A warp takes a query, a lane 4 elements of
     // every 128. Up to 32 records are loaded at a time, because they come from L2, which takes long
-    // to answer. `out_of(q)` is where a query's result goes.
-    template <typename Out>
-    __device__ void merge(int n_queries, Out out_of) const {
+    // to answer. A sink counts in the sum, first, and has no value.
+    __device__ void merge() const {
         constexpr int kQuads = (S::kWidth + 127) / 128;
         // With many queries, registers are left for half as many.
         constexpr int kInFlight = kWarp / kQuads / (S::kColumns == 4 ? 2 : 1);
         const int n_active = tiles_.n_active();
-        for (int q = warp_; q < n_queries; q += S::kWarps) {
+        for (int q = at_.warp; q < at_.n_queries; q += S::kWarps) {
             float weights[kMaxSplits / kWarp];
             float sums[kMaxSplits / kWarp];
-            load_weights(weights, sums, n_active, q);
+            float sum = load_weights(weights, sums, n_active, q);
             float values[kQuads][4] = {};
-            float sum = 0.0f;
 #pragma unroll 1
             for (int begin = 0; begin < n_active; begin += kInFlight) {
                 float4 parts[kInFlight][kQuads];
@@ -90,7 +88,7 @@ class Splits {
                     }
                 }
             }
-            float* to = out_of(q);
+            float* to = args_.out + at_.index_of_query(q) * args_.head_dim;
 #pragma unroll
             for (int i = 0; i < kQuads * 4; ++i) {
                 const int d = i / 4 * 128 + lane_ * 4 + i % 4;
@@ -103,10 +101,15 @@ class Splits {
 
   private:
     // Lane l receives the weights and sums of splits l and l + 32 of the active ones; 0 for none.
-    __device__ void load_weights(float (&weights)[kMaxSplits / kWarp],
-                                 float (&sums)[kMaxSplits / kWarp], int n_active, int q) const {
+    // Returns what the query's sink adds to the sum; 0 without one.
+    __device__ float load_weights(float (&weights)[kMaxSplits / kWarp],
+                                  float (&sums)[kMaxSplits / kWarp], int n_active, int q) const {
         float tops[kMaxSplits / kWarp];
-        float top = -kInfinity;
+        float sink = -kInfinity;
+        if (args_.sinks != nullptr) {
+            sink = args_.sinks[at_.head_of_query(q)] * kLog2E;
+        }
+        float top = sink;
 #pragma unroll
         for (int i = 0; i < kMaxSplits / kWarp; ++i) {
             const int index = i * kWarp + lane_;
@@ -124,6 +127,7 @@ class Splits {
         for (int i = 0; i < kMaxSplits / kWarp; ++i) {
             weights[i] = weight_of(tops[i], top);
         }
+        return weight_of(sink, top);
     }
 
     // This lane's elements of an active split's record.
@@ -139,10 +143,10 @@ class Splits {
         }
     }
 
+    const AttentionBlock<S>& at_;
     const AttentionArgs& args_;
     const Tiles& tiles_;
     const int lane_;
-    const int warp_;
 };
 
 }  // namespace soliton::cuda

@@ -76,7 +76,8 @@ NB_MODULE(_cuda, module) {
     nb::enum_<Layout>(module, "Layout")
         .value("BF16", Layout::kBf16)
         .value("Q8", Layout::kQ8)
-        .value("Q4", Layout::kQ4);
+        .value("Q4", Layout::kQ4)
+        .value("MXFP4", Layout::kMxfp4);
     nb::enum_<KvType>(module, "KvType").value("BF16", KvType::kBf16).value("INT8", KvType::kInt8);
     bindings::bind_tape(module);
     bindings::bind_prefill(module);

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "../bind_memory.h"
+#include "tape.h"
 
 namespace soliton::cuda::bindings {
 
@@ -19,7 +20,8 @@ inline cudaStream_t stream_at(uintptr_t address) {
     return at<std::remove_pointer_t<cudaStream_t>>(address);
 }
 
-void bind_tape(nanobind::module_& module);     // a step's ops
+void bind_tape(nanobind::module_& module);                                   // a step's ops
+void bind_experts(nanobind::module_& module, nanobind::class_<Tape>& tape);  // one more of them
 void bind_prefill(nanobind::module_& module);  // ops for a chunk of the prompt
 void bind_sampler(nanobind::module_& module);
 

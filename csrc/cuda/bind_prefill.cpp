@@ -36,6 +36,8 @@ void run_rope(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, uintptr_t k_s
         .rotary_half = rotary_half,
         .window = 0,
         .scale = 0.0f,
+        .softcap = 0.0f,
+        .sinks = nullptr,
         .scratch = nullptr,
         .out = nullptr,
         .next = {},
@@ -84,15 +86,16 @@ void run_rms_norm(uintptr_t residual, uintptr_t norm, float eps, int64_t n_rows,
     check(rms_norm(args, stream_at(stream)), "rms_norm");
 }
 
-void run_silu_gate(uintptr_t gate_up, int64_t n_rows, int64_t width, uintptr_t out,
-                   uintptr_t stream) {
-    const SiluGateArgs args = {
-        .gate_up = at<const void>(gate_up),
+void run_activate(uintptr_t x, int64_t n_rows, int64_t width, Epilogue epilogue, uintptr_t out,
+                  uintptr_t stream) {
+    const ActivateArgs args = {
+        .x = at<const void>(x),
         .n_rows = n_rows,
         .width = width,
+        .epilogue = epilogue,
         .out = at<void>(out),
     };
-    check(silu_gate(args, stream_at(stream)), "silu_gate");
+    check(activate(args, stream_at(stream)), "activate");
 }
 
 }  // namespace
@@ -111,8 +114,8 @@ void bind_prefill(nb::module_& module) {
                "layout"_a, "gated"_a, "begin"_a, "end"_a, "out"_a, "stream"_a);
     module.def("rms_norm", &run_rms_norm, unlocked, nb::kw_only(), "residual"_a, "norm"_a, "eps"_a,
                "n_rows"_a, "dim"_a, "out"_a, "stream"_a);
-    module.def("silu_gate", &run_silu_gate, unlocked, nb::kw_only(), "gate_up"_a, "n_rows"_a,
-               "width"_a, "out"_a, "stream"_a);
+    module.def("activate", &run_activate, unlocked, nb::kw_only(), "x"_a, "n_rows"_a, "width"_a,
+               "epilogue"_a, "out"_a, "stream"_a);
 }
 
 }  // namespace soliton::cuda::bindings

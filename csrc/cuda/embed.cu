@@ -72,6 +72,10 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args, const S
     const int64_t row = blockIdx.y;
     float values[kColumns];
     read<layout>(args.table, state->token_ids[row], column, values);
+#pragma unroll
+    for (float& value : values) {
+        value *= args.scale;
+    }
     float* out = args.out + row * dim + column;
     if (dim % kColumns == 0) {
         auto* words = reinterpret_cast<float4*>(out);
@@ -103,6 +107,8 @@ cudaError_t embed(const EmbedArgs& args, const Pass& pass) {
             return start(embed_kernel<Layout::kQ8>);
         case Layout::kQ4:
             return start(embed_kernel<Layout::kQ4>);
+        case Layout::kMxfp4:
+            break;
     }
     return cudaErrorInvalidValue;
 }

@@ -2,7 +2,8 @@
 // writes this layout, and kernels read it.
 //
 //   kBf16  row by row; a row has padded_columns(n_in) bfloat16, zeros after n_in.
-//   kQ8    and kQ4: in panels of 16 rows, and a panel in blocks of 64 columns; blocks follow each
+//   kQ8    and the others: in panels of 16 rows, and a panel in blocks of 64 columns; blocks follow
+//   each
 //          other, then panels. Rows and columns beyond the matrix are zeros. So a warp multiplies
 //          one block at a time, and a lane's part of it is contiguous.
 //
@@ -16,8 +17,11 @@
 //   kQ4    for each lane 16 bytes: 8 of its first row, then of its second; byte i has the code of
 //          column i in its low half and that of column i + 8 in its high half, codes 0..15; then 16
 //          pairs of scale and minimum as float16, by row. weight = scale * code + minimum
+//   kMxfp4 codes as kQ4 has them, each a number of 4 bits: sign, two bits of exponent, one of the
+//          fraction (0, 0.5, 1, 1.5, 2, 3, 4, 6); then for each row two bytes: the scales of its
+//          columns 0..31 and 32..63. weight = 2^(scale - 127) * code
 //
-// A scale, and a minimum, belong to a group of 64 weights of a row.
+// A scale, and a minimum, belong to a group of 64 weights of a row, with kMxfp4 of 32.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +54,8 @@ __host__ __device__ constexpr int64_t block_bytes(Layout layout) {
             return kPanelRows * kBlockColumns + kPanelRows * 2;
         case Layout::kQ4:
             return kPanelRows * kBlockColumns / 2 + kPanelRows * 4;
+        case Layout::kMxfp4:
+            return kPanelRows * kBlockColumns / 2 + kPanelRows * 2;
     }
     return 0;
 }

@@ -70,16 +70,16 @@ __device__ __forceinline__ uint32_t pair_bits(__half first, __half second) {
     return __half_as_ushort(first) | uint32_t{__half_as_ushort(second)} << 16;
 }
 
-// kBf16 uses bfloat16, the others float16. For kQ4 the pairs of columns follow the order of its
+// kBf16 uses bfloat16, the others float16. For nibbles the pairs of columns follow the order of the
 // codes.
 template <Layout kLayout>
 __device__ __forceinline__ SplitOctet split(const Octet& octet) {
     SplitOctet result;
 #pragma unroll
     for (int i = 0; i < kOctet / 2; ++i) {
-        const int first = kLayout == Layout::kQ4 ? i / 2 * 4 + i % 2 : 2 * i;
+        const int first = has_nibbles(kLayout) ? i / 2 * 4 + i % 2 : 2 * i;
         const float a = octet.values[first];
-        const float b = octet.values[first + (kLayout == Layout::kQ4 ? 2 : 1)];
+        const float b = octet.values[first + (has_nibbles(kLayout) ? 2 : 1)];
         if constexpr (kLayout == Layout::kBf16) {
             const __nv_bfloat16 high_a = __float2bfloat16_rn(a);
             const __nv_bfloat16 high_b = __float2bfloat16_rn(b);
@@ -142,9 +142,9 @@ struct Sources {
             norm = load_octet(params.norm, column(item), params.n_in);
         }
     }
-    __device__ __forceinline__ void load_x(const LinearParams& params, Item item) {
-        x = load_octet(params.x + static_cast<int64_t>(item.row) * params.n_in, column(item),
-                       params.n_in);
+    template <typename Params>
+    __device__ __forceinline__ void load_x(const Params& params, Item item) {
+        x = load_octet(params.x + params.x_row(item.row) * params.n_in, column(item), params.n_in);
     }
 
   private:
@@ -212,9 +212,9 @@ class Batch {
     // Prepares the items, and all others up to section `end`, and adds their squares to the sums of
     // the sections before. `begin_section` is the first one of the pass. All threads of the block
     // must call it.
-    template <Layout kLayout>
-    __device__ __forceinline__ void prepare_all(const LinearParams& params, int begin_section,
-                                                int end, std::byte* shared) {
+    template <Layout kLayout, typename Params>
+    __device__ __forceinline__ void prepare_all(const Params& params, int begin_section, int end,
+                                                std::byte* shared) {
         for (;;) {
 #pragma unroll
             for (int i = 0; i < kItems; ++i) {

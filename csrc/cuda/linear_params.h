@@ -1,7 +1,8 @@
-// The arguments of a product's kernel. Owns no code.
+// The arguments of a product's kernel, and where its rows come from and go. Owns no code besides.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "linear_shape.h"
 
@@ -17,10 +18,17 @@ struct LinearParams {
     float* out;                // (n_rows, part_rows)
     int n_rows;
     int n_in;
-    bool gated;          // the matrix has gate, then up rows; out is silu(gate) * up
+    Epilogue epilogue;
+    bool gated;          // the matrix has gate, then up rows
     int part_rows;       // rows of the matrix, or of gate
+    float scale;         // of the product and the bias
+    float softcap;       // of kSoftcap
     int prefetch_bytes;  // of weights, into L2 while the block waits
     SharedPlan shared;
+
+    // Of row i of the product: its row of x, and of out.
+    __device__ int64_t x_row(int i) const { return i; }
+    __device__ int64_t out_row(int i) const { return i; }
 };
 
 }  // namespace soliton::cuda

@@ -10,8 +10,8 @@
 #include "common.cuh"
 #include "layout.h"
 #include "linear_activations.cuh"
+#include "linear_lanes.cuh"
 #include "linear_shape.h"
-#include "linear_weights.cuh"
 
 namespace soliton::cuda {
 
@@ -91,6 +91,19 @@ __device__ __forceinline__ uint4 codes_of_nibbles(uint32_t low, uint32_t high) {
     return {pair(low), pair(low >> 8), pair(high), pair(high >> 8)};
 }
 
+// Eight codes of kMxfp4 times a power of two, from two words: sign, exponent and fraction of a
+// nibble move to where a float16 has them, which makes it 2^14 times too small; exact.
+template <int kHalf>
+__device__ __forceinline__ uint4 codes_of_fp4(uint32_t low, uint32_t high, __half factor) {
+    const __half2 raise = __half2half2(__hmul(factor, __float2half_rn(0x1p14f)));
+    const auto pair = [&](uint32_t word) {
+        const uint32_t size = kHalf == 0 ? (word & 0x00070007) << 9 : (word & 0x00700070) << 5;
+        const uint32_t sign = kHalf == 0 ? (word & 0x00080008) << 12 : (word & 0x00800080) << 8;
+        return bits_of(__hmul2(half2_of(size | sign), raise));
+    };
+    return {pair(low), pair(low >> 8), pair(high), pair(high >> 8)};
+}
+
 // A lane's sums of one section: for each tile, rows g and g + 8 of the panel times one row of x.
 template <Layout kLayout, int kTiles>
 class SectionSums;
@@ -166,6 +179,11 @@ class SectionSums {
         if constexpr (kLayout == Layout::kQ4) {
             first = codes_of_nibbles<kHalf>(weights.codes[i].x, weights.codes[i].y);
             second = codes_of_nibbles<kHalf>(weights.codes[i].z, weights.codes[i].w);
+        } else if constexpr (kLayout == Layout::kMxfp4) {
+            first =
+                codes_of_fp4<kHalf>(weights.codes[i].x, weights.codes[i].y, weights.factors[i][0]);
+            second =
+                codes_of_fp4<kHalf>(weights.codes[i].z, weights.codes[i].w, weights.factors[i][1]);
         } else {
             first = codes_of_bytes(weights.codes[i][kHalf].x, weights.codes[i][kHalf].y);
             second = codes_of_bytes(weights.codes[i][kHalf].z, weights.codes[i][kHalf].w);

@@ -1,8 +1,7 @@
 // Streams a warp's weights from device memory into its own ring of stages in shared memory, a step
 // in each stage. cp.async fills the ring ahead of the multiplication, across panels without a
 // bubble; as no other warp reads a ring, it needs no block barrier. Owns the order in which a warp
-// sees its weights, what is prefetched into L2 beyond the ring, and the fragment of a step that a
-// lane needs.
+// sees its weights, and what is prefetched into L2 beyond the ring.
 #pragma once
 
 #include <cstddef>
@@ -220,66 +219,6 @@ class WeightStream {
     // What is copied next.
     Position next_;
     const std::byte* from_[kPointers];
-};
-
-// The part of a step that a lane multiplies, in registers.
-template <Layout kLayout>
-struct LaneWeights;
-
-template <>
-struct LaneWeights<Layout::kBf16> {
-    uint4 octets[2][2];  // from columns 16t and 16t + 8 of the block on, rows g and g + 8
-
-    __device__ __forceinline__ LaneWeights(const std::byte* step, int lane) {
-        const int g = lane / 4;
-        const int first = g * 128 + (2 * (lane % 4) ^ (g & 1)) * 16;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const std::byte* own = step + (first ^ 16 * half);
-            octets[half][0] = *reinterpret_cast<const uint4*>(own);
-            octets[half][1] = *reinterpret_cast<const uint4*>(own + 8 * 128);
-        }
-    }
-};
-
-// For two blocks: codes, and for rows g and g + 8 the scale, or scale and minimum.
-template <>
-struct LaneWeights<Layout::kQ8> {
-    uint4 codes[2][2];
-    float scales[2][2];
-
-    __device__ __forceinline__ LaneWeights(const std::byte* step, int lane) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const std::byte* block = step + i * block_bytes(Layout::kQ8);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                codes[i][half] =
-                    *reinterpret_cast<const uint4*>(block + (half * kWarp + lane) * 16);
-                scales[i][half] = __half2float(reinterpret_cast<const __half*>(
-                    block + kPanelRows * kBlockColumns)[lane / 4 + 8 * half]);
-            }
-        }
-    }
-};
-
-template <>
-struct LaneWeights<Layout::kQ4> {
-    uint4 codes[2];
-    float2 scales[2][2];
-
-    __device__ __forceinline__ LaneWeights(const std::byte* step, int lane) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const std::byte* block = step + i * block_bytes(Layout::kQ4);
-            codes[i] = *reinterpret_cast<const uint4*>(block + lane * 16);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                scales[i][half] = __half22float2(reinterpret_cast<const __half2*>(
-                    block + kPanelRows * kBlockColumns / 2)[lane / 4 + 8 * half]);
-            }
-        }
-    }
 };
 
 }  // namespace soliton::cuda

@@ -1,8 +1,9 @@
 // The work between two matrix products of a pass of many rows, each in a single pass over memory:
-// norm of the residual stream, and the gate of the feed-forward. Sums are float32.
+// norm of the residual stream, and the activation of the feed-forward. Sums are float32.
 #include <cstdint>
 
 #include "common.cuh"
+#include "epilogue.cuh"
 #include "prefill.h"
 
 namespace soliton::cuda {
@@ -134,20 +135,22 @@ __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormArgs args) {
     }
 }
 
-__global__ void __launch_bounds__(kThreads) silu_gate_rows(const SiluGateArgs args) {
+__global__ void __launch_bounds__(kThreads) activate_rows(const ActivateArgs args) {
     wait_for_previous_launch();
     const int64_t first = 4 * (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x);
     if (first >= args.width) {
         return;
     }
+    const bool has_gate = is_gated(args.epilogue);
     for (int64_t row = blockIdx.y; row < args.n_rows; row += gridDim.y) {
-        const auto* gate_row =
-            static_cast<const __nv_bfloat16*>(args.gate_up) + 2 * row * args.width;
-        const Quad gate = load_quad(gate_row, first, args.width);
-        Quad result = load_quad(gate_row + args.width, first, args.width);
+        const auto* x =
+            static_cast<const __nv_bfloat16*>(args.x) + (has_gate ? 2 : 1) * row * args.width;
+        const Quad gate = load_quad(x, first, args.width);
+        Quad result = has_gate ? load_quad(x + args.width, first, args.width) : gate;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            result.values[j] *= gate.values[j] / (1.0f + expf(-gate.values[j]));
+            result.values[j] = has_gate ? gated(args.epilogue, gate.values[j], result.values[j])
+                                        : shaped(args.epilogue, gate.values[j], 0.0f);
         }
         store_quad(result, static_cast<__nv_bfloat16*>(args.out) + row * args.width, first,
                    args.width);
@@ -164,14 +167,14 @@ cudaError_t rms_norm(const RmsNormArgs& args, cudaStream_t stream) {
                   args);
 }
 
-cudaError_t silu_gate(const SiluGateArgs& args, cudaStream_t stream) {
+cudaError_t activate(const ActivateArgs& args, cudaStream_t stream) {
     if (args.n_rows == 0) {
         return cudaSuccess;
     }
     constexpr int64_t kMostBlocks = 65535;  // in y
     const int64_t columns = (args.width + 4 * kThreads - 1) / (4 * kThreads);
     const int64_t rows = args.n_rows < kMostBlocks ? args.n_rows : kMostBlocks;
-    return launch(silu_gate_rows, dim3(static_cast<unsigned>(columns), static_cast<unsigned>(rows)),
+    return launch(activate_rows, dim3(static_cast<unsigned>(columns), static_cast<unsigned>(rows)),
                   dim3(kThreads), 0, {stream}, args);
 }
 

@@ -30,17 +30,18 @@ struct RmsNormArgs {
     void* out;  // bfloat16 (n_rows, dim)
 };
 
-// out = silu(gate) * up.
-struct SiluGateArgs {
-    const void* gate_up;  // bfloat16 (n_rows, 2 width): gate, then up
+// out = the epilogue of x: of gate, then up, or of each number.
+struct ActivateArgs {
+    const void* x;  // bfloat16 (n_rows, width), gated (n_rows, 2 width)
     int64_t n_rows;
-    int64_t width;
+    int64_t width;  // of out
+    Epilogue epilogue;
     void* out;  // bfloat16 (n_rows, width)
 };
 
 // Each returns the launch's error.
 cudaError_t unpack(const UnpackArgs& args, cudaStream_t stream);
 cudaError_t rms_norm(const RmsNormArgs& args, cudaStream_t stream);
-cudaError_t silu_gate(const SiluGateArgs& args, cudaStream_t stream);
+cudaError_t activate(const ActivateArgs& args, cudaStream_t stream);
 
 }  // namespace soliton::cuda

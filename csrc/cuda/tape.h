@@ -79,7 +79,7 @@ class Tape {
     void profile(const Pass& pass, int64_t* ns) const;
 
   private:
-    static constexpr size_t kMaxArgsBytes = 256;
+    static constexpr size_t kMaxArgsBytes = 448;
 
     struct Step {
         cudaError_t (*launch)(const std::byte* args, const Pass& pass);

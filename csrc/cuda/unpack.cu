@@ -28,12 +28,29 @@ struct Share {
     float values[16];  // of one row, columns 16t to 16t + 15 of a block
 };
 
+// A code of kMxfp4: as a float16, its bits are 2^14 times too small.
+__device__ __forceinline__ float fp4(uint32_t code) {
+    const float size = __half2float(__ushort_as_half(static_cast<unsigned short>((code & 7) << 9)));
+    return size * (code & 8 ? -0x1p14f : 0x1p14f);
+}
+
 // A lane's share of row g + 8 half.
 template <Layout kLayout>
 __device__ __forceinline__ Share unpack_lane(const std::byte* block, int lane, int half) {
     const int row = lane / 4 + 8 * half;
     Share share;
-    if constexpr (kLayout == Layout::kQ4) {
+    if constexpr (kLayout == Layout::kMxfp4) {
+        const std::byte* scales = block + kPanelRows * kBlockColumns / 2;
+        const uint32_t both = reinterpret_cast<const unsigned short*>(scales)[row];
+        const float scale = __uint_as_float((both >> lane % 4 / 2 * 8 & 0xff) << 23);
+        const uint2 words = reinterpret_cast<const uint2*>(block)[2 * lane + half];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const uint32_t byte = (i < 4 ? words.x : words.y) >> (8 * (i % 4)) & 0xff;
+            share.values[i] = scale * fp4(byte & 15);
+            share.values[i + 8] = scale * fp4(byte >> 4);
+        }
+    } else if constexpr (kLayout == Layout::kQ4) {
         const std::byte* scales = block + kPanelRows * kBlockColumns / 2;
         const float2 scale = __half22float2(reinterpret_cast<const __half2*>(scales)[row]);
         const uint2 words = reinterpret_cast<const uint2*>(block)[2 * lane + half];
@@ -131,8 +148,9 @@ cudaError_t unpack(const UnpackArgs& args, cudaStream_t stream) {
     params.n_in = static_cast<int>(args.matrix.n_in);
     params.n_blocks = static_cast<int>(blocks_for(args.matrix.n_in));
     const int64_t n_blocks = (params.n_panels * params.n_blocks + kWarps - 1) / kWarps;
-    auto* kernel =
-        args.matrix.layout == Layout::kQ4 ? unpack_blocks<Layout::kQ4> : unpack_blocks<Layout::kQ8>;
+    auto* kernel = args.matrix.layout == Layout::kMxfp4 ? unpack_blocks<Layout::kMxfp4>
+                   : args.matrix.layout == Layout::kQ4  ? unpack_blocks<Layout::kQ4>
+                                                        : unpack_blocks<Layout::kQ8>;
     return launch(kernel, dim3(static_cast<unsigned>(n_blocks)), dim3(kWarps * kWarp), 0, {stream},
                   params);
 }

@@ -109,6 +109,25 @@ def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelForma
     )
 
 
+def keeping_mxfp4(
+    formats: ModelFormats, config: ModelConfig, dtypes: Mapping[str, str]
+) -> ModelFormats:
+    """The same, but experts that are stored in MXFP4 stay so: nothing holds them in fewer bytes
+    without loss.
+    """
+
+    def are_kept(parts: Sequence[Source]) -> bool:
+        return {dtypes.get(part.name) for part in parts} == {"MXFP4"}
+
+    layers = list(formats.layers)
+    for index, sources in enumerate(model_sources(config).layers):
+        if are_kept(sources.experts_gate_up):
+            layers[index] = replace(layers[index], experts_gate_up="mxfp4")
+        if are_kept(sources.experts_down):
+            layers[index] = replace(layers[index], experts_down="mxfp4")
+    return replace(formats, layers=tuple(layers))
+
+
 def _layers(config: ModelConfig, format_: str) -> tuple[LayerFormats, ...]:
     # A rounded router chooses other experts, and is a small part of what is read.
     small = _of_small(format_)

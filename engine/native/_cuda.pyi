@@ -49,10 +49,20 @@ class Layout(Enum):
     BF16 = 0
     Q8 = 1
     Q4 = 2
+    MXFP4 = 3
 
 class Epilogue(Enum):
+    """What becomes of a product: see csrc/epilogue.h."""
+
     NONE = 0
     SILU_GATE = 1
+    GELU_GATE = 2
+    GELU_TANH_GATE = 3
+    CLAMPED_GATE = 4
+    GELU = 5
+    GELU_TANH = 6
+    RELU2 = 7
+    SOFTCAP = 8
 
 class KvType(Enum):
     BF16 = 0
@@ -132,14 +142,136 @@ def rms_norm(
     float32 (dim,).
     """
 
-def silu_gate(*, gate_up: int, n_rows: int, width: int, out: int, stream: int) -> None:
-    """`out` (n_rows, width) = silu(gate) * up of gate_up (n_rows, 2 * width), all bfloat16."""
+def activate(*, x: int, n_rows: int, width: int, epilogue: Epilogue, out: int, stream: int) -> None:
+    """`out` (n_rows, width) = the epilogue of x (n_rows, width), or gated of x (n_rows, 2 * width):
+    gate, then up; all bfloat16.
+    """
+
+MAX_USED_EXPERTS: int
+"""The most experts of a row."""
+MAX_EXPERT_GROUPS: int
+"""The most groups that experts come from."""
+
+class Scoring(Enum):
+    """What a router's numbers say: see csrc/ops.h."""
+
+    SOFTMAX = 0
+    SIGMOID = 1
+    CHOSEN_SOFTMAX = 2
+    SPARSE_MIXER = 3
+
+class Routing:
+    """Which experts a row goes through: see csrc/cuda/experts.h."""
+
+class ExpertBank:
+    """Experts of one shape."""
+
+class SharedExpert:
+    """What all rows go through."""
+
+def routing(
+    *,
+    n_experts: int,
+    n_used: int,
+    scoring: Scoring,
+    selection_bias: int,
+    expert_scales: int,
+    n_groups: int,
+    n_groups_used: int,
+    group_best: int,
+    is_renormalized: bool,
+    scale: float,
+    spread: float,
+) -> Routing: ...
+def expert_bank(
+    *,
+    gate_ups: int,
+    downs: int,
+    gate_up_layout: Layout,
+    down_layout: Layout,
+    gate_up_bias: int,
+    down_bias: int,
+    hidden: int,
+) -> ExpertBank:
+    """`gate_ups`, `downs`: tables in device memory, of the addresses of each expert's weights."""
+
+def shared_expert(
+    *,
+    gate_up: int,
+    down: int,
+    gate_up_layout: Layout,
+    down_layout: Layout,
+    gate_up_bias: int,
+    down_bias: int,
+    hidden: int,
+    dim: int,
+) -> SharedExpert: ...
+def no_shared_expert() -> SharedExpert: ...
+def experts_scratch_bytes(*, n_used: int, hidden: int, dim: int, shared_hidden: int) -> int:
+    """The size of `scratch` of `Tape.experts`. `shared_hidden`: 0 without a shared expert."""
+
+def route(
+    *,
+    router: int,
+    router_width: int,
+    routing: Routing,
+    n_rows: int,
+    experts: int,
+    weights: int,
+    stream: int,
+) -> None:
+    """The `experts` int32 and `weights` float32 (n_rows, n_used) that rows of a router's numbers
+    choose, the best first.
+    """
 
 class Tape:
     """Recorded ops, launched in their order: see csrc/cuda/ops.h."""
 
     def __init__(self) -> None: ...
-    def embed(self, *, weights: int, n_out: int, n_in: int, layout: Layout, out: int) -> None: ...
+    def embed(
+        self,
+        *,
+        weights: int,
+        n_out: int,
+        n_in: int,
+        layout: Layout,
+        out: int,
+        scale: float = 1.0,
+    ) -> None: ...
+    def add_norm(
+        self,
+        *,
+        x: int,
+        norm: int,
+        eps: float,
+        residual: int,
+        scale: float,
+        factor: int,
+        out: int,
+        dim: int,
+        width: int,
+    ) -> None:
+        """A tape of this op alone takes more than MAX_ROWS rows."""
+
+    def experts(
+        self,
+        *,
+        x: int,
+        norm: int,
+        eps: float,
+        router: int,
+        router_width: int,
+        routing: Routing,
+        routed: ExpertBank,
+        shared: SharedExpert,
+        has_shared_gate: bool,
+        epilogue: Epilogue,
+        residual: int,
+        scale: float,
+        out: int,
+        dim: int,
+        scratch: int,
+    ) -> None: ...
     def norm_linear(
         self,
         *,
@@ -153,6 +285,8 @@ class Tape:
         bias: int,
         out: int,
         epilogue: Epilogue,
+        softcap: float = 0.0,
+        scale: float = 1.0,
     ) -> None: ...
     def linear(
         self,
@@ -165,6 +299,7 @@ class Tape:
         bias: int,
         residual: int,
         out: int,
+        scale: float = 1.0,
     ) -> None: ...
     def attention(
         self,
@@ -187,11 +322,15 @@ class Tape:
         rotary_half: int,
         window: int,
         scale: float,
+        softcap: float = 0.0,
+        sinks: int = 0,
         scratch: int,
         out: int,
         next: Sequence[tuple[int, int]],
     ) -> None:
-        """`next`: addresses and bytes of the weights that the next two ops read."""
+        """`next`: addresses and bytes of the weights that the next two ops read. A tape of this op
+        alone takes more than MAX_ROWS rows.
+        """
 
     def prepare(self, state: int, n_rows: int, max_length: int, stream: int) -> None:
         """Builds the graph of such passes, if there is none, and launches nothing. A pass with as

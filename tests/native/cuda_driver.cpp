@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "attention.h"
+#include "cuda_driver_experts.h"
+#include "cuda_driver_memory.h"
 #include "layout.h"
 #include "ops.h"
 #include "prefill.h"
@@ -29,72 +31,12 @@ constexpr int64_t kHidden = 200;
 constexpr int64_t kHeads = 6;
 constexpr int64_t kKvHeads = 2;
 
-// Device memory for the time of a scope.
-class Memory {
-  public:
-    Memory() = default;
-    Memory(const Memory&) = delete;
-    Memory& operator=(const Memory&) = delete;
-    ~Memory() {
-        for (void* address : all_) {
-            cudaFree(address);
-        }
-    }
-
-    void* zeros(int64_t n_bytes) {
-        void* address = nullptr;
-        check(cudaMalloc(&address, static_cast<size_t>(n_bytes)), "memory");
-        all_.push_back(address);
-        check(cudaMemset(address, 0, static_cast<size_t>(n_bytes)), "zeros");
-        return address;
-    }
-
-    // Every second byte is 0x2c to 0x2f: as float32, float16 and bfloat16 these are small positive
-    // numbers, and as codes they differ.
-    void* bytes(int64_t n_bytes) {
-        std::vector<uint8_t> values(static_cast<size_t>(n_bytes));
-        for (size_t i = 0; i < values.size(); ++i) {
-            random_ = random_ * 6364136223846793005u + 1442695040888963407u;
-            const auto drawn = static_cast<uint8_t>(random_ >> 56);
-            values[i] = i % 2 == 0 ? drawn : static_cast<uint8_t>(0x2c + drawn % 4);
-        }
-        return copied(values.data(), n_bytes);
-    }
-
-    float* floats(int64_t n) { return static_cast<float*>(bytes(4 * n)); }
-
-    void* copied(const void* values, int64_t n_bytes) {
-        void* address = zeros(n_bytes);
-        check(cudaMemcpy(address, values, static_cast<size_t>(n_bytes), cudaMemcpyHostToDevice),
-              "a copy");
-        return address;
-    }
-
-  private:
-    std::vector<void*> all_;
-    uint64_t random_ = 1;
-};
-
-int64_t matrix_bytes(Layout layout, int64_t n_out, int64_t n_in, bool gated) {
-    const int64_t panels = gated ? 2 * panels_for(n_out / 2) : panels_for(n_out);
-    return layout == Layout::kBf16 ? n_out * padded_columns(n_in) * 2
-                                   : panels * blocks_for(n_in) * block_bytes(layout);
-}
-
-Matrix matrix(Memory& memory, Layout layout, int64_t n_out, int64_t n_in, bool gated = false) {
-    return {memory.bytes(matrix_bytes(layout, n_out, n_in, gated)), n_out, n_in, layout};
-}
-
-void wait() {
-    check(cudaDeviceSynchronize(), "the kernels");
-}
-
 struct Shape {
     Layout layout;
     KvType kv;
     int64_t head_dim;
     int64_t window;
-    bool has_extras;  // biases, norms of q and k
+    bool has_extras;  // biases, norms of q and k, a cap and sinks
     int64_t max_seq_len;
 };
 
@@ -124,6 +66,8 @@ AttentionArgs attention_args(Memory& memory, const Shape& shape, float* qkv, flo
         .rotary_half = rotary_half,
         .window = shape.window,
         .scale = 0.125f,
+        .softcap = shape.has_extras ? 2.0f : 0.0f,
+        .sinks = shape.has_extras ? memory.floats(kHeads) : nullptr,
         .scratch = memory.zeros(attention_scratch_bytes(kHeads, shape.head_dim, shape.max_seq_len)),
         .out = out,
         .next = {first, second},
@@ -239,10 +183,12 @@ void prefill(const Shape& shape) {
                     .out = memory.bytes(n_rows * kDim * 2)},
                    nullptr),
           "rms_norm");
-    check(silu_gate({memory.bytes(n_rows * 2 * kHidden * 2), n_rows, kHidden,
-                     memory.bytes(n_rows * kHidden * 2)},
-                    nullptr),
-          "silu_gate");
+    for (const Epilogue epilogue : {Epilogue::kSiluGate, Epilogue::kRelu2}) {
+        check(activate({memory.bytes(n_rows * 2 * kHidden * 2), n_rows, kHidden, epilogue,
+                        memory.bytes(n_rows * kHidden * 2)},
+                       nullptr),
+              "activate");
+    }
     wait();
 }
 
@@ -320,6 +266,7 @@ void run(bool is_short) {
             }
         }
     }
+    all_experts(is_short);
     draw();
 }
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.gpu import families
 from bench.gpu.boundaries import Share, Stamp, shares
 from bench.gpu.figures import Figures
 from bench.gpu.goals import GOALS
@@ -100,10 +101,12 @@ def whole_figures() -> dict[str, Any]:
         "profile": [{"name": "linear", "count": 32, "us": 100.0, "gbs": 4000.0}],
     }
     cases = ("8B-bfloat16", "8B-4bit", "8B-8bit", "1B-bfloat16")
+    family = {"decode_ms": 1.0, "torch_decode_ms": 4.0, "from_torch": 0.02}
     return {
         "limits": {"read_bytes": 4.5e12},
         **{name: dict(case) for name in cases},
         "load": {"gbs": 5.0},
+        **{f"families {name}": dict(family) for name in families.CASES},
         "rivals": {f"compiled {name}": 6.0 for name in cases},
     }
 
@@ -272,6 +275,8 @@ def test_all_goals_are_met_by_figures_that_meet_them() -> None:
             "1B bfloat16: added by n-gram drafts that never come",
         ),
         ("load", {"gbs": 1.9}, "loading safetensors"),
+        ("families gpt-oss", {"torch_decode_ms": 1.4}, "gpt-oss decode, to torch"),
+        ("families gemma2", {"from_torch": 0.2}, "gemma2 logits, from torch's"),
         ("rivals", {"exllamav2 8B-4bit": 5.0}, "8B 4bit decode, to the best rival"),
     ],
 )
@@ -473,6 +478,16 @@ def test_the_commands_run_on_the_emulator(checkout: Path, arguments: Sequence[st
         assert len(result["figures"]["8B-4bit"]["profile"]) == 7
     assert result["figures"]["8B-4bit"].keys() >= wanted
     assert "MISS 8B" in summary
+
+
+@pytest.mark.timeout(600)
+def test_a_family_runs_on_the_emulator_and_in_torch(checkout: Path) -> None:
+    arguments = ("families", "--only", "families")
+    assert rehearse(checkout, arguments, {"PYTHONPATH": str(checkout)})
+    figures = json.loads((checkout / "out" / RESULTS).read_text())["figures"]["families gpt-oss"]
+    assert figures.keys() >= {"decode_ms", "torch_decode_ms", "prefill_20_tps", "share", "profile"}
+    assert "experts 4 of 8" in " ".join(each["name"] for each in figures["profile"])
+    assert figures["from_torch"] < 0.05
 
 
 def test_a_step_is_counted_with_the_bytes_that_its_matrices_have(emulated: ModuleType) -> None:

@@ -1,8 +1,9 @@
 """Keys and values in the memory of a CUDA device, and attention of a prompt's chunk over them.
 
 Owns the caches as csrc/cuda/attention.h has them, and attention of many rows at once: own kernels
-rotate and store, torch's attention reads. `device/reference.py` says what is computed. Knows no
-pass; for a pass of few rows, which is one kernel, `place` gives the addresses.
+rotate and store, torch's attention reads. Where torch has none, for capped scores and sinks, the
+kernel of few rows takes them in turn. `device/reference.py` says what is computed. Knows no pass;
+for a pass of few rows, which is one kernel, `fields` gives its arguments.
 """
 
 from collections.abc import Sequence
@@ -75,6 +76,54 @@ def place(kernels: Any, keys: CudaHeadRows, values: CudaHeadRows) -> dict[str, A
         "head_dim": keys.head_dim,
         "max_seq_len": keys.rows.shape[1],
     }
+
+
+def fields(kernels: Any, op: Attention[Tensor, CudaHeadRows], *, scratch: Tensor) -> dict[str, Any]:
+    """The fields of AttentionArgs but for qkv, out and what comes next. `scratch`: bytes, as many
+    as the module says, zeros at first.
+    """
+    return {
+        **place(kernels, op.k_cache, op.v_cache),
+        "n_heads": op.n_heads,
+        "q_norm": _address(op.q_norm),
+        "k_norm": _address(op.k_norm),
+        "eps": op.eps,
+        "cos": op.cos.data_ptr(),
+        "sin": op.sin.data_ptr(),
+        "rotary_half": op.cos.shape[1],
+        "window": op.window,
+        "scale": op.scale,
+        "softcap": op.softcap,
+        "sinks": _address(op.sinks),
+        "scratch": scratch.data_ptr(),
+    }
+
+
+def attend_in_turn(
+    kernels: Any,
+    op: Attention[Tensor, CudaHeadRows],
+    n: int,
+    *,
+    pos: int,
+    scratch: Tensor,
+    out: Tensor,
+    stream: int,
+) -> None:
+    """The same as `attend_chunk` for any `op`, with the kernel of few rows, as many at a time as it
+    takes: each row's bits are those that it has in a pass of its own.
+    """
+    exact = torch.empty(out.shape, dtype=torch.float32, device=out.device)
+    state = torch.zeros(kernels.state_bytes // 8, dtype=torch.int64, device=out.device)
+    state[0] = pos
+    tape = kernels.Tape()
+    tape.attention(
+        qkv=op.qkv.data_ptr(),
+        **fields(kernels, op, scratch=scratch),
+        out=exact.data_ptr(),
+        next=[],
+    )
+    tape.run(state.data_ptr(), n, pos + n, stream)
+    out.copy_(exact)
 
 
 def attend_chunk(

@@ -22,7 +22,7 @@ from ...sampling.request import SampleRequest, SampleResult
 from ...stored_tensor import StoredTensor
 from ..formats import Format, common_format, cuda_kv_format
 from ..memory import host_bytes
-from ..mixed import ModelFormats, uniform_formats
+from ..mixed import ModelFormats, keeping_mxfp4, uniform_formats
 from ..ops import Bytes, KVMemory, KVShape, NotFiniteError, StateMemory, Stored
 from . import prefill as cuda_prefill
 from . import weights as cuda_weights
@@ -160,7 +160,7 @@ class CudaOps:
         self._lane.wait()
 
     def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
-        return uniform_formats(config, self.format)
+        return keeping_mxfp4(uniform_formats(config, self.format), config, dtypes)
 
     def matrix_bytes(self, format_: str, n_out: int, n_in: int) -> int:
         return cuda_weights.matrix_bytes(format_, n_out, n_in)

@@ -1,29 +1,26 @@
 """The ops of a prompt's chunk on a CUDA device, in torch.
 
-Owns how products of many rows are computed: in bfloat16 with sums in float32, on tiles of the
-weights where these are codes. `device/reference.py` says what an op computes. Knows no pass.
+Owns the order of each op's parts: `products.py` multiplies. `device/reference.py` says what an op
+computes. Knows no pass.
 
 Between ops, arrays are float32 as in a pass of few rows, with one exception: an array that only
 `linear` reads, which rounds it anyway, is bfloat16 in the same memory.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...checkpoint.config import ModelConfig
-from ..arguments import Attention, Embed, Linear, NormLinear, Op
-from ..formats import PANEL_ROWS
+from ..arguments import AddNorm, Attention, Embed, Experts, Linear, NormLinear, Op
 from . import attention as cuda_attention
+from . import experts as cuda_experts
 from . import weights as cuda_weights
-from .attention import CudaHeadRows, attend_chunk
+from .attention import CudaHeadRows, attend_chunk, attend_in_turn
 from .lane import Lane
+from .products import TILE_BYTES, activated_rows, normed_rows, product
 from .weights import CudaMatrix
-
-# Bytes of weights that are decoded at a time.
-_TILE_BYTES = 64 * 2**20
 
 
 def working_bytes(config: ModelConfig, n_rows: int) -> int:
@@ -35,9 +32,14 @@ def working_bytes(config: ModelConfig, n_rows: int) -> int:
     hidden_dim = max(layer.mlp.hidden_dim for layer in config.layers)
     buffers = 4 * n_rows * (2 * config.dim + 2 * q_dim + 2 * kv_dim + hidden_dim)
     between = 2 * n_rows * (3 * config.dim + 2 * hidden_dim + 2 * q_dim)
+    mixtures = [layer.mlp.experts for layer in config.layers if layer.mlp.experts is not None]
+    of_experts = max(
+        (n_rows * each.n_used * (10 * config.dim + 6 * each.hidden_dim) for each in mixtures),
+        default=0,
+    )
     keys_and_values = min(2 * 2 * kv_dim * config.max_seq_len, cuda_attention.TILE_BYTES)
     logits = 4 * 2 * 16 * config.vocab_size
-    return buffers + between + keys_and_values + logits + _TILE_BYTES
+    return buffers + between + of_experts + keys_and_values + logits + TILE_BYTES
 
 
 class PromptRows(NamedTuple):
@@ -62,87 +64,86 @@ def run(op: Op, chunk: PromptRows) -> None:
             _linear(op, chunk)
         case Attention():
             _attention(op, chunk)
+        case Experts():
+            cuda_experts.run_chunk(op, chunk.lane, chunk.n)
+        case AddNorm():
+            _add_norm(op, chunk)
 
 
 def _embed(op: Embed[Tensor, CudaMatrix], chunk: PromptRows) -> None:
-    cuda_weights.gather(op.table, chunk.token_ids, op.out[: chunk.n])
+    out = op.out[: chunk.n]
+    cuda_weights.gather(op.table, chunk.token_ids, out)
+    if op.scale != 1.0:
+        out *= op.scale
 
 
 def _norm_linear(op: NormLinear[Tensor, CudaMatrix], chunk: PromptRows) -> None:
     n, lane, matrix = chunk.n, chunk.lane, op.matrix
-    assert op.norm is not None, "the program refuses products without a norm"
-    normed = torch.empty((n, matrix.n_in), dtype=torch.bfloat16, device=op.residual.device)
-    lane.kernels.rms_norm(
-        residual=op.residual.data_ptr(),
-        norm=op.norm.data_ptr(),
-        eps=op.eps,
-        n_rows=n,
-        dim=matrix.n_in,
-        out=normed.data_ptr(),
-        stream=lane.stream,
-    )
-    if not op.gated:
-        _product(lane, normed, matrix, op.bias, out=op.out[:n])
+    normed = normed_rows(lane, op.residual, op.norm, op.eps, n)
+    if not op.function:
+        out = op.out[:n]
+        product(lane, normed, matrix, op.bias, out=out)
+        if op.scale != 1.0:
+            out *= op.scale
+        if op.softcap:
+            out.div_(op.softcap).tanh_().mul_(op.softcap)
         return
-    gate_up = normed.new_empty(n, matrix.n_out)
-    _product(lane, normed, matrix, op.bias, out=gate_up)
-    lane.kernels.silu_gate(
-        gate_up=gate_up.data_ptr(),
-        n_rows=n,
-        width=matrix.n_out // 2,
-        out=narrow(op.out, n).data_ptr(),
-        stream=lane.stream,
-    )
+    inner = normed.new_empty(n, matrix.n_out)
+    product(lane, normed, matrix, op.bias, out=inner)
+    if op.scale != 1.0:
+        inner *= op.scale
+    activated_rows(lane, inner, op.function, gated=op.gated, out=narrow(op.out, n))
 
 
 def _linear(op: Linear[Tensor, CudaMatrix], chunk: PromptRows) -> None:
     out = op.out[: chunk.n]
-    _product(chunk.lane, narrow(op.x, chunk.n), op.matrix, op.bias, out=out)
+    product(chunk.lane, narrow(op.x, chunk.n), op.matrix, op.bias, out=out)
+    if op.scale != 1.0:
+        out *= op.scale
     if op.residual is not None:
         out += op.residual[: chunk.n]
 
 
 def _attention(op: Attention[Tensor, CudaHeadRows], chunk: PromptRows) -> None:
-    lane = chunk.lane
-    attend_chunk(
-        lane.kernels, op, chunk.n, pos=chunk.pos, out=narrow(op.out, chunk.n), stream=lane.stream
-    )
+    lane, n, out = chunk.lane, chunk.n, narrow(op.out, chunk.n)
+    if op.softcap or op.sinks is not None:
+        scratch = attention_scratch(lane, op)
+        attend_in_turn(
+            lane.kernels, op, n, pos=chunk.pos, scratch=scratch, out=out, stream=lane.stream
+        )
+    else:
+        attend_chunk(lane.kernels, op, n, pos=chunk.pos, out=out, stream=lane.stream)
+
+
+def _add_norm(op: AddNorm[Tensor], chunk: PromptRows) -> None:
+    tape = chunk.lane.kernels.Tape()
+    tape.add_norm(**add_norm_fields(op))
+    # It reads no state, and no position.
+    tape.run(0, chunk.n, 0, chunk.lane.stream)
+
+
+def add_norm_fields(op: AddNorm[Tensor]) -> dict[str, Any]:
+    """The fields of AddNormArgs."""
+    return {
+        "x": op.x.data_ptr(),
+        "norm": op.norm.data_ptr(),
+        "eps": op.eps,
+        "residual": 0 if op.residual is None else op.residual.data_ptr(),
+        "scale": op.scale,
+        "factor": 0 if op.factor is None else op.factor.data_ptr(),
+        "out": op.out.data_ptr(),
+        "dim": op.x.shape[1],
+        "width": op.norm.shape[0],
+    }
+
+
+def attention_scratch(lane: Lane, op: Attention[Tensor, CudaHeadRows]) -> Tensor:
+    """The memory that the attention of few rows works in, which all its layers share."""
+    cache = op.k_cache
+    n_bytes = lane.kernels.attention_scratch_bytes(op.n_heads, cache.head_dim, cache.max_seq_len)
+    return lane.scratch("attention", n_bytes)
 
 
 def narrow(array: Tensor, n: int) -> Tensor:
     """The memory of `array` (rows, width) float32, as (n, width) bfloat16."""
     return array.view(-1).view(torch.bfloat16)[: n * array.shape[1]].view(n, array.shape[1])
-
-
-def _product(
-    lane: Lane, x: Tensor, matrix: CudaMatrix, bias: Tensor | None, *, out: Tensor
-) -> None:
-    """out (n, n_out) = x (n, n_in) bfloat16 times the matrix transposed, plus bias."""
-    for begin, tile in _tiles(lane, matrix):
-        _multiply(x, tile, out=out[:, begin : begin + len(tile)])
-    if bias is not None:
-        out += bias
-
-
-def _multiply(x: Tensor, tile: Tensor, *, out: Tensor) -> None:
-    if out.dtype == x.dtype:
-        torch.mm(x, tile.t(), out=out)
-    elif x.is_cuda:
-        torch.mm(x, tile.t(), out_dtype=out.dtype, out=out)
-    else:
-        torch.mm(x.to(out.dtype), tile.t().to(out.dtype), out=out)
-
-
-def _tiles(lane: Lane, matrix: CudaMatrix) -> Iterator[tuple[int, Tensor]]:
-    """A matrix in tiles: the index of the first row, and rows (k, n_in) as bfloat16."""
-    if matrix.format == "bfloat16":
-        yield 0, matrix.weights[: matrix.n_out, : matrix.n_in]
-        return
-    step = max(_TILE_BYTES // (2 * matrix.n_in * PANEL_ROWS), 1) * PANEL_ROWS
-    n_bytes = max(_TILE_BYTES, 2 * matrix.n_in * PANEL_ROWS)
-    memory = lane.scratch("tile", n_bytes).view(torch.bfloat16)
-    for begin in range(0, matrix.n_out, step):
-        end = min(begin + step, matrix.n_out)
-        tile = memory[: (end - begin) * matrix.n_in].view(end - begin, matrix.n_in)
-        cuda_weights.rows(matrix, begin, end, tile)
-        yield begin, tile

@@ -13,26 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import (
-    AddNorm,
-    Array,
-    Attention,
-    Embed,
-    Experts,
-    Heads,
-    Linear,
-    LookUp,
-    NormLinear,
-    Op,
-    Times,
-)
+from ..arguments import AddNorm, Array, Attention, Embed, Experts, Linear, NormLinear, Op
 from ..ops import OpTime
 from ..recording import PassLimits, op_times
 from ..step import StepState
 from . import prefill
-from .attention import CudaHeadRows, place
+from .activations import activation_of
+from .attention import CudaHeadRows, fields
+from .experts import ExpertTables
+from .lacking import check_kernels
 from .lane import Ahead, Lane
-from .prefill import PromptRows
+from .prefill import PromptRows, add_norm_fields, attention_scratch
 from .rows import CudaRows, HostCopy
 from .weights import CudaMatrix
 
@@ -55,6 +46,7 @@ class CudaProgram:
         # the ops after it read, so the tape waits until these are known.
         self._calls: list[tuple[Callable[..., None], dict[str, Any]]] = []
         self._limits = PassLimits(max_rows)
+        self._tables = ExpertTables(lane, _vector)
         self._last = StepState(self._kernels.MAX_ROWS)  # of the last run
         self._n_runs = 0
         self._pass_number = 0  # of the last run, as the lane counts passes
@@ -72,6 +64,10 @@ class CudaProgram:
                 self._linear(op)
             case Attention():
                 self._attention(op)
+            case Experts():
+                self._experts(op)
+            case AddNorm():
+                self._add_norm(op)
         self._ops.append(op)
 
     def _call(self, method: Callable[..., None], **arguments: Any) -> None:
@@ -79,11 +75,13 @@ class CudaProgram:
 
     def _embed(self, op: Embed[Tensor, CudaMatrix]) -> None:
         out = self._rows("out", op.out, op.table.n_in)
-        self._call(self._tape.embed, **op.table.place(), out=out)
+        self._call(self._tape.embed, **op.table.place(), out=out, scale=op.scale)
 
     def _norm_linear(self, op: NormLinear[Tensor, CudaMatrix]) -> None:
         matrix, n_in, n_out = op.matrix, op.matrix.n_in, op.matrix.n_out
-        epilogue = self._kernels.Epilogue
+        epilogue = activation_of(self._kernels, op.function, gated=op.gated)
+        if op.softcap:
+            epilogue = self._kernels.Epilogue.SOFTCAP
         self._call(
             self._tape.norm_linear,
             residual=self._rows("residual", op.residual, n_in),
@@ -92,7 +90,9 @@ class CudaProgram:
             **matrix.place(),
             bias=_vector("bias", op.bias, n_out),
             out=self._rows("out", op.out, n_out // 2 if op.gated else n_out),
-            epilogue=epilogue.SILU_GATE if op.gated else epilogue.NONE,
+            epilogue=epilogue,
+            softcap=op.softcap,
+            scale=op.scale,
         )
 
     def _linear(self, op: Linear[Tensor, CudaMatrix]) -> None:
@@ -104,6 +104,7 @@ class CudaProgram:
             bias=_vector("bias", op.bias, matrix.n_out),
             residual=self._rows("residual", op.residual, matrix.n_out),
             out=self._rows("out", op.out, matrix.n_out),
+            scale=op.scale,
         )
 
     def _attention(self, op: Attention[Tensor, CudaHeadRows]) -> None:
@@ -114,22 +115,36 @@ class CudaProgram:
         for name, table in (("cos", op.cos), ("sin", op.sin)):
             _check(name, table, (len(op.cos), op.cos.shape[1]))
         self._limits.fit_positions(min(len(op.cos), max_seq_len))
-        n_scratch = self._kernels.attention_scratch_bytes(op.n_heads, head_dim, max_seq_len)
+        for name, norm in (("q_norm", op.q_norm), ("k_norm", op.k_norm)):
+            _vector(name, norm, head_dim)
+        _vector("sinks", op.sinks, op.n_heads)
+        scratch = attention_scratch(self._lane, op)
         self._call(
             self._tape.attention,
             qkv=self._rows("qkv", op.qkv, (op.n_heads + 2 * keys.n_kv_heads) * head_dim),
-            **place(self._kernels, keys, values),
-            n_heads=op.n_heads,
-            q_norm=_vector("q_norm", op.q_norm, head_dim),
-            k_norm=_vector("k_norm", op.k_norm, head_dim),
-            eps=op.eps,
-            cos=op.cos.data_ptr(),
-            sin=op.sin.data_ptr(),
-            rotary_half=op.cos.shape[1],
-            window=op.window,
-            scale=op.scale,
-            scratch=self._lane.scratch("attention", n_scratch).data_ptr(),
+            **fields(self._kernels, op, scratch=scratch),
             out=self._rows("out", op.out, op.n_heads * head_dim),
+        )
+
+    def _add_norm(self, op: AddNorm[Tensor]) -> None:
+        dim, width = op.x.shape[1], op.norm.shape[0]
+        if dim % width:
+            raise ValueError(f"norm: {width} columns do not divide {dim}")
+        for name, rows in (("x", op.x), ("residual", op.residual), ("out", op.out)):
+            self._rows(name, rows, dim)
+        _vector("norm", op.norm, width)
+        _vector("factor", op.factor, 1)
+        self._call(self._tape.add_norm, **add_norm_fields(op))
+
+    def _experts(self, op: Experts[Tensor, CudaMatrix]) -> None:
+        dim = op.out.shape[1]
+        self._call(
+            self._tape.experts,
+            x=self._rows("x", op.x, dim),
+            router=self._rows("router", op.router, op.config.router_dim),
+            **self._tables.fields(op),
+            residual=self._rows("residual", op.residual, dim),
+            out=self._rows("out", op.out, dim),
         )
 
     def _record(self) -> None:
@@ -258,27 +273,6 @@ class CudaProgram:
         _check(name, array, (len(array), width))
         self._limits.fit_rows(len(array))
         return array.data_ptr()
-
-
-def check_kernels(op: Op) -> None:
-    """Raises ValueError for what no kernel computes; `lacking.py` says it of whole models."""
-    match op:
-        case Embed():
-            lacks = op.scale != 1.0 or op.positions is not None
-        case NormLinear():
-            is_other = op.function not in ("", "silu") or bool(op.function) != op.gated
-            has_end = op.scale != 1.0 or op.softcap != 0.0
-            lacks = (
-                op.norm is None or op.norm_bias is not None or op.centered or is_other or has_end
-            )
-        case Linear():
-            lacks = op.scale != 1.0
-        case Attention():
-            lacks = op.softcap != 0.0 or not op.cos.shape[1]
-        case AddNorm() | Heads() | Times() | LookUp() | Experts():
-            lacks = True
-    if lacks:
-        raise ValueError(f"{type(op).__name__}: no CUDA kernel computes it with these arguments")
 
 
 def _weights(op: Op) -> tuple[int, int]:

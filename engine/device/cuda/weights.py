@@ -18,10 +18,12 @@ from ..ops import NotFiniteError
 
 FORMATS = ("bfloat16", "8bit", "4bit")
 
-_LAYOUTS = {"bfloat16": "BF16", "8bit": "Q8", "4bit": "Q4"}
+_LAYOUTS = {"bfloat16": "BF16", "8bit": "Q8", "4bit": "Q4", "mxfp4": "MXFP4"}
 _PANEL_ROWS, _BLOCK_COLUMNS = 16, 64
 _CODE_BYTES = {"8bit": 1024, "4bit": 512}  # per block; its scales follow
-_BLOCK_BYTES = {"8bit": 1056, "4bit": 576}
+_BLOCK_BYTES = {"8bit": 1056, "4bit": 576, "mxfp4": 544}
+# The middles between the sizes that a code of mxfp4 has: 0, 0.5, 1, 1.5, 2, 3, 4, 6.
+_FP4_BOUNDS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
 
 # Weights rounded at a time; temporaries take about thirty bytes each.
 _CHUNK = 2**22
@@ -49,13 +51,18 @@ class CudaMatrix:
     def n_bytes(self) -> int:
         return self.weights.nbytes
 
+    @property
+    def layout(self) -> Any:
+        """As csrc/cuda/ops.h names it."""
+        return getattr(self.kernels.Layout, _LAYOUTS[self.format])
+
     def place(self) -> dict[str, Any]:
         """The fields of struct Matrix in csrc/cuda/ops.h."""
         return {
             "weights": self.weights.data_ptr(),
             "n_out": self.n_out,
             "n_in": self.n_in,
-            "layout": getattr(self.kernels.Layout, _LAYOUTS[self.format]),
+            "layout": self.layout,
         }
 
 
@@ -140,7 +147,7 @@ def _quantize(parts: Sequence[Tensor], n_in: int, format_: str, gated: bool) -> 
     )
     row_of = _row_reader(parts, gated)
     step = max(_CHUNK // (n_blocks * _BLOCK_COLUMNS * _PANEL_ROWS), 1) * _PANEL_ROWS
-    write = _write_8bit if format_ == "8bit" else _write_4bit
+    write = {"8bit": _write_8bit, "4bit": _write_4bit, "mxfp4": _write_mxfp4}[format_]
     for begin in range(0, n_rows, step):
         end = min(begin + step, n_rows)
         padded = F.pad(row_of(begin, end), (0, n_blocks * _BLOCK_COLUMNS - n_in))
@@ -190,12 +197,29 @@ def _lanes(codes: Tensor) -> Tensor:
     return codes.view(n_panels, 2, 8, n_blocks, 4, 2, 8)
 
 
-def _write_4bit(groups: Tensor, panels: Tensor) -> None:
-    codes, scales, minima = _four_bits(groups)
+def _write_mxfp4(groups: Tensor, panels: Tensor) -> None:
+    """The same, exactly for numbers that were codes times a power of two in 32 columns."""
+    halves = groups.view(*groups.shape[:-1], 2, 32)
+    # The largest number of 32 is 4 to 8 times the scale.
+    exponents = (torch.frexp(halves.abs().amax(-1)).exponent - 3).clamp_(-126, 127)
+    sizes = torch.ldexp(halves.abs(), -exponents.unsqueeze(-1))
+    bounds = torch.tensor(_FP4_BOUNDS, device=groups.device)
+    codes = torch.bucketize(sizes, bounds) + 8 * halves.signbit()
+    _write_nibbles(codes.flatten(-2), panels)
+    # (panel, row, block, 2) to (panel, block, row, 2).
+    panels[..., 512:] = (exponents + 127).to(torch.uint8).transpose(1, 2).flatten(2)
+
+
+def _write_nibbles(codes: Tensor, panels: Tensor) -> None:
     lanes = _lanes(codes.to(torch.uint8))
     pairs = lanes[..., 0, :] | lanes[..., 1, :] << 4
     # A block is (g, t, half, i).
     panels[..., :512] = pairs.permute(0, 3, 2, 4, 1, 5).flatten(2)
+
+
+def _write_4bit(groups: Tensor, panels: Tensor) -> None:
+    codes, scales, minima = _four_bits(groups)
+    _write_nibbles(codes, panels)
     both = torch.stack([scales, minima], dim=-1)  # (panel, row, block, 2)
     panels[..., 512:] = _bytes(both.transpose(1, 2).flatten(2))
 

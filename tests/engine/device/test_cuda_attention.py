@@ -43,8 +43,10 @@ class Layer:
         rotary_half: int | None = None,
         with_norm: bool = False,
         window: int = 0,
+        softcap: float = 0.0,
+        with_sinks: bool = False,
     ) -> None:
-        self.cuda, self.kv, self.window = cuda, kv, window
+        self.cuda, self.kv, self.window, self.softcap = cuda, kv, window, softcap
         self.n_heads, self.n_kv_heads, self.head_dim = n_heads, n_kv_heads, head_dim
         self.length, self.scale = length, head_dim**-0.5
         half = head_dim // 2 if rotary_half is None else rotary_half
@@ -52,6 +54,8 @@ class Layer:
         self.cos, self.sin = guarded(angles.cos()), guarded(angles.sin())
         self.q_norm = guarded(random(head_dim, seed=1) + 1) if with_norm else None
         self.k_norm = guarded(random(head_dim, seed=2) + 1) if with_norm else None
+        # Some count more than all keys together, some next to nothing.
+        self.sinks = guarded(6 * random(n_heads, seed=3)) if with_sinks else None
         self.keys, self.values = (self._cache() for _ in range(2))
         n_bytes = cuda.attention_scratch_bytes(n_heads, head_dim, length)
         self.next_weights: list[Tensor] = []
@@ -94,19 +98,27 @@ class Layer:
     def append(self, tape: Any, qkv: Tensor, out: Tensor) -> None:
         tape.attention(
             qkv=qkv.data_ptr(),
-            **cuda_attention.place(self.cuda, self.keys, self.values),
-            n_heads=self.n_heads,
-            q_norm=0 if self.q_norm is None else self.q_norm.data_ptr(),
-            k_norm=0 if self.k_norm is None else self.k_norm.data_ptr(),
-            eps=EPS,
-            cos=self.cos.data_ptr(),
-            sin=self.sin.data_ptr(),
-            rotary_half=self.cos.shape[1],
-            window=self.window,
-            scale=self.scale,
-            scratch=self.scratch.data_ptr(),
+            **cuda_attention.fields(self.cuda, self.op(qkv, out), scratch=self.scratch),
             out=out.data_ptr(),
             next=[(weights.data_ptr(), weights.nbytes) for weights in self.next_weights],
+        )
+
+    def op(self, qkv: Tensor, out: Tensor) -> Attention[Tensor, CudaHeadRows]:
+        return Attention(
+            qkv=qkv,
+            k_cache=self.keys,
+            v_cache=self.values,
+            n_heads=self.n_heads,
+            q_norm=self.q_norm,
+            k_norm=self.k_norm,
+            eps=EPS,
+            cos=self.cos,
+            sin=self.sin,
+            window=self.window,
+            scale=self.scale,
+            softcap=self.softcap,
+            sinks=self.sinks,
+            out=out,
         )
 
     def empty_out(self, n_rows: int) -> Tensor:
@@ -126,21 +138,13 @@ class Layer:
     def run_chunk(self, qkv: Tensor, pos: int) -> Tensor:
         """Rows of a prompt."""
         out = torch.full((len(qkv), self.n_heads * self.head_dim), torch.nan).bfloat16()
-        op = Attention(
-            qkv=qkv,
-            k_cache=self.keys,
-            v_cache=self.values,
-            n_heads=self.n_heads,
-            q_norm=self.q_norm,
-            k_norm=self.k_norm,
-            eps=EPS,
-            cos=self.cos,
-            sin=self.sin,
-            window=self.window,
-            scale=self.scale,
-            out=out,
-        )
-        cuda_attention.attend_chunk(self.cuda, op, len(qkv), pos=pos, out=out, stream=0)
+        op, n = self.op(qkv, out), len(qkv)
+        if self.softcap or self.sinks is not None:
+            cuda_attention.attend_in_turn(
+                self.cuda, op, n, pos=pos, scratch=self.scratch, out=out, stream=0
+            )
+        else:
+            cuda_attention.attend_chunk(self.cuda, op, n, pos=pos, out=out, stream=0)
         return out
 
     def stored(self, cache: CudaHeadRows) -> Tensor:
@@ -158,6 +162,8 @@ class Layer:
             pos=pos,
             window=self.window,
             scale=self.scale,
+            cap=self.softcap,
+            sinks=self.sinks,
         )
         return attended.reshape(len(qkv), -1)
 
@@ -202,6 +208,8 @@ LAYERS: dict[str, Callable[[ModuleType, str], Layer]] = {
     "widest": lambda cuda, kv: Layer(cuda, 3, 1, 256, kv=kv, with_norm=True, window=70),
     "narrowest": lambda cuda, kv: Layer(cuda, 2, 1, 2, kv=kv),
     "odd-group": lambda cuda, kv: Layer(cuda, 19, 1, 14, kv=kv, rotary_half=3, with_norm=True),
+    "sinks": lambda cuda, kv: Layer(cuda, 8, 1, 64, kv=kv, with_sinks=True, window=40),
+    "capped": lambda cuda, kv: Layer(cuda, 4, 2, 36, kv=kv, softcap=1.5, with_sinks=True),
 }
 
 
@@ -260,7 +268,7 @@ def test_what_is_stored(
 @pytest.mark.parametrize("kv", FORMATS)
 @pytest.mark.parametrize(
     "make",
-    [LAYERS[name] for name in ("group-of-4", "norm-and-window", "widest", "odd-group")],
+    [LAYERS[name] for name in ("group-of-4", "norm-and-window", "widest", "odd-group", "sinks")],
 )
 def test_a_row_is_the_same_in_every_pass(
     cuda: ModuleType, make: Callable[[ModuleType, str], Layer], kv: str
@@ -393,6 +401,14 @@ def test_a_chunk_stores_what_single_rows_store(cuda: ModuleType, kv: str) -> Non
         assert torch.equal(one.rows[:, :20], other.rows[:, :20])
         if one.scales is not None:
             assert torch.equal(one.scales[:, :20], other.scales[:, :20])
+
+
+@pytest.mark.parametrize("kv", FORMATS)
+def test_a_chunk_with_sinks_has_the_bits_of_its_rows(cuda: ModuleType, kv: str) -> None:
+    chunk, single = (LAYERS["sinks"](cuda, kv) for _ in range(2))
+    qkv = chunk.rows(37)
+    alone = [single.run(guarded(qkv[row : row + 1]), row) for row in range(37)]
+    assert torch.equal(chunk.run_chunk(qkv, 0), torch.cat(alone).bfloat16())
 
 
 def test_8bit_heads_in_tiles(cuda: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ RESOURCES = re.compile(
 
 
 # Kernels that a decode step spends its time in.
-HOT = ("linear.cu", "attention.cu")
+HOT = ("linear.cu", "attention.cu", "experts.cu")
 
 # The compiler takes minutes on a machine with two processors.
 pytestmark = pytest.mark.timeout(1800)
@@ -95,7 +95,7 @@ def resources() -> dict[str, tuple[int, int]]:
 
 
 def test_no_kernel_spills(resources: dict[str, tuple[int, int]]) -> None:
-    assert len(resources) >= 9 + 16, "kernels of all layouts and sizes"
+    assert len(resources) >= 9 + 16 + 4, "kernels of all layouts and sizes"
     for kernel, (registers, n_bytes) in resources.items():
         assert n_bytes == 0, f"{kernel} with {registers} registers"
 

@@ -345,7 +345,14 @@ def test_norm_of_many_rows(cuda: ModuleType, dim: int) -> None:
 def test_silu_gate_of_many_rows(cuda: ModuleType, width: int) -> None:
     gate_up = guarded(3 * random(19, 2 * width).bfloat16())
     out = guarded(torch.zeros(19, width, dtype=torch.bfloat16))
-    cuda.silu_gate(gate_up=address(gate_up), n_rows=19, width=width, out=address(out), stream=0)
+    cuda.activate(
+        x=address(gate_up),
+        n_rows=19,
+        width=width,
+        epilogue=cuda.Epilogue.SILU_GATE,
+        out=address(out),
+        stream=0,
+    )
     gate, up = gate_up.double().chunk(2, dim=1)
     exact = ops_ref.activated(gate, "silu") * up
     assert ((out - exact).abs() <= 2.0**-8 * exact.abs() + 1e-30).all()
