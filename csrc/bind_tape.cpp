@@ -144,7 +144,7 @@ AttentionArgs attention_of(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, 
                            uintptr_t q_norm, uintptr_t k_norm, float eps, uintptr_t cos,
                            uintptr_t sin, int64_t rotary_half, int64_t window, float scale,
                            uintptr_t scratch, uintptr_t out, float softcap, uintptr_t sinks,
-                           bool stores) {
+                           bool stores, uintptr_t common_keys) {
     return {
         .qkv = at<const float>(qkv),
         .k_cache = at<void>(k_cache),
@@ -167,6 +167,7 @@ AttentionArgs attention_of(uintptr_t qkv, uintptr_t k_cache, uintptr_t v_cache, 
         .scale = scale,
         .softcap = softcap,
         .sinks = at<const float>(sinks),
+        .common_keys = at<const float>(common_keys),
         .stores = stores,
         .scratch = at<float>(scratch),
         .out = at<float>(out),
@@ -260,7 +261,7 @@ void bind_tape(nb::module_& module) {
              "k_scales"_a, "v_scales"_a, "k_type"_a, "v_type"_a, "n_heads"_a, "n_kv_heads"_a,
              "head_dim"_a, "max_seq_len"_a, "q_norm"_a, "k_norm"_a, "eps"_a, "cos"_a, "sin"_a,
              "rotary_half"_a, "window"_a, "scale"_a, "scratch"_a, "out"_a, "softcap"_a = 0.0f,
-             "sinks"_a = 0, "stores"_a = true);
+             "sinks"_a = 0, "stores"_a = true, "common_keys"_a = 0);
 
     // Ops take keywords only, because addresses are easy to mix up.
     nb::class_<Tape>(module, "Tape")

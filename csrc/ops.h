@@ -177,6 +177,10 @@ struct AttentionArgs {
     float softcap;  // scores become softcap * tanh(score / softcap); 0: they stay
     // (n_heads,) or null: a score that each softmax has besides those of the keys, without a value
     const float* sinks;
+    // What keys of kInt4 have in common, (n_kv_heads, 3, head_dim): what is taken from the first
+    // one, what is taken from others as it is at the start of their chunk, and what they are
+    // divided by (cpu/attention_common.h); or null
+    const float* common_keys;
     // Whether qkv has keys and values. Otherwise it is (rows, n_heads head_dim), and the caches
     // already hold those of another layer.
     bool stores;

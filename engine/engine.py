@@ -104,6 +104,9 @@ class Engine:
             ops,
             stretched=stretched,
             chat_template=options.chat_template,
+            common_keys=[
+                each.common_keys for each in weights.layers if each.common_keys is not None
+            ],
         )
         model = Model(weights, files.config, ops, max_seq_len=length)
         cache = KVCache(files.config, ops, max_seq_len=length)

@@ -1,18 +1,21 @@
 """Twelve hex digits that change when the same request may get another answer.
 
 Owns what they depend on: a sample of the weights, the whole of the small files next to them or of
-the header that says the same, the device and its number formats. Keys and values on disk are stored
-under these digits.
+the header that says the same, the device and its number formats, and what keys are stored without.
+Keys and values on disk are stored under these digits.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import numpy as np
 
 from .chat.template.sources import TEMPLATE_FILE, TOOL_TEMPLATE_FILE
 from .checkpoint.generation_config import GENERATION_FILE
 from .checkpoint.sample import sample_checkpoint
+from .device.arguments import Array
 from .device.ops import Ops
 from .files import is_there, open_regular, size_of
 from .native import cpu as native
@@ -31,15 +34,19 @@ def fingerprint(
     *,
     stretched: int = 0,
     chat_template: Path | None = None,
+    common_keys: Iterable[Array] = (),
 ) -> str:
     """The fingerprint of the model in `path`, computed by `ops`. Raises ModelLoadError.
 
     `stretched`: the context length that its keys depend on (RopeConfig.stretched_to).
     `chat_template`: the file of the template that is used instead of the model's own.
+    `common_keys`: of the layers that have them (LayerWeights.common_keys).
     """
     computed = f"{_build()} {ops.format} {ops.kv_format} {ops.name} {stretched}"
     digest = hashlib.sha256(computed.encode())
     sample_checkpoint(tensors, digest)
+    for each in common_keys:
+        digest.update(np.asarray(each).tobytes())
     files = {name: path / name for name in _WHOLE}
     if chat_template is not None:
         files["chat_template"] = chat_template

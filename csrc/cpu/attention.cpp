@@ -7,6 +7,7 @@
 // vector are 16 keys or 16 dimensions. So each stored number is unpacked once for several queries,
 // and every sum is one chain in ascending order, in every tile. With codes for keys or values the
 // other factor is rounded to 15 bits, and sums are integers.
+#include "attention_common.h"
 #include "attention_product.h"
 #include "attention_rotation.h"
 #include "functions.h"
@@ -138,6 +139,7 @@ struct Part {
     AttentionWork& work;
     Span span;
     int64_t block_place;  // of the block in the caches
+    int64_t block_start;  // its first position
 
     int64_t head_dim() const { return padded(args.head_dim); }
     int64_t positions() const { return padded(args.max_seq_len); }
@@ -150,6 +152,21 @@ struct Part {
     }
     int64_t scale_pitch() const { return positions() * kLaneBytes; }
 };
+
+// Adds what was taken from the span's keys before they were stored, if anything was.
+void add_common(const Part& part) {
+    const AttentionArgs& args = part.args;
+    if (!args.common_keys) {
+        return;
+    }
+    const int64_t stride = is_wide(args.head_dim) ? kWideStride : kTileStride;
+    const int64_t start = part.block_start;
+    for (int64_t i = 0; i < part.tile.count; ++i) {
+        add_common(args, part.work.queries + i * stride, part.work.common_scores[i],
+                   start + part.span.begin, start + part.span.padded_end, start,
+                   part.work.scores + i * kTileStride);
+    }
+}
 
 // The scores of the span's keys, without the scales of kInt8.
 template <KvType kKv>
@@ -175,6 +192,9 @@ void score(const Part& part, Upcoming& values) {
         multiply<kKv, kWideStride>(product);
     } else {
         multiply<kKv>(product);
+    }
+    if constexpr (kKv == KvType::kInt4) {
+        add_common(part);
     }
 }
 
@@ -344,7 +364,8 @@ void attend_block(const AttentionArgs& args, const QueryTile& tile, int64_t bloc
     }
     span.begin = span.begin / kLanes * kLanes;
     span.padded_end = padded(span.end);
-    const Part part = {args, tile, work, span, place_of(args, block * kKeyBlock)};
+    const int64_t start = block * kKeyBlock;
+    const Part part = {args, tile, work, span, place_of(args, start), start};
     // While the scores are computed, this block's values are fetched, and then the next block's
     // keys.
     Upcoming values = values_of(part);
@@ -383,7 +404,7 @@ void finish_record(const AttentionArgs& args, const float* merged, const float* 
     for (int64_t i = 0; i < head_dim; ++i) {
         out[i] = merged[i] * inverse;
     }
-    if (args.v_type == KvType::kInt4) {
+    if (args.v_type == KvType::kInt8 || args.v_type == KvType::kInt4) {
         rotate_head(out, head_dim, Side::kRead);
     }
 }

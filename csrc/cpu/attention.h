@@ -17,9 +17,9 @@ namespace soliton {
 // Keys of a kv head: (padded positions / 16, padded head_dim / group, 16, group), values:
 // (padded head_dim / 16, padded positions / group, 16, group). Padding is never read into a result.
 //
-// Codes of 4 bits are those of rotated heads (attention_rotation.h), and 32 dimensions of a head
-// share a scale. Scales of two neighbouring blocks of 32 lie together, so that a lane of 16
-// positions holds 16 pairs.
+// Codes are those of rotated heads (attention_rotation.h). With 8 bits a head has one scale at a
+// position; with 4 bits 32 dimensions share one. Scales of two neighbouring blocks of 32 lie
+// together, so that a lane of 16 positions holds 16 pairs.
 inline constexpr int64_t kKvLanes = 16;
 inline constexpr int64_t kScaledDims = 32;
 // The pairs of scales that a head has at one position.
@@ -64,6 +64,10 @@ inline constexpr int64_t kMaxHeadDim = 512;
 // The distance between rows of scores, and between rows of queries with a head_dim up to it.
 inline constexpr int64_t kTileStride = 256;
 static_assert(kTileStride >= kKeyBlock);
+// Keys of 4 bits from which the same is taken: positions from kCommonChunk * i on. Fewer lose a
+// little less, and cost more.
+inline constexpr int64_t kCommonChunk = 64;
+static_assert(kKeyBlock % kCommonChunk == 0);
 // That between wider queries.
 inline constexpr int64_t kWideStride = 512;
 static_assert(kWideStride >= kMaxHeadDim);
@@ -98,10 +102,18 @@ inline constexpr int64_t kRecordTail = 16;  // keeps records on cache lines
 static_assert(kWideQueryTile * (kMaxHeadDim + kRecordTail) <=
               kQueryTile * (kTileStride + kRecordTail));
 
+// The scores of a query with what keys of 4 bits have in common, but for what turns with them.
+struct CommonScores {
+    float first;  // of the key at position 0, all of it
+    float rest;   // of the others, in the dimensions that are not rotated
+};
+
 // The memory of one thread.
 struct AttentionWork {
-    alignas(64) float queries[kQueryTile * kTileStride];  // normed, rotated and scaled
-    float scores[kQueryTile * kTileStride];               // then probabilities
+    // Normed, rotated and scaled. Beside keys of 4 bits, what turns of their common scores.
+    alignas(64) float queries[kQueryTile * kTileStride];
+    CommonScores common_scores[kQueryTile];
+    float scores[kQueryTile * kTileStride];  // then probabilities
     // Beside codes: the same as 15-bit codes, with a scale per row.
     int16_t query_codes[kQueryTile * kTileStride];
     int16_t probability_codes[kQueryTile * kTileStride];

@@ -1,4 +1,4 @@
-// The rotation of heads whose keys or values have 4 bits: a Hadamard transform, which spreads an
+// The rotation of heads whose keys or values are codes: a Hadamard transform, which spreads an
 // outlier over its neighbours. Queries are rotated as keys are, so scores stay; outputs are rotated
 // back. Owns the rotation of one head; the same bits in every instruction set.
 #pragma once

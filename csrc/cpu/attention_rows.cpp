@@ -1,6 +1,7 @@
 // Prepares rows for attention: norm and rotation of a head, keys and values in the form that the
 // caches store, queries in the form that a tile multiplies. Compiled once per instruction set (see
 // kernels.h), with the same result in all of them.
+#include "attention_common.h"
 #include "attention_elements.h"
 #include "attention_rotation.h"
 
@@ -20,8 +21,12 @@ SOLITON_INLINE uint16_t to_bfloat16(float value) {
     return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-// Writes codes -127..127 and returns their scale, which is NaN for a row with a NaN or an infinity.
-float to_int8(const float* values, int64_t n, int8_t* codes) {
+// Rotates a head, writes its codes, -127..127, and returns their scale, which is NaN for a row with
+// a NaN or an infinity.
+float to_int8(const float* head, int64_t n, int8_t* codes) {
+    float values[kMaxHeadDim];
+    __builtin_memcpy(values, head, n * sizeof(float));
+    rotate_head(values, n, Side::kStored);
     // Without their sign, floats have the same order as their bits, and NaN is the largest.
     uint32_t largest_bits = 0;
 #pragma omp simd reduction(max : largest_bits)
@@ -257,11 +262,6 @@ void store_value(const AttentionArgs& args, const float* value, int64_t kv_head,
     }
 }
 
-// Up to 16 columns of x from k on, then zeros.
-SOLITON_INLINE Floats load_columns(const float* x, int64_t k, int64_t n) {
-    return n - k >= kLanes ? load(x + k) : load_first(x + k, n - k);
-}
-
 // The optional norm, then the rotation of the first 2 * rotary_half dimensions (NEOX halves) for
 // one position. Column i is always added in lane i % 16.
 void norm_and_rotate(const AttentionArgs& args, const float* x, const float* norm, int64_t position,
@@ -305,6 +305,9 @@ void store_keys_values(const AttentionArgs& args, int64_t pos, int64_t kv_head, 
         const float* keys = args.qkv + row * row_size + args.n_heads * head_dim;
         const float* values = keys + args.n_kv_heads * head_dim;
         norm_and_rotate(args, keys + kv_head * head_dim, args.k_norm, pos + row, key);
+        if (args.common_keys) {
+            take_common(args, kv_head, pos + row, key);
+        }
         const int64_t place = place_of(args, pos + row);
         store_key(args, key, kv_head, place);
         store_value(args, values + kv_head * head_dim, kv_head, place);
@@ -317,21 +320,29 @@ void load_queries(const AttentionArgs& args, const QueryTile& tile, AttentionWor
     const int64_t group = args.n_heads / args.n_kv_heads;
     const float scale = args.scale * kLog2E;
     const int64_t stride = is_wide(head_dim) ? kWideStride : kTileStride;
+    const bool has_codes = args.k_type == KvType::kInt8 || args.k_type == KvType::kInt4;
+    float factors[kMaxHeadDim];
     for (int64_t i = 0; i < tile.count; ++i) {
         const int64_t row = (tile.first + i) / group;
         const int64_t head = tile.kv_head * group + (tile.first + i) % group;
         float* query = work.queries + i * stride;
         norm_and_rotate(args, args.qkv + row * row_size + head * head_dim, args.q_norm,
                         tile.position(row), query);
-        if (args.k_type == KvType::kInt4) {
+        if (args.common_keys) {
+            work.common_scores[i] = multiply_common(args, tile.kv_head, scale, query, factors);
+        }
+        if (has_codes) {
             rotate_head(query, head_dim, Side::kRead);
         }
         fill(query, head_dim, padded(head_dim), 0.0f);
         for (int64_t j = 0; j < head_dim; j += kLanes) {
             store(query + j, multiply(load(query + j), broadcast(scale)));
         }
-        if (args.k_type == KvType::kInt8 || args.k_type == KvType::kInt4) {
+        if (has_codes) {
             work.query_scales[i] = to_codes(query, head_dim, work.query_codes + i * stride);
+        }
+        if (args.common_keys) {
+            __builtin_memcpy(query, factors, 2 * args.rotary_half * sizeof(float));
         }
     }
 }

@@ -293,6 +293,9 @@ class Attention(Generic[ArrayT, HeadRowsT]):
     scale: float  # multiplies the products of queries and keys
     softcap: float = 0.0  # scores become softcap * tanh(score / softcap); 0: they stay
     sinks: ArrayT | None = None  # (n_heads,): one more score in each softmax, without a value
+    # (n_kv_heads, 3, head_dim): what keys have in common, where they are stored in 4bit. It changes
+    # only the rounding.
+    common_keys: ArrayT | None = None
     stores: bool = True
     out: ArrayT  # (rows, n_heads * head_dim)
 

@@ -14,8 +14,9 @@ QUANTIZED = ("8bit", "6bit", "5bit", "4bit")
 _CUDA_QUANTIZED = ("8bit", "4bit")
 # Formats of native code on a CUDA device.
 CUDA_FORMATS = ("bfloat16", *_CUDA_QUANTIZED)
-# Formats of keys and values; 8bit has one scale per head and position, 4bit one per 32 dimensions
-# of a rotated head. k8v4: keys in 8bit, values in 4bit.
+# Formats of keys and values. Heads in 8bit and 4bit are rotated; 8bit has one scale per head and
+# position, 4bit one per 32 dimensions, and keys without what they have in common. k8v4: keys in
+# 8bit, values in 4bit.
 KV_FORMATS = ("float32", "bfloat16", "8bit", "k8v4", "4bit")
 _CUDA_KV_FORMATS = ("bfloat16", "8bit")
 

@@ -185,6 +185,8 @@ class Ops(Protocol):
     """Whether matrices are packed into panels, which `panel_cache.py` can keep."""
     calibrates: bool
     """Whether the importance of columns makes matrices in `format` more exact."""
+    shares_keys: bool
+    """Whether keys are more exact without what they have in common (Attention.common_keys)."""
     is_async: bool
     """Whether a pass may still be running when `run` returns."""
     prefill_rows: int

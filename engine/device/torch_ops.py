@@ -81,6 +81,7 @@ class TorchOps:
 
     packs = False
     calibrates = False
+    shares_keys = False
     is_async = False
     prefill_rows = PASS_ROWS
     goes_round = False

@@ -164,6 +164,7 @@ class Layer:
             scale=attention.score_scale,
             softcap=attention.softcap,
             sinks=weights.sinks,
+            common_keys=weights.common_keys,
             stores=attention.kv_from is None,
             out=self.heads,
         )

@@ -20,6 +20,7 @@ from ..device.mixed import LayerFormats, ModelFormats
 from ..device.ops import Ops
 from ..stored_tensor import StoredTensor
 from .calibration import Calibration, Importance
+from .common_keys import with_common_keys
 from .embeddings import Embedding
 from .reader import Progress, Reader
 from .weights import (
@@ -68,7 +69,7 @@ def load_weights(
         is_packed = panels is not None and panels.is_complete
         calibrates = ops.calibrates and not is_packed
         calibration = Calibration(config, ops, embedding) if calibrates else None
-        return Weights(
+        weights = Weights(
             embedding=embedding.table,
             positions=embedding.positions,
             layer_embeddings=embedding.of_layers,
@@ -86,6 +87,7 @@ def load_weights(
             head_bias=reader.vector(sources.head_bias),
             formats=formats,
         )
+    return with_common_keys(weights, config, ops) if ops.shares_keys else weights
 
 
 def _read_layer_table(

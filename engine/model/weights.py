@@ -113,6 +113,7 @@ class LayerWeights:
     experts: ExpertWeights | None = None
     factor: Array | None = None  # (1,)
     embedding: LayerEmbeddingWeights | None = None
+    common_keys: Array | None = None  # (n_kv_heads, 3, head_dim): found by common_keys.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

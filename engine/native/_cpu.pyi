@@ -186,6 +186,7 @@ class Attention:
         softcap: float = 0.0,
         sinks: int = 0,
         stores: bool = True,
+        common_keys: int = 0,
     ) -> None: ...
 
 class Scoring(Enum):

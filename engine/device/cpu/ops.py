@@ -60,6 +60,7 @@ class CpuOps:
         self.format = format_
         self.calibrates = format_ in ("6bit", "5bit", "4bit")
         self.kv_format = kv_format(kv_cache, format_)
+        self.shares_keys = self.kv_format == "4bit"
         self.name = f"native {kernels.isa()}"
         self.n_threads = kernels.threads()
         self._weights = LargePages()

@@ -257,6 +257,7 @@ class CpuProgram:
             scale=op.scale,
             softcap=op.softcap,
             sinks=_vector("sinks", op.sinks, op.n_heads),
+            common_keys=_common_keys(op),
             stores=op.stores,
             scratch=self._scratch_of(4 * scratch_floats),
             out=self._rows("out", op.out, op.n_heads * head_dim),
@@ -371,6 +372,19 @@ def _table(name: str, array: Floats | None, width: int) -> int:
         return 0
     native.check(name, array, (len(array), width), np.float32)
     return native.address(array)
+
+
+def _common_keys(op: Attention[Floats, PanelHeadRows]) -> int:
+    """The address of what keys have in common, 0 for nothing. Raises ValueError for another array,
+    and for keys that are not stored in 4bit.
+    """
+    if op.common_keys is None:
+        return 0
+    keys = op.k_cache
+    if keys.format != "4bit":
+        raise ValueError(f"common_keys: keys in {keys.format} are stored whole")
+    native.check("common_keys", op.common_keys, (keys.n_kv_heads, 3, keys.head_dim), np.float32)
+    return native.address(op.common_keys)
 
 
 def _vector(name: str, array: Floats | None, n: int) -> int:

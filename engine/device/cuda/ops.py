@@ -46,6 +46,7 @@ class CudaOps:
     activation_dtype = "float32"
     packs = False
     calibrates = False
+    shares_keys = False
     is_async = True
     prefill_rows = 2048
     goes_round = False

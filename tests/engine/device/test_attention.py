@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 EPS = 1e-6
 BLOCK = 256  # keys that are summed together
+CHUNK = 64  # positions whose keys have the same taken from them
 LANES = 16  # the rows of a panel of keys or values
 # Beside int8, queries and probabilities are rounded to 15 bits.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-5, "int8": 5e-4, "int4": 5e-4, "int8+int4": 5e-4}
@@ -55,6 +56,7 @@ class Layer:
         with_norm: bool = False,
         window: int = 0,
         with_sinks: bool = False,
+        with_common: bool = False,
     ) -> None:
         self.n_heads, self.n_kv_heads, self.head_dim = n_heads, n_kv_heads, head_dim
         self.max_seq_len, self.kv, self.window = max_seq_len, kv, window
@@ -69,6 +71,10 @@ class Layer:
         if self.sinks is not None:
             self.sinks[0] = 300.0
             self.sinks[-1] = -300.0
+        self.common: Floats | None = None
+        if with_common and kv == "int4":
+            self.common = random(n_kv_heads, 3, head_dim, seed=8)
+            self.common[:, 2] = np.exp(self.common[:, 2] / 2)
         self.formats = (kv.partition("+")[0], kv.rpartition("+")[2])
         unwritten = {"float32": np.nan, "bfloat16": 0x7FC0, "int8": 99, "int4": 0x99}
         positions = -(-max_seq_len // LANES) * LANES
@@ -154,6 +160,7 @@ class Layer:
             window=self.window,
             scale=self.scale,
             sinks=address(self.sinks),
+            common_keys=address(self.common),
             scratch=address(self._scratch),
             out=address(out),
         )
@@ -187,11 +194,39 @@ class Layer:
         if format_ == "bfloat16":
             return (cache.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
         if format_ == "int8":
-            return cache.astype(np.float64) * scales[..., None]
-        if format_ == "int4":
-            read: Doubles = LEVELS[cache] * scales @ hadamard(self.head_dim)
+            read: Doubles = cache.astype(np.float64) * scales[..., None] @ hadamard(self.head_dim)
             return read
+        if format_ == "int4":
+            read = LEVELS[cache] * scales @ hadamard(self.head_dim)
+            return read if part else self.with_common(read)
         return cache.astype(np.float64)
+
+    def with_common(self, keys: Doubles) -> Doubles:
+        """Of all positions, from what is stored of them."""
+        if self.common is None:
+            return keys
+        taken, scales = self._taken()
+        return keys * scales + taken
+
+    def without_common(self, keys: Doubles) -> Doubles:
+        """What should be stored of the keys of all positions."""
+        if self.common is None:
+            return keys
+        taken, scales = self._taken()
+        return (keys - taken) / scales
+
+    def _taken(self) -> tuple[Doubles, Doubles]:
+        """What is taken from the key of each position, and what it is divided by."""
+        assert self.common is not None
+        first, mean, scales = self.common.astype(np.float64).swapaxes(0, 1)
+        starts = np.arange(self.max_seq_len) // CHUNK * CHUNK
+        cos, sin = self.cos[starts], self.sin[starts]
+        low, high, rest = np.split(mean[:, None], (self.half, 2 * self.half), axis=2)
+        both = low * cos - high * sin, high * cos + low * sin
+        rest = np.broadcast_to(rest, (self.n_kv_heads, self.max_seq_len, rest.shape[2]))
+        taken = np.concatenate((*both, rest), axis=2)
+        taken[:, 0] = first
+        return taken, scales[:, None]
 
     def keys_values(self, qkv: Floats, pos: int) -> tuple[Doubles, Doubles]:
         """What should be stored for these rows, each (n_kv_heads, rows, head_dim)."""
@@ -294,6 +329,12 @@ LAYERS: dict[str, Callable[[str, int], Layer]] = {
     "sinks": lambda kv, n: Layer(8, 2, 64, n, kv=kv, with_sinks=True),
     "sinks-and-window": lambda kv, n: Layer(6, 2, 24, n, kv=kv, with_sinks=True, window=30),
     "narrowest": lambda kv, n: Layer(2, 1, 2, n, kv=kv),
+    "common": lambda kv, n: Layer(8, 2, 64, n, kv=kv, with_common=True),
+    "common-partial-rotary-window-sinks": lambda kv, n: Layer(
+        6, 2, 80, n, kv=kv, rotary_half=20, window=300, with_sinks=True, with_common=True
+    ),
+    "common-widest": lambda kv, n: Layer(3, 1, 512, n, kv=kv, rotary_half=7, with_common=True),
+    "common-no-rotary": lambda kv, n: Layer(3, 1, 36, n, kv=kv, rotary_half=0, with_common=True),
     "odd-group": lambda kv, n: Layer(71, 1, 14, n, kv=kv, rotary_half=3, with_norm=True),
 }
 
@@ -343,11 +384,12 @@ def test_what_is_stored(isa: str, make: Callable[[str, int], Layer]) -> None:
         to_even = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
         assert np.array_equal(narrow[:, :n], to_even), "round to nearest, ties to even"
 
-        largest = np.abs(written).max(-1)
-        assert np.array_equal(scales[:, :n], largest / np.float32(127))
+        rotated = written @ np.linalg.inv(hadamard(exact.head_dim))
+        largest = np.abs(rotated).max(-1)
+        np.testing.assert_allclose(scales[:, :n], largest / 127, rtol=1e-5)
         with np.errstate(invalid="ignore"):
-            exact_codes = np.where(largest[..., None] > 0, written / largest[..., None] * 127, 0)
-        assert np.abs(cut[:, :n] - exact_codes).max() < 0.5 + 1e-4, "the nearest code"
+            exact_codes = np.where(largest[..., None] > 0, rotated / largest[..., None] * 127, 0)
+        assert np.abs(cut[:, :n] - exact_codes).max() < 0.5 + 1e-3, "the nearest code"
         assert np.isnan(scales[:, n:]).all(), "only the rows' own positions may be written"
     check_int4(layers["int4"], exact, n)
 
@@ -356,7 +398,7 @@ def check_int4(layer: Layer, exact: Layer, n: int) -> None:
     """The first n positions of 4 bits: the nearest levels of rotated heads, and nothing else."""
     rotation = np.linalg.inv(hadamard(layer.head_dim))
     of_parts = (
-        (exact.k, layer.k, layer.k_scales),
+        (layer.without_common(exact.k.astype(np.float64)), layer.k, layer.k_scales),
         (exact.v, layer.v, layer.v_scales),
     )
     for written, codes, scales in of_parts:

@@ -26,7 +26,7 @@ def losses() -> dict[str, Loss]:
         ("bfloat16", 0.0005, 1e-5),
         ("8bit", 0.001, 1e-4),
         ("k8v4", 0.005, 6e-3),
-        ("4bit", 0.015, 1.5e-2),
+        ("4bit", 0.015, 9e-3),
     ],
 )
 def test_the_perplexity_of_a_story(
@@ -34,7 +34,7 @@ def test_the_perplexity_of_a_story(
 ) -> None:
     loss, exact = losses[format_], losses["float32"].perplexity
     assert loss.n_tokens > 200
-    assert loss.perplexity == pytest.approx(exact, rel=share)
+    assert loss.perplexity < (1 + share) * exact
     assert 0 < loss.divergence / loss.n_tokens < nats
 
 
