@@ -6,6 +6,7 @@
 #   make test-page             only the tests of the page /ui, in Chromium
 #   make test-sillytavern      drive SillyTavern in Chromium; installs it first (426 MB)
 #   make test-codex            run Codex; installs it first (404 MB)
+#   make test-claude-code      run Claude Code; installs it first (384 MB)
 #   make test-gemma            only the tests with Gemma 3 270M, which it downloads (253 MB; its terms forbid passing it on);
 #                              LLAMA_CPP_BIN=directory with llama.cpp's programs, to compare with
 #   make soak                  measure the server under abuse (an hour; TOPICS='abort drain' selects; two topics need
@@ -30,7 +31,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test test-page test-sillytavern test-codex test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
+.PHONY: build serve test test-page test-sillytavern test-codex test-claude-code test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -67,6 +68,7 @@ CLIENTS := tests/clients/.venv/.stamp
 PAGES := tests/pages/.stamp
 SILLYTAVERN := tests/sillytavern/node_modules/.stamp
 CODEX := tests/codex/node_modules/.stamp
+CLAUDE_CODE := tests/claude_code/node_modules/.stamp
 
 build: $(SERVE)
 
@@ -87,6 +89,9 @@ test-sillytavern: $(TEST) $(CLIENTS) $(SILLYTAVERN)
 
 test-codex: $(TEST) $(CODEX)
 	CODEX=1 $(BIN)/python -m pytest tests/server/api/test_codex.py
+
+test-claude-code: $(TEST) $(CLAUDE_CODE)
+	CLAUDE_CODE=1 $(BIN)/python -m pytest tests/server/api/test_claude_code.py
 
 test-gemma: $(TEST)
 	export GEMMA_GGUF="$$($(BIN)/python scripts/gemma.py)" && [ -f "$$GEMMA_GGUF" ] \
@@ -184,7 +189,8 @@ $(NODE): tests/node/package.json
 
 $(SILLYTAVERN): tests/sillytavern/package.json
 $(CODEX): tests/codex/package.json
-$(SILLYTAVERN) $(CODEX):
+$(CLAUDE_CODE): tests/claude_code/package.json
+$(SILLYTAVERN) $(CODEX) $(CLAUDE_CODE):
 	@scripts/packages.sh "$(PYTHON)" node
 	npm install --no-package-lock --no-audit --no-fund --loglevel=error --prefix $(<D)
 	@touch $@

@@ -17,6 +17,7 @@ from .template.template import ChatTemplate
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 MAX_DEPTH = 64
 
+_SYSTEM = ("system", "developer")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _ASKS_FOR_NONE = re.compile(r"content['\"\])]*\s*(?:is|==|!=)\s*(?:not\s+)?none\b", re.IGNORECASE)
 
@@ -85,8 +86,9 @@ def conversation(
     plain = [_plain(message, f"messages[{i}]") for i, message in enumerate(messages)]
     for i, message in enumerate(plain):
         _check_role(message, f"messages[{i}]")
+    adapted = [_adapted(message, source, template) for message in plain]
     return Conversation(
-        messages=[_adapted(message, source, template) for message in plain],
+        messages=adapted if template.takes_later_system else _without_later_system(adapted),
         tools=[_plain(tool, f"tools[{i}]") for i, tool in enumerate(tools or ())],
         documents=[_plain(item, f"documents[{i}]") for i, item in enumerate(documents or ())],
         variables=_plain(template_kwargs, "chat_template_kwargs"),
@@ -159,6 +161,36 @@ def _adapted(message: dict[str, Any], source: str, template: ChatTemplate) -> di
     elif isinstance(calls, list) and not template.takes_argument_text:
         adapted["tool_calls"] = [_with_object(call) for call in calls]
     return adapted
+
+
+def _without_later_system(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages for a template that knows a system message only as the first one: the user tells
+    a later one, in one turn with the user's own words beside it.
+    """
+    placed: list[dict[str, Any]] = []
+    is_open = False  # whether the last turn ends with a system message that the user tells
+    for message in messages:
+        role = message["role"]
+        is_later = bool(placed) and role in _SYSTEM
+        if is_later:
+            role = placed[-1]["role"] if placed[-1]["role"] in _SYSTEM else "user"
+        if (is_later or is_open) and placed[-1]["role"] == role:
+            joined = _joined(placed[-1].get("content"), message.get("content"))
+            placed[-1] = {**placed[-1], "content": joined}
+        else:
+            placed.append({**message, "role": role})
+        is_open = is_later and role == "user"
+    return placed
+
+
+def _joined(one: Any, other: Any) -> Any:
+    if isinstance(one, str) and isinstance(other, str):
+        return f"{one}\n\n{other}"
+    return [*_parts(one), *_parts(other)]
+
+
+def _parts(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
 def _role(role: str, source: str) -> str:

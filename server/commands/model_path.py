@@ -39,6 +39,13 @@ def model_path(model: str | None) -> Path:
     return path
 
 
+def spoken_name(model: str | None) -> str | None:
+    """The name that a MODEL argument is, if it is the name of a model and no path."""
+    if model is None or Path(model).expanduser().exists():
+        return None
+    return model if model in PACKAGED or HubName.read(model) is not None else None
+
+
 def pulled(name: HubName) -> Path:
     """The directory of a model's newest version, fetched from the Hub. Raises CommandError."""
     return download(name, check=_check)

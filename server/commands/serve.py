@@ -206,13 +206,16 @@ def _check_reach(settings: Settings, sock: socket.socket) -> None:
 
 
 def load_app(settings: Settings) -> "tuple[FastAPI, str]":
-    """The app over the loaded model, and the model's name. Raises CommandError."""
+    """The app over the loaded model, and the model's name. Raises CommandError.
+
+    A model that was named on the command line is served under that name, too.
+    """
     from engine import LoadOptions
 
     from ..app import create_app
     from ..kept.files import KeptDirectoryError
     from .local import load_engine
-    from .model_path import model_path
+    from .model_path import model_path, spoken_name
 
     options = LoadOptions(
         device=settings.device,
@@ -231,11 +234,14 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
         prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,
     )
     engine = load_engine(model_path(settings.model), options)
+    names = settings.served_model_name
+    if not names and (spoken := spoken_name(settings.model)) is not None:
+        names = tuple(dict.fromkeys((engine.model_id, spoken)))
     try:
-        app = create_app(settings, engine)
+        app = create_app(settings.model_copy(update={"served_model_name": names}), engine)
     except KeptDirectoryError as error:
         raise CommandError(f"--keep-streams-dir: {error}") from error
-    return app, (*settings.served_model_name, engine.model_id)[0]
+    return app, (*names, engine.model_id)[0]
 
 
 def _ready_line(url: str, settings: Settings, model_id: str) -> str:

@@ -21,8 +21,15 @@ _CACHED = "Accepted and not used: whatever was computed before is reused in any 
 class ResultBlock(RequestModel):
     """A part of what a tool gave back."""
 
-    type: str
-    text: str | None = None
+    type: str = Field(
+        description="text or tool_reference. Of an image or a document, the model reads only that "
+        "there was one."
+    )
+    text: str | None = setting("Of type text.")
+    tool_name: str | None = setting(
+        "Of type tool_reference: a tool of `tools`, whose description the model reads here."
+    )
+    source: Any = setting("Of types image and document; not read.")
     cache_control: Any = setting(_CACHED)
 
 
@@ -79,6 +86,9 @@ class AnthropicTool(RequestModel):
     description: str | None = None
     input_schema: JsonObject | None = setting("JSON schema of the input.")
     strict: bool | None = setting("true: the input follows the schema in every case.")
+    defer_loading: bool | None = setting(
+        "true: the model learns of the tool only by a `tool_reference` in the result of another."
+    )
     cache_control: Any = setting(_CACHED)
 
 
@@ -95,7 +105,9 @@ class Thinking(RequestModel):
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int | None = setting("No effect: the model thinks as long as it does.")
-    display: str | None = setting("omitted: thinking blocks are empty.")
+    display: str | None = setting(
+        "omitted: thinking blocks are empty. Anything else: they hold all of it."
+    )
 
 
 class OutputFormat(RequestModel):

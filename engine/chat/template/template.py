@@ -133,6 +133,26 @@ class ChatTemplate:
             return arguments in text and f"{{{arguments}}}" not in text
         return False
 
+    @cached_property
+    def takes_later_system(self) -> bool:
+        """Whether the template shows a system message that follows a question. Others leave it out,
+        refuse it, or take it for the first one.
+        """
+        first, later = "probe of a system text", "probe of a later one"
+        question = {"role": "user", "content": "probe of a question"}
+        messages = [
+            {"role": "system", "content": first},
+            question,
+            {"role": "system", "content": later},
+            {"role": "assistant", "content": "probe of an answer"},
+            question,
+        ]
+        try:
+            text = self.render(messages)
+        except TemplateError:
+            return False
+        return first in text and later in text
+
     def default_system(self, variables: Mapping[str, Any] = MappingProxyType({})) -> str:
         """The template's own system text, for conversations without one; empty if it has none.
 

@@ -12,7 +12,7 @@ from ...answer.metadata import closing_fields, ending_fields
 from ...answer.sse import encode_json
 from ...stream.jobs import Event
 from ...stream.stream import CompletionStream
-from .blocks import Blocks, OpenBlock
+from .blocks import OpenBlock
 from .events import MessageEvents
 from .message import Message, begun_block, usage
 
@@ -24,7 +24,7 @@ class MessageAnswer(Message):
     @override
     def whole(self, stream: CompletionStream, events: Sequence[Event]) -> bytes:
         (choice,) = by_choice(events).values()
-        blocks, listed = Blocks(self.new_reader(), self.shape), list[OpenBlock]()
+        blocks, listed = self.blocks(self.new_reader()), list[OpenBlock]()
         for step in choice.pieces:
             for piece in blocks.pieces(step):
                 if piece.begins:

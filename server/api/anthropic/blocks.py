@@ -47,9 +47,11 @@ class OpenBlock:
 class Blocks:
     """Those of one reply."""
 
-    def __init__(self, reader: Reader, shape: ReplyShape) -> None:
+    def __init__(self, reader: Reader, shape: ReplyShape, *, omits_thinking: bool = False) -> None:
+        """`omits_thinking`: blocks of thinking are empty."""
         self.reader = reader
         self._shape = shape
+        self._omits_thinking = omits_thinking
         self._open: OpenBlock | None = None
         self._n = 0
         self.held: list[dict[str, Any]] = []
@@ -68,6 +70,10 @@ class Blocks:
             text = part.text
             if part.kind == "tool_name":
                 self._open.name, text = text, ""
+            elif self._omits_thinking and part.kind == "reasoning":
+                if not begins:
+                    continue
+                text, logprobs = "", []
             yield Piece(self._open, begins, text, logprobs)
 
     def go_back(self, reader: Reader, steps: list[Step]) -> None:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from ...errors import RequestError
 from ...request.text import check_text
 from ...request.unknown_fields import Warnings
-from ...schema.anthropic import AnthropicMessage, Block, PromptOfMessages, ResultBlock
+from ...schema.anthropic import AnthropicMessage, Block, PromptOfMessages
+from .results import Results, text_of
 
 _KINDS = {
     "user": ("text", "tool_result"),
@@ -32,19 +33,18 @@ class Conversation(NamedTuple):
     warnings: Warnings
 
 
-def conversation(body: PromptOfMessages, *, drops_header: bool) -> Conversation:
+def conversation(body: PromptOfMessages, results: Results, *, drops_header: bool) -> Conversation:
     """`drops_header`: leave out an agent's header that changes with every request.
 
     Raises RequestError, naming the block at fault.
     """
     turns: list[dict[str, Any]] = []
-    warnings: Warnings = []
+    warnings = results.warnings
     system = _system(body, drops_header=drops_header, warnings=warnings)
     if system:
         turns.append({"role": "system", "content": system})
-    names: dict[str, str] = {}  # of the calls so far, by their ids
     for i, message in enumerate(body.messages):
-        for turn in _turns(message, f"messages[{i}].content", names):
+        for turn in _turns(message, f"messages[{i}].content", results):
             if turns and _is_same_turn(turns[-1], turn):
                 turns[-1] = _joined(turns[-1], turn)
             else:
@@ -78,7 +78,7 @@ def _system(body: PromptOfMessages, *, drops_header: bool, warnings: Warnings) -
     return "\n".join(kept)
 
 
-def _turns(message: AnthropicMessage, path: str, names: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _turns(message: AnthropicMessage, path: str, results: Results) -> Iterator[dict[str, Any]]:
     """The template's messages for one of the wire: results of tools are messages of their own."""
     if isinstance(message.content, str):
         check_text(message.content, param=path)
@@ -90,12 +90,12 @@ def _turns(message: AnthropicMessage, path: str, names: dict[str, str]) -> Itera
     for where, block in blocks:
         _check_kind(block, message.role, where)
     if message.role == "assistant":
-        yield _assistant_turn(blocks, names)
+        yield _assistant_turn(blocks, results.names)
         return
     for where, block in blocks:
         if block.type == "tool_result":
-            yield _result(block, where, names)
-    texts = [_of(block, "text", where) for where, block in blocks if block.type == "text"]
+            yield results.turn(block, where)
+    texts = [text_of(block, "text", where) for where, block in blocks if block.type == "text"]
     if texts:
         yield {"role": message.role, "content": "\n".join(texts)}
 
@@ -105,9 +105,9 @@ def _assistant_turn(blocks: Sequence[tuple[str, Block]], names: dict[str, str]) 
     calls = []
     for path, block in blocks:
         if block.type in texts:
-            texts[block.type].append(_of(block, block.type, path))
+            texts[block.type].append(text_of(block, block.type, path))
         elif block.type == "tool_use":
-            id_, name = _of(block, "id", path), _of(block, "name", path)
+            id_, name = text_of(block, "id", path), text_of(block, "name", path)
             names[id_] = name
             arguments = json.dumps(block.input or {}, ensure_ascii=False)
             check_text(arguments, param=f"{path}.input")
@@ -122,32 +122,6 @@ def _assistant_turn(blocks: Sequence[tuple[str, Block]], names: dict[str, str]) 
     return turn
 
 
-def _result(block: Block, path: str, names: Mapping[str, str]) -> dict[str, Any]:
-    id_ = _of(block, "tool_use_id", path)
-    if id_ not in names:
-        raise RequestError(
-            f"{path}.tool_use_id is not the id of a tool_use block before it",
-            param=f"{path}.tool_use_id",
-        )
-    content = block.content or ""
-    if not isinstance(content, str):
-        content = "\n".join(
-            _result_text(part, f"{path}.content[{k}]") for k, part in enumerate(content)
-        )
-    check_text(content, param=f"{path}.content")
-    if block.is_error:
-        content = f"Error: {content}"
-    return {"role": "tool", "tool_call_id": id_, "name": names[id_], "content": content}
-
-
-def _result_text(part: ResultBlock, path: str) -> str:
-    if part.type != "text":
-        raise RequestError(
-            f"{path} must be of type text: images and documents are not supported", param=path
-        )
-    return _of(part, "text", path)
-
-
 def _check_kind(block: Block, role: str, path: str) -> None:
     if block.type not in _KINDS[role]:
         raise RequestError(
@@ -155,14 +129,6 @@ def _check_kind(block: Block, role: str, path: str) -> None:
             "images, documents and the tools that Anthropic runs are not supported",
             param=path,
         )
-
-
-def _of(block: Block | ResultBlock, name: str, path: str) -> str:
-    text: str | None = getattr(block, name)
-    if text is None:
-        raise RequestError(f"{path}.{name} is missing", param=f"{path}.{name}")
-    check_text(text, param=f"{path}.{name}")
-    return text
 
 
 def _is_same_turn(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from ...answer.sse import named_event
 from ...stream.jobs import Begun, Controlled, Event, Progress, Step, TokenCounts
 from ...stream.stream import CompletionStream
 from ..chat.reply import PlainReader
-from .blocks import UNSIGNED, Blocks, OpenBlock, Piece
+from .blocks import UNSIGNED, OpenBlock, Piece
 from .errors import error_event
 from .message import Message, begun_block, usage
 
@@ -31,7 +31,7 @@ class MessageEvents:
     def __init__(self, answer: Message) -> None:
         self._answer = answer
         reader = answer.new_reader()
-        self._blocks = Blocks(reader, answer.shape)
+        self._blocks = answer.blocks(reader)
         # Whether a step in the middle of a block adds its text and nothing else.
         self._is_text_alone = isinstance(reader, PlainReader) and answer.shape.is_text_alone
         self._open: OpenBlock | None = None

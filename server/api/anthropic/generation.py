@@ -54,7 +54,7 @@ async def messages_generation(
     n_top = requested_logprobs(body, None, param="n_probs")
     shape = _shape(service, body, has_logprobs=n_top is not None)
     options = _options(service, body)
-    turn, more = await read_turn(service, body, n_body=waiter.n_body)
+    turn, more = await read_turn(service, body, n_body=waiter.n_body, strict=strict)
     warnings += more
     # Clients ask for as much as Anthropic's models can say: what does not fit is left out.
     wanted = options.max_tokens
@@ -83,18 +83,19 @@ async def messages_generation(
         jobs=[job],
         new_reader=prepared.new_reader,
         shape=shape,
+        omits_thinking=body.thinking is not None and body.thinking.display == "omitted",
         is_cut=wanted is None or (job.options.max_new_tokens or 0) < wanted,
     )
     return Generation([job], answer)
 
 
 async def read_turn(
-    service: Service, body: PromptOfMessages, *, n_body: int
+    service: Service, body: PromptOfMessages, *, n_body: int, strict: bool
 ) -> tuple[ChatTurn, Warnings]:
     """The turn that a body of `n_body` bytes asks for. Raises RequestError."""
     drops_header = not service.settings.keep_billing_header
     return await service.large_bodies.run(
-        lambda: turn_of(body, n_body=n_body, drops_header=drops_header),
+        lambda: turn_of(body, n_body=n_body, drops_header=drops_header, strict=strict),
         n_body,
         inline_below=LONG_TEXT,
     )

@@ -12,7 +12,7 @@ from ...answer.metadata import event_fields, opening_fields
 from ...answer.shape import GeneratedAnswer
 from ...stream.jobs import Begun, Step, TokenCounts
 from ..chat.reply import Reader, ReplyShape
-from .blocks import UNSIGNED, OpenBlock
+from .blocks import UNSIGNED, Blocks, OpenBlock
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 
@@ -25,6 +25,8 @@ class Message(GeneratedAnswer):
     shape: ReplyShape
     is_cut: bool
     """Whether the context leaves less room than the request asks for."""
+    omits_thinking: bool = False
+    """Whether thinking blocks are empty."""
 
     @property
     def message(self) -> dict[str, Any]:
@@ -32,6 +34,10 @@ class Message(GeneratedAnswer):
         return {
             "id": self.id, "type": "message", "role": "assistant", "model": self.head["model"]
         }  # fmt: skip
+
+    def blocks(self, reader: Reader) -> Blocks:
+        """The blocks of the reply that `reader` reads."""
+        return Blocks(reader, self.shape, omits_thinking=self.omits_thinking)
 
     def opening(self, begun: Begun) -> dict[str, Any]:
         """Keys that say how the reply began."""

@@ -49,7 +49,7 @@ def anthropic_routes(service: Service) -> APIRouter:
             lambda: check_unknown_fields(body, body.message_parts(), strict=False), n_body
         )
         warnings += model_warnings(service, body.model, strict=False)
-        turn, more = await read_turn(service, body, n_body=n_body)
+        turn, more = await read_turn(service, body, n_body=n_body, strict=False)
         warnings += more
         said: dict[str, Any] = {"input_tokens": len(await prompt_ids(service, turn))}
         if warnings:

@@ -4,6 +4,7 @@ Owns which tools may be used, whether the model thinks, and the form of the answ
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +17,22 @@ from ...request.constraint import constraint_of
 from ...request.unknown_fields import Warnings, warning
 from ...schema.anthropic import MessagesRequest, PromptOfMessages
 from .conversation import conversation
+from .results import Results, referenced
 
 # Templates use either name.
 _THINKING = ("enable_thinking", "thinking")
+# What thinking blocks may hold. A summary is all of it here.
+_DISPLAYS = ("omitted", "summarized")
 
 
 def turn_of(
-    body: PromptOfMessages, *, n_body: int, drops_header: bool
+    body: PromptOfMessages, *, n_body: int, drops_header: bool, strict: bool
 ) -> tuple[ChatTurn, Warnings]:
     """The turn of a body of `n_body` bytes, and what of it had no effect. Raises RequestError."""
-    tools = tools_of(body)
-    messages, goes_on, warnings = conversation(body, drops_header=drops_header)
+    offered = _offered(body)
+    tools = _tool_use(body, offered)
+    results = Results(tools={one.tool.name: one.tool for one in offered}, strict=strict)
+    messages, goes_on, warnings = conversation(body, results, drops_header=drops_header)
     turn = ChatTurn(
         messages=messages,
         n_characters=n_body,
@@ -39,8 +45,8 @@ def turn_of(
     return turn, warnings
 
 
-def tools_of(body: PromptOfMessages) -> ToolUse:
-    """What the body says of tools. Raises RequestError, naming the field."""
+def _offered(body: PromptOfMessages) -> list[OfferedTool]:
+    """All tools of the body. Raises RequestError, naming the field."""
     offered = []
     for i, tool in enumerate(body.tools or ()):
         path = f"tools[{i}]"
@@ -52,11 +58,22 @@ def tools_of(body: PromptOfMessages) -> ToolUse:
             )
         one = Tool(tool.name, tool.input_schema, tool.description, f"{path}.input_schema")
         offered.append(OfferedTool(one, path, strict=bool(tool.strict)))
+    return offered
+
+
+def _tool_use(body: PromptOfMessages, offered: Sequence[OfferedTool]) -> ToolUse:
+    """What the model is shown of the tools, and may call: of those that are deferred, the ones that
+    a result refers to may be called, and stand there. Raises RequestError, naming the field.
+    """
     choice = body.tool_choice
     is_parallel = choice is None or not choice.disable_parallel_tool_use
     if choice is not None and choice.type == "tool" and choice.name is None:
         raise RequestError("tool_choice.name is missing", param="tool_choice.name")
-    return tool_use(offered, _choice(body), parallel=is_parallel, param="tools")
+    deferred = {tool.name for tool in body.tools or () if tool.defer_loading}
+    hidden = deferred - referenced(body.messages) if deferred else deferred
+    known = [one for one in offered if one.tool.name not in hidden]
+    use = tool_use(known, _choice(body), parallel=is_parallel, param="tools")
+    return replace(use, shown=tuple(tool for tool in use.shown if tool.name not in deferred))
 
 
 def variables_of(body: PromptOfMessages) -> dict[str, Any]:
@@ -82,6 +99,8 @@ def unused(body: PromptOfMessages, template: ChatTemplate | None, *, strict: boo
             found.append(
                 ("thinking.budget_tokens", "the model thinks as long as it does; it had no effect")
             )
+        if body.thinking.display not in (None, *_DISPLAYS):
+            found.append(("thinking.display", "thinking blocks hold all that the model thinks"))
     effort = body.output_config.effort if body.output_config is not None else None
     if effort is not None and "reasoning_effort" not in known:
         found.append(("output_config.effort", no_place))

@@ -4,15 +4,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from server.settings import Settings
+from server.commands.packaged import PACKAGED, PackagedModel
+from server.commands.serve import load_app
+from server.settings import Settings, user_cache
 from tests.support.event_stream import parse_event_stream
+from tests.support.asgi_client import HERE, ask
 from tests.support.fake_engine import FakeEngine
+from tests.support.gguf_models import write_gguf
 from tests.support.live_server import LiveServer, live_server
+from tests.support.tiny_models import FAMILIES, oracle
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 BODIES: dict[str, dict[str, Any]] = {
@@ -92,3 +98,41 @@ def test_names_come_from_a_flag_or_a_variable(monkeypatch: pytest.MonkeyPatch) -
         capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
     assert "--served-model-name" in helped.stdout
+
+
+@pytest.fixture
+def otter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file of a model that a command may call `otter`: Otter-1B.Q4.gguf, in the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = user_cache()
+    assert cache is not None
+    file = cache / "models" / "Otter-1B.Q4.gguf"
+    file.parent.mkdir(parents=True)
+    write_gguf(file, oracle(FAMILIES["llama"]))
+    size = file.stat().st_size
+    monkeypatch.setitem(PACKAGED, "otter", PackagedModel("otter==1", file.name, "", size, "MIT"))
+    return file
+
+
+def test_a_model_has_the_name_that_it_was_asked_for_by(otter: Path) -> None:
+    app, name = load_app(Settings(model="otter", panel_cache="off"))
+    assert name == "Otter-1B.Q4"
+    listed = ask(app, "GET", "/v1/models").json["data"]
+    assert [card["id"] for card in listed] == ["Otter-1B.Q4", "otter"]
+    assert listed[0]["aliases"] == ["Otter-1B.Q4", "otter"]
+    assert ask(app, "GET", "/v1/models/otter").json == listed[1]
+    tags = ask(app, "GET", "/api/tags").json["models"]
+    assert [model["name"] for model in tags] == ["Otter-1B.Q4", "otter"]
+    headers = [*HERE, ("content-type", "application/json")]
+    for body in (b'{"model": "otter"}', b'{"model": "otter:latest"}'):
+        assert ask(app, "POST", "/api/show", headers, body).status == 200
+
+
+def test_a_path_is_no_name_and_given_names_are_all_names(otter: Path) -> None:
+    for settings, names in (
+        (Settings(model=str(otter), panel_cache="off"), ["Otter-1B.Q4"]),
+        (Settings(model="otter", served_model_name=("a",), panel_cache="off"), ["a"]),
+    ):
+        app, name = load_app(settings)
+        listed = ask(app, "GET", "/v1/models").json["data"]
+        assert [card["id"] for card in listed] == names == [name]
