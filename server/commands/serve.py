@@ -183,8 +183,10 @@ def _check_reach(settings: Settings, sock: socket.socket) -> None:
         raise CommandError(str(error)) from error
 
 
-def load_app(settings: Settings) -> "tuple[FastAPI, str]":
-    """The app over the loaded model, and the model's name. Raises CommandError."""
+def load_app(settings: Settings, *, replica: str = "") -> "tuple[FastAPI, str]":
+    """The app over the loaded model, and the model's name. `replica`: see Service. Raises
+    CommandError.
+    """
     from engine import LoadOptions
 
     from ..app import create_app
@@ -210,7 +212,7 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
     )
     engine = load_engine(model_path(settings.model), options)
     try:
-        app = create_app(settings, engine)
+        app = create_app(settings, engine, replica=replica)
     except KeptDirectoryError as error:
         raise CommandError(f"--keep-streams-dir: {error}") from error
     return app, (*settings.served_model_name, engine.model_id)[0]
