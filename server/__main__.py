@@ -19,6 +19,7 @@ _COMMANDS = {
     "pull": "fetch a model from the Hugging Face Hub, or smollm2",
     "inspect": "show architecture, sizes, formats and memory of a model",
     "bench": "measure the speed of a model on this machine, in process and over HTTP",
+    "cluster": "serve a model by several replicas, on Ray",
     "health": "ask a server whether it is ready, for the health check of a container",
 }
 
@@ -101,6 +102,10 @@ def _run(argv: list[str]) -> int:
         from .commands import bench
 
         return bench.main(arguments)
+    if command == "cluster":
+        from .cluster import command as cluster
+
+        return cluster.main(arguments)
     if command == "health":
         from .commands import health
 

@@ -14,8 +14,8 @@ def answer_head(
     replica: str,
     separator: str = "-",
 ) -> dict[str, Any]:
-    """`model`: the name that the request gave it. `replica`: what the digits of the id begin with, by
-    which a cluster finds who keeps the answer. `separator`: behind the prefix of the id.
+    """`model`: the name that the request gave it. `replica`: what the digits of the id begin with,
+    by which a cluster finds who keeps the answer. `separator`: behind the prefix of the id.
     """
     return {
         "id": f"{id_prefix}{separator}{replica}{uuid.uuid4().hex[len(replica) :]}",

@@ -68,7 +68,7 @@ def test_they_follow_what_runs_and_what_waits(server: LiveServer, fake: FakeEngi
         wait_until(lambda: gauges(server)[:2] == (2, 1))
         fake.model.in_decode.wait(10)
         usage = gauges(server)[2]
-        assert 100 / fake.max_seq_len <= usage <= 110 / fake.max_seq_len
+        assert 90 / fake.max_seq_len <= usage <= 110 / fake.max_seq_len
     finally:
         fake.model.decode_gate.set()
         for sock in socks:
