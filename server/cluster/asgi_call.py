@@ -26,7 +26,7 @@ async def answered(
     head. Raises what the app raises before the head; later it ends the answer.
     """
     call = _Call(routed)
-    task = asyncio.create_task(app(_scope(routed, call.state), call.receive, call.send))
+    task = asyncio.ensure_future(app(_scope(routed, call.state), call.receive, call.send))
     task.add_done_callback(lambda _: call.changed.set())
     try:
         while call.start is None and not task.done():

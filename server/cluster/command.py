@@ -6,8 +6,8 @@ Owns the options and the order: ports, Ray, replicas, door. Imports Ray when all
 import argparse
 import gc
 import importlib.util
-import logging
 import os
+from typing import TYPE_CHECKING
 
 from ..commands.listening import bound_sockets, listening
 from ..commands.serve import Leaving, ReadyServer, ready_line
@@ -17,7 +17,8 @@ from ..process.drain import leave, signals_handled
 from ..process.logs import configure_logging
 from ..settings import Settings
 
-_logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from .door import Door
 
 # Ray's own actors need a share of a CPU by its count.
 _OWN_CPUS = 1
@@ -59,34 +60,44 @@ def _serve(settings: Settings, *, replicas: int, address: str | None) -> None:
     configure_logging(settings.log_level)
     leaving = Leaving()
     with signals_handled(leaving), bound_sockets(settings) as socks:
-        from ray import serve
-        from ray.exceptions import RayError
-
-        from .deploy import door_over, new_secret, replica_application
-        from .local_ray import ray_started
+        from .local_ray import RayStartError, ray_started
 
         gpus = 1.0 if settings.device.startswith("cuda") else 0.0
         each = _share(settings, replicas) if address is None else settings
         cpus = float(each.threads or 1)
         try:
             with ray_started(address, cpus=replicas * cpus + _OWN_CPUS, gpus=replicas * gpus):
-                app = replica_application(each, replicas=replicas, cpus=cpus, gpus=gpus)
-                handle = serve.run(app, name=_APPLICATION, route_prefix=None)
+                door, model_id = _opened(each, replicas=replicas, cpus=cpus, gpus=gpus)
                 leaving.check()
-                numbers = [sock.getsockname()[1] for sock in socks]
-                door = door_over(handle, settings, secret=new_secret())
+                port = socks[0].getsockname()[1]
                 server = ReadyServer(
-                    listening(door, settings, numbers),
+                    listening(door, settings, [sock.getsockname()[1] for sock in socks]),
                     work=door,
                     readers=door.slow_readers,
                     drain_seconds=settings.drain_seconds,
-                    ready_line=ready_line(numbers[0], settings, _model_id(settings)),
+                    ready_line=ready_line(port, settings, model_id),
                 )
                 gc.enable()
                 server.run(socks)
-        except (RayError, RuntimeError, ConnectionError) as error:
-            raise CommandError(f"the cluster did not start: {error}") from error
+        except RayStartError as error:
+            raise CommandError(str(error)) from error
     leave(0)
+
+
+def _opened(settings: Settings, *, replicas: int, cpus: float, gpus: float) -> "tuple[Door, str]":
+    """A door to new replicas, and the name of their model. Raises CommandError."""
+    from ray import serve
+    from ray.exceptions import RayError
+
+    from .deploy import door_over, new_secret, replica_application
+
+    app = replica_application(settings, replicas=replicas, cpus=cpus, gpus=gpus)
+    try:
+        handle = serve.run(app, name=_APPLICATION, route_prefix=None)
+        model_id: str = handle.served_model.remote().result()
+    except (RayError, RuntimeError) as error:
+        raise CommandError(f"the replicas do not start: {error}") from error
+    return door_over(handle, settings, secret=new_secret()), model_id
 
 
 def _share(settings: Settings, replicas: int) -> Settings:
@@ -95,10 +106,6 @@ def _share(settings: Settings, replicas: int) -> Settings:
         return settings
     threads = max(1, (os.cpu_count() or 1) // replicas)
     return settings.model_copy(update={"threads": threads})
-
-
-def _model_id(settings: Settings) -> str:
-    return settings.served_model_name[0] if settings.served_model_name else "MODEL"
 
 
 def _parser() -> CommandParser:

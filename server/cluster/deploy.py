@@ -6,6 +6,7 @@ Owns what Ray is told of them. `soliton cluster serve` runs a door of its own in
 
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,6 +21,8 @@ from starlette.types import ASGIApp
 from ..commands.option_errors import validation_message
 from ..commands.serve import load_app
 from ..errors import EngineFailedError
+from ..process.last_resort import end_process_in, guard_interpreter
+from ..process.logs import configure_logging
 from ..settings import Settings
 from .door import Door
 from .failures import ReplicaLostError
@@ -37,6 +40,8 @@ _MOST_ONGOING = 4096
 _STATS_S = 0.5
 _HEALTH_PERIOD_S = 1.0
 _HEALTH_TIMEOUT_S = 30.0
+# Time for callers to get the error when the engine is lost.
+_FAREWELL_S = 2
 # Beyond `drain_seconds`: for caches to be written.
 _WRITING_S = 15.0
 
@@ -52,7 +57,7 @@ def replica_application(
 ) -> Application:
     """The replicas alone. `cpus`, `gpus`: what Ray sets aside for each."""
     deployment = serve.deployment(
-        Replica,
+        Actor,
         name=name,
         num_replicas=replicas,
         max_ongoing_requests=_MOST_ONGOING,
@@ -69,7 +74,7 @@ def replica_application(
     return deployment.bind(settings, load, secrets.token_hex())
 
 
-def door_over(handle: "DeploymentHandle[Replica]", settings: Settings, *, secret: bytes) -> Door:
+def door_over(handle: "DeploymentHandle[Actor]", settings: Settings, *, secret: bytes) -> Door:
     """`secret`: the same for all doors of a cluster."""
     return Door(RayReplicas(handle), settings, secret=secret)
 
@@ -78,10 +83,24 @@ def new_secret() -> bytes:
     return secrets.token_bytes(_SECRET_BYTES)
 
 
+class Actor(Replica):
+    """A replica in a process of its own."""
+
+    def __init__(self, settings: Settings, load_app: LoadApp, cluster: str) -> None:
+        configure_logging(settings.log_level, alone=True)
+        super().__init__(settings, load_app, cluster)
+        self.app.state.lease.on_failed = partial(end_process_in, _FAREWELL_S)
+        self.app.state.watchdog.on_tick = guard_interpreter(settings.hang_seconds)
+
+    async def __del__(self) -> None:
+        # Serve calls it after the last request, and awaits it.
+        await self.end()
+
+
 class RayReplicas:
     """See `Replicas`."""
 
-    def __init__(self, handle: "DeploymentHandle[Replica]") -> None:
+    def __init__(self, handle: "DeploymentHandle[Actor]") -> None:
         self._handle = handle.options(stream=True)
 
     async def call(self, routed: Routed) -> AsyncGenerator[Part]:
@@ -103,13 +122,14 @@ class RayReplicas:
 
     async def metrics(self, headers: HeaderList, seconds: float) -> Sequence[Any]:
         told = self._handle.broadcast("metrics", headers)
-        return await told.results_async(timeout_s=seconds, return_exceptions=True)
+        answers: list[Any] = await told.results_async(timeout_s=seconds, return_exceptions=True)
+        return answers
 
 
 class Ingress:
     """A door behind Serve's proxies."""
 
-    def __init__(self, handle: "DeploymentHandle[Replica]", settings: Settings, secret: bytes):
+    def __init__(self, handle: "DeploymentHandle[Actor]", settings: Settings, secret: bytes):
         self._door = door_over(handle, settings, secret=secret)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:

@@ -8,12 +8,13 @@ in there.
 import fcntl
 import os
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from .ids import NAME, new_name
 
 _CLUSTER, _REPLICA = "cluster.lock", "replica.lock"
 _PREFIX = "replica-"
+_OWNER_BYTES = 1024
 
 
 class DirectoryInUseError(Exception):
@@ -21,13 +22,18 @@ class DirectoryInUseError(Exception):
 
 
 class Place(NamedTuple):
-    """A replica's part of a directory, for as long as this object lives."""
+    """A replica's part of a directory."""
 
     name: str
     """Of the replica."""
     path: Path
-    held: tuple[IO[str], ...]
-    """Locked files."""
+    held: tuple[int, ...]
+    """Descriptors of locked files."""
+
+    def close(self) -> None:
+        """Let others have it."""
+        for descriptor in self.held:
+            os.close(descriptor)
 
 
 def taken_place(directory: Path, *, cluster: str) -> Place:
@@ -48,39 +54,35 @@ def taken_place(directory: Path, *, cluster: str) -> Place:
             return Place(name, path, (shared, lock))
 
 
-def _shared_lock(directory: Path, cluster: str) -> IO[str]:
-    """A lock that all replicas of one cluster share."""
+def _shared_lock(directory: Path, cluster: str) -> int:
+    """The descriptor of a lock that all replicas of one cluster share."""
     file = _opened(directory / _CLUSTER)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         # Whoever has it exclusively is writing, and then shares it.
         fcntl.flock(file, fcntl.LOCK_SH)
-        file.seek(0)
-        owner = file.read()
-        if owner != cluster:
-            file.close()
+        if os.pread(file, _OWNER_BYTES, 0) != cluster.encode():
+            os.close(file)
             raise DirectoryInUseError(
                 f"{directory} is in use by another cluster: give each cluster its own directory"
             ) from None
         return file
-    file.seek(0)
-    file.truncate()
-    file.write(cluster)
-    file.flush()
+    os.ftruncate(file, 0)
+    os.pwrite(file, cluster.encode(), 0)
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
 
 
-def _exclusive_lock(path: Path) -> IO[str] | None:
+def _exclusive_lock(path: Path) -> int | None:
     file = _opened(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        file.close()
+        os.close(file)
         return None
     return file
 
 
-def _opened(path: Path) -> IO[str]:
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -54,6 +54,8 @@ class Passage:
         self._send = send
         self._queue_s = queue_s
         self._head: Head | None = None
+        self._n_left: int | None = None  # bytes of the body, if its length was told
+        self._is_complete = False
 
     async def run(self) -> None:
         """Answer it. If it fails where nothing can say so, the exception cuts the connection: half
@@ -87,6 +89,8 @@ class Passage:
             name = (await self._accepted(parts)).replica
             head = await _next(parts, Head, f"replica {name}", "the head of an answer")
             self._head = head
+            length = dict(head.headers).get(b"content-length")
+            self._n_left = None if length is None else int(length)
             await self._send(
                 {
                     "type": "http.response.start",
@@ -99,7 +103,8 @@ class Passage:
                 if not isinstance(part, bytes):
                     raise ReplicaNonsenseError(_nonsense(f"replica {name}", part, "bytes"))
                 await self._send_body(part)
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        if not self._is_complete:
+            await self._end(b"")
 
     async def _accepted(self, parts: AsyncGenerator[Part]) -> Accepted:
         """Wait for a replica. Raises QueueTimeoutError."""
@@ -112,13 +117,25 @@ class Passage:
             ) from None
 
     async def _send_body(self, body: bytes) -> None:
+        if self._n_left is not None:
+            self._n_left -= len(body)
+            if not self._n_left:
+                # Whoever has it all may send the next request at once.
+                await self._end(body)
+                return
         if body:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _end(self, body: bytes) -> None:
+        self._is_complete = True
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _fail(self, error: ServerError) -> None:
         """An error instead of the answer, or as its end."""
         path = self._routed.path
         _logger.warning("%s %s: %s", self._routed.method, path, error)
+        if self._is_complete:
+            return
         if self._head is None:
             answer = shaped(path, error_response(error))
             start = {"status": answer.status_code, "headers": answer.raw_headers}
@@ -126,7 +143,7 @@ class Passage:
             ending = bytes(answer.body)
         elif not (ending := failed_stream(path, self._head.headers, error)):
             raise error
-        await self._send({"type": "http.response.body", "body": ending, "more_body": False})
+        await self._end(ending)
 
 
 async def _next(parts: AsyncGenerator[Part], kind: type[T], who: str, expected: str) -> T:

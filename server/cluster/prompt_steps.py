@@ -69,8 +69,8 @@ def _message(item: Any) -> Iterator[str]:
     yield str(item.get("role", ""))
     content = item.get("content")
     for part in content if isinstance(content, list) else (content,):
-        is_text = isinstance(part, dict) and isinstance(part.get("text"), str)
-        yield part["text"] if is_text else _text(part)
+        text = part.get("text") if isinstance(part, dict) else None
+        yield text if isinstance(text, str) else _text(part)
     # Ids differ from turn to turn, and templates do not show them.
     rest = {k: v for k, v in item.items() if k not in ("role", "content", "id", "status")}
     if rest:

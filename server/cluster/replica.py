@@ -1,7 +1,7 @@
 """A replica: the unchanged app over an engine of its own, called by the door.
 
-Owns the app's life in an actor of Ray Serve, the replica's name, and what it publishes. Ray calls
-the methods by their names.
+Owns the app's life, the replica's name, and what it publishes. Ray Serve calls the methods by their
+names; see `deploy.py` for what else it needs in a process of its own.
 """
 
 import asyncio
@@ -14,8 +14,6 @@ from typing import Any
 from fastapi import FastAPI
 
 from ..errors import StreamNotFoundError, UnavailableError, error_response
-from ..process.last_resort import end_process_in, guard_interpreter
-from ..process.logs import configure_logging
 from ..service import Service
 from ..settings import Settings
 from .asgi_call import answered
@@ -30,8 +28,6 @@ _logger = logging.getLogger(__name__)
 LoadApp = Callable[..., tuple[FastAPI, str]]
 """Makes the app of `settings`, with ids of `replica`, and its model's name."""
 
-# Time for callers to get the error when the engine is lost.
-_FAREWELL_S = 2
 # Tokens whose time says what another one costs.
 _MANY_TOKENS = 1024
 
@@ -43,17 +39,14 @@ class Replica:
         """`cluster`: identifies this start of the cluster. Raises CommandError,
         DirectoryInUseError and OSError.
         """
-        configure_logging(settings.log_level)
         # The directory of computed prompts is shared: equal files have equal names.
         self._place: Place | None = None
         if settings.keep_streams_dir is not None and settings.keep_streams != "none":
             self._place = taken_place(settings.keep_streams_dir, cluster=cluster)
             settings = settings.model_copy(update={"keep_streams_dir": self._place.path})
         self.name = self._place.name if self._place else new_name()
-        self._app, self.model_id = load_app(settings, replica=self.name)
-        self._service: Service = self._app.state.service
-        self._app.state.lease.on_failed = partial(end_process_in, _FAREWELL_S)
-        self._app.state.watchdog.on_tick = guard_interpreter(settings.hang_seconds)
+        self.app, self.model_id = load_app(settings, replica=self.name)
+        self._service: Service = self.app.state.service
         self._kept = KeptPrompts(self._service.expected_reuse)
         self._life = AsyncExitStack()
         self._begun = asyncio.Lock()
@@ -75,9 +68,13 @@ class Replica:
         """Start the app, unless it runs."""
         async with self._begun:
             if not self._has_begun:
-                await self._life.enter_async_context(self._app.router.lifespan_context(self._app))
+                await self._life.enter_async_context(self.app.router.lifespan_context(self.app))
                 self._has_begun = True
-                _logger.info("replica %s serves %s", self.name, self.model_id)
+                _logger.info("this is replica %s of %s", self.name, self.model_id)
+
+    async def served_model(self) -> str:
+        """The first name of the model."""
+        return self.model_id
 
     async def check_health(self) -> None:
         """Ray replaces a replica at which this raises."""
@@ -112,13 +109,12 @@ class Replica:
     async def end(self) -> None:
         """Stop the app: what runs is put down or cut off, and caches are written."""
         await self._life.aclose()
-
-    async def __del__(self) -> None:
-        # Ray calls and awaits it after the last request.
-        await self.end()
+        if self._place is not None:
+            self._place.close()
+            self._place = None
 
     def _answered(self, routed: Routed) -> AsyncGenerator[Head | bytes]:
-        return answered(self._app, routed, on_begun=partial(self._begun_with, routed.prompt))
+        return answered(self.app, routed, on_begun=partial(self._begun_with, routed.prompt))
 
     def _begun_with(self, prompt: Prompt | None, state: dict[str, Any]) -> None:
         if prompt is not None and (stream := state.get("stream")) is not None:
