@@ -16,6 +16,7 @@ from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 from ray.serve.exceptions import ReplicaUnavailableError
 from ray.serve.handle import DeploymentHandle
+from ray.serve.request_router import RequestRouter
 from starlette.types import ASGIApp
 
 from ..commands.option_errors import validation_message
@@ -29,9 +30,6 @@ from .failures import ReplicaLostError
 from .replica import LoadApp, Replica
 from .routed import HeaderList, Part, Routed
 from .router import KeptPrefixRouter
-
-REPLICA = "Replica"
-"""The name of the deployment."""
 
 _SECRET_BYTES = 32
 # Requests wait in the replica that they are for, where keys take turns and limits hold. This many
@@ -53,12 +51,14 @@ def replica_application(
     cpus: float,
     gpus: float,
     load: LoadApp = load_app,
-    name: str = REPLICA,
+    router: type[RequestRouter] = KeptPrefixRouter,
 ) -> Application:
-    """The replicas alone. `cpus`, `gpus`: what Ray sets aside for each."""
+    """The replicas alone. `cpus`, `gpus`: what Ray sets aside for each. `load`, `router`: for
+    others than the real ones, in benchmarks.
+    """
     deployment = serve.deployment(
         Actor,
-        name=name,
+        name="Replica",
         num_replicas=replicas,
         max_ongoing_requests=_MOST_ONGOING,
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
@@ -67,7 +67,7 @@ def replica_application(
         graceful_shutdown_wait_loop_s=_STATS_S,
         graceful_shutdown_timeout_s=settings.drain_seconds + _WRITING_S,
         request_router_config=RequestRouterConfig(
-            request_router_class=KeptPrefixRouter,
+            request_router_class=router,
             request_routing_stats_period_s=_STATS_S,
         ),
     )

@@ -36,15 +36,16 @@ class RayCluster:
         """Of its replicas."""
         return [pid for pid in descendants(self.process.pid) if _name_of(pid).startswith(_REPLICA)]
 
-    def pid_of(self, replica: str) -> int:
-        """The process whose start the metrics of a replica tell."""
+    def pids_by_name(self) -> dict[str, int]:
+        """Those whose start the metrics of a replica tell."""
         with self.client() as client:
             text = client.get("/metrics").text
-        pattern = rf'process_start_time_seconds\{{replica="{replica}"\}} (\S+)'
-        match = re.search(pattern, text)
-        assert match, f"no metrics of {replica}"
-        begun = float(match[1])
-        return min(self.pids(), key=lambda pid: abs(_begun_at(pid) - begun))
+        begun = re.findall(r'process_start_time_seconds\{replica="(\w+)"\} (\S+)', text)
+        assert begun
+        return {
+            name: min(self.pids(), key=lambda pid: abs(_begun_at(pid) - float(at)))
+            for name, at in begun
+        }
 
 
 def need_ray() -> None:

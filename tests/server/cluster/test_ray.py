@@ -18,7 +18,7 @@ from tests.support.ray_cluster import PYTHON, ROOT, RayCluster, need_ray, ray_cl
 
 pytestmark = pytest.mark.timeout(400)
 
-LONG = {"prompt": "Once upon a time", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+LONG = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True, "stream": True}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_metrics_are_of_all_replicas(client: httpx.Client) -> None:
 
 def test_a_hang_up_frees_the_replica(client: httpx.Client) -> None:
     with client.stream("POST", "/v1/completions", json=LONG) as answer:
-        next(answer.iter_lines())
+        assert "id" in json.loads(next(answer.iter_lines()).removeprefix("data: "))
     until = time.monotonic() + 10
     while any(
         line.startswith("soliton_requests_running") and line.endswith(" 1.0")
@@ -114,15 +114,14 @@ def test_a_killed_replica_loses_only_what_it_had_begun(
 ) -> None:
     """Runs last: the replica comes back later."""
     events, waiting = list[dict[str, Any]](), list[httpx.Response]()
+    pids = cluster.pids_by_name()
     with client.stream("POST", "/v1/completions", json=LONG) as answer:
         lines = answer.iter_lines()
         first = json.loads(next(lines).removeprefix("data: "))
-        victim = cluster.pid_of(name_in(first["id"]))
         queued = [threading.Thread(target=_ask, args=(cluster, waiting)) for _ in range(6)]
         for thread in queued:
             thread.start()
-        time.sleep(0.2)
-        os.kill(victim, signal.SIGKILL)
+        os.kill(pids[name_in(first["id"])], signal.SIGKILL)
         killed = time.monotonic()
         for line in lines:
             if line.startswith("data: {"):
@@ -160,3 +159,27 @@ def test_wrong_options_are_refused_before_ray_starts(options: list[str], said: s
     assert result.returncode == 2
     assert said in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_example_builds() -> None:
+    """What `serve deploy` does with the file, before Ray starts anything."""
+    need_ray()
+    code = """
+import yaml
+from ray._common.utils import import_attr
+from ray.serve import Application
+from ray.serve.schema import ServeDeploySchema
+config = ServeDeploySchema(**yaml.safe_load(open("examples/cluster.yaml")))
+[app] = config.applications
+assert isinstance(import_attr(app.import_path)(app.args), Application)
+try:
+    import_attr(app.import_path)({"prefix_cache": 7})
+except ValueError as error:
+    assert "prefix_cache" in str(error), error
+else:
+    raise AssertionError("a wrong option was not noticed")
+"""
+    result = subprocess.run(
+        [str(PYTHON), "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
