@@ -9,6 +9,8 @@ packages_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 rm -rf "$directory"
 .venv/bin/python -m venv --without-pip "$directory"
-packages_of .venv/bin/python >"$(packages_of "$directory/bin/python")/shared.pth"
+# Also what is installed in place, as this project is.
+echo "import site; site.addsitedir('$(packages_of .venv/bin/python)')" \
+    >"$(packages_of "$directory/bin/python")/shared.pth"
 .venv/bin/python -m pip --python "$directory" install --quiet --disable-pip-version-check "$@" \
     --requirement "$requirements"

@@ -18,6 +18,8 @@ from .routed import Prompt
 # Until a replica has measured its own: a thousand bytes in 10 ms, a request in a second.
 DEFAULT_BYTE_S = 1e-5
 DEFAULT_REQUEST_S = 1.0
+# How far the measurements of equal replicas differ.
+_NOISE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +89,20 @@ def expected_s(candidate: Candidate, prompt: Prompt, *, byte_s: float, request_s
 
 
 def ranked(candidates: Sequence[Candidate], prompt: Prompt) -> list[int]:
-    """The indices of the candidates, the best first; of equally good ones, that which was chosen
-    longest ago.
+    """The indices of the candidates, the best first. Of those that differ by no more than what a
+    measurement does, that which keeps most, then that which was chosen longest ago.
     """
     byte_s = _mean([c.standing.byte_s for c in candidates], DEFAULT_BYTE_S)
     request_s = _mean([c.standing.request_s for c in candidates], DEFAULT_REQUEST_S)
 
-    def cost(i: int) -> tuple[float, int]:
-        one = candidates[i]
-        return expected_s(one, prompt, byte_s=byte_s, request_s=request_s), one.last
+    costs = [expected_s(c, prompt, byte_s=byte_s, request_s=request_s) for c in candidates]
+    as_good = min(costs, default=0.0) * _NOISE
 
-    return sorted(range(len(candidates)), key=cost)
+    def order(i: int) -> tuple[float, int, int]:
+        one = candidates[i]
+        return max(costs[i], as_good), -one.n_kept(prompt), one.last
+
+    return sorted(range(len(candidates)), key=order)
 
 
 def _mean(values: Sequence[float | None], default: float) -> float:

@@ -25,6 +25,7 @@ from ..errors import EngineFailedError
 from ..process.last_resort import end_process_in, guard_interpreter
 from ..process.logs import configure_logging
 from ..settings import Settings
+from ..suggest import did_you_mean
 from .door import Door
 from .failures import ReplicaLostError
 from .replica import LoadApp, Replica
@@ -143,6 +144,10 @@ def build(args: Mapping[str, Any]) -> Application:
     options = dict(args)
     replicas, doors = int(options.pop("replicas", 1)), int(options.pop("doors", 1))
     cpus, gpus = float(options.pop("cpus", 1)), float(options.pop("gpus", 0))
+    for option in options:
+        if option not in Settings.model_fields:
+            near = did_you_mean(option, Settings.model_fields)
+            raise ValueError(f"args: {option!r} is not an option of soliton serve{near}")
     try:
         settings = Settings(**options)
     except ValidationError as error:

@@ -77,8 +77,7 @@ def ray_cluster(*options: str, code: str = "") -> Iterator[RayCluster]:
             time.sleep(0.05)
         yield cluster
     finally:
-        _end(cluster)
-        reader.join(10)
+        _end(cluster, reader)
 
 
 def descendants(pid: int) -> list[int]:
@@ -106,7 +105,7 @@ def _read(cluster: RayCluster) -> None:
             cluster.url = match[1]
 
 
-def _end(cluster: RayCluster) -> None:
+def _end(cluster: RayCluster, reader: threading.Thread) -> None:
     process, started = cluster.process, descendants(cluster.process.pid)
     process.terminate()
     try:
@@ -118,6 +117,9 @@ def _end(cluster: RayCluster) -> None:
         time.sleep(0.05)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
+    assert process.stdout is not None
+    reader.join(10)
+    process.stdout.close()
     assert not left, f"processes were left behind: {left}"
     assert process.returncode == 0, "".join(cluster.lines)
 

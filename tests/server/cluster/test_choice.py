@@ -47,6 +47,14 @@ def test_equals_take_turns() -> None:
     assert ranked(candidates, PROMPT) == [1, 0]
 
 
+def test_what_measurements_differ_by_does_not_count() -> None:
+    """Else the one that happened to be measured fastest would get all new conversations."""
+    fast, slow = standing(byte_s=1.0e-4), standing(byte_s=1.2e-4)
+    assert ranked([Candidate(fast, last=2), Candidate(slow, last=1)], PROMPT) == [1, 0]
+    keeps = standing(byte_s=1.2e-4, kept=frozenset(STEPS[:1]))
+    assert ranked([Candidate(fast, last=1), Candidate(keeps, last=2)], PROMPT) == [1, 0]
+
+
 def test_without_measurements_those_of_the_others_count() -> None:
     slow = standing(kept=frozenset(STEPS), byte_s=1e-2, request_s=1.0, n_queued=1)
     new = Standing()

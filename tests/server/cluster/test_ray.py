@@ -147,7 +147,7 @@ def _ask(cluster: RayCluster, answers: list[httpx.Response]) -> None:
     ("options", "said"),
     [
         (["serve", "--replicas", "0"], "--replicas must be 1 or more, not 0"),
-        (["serve", "--port", "high"], "--port must be 0 to 65535, not high"),
+        (["serve", "--port", "high"], "--port must be a whole number from 0 to 65535"),
         (["start"], "the command of a cluster is serve, not 'start'"),
         ([], "the command of a cluster is serve, and it is missing"),
     ],
