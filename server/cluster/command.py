@@ -7,7 +7,6 @@ import argparse
 import gc
 import importlib.util
 import os
-from typing import TYPE_CHECKING
 
 from ..commands.listening import bound_sockets, listening
 from ..commands.serve import Leaving, ReadyServer, ready_line
@@ -17,12 +16,8 @@ from ..process.drain import leave, signals_handled
 from ..process.logs import configure_logging
 from ..settings import Settings
 
-if TYPE_CHECKING:
-    from .door import Door
-
 # Ray's own actors need a share of a CPU by its count.
 _OWN_CPUS = 1
-_APPLICATION = "soliton"
 
 _DESCRIPTION = """\
 Serve a model by several replicas on Ray, behind one address. A request goes to the
@@ -60,6 +55,7 @@ def _serve(settings: Settings, *, replicas: int, address: str | None) -> None:
     configure_logging(settings.log_level)
     leaving = Leaving()
     with signals_handled(leaving), bound_sockets(settings) as socks:
+        from .deploy import ReplicasStartError, opened
         from .local_ray import RayStartError, ray_started
 
         gpus = 1.0 if settings.device.startswith("cuda") else 0.0
@@ -67,7 +63,7 @@ def _serve(settings: Settings, *, replicas: int, address: str | None) -> None:
         cpus = float(each.threads or 1)
         try:
             with ray_started(address, cpus=replicas * cpus + _OWN_CPUS, gpus=replicas * gpus):
-                door, model_id = _opened(each, replicas=replicas, cpus=cpus, gpus=gpus)
+                door, model_id = opened(each, replicas=replicas, cpus=cpus, gpus=gpus)
                 leaving.check()
                 port = socks[0].getsockname()[1]
                 server = ReadyServer(
@@ -79,25 +75,9 @@ def _serve(settings: Settings, *, replicas: int, address: str | None) -> None:
                 )
                 gc.enable()
                 server.run(socks)
-        except RayStartError as error:
+        except (RayStartError, ReplicasStartError) as error:
             raise CommandError(str(error)) from error
     leave(0)
-
-
-def _opened(settings: Settings, *, replicas: int, cpus: float, gpus: float) -> "tuple[Door, str]":
-    """A door to new replicas, and the name of their model. Raises CommandError."""
-    from ray import serve
-    from ray.exceptions import RayError
-
-    from .deploy import door_over, new_secret, replica_application
-
-    app = replica_application(settings, replicas=replicas, cpus=cpus, gpus=gpus)
-    try:
-        handle = serve.run(app, name=_APPLICATION, route_prefix=None)
-        model_id: str = handle.served_model.remote().result()
-    except (RayError, RuntimeError) as error:
-        raise CommandError(f"the replicas do not start: {error}") from error
-    return door_over(handle, settings, secret=new_secret()), model_id
 
 
 def _share(settings: Settings, replicas: int) -> Settings:

@@ -11,7 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 from ray import serve
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 from ray.serve.exceptions import ReplicaUnavailableError
@@ -32,6 +38,7 @@ from .replica import LoadApp, Replica
 from .routed import HeaderList, Part, Routed
 from .router import KeptPrefixRouter
 
+_APPLICATION = "soliton"
 _SECRET_BYTES = 32
 # Requests wait in the replica that they are for, where keys take turns and limits hold. This many
 # may be in one, streams that somebody watches included.
@@ -43,6 +50,10 @@ _HEALTH_TIMEOUT_S = 30.0
 _FAREWELL_S = 2
 # Beyond `drain_seconds`: for caches to be written.
 _WRITING_S = 15.0
+
+
+class ReplicasStartError(Exception):
+    """Ray could not start the replicas; in words for the operator."""
 
 
 def replica_application(
@@ -73,6 +84,17 @@ def replica_application(
         ),
     )
     return deployment.bind(settings, load, secrets.token_hex())
+
+
+def opened(settings: Settings, *, replicas: int, cpus: float, gpus: float) -> tuple[Door, str]:
+    """A door to new replicas, and the name of their model. Raises ReplicasStartError."""
+    app = replica_application(settings, replicas=replicas, cpus=cpus, gpus=gpus)
+    try:
+        handle = serve.run(app, name=_APPLICATION, route_prefix=None)
+        model_id: str = handle.served_model.remote().result()
+    except (RayError, RuntimeError) as error:
+        raise ReplicasStartError(f"the replicas do not start: {error}") from error
+    return door_over(handle, settings, secret=new_secret()), model_id
 
 
 def door_over(handle: "DeploymentHandle[Actor]", settings: Settings, *, secret: bytes) -> Door:

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from ..errors import StreamNotFoundError, UnavailableError, error_response
 from ..service import Service
@@ -25,7 +25,7 @@ from .routed import Accepted, Head, Part, Prompt, Routed
 
 _logger = logging.getLogger(__name__)
 
-LoadApp = Callable[..., tuple[FastAPI, str]]
+LoadApp = Callable[..., tuple[Starlette, str]]
 """Makes the app of `settings`, with ids of `replica`, and its model's name."""
 
 # Tokens whose time says what another one costs.
