@@ -66,6 +66,7 @@ GPU_PACKAGES := 'torch>=2.10,<2.14' transformers safetensors tokenizers numpy ji
 NODE := tests/node/node_modules/.stamp
 CLIENTS := tests/clients/.venv/.stamp
 PAGES := tests/pages/.stamp
+RAY := tests/ray/.venv/.stamp
 SILLYTAVERN := tests/sillytavern/node_modules/.stamp
 CODEX := tests/codex/node_modules/.stamp
 CLAUDE_CODE := tests/claude_code/node_modules/.stamp
@@ -78,7 +79,7 @@ serve: $(SERVE)
 # Compiled Python is kept even if the user's environment says otherwise: the tests start hundreds of
 # processes, and each would compile the packages and rewrite the assertions again.
 test: export PYTHONDONTWRITEBYTECODE =
-test: $(TEST) $(NODE) $(CLIENTS) $(PAGES)
+test: $(TEST) $(NODE) $(CLIENTS) $(PAGES) $(RAY)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-page: $(TEST) $(NODE) $(CLIENTS)
@@ -149,7 +150,7 @@ wheels:
 	$(PYTHON) scripts/wheels.py
 
 clean:
-	rm -rf .venv build dist tests/node/node_modules tests/clients/.venv tests/pages/node_modules tests/pages/*.html $(PAGES) \
+	rm -rf .venv build dist tests/node/node_modules tests/clients/.venv tests/ray/.venv tests/pages/node_modules tests/pages/*.html $(PAGES) \
 	    .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 .venv/venv.stamp:
@@ -205,9 +206,11 @@ $(PAGES): tests/pages/package.json scripts/pages.py | $(TEST) $(NODE)
 $(CLIENTS): tests/clients/requirements.txt .venv/venv.stamp | $(TEST)
 	@scripts/packages.sh "$(PYTHON)" chromium
 	@echo 'installing the clients into tests/clients/.venv (a minute or two)'
-	rm -rf $(@D)
-	$(BIN)/python -m venv --without-pip $(@D)
-	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-	    >"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
-	$(BIN)/python -m pip --python $(@D) install --quiet --disable-pip-version-check --no-compile --requirement $<
+	@scripts/beside.sh $(@D) $< --no-compile
 	@touch $@
+
+# Without Ray its tests are skipped: it has no wheels for some Pythons and machines. The environment is its own, because
+# Ray brings packages that change how uvicorn serves. They are compiled: each of Ray's processes imports most of them.
+$(RAY): tests/ray/requirements.txt .venv/venv.stamp | $(TEST)
+	@echo 'installing Ray into tests/ray/.venv (130 MB to download, 350 MB on disk)'
+	@scripts/beside.sh $(@D) $< && touch $@ || true

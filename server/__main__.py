@@ -20,6 +20,7 @@ _COMMANDS = {
     "inspect": "show architecture, sizes, formats and memory of a model",
     "bench": "measure the speed of a model on this machine, in process and over HTTP",
     "doctor": "look at this machine, and say what would make a server faster here",
+    "cluster": "serve a model by several replicas, on Ray",
     "health": "ask a server whether it is ready, for the health check of a container",
 }
 
@@ -106,6 +107,10 @@ def _run(argv: list[str]) -> int:
         from .commands import doctor
 
         return doctor.main(arguments)
+    if command == "cluster":
+        from .cluster import command as cluster
+
+        return cluster.main(arguments)
     if command == "health":
         from .commands import health
 

@@ -89,14 +89,16 @@ def create_app(
     engine: Engine,
     *,
     on_queued: Callable[[CompletionStream], None] | None = None,
+    replica: str = "",
 ) -> FastAPI:
     """The server as an ASGI app. Its lifespan owns the engine thread. Raises KeptDirectoryError.
 
     `on_queued` is called on the event loop with every stream that has been queued.
+    `replica`: see Service.
     """
     lease = EngineLease(max_queue=settings.max_queue)
     trials = Trials(max_queue=settings.max_queue)
-    metrics = Metrics(lease)
+    metrics = Metrics(lease, lambda: engine.generator.n_held / engine.max_seq_len)
     slow_readers = SlowReaders(
         send_timeout=settings.send_timeout, max_bytes=4 * settings.max_unread_bytes
     )
@@ -135,6 +137,7 @@ def create_app(
         Pace(),
         kept,
         on_queued or (lambda _: None),
+        replica,
     )
 
     @asynccontextmanager
@@ -157,6 +160,7 @@ def create_app(
         openapi_url=None,
         redirect_slashes=False,
     )
+    app.state.service = service
     app.state.lease = lease
     app.state.kept = kept
     app.state.trials = trials

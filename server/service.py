@@ -50,6 +50,8 @@ class Service:
     pace: Pace
     kept: KeptStreams
     on_queued: Callable[[CompletionStream], None]
+    replica: str
+    """The name of this server among others: see `answer_head`. Empty if it is alone."""
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -120,7 +122,6 @@ class Service:
             on_ended=self._ended,
             on_told=lambda stream: self.watchdog.told(stream.error),
         )
-        if self.settings.access_log:
-            waiter.state["stream"] = stream
+        waiter.state["stream"] = stream
         self.on_queued(stream)
         return stream

@@ -83,6 +83,11 @@ class StreamingGenerator:
         return self._stream.n_completion_tokens if self._stream else 0
 
     @property
+    def n_held(self) -> int:
+        """Tokens whose keys and values the active sequence holds. From any thread."""
+        return self._prefix.cache.length
+
+    @property
     def draft_counts(self) -> Mapping[str, DraftCount]:
         """Draft statistics of this stream by drafter; empty without drafting."""
         return self._stream.draft_counts if self._stream else {}

@@ -1,30 +1,28 @@
 """`soliton serve`: port, model, app, in that order; then serves until a signal.
 
-Owns how the server starts and ends. `serve_options.py` owns the command line, and
-`server.app.create_app` what is served.
+Owns how the server starts and ends. `listening.py` owns its sockets, `serve_options.py` the command
+line, and `server.app.create_app` what is served.
 """
 
-import errno
 import gc
 import json
 import logging
 import socket
-from contextlib import ExitStack, suppress
-from functools import partial
+from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import uvicorn
 
 from ..http.host_names import url_on_this_machine
-from ..http.protocol import http_protocol
-from ..http.socket_options import ACCEPTED_AT_ONCE, BACKLOG
-from ..process.drain import DrainingServer, signals_handled
+from ..http.slow_readers import SlowReaders
+from ..http.socket_options import BACKLOG
+from ..process.drain import DrainingServer, EngineWork, Work, signals_handled
 from ..process.last_resort import end_process, end_process_in, guard_interpreter
 from ..process.logs import configure_logging
-from ..process.service_manager import PassedSocketError, passed_socket, sign_of_life, tell
+from ..process.service_manager import sign_of_life, tell
 from ..settings import Settings, unknown_variables
-from ..stream.access_log import log_refused
+from .listening import bound_sockets, listening
 from .terminal import CommandError
 
 if TYPE_CHECKING:
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_KEEP_ALIVE_S = 30
-_PORTS_TRIED = 20  # to find a free one when that of the options is in use
 _FAREWELL_S = 2  # time to send clients the error when the engine is lost
 
 
@@ -45,47 +41,31 @@ def main(settings: Settings) -> int:
     configure_logging(settings.log_level)
     for name in unknown_variables():
         _logger.warning("no option has the variable %s", name)
-    leaving = _Leaving()
-    # Bind the port before loading the model, so that a port in use is reported at once.
-    with signals_handled(leaving), ExitStack() as bound:
-        socks = [bound.enter_context(_main_socket(settings))]
-        if (port := settings.health_port) is not None:
-            sock = _bound_socket(settings.host, port, "--health-port")
-            socks.append(bound.enter_context(sock))
-        _check_reach(settings, socks[0])
+    leaving = Leaving()
+    with signals_handled(leaving), bound_sockets(settings) as socks:
         numbers = [sock.getsockname()[1] for sock in socks]
         app, model_id = load_app(settings)
         leaving.check()
         gc.freeze()
         gc.enable()
-        config = uvicorn.Config(
-            app,
-            http=http_protocol(
-                settings,
-                health_port=numbers[1] if numbers[1:] else None,
-                on_refused=log_refused if settings.access_log else lambda _: None,
-            ),
-            loop="asyncio",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            backlog=ACCEPTED_AT_ONCE,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-        )
         for number in numbers[1:]:
             _logger.info("health checks are on port %d too", number)
-        ready_line = _ready_line(url_on_this_machine(settings.host, numbers[0]), settings, model_id)
-        server = _Server(config, app, settings, ready_line)
-        app.state.lease.on_failed = server.fail
+        state = app.state
+        server = ReadyServer(
+            listening(app, settings, numbers),
+            work=EngineWork(state.lease, state.trials, state.kept),
+            readers=state.slow_readers,
+            drain_seconds=settings.drain_seconds,
+            ready_line=ready_line(numbers[0], settings, model_id),
+        )
+        state.lease.on_failed = server.fail
         guard, live = guard_interpreter(settings.hang_seconds), sign_of_life()
 
         def on_tick() -> None:
             guard()
             live()
 
-        app.state.watchdog.on_tick = on_tick
+        state.watchdog.on_tick = on_tick
         server.run(socks)
         if server.has_failed:
             end_process()
@@ -95,19 +75,20 @@ def main(settings: Settings) -> int:
     return 0
 
 
-class _Server(DrainingServer):
+class ReadyServer(DrainingServer):
     """A draining server that prints a line when it is ready."""
 
-    def __init__(self, config: uvicorn.Config, app: "FastAPI", settings: Settings, ready: str):
-        super().__init__(
-            config,
-            lease=app.state.lease,
-            trials=app.state.trials,
-            readers=app.state.slow_readers,
-            kept=app.state.kept,
-            drain_seconds=settings.drain_seconds,
-        )
-        self._ready_line = ready
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        work: Work,
+        readers: SlowReaders,
+        drain_seconds: float,
+        ready_line: str,
+    ) -> None:
+        super().__init__(config, work=work, readers=readers, drain_seconds=drain_seconds)
+        self._ready_line = ready_line
         self.has_failed = False
 
     def fail(self) -> None:
@@ -132,7 +113,7 @@ class _Server(DrainingServer):
         await super().shutdown(sockets)
 
 
-class _Leaving:
+class Leaving:
     """The signal handler while the model loads."""
 
     said = False
@@ -147,66 +128,9 @@ class _Leaving:
             raise SystemExit(0)
 
 
-def _main_socket(settings: Settings) -> socket.socket:
-    """The socket that systemd passed, whatever the options say, or one bound to their address.
-
-    Raises CommandError.
-    """
-    try:
-        sock = passed_socket()
-    except PassedSocketError as error:
-        raise CommandError(f"the socket that systemd passed: {error}") from error
-    return sock or _bound_socket(settings.host, settings.port, "--port")
-
-
-def _bound_socket(host: str, port: int, flag: str) -> socket.socket:
-    """A socket that owns the address but does not listen yet. `flag`: the port's option. Raises
+def load_app(settings: Settings, *, replica: str = "") -> "tuple[FastAPI, str]":
+    """The app over the loaded model, and the model's name. `replica`: see Service. Raises
     CommandError.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
-        raise CommandError(f"host {host}: {error.strerror}") from error
-    sock = socket.socket(family, kind, protocol)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind(address)
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
-            free = next(filter(partial(_is_free, family, address), _ports_after(port)), "N")
-            raise CommandError(
-                f"port {port} of {host} is in use; choose another one: {flag} {free}"
-            ) from error
-        raise CommandError(f"cannot use port {port} of {host}: {error.strerror}") from error
-    return sock
-
-
-def _ports_after(port: int) -> range:
-    return range(port + 1, min(port + _PORTS_TRIED, 65535) + 1)
-
-
-def _is_free(family: int, address: tuple[Any, ...], port: int) -> bool:
-    """Whether that port of the address can be bound now."""
-    with socket.socket(family, socket.SOCK_STREAM) as sock, suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address[0], port, *address[2:]))
-        return True
-    return False
-
-
-def _check_reach(settings: Settings, sock: socket.socket) -> None:
-    """Check the bound address, which a host name resolves to only now. Raises CommandError."""
-    try:
-        settings.check_reach(sock.getsockname()[0])
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-
-
-def load_app(settings: Settings) -> "tuple[FastAPI, str]":
-    """The app over the loaded model, and the model's name. Raises CommandError.
 
     A model that was named on the command line is served under that name, too.
     """
@@ -238,13 +162,16 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
     if not names and (spoken := spoken_name(settings.model)) is not None:
         names = tuple(dict.fromkeys((engine.model_id, spoken)))
     try:
-        app = create_app(settings.model_copy(update={"served_model_name": names}), engine)
+        named = settings.model_copy(update={"served_model_name": names})
+        app = create_app(named, engine, replica=replica)
     except KeptDirectoryError as error:
         raise CommandError(f"--keep-streams-dir: {error}") from error
     return app, (*names, engine.model_id)[0]
 
 
-def _ready_line(url: str, settings: Settings, model_id: str) -> str:
+def ready_line(port: int, settings: Settings, model_id: str) -> str:
+    """What is printed when requests are taken at `port`."""
+    url = url_on_this_machine(settings.host, port)
     body = json.dumps({"model": model_id, "prompt": "Once upon a time", "stream": True})
     key = " -H 'authorization: Bearer …'" if settings.api_keys else ""
     return (

@@ -4,6 +4,9 @@ Owns the groups and how the help shows a value. `server.settings` owns names, de
 Imports no server, so that help and mistakes come at once.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError
@@ -98,8 +101,21 @@ soliton serve Qwen/Qwen3-0.6B --quantize 8bit --port 8080 --access-log
 
 def settings_from(argv: list[str]) -> Settings:
     """The settings, with the flags over everything else. Raises CommandError."""
-    arguments = _parser().read(argv)
-    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    parser = CommandParser(
+        prog="soliton serve",
+        usage="[MODEL] [OPTION …]",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
+    )
+    add_serve_options(parser)
+    return settings_of(vars(parser.read(argv)))
+
+
+def settings_of(values: Mapping[str, object]) -> Settings:
+    """The settings, with the flags over everything else. `values`: of the flags, None for those
+    that were not given. Raises CommandError.
+    """
+    given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -108,13 +124,8 @@ def settings_from(argv: list[str]) -> Settings:
         raise CommandError(str(error)) from error
 
 
-def _parser() -> CommandParser:
-    parser = CommandParser(
-        prog="soliton serve",
-        usage="[MODEL] [OPTION …]",
-        description=_DESCRIPTION,
-        examples=_EXAMPLES,
-    )
+def add_serve_options(parser: CommandParser) -> None:
+    """The model, and all options of a server in their groups."""
     add_model_argument(parser)
     for heading, options in GROUPS.items():
         group = parser.add_argument_group(heading)
@@ -125,7 +136,6 @@ def _parser() -> CommandParser:
                 group.add_argument(flag, metavar=metavar, help=text)
             else:
                 group.add_argument(flag, action="store_true", default=None, help=text)
-    return parser
 
 
 def _help(field: FieldInfo) -> str:

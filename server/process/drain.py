@@ -16,8 +16,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import uvicorn
 from typing_extensions import override
@@ -44,6 +45,50 @@ _HARD_END_S = 0.3
 _ONE_SIGNAL_S = 0.5
 
 
+class Work(Protocol):
+    """What a server does besides sending: it has to end before the process."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether something runs."""
+        ...
+
+    def stop_admitting(self) -> None:
+        """Refuse what comes from now on."""
+        ...
+
+    async def put_down(self, *, until: float) -> None:
+        """Keep for the next process what can be kept, until a time of the event loop."""
+        ...
+
+    async def cut_off(self, *, seconds: float) -> None:
+        """End what runs or waits with an error, within so many seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWork:
+    """The work of an app over an engine."""
+
+    lease: EngineLease
+    trials: Trials
+    kept: KeptStreams
+
+    @property
+    def busy(self) -> bool:
+        return self.lease.busy
+
+    def stop_admitting(self) -> None:
+        self.lease.stop_admitting()
+        self.trials.end()  # requests in there have not been admitted yet
+
+    async def put_down(self, *, until: float) -> None:
+        await self.kept.put_down(until=until)
+
+    async def cut_off(self, *, seconds: float) -> None:
+        await self.lease.close(seconds=seconds)
+
+
 class DrainingServer(uvicorn.Server):
     """uvicorn's server with a graceful shutdown, by a signal or by `should_exit`.
 
@@ -54,26 +99,21 @@ class DrainingServer(uvicorn.Server):
         self,
         config: uvicorn.Config,
         *,
-        lease: EngineLease,
-        trials: Trials,
+        work: Work,
         readers: SlowReaders,
-        kept: KeptStreams,
         drain_seconds: float,
     ) -> None:
         """The other arguments belong to the app of `config`, whose protocol is HttpProtocol."""
         super().__init__(config)
-        self._lease = lease
-        self._trials = trials
+        self._work = work
         self._readers = readers
-        self._kept = kept
         self._drain_seconds = drain_seconds
         self._hurried = 0  # the number of the second signal
         self._signalled_at = -math.inf
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._lease.stop_admitting()
-        self._trials.end()  # requests in there have not been admitted yet
+        self._work.stop_admitting()
         for server in self.servers:
             server.close()
         for sock in sockets or []:
@@ -90,7 +130,7 @@ class DrainingServer(uvicorn.Server):
         # What goes on after a restart is put down before the rest is cut off. The loop's clock is
         # that of `end`.
         leave_s = _HURRIED_S if self._hurried else _LEAVE_S
-        await self._kept.put_down(until=max(end, time.monotonic() + leave_s))
+        await self._work.put_down(until=max(end, time.monotonic() + leave_s))
         await self._cut_off()
         await self._close(until=max(end, time.monotonic()) + _READ_S)
 
@@ -135,11 +175,11 @@ class DrainingServer(uvicorn.Server):
     async def _cut_off(self) -> None:
         """Send the remaining clients an error, and end their connections."""
         connections = self._connections()
-        if not connections and not self._lease.busy:
+        if not connections and not self._work.busy:
             return
         _logger.warning("cut off %d connections that did not finish in time", len(connections))
         error = UnavailableError("the server is shutting down")
-        await self._lease.close(seconds=_HURRIED_S if self._hurried else _LEAVE_S)
+        await self._work.cut_off(seconds=_HURRIED_S if self._hurried else _LEAVE_S)
         await self._wait_for_clients()
         self._readers.end_all(error)  # clients that would have to read much before the error
         await self._wait_for_clients()

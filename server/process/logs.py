@@ -24,11 +24,13 @@ _ESCAPES = {
 }
 
 
-def configure_logging(level: str) -> None:
-    """`level`: level of the root logger. "debug" also shows the messages of exceptions."""
+def configure_logging(level: str, *, alone: bool = False) -> None:
+    """`level`: level of the root logger. "debug" also shows the messages of exceptions. `alone`:
+    whether handlers that others have set up are removed.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(with_messages=level == "debug"))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=alone)
     if level == "info":  # the ready line says more than uvicorn's four startup lines
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
 

@@ -5,6 +5,8 @@ when it has been answered, and a completion when it has ended; nothing runs per 
 has few values: routes, statuses and words of this program.
 """
 
+from collections.abc import Callable
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -32,7 +34,8 @@ class Metrics:
     engine thread.
     """
 
-    def __init__(self, lease: EngineLease) -> None:
+    def __init__(self, lease: EngineLease, kv_usage: Callable[[], float]) -> None:
+        """`kv_usage`: the share of the context that the sequence in the engine fills."""
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
 
@@ -64,10 +67,21 @@ class Metrics:
         self._each = histogram(
             "time_per_token_seconds", "From token to token, the mean of a request.", _STEPS
         )
-        queue = Gauge("soliton_queue_length", "Requests that wait.", registry=registry)
-        queue.set_function(lambda: lease.n_waiting)
-        busy = Gauge("soliton_engine_busy", "1 while one is in the engine.", registry=registry)
-        busy.set_function(lambda: lease.busy)
+
+        def gauge(name: str, text: str, value: Callable[[], float]) -> None:
+            Gauge(f"soliton_{name}", text, registry=registry).set_function(value)
+
+        gauge("queue_length", "Requests that wait.", lambda: lease.n_waiting)
+        gauge("engine_busy", "1 while one is in the engine.", lambda: lease.busy)
+        # What endpoint pickers read. One sequence fills its context only while it is in the engine:
+        # what is kept after it gives way to the next one.
+        gauge("requests_waiting", "Requests that wait.", lambda: lease.n_waiting)
+        gauge("requests_running", "Requests in the engine.", lambda: lease.busy)
+        gauge(
+            "kv_usage_ratio",
+            "Share of the context that the running request fills.",
+            lambda: kv_usage() if lease.busy else 0.0,
+        )
         self._llama = LlamaMetrics(lease)
         registry.register(self._llama)
 

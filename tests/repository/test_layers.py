@@ -19,7 +19,7 @@ LAYERS = {
     ),
     "server": (
         "errors version suggest", "schema http", "settings lease", "stream", "request answer",
-        "kept", "service", "chat", "api", "app process", "commands", "__main__",
+        "kept", "service", "chat", "api", "app process", "commands", "cluster", "__main__",
     ),
 }  # fmt: skip
 # The first does not know the second, though both layers would allow it.
@@ -41,6 +41,7 @@ OWNERS = {
     "huggingface_hub": ("server/commands/hub.py",),
     "jinja2": ("engine/chat/template/",),
     "llguidance": ("engine/grammar/",),
+    "ray": ("server/cluster/deploy.py", "server/cluster/router.py", "server/cluster/local_ray.py"),
     "torch": (
         "engine/device/cuda/",
         "engine/device/reference.py",

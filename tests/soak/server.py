@@ -50,7 +50,11 @@ class Options:
 def main(argv: list[str]) -> int:
     options = Options(**json.loads(argv[0]))
     server.stream.stream.Feed = AuditedFeed  # type: ignore[attr-defined, assignment]
-    serve.load_app = lambda settings: _load(settings, options)
+
+    def load(settings: Settings, *, replica: str = "") -> tuple[FastAPI, str]:
+        return _load(settings, options)
+
+    serve.load_app = load
     flags = {"port": "0", "log-level": "error", **options.flags}
     argv = [text for name, value in flags.items() for text in (f"--{name}", value)]
     return serve.main(settings_from(argv))

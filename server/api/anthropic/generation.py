@@ -78,6 +78,7 @@ async def messages_generation(
             object_="message",
             model=service.model_id,
             fingerprint=engine.fingerprint,
+            replica=service.replica,
         ),
         once={"warnings": warnings} if warnings else {},
         jobs=[job],

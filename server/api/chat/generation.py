@@ -71,6 +71,7 @@ async def chat_generation(
             object_=_WHOLE,
             model=body.model or service.model_id,
             fingerprint=engine.fingerprint,
+            replica=service.replica,
         ),
         once={**once, "warnings": warnings} if warnings else once,
         jobs=jobs,

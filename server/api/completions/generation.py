@@ -83,6 +83,7 @@ async def completion_generation(
             object_=_OBJECT,
             model=body.model or service.model_id,
             fingerprint=engine.fingerprint,
+            replica=service.replica,
         ),
         once={"warnings": warnings} if warnings else {},
         jobs=jobs,

@@ -109,6 +109,7 @@ def _answer(
             object_="completion",
             model=body.model or service.model_id,
             fingerprint=service.engine.fingerprint,
+            replica=service.replica,
         ),
         once={"warnings": warnings} if warnings else {},
         jobs=jobs,

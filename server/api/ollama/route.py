@@ -134,6 +134,7 @@ async def _answered(
             object_="",
             model=body.model or service.model_id,
             fingerprint=service.engine.fingerprint,
+            replica=service.replica,
         ),
         once={"warnings": warnings} if warnings else {},
         jobs=[job],

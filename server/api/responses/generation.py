@@ -67,6 +67,7 @@ async def responses_generation(
         object_="response",
         model=body.model or service.model_id,
         fingerprint=engine.fingerprint,
+        replica=service.replica,
     )
     answer = ResponseAnswer(
         head=head,

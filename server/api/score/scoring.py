@@ -56,6 +56,7 @@ async def scoring(service: Service, body: ScoreRequest, waiter: Waiter) -> Scori
             object_="score.chunk" if body.stream else "score",
             model=body.model or service.model_id,
             fingerprint=engine.fingerprint,
+            replica=service.replica,
         ),
         once={"warnings": warnings} if warnings else {},
         n_prompt=len(read.input_ids),
