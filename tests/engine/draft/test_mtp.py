@@ -9,29 +9,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from engine import Engine, ModelLoadError, SamplingSettings
-from engine.draft import opening
-from engine.draft.mtp import MtpDrafter
-from engine.draft.row_costs import RowCosts
-from engine.draft.speculator import Speculator
+from engine import Engine, ModelLoadError
 from engine.model.model import Model
+from tests.support.drafted import (
+    PROMPT,
+    SETTINGS,
+    block_drafter,
+    origins_when_right,
+    told,
+    with_cheap_drafts,
+)
 from tests.support.family_models import FAMILY_MODELS
-from tests.support.scripted_model import records_of, run
 from tests.support.tiny_models import save_model
 
-PROMPT = [7 * i % 300 + 5 for i in range(40)]
 FAMILIES = ("qwen3_5", "qwen3_next")
-SETTINGS = {
-    "greedy": SamplingSettings(temperature=0.0),
-    "sampled": SamplingSettings(temperature=0.8, seed=4, repetition_penalty=1.2),
-}
-
-
-class FlatCosts(RowCosts):
-    """Any draft pays, and no clock decides a test."""
-
-    def observe(self, n_rows: int, seconds: float) -> None:
-        pass
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -68,24 +59,15 @@ def plain(path: Path) -> Engine:
     return Engine.load(path, device="cpu", dtype="float32")
 
 
-def load(path: Path, **options: Any) -> Engine:
-    with pytest.MonkeyPatch.context() as patch:
-        costs = iter([FlatCosts((1e-3,) * 5)])
-        patch.setattr(opening, "measure_row_costs", lambda *_: next(costs, FlatCosts((1.0,) * 5)))
-        patch.setattr(opening, "MIN_CONFIDENCE", 0.0)
-        return Engine.load(path, device="cpu", dtype="float32", speculate="mtp", **options)
+def load(path: Path) -> Engine:
+    return with_cheap_drafts(
+        lambda: Engine.load(path, device="cpu", dtype="float32", speculate="mtp")
+    )
 
 
 @pytest.fixture(scope="module")
 def drafting(path: Path) -> Engine:
     return load(path)
-
-
-def drafter_of(engine: Engine) -> MtpDrafter:
-    assert engine.speculator is not None
-    (drafter,) = [each for each in engine.speculator.drafters if each.origin == "mtp"]
-    assert isinstance(drafter, MtpDrafter)
-    return drafter
 
 
 def reference(path: Path, token_ids: list[int]) -> Any:
@@ -125,11 +107,11 @@ def test_the_logits_of_the_block_are_those_of_the_reference(path: Path, drafting
 
     def watched(self: Model, token_ids: list[int], cache: Any) -> Any:
         rows = decode(self, token_ids, cache)
-        if self is drafter.block:
+        if self is drafter.block.model:
             found.append(np.array(rows))
         return rows
 
-    drafter, decode = drafter_of(drafting), Model.decode
+    drafter, decode = block_drafter(drafting), Model.decode
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Model, "decode", watched)
         drafting.generator.begin_stream_ex(PROMPT, SETTINGS["greedy"], max_new_tokens=2)
@@ -138,14 +120,6 @@ def test_the_logits_of_the_block_are_those_of_the_reference(path: Path, drafting
     wanted = reference(path, PROMPT)
     assert np.abs(found[0][-1] - wanted[-1]).max() < 1e-4
     assert drafter.positions == list(range(len(PROMPT) - 1))
-
-
-def told(engine: Engine, name: str, prompt: list[int] = PROMPT, **options: Any) -> Any:
-    options = {"max_new_tokens": 40, "ignore_eos": True, "return_top_tokens": 3, **options}
-    engine.generator.begin_stream_ex(prompt, SETTINGS[name], **options)
-    results = run(engine.generator)
-    records = [*records_of(results), *results[-1].dropped]
-    return [record._replace(origin="", proposed=None) for record in records]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -180,27 +154,12 @@ def test_the_block_is_asked(drafting: Engine) -> None:
     assert drafting.speculator.stats.by_origin["mtp"].drafted > 0
 
 
-def test_a_draft_that_comes_true_says_where_it_comes_from(path: Path) -> None:
-    engine = load(path)
-    drafter, speculator = drafter_of(engine), engine.speculator
-    assert isinstance(speculator, Speculator)
-    expected = [record.token_id for record in told(engine, "greedy", speculate=False)]
-
-    def scripted(n: int) -> tuple[int, ...]:
-        done = speculator.mark() - len(PROMPT)
-        return tuple(expected[done : done + n])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drafter, "draft", scripted)
-        engine.generator.begin_stream_ex(
-            PROMPT, SETTINGS["greedy"], max_new_tokens=40, ignore_eos=True
-        )
-        origins = [record.origin for record in records_of(run(engine.generator))]
-    assert origins.count("mtp") > 10
+def test_a_draft_that_comes_true_says_where_it_comes_from(drafting: Engine) -> None:
+    assert origins_when_right(drafting).count("mtp") > 10
 
 
 def test_another_isolation_key_leaves_nothing(drafting: Engine) -> None:
-    drafter = drafter_of(drafting)
+    drafter = block_drafter(drafting)
     told(drafting, "greedy", isolation_key="anna")
     assert drafter.positions
     drafter.begin(PROMPT, None, "ben")
