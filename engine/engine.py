@@ -29,7 +29,7 @@ from .device.memory import check_weights_fit, context_length, memory_errors_as_l
 from .device.open import open_ops
 from .device.ops import Ops
 from .device.windows import kv_bytes
-from .draft.opening import DraftSource, PredictorSource, draft_source, open_speculator
+from .draft.opening import Drafts, draft_source, open_speculator
 from .draft.speculator import Speculator
 from .errors import InvalidInputError, ModelLoadError, TemplateError
 from .fingerprint import fingerprint
@@ -231,7 +231,7 @@ class _Files(NamedTuple):
     eos_token_ids: tuple[int, ...]
     tokenizer: Tokenizer
     template: ChatTemplate | None
-    draft: DraftSource | PredictorSource | None
+    draft: Drafts | None
     tensors: Mapping[str, StoredTensor]
 
     @property

@@ -54,10 +54,13 @@ class LoadOptions:
     """
     speculate: str = "off"
     """Drafts: "off", "ngram" (from the text so far and from recent answers), "draft" (also from a
-    draft model) or "mtp" (also from a block in the checkpoint that predicts more tokens).
+    draft model), "mtp" (also from a block in the checkpoint that predicts more tokens) or "eagle"
+    (also from an EAGLE-3 head).
     """
     draft_model: Path | None = None
-    """The draft model, a directory or a GGUF file. None means the one in the model's directory."""
+    """The draft model, a directory or a GGUF file, or the folder of an EAGLE-3 head. None means the
+    one in the model's directory.
+    """
     prefix_bytes: int = 0
     """Memory for keys, values and states of past sequences. 0 keeps only the last sequence."""
     prefix_directory: Path | None = None

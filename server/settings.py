@@ -140,12 +140,13 @@ class Settings(BaseSettings):
     speculate: str = Field(
         default="ngram",
         description="speculative decoding: drafts from the text so far and recent answers (ngram) "
-        "and with a draft model (draft) or the model's own MTP block (mtp) too; never changes an "
-        "answer",
+        "and with a draft model (draft), the model's own MTP block (mtp) or an EAGLE-3 head "
+        "(eagle) too; never changes an answer",
     )
     draft_model: Path | None = Field(
         default=None,
-        description="directory of the draft model (default: the one in the model's directory)",
+        description="directory of the draft model or EAGLE-3 head (default: the one in the model's "
+        "directory)",
     )
     prefix_cache_mb: int = Field(
         default=512,

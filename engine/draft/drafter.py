@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 from ..abort import AbortFlag
 from .length import Acceptance
 
-Origin = Literal["constraint", "prediction", "ngram", "pool", "mtp", "draft_model"]
+Origin = Literal["constraint", "prediction", "ngram", "pool", "mtp", "eagle", "draft_model"]
 """`ngram`: the running sequence; `pool`: recent outputs."""
 
 

@@ -1,4 +1,5 @@
-"""Drafts by the block of a checkpoint that predicts one token more (multi-token prediction).
+"""Drafts by a block that follows the model's passes: that of a checkpoint, which predicts one token
+more (multi-token prediction), or an EAGLE-3 head.
 
 Owns what the block's cache holds. Its entry for a position is computed from the model's output at
 that position and the token after it. The model tells its outputs after each pass, and they are
@@ -15,43 +16,42 @@ import numpy as np
 from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..model.calibration import Floats
-from ..model.model import MAX_DECODE_ROWS, Model
-from ..model.predictor import Fusion
+from ..model.model import MAX_DECODE_ROWS
 from ..sampling.logits import Logits, Rows
+from .block import Block
 from .confidence import Confidence
 from .drafter import Origin, Prospect
 from .length import Acceptance
 from .row_costs import RowCosts
 
-MOST = 3  # tokens of a draft: the block was trained for one, and each more is less likely
 _PRIOR = 0.6
 
 
-class MtpDrafter:
+class BlockDrafter:
     """Greedy drafts, which end early if the block is not sure."""
-
-    origin: Origin = "mtp"
 
     def __init__(
         self,
-        block: Model,
-        fusion: Fusion,
+        block: Block,
         cache: KVCache,
         row_costs: RowCosts,
         *,
+        origin: Origin,
+        most: int,
         target: KVCache,
         min_confidence: float,
     ) -> None:
-        """`block` keeps its hidden states; `cache` and `row_costs` are the block's, `target` is the
-        cache of the model that verifies. A draft ends before its probability as a whole, by the
-        block's untouched logits, falls below `min_confidence`.
+        """`cache` and `row_costs` are the block's, `target` is the cache of the model that
+        verifies. A draft has at most `most` tokens, and ends before its probability as a whole, by
+        the block's untouched logits, falls below `min_confidence`.
         """
+        self.origin: Origin = origin
         self.block = block
-        self._inputs: Floats = np.asarray(fusion.hidden)  # the same memory
+        self._most = most
         self._cache = cache
         self._row_costs = row_costs
         self._target = target
-        self._confidence = Confidence(block.config.vocab_size, least=min_confidence)
+        self._confidence = Confidence(block.model.weights.head.n_out, least=min_confidence)
         self._acceptance = Acceptance(_PRIOR)
         self._isolation_key = ""
         self._tokens: list[int] = []
@@ -108,27 +108,32 @@ class MtpDrafter:
         last = len(self._tokens) - 2
         room = self._cache.max_seq_len - self._cache.length - MAX_DECODE_ROWS
         n_missing = len(self._missing())
-        if not n_missing or self._first + len(self._outputs) <= last or room < MOST + n_missing:
+        if (
+            not n_missing
+            or self._first + len(self._outputs) <= last
+            or room < self._most + n_missing
+        ):
             return None
         table = self._row_costs.table
         passes, rest = divmod(n_missing, MAX_DECODE_ROWS)
         first = passes * table[MAX_DECODE_ROWS] + table[rest]
         # The first token comes with the entries that are missing.
-        return Prospect(self._acceptance, min(n_max, MOST), first=first - table[1], each=table[1])
+        return Prospect(
+            self._acceptance, min(n_max, self._most), first=first - table[1], each=table[1]
+        )
 
     def draft(self, n: int) -> tuple[int, ...]:
-        logits, output = self._last_entries()
+        logits, row = self._last_entries()
         n_entries = self._cache.length
         drafted: list[int] = []
         self._confidence.begin()
-        while (token_id := self._confidence.next(logits)) is not None:
-            drafted.append(token_id)
+        while (index := self._confidence.next(logits)) is not None:
+            drafted.append(self.block.token_id(index))
             if len(drafted) == n:
                 break
             # The next entry is made from the block's own output: it is forgotten again.
-            self._inputs[0] = output
-            logits = np.asarray(self.block.decode([token_id], self._cache)[0])
-            output = np.array(self.block.hidden(0))
+            self.block.read_own(row)
+            logits, row = np.asarray(self.block.model.decode(drafted[-1:], self._cache)[0]), 0
         self._cache.forget_from(n_entries)
         return tuple(drafted)
 
@@ -155,26 +160,25 @@ class MtpDrafter:
         missing = self._missing()[: self._cache.max_seq_len - self._cache.length]
         if missing and missing[-1] == len(self._tokens) - 2:
             missing = missing[:-1]
-        size = self.block.chunk_size
+        size = self.block.model.chunk_size
         for start in range(0, len(missing), size):
             some = missing[start : start + size]
-            self._fill_in(some)
-            self.block.prefill([self._tokens[i + 1] for i in some], self._cache)
+            self._read(some)
+            self.block.model.prefill([self._tokens[i + 1] for i in some], self._cache)
             self.positions += some
 
-    def _last_entries(self) -> tuple[Logits, Floats]:
-        """Computes what is missing; the logits (vocab_size,) and the output (dim,) after it."""
+    def _last_entries(self) -> tuple[Logits, int]:
+        """Computes what is missing; the logits after it, and their row in the last pass."""
         while len(missing := self._missing()) > MAX_DECODE_ROWS:
             self._decode(missing[:MAX_DECODE_ROWS])
         rows = self._decode(missing)
-        return np.array(rows[len(missing) - 1]), np.array(self.block.hidden(len(missing) - 1))
+        return np.asarray(rows[len(missing) - 1]), len(missing) - 1
 
     def _decode(self, positions: range) -> Rows:
-        self._fill_in(positions)
-        rows = self.block.decode([self._tokens[i + 1] for i in positions], self._cache)
+        self._read(positions)
+        rows = self.block.model.decode([self._tokens[i + 1] for i in positions], self._cache)
         self.positions += positions
         return rows
 
-    def _fill_in(self, positions: range) -> None:
-        for row, position in enumerate(positions):
-            self._inputs[row] = self._outputs[position - self._first]
+    def _read(self, positions: range) -> None:
+        self.block.read([self._outputs[position - self._first] for position in positions])

@@ -1,7 +1,7 @@
 """Opens a speculator for a mode: loads its drafters and measures what passes cost.
 
-Owns the modes and the loading of a draft model, or of a block that predicts more tokens. Knows no
-request.
+Owns the modes and the loading of a draft model, of a block that predicts more tokens, or of an
+EAGLE-3 head. Knows no request.
 """
 
 import time
@@ -9,26 +9,32 @@ from pathlib import Path
 
 from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
+from ..checkpoint.eagle import EagleFiles, is_eagle_head
 from ..device.ops import Ops
 from ..errors import ModelLoadError
 from ..files import is_there
+from ..model.eagle import EagleHead, load_eagle
 from ..model.loading import load_weights
 from ..model.model import MAX_DECODE_ROWS, Model
-from ..model.predictor import load_predictor
+from ..model.predictor import Predictor, load_predictor
 from ..model_files import ModelFiles
 from ..text.tokenizer import Tokenizer
 from ..text.tokenizer_json import TOKENIZER_FILE
-from .drafter import Drafter
+from .block import Block
+from .drafter import Drafter, Origin
 from .model import ModelDrafter, check_same_vocabulary
-from .mtp import MtpDrafter
+from .mtp import BlockDrafter
 from .ngram import NgramDrafter
 from .row_costs import measure_row_costs
 from .speculator import Speculator
 
-MODES = ("off", "ngram", "draft", "mtp")
+MODES = ("off", "ngram", "draft", "mtp", "eagle")
 MIN_CONFIDENCE = 0.15
-"""The least probability of a draft as a whole, by a block that predicts more tokens."""
+"""The least probability of a draft as a whole, by a block that follows the model."""
+MOST_PREDICTED = 3  # the block was trained for one token, and each more is less likely
+MOST_BY_HEAD = 6  # an EAGLE-3 head was trained on its own outputs too
 OWN_DRAFT = "draft"  # the directory, inside a model's, of a draft model made for it
+OWN_HEAD = "eagle"  # the same of an EAGLE-3 head
 
 
 class DraftSource:
@@ -36,6 +42,8 @@ class DraftSource:
 
     def __init__(self, path: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
         """`config`, `tokenizer`: those of the model that verifies. Raises ModelLoadError."""
+        if is_eagle_head(path):
+            raise ModelLoadError(f"draft_model: {path} is an EAGLE-3 head; use speculate=eagle")
         try:
             files = ModelFiles.open(path)
         except ModelLoadError as error:
@@ -70,7 +78,7 @@ class PredictorSource:
         self._sources, self._tensors = found
         self.config = self._sources.config
 
-    def load(self, model: Model, target: KVCache) -> MtpDrafter:
+    def load(self, model: Model, target: KVCache) -> BlockDrafter:
         """`target`: the cache of `model`, which verifies. The drafter follows its passes."""
         ops, length = model.ops, model.max_seq_len
         if ops.is_async:
@@ -90,20 +98,67 @@ class PredictorSource:
             chunk_size=model.chunk_size,
             fusion=fusion,
         )
-        block.keep_hidden()
-        cache = KVCache(self.config, ops, max_seq_len=length)
-        row_costs = measure_row_costs(block, cache, time.perf_counter)
-        drafter = MtpDrafter(
-            block, fusion, cache, row_costs, target=target, min_confidence=MIN_CONFIDENCE
-        )
+        predictor = Predictor(block, fusion)
         model.keep_hidden()
-        model.on_hidden = drafter.on_hidden
-        return drafter
+        return _following(predictor, model, target, origin="mtp", most=MOST_PREDICTED)
+
+
+class EagleSource:
+    """An EAGLE-3 head on disk that fits the model it is for."""
+
+    def __init__(self, path: Path, config: ModelConfig) -> None:
+        """`config`: of the model that verifies. Raises ModelLoadError."""
+        try:
+            self._files = EagleFiles.open(path, config)
+        except ModelLoadError as error:
+            raise ModelLoadError(f"EAGLE-3 head: {error}") from error
+        self.config = self._files.sources.config
+
+    def load(self, model: Model, target: KVCache) -> BlockDrafter:
+        """`target`: the cache of `model`, which verifies. The drafter follows its passes."""
+        ops = model.ops
+        if ops.is_async:
+            raise ModelLoadError("speculate: eagle is not there on CUDA yet; use ngram")
+        max_rows = max(model.chunk_size, MAX_DECODE_ROWS)
+        weights = load_eagle(self._files, model.weights, ops, max_rows=max_rows)
+        block = Model(
+            weights.of_layer,
+            self.config,
+            ops,
+            max_seq_len=model.max_seq_len,
+            chunk_size=model.chunk_size,
+            fusion=weights.fusion,
+        )
+        head = EagleHead(block, weights.fc, self._files.token_ids, ops, max_rows=max_rows)
+        model.keep_residuals(self._files.sources.layers)
+        return _following(head, model, target, origin="eagle", most=MOST_BY_HEAD)
+
+
+def _following(
+    block: Block, model: Model, target: KVCache, *, origin: Origin, most: int
+) -> BlockDrafter:
+    """A drafter that follows the passes of `model` over `target`."""
+    cache = KVCache(block.model.config, model.ops, max_seq_len=model.max_seq_len)
+    row_costs = measure_row_costs(block.model, cache, time.perf_counter)
+    drafter = BlockDrafter(
+        block,
+        cache,
+        row_costs,
+        origin=origin,
+        most=most,
+        target=target,
+        min_confidence=MIN_CONFIDENCE,
+    )
+    model.on_hidden = drafter.on_hidden
+    return drafter
+
+
+Drafts = DraftSource | PredictorSource | EagleSource
 
 
 def draft_source(
     mode: str, draft_model: Path | None, files: ModelFiles, tokenizer: Tokenizer
-) -> DraftSource | PredictorSource | None:
+) -> Drafts | None:
     """What drafts in `mode`: `draft_model`, or the one inside the directory of `files`, or a block
     of their checkpoint.
 
@@ -112,30 +167,40 @@ def draft_source(
     path = files.path
     if mode not in MODES:
         raise ModelLoadError(f"speculate: must be one of {', '.join(MODES)}, not {mode!r}")
-    if mode != "draft":
-        if draft_model is not None:
-            raise ModelLoadError(f"draft_model: only used with speculate=draft, not {mode!r}")
-        return PredictorSource(files) if mode == "mtp" else None
-    if draft_model is None and not (path / OWN_DRAFT).is_dir():
-        raise ModelLoadError(
-            f"speculate: draft needs a draft_model; {path} does not contain one in {OWN_DRAFT}/"
+    if mode == "draft":
+        return DraftSource(
+            _directory(draft_model, path, OWN_DRAFT, "draft needs a draft_model"),
+            files.config,
+            tokenizer,
         )
-    return DraftSource(draft_model or path / OWN_DRAFT, files.config, tokenizer)
+    if mode == "eagle":
+        needs = "eagle needs a draft_model, the folder of an EAGLE-3 head"
+        return EagleSource(_directory(draft_model, path, OWN_HEAD, needs), files.config)
+    if draft_model is not None:
+        raise ModelLoadError(f"draft_model: only used with speculate=draft or eagle, not {mode!r}")
+    return PredictorSource(files) if mode == "mtp" else None
+
+
+def _directory(given: Path | None, model: Path, own: str, needs: str) -> Path:
+    """`given`, or the directory `own` inside the model's."""
+    if given is None and not (model / own).is_dir():
+        raise ModelLoadError(f"speculate: {needs}; {model} does not contain one in {own}/")
+    return given or model / own
 
 
 def open_speculator(
-    mode: str, source: DraftSource | PredictorSource | None, model: Model, cache: KVCache
+    mode: str, source: Drafts | None, model: Model, cache: KVCache
 ) -> Speculator | None:
     """The speculator of `mode`; `cache`, of `model`, is empty afterwards."""
     if mode == "off":
         return None
     drafters: list[Drafter] = [NgramDrafter()]
-    if isinstance(source, PredictorSource):
-        drafters.append(source.load(model, cache))
-    elif source is not None:
+    if isinstance(source, DraftSource):
         drafters.append(
             source.load(
                 model.ops, max_seq_len=model.max_seq_len, vocab_size=model.config.vocab_size
             )
         )
+    elif source is not None:
+        drafters.append(source.load(model, cache))
     return Speculator(drafters, measure_row_costs(model, cache, time.perf_counter))

@@ -103,9 +103,6 @@ class Speculator:
         token of the sequence must have been passed to `accept`.
         """
         self._round = None
-        if self._n_tokens > self._n_earned:
-            self._length.earn(self._n_tokens - self._n_earned)
-            self._n_earned = self._n_tokens
         n_max = min(n_max, MAX_DRAFT)
         if n_max < 1 or self._n_tokens == 0:
             return NO_DRAFT
@@ -117,6 +114,7 @@ class Speculator:
             prospect = drafter.prospect(n_max)
             if prospect is None:
                 continue
+            self._earn()
             acceptance, most, first, each = prospect
             n_wanted = self._length.choose(acceptance, most, first=first, each=each)
             if n_wanted == 0:
@@ -130,6 +128,14 @@ class Speculator:
             acceptance.observe(1, 0)
             self._length.observe(0, 0, seconds=first)
         return NO_DRAFT
+
+    def _earn(self) -> None:
+        """Puts the tokens since the last time to the account, only now, as most steps of a text
+        without matches end before.
+        """
+        if self._n_tokens > self._n_earned:
+            self._length.earn(self._n_tokens - self._n_earned)
+            self._n_earned = self._n_tokens
 
     def observe_pass(self, n_rows: int, seconds: float) -> None:
         """The model that verifies ran `n_rows` rows."""

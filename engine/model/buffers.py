@@ -21,6 +21,8 @@ class Buffers:
         # Two that take turns: an op that adds to the residual must not overwrite what it reads. The
         # first layer's input is `residual`; between attention and MLP it is `after_attention`.
         self.residual, self.after_attention = rows_of(config.dim), rows_of(config.dim)
+        self.kept: dict[int, Array] = {}
+        """The residuals in front of some layers, by index, which no later op overwrites."""
         layers = config.layers
         # By width: layers of one width share them.
         self.mixed = {n: rows_of(n) for n in {layer.in_dim for layer in layers} - {0}}

@@ -34,6 +34,15 @@ from .tables import Tables
 from .weights import ExpertWeights, LatentWeights, LayerWeights
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What queries, keys and values of a layer are made of beside its residual."""
+
+    x: Array  # (rows, n)
+    matrix: Matrix  # (in_dim, n)
+    added: Array  # (rows, in_dim): the residual's part
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """What the ops of one layer are recorded from."""
@@ -44,6 +53,7 @@ class Layer:
     model: ModelConfig
     buffers: Buffers
     index: int
+    beside: Beside | None = None
 
     @property
     def _ends(self) -> tuple[Array, Array]:
@@ -54,7 +64,7 @@ class Layer:
     @property
     def residual(self) -> Array:
         """In front of the layer."""
-        return self._ends[0]
+        return self.buffers.kept.get(self.index, self._ends[0])
 
     @property
     def input(self) -> Array:
@@ -65,12 +75,14 @@ class Layer:
     @property
     def middle(self) -> Array:
         """The residual behind attention, or what stands in its place, if there is either."""
-        return self._ends[self.config.has_mixer]
+        if not self.config.has_mixer:
+            return self.residual
+        return self._ends[1] if self.config.mlp.exists else self.end
 
     @property
     def end(self) -> Array:
         """The residual behind the layer."""
-        return self._ends[self.config.n_halves % 2]
+        return self.buffers.kept.get(self.index + 1, self._ends[self.config.n_halves % 2])
 
     @property
     def heads(self) -> Array:
@@ -100,7 +112,7 @@ class Layer:
         weights, attention, recurrent = self.weights, self.config.attention, self.config.recurrent
         if not self.config.has_mixer:
             return
-        self._append_projection(program, weights.wqkv, weights.bqkv, self.mixed)
+        self._append_qkv(program)
         if recurrent is not None:
             assert memory is not None, "a recurrent layer has states"
             assert not isinstance(memory, tuple), "not keys and values"
@@ -121,6 +133,15 @@ class Layer:
             gates = self.buffers.gates[attention.q_dim]
             self._append_projection(program, weights.w_gate, weights.b_gate, gates)
             program.append(Gate(x=self.heads, gate=gates))
+
+    def _append_qkv(self, program: Program) -> None:
+        weights, beside = self.weights, self.beside
+        out = self.mixed if beside is None else beside.added
+        self._append_projection(program, weights.wqkv, weights.bqkv, out)
+        if beside is not None:
+            program.append(
+                Linear(x=beside.x, matrix=beside.matrix, residual=beside.added, out=self.mixed)
+            )
 
     def _append_projection(
         self, program: Program, matrix: Matrix, bias: Array | None, out: Array

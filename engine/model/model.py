@@ -22,14 +22,14 @@ from .branches import Branches, PassesAgain, PassesInTurn, SharedPasses
 from .buffers import Buffers
 from .calibration import Floats
 from .embeddings import Embedding
+from .fusion import Fusion
 from .layer import Layer
-from .predictor import Fusion
 from .tables import layer_tables
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
-# Gets the cache that a pass has grown, and the normed outputs (rows, dim) of its rows, until the
-# next pass.
+# Gets the cache that a pass has grown, and what `keep_hidden` has asked for of its rows, (rows, n),
+# until the next pass.
 OnHidden = Callable[[KVCache, Floats], None]
 # Positions for which the memory of branches is made at least, so that a longer look needs no other.
 _BRANCH_POSITIONS = 64
@@ -71,24 +71,25 @@ class Model:
         self.weights = weights
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = Buffers(config, ops, max_rows=self._max_rows)
-        n_halves = sum(layer.n_halves for layer in config.layers)
-        self._last, _ = self._buffers.in_order(n_halves)  # the residual behind the last layer
         self._embedding = Embedding(
             table=weights.embedding,
             positions=weights.positions,
             of_layers=weights.layer_embeddings,
         )
-        self._logits_rows = ops.zeros((MAX_DECODE_ROWS, config.vocab_size), "float32")
+        # A block that drafts may have a head over fewer tokens than there are embeddings.
+        self._logits_rows = ops.zeros((MAX_DECODE_ROWS, weights.head.n_out), "float32")
         tables = layer_tables(config, ops, max_seq_len)
         layers = zip(weights.layers, config.layers, tables, strict=True)
+        beside = None if fusion is None else fusion.beside
         self._layers = [
-            Layer(each, own, its_tables, config, self._buffers, index)
+            Layer(each, own, its_tables, config, self._buffers, index, beside)
             for index, (each, own, its_tables) in enumerate(layers)
         ]
+        self._last = self._layers[-1].end  # the residual behind the last layer
         self._fusion = fusion
         self._hidden: Array | None = None
         self.on_hidden: OnHidden | None = None
-        """Is told after each pass, once `keep_hidden` was called."""
+        """Is told after each pass, once `keep_hidden` or `keep_residuals` was called."""
         self._decode_state = StepState(MAX_DECODE_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
         self._heads: list[Program] = []
@@ -101,6 +102,20 @@ class Model:
         shape = (self._max_rows, self.config.dim)
         self._hidden = self.ops.zeros(shape, self.ops.activation_dtype)
         self._recorded_for.clear()
+
+    def keep_residuals(self, layers: Sequence[int]) -> None:
+        """From now on passes keep the residuals in front of these layers, from the second on, side
+        by side for `on_hidden`. Passes that were recorded before do not.
+        """
+        shape = (self._max_rows, self.config.dim)
+        kept = {index: self.ops.zeros(shape, self.ops.activation_dtype) for index in layers}
+        self._buffers.kept = kept
+        self._recorded_for.clear()
+
+    @property
+    def residual(self) -> Array:
+        """(max_rows, dim): in front of the first layer; and behind a single one, after a pass."""
+        return self._buffers.residual
 
     def hidden(self, row: int) -> Floats:
         """The normed output (dim,) of a row of the last pass, until the next."""
@@ -261,7 +276,12 @@ class Model:
         return True
 
     def _tell_hidden(self, cache: KVCache, n_rows: int) -> None:
-        if self.on_hidden is not None and self._hidden is not None:
+        if self.on_hidden is None:
+            return
+        if self._buffers.kept:
+            kept = [np.asarray(rows)[:n_rows] for rows in self._buffers.kept.values()]
+            self.on_hidden(cache, np.concatenate(kept, axis=1))
+        elif self._hidden is not None:
             self.on_hidden(cache, np.asarray(self._hidden)[:n_rows])
 
     def _passes(self, cache: KVCache) -> _Passes:
@@ -269,12 +289,18 @@ class Model:
         passes = self._recorded_for.get(cache)
         if passes is None:
             prefill, decode = (
-                self._recorded(cache, to_end=self._hidden is not None),
+                self._recorded(cache, to_end=self._reads_end),
                 self._recorded(cache),
             )
             self._logits(decode)
             passes = self._recorded_for[cache] = _Passes(prefill, decode)
         return passes
+
+    @property
+    def _reads_end(self) -> bool:
+        """Whether more of a prompt is wanted than its keys and values."""
+        kept = max(self._buffers.kept, default=0)
+        return self._hidden is not None or kept > self.config.last_with_kv
 
     def _hidden_pass(self, cache: KVCache) -> Program:
         passes = self._passes(cache)
@@ -290,9 +316,11 @@ class Model:
         """
         config, buffers = self.config, self._buffers
         program = self.ops.program(min(self._max_rows, cache.pass_rows))
-        self._embedding.append(program, config, out=buffers.residual, rows=buffers.layer_embeddings)
         if self._fusion is not None:
-            self._fusion.append(program, eps=config.norm_eps, residual=buffers.residual)
+            self._fusion.append(program, self._embedding, config, buffers)
+        else:
+            rows = buffers.layer_embeddings
+            self._embedding.append(program, config, out=buffers.residual, rows=rows)
         last = config.n_layers if to_end else config.last_with_kv
         for index, layer in enumerate(self._layers[: last + 1]):
             place = config.kv_places[index]

@@ -13,9 +13,12 @@ by its own.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..checkpoint.config import ModelConfig
 from ..checkpoint.families.predictor import PredictorSources
 from ..checkpoint.sources import ModelSources, Source
 from ..checkpoint.stored import have_same_data
@@ -24,13 +27,18 @@ from ..device.arguments import AddNorm, Array, Linear, Matrix, NormLinear
 from ..device.ops import Ops, Program
 from ..gguf.types import READ
 from ..stored_tensor import StoredTensor
+from .buffers import Buffers
+from .calibration import Floats
+from .embeddings import Embedding
+from .layer import Beside
 from .loading import read_layer
+from .model import Model
 from .reader import Progress, Reader
 from .weights import Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fusion:
+class PredictorFusion:
     """Weights, and the activations that they work on."""
 
     embedding_norm: Array  # (dim,)
@@ -41,8 +49,14 @@ class Fusion:
     normed: Array  # (max_rows, dim)
     added: Array  # (max_rows, dim)
 
-    def append(self, program: Program, *, eps: float, residual: Array) -> None:
-        """`residual` holds the embeddings, and then what the layer reads."""
+    beside: Beside | None = None
+
+    def append(
+        self, program: Program, embedding: Embedding, config: ModelConfig, buffers: Buffers
+    ) -> None:
+        """The residual holds the embeddings, and then what the layer reads."""
+        residual, eps = buffers.residual, config.norm_eps
+        embedding.append(program, config, out=residual, rows=buffers.layer_embeddings)
         program.append(
             NormLinear(
                 residual=residual,
@@ -67,6 +81,28 @@ class Fusion:
         )
 
 
+class Predictor:
+    """The block."""
+
+    def __init__(self, model: Model, fusion: PredictorFusion) -> None:
+        """`model` was made with `fusion`, and keeps its hidden states from now on."""
+        self.model = model
+        self._inputs: Floats = np.asarray(fusion.hidden)  # the same memory
+        model.keep_hidden()
+
+    def read(self, outputs: Sequence[Floats]) -> None:
+        """The model's normed outputs, (dim,) each, before the tokens of the next pass."""
+        for row, output in enumerate(outputs):
+            self._inputs[row] = output
+
+    def read_own(self, row: int) -> None:
+        """The block's own normed output of a row comes before the only token of the next pass."""
+        self._inputs[0] = self.model.hidden(row)
+
+    def token_id(self, index: int) -> int:
+        return index
+
+
 def load_predictor(
     sources: PredictorSources,
     tensors: Mapping[str, StoredTensor],
@@ -74,7 +110,7 @@ def load_predictor(
     ops: Ops,
     *,
     max_rows: int,
-) -> tuple[Weights, Fusion]:
+) -> tuple[Weights, PredictorFusion]:
     """Reads `tensors`, as `predictor_tensors` returns them, in the format of `ops`. Embedding and
     head are those of `target`, unless the block has others. A pass has at most `max_rows`. Raises
     ModelLoadError.
@@ -91,7 +127,7 @@ def load_predictor(
         def rows() -> Array:
             return ops.zeros((max_rows, sources.config.dim), ops.activation_dtype)
 
-        fusion = Fusion(
+        fusion = PredictorFusion(
             embedding_norm=reader.norm((sources.embedding_norm,)),
             hidden_norm=reader.norm((sources.hidden_norm,)),
             from_embedding=reader.matrix((sources.from_embedding,), fused),

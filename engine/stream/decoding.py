@@ -195,9 +195,10 @@ class Decoding:
             self.n_drafted += len(draft.token_ids)
         else:
             self._run(())
-        is_quiet = self._n_quiet >= _QUIET_PASSES and not self._is_timed(self._n_passes + 1)
-        if self._runs_ahead and is_quiet and n_wanted > 1:
-            self._sequence.expect_next()
+        if self._runs_ahead and n_wanted > 1:
+            is_quiet = self._n_quiet >= _QUIET_PASSES and not self._is_timed(self._n_passes + 1)
+            if is_quiet:
+                self._sequence.expect_next()
 
     def _is_timed(self, n: int) -> bool:
         """Whether the pass with this number is timed even if it has no draft."""
@@ -220,7 +221,9 @@ class Decoding:
         self._rows, self._n_rows, self._next_row = rows, 1 + len(draft), 0
 
     def _proposed(self, speculator: Speculator, n_wanted: int, forced: Sequence[int]) -> Draft:
-        room = min(n_wanted, MAX_DECODE_ROWS, *(each.room for each in self._sequences))
+        room = min(n_wanted, MAX_DECODE_ROWS, self._sequence.room)
+        if self._guide is not None:
+            room = min(room, self._guide.sequence.room)
         return speculator.propose(room - 1, forced=forced) if room > 1 else NO_DRAFT
 
     def _judged(self, n_judged: int, n_accepted: int) -> None:

@@ -66,8 +66,8 @@ class TokenRecord(NamedTuple):
     """The share of the softmax of the adjusted logits that the filters kept."""
     origin: str
     """Where the token came from: "model"; for an accepted draft "ngram", "pool", "mtp",
-    "draft_model", "prediction" or "constraint"; or "hook" for a token that the caller chose. Except
-    for "hook", the token was drawn from the model's distribution in any case."""
+    "eagle", "draft_model", "prediction" or "constraint"; or "hook" for a token that the caller
+    chose. Except for "hook", the token was drawn from the model's distribution in any case."""
     proposed: int | None
     """The token that a draft proposed here, if another one was drawn."""
     trace: tuple[TraceStep, ...]

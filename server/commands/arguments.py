@@ -12,7 +12,7 @@ DEVICES = "auto|cpu|cuda"
 DTYPES = "auto|float32|bfloat16|float16"
 QUANTIZATIONS = "none|8bit|6bit|5bit|4bit"
 KV_FORMATS = "auto|float32|bfloat16|8bit|k8v4|4bit"
-DRAFTS = "off|ngram|draft|mtp"
+DRAFTS = "off|ngram|draft|mtp|eagle"
 
 
 class _Option(NamedTuple):
@@ -239,12 +239,14 @@ def add_model_arguments(parser: CommandParser) -> None:
         default="off",
         metavar=DRAFTS,
         help="speculative decoding: drafts from the text so far (ngram), and with a draft model "
-        "(draft) or the model's own MTP block (mtp) too; never changes the text (default: off)",
+        "(draft), the model's own MTP block (mtp) or an EAGLE-3 head (eagle) too; never changes "
+        "the text (default: off)",
     )
     group.add_argument(
         "--draft-model",
         metavar="DIR",
-        help="directory of the draft model (default: the one in the model's directory)",
+        help="directory of the draft model or EAGLE-3 head (default: the one in the model's "
+        "directory)",
     )
     group.add_argument(
         "--panel-cache",

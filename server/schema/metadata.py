@@ -16,7 +16,7 @@ class DraftOrigin(_Part):
     """Who named the token first. The model's distribution has chosen it in any case."""
 
     origin: Literal[
-        "model", "ngram", "pool", "mtp", "draft_model", "prediction", "constraint", "hook"
+        "model", "ngram", "pool", "mtp", "eagle", "draft_model", "prediction", "constraint", "hook"
     ]
     rejected_token_id: int | None = Field(
         description="The token that a draft had proposed here, when the model chose another one."

@@ -37,7 +37,7 @@ class EngineProps(ResponseModel):
     weights: str = Field(description="The format that the weights are held in.")
     quantize: str = Field(description="What the server was started with.")
     kv_cache: str = Field(description="The format of keys and values.")
-    speculation: str = Field(description="off, ngram, draft or mtp.")
+    speculation: str = Field(description="off, ngram, draft, mtp or eagle.")
     prefix_cache_mb: int
     prefix_cache_on_disk: bool
     max_queue: int

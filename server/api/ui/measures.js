@@ -41,6 +41,7 @@ export const ORIGINS = {
   ngram: "n-grams",
   pool: "recent answers",
   mtp: "MTP block",
+  eagle: "EAGLE head",
   draft_model: "draft model",
   prediction: "prediction",
   constraint: "constraint",

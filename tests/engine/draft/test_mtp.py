@@ -7,22 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import Engine, ModelLoadError, SamplingSettings
-from engine.draft.mtp import MtpDrafter
-from engine.draft.speculator import Speculator
+from engine import Engine, ModelLoadError
 from engine.model.model import Model
-from tests.engine.draft.test_speculation import load_drafting
+from tests.support.drafted import (
+    PROMPT,
+    SETTINGS,
+    block_drafter,
+    origins_when_right,
+    told,
+    with_cheap_drafts,
+)
 from tests.support.family_models import FAMILY_MODELS
 from tests.support.predictor_models import Floats, save_predicting
-from tests.support.scripted_model import records_of, run
 from tests.support.tiny_models import save_model
 
 PAIRS = Path(__file__).parents[1] / "gguf" / "pairs"
-PROMPT = [7 * i % 300 + 5 for i in range(40)]
-SETTINGS = {
-    "greedy": SamplingSettings(temperature=0.0),
-    "sampled": SamplingSettings(temperature=0.8, seed=4, repetition_penalty=1.2),
-}
 
 
 @dataclass(frozen=True)
@@ -76,19 +75,16 @@ def plain(case: Case) -> Engine:
 
 
 def load(case: Case, **options: Any) -> Engine:
-    return load_drafting(case.path, dtype=case.dtype, speculate="mtp", **options)
+    return with_cheap_drafts(
+        lambda: Engine.load(
+            case.path, device="cpu", dtype=case.dtype, speculate="mtp", **options
+        )
+    )
 
 
 @pytest.fixture(scope="module")
 def drafting(case: Case) -> Engine:
     return load(case)
-
-
-def drafter_of(engine: Engine) -> MtpDrafter:
-    assert engine.speculator is not None
-    (drafter,) = [each for each in engine.speculator.drafters if each.origin == "mtp"]
-    assert isinstance(drafter, MtpDrafter)
-    return drafter
 
 
 @pytest.mark.parametrize("name", [*SAVED, *CONVERTED])
@@ -100,11 +96,11 @@ def test_the_logits_of_the_block_are_those_of_the_reference(
 
     def watched(self: Model, token_ids: list[int], cache: Any) -> Any:
         rows = decode(self, token_ids, cache)
-        if self is drafter.block:
+        if self is drafter.block.model:
             found.append(np.array(rows))
         return rows
 
-    drafter, decode = drafter_of(engine), Model.decode
+    drafter, decode = block_drafter(engine), Model.decode
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Model, "decode", watched)
         engine.generator.begin_stream_ex(case.prompt, SETTINGS["greedy"], max_new_tokens=2)
@@ -112,14 +108,6 @@ def test_the_logits_of_the_block_are_those_of_the_reference(
         drafter.draft(1)
     assert np.abs(found[0][-1] - case.predicted).max() < 1e-4
     assert drafter.positions == list(range(len(case.prompt) - 1))
-
-
-def told(engine: Engine, name: str, prompt: list[int] = PROMPT, **options: Any) -> Any:
-    options = {"max_new_tokens": 40, "ignore_eos": True, "return_top_tokens": 3, **options}
-    engine.generator.begin_stream_ex(prompt, SETTINGS[name], **options)
-    results = run(engine.generator)
-    records = [*records_of(results), *results[-1].dropped]
-    return [record._replace(origin="", proposed=None) for record in records]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -154,27 +142,12 @@ def test_the_block_is_asked(drafting: Engine) -> None:
     assert drafting.speculator.stats.by_origin["mtp"].drafted > 0
 
 
-def test_a_draft_that_comes_true_says_where_it_comes_from(case: Case) -> None:
-    engine = load(case)
-    drafter, speculator = drafter_of(engine), engine.speculator
-    assert isinstance(speculator, Speculator)
-    expected = [record.token_id for record in told(engine, "greedy", speculate=False)]
-
-    def scripted(n: int) -> tuple[int, ...]:
-        done = speculator.mark() - len(PROMPT)
-        return tuple(expected[done : done + n])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drafter, "draft", scripted)
-        engine.generator.begin_stream_ex(
-            PROMPT, SETTINGS["greedy"], max_new_tokens=40, ignore_eos=True
-        )
-        origins = [record.origin for record in records_of(run(engine.generator))]
-    assert origins.count("mtp") > 5
+def test_a_draft_that_comes_true_says_where_it_comes_from(drafting: Engine) -> None:
+    assert origins_when_right(drafting).count("mtp") > 5
 
 
 def test_another_isolation_key_leaves_nothing(drafting: Engine) -> None:
-    drafter = drafter_of(drafting)
+    drafter = block_drafter(drafting)
     told(drafting, "greedy", isolation_key="anna")
     assert drafter.positions
     drafter.begin(PROMPT, None, "ben")
