@@ -94,8 +94,9 @@ def cluster(n: int, load: Callable[..., Any] | None = None, **options: Any) -> I
 
     from server.cluster.deploy import door_over, new_secret, replica_application
 
-    loading = {} if load is None else {"load": load}
-    app = replica_application(SETTINGS, replicas=n, cpus=0.1, gpus=0, **loading, **options)
+    if load is not None:
+        options["load"] = load
+    app = replica_application(SETTINGS, replicas=n, cpus=0.1, gpus=0, **options)
     handle = serve.run(app, name="bench", route_prefix=None)
     try:
         with served(door_over(handle, SETTINGS, secret=new_secret())) as url:

@@ -1,5 +1,7 @@
 """Which replica is chosen: the one of the least expected time to the first token."""
 
+from typing import Any
+
 import pytest
 
 from server.cluster.choice import Candidate, Standing, ranked
@@ -105,5 +107,6 @@ def test_turns_of_a_conversation_begin_alike_and_callers_do_not() -> None:
 
 
 def test_what_is_no_prompt_has_none() -> None:
-    for body in (None, [], {}, {"prompt": ""}, {"content": "x"}):
+    bodies: list[Any] = [None, [], {}, {"prompt": ""}, {"content": "x"}]
+    for body in bodies:
         assert prompt_of(body, secret=SECRET, caller="") is None
