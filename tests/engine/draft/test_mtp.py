@@ -76,9 +76,7 @@ def plain(case: Case) -> Engine:
 
 def load(case: Case, **options: Any) -> Engine:
     return with_cheap_drafts(
-        lambda: Engine.load(
-            case.path, device="cpu", dtype=case.dtype, speculate="mtp", **options
-        )
+        lambda: Engine.load(case.path, device="cpu", dtype=case.dtype, speculate="mtp", **options)
     )
 
 
