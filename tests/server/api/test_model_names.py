@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from server.commands.packaged import PACKAGED, PackagedModel
 from server.commands.serve import load_app
 from server.settings import Settings, user_cache
-from tests.support.event_stream import parse_event_stream
 from tests.support.asgi_client import HERE, ask
+from tests.support.event_stream import parse_event_stream
 from tests.support.fake_engine import FakeEngine
 from tests.support.gguf_models import write_gguf
 from tests.support.live_server import LiveServer, live_server
