@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "0"  # it would refuse to ask even this machine
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would fetch a list of prices
 
 import anthropic
 import httpx
+import instructor
+import litellm
 import ollama
 import openai
 from huggingface_hub import InferenceClient
@@ -464,6 +467,48 @@ def smolagents() -> Features:
     }
 
 
+def lite_llm() -> Features:
+    """What with_litellm.py does not ask, because it has no model that reasons."""
+
+    def thought() -> Any:
+        answer = litellm.completion(
+            model=f"hosted_vllm/{MODEL}", messages=say("think"), api_base=URL, api_key=KEY
+        )
+        message = answer.choices[0].message
+        return [message.reasoning_content, message.content]
+
+    return {"reasoning": thought}
+
+
+def instructor_python() -> Features:
+    """Without a `response_model` it passes on the answer as it came."""
+    client = instructor.from_openai(
+        openai.OpenAI(base_url=URL, api_key=KEY, max_retries=0), mode=instructor.Mode.JSON_SCHEMA
+    )
+
+    def chat(text: str, *, model: str = MODEL, **more: Any) -> Any:
+        return client.chat.completions.create(
+            model=model, messages=say(text), max_retries=0, **{"response_model": None, **more}
+        )
+
+    def leave() -> None:
+        with chat("long", stream=True, max_tokens=LONG) as stream:
+            next(iter(stream))
+
+    def thought() -> Any:
+        message = chat("think").choices[0].message
+        return [message.reasoning_content, message.content]
+
+    return {
+        "reasoning": thought,
+        "cancel": lambda: cancelled(leave),
+        "error": lambda: refused(lambda: chat("x", model="none"), lambda e: e.status_code),
+        "logprobs": lambda: [
+            entry.token for entry in chat("hello", logprobs=True).choices[0].logprobs.content
+        ],
+    }
+
+
 CLIENTS: dict[str, Callable[[], Features]] = {
     "openai, Python": openai_python,
     "anthropic, Python": anthropic_python,
@@ -476,6 +521,8 @@ CLIENTS: dict[str, Callable[[], Features]] = {
     "langchain-ollama": lang_chain_ollama,
     "pydantic-ai": pydantic_ai,
     "smolagents": smolagents,
+    "litellm": lite_llm,
+    "instructor": instructor_python,
 }
 
 

@@ -67,13 +67,12 @@ MATRIX: dict[str, dict[str, Cell]] = {
         "stream": Elsewhere(_CLIENTS, "test_litellm_chats"),
         "tools": Elsewhere(_CLIENTS, "test_litellm_calls_tools"),
         "schema": Elsewhere(_CLIENTS, "test_litellm_gets_json"),
-        "reasoning": Absent("its tests ask the built-in model, which does not reason"),
+        "reasoning": HERE,
         "cancel": Absent("its streams cannot be closed"),
         "error": Elsewhere(_CLIENTS, "test_litellm_tells_errors_apart"),
         "logprobs": Elsewhere(_CLIENTS, "test_litellm_chats"),
     },
-    "instructor": _only(
-        "it makes objects, and nothing else",
+    "instructor": _all_but(
         stream=Elsewhere(_CLIENTS, "test_instructor_gets_objects"),
         tools=Elsewhere(_CLIENTS, "test_instructor_gets_objects"),
         schema=Elsewhere(_CLIENTS, "test_instructor_gets_objects"),

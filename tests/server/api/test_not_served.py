@@ -32,3 +32,17 @@ def test_clients_do_not_try_again(fake: FakeEngine) -> None:
         lines = server.get("/metrics").body.decode().splitlines()
     counted = [line for line in lines if "501" in line and "requests_total" in line]
     assert [float(line.rpartition(" ")[2]) for line in counted] == [1.0]
+
+
+def test_a_websocket_is_not_opened(fake: FakeEngine) -> None:
+    """Clients of /v1/responses that try one go on with events."""
+    asked = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+    with live_server(fake.as_engine) as server:
+        answer = server.get("/v1/responses", **asked)
+        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+        assert answer.error["code"] == "method_not_allowed"
