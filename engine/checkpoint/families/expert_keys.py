@@ -10,6 +10,8 @@ from ...files import JsonObject
 from ..config import ExpertsConfig
 from ..limits import MAX_EXPERTS, MAX_LAYERS, MAX_WIDTH
 
+_HIGHEST = 1e6
+
 
 def experts_of(
     file: JsonObject,
@@ -36,6 +38,24 @@ def experts_of(
         return ExpertsConfig(n_experts=n, n_used=used, hidden_dim=width, **options)
     except ValueError as error:
         raise ModelLoadError(f"{file.where}: experts: {error}") from error
+
+
+def sigmoid_experts_of(file: JsonObject, **options: Any) -> ExpertsConfig:
+    """Experts in groups, whose scores are sigmoids, with a bias for the choice; `options`: those of
+    `experts_of`. Raises ModelLoadError.
+    """
+    n_groups = file.integer("n_group", low=1, high=MAX_EXPERTS, default=1)
+    return experts_of(
+        file,
+        scoring="sigmoid",
+        selection_bias=True,
+        n_groups=n_groups,
+        n_groups_used=file.integer("topk_group", low=1, high=n_groups, default=1),
+        group_best=2,
+        renormalized=file.boolean("norm_topk_prob", default=True),
+        scale=file.number("routed_scaling_factor", low=0.0, high=_HIGHEST, default=1.0),
+        **options,
+    )
 
 
 def is_sparse(file: JsonObject, n_layers: int) -> list[bool]:

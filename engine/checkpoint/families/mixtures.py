@@ -11,7 +11,7 @@ from ..limits import MAX_EXPERTS, MAX_LAYERS
 from ..rope_keys import RopeDefaults
 from ..sources import ModelSources
 from . import ernie4_5, granite
-from .expert_keys import experts_of
+from .expert_keys import experts_of, sigmoid_experts_of
 from .expert_names import ExpertNames
 from .family import Family, Sizes
 from .llama import LLAMA_NAMES
@@ -99,20 +99,12 @@ def _granite(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
 
 
 def _glm4(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
-    n_groups = file.integer("n_group", low=1, high=MAX_EXPERTS, default=1)
-    experts = experts_of(
+    experts = sigmoid_experts_of(
         file,
         keys=("n_routed_experts", "num_local_experts"),
         n_experts=128,
         n_used=8,
         hidden_dim=1408,
-        scoring="sigmoid",
-        selection_bias=True,
-        n_groups=n_groups,
-        n_groups_used=file.integer("topk_group", low=1, high=n_groups, default=1),
-        group_best=2,
-        renormalized=file.boolean("norm_topk_prob", default=True),
-        scale=file.number("routed_scaling_factor", low=0.0, high=1e6, default=1.0),
     )
     n_dense = file.integer("first_k_dense_replace", low=0, high=MAX_LAYERS, default=1)
     n_shared = file.integer("n_shared_experts", low=0, high=MAX_EXPERTS, default=1)

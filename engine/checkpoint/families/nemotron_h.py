@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from ...files import JsonObject
 from ..config import NO_ATTENTION, NO_MLP, LayerConfig, MlpConfig
-from ..limits import MAX_EXPERTS, MAX_HEADS, MAX_WIDTH
+from ..limits import MAX_HEADS, MAX_WIDTH
 from ..recurrent import Mamba2Config
 from ..rope_keys import RopeDefaults
 from ..ropes import RopeConfig
-from .expert_keys import experts_of, shared_width
+from .expert_keys import shared_width, sigmoid_experts_of
 from .expert_names import ExpertNames
 from .family import Family, Sizes
 from .layer_parts import shared_apart
@@ -82,20 +82,12 @@ def _layers(file: JsonObject, sizes: Sizes) -> tuple[LayerConfig, ...]:
 
 
 def _mixture(file: JsonObject, plain: MlpConfig) -> MlpConfig:
-    n_groups = file.integer("n_group", low=1, high=MAX_EXPERTS, default=1)
-    experts = experts_of(
+    experts = sigmoid_experts_of(
         file,
         keys=("n_routed_experts", "num_local_experts"),
         n_experts=8,
         n_used=2,
         hidden_dim=7688,
-        scoring="sigmoid",
-        selection_bias=True,
-        n_groups=n_groups,
-        n_groups_used=file.integer("topk_group", low=1, high=n_groups, default=1),
-        group_best=2,
-        renormalized=file.boolean("norm_topk_prob", default=True),
-        scale=file.number("routed_scaling_factor", low=0.0, high=_HIGHEST, default=1.0),
         latent_dim=file.integer("moe_latent_size", low=0, high=MAX_WIDTH, default=0),
     )
     shared = shared_width(file, "moe_shared_expert_intermediate_size", default=7688)
