@@ -17,6 +17,7 @@ from ..cache.kv import KVCache
 from ..model.calibration import Floats
 from ..model.model import MAX_DECODE_ROWS, Model
 from ..model.predictor import Fusion
+from ..model.weights import Weights
 from ..sampling.logits import Logits, Rows
 from .confidence import Confidence
 from .drafter import Origin, Prospect
@@ -61,6 +62,11 @@ class MtpDrafter:
         # The outputs that may be needed: those of the positions from `_first` on.
         self._first = 0
         self._outputs: list[Floats] = []
+
+    def take_weights(self, weights: Weights, fusion: Fusion) -> None:
+        """Of the block, which has dropped its own."""
+        self.block.take_weights(weights, fusion)
+        self._inputs = np.asarray(fusion.hidden)
 
     def begin(
         self,

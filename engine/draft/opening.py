@@ -5,6 +5,7 @@ request.
 """
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..cache.kv import KVCache
@@ -14,7 +15,8 @@ from ..errors import ModelLoadError
 from ..files import is_there
 from ..model.loading import load_weights
 from ..model.model import MAX_DECODE_ROWS, Model
-from ..model.predictor import load_predictor
+from ..model.predictor import Fusion, load_predictor
+from ..model.weights import Weights
 from ..model_files import ModelFiles
 from ..text.tokenizer import Tokenizer
 from ..text.tokenizer_json import TOKENIZER_FILE
@@ -48,12 +50,22 @@ class DraftSource:
 
     def load(self, ops: Ops, *, max_seq_len: int, vocab_size: int) -> ModelDrafter:
         """`max_seq_len`, `vocab_size`: those of the model that verifies."""
-        weights = load_weights(self._tensors, self.config, ops, panels=None, on_progress=None)
+        weights = self._weights(ops)
         length = min(max_seq_len, self.config.max_seq_len)
         model = Model(weights, self.config, ops, max_seq_len=length)
         cache = KVCache(self.config, ops, max_seq_len=length)
         row_costs = measure_row_costs(model, cache, time.perf_counter)
         return ModelDrafter(model, cache, row_costs, vocab_size=vocab_size)
+
+    def reload(self, drafter: Drafter, _: Model) -> None:
+        """Gives a drafter that dropped its weights the same again. Raises ModelLoadError."""
+        if isinstance(drafter, ModelDrafter):
+            if drafter.model.config != self.config:
+                raise ModelLoadError("draft model: it has changed: start the program again")
+            drafter.model.take_weights(self._weights(drafter.model.ops))
+
+    def _weights(self, ops: Ops) -> Weights:
+        return load_weights(self._tensors, self.config, ops, panels=None, on_progress=None)
 
 
 class PredictorSource:
@@ -75,13 +87,7 @@ class PredictorSource:
         ops, length = model.ops, model.max_seq_len
         if ops.is_async:
             raise ModelLoadError("speculate: mtp is not there on CUDA yet; use ngram")
-        weights, fusion = load_predictor(
-            self._sources,
-            self._tensors,
-            model.weights,
-            ops,
-            max_rows=max(model.chunk_size, MAX_DECODE_ROWS),
-        )
+        weights, fusion = self._read(model)
         block = Model(
             weights,
             self.config,
@@ -99,6 +105,20 @@ class PredictorSource:
         model.keep_hidden()
         model.on_hidden = drafter.on_hidden
         return drafter
+
+    def reload(self, drafter: Drafter, model: Model) -> None:
+        """Gives a drafter that dropped its weights the same again. Raises ModelLoadError."""
+        if isinstance(drafter, MtpDrafter):
+            drafter.take_weights(*self._read(model))
+
+    def _read(self, model: Model) -> tuple[Weights, Fusion]:
+        return load_predictor(
+            self._sources,
+            self._tensors,
+            model.weights,
+            model.ops,
+            max_rows=max(model.chunk_size, MAX_DECODE_ROWS),
+        )
 
 
 def draft_source(
@@ -139,3 +159,23 @@ def open_speculator(
             )
         )
     return Speculator(drafters, measure_row_costs(model, cache, time.perf_counter))
+
+
+def reload_drafters(
+    source: DraftSource | PredictorSource, drafters: Iterable[Drafter], model: Model
+) -> None:
+    """Gives those that dropped their weights the same again; `model`, for which they draft, has its
+    own already. Raises ModelLoadError.
+    """
+    for drafter in drafters:
+        source.reload(drafter, model)
+
+
+def drop_drafters_weights(drafters: Iterable[Drafter]) -> None:
+    """Frees the memory of all weights that the drafters have."""
+    for drafter in drafters:
+        match drafter:
+            case ModelDrafter():
+                drafter.model.drop_weights()
+            case MtpDrafter():
+                drafter.block.drop_weights()

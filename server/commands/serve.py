@@ -9,6 +9,7 @@ import gc
 import json
 import logging
 import socket
+import time
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import FrameType
@@ -208,9 +209,10 @@ def load_app(settings: Settings) -> "tuple[FastAPI, str]":
         prefix_directory=settings.prefix_cache_dir,
         prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,
     )
+    begin = time.monotonic()
     engine = load_engine(model_path(settings.model), options)
     try:
-        app = create_app(settings, engine)
+        app = create_app(settings, engine, load_seconds=time.monotonic() - begin)
     except KeptDirectoryError as error:
         raise CommandError(f"--keep-streams-dir: {error}") from error
     return app, (*settings.served_model_name, engine.model_id)[0]

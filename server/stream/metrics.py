@@ -17,7 +17,9 @@ from starlette.types import Scope
 
 from ..errors import UnavailableError
 from ..lease.lease import EngineLease
+from ..lease.shelf import Shelf
 from .llama_metrics import LlamaMetrics
+from .model_metrics import ModelMetrics
 from .stream import CompletionStream
 
 # Seconds. A token takes from a tenth of a millisecond to seconds, a long prompt minutes.
@@ -32,7 +34,7 @@ class Metrics:
     engine thread.
     """
 
-    def __init__(self, lease: EngineLease) -> None:
+    def __init__(self, lease: EngineLease, shelf: Shelf) -> None:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
 
@@ -68,6 +70,7 @@ class Metrics:
         queue.set_function(lambda: lease.n_waiting)
         busy = Gauge("soliton_engine_busy", "1 while one is in the engine.", registry=registry)
         busy.set_function(lambda: lease.busy)
+        registry.register(ModelMetrics(shelf))
         self._llama = LlamaMetrics(lease)
         registry.register(self._llama)
 
