@@ -171,7 +171,7 @@ def test_a_paused_stream_survives_sleep_and_a_wake_that_fails(model: Path, tmp_p
         assert server.get(steer).json["state"] == "paused", "the failure ended only the attempt"
         (tmp_path / "away").rename(weights)
         assert server.post(f"{steer}/control", {"action": "resume"}).status == 200
-        wait_until(lambda: server.get(steer).json["state"] == "completed")
+        wait_until(lambda: server.get(steer).json["state"] == "ended")
         assert server.get(steer).json["text"] == whole
         wait_until(lambda: is_asleep(server))
         assert server.post(f"{steer}/replay", {}).json["identical"], "a kept one wakes it too"
