@@ -7,15 +7,13 @@ methods that say so may be called while a stream runs.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from .abort import AbortFlag
 from .cache.kv import KVCache
 from .cache.prefix import PrefixCache
-from .cache.states import state_bytes
 from .chat.messages import Rendering
 from .chat.prompt import ChatPrompt
 from .chat.reply.format import ReplyFormat
@@ -25,7 +23,7 @@ from .checkpoint.config import ModelConfig
 from .checkpoint.generation_config import GenerationConfig
 from .checkpoint.tensors import matrix_dtypes
 from .description import chat_template, model_id
-from .device.memory import check_weights_fit, context_length, memory_errors_as_load_errors
+from .device.memory import context_length, memory_errors_as_load_errors
 from .device.open import open_ops
 from .device.ops import Ops
 from .device.windows import kv_bytes
@@ -36,18 +34,15 @@ from .fingerprint import fingerprint
 from .grammar.compiler import ConstraintCompiler
 from .grammar.spec import ConstraintSpec
 from .load_options import LoadOptions, fields_as_arguments
-from .model.loading import load_weights
 from .model.model import Model
-from .model.weights import Weights, weight_bytes
+from .model.weights import weight_bytes
 from .model_files import ModelFiles
 from .sampling.settings import SamplingSettings
 from .stored_tensor import StoredTensor
 from .stream.generator import StreamingGenerator
 from .text.fill_in import Extra, fill_in_ids
 from .text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from .device.cpu.panel_cache import PanelCache
+from .weight_files import OnProgress, WeightFiles, drop_weights, read_weights, working_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +66,13 @@ class Engine:
     reply_format: ReplyFormat  # how the model marks reasoning and tool calls
     fingerprint: str  # changes with the weights, their format, the tokenizer and the device
     turn_opener: int | None = None  # the control token with which the template opens a message
+    weight_files: WeightFiles | None = None  # None: they cannot be read again
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights in memory."""
+        """Bytes of the weights in memory, while it is awake."""
         ops = self.model.ops
-        return weight_bytes(self.config, self.model.weights.formats, ops.matrix_bytes)
+        return weight_bytes(self.config, self.model.formats, ops.matrix_bytes)
 
     @classmethod
     @fields_as_arguments(LoadOptions)
@@ -95,7 +91,7 @@ class Engine:
         # The cheap checks come first: a wrong tokenizer is reported before gigabytes are read.
         files = _read(source, options)
         ops = _opened_ops(options, files)
-        weights = _loaded_weights(files, ops, options)
+        weights = read_weights(files.tensors, files.config, files.models, ops, options)
         length = _context_length(files, ops, options.max_seq_len)
         stretched = files.config.stretched_to(length)
         digits = fingerprint(
@@ -142,7 +138,30 @@ class Engine:
             reply_format=reply_format,
             fingerprint=digits,
             turn_opener=turn_opener(files.template, tokenizer),
+            weight_files=WeightFiles(source.path, options, digits),
         )
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether its weights are out of memory, so that no stream can begin."""
+        return not self.model.has_weights
+
+    def sleep(self) -> None:
+        """Give the memory of the weights back. Ends the running stream; cached prompts stay, and
+        everything that needs no weights goes on to work.
+        """
+        self.generator.end_stream()
+        drop_weights(self.model, self.speculator)
+
+    @memory_errors_as_load_errors()
+    def wake(self, on_progress: OnProgress | None = None) -> None:
+        """Read the weights again. Answers are the same, bit for bit. `on_progress`: as at load.
+
+        Raises ModelLoadError if there is no memory, or if the files are gone or have changed; it
+        stays asleep then, and may be woken again.
+        """
+        assert self.weight_files is not None, "it was not loaded from files"
+        self.weight_files.reload(self.model, self.speculator, self.tokenizer, on_progress)
 
     def encode_chat(
         self,
@@ -269,18 +288,6 @@ def _opened_ops(options: LoadOptions, files: _Files) -> Ops:
     )
 
 
-def _loaded_weights(files: _Files, ops: Ops, options: LoadOptions) -> Weights:
-    """Raises ModelLoadError before anything is read if the weights do not fit into memory."""
-    dtypes = {name: tensor.dtype for name, tensor in files.tensors.items()}
-    formats = ops.formats(files.config, dtypes)
-    needed = weight_bytes(files.config, formats, ops.matrix_bytes)
-    check_weights_fit(needed, ops.available_bytes(), working=_working_bytes(files, ops))
-    with _panels(options.panel_cache, files.tensors, ops, needed) as panels:
-        return load_weights(
-            files.tensors, files.config, ops, panels=panels, on_progress=options.on_progress
-        )
-
-
 def _context_length(files: _Files, ops: Ops, wanted: int | None) -> int:
     """The context length, given the memory that the loaded weights leave."""
     pass_rows = ops.prefill_rows if ops.goes_round else None
@@ -291,12 +298,8 @@ def _context_length(files: _Files, ops: Ops, wanted: int | None) -> int:
             kv_bytes(each, ops.kv_format, n, pass_rows) for each in files.models
         ),
         available=ops.available_bytes(),
-        working=_working_bytes(files, ops),
+        working=working_bytes(files.models, ops),
     )
-
-
-def _working_bytes(files: _Files, ops: Ops) -> int:
-    return sum(ops.working_bytes(each) + state_bytes(each) for each in files.models)
 
 
 def _prefix_cache(cache: KVCache, options: LoadOptions, digits: str) -> PrefixCache:
@@ -331,18 +334,6 @@ def _reply_format(
             "with tools, the prompt describes another format to the model."
         )
     return form
-
-
-def _panels(
-    directory: Path | None, tensors: Mapping[str, StoredTensor], ops: Ops, n_bytes: int
-) -> "AbstractContextManager[PanelCache | None]":
-    if directory is None or not ops.packs:
-        return nullcontext()
-    from .device.cpu import panel_cache  # needs the native module
-
-    if n_bytes < panel_cache.SMALLEST_BYTES:
-        return nullcontext()
-    return panel_cache.open_panels(directory, tensors, ops.format, n_bytes=n_bytes)
 
 
 def _settings_of(generation: GenerationConfig) -> SamplingSettings:

@@ -59,6 +59,8 @@ from .kept.files import KeptFiles
 from .kept.registry import KeptStreams
 from .lease.deadlines import TimeLimits
 from .lease.lease import EngineLease
+from .lease.served_model import ServedModel
+from .lease.shelf import Shelf
 from .lease.trials import Trials
 from .lease.watchdog import Watchdog
 from .request.constraint_check import ConstraintCheck
@@ -88,17 +90,22 @@ def create_app(
     settings: Settings,
     engine: Engine,
     *,
+    load_seconds: float = 0.0,
     on_queued: Callable[[CompletionStream], None] | None = None,
     replica: str = "",
 ) -> FastAPI:
     """The server as an ASGI app. Its lifespan owns the engine thread. Raises KeptDirectoryError.
 
-    `on_queued` is called on the event loop with every stream that has been queued.
-    `replica`: see Service.
+    `load_seconds`: what loading `engine` took. `on_queued` is called on the event loop with every
+    stream that has been queued. `replica`: see Service.
     """
-    lease = EngineLease(max_queue=settings.max_queue)
+    model = ServedModel(
+        settings.served_model_name or (engine.model_id,), engine, load_seconds=load_seconds
+    )
+    shelf = Shelf([model], idle_seconds=settings.idle_unload)
+    lease = EngineLease(max_queue=settings.max_queue, shelf=shelf)
     trials = Trials(max_queue=settings.max_queue)
-    metrics = Metrics(lease, lambda: engine.generator.n_held / engine.max_seq_len)
+    metrics = Metrics(lease, shelf, lambda: engine.generator.n_held / engine.max_seq_len)
     slow_readers = SlowReaders(
         send_timeout=settings.send_timeout, max_bytes=4 * settings.max_unread_bytes
     )
@@ -126,7 +133,8 @@ def create_app(
     )
     service = Service(
         settings,
-        engine,
+        model,
+        shelf,
         lease,
         limits,
         ConstraintCheck(engine, large_bodies, trials, limits),

@@ -70,6 +70,10 @@ class UnavailableError(ServerError):
     """The engine takes no work: starting, shutting down, or gone."""
 
 
+class LoadFailedError(ServerError):
+    """The model's weights could not be brought into memory; the next request tries again."""
+
+
 class UnreadLimitError(ServerError):
     """More of an answer is unread than the server keeps."""
 
@@ -144,6 +148,7 @@ ERROR_TABLE: dict[type[Exception], ErrorRow] = {
     ClientDisconnect: ErrorRow(499, "invalid_request_error", "client_disconnected"),
     QueueTimeoutError: ErrorRow(503, "unavailable_error", "queue_timeout", retry_s=2.0),
     UnavailableError: ErrorRow(503, "unavailable_error", "unavailable", retry_s=2.0),
+    LoadFailedError: ErrorRow(503, "unavailable_error", "model_not_loaded", retry_s=5.0),
     DeadlineError: ErrorRow(504, "timeout_error", headers={"x-should-retry": "false"}),
     NotServedError: ErrorRow(
         501, "not_implemented_error", "not_implemented", {"x-should-retry": "false"}

@@ -17,6 +17,8 @@ from .http.slow_readers import SlowReaders
 from .kept.registry import KeptStreams
 from .lease.deadlines import TimeLimits
 from .lease.lease import EngineLease
+from .lease.served_model import ServedModel
+from .lease.shelf import Shelf
 from .lease.waiter import Waiter
 from .lease.watchdog import Watchdog
 from .request.constraint_check import ConstraintCheck
@@ -39,7 +41,8 @@ class Service:
     """One engine, ready to be asked."""
 
     settings: Settings
-    engine: Engine
+    model: ServedModel
+    shelf: Shelf
     lease: EngineLease
     limits: TimeLimits
     constraints: ConstraintCheck
@@ -54,13 +57,17 @@ class Service:
     """The name of this server among others: see `answer_head`. Empty if it is alone."""
 
     @property
+    def engine(self) -> Engine:
+        return self.model.engine
+
+    @property
     def model_names(self) -> tuple[str, ...]:
-        """All names of the one model, the one that it goes by first."""
-        return self.settings.served_model_name or (self.engine.model_id,)
+        """All names of the model, the one that it goes by first."""
+        return self.model.names
 
     @property
     def model_id(self) -> str:
-        return self.model_names[0]
+        return self.model.name
 
     def check_model(self, name: str | None) -> None:
         """Raise ModelNotFoundError for another model; None means the served one."""
@@ -112,7 +119,7 @@ class Service:
         """`make`: a kind of stream; `jobs`: as it takes them."""
         stream = make(
             jobs,
-            self.engine.generator,
+            self.model,
             self.lease,
             key=waiter.key,
             request_id=waiter.request_id,

@@ -188,6 +188,12 @@ class Settings(BaseSettings):
         description="directory for POST /slots/0, which saves and restores what the cache holds of "
         "the last text; any client with a key may do so (default: none)",
     )
+    idle_unload: float | None = Field(
+        default=None,
+        gt=0,
+        description="time without a request after which the memory of the weights is given back; "
+        "the next request loads them again (default: never)",
+    )
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         default=(),
         description="API keys; all requests except health checks need one. Other users of the "

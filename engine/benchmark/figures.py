@@ -77,7 +77,7 @@ class EngineFigures:
 def measure(engine: Engine, reader: Reader | None, plan: Plan) -> EngineFigures:
     """Measures the figures that `plan` asks for; bandwidth only with a reader."""
     config, ops = engine.config, engine.model.ops
-    n_bytes = step_bytes(config, engine.model.weights.formats, ops.matrix_bytes)
+    n_bytes = step_bytes(config, engine.model.formats, ops.matrix_bytes)
     # A separate cache, so that a deep prompt stays cached while short streams run.
     cache = KVCache(config, ops, max_seq_len=engine.max_seq_len)
     warm_up(engine.model, cache)

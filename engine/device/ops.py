@@ -274,6 +274,9 @@ class Ops(Protocol):
         """Bytes that a model works in, without weights, keys and values."""
         ...
 
+    def give_back(self) -> None:
+        """Gives memory of weights that were dropped back to the system."""
+
     def available_bytes(self) -> int | None:
         """Bytes that can be allocated now; None if the system does not say."""
         ...

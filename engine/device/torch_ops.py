@@ -153,6 +153,10 @@ class TorchOps:
     def working_bytes(self, config: ModelConfig) -> int:
         return 0
 
+    def give_back(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def available_bytes(self) -> int | None:
         if self.device.type == "cuda":
             return int(torch.cuda.mem_get_info(self.device)[0])

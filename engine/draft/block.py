@@ -27,6 +27,9 @@ class Block(Protocol):
         pass.
         """
 
+    def drop_weights(self) -> None:
+        """Frees their memory. Nothing can be run until they are there again."""
+
     def token_id(self, index: int) -> int:
         """The token of an entry of the logits."""
         ...

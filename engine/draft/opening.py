@@ -5,6 +5,7 @@ EAGLE-3 head. Knows no request.
 """
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..cache.kv import KVCache
@@ -13,10 +14,11 @@ from ..checkpoint.eagle import EagleFiles, is_eagle_head
 from ..device.ops import Ops
 from ..errors import ModelLoadError
 from ..files import is_there
-from ..model.eagle import EagleHead, load_eagle
+from ..model.eagle import EagleHead, EagleWeights, load_eagle
 from ..model.loading import load_weights
 from ..model.model import MAX_DECODE_ROWS, Model
-from ..model.predictor import Predictor, load_predictor
+from ..model.predictor import Predictor, PredictorFusion, load_predictor
+from ..model.weights import Weights
 from ..model_files import ModelFiles
 from ..text.tokenizer import Tokenizer
 from ..text.tokenizer_json import TOKENIZER_FILE
@@ -56,12 +58,22 @@ class DraftSource:
 
     def load(self, ops: Ops, *, max_seq_len: int, vocab_size: int) -> ModelDrafter:
         """`max_seq_len`, `vocab_size`: those of the model that verifies."""
-        weights = load_weights(self._tensors, self.config, ops, panels=None, on_progress=None)
+        weights = self._weights(ops)
         length = min(max_seq_len, self.config.max_seq_len)
         model = Model(weights, self.config, ops, max_seq_len=length)
         cache = KVCache(self.config, ops, max_seq_len=length)
         row_costs = measure_row_costs(model, cache, time.perf_counter)
         return ModelDrafter(model, cache, row_costs, vocab_size=vocab_size)
+
+    def reload(self, drafter: Drafter, _: Model) -> None:
+        """Gives a drafter that dropped its weights the same again. Raises ModelLoadError."""
+        if isinstance(drafter, ModelDrafter):
+            if drafter.model.config != self.config:
+                raise ModelLoadError("draft model: it has changed: start the program again")
+            drafter.model.take_weights(self._weights(drafter.model.ops))
+
+    def _weights(self, ops: Ops) -> Weights:
+        return load_weights(self._tensors, self.config, ops, panels=None, on_progress=None)
 
 
 class PredictorSource:
@@ -83,13 +95,7 @@ class PredictorSource:
         ops, length = model.ops, model.max_seq_len
         if ops.is_async:
             raise ModelLoadError("speculate: mtp is not there on CUDA yet; use ngram")
-        weights, fusion = load_predictor(
-            self._sources,
-            self._tensors,
-            model.weights,
-            ops,
-            max_rows=max(model.chunk_size, MAX_DECODE_ROWS),
-        )
+        weights, fusion = self._read(model)
         block = Model(
             weights,
             self.config,
@@ -101,6 +107,20 @@ class PredictorSource:
         predictor = Predictor(block, fusion)
         model.keep_hidden()
         return _following(predictor, model, target, origin="mtp", most=MOST_PREDICTED)
+
+    def reload(self, drafter: Drafter, model: Model) -> None:
+        """Gives a drafter that dropped its weights the same again. Raises ModelLoadError."""
+        if isinstance(drafter, BlockDrafter) and isinstance(drafter.block, Predictor):
+            drafter.block.take_weights(*self._read(model))
+
+    def _read(self, model: Model) -> tuple[Weights, PredictorFusion]:
+        return load_predictor(
+            self._sources,
+            self._tensors,
+            model.weights,
+            model.ops,
+            max_rows=max(model.chunk_size, MAX_DECODE_ROWS),
+        )
 
 
 class EagleSource:
@@ -120,7 +140,7 @@ class EagleSource:
         if ops.is_async:
             raise ModelLoadError("speculate: eagle is not there on CUDA yet; use ngram")
         max_rows = max(model.chunk_size, MAX_DECODE_ROWS)
-        weights = load_eagle(self._files, model.weights, ops, max_rows=max_rows)
+        weights = self._read(model)
         block = Model(
             weights.of_layer,
             self.config,
@@ -132,6 +152,15 @@ class EagleSource:
         head = EagleHead(block, weights.fc, self._files.token_ids, ops, max_rows=max_rows)
         model.keep_residuals(self._files.sources.layers)
         return _following(head, model, target, origin="eagle", most=MOST_BY_HEAD)
+
+    def reload(self, drafter: Drafter, model: Model) -> None:
+        """Gives a drafter that dropped its weights the same again. Raises ModelLoadError."""
+        if isinstance(drafter, BlockDrafter) and isinstance(drafter.block, EagleHead):
+            drafter.block.take_weights(self._read(model))
+
+    def _read(self, model: Model) -> EagleWeights:
+        rows = max(model.chunk_size, MAX_DECODE_ROWS)
+        return load_eagle(self._files, model.weights, model.ops, max_rows=rows)
 
 
 def _following(
@@ -204,3 +233,21 @@ def open_speculator(
     elif source is not None:
         drafters.append(source.load(model, cache))
     return Speculator(drafters, measure_row_costs(model, cache, time.perf_counter))
+
+
+def reload_drafters(source: Drafts, drafters: Iterable[Drafter], model: Model) -> None:
+    """Gives those that dropped their weights the same again; `model`, for which they draft, has its
+    own already. Raises ModelLoadError.
+    """
+    for drafter in drafters:
+        source.reload(drafter, model)
+
+
+def drop_drafters_weights(drafters: Iterable[Drafter]) -> None:
+    """Frees the memory of all weights that the drafters have."""
+    for drafter in drafters:
+        match drafter:
+            case ModelDrafter():
+                drafter.model.drop_weights()
+            case BlockDrafter():
+                drafter.block.drop_weights()

@@ -74,12 +74,25 @@ class EagleHead:
         """`model`: of the layer, made with the fusion. `token_ids`: of the head's vocabulary."""
         self.model = model
         self._token_ids = token_ids
-        inputs = ops.zeros((max_rows, fc.n_in), ops.activation_dtype)
-        self._inputs: Floats = np.asarray(inputs)  # these two are views
+        self._rows = ops.zeros((max_rows, fc.n_in), ops.activation_dtype)
+        self._inputs: Floats = np.asarray(self._rows)  # these two are views
         self._residual: Floats = np.asarray(model.residual)
         self._state = StepState(max_rows)
-        self._fuse = ops.program(max_rows)
-        self._fuse.append(Linear(x=inputs, matrix=fc, out=model.residual))
+        self._fuse = self._fusing(fc)
+
+    def take_weights(self, weights: EagleWeights) -> None:
+        """The same again, after `drop_weights`."""
+        self.model.take_weights(weights.of_layer, weights.fusion)
+        self._fuse = self._fusing(weights.fc)
+
+    def drop_weights(self) -> None:
+        self.model.drop_weights()
+        self._fuse = self.model.ops.program(len(self._inputs))
+
+    def _fusing(self, fc: Matrix) -> Program:
+        program = self.model.ops.program(len(self._inputs))
+        program.append(Linear(x=self._rows, matrix=fc, out=self.model.residual))
+        return program
 
     def read(self, outputs: Sequence[Floats]) -> None:
         """The model's residuals, side by side (3 * dim,), before the tokens of the next pass."""

@@ -68,31 +68,58 @@ class Model:
         self.max_seq_len = max_seq_len
         self.chunk_size = chunk_size
         self.ops = ops
-        self.weights = weights
+        self.formats = weights.formats
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = Buffers(config, ops, max_rows=self._max_rows)
-        self._embedding = Embedding(
-            table=weights.embedding,
-            positions=weights.positions,
-            of_layers=weights.layer_embeddings,
-        )
         # A block that drafts may have a head over fewer tokens than there are embeddings.
         self._logits_rows = ops.zeros((MAX_DECODE_ROWS, weights.head.n_out), "float32")
-        tables = layer_tables(config, ops, max_seq_len)
-        layers = zip(weights.layers, config.layers, tables, strict=True)
-        beside = None if fusion is None else fusion.beside
-        self._layers = [
-            Layer(each, own, its_tables, config, self._buffers, index, beside)
-            for index, (each, own, its_tables) in enumerate(layers)
-        ]
-        self._last = self._layers[-1].end  # the residual behind the last layer
-        self._fusion = fusion
+        self._tables = layer_tables(config, ops, max_seq_len)
         self._hidden: Array | None = None
         self.on_hidden: OnHidden | None = None
         """Is told after each pass, once `keep_hidden` or `keep_residuals` was called."""
         self._decode_state = StepState(MAX_DECODE_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
         self._heads: list[Program] = []
+        self.take_weights(weights, fusion)
+
+    @property
+    def weights(self) -> Weights:
+        """Only while they are in memory."""
+        assert self._weights is not None, "the weights were dropped"
+        return self._weights
+
+    @property
+    def has_weights(self) -> bool:
+        return self._weights is not None
+
+    def take_weights(self, weights: Weights, fusion: Fusion | None = None) -> None:
+        """Runs on these from now on. Caches keep what they hold: if the weights are the same as
+        before, so are the results.
+        """
+        self._weights: Weights | None = weights
+        self._fusion = fusion
+        self._embedding: Embedding | None = Embedding(
+            table=weights.embedding,
+            positions=weights.positions,
+            of_layers=weights.layer_embeddings,
+        )
+        layers = zip(weights.layers, self.config.layers, self._tables, strict=True)
+        beside = None if fusion is None else fusion.beside
+        self._layers = [
+            Layer(each, own, its_tables, self.config, self._buffers, index, beside)
+            for index, (each, own, its_tables) in enumerate(layers)
+        ]
+        self._last = self._layers[-1].end  # the residual behind the last layer
+
+    def drop_weights(self) -> None:
+        """Frees their memory, with the passes that were recorded on it. Nothing can be run until
+        `take_weights`.
+        """
+        self.ops.wait()
+        self._weights = self._embedding = self._fusion = None
+        self._layers = []
+        self._recorded_for.clear()
+        self._heads = []
 
     def keep_hidden(self) -> None:
         """From now on passes compute the normed output of their rows too, also those of a prompt.
@@ -316,6 +343,7 @@ class Model:
         """
         config, buffers = self.config, self._buffers
         program = self.ops.program(min(self._max_rows, cache.pass_rows))
+        assert self._embedding is not None, "the weights were dropped"
         if self._fusion is not None:
             self._fusion.append(program, self._embedding, config, buffers)
         else:

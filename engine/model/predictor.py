@@ -90,6 +90,14 @@ class Predictor:
         self._inputs: Floats = np.asarray(fusion.hidden)  # the same memory
         model.keep_hidden()
 
+    def take_weights(self, weights: Weights, fusion: PredictorFusion) -> None:
+        """The same again, after `drop_weights`."""
+        self.model.take_weights(weights, fusion)
+        self._inputs = np.asarray(fusion.hidden)
+
+    def drop_weights(self) -> None:
+        self.model.drop_weights()
+
     def read(self, outputs: Sequence[Floats]) -> None:
         """The model's normed outputs, (dim,) each, before the tokens of the next pass."""
         for row, output in enumerate(outputs):

@@ -118,7 +118,7 @@ class StreamingGenerator:
         `input_ids`: n ids, or an array (n,) or (1, n), 1 <= n < max_seq_len. Raises
         InvalidInputError (and its subclass ContextLengthError) before any work.
         """
-        self._end_stream()
+        self.end_stream()
         settings, options = settings or SamplingSettings(), options or StreamOptions()
         options.check(self._model.config.vocab_size)
         prompt = prompt_of(input_ids, self._model)
@@ -146,7 +146,7 @@ class StreamingGenerator:
         any work if the snapshot is of another engine or does not fit this one, and if the
         constraint forbids its tokens.
         """
-        self._end_stream()
+        self.end_stream()
         check_snapshot(snapshot, self._model, self._fingerprint)
         return self._begun(snapshot, Live(isolation_key, on_token, abort, on_progress, turn_starts))
 
@@ -158,7 +158,7 @@ class StreamingGenerator:
         Of the options only `return_top_tokens`, `isolation_key`, `abort` and `on_progress` count.
         `input_ids` and errors as in `begin`.
         """
-        self._end_stream()
+        self.end_stream()
         options = options or StreamOptions()
         options.check(self._model.config.vocab_size)
         prompt = prompt_of(input_ids, self._model)
@@ -193,12 +193,21 @@ class StreamingGenerator:
 
     def slot(self) -> Slot:
         """What the cache holds of the last stream, which ends if it runs."""
-        self._end_stream()
+        self.end_stream()
         return Slot(self._prefix)
+
+    def end_stream(self) -> None:
+        """Forget the running stream or scorer, if there is one. Its prompt stays in the cache."""
+        if self._scorer is not None:
+            self._scorer.end()
+            self._scorer = None
+        if self._stream is not None:
+            self._stream.end()
+            self._stream = None
 
     def close(self) -> None:
         """End the running stream, and write its keys and values to disk for the next process."""
-        self._end_stream()
+        self.end_stream()
         self._prefix.flush()
 
     def _begun(
@@ -383,15 +392,6 @@ class StreamingGenerator:
                 KVCache(model.config, model.ops, max_seq_len=model.max_seq_len)
             )
         return self._negative
-
-    def _end_stream(self) -> None:
-        """Forget the running stream or scorer, if there is one."""
-        if self._scorer is not None:
-            self._scorer.end()
-            self._scorer = None
-        if self._stream is not None:
-            self._stream.end()
-            self._stream = None
 
     def _forget_all(self, error: BaseException) -> None:
         """After a failed step the contents of the caches are unknown and must not be reused."""

@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from ..errors import UnavailableError
 from ..schema.errors import MODELLED_ERRORS, error_responses
-from ..schema.models import Health
+from ..schema.models import Health, Readiness
 from ..service import Service
 from ..version import own_version
 
@@ -19,13 +19,15 @@ def system_routes(service: Service) -> APIRouter:
         """The process answers."""
         return Health(status="ok")
 
-    @router.get("/health", responses=error_responses(421, 503))
-    @router.get("/health/ready", responses=error_responses(421, 503))
-    async def ready() -> Health:
+    @router.get("/health", response_model_exclude_none=True, responses=error_responses(421, 503))
+    @router.get(
+        "/health/ready", response_model_exclude_none=True, responses=error_responses(421, 503)
+    )
+    async def ready() -> Readiness:
         """The engine takes work."""
         if not service.lease.ready:
             raise UnavailableError("the engine takes no work at the moment")
-        return Health(status="ok")
+        return Readiness(status="ok", state="asleep" if service.shelf.is_asleep else None)
 
     # Neither is in the contract: the first is another server's, the second HTTP's.
     @router.get("/version", include_in_schema=False)

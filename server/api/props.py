@@ -78,7 +78,7 @@ def _props(service: Service) -> Props:
         endpoint_props=False,
         endpoint_metrics=True,
         ui=True,
-        is_sleeping=False,
+        is_sleeping=service.model.state == "asleep",
         engine=_engine_props(service),
     )
 

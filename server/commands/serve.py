@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import socket
+import time
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -157,13 +158,15 @@ def load_app(settings: Settings, *, replica: str = "") -> "tuple[FastAPI, str]":
         prefix_directory=settings.prefix_cache_dir,
         prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,
     )
+    begin = time.monotonic()
     engine = load_engine(model_path(settings.model), options)
     names = settings.served_model_name
     if not names and (spoken := spoken_name(settings.model)) is not None:
         names = tuple(dict.fromkeys((engine.model_id, spoken)))
     try:
         named = settings.model_copy(update={"served_model_name": names})
-        app = create_app(named, engine, replica=replica)
+        seconds = time.monotonic() - begin
+        app = create_app(named, engine, load_seconds=seconds, replica=replica)
     except KeptDirectoryError as error:
         raise CommandError(f"--keep-streams-dir: {error}") from error
     return app, (*names, engine.model_id)[0]

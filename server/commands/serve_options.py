@@ -56,6 +56,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "send_timeout": "SECONDS",
         "drain_seconds": "SECONDS",
         "hang_seconds": "SECONDS",
+        "idle_unload": "SECONDS",
         "max_body_bytes": "BYTES",
         "max_unread_bytes": "BYTES",
         "max_connections": "N",

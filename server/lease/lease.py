@@ -18,9 +18,11 @@ from collections.abc import Callable
 
 from engine import AbortFlag
 
-from ..errors import QueueFullError, UnavailableError
+from ..errors import EngineFailedError, LoadFailedError, QueueFullError, UnavailableError
 from .deadlines import Deadline
 from .fair_queue import FairQueue
+from .served_model import ServedModel
+from .shelf import Shelf
 
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ class Ticket:
     """A place in the queue, then the engine itself, until the work returns."""
 
     __slots__ = (
-        "_lease", "abort", "admitted_at", "cancelled_at", "deadline", "freed_at", "key",
+        "_lease", "abort", "admitted_at", "cancelled_at", "deadline", "freed_at", "key", "model",
         "queued_at", "refuse", "released", "work",
     )  # fmt: skip
 
@@ -58,8 +60,10 @@ class Ticket:
         key: str,
         deadline: Deadline | None,
         queued_at: float,
+        model: ServedModel | None = None,
     ) -> None:
         self._lease = lease
+        self.model = model
         self.work = work
         self.refuse = refuse
         self.released = released
@@ -101,10 +105,14 @@ class EngineLease:
         *,
         max_queue: int,
         thread_name: str = "engine",
+        shelf: Shelf | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_queue`: how many tickets may wait while one runs."""
+        """`max_queue`: how many tickets may wait while one runs. `shelf`: holds the models of the
+        tickets.
+        """
         self._max_queue = max_queue
+        self._shelf = Shelf(()) if shelf is None else shelf
         self._thread_name = thread_name
         self._clock = clock
         self._changed = threading.Condition()  # guards the fields below
@@ -135,6 +143,13 @@ class EngineLease:
     def busy(self) -> bool:
         """Whether the engine thread is inside a ticket's work."""
         return self._running is not None
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether it is inside a ticket's work, and not still bringing the model into memory: a
+        large file can be read for minutes without a sign of life.
+        """
+        return self._running is not None and not self._shelf.is_loading
 
     def position(self, ticket: Ticket) -> int | None:
         """How many would be served before it; None if it does not wait."""
@@ -218,8 +233,10 @@ class EngineLease:
         released: Callable[[], None] = lambda: None,
         key: str = "",
         deadline: Deadline | None = None,
+        model: ServedModel | None = None,
     ) -> Ticket:
-        """Queue `work(abort)` for the engine thread; `key` identifies the caller.
+        """Queue `work(abort)` for the engine thread; `key` identifies the caller. `model`: whose
+        weights the work needs; without them, `refuse` is called with a LoadFailedError.
 
         Afterwards `released()` is called on that thread, once the engine is free for the next
         request. Or `refuse(error)` is called, on any thread: if the lease closes first, if the turn
@@ -227,7 +244,7 @@ class EngineLease:
         Neither is called for a cancelled ticket that never ran. Raises QueueFullError and
         UnavailableError.
         """
-        ticket = Ticket(self, work, refuse, released, key, deadline, self._clock())
+        ticket = Ticket(self, work, refuse, released, key, deadline, self._clock(), model)
         with self._changed:
             if self._state is _State.DRAINING:
                 raise UnavailableError("the server is shutting down")
@@ -301,7 +318,11 @@ class EngineLease:
 
     def _serve(self) -> None:
         try:
-            while (ticket := self._next()) is not None:
+            while self._waited():
+                ticket = self._next()
+                if ticket is None:
+                    self._shelf.rest()
+                    continue
                 if ticket.admitted_at is None:
                     assert ticket.deadline is not None
                     ticket.refuse(ticket.deadline.error)
@@ -311,14 +332,21 @@ class EngineLease:
             _logger.critical("the %s thread has died", self._thread_name, exc_info=True)
             self.fail(UnavailableError("the engine has failed"))
 
-    def _next(self) -> Ticket | None:
-        """The next ticket, not admitted if its deadline has passed; None when the lease is closed
-        or lost.
-        """
+    def _waited(self) -> bool:
+        """Wait for a ticket, or until a model has been idle. False: the lease is closed or lost."""
         with self._changed:
-            while not self._queue and self._state in (_State.OPEN, _State.DRAINING):
-                self._changed.wait()
-            if self._state not in (_State.OPEN, _State.DRAINING):
+            if not self._queue and self._is_serving:
+                self._changed.wait(self._shelf.rest_in())
+            return self._is_serving
+
+    @property
+    def _is_serving(self) -> bool:
+        return self._state in (_State.OPEN, _State.DRAINING)
+
+    def _next(self) -> Ticket | None:
+        """The next ticket, not admitted if its deadline has passed; None if there is none."""
+        with self._changed:
+            if not self._queue or not self._is_serving:
                 return None
             ticket, now = self._queue.pop(), self._clock()
             if ticket.deadline is not None and now >= ticket.deadline.at:
@@ -330,13 +358,42 @@ class EngineLease:
             return ticket
 
     def _serve_one(self, ticket: Ticket) -> None:
+        failure: Exception | None = None
         try:
-            ticket.work(ticket.abort)
+            failure = self._missing(ticket.model)
+            if failure is None:
+                ticket.work(ticket.abort)
+                self._shelf.used(ticket.model)
         except Exception:
             _logger.exception("a ticket's work must not raise")
         with self._changed:
             self._running = None
             ticket.freed_at = self._clock()
             was_refused = self._state is _State.LOST
-        if not was_refused:
+        if was_refused:
+            return
+        if failure is None:
             ticket.released()
+        else:
+            ticket.refuse(failure)
+
+    def _missing(self, model: ServedModel | None) -> Exception | None:
+        """Bring a model into memory. Returns why that did not work."""
+        if model is None:
+            return None
+        try:
+            self._shelf.bring(model, self._check_serving)
+        except (LoadFailedError, UnavailableError) as error:
+            return error
+        except Exception as error:
+            _logger.exception("loading a model failed in an unexpected way")
+            return EngineFailedError(f"{model.name} could not be loaded: {type(error).__name__}")
+        return None
+
+    def _check_serving(self, _done: int, _total: int) -> None:
+        """Called while weights are read: that must not outlast the server. Raises
+        UnavailableError.
+        """
+        self.heartbeat += 1
+        if not self._is_serving:
+            raise UnavailableError("the server is shutting down")

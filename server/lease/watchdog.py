@@ -105,7 +105,9 @@ class Watchdog:
                 loop.call_soon_threadsafe(self._answer)
             except RuntimeError:  # the event loop is closed
                 return
-            if self._engine.is_too_long(self._lease.heartbeat, passed, expected=self._lease.busy):
+            if self._engine.is_too_long(
+                self._lease.heartbeat, passed, expected=self._lease.is_computing
+            ):
                 self._lose("the engine hangs")
                 return
             if self._event_loop.is_too_long(self._n_answers, passed):

@@ -60,3 +60,12 @@ class Health(ResponseModel):
     """The server answers, or is ready for work."""
 
     status: Literal["ok"]
+
+
+class Readiness(Health):
+    """The server is ready for work."""
+
+    state: Literal["asleep"] | None = Field(
+        default=None,
+        description="Only there while no weights are in memory: the next request loads them first.",
+    )

@@ -12,6 +12,7 @@ from engine import AbortFlag
 
 from ..lease.deadlines import Deadlines, TimeLimits
 from ..lease.lease import EngineLease
+from ..lease.served_model import ServedModel
 from ..lease.waiter import attended
 from .steering import Call
 
@@ -22,14 +23,15 @@ T = TypeVar("T")
 
 async def engine_call(
     lease: EngineLease,
+    model: ServedModel,
     work: Callable[[AbortFlag], T],
     *,
     key: str,
     receive: Receive,
     limits: TimeLimits,
 ) -> T:
-    """The result of `work`, called on the engine thread. Raises what it raises, what the queue
-    raises, and ClientDisconnect, which aborts it.
+    """The result of `work`, called on the engine thread with the model in memory. Raises what it
+    raises, what the queue raises, and ClientDisconnect, which aborts it.
     """
     call = Call(work)
 
@@ -40,7 +42,7 @@ async def engine_call(
             _logger.exception("the engine failed in a request")
 
     deadlines = Deadlines(limits)
-    ticket = lease.submit(run, refuse=call.fail, key=key, deadline=deadlines.first)
+    ticket = lease.submit(run, refuse=call.fail, key=key, deadline=deadlines.first, model=model)
     try:
         result: T = await attended(call.result, receive)
         return result

@@ -19,7 +19,9 @@ from starlette.types import Scope
 
 from ..errors import UnavailableError
 from ..lease.lease import EngineLease
+from ..lease.shelf import Shelf
 from .llama_metrics import LlamaMetrics
+from .model_metrics import ModelMetrics
 from .stream import CompletionStream
 
 # Seconds. A token takes from a tenth of a millisecond to seconds, a long prompt minutes.
@@ -34,7 +36,7 @@ class Metrics:
     engine thread.
     """
 
-    def __init__(self, lease: EngineLease, kv_usage: Callable[[], float]) -> None:
+    def __init__(self, lease: EngineLease, shelf: Shelf, kv_usage: Callable[[], float]) -> None:
         """`kv_usage`: the share of the context that the sequence in the engine fills."""
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -82,6 +84,7 @@ class Metrics:
             "Share of the context that the running request fills.",
             lambda: kv_usage() if lease.busy else 0.0,
         )
+        registry.register(ModelMetrics(shelf))
         self._llama = LlamaMetrics(lease)
         registry.register(self._llama)
 

@@ -18,12 +18,12 @@ from engine import (
     AbortFlag,
     EngineError,
     Snapshot,
-    StreamingGenerator,
 )
 
 from ..errors import (
     DeadlineError,
     EngineFailedError,
+    LoadFailedError,
     ServerError,
     UnavailableError,
     UnreadLimitError,
@@ -31,6 +31,7 @@ from ..errors import (
 )
 from ..lease.deadlines import NO_LIMITS, Deadline, Deadlines, TimeLimits
 from ..lease.lease import EngineLease, Ticket
+from ..lease.served_model import ServedModel
 from ..lease.waiter import attended
 from .endings import ended_piece, with_stop_string
 from .feed import Feed, FeedFullError
@@ -65,7 +66,7 @@ class CompletionStream:
     def __init__(
         self,
         jobs: Sequence[CompletionJob],
-        generator: StreamingGenerator,
+        model: ServedModel,
         lease: EngineLease,
         *,
         key: str = "",
@@ -109,7 +110,8 @@ class CompletionStream:
         """Where the jobs ended, by position, if it is steered."""
         self._on_ended = on_ended
         self._on_told = on_told
-        self._generator = generator
+        self._model = model
+        self._generator = model.engine.generator
         self._feed: Feed[Event] = Feed(size_of=event_bytes, max_bytes=max_unread_bytes)
         self._ending: Sequence[Event] = ()  # last events of the previous job, not yet in the feed
         self._has_token = False
@@ -234,6 +236,7 @@ class CompletionStream:
             released=self._tell_end,
             key=self._key,
             deadline=deadline,
+            model=self._model,
         )
 
     def _take_over(self, pause: Pause) -> None:
@@ -261,6 +264,12 @@ class CompletionStream:
             assert self._steering is not None
             self._steering.refuse(error)
 
+    def _stay_down(self, error: LoadFailedError) -> None:
+        """It was to be taken up, but its model could not be loaded: that ends only the attempt."""
+        self._is_down = True
+        assert self._steering is not None
+        self._steering.refuse(error)
+
     async def _attended(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
         try:
             return await attended(work, receive)
@@ -284,6 +293,9 @@ class CompletionStream:
 
     def _refuse(self, error: Exception) -> None:
         """On any thread."""
+        if isinstance(error, LoadFailedError) and self._job_run is not None:
+            self._loop.call_soon_threadsafe(self._stay_down, error)
+            return
         self.error = error
         if self._steering is not None:
             self._steering.close()

@@ -14,7 +14,7 @@ LAYERS = {
     "engine": (
         "errors abort native", "files stored_tensor", "gguf", "text checkpoint", "model_files",
         "grammar sampling", "device", "cache", "model", "draft", "stream", "chat",
-        "description fingerprint load_options", "engine",
+        "description fingerprint load_options", "weight_files", "engine",
         "__init__", "benchmark",
     ),
     "server": (

@@ -219,6 +219,7 @@ class FakeEngine:
         self.created = 1_700_000_000
         self.fingerprint = "fp_fake"
         self.weight_bytes = 1 << 20
+        self.is_asleep = False
         self.constraints = ConstraintCompiler(self.tokenizer, VOCAB_SIZE, self.eos_token_ids)
         self.template: Any = SimpleNamespace(
             source="{{ messages }} <tool_call>", default_system=lambda variables: ""
@@ -235,6 +236,14 @@ class FakeEngine:
             constraints=self.constraints,
         )
         self.generator.faults = self.faults
+
+    def sleep(self) -> None:
+        self.generator.end_stream()
+        self.is_asleep = True
+
+    def wake(self, on_progress: Callable[[int, int], None]) -> None:
+        on_progress(1, 1)
+        self.is_asleep = False
 
     def fill_in_ids(
         self,

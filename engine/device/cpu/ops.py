@@ -151,5 +151,8 @@ class CpuOps:
     def working_bytes(self, config: ModelConfig) -> int:
         return 0
 
+    def give_back(self) -> None:
+        self._weights = LargePages()  # the old ones held the rest of a slab
+
     def available_bytes(self) -> int | None:
         return host_bytes()

@@ -6,6 +6,7 @@ model and no checkpoint.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -69,7 +70,8 @@ class CpuProgram:
         self._scratch = np.empty(0, np.uint8)
         self._old_scratch: list[npt.NDArray[np.uint8]] = []  # that earlier ops point to
         self._limits = PassLimits(max_rows)
-        self._recurrent = RecurrentOps(self._tape, self._rows, _vector)
+        # Not a method of this object: a circle of references would keep weights that were dropped.
+        self._recurrent = RecurrentOps(self._tape, partial(_rows, self._limits), _vector)
 
     def append(self, op: Op) -> None:
         match op:
@@ -314,12 +316,7 @@ class CpuProgram:
         return looked_up + op_times(self._ops, self._tape.names(), ns)
 
     def _rows(self, name: str, array: Floats | None, width: int) -> int:
-        """The address of an array (rows, width), 0 for None. Raises ValueError for another one."""
-        if array is None:
-            return 0
-        native.check(name, array, (len(array), width), np.float32)
-        self._limits.fit_rows(len(array))
-        return native.address(array)
+        return _rows(self._limits, name, array, width)
 
     def _linear_scratch(self, sections: Sequence[kernels.Matrix]) -> int:
         return self._scratch_of(kernels.linear_scratch_bytes(sections, self._limits.max_rows))
@@ -333,6 +330,15 @@ class CpuProgram:
             self._old_scratch.append(self._scratch)
             self._scratch = memory[begin : begin + n_bytes]
         return native.address(self._scratch)
+
+
+def _rows(limits: PassLimits, name: str, array: Floats | None, width: int) -> int:
+    """The address of an array (rows, width), 0 for None. Raises ValueError for another one."""
+    if array is None:
+        return 0
+    native.check(name, array, (len(array), width), np.float32)
+    limits.fit_rows(len(array))
+    return native.address(array)
 
 
 def _sections(matrix: CpuMatrix) -> list[kernels.Matrix]:

@@ -170,10 +170,14 @@ class CudaOps:
         rows = min(self.prefill_rows, config.max_seq_len)
         return cuda_prefill.working_bytes(config, rows) + _MARGIN
 
+    def give_back(self) -> None:
+        if self._is_cuda:
+            torch.cuda.empty_cache()
+
     def available_bytes(self) -> int | None:
         if not self._is_cuda:
             return host_bytes()
-        torch.cuda.empty_cache()  # memory that torch keeps from loading is free too
+        self.give_back()  # memory that torch keeps from loading is free too
         return int(torch.cuda.mem_get_info(self.device)[0])
 
     def _sampler(self, vocab_size: int) -> DeviceSampler:

@@ -85,6 +85,7 @@ async def _restore(service: Service, file: Path, waiter: Waiter) -> dict[str, An
 async def _erased(service: Service, waiter: Waiter) -> int:
     return await engine_call(
         service.lease,
+        service.model,
         lambda _: service.engine.generator.slot().erase(),
         key=waiter.key,
         receive=waiter.receive,
@@ -101,7 +102,12 @@ async def _timed(service: Service, work: Callable[[AbortFlag], SlotSize], waiter
         return size, time.perf_counter() - since
 
     return await engine_call(
-        service.lease, timed, key=waiter.key, receive=waiter.receive, limits=service.limits
+        service.lease,
+        service.model,
+        timed,
+        key=waiter.key,
+        receive=waiter.receive,
+        limits=service.limits,
     )
 
 

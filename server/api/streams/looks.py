@@ -53,6 +53,7 @@ async def peek(
         restore = _restoring(service, kept)
         seen = await engine_call(
             service.lease,
+            service.model,
             lambda abort: look(restore(place, abort)),
             key=waiter.key,
             receive=waiter.receive,
@@ -94,7 +95,12 @@ async def replay(
         }
 
     return await engine_call(
-        service.lease, work, key=waiter.key, receive=waiter.receive, limits=service.limits
+        service.lease,
+        service.model,
+        work,
+        key=waiter.key,
+        receive=waiter.receive,
+        limits=service.limits,
     )
 
 
