@@ -35,7 +35,6 @@ def test_clients_do_not_try_again(fake: FakeEngine) -> None:
 
 
 def test_a_websocket_is_not_opened(fake: FakeEngine) -> None:
-    """Clients of /v1/responses that try one go on with events."""
     asked = {
         "connection": "Upgrade",
         "upgrade": "websocket",
