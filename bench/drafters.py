@@ -1,6 +1,6 @@
 """What each drafter gains on texts that copy, on prose, on code and on noise.
 
-    python -m bench.drafters MODEL [--quantize 8bit] [--tokens 600] [--rounds 3]
+    python -m bench.drafters MODEL [--quantize 8bit] [--speculate eagle --draft-model HEAD]
 
 Owns the texts. They are fixed: a hook replaces each drawn token, so that passes, sampler and drafts
 have their real costs, whatever the model has learnt. Streams without and with drafts take turns.
@@ -118,11 +118,14 @@ def main(print_line: Callable[[str], None] = print) -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--quantize", default=None)
     parser.add_argument("--speculate", default="ngram")
+    parser.add_argument("--draft-model", type=Path, default=None)
     parser.add_argument("--tokens", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     chosen = {} if args.quantize is None else {"quantize": args.quantize}
-    engine = Engine.load(args.model, speculate=args.speculate, **chosen)
+    engine = Engine.load(
+        args.model, speculate=args.speculate, draft_model=args.draft_model, **chosen
+    )
     print_line("| text | plain tok/s | times plain | tokens per pass | accepted of drafted |")
     print_line("|---|---|---|---|---|")
     for text in texts_of(engine, args.tokens):

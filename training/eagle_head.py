@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.model import FeedForward, Llama, ModelConfig, RMSNorm, rope_tables, rotate
+from training.model import FeedForward, Layer, Llama, ModelConfig, RMSNorm, rope_tables, rotate
 
 IGNORED = -1e30
 
@@ -71,7 +71,9 @@ class EagleHead(nn.Module):
         """Like the model's last layer, which reads the last of the three residuals. `token_ids`: of
         the head's vocabulary.
         """
-        last, own, dim = model.model.layers[-1], self.midlayer, self.config.dim
+        own, dim = self.midlayer, self.config.dim
+        last = model.model.layers[-1]
+        assert isinstance(last, Layer)
         self.fc.weight.zero_()
         self.fc.weight[:, 2 * dim :] = torch.eye(dim)
         for name in ("q_proj", "k_proj", "v_proj"):

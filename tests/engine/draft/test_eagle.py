@@ -57,7 +57,7 @@ class Target:
         save_model(path, Family(family.name, {**family.options, **sizes}))
         self.path = path
         self.model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-        dim = self.model.get_input_embeddings().weight.shape[1]
+        dim = int(self.model.config.hidden_size)
         self.head = save_head(path / "eagle", vocab_size=VOCAB_SIZE, dim=dim, **keys)
 
     def load(self, speculate: str = "eagle") -> Engine:

@@ -235,7 +235,7 @@ def test_what_cannot_draft_is_refused_at_load(path: Path, tmp_path: Path) -> Non
 
     with pytest.raises(ModelLoadError, match="speculate: must be one of off, ngram, draft"):
         load(speculate="maybe")
-    with pytest.raises(ModelLoadError, match="used with speculate=draft, not 'ngram'"):
+    with pytest.raises(ModelLoadError, match="used with speculate=draft or eagle, not 'ngram'"):
         load(speculate="ngram", draft_model=path / "draft")
     with pytest.raises(ModelLoadError, match="is not a model"):
         load(speculate="draft", draft_model=tmp_path)
