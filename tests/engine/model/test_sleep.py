@@ -39,7 +39,7 @@ def drafters_of(engine: Engine) -> list[ModelDrafter]:
     return [each for each in engine.speculator.drafters if isinstance(each, ModelDrafter)]
 
 
-@pytest.mark.parametrize("family", ["qwen3_next", "gemma3_text", "mixtral"])
+@pytest.mark.parametrize("family", ["qwen3_next", "gemma4-embeddings", "mixtral"])
 def test_it_wakes_the_same_and_keeps_its_prompts(family: str, tmp_path: Path) -> None:
     save_model(tmp_path / "model", FAMILY_MODELS[family])
 
