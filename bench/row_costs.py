@@ -18,7 +18,8 @@ import numpy as np
 from engine import Engine
 from engine.cache.kv import KVCache
 from engine.draft.length import Acceptance, DraftLength
-from engine.draft.mtp import MOST, MtpDrafter
+from engine.draft.mtp import BlockDrafter
+from engine.draft.opening import MOST_PREDICTED
 from engine.draft.row_costs import GRID, RowCosts, measure_row_costs
 from engine.model.model import MAX_DECODE_ROWS, Model
 
@@ -108,8 +109,8 @@ def main(print_line: Callable[[str], None] = print) -> None:
     print_line(f"| free drafts, times plain | {' | '.join(gains(found, n_max=15))} |")
     drafters = engine.speculator.drafters if engine.speculator is not None else ()
     for drafter in drafters:
-        if isinstance(drafter, MtpDrafter):
-            block = drafter.block
+        if isinstance(drafter, BlockDrafter):
+            block = drafter.block.model
             own = measure_row_costs(
                 block,
                 KVCache(block.config, block.ops, max_seq_len=256),
@@ -118,7 +119,7 @@ def main(print_line: Callable[[str], None] = print) -> None:
             ).table
             print_line(
                 f"| block of {1e3 * own[1]:.2f} ms | "
-                f"{' | '.join(gains(found, n_max=MOST, each=own[1]))} |"
+                f"{' | '.join(gains(found, n_max=MOST_PREDICTED, each=own[1]))} |"
             )
 
 

@@ -69,8 +69,9 @@ class Layer:
     @property
     def input(self) -> Array:
         """What the layer reads first: the residual, or what the layer before it read."""
-        config = self.config
-        return self._ends[config.parallel and config.n_halves == 1]
+        if self.config.parallel and self.config.n_halves == 1:
+            return self.buffers.kept.get(self.index - 1, self._ends[1])
+        return self.residual
 
     @property
     def middle(self) -> Array:

@@ -15,10 +15,10 @@ from engine import Engine, ModelLoadError
 from engine.cache.kv import KVCache
 from engine.checkpoint.sources import Source
 from engine.draft import opening
-from engine.draft.mtp import MtpDrafter
+from engine.draft.mtp import BlockDrafter
 from engine.gguf.blocks import BlockRows
 from engine.model.model import Model
-from engine.model.predictor import Fusion, load_predictor
+from engine.model.predictor import PredictorFusion, load_predictor
 from engine.sampling.logits import Logits
 from tests.support.family_models import FAMILY_MODELS
 from tests.support.gguf_blocks import decoded, random_rows
@@ -47,11 +47,11 @@ class Block(NamedTuple):
 
     model: Model
     block: Model
-    fusion: Fusion
+    fusion: PredictorFusion
 
 
 def block_of(path: Path, *, dtype: str = "float32") -> Block:
-    fusions: list[Fusion] = []
+    fusions: list[PredictorFusion] = []
 
     def watched(*args: Any, **options: Any) -> Any:
         weights, fusion = load_predictor(*args, **options)
@@ -63,8 +63,8 @@ def block_of(path: Path, *, dtype: str = "float32") -> Block:
         engine = Engine.load(path, device="cpu", dtype=dtype, n_threads=1, speculate="mtp")
     assert engine.speculator is not None
     drafter = engine.speculator.drafters[-1]
-    assert isinstance(drafter, MtpDrafter)
-    return Block(engine.model, drafter.block, fusions[0])
+    assert isinstance(drafter, BlockDrafter)
+    return Block(engine.model, drafter.block.model, fusions[0])
 
 
 def rewritten(path: Path, change: Change) -> None:

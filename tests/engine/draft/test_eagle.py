@@ -237,6 +237,14 @@ def test_a_vocabulary_that_is_the_models_needs_no_table(fitting: Target, tmp_pat
     assert [block_drafter(engine).block.token_id(i) for i in (0, 319)] == [0, 319]
 
 
+def test_a_head_wakes_with_its_model(plain: Engine, drafting: Engine) -> None:
+    drafting.sleep()
+    drafting.wake()
+    n_before = drafting.generator.draft_counts["eagle"].drafted
+    assert told(drafting, "greedy") == told(plain, "greedy")
+    assert drafting.generator.draft_counts["eagle"].drafted > n_before
+
+
 @pytest.mark.parametrize("quantize", ["8bit", "4bit"])
 def test_a_quantised_head_changes_no_bit(fitting: Target, quantize: str) -> None:
     options: dict[str, Any] = {"device": "cpu", "quantize": quantize}

@@ -162,10 +162,6 @@ def test_a_model_without_a_block_is_refused(tmp_path: Path) -> None:
 def test_the_block_wakes_with_its_model(plain: Engine, drafting: Engine) -> None:
     drafting.sleep()
     drafting.wake()
-    runs = []
-    for engine in (plain, drafting):
-        options = {"max_new_tokens": 30, "ignore_eos": True, "speculate": True}
-        engine.generator.begin_stream_ex(PROMPT, SETTINGS["greedy"], **options)
-        runs.append([each.token_id for each in records_of(run(engine.generator))])
-    assert runs[0] == runs[1]
-    assert drafting.generator.draft_counts["mtp"].drafted
+    n_before = drafting.generator.draft_counts["mtp"].drafted
+    assert told(drafting, "greedy") == told(plain, "greedy")
+    assert drafting.generator.draft_counts["mtp"].drafted > n_before

@@ -10,7 +10,7 @@ import pytest
 
 from engine import Engine, SamplingSettings
 from engine.draft import opening
-from engine.draft.mtp import MOST
+from engine.draft.opening import MOST_PREDICTED
 from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import DraftCount, Speculator
 from engine.stream.result import TokenRecord
@@ -88,7 +88,7 @@ def expected(prompt: list[int]) -> tuple[list[tuple[str, int | None]], DraftCoun
         token_id = after(token_id)
 
     while len(origins) < N_TOKENS:
-        n = min(MOST, N_TOKENS - len(origins) - 1)
+        n = min(MOST_PREDICTED, N_TOKENS - len(origins) - 1)
         rounds += n > 0
         for _ in range(n):
             drafted += 1

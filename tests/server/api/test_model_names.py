@@ -115,7 +115,7 @@ def otter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_a_model_has_the_name_that_it_was_asked_for_by(otter: Path) -> None:
-    app, name = load_app(Settings(model="otter", panel_cache="off"))
+    app, name = load_app(Settings(model="otter", panel_cache=None))
     assert name == "Otter-1B.Q4"
     listed = ask(app, "GET", "/v1/models").json["data"]
     assert [card["id"] for card in listed] == ["Otter-1B.Q4", "otter"]
@@ -130,8 +130,8 @@ def test_a_model_has_the_name_that_it_was_asked_for_by(otter: Path) -> None:
 
 def test_a_path_is_no_name_and_given_names_are_all_names(otter: Path) -> None:
     for settings, names in (
-        (Settings(model=str(otter), panel_cache="off"), ["Otter-1B.Q4"]),
-        (Settings(model="otter", served_model_name=("a",), panel_cache="off"), ["a"]),
+        (Settings(model=str(otter), panel_cache=None), ["Otter-1B.Q4"]),
+        (Settings(model="otter", served_model_name=("a",), panel_cache=None), ["a"]),
     ):
         app, name = load_app(settings)
         listed = ask(app, "GET", "/v1/models").json["data"]
