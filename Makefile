@@ -7,6 +7,7 @@
 #   make test-sillytavern      drive SillyTavern in Chromium; installs it first (426 MB)
 #   make test-codex            run Codex; installs it first (404 MB)
 #   make test-claude-code      run Claude Code; installs it first (384 MB)
+#   make test-ray              run replicas on Ray; installs it first (130 MB)
 #   make test-gemma            only the tests with Gemma 3 270M, which it downloads (253 MB; its terms forbid passing it on);
 #                              LLAMA_CPP_BIN=directory with llama.cpp's programs, to compare with
 #   make soak                  measure the server under abuse (an hour; TOPICS='abort drain' selects; two topics need
@@ -31,7 +32,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test test-page test-sillytavern test-codex test-claude-code test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
+.PHONY: build serve test test-page test-sillytavern test-codex test-claude-code test-ray test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -79,7 +80,7 @@ serve: $(SERVE)
 # Compiled Python is kept even if the user's environment says otherwise: the tests start hundreds of
 # processes, and each would compile the packages and rewrite the assertions again.
 test: export PYTHONDONTWRITEBYTECODE =
-test: $(TEST) $(NODE) $(CLIENTS) $(PAGES) $(RAY)
+test: $(TEST) $(NODE) $(CLIENTS) $(PAGES)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-page: $(TEST) $(NODE) $(CLIENTS)
@@ -93,6 +94,9 @@ test-codex: $(TEST) $(CODEX)
 
 test-claude-code: $(TEST) $(CLAUDE_CODE)
 	CLAUDE_CODE=1 $(BIN)/python -m pytest tests/server/api/test_claude_code.py
+
+test-ray: $(TEST) $(RAY)
+	$(BIN)/python -m pytest tests/server/cluster
 
 test-gemma: $(TEST)
 	export GEMMA_GGUF="$$($(BIN)/python scripts/gemma.py)" && [ -f "$$GEMMA_GGUF" ] \
@@ -213,4 +217,5 @@ $(CLIENTS): tests/clients/requirements.txt .venv/venv.stamp | $(TEST)
 # Ray brings packages that change how uvicorn serves. They are compiled: each of Ray's processes imports most of them.
 $(RAY): tests/ray/requirements.txt .venv/venv.stamp | $(TEST)
 	@echo 'installing Ray into tests/ray/.venv (130 MB to download, 350 MB on disk)'
-	@scripts/beside.sh $(@D) $< && touch $@ || true
+	@scripts/beside.sh $(@D) $<
+	@touch $@

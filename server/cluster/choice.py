@@ -18,8 +18,9 @@ from .routed import Prompt
 # Until a replica has measured its own: a thousand bytes in 10 ms, a request in a second.
 DEFAULT_BYTE_S = 1e-5
 DEFAULT_REQUEST_S = 1.0
-# How far the measurements of equal replicas differ.
+# How far the measurements of equal replicas differ: by this factor, and by what nobody notices.
 _NOISE = 1.25
+_NOISE_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class Candidate:
     """Requests that this chooser sent and that have not ended."""
     sent: frozenset[bytes] = frozenset()
     """The steps of prompts that it sent lately, of which the replica has not told yet."""
+    n_ended: int = 0
+    """Requests that this chooser sent and that ended since the replica told how many it has."""
     last: int = 0
     """When it was chosen last, as a count of choices."""
 
@@ -83,7 +86,7 @@ class Candidate:
 def expected_s(candidate: Candidate, prompt: Prompt, *, byte_s: float, request_s: float) -> float:
     """Seconds to the first token. `byte_s`, `request_s`: where the replica has none of its own."""
     standing = candidate.standing
-    n_before = max(candidate.n_sent, standing.n_queued)
+    n_before = max(candidate.n_sent, standing.n_queued - candidate.n_ended)
     computing = (prompt.n_bytes - candidate.n_kept(prompt)) * (standing.byte_s or byte_s)
     return n_before * (standing.request_s or request_s) + computing
 
@@ -96,7 +99,7 @@ def ranked(candidates: Sequence[Candidate], prompt: Prompt) -> list[int]:
     request_s = _mean([c.standing.request_s for c in candidates], DEFAULT_REQUEST_S)
 
     costs = [expected_s(c, prompt, byte_s=byte_s, request_s=request_s) for c in candidates]
-    as_good = min(costs, default=0.0) * _NOISE
+    as_good = min(costs, default=0.0) * _NOISE + _NOISE_S
 
     def order(i: int) -> tuple[float, int, int]:
         one = candidates[i]

@@ -44,6 +44,7 @@ class KeptPrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types
         self._sent: dict[str, _Sent] = {}
         self._published: dict[ReplicaID, tuple[dict[str, Any], Standing]] = {}
         self._last: dict[ReplicaID, int] = {}
+        self._n_ended: dict[ReplicaID, int] = {}  # since it published
         self._n_chosen = 0
 
     async def choose_replicas(
@@ -78,7 +79,10 @@ class KeptPrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
         """It has ended, one way or another. What it computed is known until it is published."""
-        if (sent := self._sent.pop(internal_request_id, None)) is not None and sent.prompt.steps:
+        sent = self._sent.pop(internal_request_id, None)
+        if sent is not None and sent.prompt.n_bytes:
+            self._n_ended[replica_id] = self._n_ended.get(replica_id, 0) + 1
+        if sent is not None and sent.prompt.steps:
             ended = _Sent(replica_id, Prompt(sent.prompt.steps))
             self._sent[f"{internal_request_id} ended"] = ended
 
@@ -88,7 +92,14 @@ class KeptPrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types
         for sent in self._of(id_, now):
             steps.update(sent.prompt.steps)
             n_sent += sent.prompt.n_bytes > 0
-        return Candidate(self._standing(replica), n_sent, frozenset(steps), self._last.get(id_, 0))
+        standing = self._standing(replica)  # before the count of what ended since
+        return Candidate(
+            standing,
+            n_sent,
+            frozenset(steps),
+            n_ended=self._n_ended.get(id_, 0),
+            last=self._last.get(id_, 0),
+        )
 
     def _of(self, replica_id: ReplicaID, now: float) -> Iterator[_Sent]:
         for key, sent in list(self._sent.items()):
@@ -111,13 +122,14 @@ class KeptPrefixRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types
             _logger.warning("replica %s published nonsense: %s", name_of(replica), error)
             standing = Standing()
         self._published[replica.replica_id] = stats, standing
+        self._n_ended.pop(replica.replica_id, None)
         return standing
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Those that are gone are forgotten."""
         super().update_replicas(replicas)
         there = {replica.replica_id for replica in replicas}
-        for known in (self._published, self._last):
+        for known in (self._published, self._last, self._n_ended):
             for id_ in known.keys() - there:
                 del known[id_]
         self._sent = {k: sent for k, sent in self._sent.items() if sent.replica_id in there}

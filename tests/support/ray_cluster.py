@@ -51,7 +51,7 @@ class RayCluster:
 def need_ray() -> None:
     """Skip the test without Ray."""
     if not (PYTHON.parents[1] / ".stamp").exists():
-        pytest.skip("Ray is not installed into tests/ray/.venv: `make test` does it, from PyPI")
+        pytest.skip("Ray is not installed into tests/ray/.venv: `make test-ray` does it, from PyPI")
 
 
 @contextmanager
