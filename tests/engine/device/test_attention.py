@@ -503,7 +503,8 @@ def test_large_scores_do_not_overflow(isa: str, kv: str, n_rows: int) -> None:
     qkv = layer.rows(n_rows)
     qkv[:, : 4 * 64] *= 1000  # the queries; scores are in the thousands then
     out = layer.run(qkv, pos)
-    np.testing.assert_allclose(out, layer.expected(qkv, pos), rtol=0, atol=1e-2)
+    # Turning a query rounds it, and scores of thousands show that.
+    np.testing.assert_allclose(out, layer.expected(qkv, pos), rtol=0, atol=5e-2)
 
 
 @pytest.mark.parametrize("n_rows", [1, 40])

@@ -131,7 +131,7 @@ def test_inspect_names_experts_beside_the_rest(tmp_path: Path) -> None:
     assert lines["layers"] == told
     assert "layer embeddings" not in lines
     lacking = lacking_parts(described.config)
-    assert "a mixture of experts" in lacking
+    assert "experts with norms of their own" in lacking
     assert "embeddings of each layer" not in lacking
 
 
