@@ -117,7 +117,7 @@ test("surprisal becomes a level", () => {
 });
 
 test("each level stands in the legend", () => {
-  for (const name of Object.keys(MEASURES)) assert.equal(legend(name).length, name === "draft" ? 8 : 6);
+  for (const name of Object.keys(MEASURES)) assert.equal(legend(name).length, name === "draft" ? 9 : 6);
   assert.deepEqual(legend("rank").map(({ text }) => text), ["#1", "#2", "#3–4", "#5–10", "#11–50", "#51+"]);
   assert.equal(legend("surprisal").at(-1).text, "8+");
 });
