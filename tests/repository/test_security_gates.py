@@ -40,10 +40,11 @@ CLIENTS = {
     "server/commands/health.py",
     "server/commands/hub.py",
 }
-LISTENERS = {"server/commands/serve.py"}
+LISTENERS = {"server/commands/listening.py", "server/commands/serve.py"}
 # The socket options and signals that are allowed.
 SOCKETS = {
     "server/process/drain.py",
+    "server/process/service_manager.py",
     "server/http/slow_readers.py",
     "server/http/socket_options.py",
 }

@@ -68,8 +68,8 @@ class CudaOps:
             kernels.set_device(self.device.index)
         self.name = f"cuda {_model_of(self.device)} torch {torch.__version__}"
         self.n_threads = torch.get_num_threads()
-        self._kernels = kernels
-        self._lane = Lane(self.device, kernels)
+        self.kernels = kernels
+        self.lane = Lane(self.device, kernels)
         self._host = HostCopy()
         self._samplers: dict[int, DeviceSampler] = {}  # by vocabulary size
         self._longest = 0  # context that a cache was made for
@@ -80,7 +80,7 @@ class CudaOps:
 
     def kv_memory(self, shapes: Sequence[KVShape]) -> KVMemory:
         (shape,) = set(shapes)  # `lacking_parts` names models with several
-        most = self._kernels.MAX_HEAD_DIM
+        most = self.kernels.MAX_HEAD_DIM
         if shape[2] > most:
             raise ModelLoadError(
                 f"head_dim: the CUDA kernels take at most {most}, not {shape[2]}; with dtype "
@@ -92,7 +92,7 @@ class CudaOps:
                 CudaHeadRows.zeros(len(shapes), shape, self.kv_format, self.device)
                 for _ in range(2)
             )
-            return KVMemory(keys, values, _Positions(self._lane, keys, values))
+            return KVMemory(keys, values, _Positions(self.lane, keys, values))
 
     def state_memory(
         self, shapes: Sequence[StateShape], *, n_slots: int, n_logged: int
@@ -125,13 +125,13 @@ class CudaOps:
     ) -> CudaMatrix:
         with out_of_memory_as_memory_error():
             tensors = [self._on_device(part) for part in parts]
-            return cuda_weights.pack(tensors, common_format(format_), self._kernels, gated=gated)
+            return cuda_weights.pack(tensors, common_format(format_), self.kernels, gated=gated)
 
     def table(self, values: npt.NDArray[np.float32]) -> Tensor:
         return torch.from_numpy(values).to(self.device)
 
     def program(self, max_rows: int) -> CudaProgram:
-        return CudaProgram(self._lane, self._host, max_rows)
+        return CudaProgram(self.lane, self._host, max_rows)
 
     def sample(self, row: Any, request: SampleRequest, /, *, work: Logits) -> SampleResult:
         """Samples on the device if possible. If the last pass expects the next token, its pass is
@@ -144,7 +144,7 @@ class CudaOps:
             return sample(np.asarray(row), request, work=work)
         program = row.rows.source
         row.restore()
-        state = self._lane.state.data_ptr() if program.expects_next else None
+        state = self.lane.state.data_ptr() if program.expects_next else None
         is_on_device = sampler.begin(row.values, request, state=state)
         if is_on_device and state is not None:
             program.run_ahead()
@@ -155,10 +155,10 @@ class CudaOps:
     @property
     def n_passes(self) -> int:
         """Passes launched so far, including those that ran ahead."""
-        return self._lane.n_passes
+        return self.lane.n_passes
 
     def wait(self) -> None:
-        self._lane.wait()
+        self.lane.wait()
 
     def formats(self, config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:
         return keeping_mxfp4(uniform_formats(config, self.format), config, dtypes)
@@ -183,7 +183,7 @@ class CudaOps:
     def _sampler(self, vocab_size: int) -> DeviceSampler:
         if vocab_size not in self._samplers:
             self._samplers[vocab_size] = DeviceSampler(
-                self._kernels, vocab_size, max_context=self._longest, device=self.device
+                self.kernels, vocab_size, max_context=self._longest, device=self.device
             )
         return self._samplers[vocab_size]
 

@@ -33,7 +33,7 @@ FORMATS = ("bfloat16", "8bit", "4bit", "mxfp4")
 
 
 def expert(ops: CudaOps, n: int, hidden: int, format_: str, *, bias: bool, seed: int) -> Any:
-    place = partial(placed_at, ops._kernels)
+    place = partial(placed_at, ops.kernels)
     return Expert(
         gate_up=[
             ops.matrix(
@@ -59,7 +59,7 @@ def experts_op(
     rows: slice = slice(None),
 ) -> Experts[Tensor, Any]:
     config: ExpertsConfig = CONFIGS[name]
-    place = partial(placed_at, ops._kernels)
+    place = partial(placed_at, ops.kernels)
     shared_format = "bfloat16" if format_ == "mxfp4" else format_
     return Experts(
         x=place(random(n_rows, DIM)[rows]),
@@ -152,7 +152,7 @@ def test_a_chunk_of_a_prompt(cuda: ModuleType, name: str, format_: str) -> None:
 def test_many_rows_choose_as_the_definition_says(cuda: ModuleType, name: str) -> None:
     ops, config = ops_of(cuda), CONFIGS[name]
     op = experts_op(ops, name, 40)
-    chosen, weights = route(op, ops._lane, 40)
+    chosen, weights = route(op, ops.lane, 40)
     bias = None if op.selection_bias is None else op.selection_bias.cpu()
     right, right_weights = choose(op.router[:, :N].cpu(), config, bias)
     assert torch.equal(chosen.cpu().long(), right)
