@@ -126,7 +126,8 @@ def test_serve_and_chat_say_the_same_of_the_same_option() -> None:
         ("serv", "unknown command 'serv'; did you mean serve?"),
         (
             "sing",
-            "unknown command 'sing': use serve, chat, complete, pull, inspect, bench or health",
+            "unknown command 'sing': use serve, chat, complete, pull, inspect, bench, doctor, "
+            "cluster or health",
         ),
         ("serve --prot 8822", "unrecognized argument: --prot; did you mean --port?"),
         ("serve --zzz", "unrecognized argument: --zzz (see"),
