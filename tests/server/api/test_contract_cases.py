@@ -44,7 +44,7 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
         yield server
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_every_answer_is_as_the_contract_says(server: LiveServer) -> None:
     answers: list[requests.Response] = []
     faults: list[str] = []
