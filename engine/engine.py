@@ -30,7 +30,7 @@ from .device.windows import kv_bytes
 from .draft.opening import Drafts, draft_source, open_speculator
 from .draft.speculator import Speculator
 from .errors import InvalidInputError, ModelLoadError, TemplateError
-from .fingerprint import fingerprint
+from .fingerprint import fingerprint, with_common_keys
 from .grammar.compiler import ConstraintCompiler
 from .grammar.spec import ConstraintSpec
 from .load_options import LoadOptions, fields_as_arguments
@@ -94,16 +94,15 @@ class Engine:
         weights = read_weights(files.tensors, files.config, files.models, ops, options)
         length = _context_length(files, ops, options.max_seq_len)
         stretched = files.config.stretched_to(length)
-        digits = fingerprint(
+        of_files = fingerprint(
             source.path,
             files.tensors,
             ops,
             stretched=stretched,
             chat_template=options.chat_template,
-            common_keys=[
-                each.common_keys for each in weights.layers if each.common_keys is not None
-            ],
         )
+        common_keys = (each.common_keys for each in weights.layers)
+        digits = with_common_keys(of_files, (each for each in common_keys if each is not None))
         model = Model(weights, files.config, ops, max_seq_len=length)
         cache = KVCache(files.config, ops, max_seq_len=length)
         # Elsewhere the measurements of a speculator warm the model up too.
@@ -138,7 +137,7 @@ class Engine:
             reply_format=reply_format,
             fingerprint=digits,
             turn_opener=turn_opener(files.template, tokenizer),
-            weight_files=WeightFiles(source.path, options, digits),
+            weight_files=WeightFiles(source.path, options, of_files),
         )
 
     @property

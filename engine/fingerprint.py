@@ -34,19 +34,15 @@ def fingerprint(
     *,
     stretched: int = 0,
     chat_template: Path | None = None,
-    common_keys: Iterable[Array] = (),
 ) -> str:
     """The fingerprint of the model in `path`, computed by `ops`. Raises ModelLoadError.
 
     `stretched`: the context length that its keys depend on (RopeConfig.stretched_to).
     `chat_template`: the file of the template that is used instead of the model's own.
-    `common_keys`: of the layers that have them (LayerWeights.common_keys).
     """
     computed = f"{_build()} {ops.format} {ops.kv_format} {ops.name} {stretched}"
     digest = hashlib.sha256(computed.encode())
     sample_checkpoint(tensors, digest)
-    for each in common_keys:
-        digest.update(np.asarray(each).tobytes())
     files = {name: path / name for name in _WHOLE}
     if chat_template is not None:
         files["chat_template"] = chat_template
@@ -56,7 +52,22 @@ def fingerprint(
                 digest.update(name.encode() + hashlib.sha256(stream.read()).digest())
     if not path.is_dir():
         digest.update(_header(path, tensors))
-    return f"fp_{digest.hexdigest()[:12]}"
+    return _name(digest.hexdigest())
+
+
+def with_common_keys(of_files: str, common_keys: Iterable[Array]) -> str:
+    """The fingerprint of a model that stores keys without `common_keys` of its layers, which were
+    found when it was loaded (LayerWeights.common_keys). `of_files`: its `fingerprint`, which is
+    returned if there are none.
+    """
+    found = [np.asarray(each).tobytes() for each in common_keys]
+    if not found:
+        return of_files
+    return _name(hashlib.sha256(b"".join([of_files.encode(), *found])).hexdigest())
+
+
+def _name(digits: str) -> str:
+    return f"fp_{digits[:12]}"
 
 
 def _header(file: Path, tensors: Mapping[str, StoredTensor]) -> bytes:

@@ -38,7 +38,7 @@ class WeightFiles:
 
     path: Path
     options: LoadOptions
-    fingerprint: str
+    fingerprint: str  # of the files alone
 
     def reload(
         self,

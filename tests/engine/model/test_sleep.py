@@ -83,6 +83,16 @@ def test_a_draft_model_wakes_too(tiny_model: Path) -> None:
     assert drafter.model.has_weights
 
 
+@pytest.mark.parametrize("kv_cache", ["8bit", "k8v4", "4bit"])
+def test_it_wakes_the_same_with_small_keys(tiny_model: Path, kv_cache: str) -> None:
+    """Keys in 4 bits are stored without what all have in common, which is found at load."""
+    engine = load(tiny_model, kv_cache=kv_cache)
+    first, _ = answer(engine)
+    engine.sleep()
+    engine.wake()
+    assert answer(engine)[0] == first
+
+
 def test_what_needs_no_weights_goes_on(tiny_engine: Engine) -> None:
     size = tiny_engine.weight_bytes
     tiny_engine.sleep()
