@@ -81,9 +81,19 @@ def test_a_phone_shows_everything_in_one_column(
 
 
 def test_sentences_are_spoken_and_states_are_words(story: "Page") -> None:
+    heard = story.evaluate_handle(
+        """() => {
+            const heard = [], live = document.querySelector("[aria-live=polite]");
+            new MutationObserver(() => heard.push(live.textContent)).observe(
+                live, { childList: true, characterData: true, subtree: true });
+            return heard;
+        }"""
+    )
     run_to_the_end(story)
-    spoken = story.locator("[aria-live=polite]").inner_text()
-    assert len(spoken) > 5
+    pieces = heard.json_value()
+    shown = "".join(tokens(story).all_text_contents())
+    assert "".join("".join(pieces).split()) == "".join(shown.split())
+    assert all(each.rstrip('"\n ')[-1:] in ".!?…" or len(each) >= 240 for each in pieces[:-1])
     assert "ready" in story.locator("#facts [data-fact=state]").inner_text()
     for button in story.get_by_role("button").all():
         assert button.inner_text() or button.get_attribute("aria-label")
