@@ -71,7 +71,7 @@ class Candidate:
     sent: frozenset[bytes] = frozenset()
     """The steps of prompts that it sent lately, of which the replica has not told yet."""
     n_ended: int = 0
-    """Requests that this chooser sent and that ended since the replica told how many it has."""
+    """Requests that this chooser sent and that ended since the replica counted what it has."""
     last: int = 0
     """When it was chosen last, as a count of choices."""
 

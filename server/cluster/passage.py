@@ -127,7 +127,7 @@ class Passage:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _end(self, body: bytes) -> None:
-        self._is_complete = True
+        self._is_complete = self._routed.delivery.is_complete = True
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _fail(self, error: ServerError) -> None:

@@ -28,9 +28,6 @@ _logger = logging.getLogger(__name__)
 LoadApp = Callable[..., tuple[Starlette, str]]
 """Makes the app of `settings`, with ids of `replica`, and its model's name."""
 
-# Tokens whose time says what another one costs.
-_MANY_TOKENS = 1024
-
 
 class Replica:
     """One server of a cluster. Made on the event loop on which all its methods run."""
@@ -89,10 +86,8 @@ class Replica:
         """See Standing."""
         lease, pace = self._service.lease, self._service.pace
         kept = await asyncio.to_thread(self._kept.steps)
-        first_s, many_s = pace.first_token_s(1, 0), pace.first_token_s(_MANY_TOKENS, 0)
-        per_token, byte_s = self._kept.bytes_per_token, None
-        if first_s is not None and many_s is not None and per_token:
-            byte_s = max(0.0, many_s - first_s) / _MANY_TOKENS / per_token
+        token_s, per_token = pace.computed_token_s(), self._kept.bytes_per_token
+        byte_s = token_s / per_token if token_s is not None and per_token else None
         return Standing(lease.n_waiting + lease.busy, byte_s, pace.request_s(), kept).to_stats()
 
     async def metrics(self, headers: list[tuple[bytes, bytes]]) -> tuple[str, int, bytes]:

@@ -3,7 +3,7 @@
 Owns these types, which both sides unpickle. Knows no Ray and no app.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 HeaderList = list[tuple[bytes, bytes]]
 
@@ -16,6 +16,19 @@ class Prompt:
     """See `prompt_steps`."""
     n_bytes: int = 0
     """Of its text."""
+
+
+class Delivery:
+    """What has become of an answer, for the process of the door: another one gets a new one."""
+
+    __slots__ = ("is_complete",)
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        """The client has all of it, and may ask again before the replica says that it is done."""
+
+    def __reduce__(self) -> tuple[type["Delivery"], tuple[()]]:
+        return Delivery, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,7 @@ class Routed:
     """The name of the replica that has what the request is about; any if it is empty."""
     prompt: Prompt | None = None
     """None: the request does not wait for the engine."""
+    delivery: Delivery = field(default_factory=Delivery, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from .stream import CompletionStream
 
 # Requests that are remembered: enough for three coefficients, few enough to follow a change.
 _N_KEPT = 64
+# Tokens of a prompt from which on the time to the first token is that of computing them.
+_MANY = 32
 # Pulls coefficients that the requests leave open to zero.
 _RIDGE = 1e-6
 
@@ -55,6 +57,15 @@ class Pace:
     def first_token_s(self, n_computed: int, n_cached: int) -> float | None:
         """Seconds in the engine to the first token; None if nothing is known."""
         return _predicted([*self._first], _of_prompt(n_computed, n_cached))
+
+    def computed_token_s(self) -> float | None:
+        """Seconds per token of a prompt that is computed, the mean; None if none was long enough.
+
+        Not from the fit: where all prompts are of one length, that leaves open what a token adds.
+        """
+        seen = [(features[1], s) for features, s in [*self._first] if features[1] >= _MANY]
+        n_computed = sum(n for n, _ in seen)
+        return sum(s for _, s in seen) / n_computed if n_computed else None
 
     def scores_s(self, job: ScoreJob, n_cached: int) -> float | None:
         """Seconds in the engine to the last score."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import pickle
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -11,12 +13,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from engine import Engine
 from server.app import create_app
 from server.cluster.choice import Candidate, Standing, ranked
 from server.cluster.door import Door
 from server.cluster.failures import ReplicaLostError
+from server.cluster.prompt_steps import steps_of
 from server.cluster.replica import Replica
-from server.cluster.routed import Accepted, Head, HeaderList, Part, Routed
+from server.cluster.routed import Accepted, Head, HeaderList, Part, Prompt, Routed
 from server.settings import Settings
 from tests.support.asgi_server import asgi_server
 from tests.support.fake_engine import FakeEngine, fake_reply
@@ -120,6 +124,51 @@ async def test_conversations_go_where_they_are_kept() -> None:
                 await client.post("/v1/completions", json=body)
         assert here.called == here.called[:3] * 3
         assert len(set(here.called)) == 3
+
+
+async def test_a_byte_takes_what_prompts_took(tiny_engine: Engine) -> None:
+    """Prompts of one length leave open what a token adds, and yet the measurement must hold."""
+    settings = Settings(port=0)
+    replica = Replica(
+        settings, lambda *_, **who: (create_app(settings, tiny_engine, **who), "x"), ""
+    )
+    prompts = [name * 200 for name in "abcdef"]
+    took = []
+    for text in prompts:
+        body = json.dumps({"prompt": text, "max_tokens": 1}).encode()
+        prompt = Prompt(steps_of(text.encode() * 4, secret=b"s", whose=""), len(text))
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        path = "/v1/completions"
+        routed = Routed("POST", path, path.encode(), b"", headers, body, None, prompt=prompt)
+        began = time.monotonic()
+        assert b"choices" in b"".join(
+            [p.body async for p in replica(routed) if isinstance(p, Head)]
+        )
+        took.append(time.monotonic() - began)
+    stats = Standing.from_stats(await replica.record_routing_stats())
+    await replica.end()
+    assert stats.byte_s is not None
+    assert 0 < stats.byte_s * 200 < max(took)
+
+
+async def test_the_door_knows_first_that_an_answer_is_complete() -> None:
+    async with cluster() as (here, client):
+        seen = list[Routed]()
+        call = here.call
+
+        async def slow_to_end(routed: Routed) -> AsyncGenerator[Part]:
+            seen.append(routed)
+            async with aclosing(call(routed)) as parts:
+                async for part in parts:
+                    yield part
+            await asyncio.sleep(5)
+
+        here.call = slow_to_end  # type: ignore[method-assign]
+        await client.post("/v1/completions", json=BODY)
+        assert seen[0].delivery.is_complete
+        elsewhere = pickle.loads(pickle.dumps(seen[0]))
+        assert elsewhere == seen[0]
+        assert not elsewhere.delivery.is_complete
 
 
 async def test_a_hang_up_ends_the_request_in_its_replica() -> None:

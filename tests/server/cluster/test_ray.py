@@ -115,7 +115,7 @@ def test_a_killed_replica_loses_only_what_it_had_begun(
     """Runs last: the replica comes back later."""
     events, waiting = list[dict[str, Any]](), list[httpx.Response]()
     pids = cluster.pids_by_name()
-    with client.stream("POST", "/v1/completions", json=LONG) as answer:
+    with client.stream("POST", "/v1/completions", json={**LONG, "n": 16}) as answer:
         lines = answer.iter_lines()
         first = json.loads(next(lines).removeprefix("data: "))
         queued = [threading.Thread(target=_ask, args=(cluster, waiting)) for _ in range(6)]
