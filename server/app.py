@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -71,6 +72,9 @@ from .stream.metrics import Metrics
 from .stream.pace import Pace
 from .stream.stream import CompletionStream
 
+if TYPE_CHECKING:
+    from .stream.spans import Spans
+
 # The version of the wire, not of the program: it changes when a client would notice.
 API_VERSION = "1.0.0"
 
@@ -131,6 +135,11 @@ def create_app(
         clock=time.monotonic,
         files=files,
     )
+    spans = None
+    if settings.otlp_endpoint is not None:
+        from .stream.spans import Spans  # needs the extra `otel`
+
+        spans = Spans(settings.otlp_endpoint, model=model.names[0])
     service = Service(
         settings,
         model,
@@ -159,6 +168,8 @@ def create_app(
             await trials.close()
             if await lease.close():
                 await run_in_threadpool(engine.generator.close)
+        if spans is not None:
+            await run_in_threadpool(spans.close)
 
     app = ContractApp(
         title="Soliton",
@@ -196,11 +207,11 @@ def create_app(
     add_inspector(app)
     _add_error_handlers(app)
     app.add_exception_handler(404, not_found_handler(app.routes))
-    _add_layers(app, settings, metrics)
+    _add_layers(app, settings, metrics, spans)
     return app
 
 
-def _add_layers(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
+def _add_layers(app: FastAPI, settings: Settings, metrics: Metrics, spans: "Spans | None") -> None:
     """What every request passes before its route."""
     # The last one added is the outermost.
     app.add_middleware(KeyGate, api_keys=settings.api_keys)
@@ -235,6 +246,8 @@ def _add_layers(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
     app.add_middleware(ErrorShape, is_of_wire=llama.is_of_this_wire, shape=llama.answered_error)
     app.add_middleware(ErrorShape, is_of_wire=tabby.is_of_this_wire, shape=tabby.answered_error)
     app.add_middleware(Aliases)
+    if spans is not None:
+        app.add_middleware(spans.traced)
     if settings.access_log:
         app.add_middleware(AccessLog)
 

@@ -9,6 +9,7 @@ anything is loaded.
 import os
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -276,6 +277,12 @@ class Settings(BaseSettings):
         description="log one line per request: id, status, tokens, times; no prompt, no key",
     )
 
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="URL of an OpenTelemetry collector (OTLP over HTTP) that gets the spans of "
+        "each request: queue, prefill, decode; needs the extra otel",
+    )
+
     keep_billing_header: bool = Field(
         default=False,
         description="let the model see the x-anthropic-billing-header line of Claude Code's system "
@@ -291,6 +298,15 @@ class Settings(BaseSettings):
         if not items:  # for example from a shell variable that is not set
             raise ValueError("the list is empty: list at least one item, or leave the option out")
         return items
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _collector(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("must be a URL such as http://127.0.0.1:4318")
+        if value is not None and find_spec("opentelemetry.exporter.otlp.proto.http") is None:
+            raise ValueError("OpenTelemetry is not installed: pip install 'soliton[otel]'")
+        return value
 
     @field_validator("panel_cache", mode="before")
     @classmethod

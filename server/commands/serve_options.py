@@ -83,6 +83,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "logging and configuration": {
         "log_level": "debug|info|warning|error",
         "access_log": "",
+        "otlp_endpoint": "URL",
         "config": "PATH",
     },
 }

@@ -90,7 +90,7 @@ class Metrics:
 
     def answered(self, scope: Scope, status: int, seconds: float) -> None:
         """A request has been answered completely, or given up."""
-        route = _route_of(scope)
+        route = route_of(scope)
         self._requests.labels(route, str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
 
@@ -120,7 +120,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def _route_of(scope: Scope) -> str:
+def route_of(scope: Scope) -> str:
     """The path of the route that handled the request, as declared."""
     route = scope.get("route")
     if route is None and "endpoint" in scope:  # Starlette's own routes set only the endpoint

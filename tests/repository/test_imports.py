@@ -126,6 +126,7 @@ def test_the_wall_clock_is_read_where_a_date_is_meant() -> None:
         ("server/answer/head.py", "time.time"),  # `created`
         ("server/api/ollama/answer.py", "datetime.now"),  # `created_at`
         ("server/commands/bench_rows.py", "datetime.now"),  # when it was measured
+        ("server/stream/spans.py", "time.time_ns"),  # what collectors order spans by
         ("engine/chat/template/sandbox.py", "datetime.now"),  # strftime_now of chat templates
         # Compared with the times of files, which come from the same clock.
         ("engine/device/cpu/panel_cache.py", "time.time"),

@@ -40,7 +40,7 @@ def program(folder: Path, name: str, script: str) -> Path:
 def test_what_is_required_is_what_the_packages_import() -> None:
     imported = set().union(*(roots(file) for file in FILES)) - set(sys.stdlib_module_names)
     with_pydantic = {"pydantic_core", "typing_extensions"}
-    of_extras = {"torch", "ray"}
+    of_extras = {"torch", "ray", "opentelemetry"}
     assert names(PROJECT["dependencies"]) == imported - {"engine", *of_extras, *with_pydantic}
     assert "ray" in names(PROJECT["optional-dependencies"]["ray"])
 
