@@ -5,6 +5,7 @@ has ended, from the times that its stream kept; nothing runs per token. Shows no
 query, or a header other than the trace context that the client sent along.
 """
 
+import threading
 import time
 from importlib.metadata import PackageNotFoundError, version
 
@@ -25,7 +26,7 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 # Probes come every second.
 _UNTRACED = HEALTH_PATHS | {"/metrics"}
 # What a shutdown waits for a collector that does not answer.
-_FLUSH_MS = 2000
+_CLOSING_S = 2.0
 _NS = 1_000_000_000
 
 
@@ -37,7 +38,8 @@ class Spans:
         served. The names of the SDK (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, …) hold beside it.
         """
         named = Resource({"service.name": "soliton", "service.version": _release()})
-        self._provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()))
+        resource = named.merge(OTELResourceDetector().detect())
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("soliton")
@@ -48,9 +50,11 @@ class Spans:
         return Traced(app, self)
 
     def close(self) -> None:
-        """Send what is left, as far as the collector takes it soon. Blocks."""
-        self._provider.force_flush(_FLUSH_MS)
-        self._provider.shutdown()
+        """Send what is left. Blocks; what the collector does not take soon is dropped."""
+        # The SDK has no limit of its own for this that holds.
+        closing = threading.Thread(target=self._provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(_CLOSING_S)
 
     def ended(self, scope: Scope, began_ns: int, stream: CompletionStream | None) -> None:
         """A request has ended. `began_ns`: since the epoch."""
