@@ -134,8 +134,8 @@ class Snapshot:
         """
         if not 0 <= n_tokens <= len(self.token_ids):
             raise InvalidInputError(
-                f"at must be between 0 and {len(self.token_ids)}, the tokens of the completion, "
-                f"not {n_tokens}",
+                f"at must be between 0 and {len(self.token_ids)}, the tokens of the completion "
+                f"before a stop token, not {n_tokens}",
                 param="at",
             )
         return replace(

@@ -179,6 +179,12 @@ class Stream:
         options = replace(self.options, max_new_tokens=max_new_tokens)
         self._change(self.snapshot().changed(options=options))
 
+    @property
+    def is_aborted(self) -> bool:
+        """Whether its abort flag is set: the next step ends it, and a peek stops where it is."""
+        abort = self._live.abort
+        return abort is not None and abort.is_set()
+
     def peek(
         self, token_ids: Sequence[int] | None = None, *, top: int = 5, n_tokens: int = 12
     ) -> list[Glimpse]:

@@ -236,7 +236,9 @@ class KeptClient:
         """A place that the stream has passed."""
         if share is None or kept.is_deleted:
             return None
-        return int(self.shown(kept, index)["completion_tokens"]) * share // 10
+        shown = self.shown(kept, index)
+        is_stopped = shown["finish"] == "stop_token"
+        return (int(shown["completion_tokens"]) - is_stopped) * share // 10
 
     def shown(self, kept: Kept, index: int) -> dict[str, Any]:
         answer = self.server.get(f"/v1/streams/{kept.stream_id(index)}")

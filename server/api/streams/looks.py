@@ -24,6 +24,7 @@ from ...lease.waiter import Waiter
 from ...schema.control import PeekRequest
 from ...service import Service
 from ...stream.engine_call import engine_call
+from ...stream.job_run import JobRun
 from ...stream.jobs import isolation_key
 from ...version import own_version
 from .overrides import stored_fields
@@ -43,10 +44,16 @@ async def peek(
     def look(at: Stream) -> tuple[int, list[Glimpse]]:
         return at.mark(), at.peek(body.token_ids, top=top, n_tokens=n_tokens)
 
+    def look_at_end(run: JobRun) -> tuple[int, list[Glimpse]]:
+        seen = look(run.stream)
+        if run.stream.is_aborted:  # by its own client, who has nothing to do with this one
+            raise StreamStateError("the stream has ended")
+        return seen
+
     seen: tuple[int, list[Glimpse]] | None = None
     if body.at is None and kept.state(stream) == "running":
         with suppress(StreamStateError):  # it ends, or is put down, at this moment
-            seen = await kept.between_tokens(stream, lambda run: look(run.stream), waiter.receive)
+            seen = await kept.between_tokens(stream, look_at_end, waiter.receive)
     if seen is None:
         place, _ = await place_of(kept, stream, waiter.receive, wants_steps=False)
         place = place.at(place.n_tokens if body.at is None else body.at)
