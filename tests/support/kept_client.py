@@ -237,8 +237,10 @@ class KeptClient:
         if share is None or kept.is_deleted:
             return None
         shown = self.shown(kept, index)
-        is_stopped = shown["finish"] == "stop_token"
-        return (int(shown["completion_tokens"]) - is_stopped) * share // 10
+        n_passed: int = shown["completion_tokens"]
+        if shown["finish"] == "stop_token":
+            n_passed -= 1
+        return n_passed * share // 10
 
     def shown(self, kept: Kept, index: int) -> dict[str, Any]:
         answer = self.server.get(f"/v1/streams/{kept.stream_id(index)}")
