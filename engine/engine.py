@@ -101,8 +101,7 @@ class Engine:
             stretched=stretched,
             chat_template=options.chat_template,
         )
-        common_keys = (each.common_keys for each in weights.layers)
-        digits = with_common_keys(of_files, (each for each in common_keys if each is not None))
+        digits = with_common_keys(of_files, (each.common_keys for each in weights.layers))
         model = Model(weights, files.config, ops, max_seq_len=length)
         cache = KVCache(files.config, ops, max_seq_len=length)
         # Elsewhere the measurements of a speculator warm the model up too.

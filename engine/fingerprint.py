@@ -55,12 +55,12 @@ def fingerprint(
     return _name(digest.hexdigest())
 
 
-def with_common_keys(of_files: str, common_keys: Iterable[Array]) -> str:
-    """The fingerprint of a model that stores keys without `common_keys` of its layers, which were
-    found when it was loaded (LayerWeights.common_keys). `of_files`: its `fingerprint`, which is
-    returned if there are none.
+def with_common_keys(of_files: str, common_keys: Iterable[Array | None]) -> str:
+    """The fingerprint of a model that stores keys without `common_keys`, which were found when it
+    was loaded: of each layer, None where it has none (LayerWeights.common_keys). `of_files`: its
+    `fingerprint`, which is returned if no layer has any.
     """
-    found = [np.asarray(each).tobytes() for each in common_keys]
+    found = [np.asarray(each).tobytes() for each in common_keys if each is not None]
     if not found:
         return of_files
     return _name(hashlib.sha256(b"".join([of_files.encode(), *found])).hexdigest())

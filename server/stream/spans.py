@@ -7,7 +7,6 @@ query, or a header other than the trace context that the client sent along.
 
 import threading
 import time
-from importlib.metadata import PackageNotFoundError, version
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -19,6 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..http.auth import HEALTH_PATHS
+from ..version import own_version
 from .metrics import route_of
 from .stream import CompletionStream
 
@@ -37,7 +37,7 @@ class Spans:
         """`endpoint`: URL of a collector that takes OTLP over HTTP; `model`: the one that is
         served. The names of the SDK (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, …) hold beside it.
         """
-        named = Resource({"service.name": "soliton", "service.version": _release()})
+        named = Resource({"service.name": "soliton", "service.version": own_version()})
         resource = named.merge(OTELResourceDetector().detect())
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
@@ -125,13 +125,6 @@ def _context_of(scope: Scope) -> Context:
     """The trace that the client is in."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     return _PROPAGATOR.extract(headers)
-
-
-def _release() -> str:
-    try:
-        return version("soliton")
-    except PackageNotFoundError:
-        return "a checkout"
 
 
 class Traced:
