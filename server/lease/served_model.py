@@ -68,6 +68,11 @@ class ServedModel:
 
     # The methods below run on the engine thread.
 
+    def warm_up(self) -> None:
+        """Let the engine get ready for its first stream, if the weights are in memory."""
+        if self.is_loaded:
+            self.engine.warm_up()
+
     def bring(self, on_progress: OnProgress) -> None:
         """Make sure that the weights are in memory. Raises LoadFailedError, and what `on_progress`
         raises to stop it; the next call tries again.
