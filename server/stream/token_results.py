@@ -62,6 +62,11 @@ class TokenResults:
         return self._results.popleft()
 
     def _divide(self, result: StreamResult) -> None:
+        if result.eos_reason == "aborted" and self._text:
+            # It has been shown, and the last result of a stream that is cut off is told to nobody.
+            self._results.append(StreamResult({"chunk": self._text}))
+            self._n_said += len(self._text)
+            self._text = ""
         self._text += result.chunk
         *groups, last = _groups(result.tokens)
         fields = dict(vars(result))

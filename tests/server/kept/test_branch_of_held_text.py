@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Semaphore
 from typing import Any
 
 import pytest
@@ -22,31 +22,43 @@ BODY = {
 
 
 class Gate:
-    """Around the passes of a model."""
+    """Around the passes of a model. It is open until it is closed."""
 
     def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.is_open = Event()
-        self.has_come = Event()
-        self.is_open.set()
+        self._permits = Semaphore(0)
+        self._is_closed = False
+        self.n_came = 0
         decode = engine.model.decode
 
         def held(*arguments: Any) -> Any:
-            self.has_come.set()
-            assert self.is_open.wait(60)
+            self.n_came += 1
+            if self._is_closed:
+                assert self._permits.acquire(timeout=60)
             return decode(*arguments)
 
         monkeypatch.setattr(engine.model, "decode", held)
 
     def close(self) -> None:
-        self.is_open.clear()
-        self.has_come.clear()
+        self._is_closed = True
+        self.n_came = 0
+
+    def wait_for(self, n_passes: int) -> None:
+        """Until so many have come since it was closed."""
+        wait_until(lambda: self.n_came == n_passes)
+
+    def let_one_pass(self) -> None:
+        self._permits.release()
+
+    def open(self) -> None:
+        self._is_closed = False
+        self._permits.release()
 
 
 @pytest.fixture
 def gate(tiny_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate = Gate(tiny_engine, monkeypatch)
     yield gate
-    gate.is_open.set()
+    gate.open()
 
 
 def divided_token(engine: Engine) -> int:
@@ -60,7 +72,7 @@ def paused(server: LiveServer, gate: Gate, pool: ThreadPoolExecutor) -> str:
     """The id of a stream that waits behind its first token."""
     gate.close()
     with server.send("/v1/completions", BODY):
-        assert gate.has_come.wait(60)
+        gate.wait_for(1)
         (listed,) = server.get("/v1/streams").json["data"]
         id_: str = listed["id"]
         answer = pool.submit(server.post, f"/v1/streams/{id_}/control", {"action": "pause"})
@@ -73,7 +85,7 @@ def open_when_asked(server: LiveServer, gate: Gate, id_: str) -> None:
     """Let the pass go on when something is to be done behind its token."""
     running = server.app.state.kept.stream("", id_)[0].running
     wait_until(lambda: running.n_waiting)
-    gate.is_open.set()
+    gate.open()
 
 
 def ended_text(server: LiveServer, id_: str) -> str:
@@ -105,7 +117,7 @@ def test_a_branch_has_what_was_shown_of_a_token(
         assert control(force).status == 200
         gate.close()
         assert control({"action": "resume"}).status == 200
-        assert gate.has_come.wait(60)
+        gate.wait_for(1)
         # Asked while the pass of the divided token runs, it is done right behind that token.
         if state == "running":
             branched = pool.submit(branched_text, server, id_)
@@ -120,3 +132,29 @@ def test_a_branch_has_what_was_shown_of_a_token(
             return
     with live_server(tiny_engine, keep_streams_dir=tmp_path) as server:
         assert branched_text(server, id_) == ended_text(server, id_)
+
+
+def test_a_branch_of_a_stream_that_was_cut_off_has_it_too(tiny_engine: Engine, gate: Gate) -> None:
+    """The client leaves during the pass of the divided token."""
+    force = {"action": "force", "token_id": divided_token(tiny_engine)}
+    with ThreadPoolExecutor(1) as pool, live_server(tiny_engine) as server:
+        whole = paused(server, gate, pool)
+        assert server.post(f"/v1/streams/{whole}/control", force).status == 200
+        wanted = ended_text(server, whole)
+        gate.close()
+        with server.send("/v1/completions", {**BODY, "background": False}):
+            gate.wait_for(1)
+            running = server.running
+            id_ = server.get("/v1/streams").json["data"][0]["id"]
+            assert id_ != whole
+            forced = pool.submit(server.post, f"/v1/streams/{id_}/control", force)
+            kept = server.app.state.kept.stream("", id_)[0]
+            wait_until(lambda: kept.running.n_waiting)
+            gate.let_one_pass()
+            assert forced.result().status == 200
+            gate.wait_for(2)
+        assert running is not None
+        wait_until(running.abort.is_set)
+        gate.open()
+        wait_until(lambda: server.get(f"/v1/streams/{id_}").json["state"] == "ended")
+        assert branched_text(server, id_) == wanted
