@@ -80,10 +80,10 @@ class Service:
         return ConstraintCheck(self.engine, self.large_bodies, self.trials, self.limits)
 
     def serving(self, name: str | None) -> "Service":
-        """The same of the model that goes by `name`; without a name, this one. Raises
+        """The same of the model that goes by `name`; None means this one. Raises
         ModelNotFoundError.
         """
-        if not name or name in self.model_names:
+        if name is None or name in self.model_names:
             return self
         for model in self.shelf.models:
             if name in model.names:

@@ -29,7 +29,7 @@ def prop_routes(service: Service) -> APIRouter:
     @router.get("/props", responses=error_responses(401, 404, 421))
     async def read_props(model: ModelName = None) -> Props:
         """Model, defaults, chat template, and how the engine computes."""
-        return _props(service.serving(model))
+        return _props(service.serving(model or None))
 
     @router.get("/slots", responses=llama_errors(401, 404, 421, 503))
     async def read_slots(
@@ -44,7 +44,7 @@ def prop_routes(service: Service) -> APIRouter:
         return [
             Slot(
                 id=0,
-                n_ctx=service.serving(model).engine.max_seq_len,
+                n_ctx=service.serving(model or None).engine.max_seq_len,
                 speculative=service.settings.speculate != "off",
                 is_processing=service.lease.busy,
             )

@@ -79,7 +79,7 @@ def token_routes(service: Service) -> APIRouter:
     @router.get("/tokenizer_info", responses=error_responses(401, 404, 421))
     async def tokenizer_info(model: ModelName = None) -> TokenizerInfo:
         """What a client needs to encode as this server does."""
-        return _tokenizer_info(service.serving(model).engine)
+        return _tokenizer_info(service.serving(model or None).engine)
 
     @router.post("/apply-template", response_model=RenderedPrompt, responses=_ERRORS)
     async def apply_template(body: TemplateRequest, request: Request) -> Response:

@@ -113,7 +113,7 @@ def served_for(service: Service, name: str | None, *, strict: bool) -> tuple[Ser
         return service, [
             warning("model", f"{service.model_id} answers in its place", strict=strict)
         ]
-    return service.serving(name), []
+    return service.serving(name or None), []
 
 
 def _options(service: Service, body: MessagesRequest) -> Options:

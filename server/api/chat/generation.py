@@ -40,7 +40,7 @@ async def chat_generation(
         lambda: check_unknown_fields(body, body.parts(), strict=bool(body.strict)),
         n_body,
     )
-    service = service.serving(body.model)
+    service = service.serving(body.model or None)
     engine = service.engine
     check_stream_options(body)
     _check_top_logprobs(body)

@@ -45,7 +45,7 @@ async def completion_generation(
 ) -> Generation:
     """Raises RequestError and InvalidInputError."""
     warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
-    service = service.serving(body.model)
+    service = service.serving(body.model or None)
     engine = service.engine
     check_stream_options(body)
     n, n_candidates = _choices(body)

@@ -64,7 +64,7 @@ async def _generation(
 ) -> Generation:
     warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
     warnings += stream_option_warnings(body)
-    service = service.serving(body.model)
+    service = service.serving(body.model or None)
     engine = service.engine
     n = _choices(body)
     check_choices(n, n_prompts, param="n")

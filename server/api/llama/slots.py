@@ -58,7 +58,7 @@ def slot_routes(service: Service) -> APIRouter:
             raise RequestError("there is one slot, 0", param="id_slot")
         if action not in _ACTIONS:
             raise RequestError("action must be save, restore or erase", param="action")
-        waiter, chosen = Waiter.of(request), service.serving(model)
+        waiter, chosen = Waiter.of(request), service.serving(model or None)
         if action == "erase":
             return {"id_slot": 0, "n_erased": await _erased(chosen, waiter)}
         name = _name(body)

@@ -60,7 +60,7 @@ def ollama_model_routes(service: Service) -> APIRouter:
 
     @router.post("/api/show", responses=asked)
     async def ollama_show(body: OllamaShow) -> OllamaShown:
-        return _shown(service.serving(model_name(body.model or body.name or "")))
+        return _shown(service.serving(model_name(body.model or body.name or "") or None))
 
     return router
 

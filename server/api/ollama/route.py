@@ -56,7 +56,7 @@ def ollama_routes(service: Service) -> APIRouter:
         responses=_ANSWERS,
     )
     async def ollama_chat(body: OllamaChat, request: Request) -> Response:
-        chosen, waiter = service.serving(model_name(body.model)), Waiter.of(request)
+        chosen, waiter = service.serving(model_name(body.model) or None), Waiter.of(request)
         if not body.messages:
             return await _loaded(chosen, body, waiter, is_chat=True)
         return await _chat(chosen, body, chat_of(body), waiter, is_chat=True)
@@ -68,7 +68,7 @@ def ollama_routes(service: Service) -> APIRouter:
         responses=_ANSWERS,
     )
     async def ollama_generate(body: OllamaGenerate, request: Request) -> Response:
-        chosen, waiter = service.serving(model_name(body.model)), Waiter.of(request)
+        chosen, waiter = service.serving(model_name(body.model) or None), Waiter.of(request)
         if not body.prompt:
             return await _loaded(chosen, body, waiter, is_chat=False)
         if body.raw or body.suffix or chosen.engine.template is None:

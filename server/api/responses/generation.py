@@ -39,7 +39,7 @@ async def responses_generation(
     check_prompt_fields(body)
     warnings += field_warnings(body)
     warnings += stream_option_warnings(body)
-    service = service.serving(body.model)
+    service = service.serving(body.model or None)
     engine = service.engine
     if body.n not in (None, 1):
         raise RequestError("n must be 1: a response is one reply", param="n")

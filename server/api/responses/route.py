@@ -61,7 +61,7 @@ def responses_routes(service: Service) -> APIRouter:
         warnings = await service.large_bodies.run(
             lambda: check_unknown_fields(body, body.prompt_parts(), strict=False), waiter.n_body
         )
-        chosen = service.serving(body.model)
+        chosen = service.serving(body.model or None)
         body, waiter = await with_history(chosen, body, waiter)
         turn, _, more = await service.large_bodies.run(
             lambda: read_turn(body, n_body=waiter.n_body), waiter.n_body, inline_below=LONG_TEXT

@@ -41,7 +41,7 @@ async def scoring(service: Service, body: ScoreRequest, waiter: Waiter) -> Scori
         lambda: check_unknown_fields(body, body.parts(), strict=bool(body.strict)),
         waiter.n_body,
     )
-    service = service.serving(body.model)
+    service = service.serving(body.model or None)
     check_stream_options(body)
     if body.messages is not None and (body.add_special_tokens or body.add_bos_token):
         raise RequestError(

@@ -3,7 +3,6 @@ unload a model; and those that would change the others: 501.
 """
 
 from dataclasses import asdict
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -29,11 +28,6 @@ from ...service import Service
 from ..loading import bring, check_admin, put_away
 
 _ERRORS = tabby_errors(401, 421)
-_LOADING = tabby_errors(400, 401, 403, 404, 413, 415, 421, 429, 501, 503)
-_LOAD_EVENTS: dict[str, Any] = {
-    "description": "One event, for clients that read how a load goes.",
-    "content": {"text/event-stream": {"schema": {"type": "string"}}},
-}
 _LOADED = {"model_type": "model", "module": 1, "modules": 1, "status": "finished"}
 _TEMPLATE = "chat_template"
 _REFUSED = (
@@ -85,17 +79,16 @@ def tabby_routes(service: Service) -> APIRouter:
         """`admin`: the key may load models."""
         return Permission(permission="admin" if request.state.is_admin else "api")
 
-    @router.post(
-        "/v1/model/load", response_model=None, responses={200: _LOAD_EVENTS, **_LOADING}
-    )
+    # Like those that are refused, these are not in the contract: /v1/models/load is.
+    @router.post("/v1/model/load", include_in_schema=False)
     async def load_model(body: LoadModel, request: Request) -> Response:
         """Bring a model into memory, with an admin key. One event says that it is there."""
         check_admin(service, request)
-        chosen = service.serving(body.model_name or body.name)
+        chosen = service.serving(body.model_name or body.name or None)
         await bring(chosen, Waiter.of(request))
         return Response(encode_event(_LOADED), media_type="text/event-stream")
 
-    @router.post("/v1/model/unload", responses=_LOADING)
+    @router.post("/v1/model/unload", include_in_schema=False)
     async def unload_model(request: Request) -> None:
         """Give the memory of the loaded model back, with an admin key. The next request for it
         loads it again.
