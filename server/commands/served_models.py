@@ -4,6 +4,7 @@ Owns their names, their shares of what all have together, and how a mistake is t
 stays in memory; the others give their memory back until they are asked.
 """
 
+import logging
 import time
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from ..settings import Settings
 from .local import load_engine
 from .model_path import model_path, spoken_name
 from .terminal import CommandError
+
+_logger = logging.getLogger(__name__)
 
 
 def load_models(settings: Settings) -> list[ServedModel]:
@@ -31,6 +34,9 @@ def load_models(settings: Settings) -> list[ServedModel]:
             engine, seconds = _loaded(path, share)
         except CommandError as error:
             raise CommandError(f"--model {name}={path}: {error}") from error
+        _logger.info(
+            "%s: loaded in %.1f s, %d MiB of weights", name, seconds, _mib(engine.weight_bytes)
+        )
         models.insert(0, ServedModel((name,), engine, load_seconds=seconds))
     if settings.models_mb is not None:
         _check_room(models, settings.models_mb << 20)

@@ -23,7 +23,7 @@ MESSAGES = Wire("messages", MessagesRequest, messages_generation, has_prompt=Fal
 
 
 def anthropic_routes(service: Service) -> APIRouter:
-    """The routes, over one engine."""
+    """The routes."""
     router = APIRouter(tags=["generation"], route_class=JsonRoute)
 
     @router.post(

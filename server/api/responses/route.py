@@ -29,7 +29,7 @@ RESPONSES = Wire(WIRE, ResponsesRequest, responses_generation, has_prompt=False)
 
 
 def responses_routes(service: Service) -> APIRouter:
-    """The routes, over one engine."""
+    """The routes."""
     router = APIRouter(tags=["responses"], route_class=JsonRoute)
 
     @router.post(

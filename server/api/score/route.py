@@ -14,7 +14,7 @@ from .scoring import scoring
 
 
 def score_routes(service: Service) -> APIRouter:
-    """The route, over one engine."""
+    """The route."""
     router = APIRouter(tags=["scoring"], route_class=JsonRoute)
 
     @router.post(
