@@ -186,6 +186,7 @@ class EngineLease:
         with self._changed:
             if self._state is _State.OPEN:
                 self._state = _State.DRAINING
+                self._changed.notify_all()
 
     async def close(self, *, seconds: float = _JOIN_SECONDS) -> bool:
         """Refuse all waiting tickets, abort the running one, and wait for the engine thread to end.

@@ -1,7 +1,11 @@
 """Several models over real sockets: who answers, what is in memory, and what a failure costs."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +19,9 @@ import pytest
 from engine import DEFAULT_MODEL, Engine
 from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import LiveServer, live_models, live_server, wait_until
+from tests.support.tiny_models import save_model
 
+ROOT = Path(__file__).parents[3]
 BODY: dict[str, Any] = {"prompt": "Once upon a time, " * 4, "max_tokens": 12, "seed": 3}
 TURN = 0.05
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -244,6 +250,54 @@ def test_health_answers_while_a_model_is_loaded(
         wait_until(lambda: loaded(server) == ["two"])
 
 
+def test_one_model_at_a_time_is_in_memory(tmp_path: Path) -> None:
+    """In a process of its own, whose memory nobody else takes part in."""
+    save_model(tmp_path / "large", vocab_size=320, hidden_size=1024, intermediate_size=4096)
+    command = [
+        sys.executable, "-m", "server", "serve", "--model", f"small={DEFAULT_MODEL}",
+        "--model", f"large={tmp_path / 'large'}", "--model-turn", "0.01", "--port", "0",
+        "--panel-cache", "off", "--device", "cpu",
+    ]  # fmt: skip
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("small is ready at "), "the first one's name"
+            url = line.split()[4]
+            with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+                sizes: list[int] = []
+                for name in ("small", "large", "small", "large"):
+                    client.completions.create(model=name, prompt="Once", max_tokens=4)
+                    sizes.append(resident(process.pid))
+                cards = {card.id: card.to_dict() for card in client.models.list()}
+            meta: Any = cards["large"]["meta"]
+            small, large, small_again, large_again = sizes
+            assert large - small > 0.9 * meta["size"]
+            assert large - small_again > 0.8 * meta["size"]
+            assert large_again - large < 0.1 * meta["size"]
+            assert cards["large"]["status"] == {"value": "loaded"}
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that the process has now."""
+    n_pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return n_pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_server_that_ends_waits_for_no_turn(fakes: dict[str, FakeEngine]) -> None:
+    with serving(fakes, model_turn=600.0) as server, ThreadPoolExecutor(1) as pool:
+        text_of(server.post("/v1/completions", {**BODY, "model": "two"}))
+        held = pool.submit(server.post, "/v1/completions", BODY)
+        wait_until(lambda: metrics(server, "requests_waiting")["one"] == 1)
+        assert not held.done(), "the turn of the other one has just begun"
+        server.lease.stop_admitting()
+        assert text_of(held.result(20)) == "this is one"
+
+
 # What a failure costs.
 
 
@@ -325,6 +379,11 @@ def test_nobody_else_does(fakes: dict[str, FakeEngine], path: str) -> None:
         assert refused.status == 403
         assert b"an admin key is needed" in refused.body
         assert server.get("/v1/auth/permission", **own).json == {"permission": "api"}
+        assert server.post(path, body, **{"x-admin-key": "wrong"}).status == 401
+        assert server.post(path, body, **{"x-admin-key": "admin"}).status == 200
+        assert server.post(path, body, **own, **{"x-admin-key": "admin"}).status == 200
+        wrong = {"authorization": "Bearer wrong", "x-admin-key": "admin"}
+        assert server.post(path, body, **wrong).status == 401
         assert server.post("/v1/completions", BODY, authorization="Bearer admin").status == 200
     with serving(fakes) as server:
         refused = server.post(path, body, **{"x-admin-key": ""})
