@@ -100,7 +100,7 @@ class Service:
         return self if model is self.model else replace(self, model=model)
 
     def of_engine(self, fingerprint: str) -> "Service":
-        """The same of the model that was computed by an engine with this fingerprint."""
+        """The same of the model whose engine has this fingerprint."""
         models = self.shelf.models
         return self.of(next((m for m in models if m.engine.fingerprint == fingerprint), self.model))
 

@@ -4,6 +4,7 @@ is a 5xx, and every status, media type, header, body and event is documented.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -40,7 +41,7 @@ def all_cases() -> Iterator[Case]:
 def server(tmp_path: Path) -> Iterator[LiveServer]:
     fake = FakeEngine(max_seq_len=1024)
     fake.model.script = b"caf\xc3\xa9 \xf0\x9f\xa7\x80 and more"
-    options = {"slot_save_path": tmp_path, "admin_keys": ("admin",)}
+    options: dict[str, Any] = {"slot_save_path": tmp_path, "admin_keys": ("admin",)}
     with live_server(fake.as_engine, **options) as server:
         yield server
 

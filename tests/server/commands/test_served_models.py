@@ -15,7 +15,7 @@ MIB = 2**20
 
 
 def models_of(*models: str, **options: Any) -> list[Any]:
-    return load_models(Settings(models=models, device="cpu", panel_cache="off", **options))
+    return load_models(Settings(models=models, device="cpu", panel_cache=None, **options))
 
 
 def refused(*argv: str) -> str:
