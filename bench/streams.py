@@ -1,7 +1,8 @@
 """What it takes to leave a stream, take it up again, branch and peek, in the engine and over HTTP.
 
 `python -m bench.streams [--model PATH]`, on an otherwise idle machine. Every figure is a median,
-next to that of a plain step of the same stream. `--kept 1000` fills a server with so many streams.
+next to that of a plain step of the same stream. `--kept 1000` fills a server with so many streams,
+whose keys and values find no room, so that what it holds is the streams alone.
 """
 
 import argparse
@@ -100,11 +101,15 @@ def main() -> None:
     parser.add_argument("--kept", type=int, default=0)
     parser.add_argument("--quantize", default="none")
     arguments = parser.parse_args()
-    engine = Engine.load(
-        arguments.model, device="cpu", quantize=arguments.quantize, prefix_bytes=2**30
+    load = functools.partial(
+        Engine.load, arguments.model, device="cpu", quantize=arguments.quantize
     )
+    if arguments.kept:
+        streams_http.kept(load(prefix_bytes=2**20), arguments.kept)
+        return
+    engine = load(prefix_bytes=2**30)
     measure(engine, arguments.tokens)
-    streams_http.measure(engine, n_tokens=arguments.tokens, n_kept=arguments.kept)
+    streams_http.measure(engine, n_tokens=arguments.tokens)
 
 
 if __name__ == "__main__":

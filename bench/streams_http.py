@@ -73,16 +73,13 @@ def client(server: LiveServer, kind: str) -> Iterator[Client]:
         process.stdin.close()
 
 
-def measure(engine: Engine, *, n_tokens: int, n_kept: int) -> None:
-    """Prints all figures. `n_tokens`: of a stream; `n_kept`: streams that are kept for memory."""
+def measure(engine: Engine, *, n_tokens: int) -> None:
+    """Prints what branches, controls and readers of a stream of `n_tokens` tokens cost."""
     receipts = Receipts(engine)
     with live_server(engine, wrapped=receipts.wrapped, keep_streams_mb=1024) as server:
         branches(server, n_tokens)
         controls(server, receipts, n_tokens)
         readers(server, engine, n_tokens)
-    if n_kept:
-        with live_server(engine) as server:
-            kept(server, n_kept)
 
 
 def body(n_tokens: int, **more: Any) -> dict[str, Any]:
@@ -157,17 +154,19 @@ def readers(server: LiveServer, engine: Engine, n_tokens: int) -> None:
     )
 
 
-def kept(server: LiveServer, n_kept: int) -> None:
+def kept(engine: Engine, n_kept: int) -> None:
     """Fill the server with chats of 500 tokens, within its usual budget."""
-    gc.collect()
-    before = resident()
-    for i in range(n_kept):
-        chat = {"messages": [{"role": "user", "content": f"Tell me story {i}."}], "store": True}
-        said = {**chat, "max_tokens": 500, "ignore_eos": True, "seed": i, "temperature": 1.0}
-        assert server.post("/v1/chat/completions", said).status == 200
-    gc.collect()
-    mb = (resident() - before) / 2**20
-    print(f"{n_kept} chats of 500 tokens, {listed(server)} still kept: {mb:.1f} MB more in use")
+    with live_server(engine) as server:
+        gc.collect()
+        before = resident()
+        for i in range(n_kept):
+            chat = {"messages": [{"role": "user", "content": f"Tell me story {i}."}]}
+            said = {**chat, "max_tokens": 500, "ignore_eos": True, "seed": i, "temperature": 1.0}
+            assert server.post("/v1/chat/completions", {**said, "store": True}).status == 200
+        gc.collect()
+        mb = (resident() - before) / 2**20
+        n_listed = listed(server)
+    print(f"{n_kept} chats of 500 tokens, {n_listed} still kept: {mb:.1f} MB more in use")
 
 
 def listed(server: LiveServer) -> int:

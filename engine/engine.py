@@ -27,7 +27,7 @@ from .device.memory import context_length, memory_errors_as_load_errors
 from .device.open import open_ops
 from .device.ops import Ops
 from .device.windows import kv_bytes
-from .draft.opening import Drafts, draft_source, open_speculator
+from .draft.opening import Drafts, draft_source, measure_costs, open_speculator
 from .draft.speculator import Speculator
 from .errors import InvalidInputError, ModelLoadError, TemplateError
 from .fingerprint import fingerprint, with_common_keys
@@ -56,6 +56,7 @@ class Engine:
     tokenizer: Tokenizer
     template: ChatTemplate | None
     model: Model
+    cache: KVCache  # of the active sequence
     generator: StreamingGenerator
     constraints: ConstraintCompiler
     speculator: Speculator | None  # counts drafted and accepted tokens
@@ -111,20 +112,18 @@ class Engine:
         digits = with_common_keys(of_files, (each.common_keys for each in weights.layers))
         model = Model(weights, files.config, ops, max_seq_len=length)
         cache = KVCache(files.config, ops, max_seq_len=length)
-        # Elsewhere the measurements of a speculator warm the model up too.
-        if ops.is_async or options.speculate == "off":
-            model.warm_up(cache)
         speculator = open_speculator(options.speculate, files.draft, model, cache)
         tokenizer = files.tokenizer
         reply_format = _reply_format(files.template, tokenizer, files.eos_token_ids)
         eos_token_ids = reply_format.ends(files.eos_token_ids)
         constraints = ConstraintCompiler(tokenizer, files.config.vocab_size, eos_token_ids)
-        return cls(
+        engine = cls(
             model_id=model_id(source.path),
             config=files.config,
             tokenizer=tokenizer,
             template=files.template,
             model=model,
+            cache=cache,
             generator=StreamingGenerator(
                 model,
                 _prefix_cache(cache, options, digits),
@@ -145,6 +144,23 @@ class Engine:
             turn_opener=turn_opener(files.template, tokenizer),
             weight_files=WeightFiles(source.path, options, of_files),
         )
+        if options.warm_up:
+            engine.warm_up()
+        return engine
+
+    def warm_up(self) -> None:
+        """Run some passes, so that the first stream need not wait for what only a first pass does,
+        and measure what drafts may cost. Does nothing the second time. Call it before the first
+        stream: without it, streams are the same, but slower.
+        """
+        if self.model.is_warm:
+            return
+        # Measuring warms up too, except where passes run beside Python.
+        if self.model.ops.is_async or self.speculator is None:
+            self.model.warm_up(self.cache)
+        if self.speculator is not None:
+            measure_costs(self.speculator, self.model, self.cache)
+        self.model.is_warm = True
 
     @property
     def is_asleep(self) -> bool:

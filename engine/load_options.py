@@ -67,6 +67,8 @@ class LoadOptions:
     """Directory for those that memory has no room for. None means that they are dropped."""
     prefix_disk_bytes: int = 2**32
     """Size limit of that directory, including the files of other models."""
+    warm_up: bool = True
+    """Whether `load` runs some passes before it returns. If not, call `Engine.warm_up`."""
     on_progress: Callable[[int, int], None] | None = None
     """Called with (bytes read, bytes in total) while the weights are read."""
 

@@ -24,7 +24,7 @@ from engine.checkpoint.safetensors import read_checkpoint
 from engine.checkpoint.tensors import check_tensors, expected_shapes
 from engine.device.formats import kv_bytes_per_token
 from engine.device.ops import Ops
-from engine.draft.opening import open_speculator
+from engine.draft.opening import measure_costs, open_speculator
 from engine.draft.speculator import Speculator
 from engine.model.loading import load_weights
 from engine.model.model import Model
@@ -120,6 +120,8 @@ def measure_decode(bench: Bench, put: Put) -> None:
     put({"graph_ms": 1e3 * graph, "graph_share": bench.share(graph),
          "host_us": 1e6 * (stream - graph)})  # fmt: skip
     speculator = open_speculator("ngram", None, bench.model, bench.cache)
+    assert speculator is not None
+    measure_costs(speculator, bench.model, bench.cache)
     served = bench.stream_seconds(PLAIN, speculator=speculator)
     plain = bench.stream_seconds(PLAIN)
     put({"served_ms": 1e3 * served, "drafts_added_us": 1e6 * (served - plain)})

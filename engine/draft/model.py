@@ -42,8 +42,8 @@ class ModelDrafter:
         logits, falls below `min_confidence`.
         """
         self.model = model
-        self._cache = cache
-        self._row_costs = row_costs
+        self.cache = cache
+        self.row_costs = row_costs
         self._n_shared = min(vocab_size, model.config.vocab_size)
         self._confidence = Confidence(self._n_shared, least=min_confidence)
         self._acceptance = Acceptance(_PRIOR)
@@ -60,19 +60,19 @@ class ModelDrafter:
     ) -> None:
         """Computes nothing yet: the first draft computes what the cache lacks of the prompt."""
         if isolation_key != self._isolation_key:
-            self._cache.clear()
+            self.cache.clear()
             self._isolation_key = isolation_key
         self._acceptance.reset()
         self._abort = abort
         self._tokens = list(prompt_ids)
         self._n_prompt = len(prompt_ids)
-        self._cache.forget_from(self._cache.common_prefix(self._tokens))
+        self.cache.forget_from(self.cache.common_prefix(self._tokens))
 
     def accept(self, token_id: int) -> None:
         n = len(self._tokens)
-        cached = self._cache.token_ids
+        cached = self.cache.token_ids
         if len(cached) > n and cached[n] != token_id:
-            self._cache.forget_from(n)
+            self.cache.forget_from(n)
         self._tokens.append(token_id)
 
     def rollback(self, mark: int) -> None:
@@ -80,12 +80,12 @@ class ModelDrafter:
         del self._tokens[mark:]
 
     def prospect(self, n_max: int) -> Prospect | None:
-        room = self._cache.max_seq_len - len(self._tokens) + 1
+        room = self.cache.max_seq_len - len(self._tokens) + 1
         if room < 1:
             return None
-        table = self._row_costs.table
+        table = self.row_costs.table
         # The prompt does not count: it is computed once, as in the model that verifies.
-        n_missing = max(len(self._tokens) - max(self._cache.length, self._n_prompt), 1)
+        n_missing = max(len(self._tokens) - max(self.cache.length, self._n_prompt), 1)
         passes, rest = divmod(n_missing, MAX_DECODE_ROWS)
         # The pass over the missing tokens gives the first token, so `each` counts one step too
         # many: that of the token that is not sure enough.
@@ -107,7 +107,7 @@ class ModelDrafter:
             drafted.append(token_id)
             if len(drafted) == n:
                 break
-            logits = np.asarray(self.model.decode([token_id], self._cache)[0])
+            logits = np.asarray(self.model.decode([token_id], self.cache)[0])
         return tuple(drafted)
 
     def end(self) -> None:
@@ -119,7 +119,7 @@ class ModelDrafter:
 
         Returns the logits (vocab_size,) after it; None if aborted or if a token is unknown here.
         """
-        cache, tokens = self._cache, self._tokens
+        cache, tokens = self.cache, self._tokens
         if cache.length >= len(tokens):
             cache.forget_from(len(tokens) - 1)
         missing = tokens[cache.length :]

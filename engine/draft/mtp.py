@@ -48,8 +48,8 @@ class BlockDrafter:
         self.origin: Origin = origin
         self.block = block
         self._most = most
-        self._cache = cache
-        self._row_costs = row_costs
+        self.cache = cache
+        self.row_costs = row_costs
         self._target = target
         self._confidence = Confidence(block.model.weights.head.n_out, least=min_confidence)
         self._acceptance = Acceptance(_PRIOR)
@@ -106,7 +106,7 @@ class BlockDrafter:
 
     def prospect(self, n_max: int) -> Prospect | None:
         last = len(self._tokens) - 2
-        room = self._cache.max_seq_len - self._cache.length - MAX_DECODE_ROWS
+        room = self.cache.max_seq_len - self.cache.length - MAX_DECODE_ROWS
         n_missing = len(self._missing())
         if (
             not n_missing
@@ -114,7 +114,7 @@ class BlockDrafter:
             or room < self._most + n_missing
         ):
             return None
-        table = self._row_costs.table
+        table = self.row_costs.table
         passes, rest = divmod(n_missing, MAX_DECODE_ROWS)
         first = passes * table[MAX_DECODE_ROWS] + table[rest]
         # The first token comes with the entries that are missing.
@@ -124,7 +124,7 @@ class BlockDrafter:
 
     def draft(self, n: int) -> tuple[int, ...]:
         logits, row = self._last_entries()
-        n_entries = self._cache.length
+        n_entries = self.cache.length
         drafted: list[int] = []
         self._confidence.begin()
         while (index := self._confidence.next(logits)) is not None:
@@ -133,8 +133,8 @@ class BlockDrafter:
                 break
             # The next entry is made from the block's own output: it is forgotten again.
             self.block.read_own(row)
-            logits, row = np.asarray(self.block.model.decode(drafted[-1:], self._cache)[0]), 0
-        self._cache.forget_from(n_entries)
+            logits, row = np.asarray(self.block.model.decode(drafted[-1:], self.cache)[0]), 0
+        self.cache.forget_from(n_entries)
         return tuple(drafted)
 
     def end(self) -> None:
@@ -144,7 +144,7 @@ class BlockDrafter:
         """The sequence keeps `length` tokens."""
         n_entries = bisect_left(self.positions, length - 1)
         del self.positions[n_entries:]
-        self._cache.forget_from(min(n_entries, self._cache.length))
+        self.cache.forget_from(min(n_entries, self.cache.length))
         del self._outputs[max(length - self._first, 0) :]
 
     def _missing(self) -> range:
@@ -157,14 +157,14 @@ class BlockDrafter:
         """Computes what is missing, as far as the cache has room, but not the last entry: the next
         draft begins with its logits.
         """
-        missing = self._missing()[: self._cache.max_seq_len - self._cache.length]
+        missing = self._missing()[: self.cache.max_seq_len - self.cache.length]
         if missing and missing[-1] == len(self._tokens) - 2:
             missing = missing[:-1]
         size = self.block.model.chunk_size
         for start in range(0, len(missing), size):
             some = missing[start : start + size]
             self._read(some)
-            self.block.model.prefill([self._tokens[i + 1] for i in some], self._cache)
+            self.block.model.prefill([self._tokens[i + 1] for i in some], self.cache)
             self.positions += some
 
     def _last_entries(self) -> tuple[Logits, int]:
@@ -176,7 +176,7 @@ class BlockDrafter:
 
     def _decode(self, positions: range) -> Rows:
         self._read(positions)
-        rows = self.block.model.decode([self._tokens[i + 1] for i in positions], self._cache)
+        rows = self.block.model.decode([self._tokens[i + 1] for i in positions], self.cache)
         self.positions += positions
         return rows
 

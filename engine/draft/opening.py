@@ -1,4 +1,4 @@
-"""Opens a speculator for a mode: loads its drafters and measures what passes cost.
+"""Opens a speculator for a mode, loads its drafters, and measures what passes cost.
 
 Owns the modes and the loading of a draft model, of a block that predicts more tokens, or of an
 EAGLE-3 head. Knows no request.
@@ -27,7 +27,7 @@ from .drafter import Drafter, Origin
 from .model import ModelDrafter, check_same_vocabulary
 from .mtp import BlockDrafter
 from .ngram import NgramDrafter
-from .row_costs import measure_row_costs
+from .row_costs import UNMEASURED, RowCosts, measure_row_costs
 from .speculator import Speculator
 
 MODES = ("off", "ngram", "draft", "mtp", "eagle")
@@ -62,8 +62,7 @@ class DraftSource:
         length = min(max_seq_len, self.config.max_seq_len)
         model = Model(weights, self.config, ops, max_seq_len=length)
         cache = KVCache(self.config, ops, max_seq_len=length)
-        row_costs = measure_row_costs(model, cache, time.perf_counter)
-        return ModelDrafter(model, cache, row_costs, vocab_size=vocab_size)
+        return ModelDrafter(model, cache, RowCosts(UNMEASURED), vocab_size=vocab_size)
 
     def reload(self, drafter: Drafter, _: Model) -> None:
         """Gives a drafter that dropped its weights the same again. Raises ModelLoadError."""
@@ -168,11 +167,10 @@ def _following(
 ) -> BlockDrafter:
     """A drafter that follows the passes of `model` over `target`."""
     cache = KVCache(block.model.config, model.ops, max_seq_len=model.max_seq_len)
-    row_costs = measure_row_costs(block.model, cache, time.perf_counter)
     drafter = BlockDrafter(
         block,
         cache,
-        row_costs,
+        RowCosts(UNMEASURED),
         origin=origin,
         most=most,
         target=target,
@@ -220,7 +218,9 @@ def _directory(given: Path | None, model: Path, own: str, needs: str) -> Path:
 def open_speculator(
     mode: str, source: Drafts | None, model: Model, cache: KVCache
 ) -> Speculator | None:
-    """The speculator of `mode`; `cache`, of `model`, is empty afterwards."""
+    """The speculator of `mode`; `cache` is that of `model`. What its passes cost is not measured
+    yet, so that it drafts from a text only.
+    """
     if mode == "off":
         return None
     drafters: list[Drafter] = [NgramDrafter()]
@@ -232,7 +232,22 @@ def open_speculator(
         )
     elif source is not None:
         drafters.append(source.load(model, cache))
-    return Speculator(drafters, measure_row_costs(model, cache, time.perf_counter))
+    return Speculator(drafters, RowCosts(UNMEASURED))
+
+
+def measure_costs(speculator: Speculator, model: Model, cache: KVCache) -> None:
+    """Measures the passes of `model`, which verifies, and of its drafters. All their caches, of
+    which `cache` is the model's, are empty afterwards.
+    """
+    for drafter in speculator.drafters:
+        match drafter:
+            case ModelDrafter():
+                own = measure_row_costs(drafter.model, drafter.cache, time.perf_counter)
+                drafter.row_costs = own
+            case BlockDrafter():
+                own = measure_row_costs(drafter.block.model, drafter.cache, time.perf_counter)
+                drafter.row_costs = own
+    speculator.take_costs(measure_row_costs(model, cache, time.perf_counter))
 
 
 def reload_drafters(source: Drafts, drafters: Iterable[Drafter], model: Model) -> None:

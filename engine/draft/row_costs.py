@@ -21,6 +21,9 @@ _OWN = 0.1
 _COMMON = 0.15
 _REFRESH = 16  # passes until the table is computed again
 
+UNMEASURED = (1.0, 1.1, 1.2, 1.5, 2.0)
+"""Seconds by row count as long as nobody has measured: passes that mostly wait for memory."""
+
 
 class RowCosts:
     """Seconds of a pass of 1 to 16 rows; more rows never take less."""

@@ -68,10 +68,14 @@ class Speculator:
         self._prediction = PredictionDrafter()
         self.drafters = tuple(drafters)
         """In the order in which they are asked."""
-        self._row_costs = row_costs
-        self._length = DraftLength(row_costs)
+        self.take_costs(row_costs)
         self.total = DraftStats()
         self.begin(())
+
+    def take_costs(self, row_costs: RowCosts) -> None:
+        """Goes by other costs of the model that verifies, between two sequences."""
+        self._row_costs = row_costs
+        self._length = DraftLength(row_costs)
 
     def begin(
         self,

@@ -69,6 +69,8 @@ class Model:
         self.chunk_size = chunk_size
         self.ops = ops
         self.formats = weights.formats
+        self.is_warm = False
+        """Whether passes have run only to get ready for the first stream."""
         self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
         self._buffers = Buffers(config, ops, max_rows=self._max_rows)
         # A block that drafts may have a head over fewer tokens than there are embeddings.

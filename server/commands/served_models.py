@@ -88,6 +88,7 @@ def _options(settings: Settings) -> LoadOptions:
         panel_cache=settings.panel_cache,
         speculate=settings.speculate,
         draft_model=settings.draft_model,
+        warm_up=False,  # the engine thread does it, while the server takes its first requests
         prefix_bytes=settings.prefix_cache_mb * 2**20,
         prefix_directory=settings.prefix_cache_dir,
         prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,

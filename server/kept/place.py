@@ -7,6 +7,7 @@ from starlette.types import Receive
 from engine import Snapshot
 
 from ..errors import StreamStateError
+from ..stream.inherited import with_held
 from ..stream.jobs import Step
 from .kept import UNBEGUN, Kept
 from .streams import KeptStream
@@ -36,4 +37,7 @@ async def place_of(
         raise StreamStateError(
             UNBEGUN if kept.is_put_down else "the stream ended before its first token"
         )
-    return place, stream.steps() if wants_steps else ()
+    if not wants_steps:
+        return place, ()
+    held = kept.pause().run.held if kept.is_put_down and stream is kept.current else ""
+    return place, with_held(stream.steps(), stream.index, held)

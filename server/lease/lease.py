@@ -325,6 +325,7 @@ class EngineLease:
 
     def _serve(self) -> None:
         try:
+            self._shelf.warm_up()
             while self._waited():
                 ticket = self._next()
                 if ticket is None:

@@ -68,6 +68,11 @@ class ServedModel:
 
     # The methods below run on the engine thread.
 
+    def warm_up(self) -> None:
+        """Let the engine get ready for its first stream, if the weights are in memory."""
+        if self.is_loaded:
+            self.engine.warm_up()
+
     def bring(self, on_progress: OnProgress, make_room: Callable[[], None] = lambda: None) -> None:
         """Make sure that the weights are in memory. `make_room` is called before any is read, but
         not if the files are gone or have changed. Raises LoadFailedError, and what `on_progress`
@@ -79,6 +84,7 @@ class ServedModel:
         self._is_loading = True
         try:
             self.engine.wake(on_progress, make_room)
+            self.engine.warm_up()  # of what was put away before it was first asked
         except ModelLoadError as error:
             self.loads.n_failed += 1
             _logger.error("%s could not be loaded: %s", self.name, error)

@@ -70,6 +70,11 @@ class Shelf:
 
     # The methods below run on the engine thread.
 
+    def warm_up(self) -> None:
+        """Before the first ticket: so the server takes requests before its engines are warm."""
+        for model in self.models:
+            model.warm_up()
+
     def bring(self, model: ServedModel, on_progress: OnProgress) -> None:
         """Make sure that the model's weights are in memory; those of others leave if they must.
         Raises as ServedModel.bring.

@@ -1,4 +1,6 @@
-"""The steps of a stream up to an earlier place of it. Owns how a step is cut."""
+"""The steps of a stream up to a place of it. Owns how a step is cut, and what of a token that is
+only begun belongs to them.
+"""
 
 from collections.abc import Sequence
 
@@ -7,6 +9,16 @@ from engine import StreamResult
 from .jobs import Step
 
 _OF_THE_END = ("eos", "eos_reason", "stop_string", "stop_token_id", "dropped", "dropped_text")
+
+
+def with_held(steps: Sequence[Step], choice: int, held: str) -> list[Step]:
+    """`steps` of the running `choice`, and the text `held` of a token that is shown in part: a
+    stream that goes on elsewhere does not show it again.
+    """
+    if not held:
+        return list(steps)
+    clock = steps[-1].clock if steps else 0.0
+    return [*steps, Step(choice, StreamResult({"chunk": held}), clock)]
 
 
 def first_steps(steps: Sequence[Step], n_tokens: int, n_characters: int) -> list[Step]:

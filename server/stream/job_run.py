@@ -11,7 +11,7 @@ from typing import Any
 from engine import AbortFlag, Snapshot, Stream, StreamingGenerator, StreamResult
 
 from .feed import Feed
-from .inherited import first_steps
+from .inherited import first_steps, with_held
 from .jobs import Begun, CompletionJob, Controlled, Event, Progress, Step, isolation_key
 from .pause import Pause, Run
 from .steering import Steering
@@ -78,7 +78,7 @@ class JobRun:
     @property
     def paused_at(self) -> tuple[Snapshot, list[Step]] | None:
         """The same, of a run that has been put down."""
-        return None if self.place is None else (self.place, list(self._pieces))
+        return None if self.place is None else (self.place, self._steps())
 
     @property
     def put_down(self) -> Run:
@@ -89,7 +89,7 @@ class JobRun:
             self.first_clock,
             self.n_drafted,
             self.n_accepted,
-            self._held if self._results is None else self._results.held,
+            self._waiting_text,
         )
 
     def take_up(self, pause: Pause) -> None:
@@ -110,7 +110,15 @@ class JobRun:
 
     def snapshot(self) -> tuple[Snapshot, list[Step]]:
         """Where it is, and its steps so far."""
-        return self.stream.snapshot(), list(self._pieces)
+        return self.stream.snapshot(), self._steps()
+
+    def _steps(self) -> list[Step]:
+        return with_held(self._pieces, self.job.index, self._waiting_text)
+
+    @property
+    def _waiting_text(self) -> str:
+        """What the engine has shown of a token whose rest it holds."""
+        return self._held if self._results is None else self._results.held
 
     def stop(self) -> None:
         """End it before the next token, with what has been generated."""

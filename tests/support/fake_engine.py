@@ -238,6 +238,9 @@ class FakeEngine:
         )
         self.generator.faults = self.faults
 
+    def warm_up(self) -> None:
+        pass
+
     def sleep(self) -> None:
         self.generator.end_stream()
         self.is_asleep = True

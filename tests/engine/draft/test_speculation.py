@@ -1,7 +1,7 @@
 """Drafts change how fast a text comes, and never the text, for any drafter and any length."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,17 @@ def drafting(
     return load_drafting(path, **options)
 
 
+class _UnsureDrafter(ModelDrafter):
+    __init__ = partialmethod(ModelDrafter.__init__, min_confidence=0.0)
+
+
 def load_drafting(path: Path, **options: Any) -> Engine:
     """An engine for which drafts pay, also those of a model or a block, which is asked first."""
     costs = iter([FlatCosts(1e-3)] if options["speculate"] in ("draft", "mtp") else [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speculation, "measure_row_costs", lambda *_: next(costs, FlatCosts(1.0)))
         # A random model is never sure.
-        patch.setattr(speculation, "ModelDrafter", partial(ModelDrafter, min_confidence=0.0))
+        patch.setattr(speculation, "ModelDrafter", _UnsureDrafter)
         patch.setattr(speculation, "MIN_CONFIDENCE", 0.0)
         return Engine.load(path, device="cpu", **{"dtype": "float32", **options})
 

@@ -36,6 +36,14 @@ def test_all_are_loaded_once_and_the_first_one_stays(tiny_model: Path) -> None:
     assert budgets == [32 * MIB] * 2, "what all have together is shared"
 
 
+def test_a_model_is_warm_before_its_first_stream(tiny_model: Path) -> None:
+    first, second = models_of(f"story={DEFAULT_MODEL}", f"small={tiny_model}")
+    assert not second.engine.model.is_warm, "a server is ready before its engines are"
+    first.put_away()
+    second.bring(lambda *_: None)
+    assert second.engine.model.is_warm
+
+
 def test_one_model_may_have_a_name_too(tiny_model: Path) -> None:
     [model] = models_of(f"mine={tiny_model}")
     assert (model.names, model.is_loaded) == (("mine",), True)

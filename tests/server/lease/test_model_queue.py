@@ -151,6 +151,9 @@ class Weights:
         self.time.now += self.load_s
         self.is_asleep = False
 
+    def warm_up(self) -> None:
+        """It is always warm."""
+
     def sleep(self) -> None:
         self.is_asleep = True
         self.n_left += 1
