@@ -75,6 +75,13 @@ class Engine:
         ops = self.model.ops
         return weight_bytes(self.config, self.model.formats, ops.matrix_bytes)
 
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the keys and values of its context, which it holds while it sleeps, too."""
+        ops = self.model.ops
+        pass_rows = ops.prefill_rows if ops.goes_round else None
+        return kv_bytes(self.config, ops.kv_format, self.max_seq_len, pass_rows)
+
     @classmethod
     @fields_as_arguments(LoadOptions)
     def load(cls, path: str | Path, options: LoadOptions) -> "Engine":
@@ -168,14 +175,21 @@ class Engine:
         drop_weights(self.model, self.speculator)
 
     @memory_errors_as_load_errors()
-    def wake(self, on_progress: OnProgress | None = None) -> None:
+    def wake(
+        self,
+        on_progress: OnProgress | None = None,
+        make_room: Callable[[], None] = lambda: None,
+    ) -> None:
         """Read the weights again. Answers are the same, bit for bit. `on_progress`: as at load.
+        `make_room` is called when the files have been checked, before memory is taken for them.
 
         Raises ModelLoadError if there is no memory, or if the files are gone or have changed; it
         stays asleep then, and may be woken again.
         """
         assert self.weight_files is not None, "it was not loaded from files"
-        self.weight_files.reload(self.model, self.speculator, self.tokenizer, on_progress)
+        self.weight_files.reload(
+            self.model, self.speculator, self.tokenizer, on_progress, make_room
+        )
 
     def encode_chat(
         self,

@@ -46,8 +46,10 @@ class WeightFiles:
         speculator: Speculator | None,
         tokenizer: Tokenizer,
         on_progress: OnProgress | None,
+        make_room: Callable[[], None],
     ) -> None:
         """Gives `model` and its drafters, all of which have dropped their weights, the same again.
+        `make_room` is called when the files have been found as they were.
 
         Raises ModelLoadError, also for files that have changed; then no weights are in memory.
         """
@@ -68,6 +70,7 @@ class WeightFiles:
             )
         draft = draft_source(options.speculate, options.draft_model, source, tokenizer)
         models = [model.config, *([draft.config] if draft else [])]
+        make_room()
         try:
             model.take_weights(
                 read_weights(tensors, model.config, models, ops, options, on_progress)

@@ -19,7 +19,15 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from engine import DEFAULT_MODEL, Engine, StreamingGenerator  # noqa: E402
-from server.api.examples import ANSWERS, EXAMPLES, LINES, MODEL, Example  # noqa: E402
+from server.api.examples import (  # noqa: E402
+    ANSWERS,
+    EXAMPLES,
+    LINES,
+    LOAD,
+    MODEL,
+    UNLOAD,
+    Example,
+)
 from tests.support.event_stream import parse_event_stream  # noqa: E402
 from tests.support.live_server import LiveServer, live_server, read_answer, wait_until  # noqa: E402
 
@@ -43,7 +51,10 @@ def record() -> Answers:
     engine = Engine.load(DEFAULT_MODEL, device="cpu")
     answers: Answers = {}
     ids: dict[str, str] = {}  # of the last answers that were kept
-    with TemporaryDirectory() as slots, live_server(engine, slot_save_path=slots) as server:
+    with (
+        TemporaryDirectory() as slots,
+        live_server(engine, slot_save_path=slots, admin_keys=["secret"]) as server,
+    ):
         for example in EXAMPLES:
             if "{paused_id}" in example.path:
                 ids["paused_id"] = paused(server)
@@ -63,7 +74,8 @@ def answer_to(example: Example, server: LiveServer, ids: dict[str, str]) -> Any:
         body = example.body
         if isinstance(body, dict) and "id" in body:
             body = {**body, "id": ids["paused_id"]}
-        answer = server.post(url, body)
+        admin = {"x-admin-key": "secret"} if example.path in (LOAD, UNLOAD) else {}
+        answer = server.post(url, body, **admin)
     assert answer.status == example.status, answer.body
     if example.path in LINES and example.streamed:
         return [json.loads(line) for line in answer.body.splitlines()]

@@ -1,1 +1,1 @@
-"""The HTTP server: OpenAI-compatible routes over one engine. Never imports torch."""
+"""The HTTP server: OpenAI-compatible routes over the models. Never imports torch."""

@@ -1,10 +1,10 @@
-"""create_app: the routes over one engine, with the layers that every request passes.
+"""The routes over the models of a server, with the layers that every request passes.
 
 Owns what is put together, and in which order; it adds no rules.
 """
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from .api.llama.adapters import adapter_routes
 from .api.llama.route import INFILL, LLAMA, llama_routes
 from .api.llama.slots import slot_routes
 from .api.metrics import metric_routes
+from .api.model_loads import load_routes
 from .api.models import model_routes
 from .api.not_found import not_found_handler
 from .api.not_served import not_served_routes
@@ -64,7 +65,6 @@ from .lease.served_model import ServedModel
 from .lease.shelf import Shelf
 from .lease.trials import Trials
 from .lease.watchdog import Watchdog
-from .request.constraint_check import ConstraintCheck
 from .service import Service
 from .settings import Settings
 from .stream.access_log import AccessLog
@@ -98,18 +98,33 @@ def create_app(
     on_queued: Callable[[CompletionStream], None] | None = None,
     replica: str = "",
 ) -> FastAPI:
+    """The server of one model: see `app_over`. `load_seconds`: what loading `engine` took."""
+    names = settings.served_model_name or (engine.model_id,)
+    model = ServedModel(names, engine, load_seconds=load_seconds)
+    return app_over([model], settings, on_queued=on_queued, replica=replica)
+
+
+def app_over(
+    models: Sequence[ServedModel],
+    settings: Settings,
+    *,
+    on_queued: Callable[[CompletionStream], None] | None = None,
+    replica: str = "",
+) -> FastAPI:
     """The server as an ASGI app. Its lifespan owns the engine thread. Raises KeptDirectoryError.
 
-    `load_seconds`: what loading `engine` took. `on_queued` is called on the event loop with every
-    stream that has been queued. `replica`: see Service.
+    `models`: the first one answers requests that name none. `on_queued` is called on the event loop
+    with every stream that has been queued. `replica`: see Service.
     """
-    model = ServedModel(
-        settings.served_model_name or (engine.model_id,), engine, load_seconds=load_seconds
+    shelf = Shelf(
+        models,
+        max_bytes=None if settings.models_mb is None else settings.models_mb << 20,
+        turn_seconds=settings.model_turn,
+        idle_seconds=settings.idle_unload,
     )
-    shelf = Shelf([model], idle_seconds=settings.idle_unload)
     lease = EngineLease(max_queue=settings.max_queue, shelf=shelf)
     trials = Trials(max_queue=settings.max_queue)
-    metrics = Metrics(lease, shelf, lambda: engine.generator.n_held / engine.max_seq_len)
+    metrics = Metrics(lease, shelf)
     slow_readers = SlowReaders(
         send_timeout=settings.send_timeout, max_bytes=4 * settings.max_unread_bytes
     )
@@ -123,8 +138,8 @@ def create_app(
     if directory is not None and settings.keep_streams != "none":
         files = KeptFiles(
             directory,
-            owners=owners(settings.api_keys),
-            fingerprint=engine.fingerprint,
+            owners=owners(settings.all_keys),
+            fingerprints=[model.engine.fingerprint for model in models],
             max_bytes=settings.keep_streams_mb << 20,
             seconds=settings.keep_streams_seconds,
         )
@@ -139,19 +154,19 @@ def create_app(
     if settings.otlp_endpoint is not None:
         from .stream.spans import Spans  # needs the extra `otel`
 
-        spans = Spans(settings.otlp_endpoint, model=model.names[0])
+        spans = Spans(settings.otlp_endpoint)
     service = Service(
         settings,
-        model,
+        models[0],
         shelf,
         lease,
         limits,
-        ConstraintCheck(engine, large_bodies, trials, limits),
+        trials,
         metrics,
         slow_readers,
         watchdog,
         large_bodies,
-        Pace(),
+        {model.name: Pace() for model in models},
         kept,
         on_queued or (lambda _: None),
         replica,
@@ -167,7 +182,8 @@ def create_app(
             await kept.close()
             await trials.close()
             if await lease.close():
-                await run_in_threadpool(engine.generator.close)
+                for model in models:
+                    await run_in_threadpool(model.engine.generator.close)
         if spans is not None:
             await run_in_threadpool(spans.close)
 
@@ -195,7 +211,7 @@ def create_app(
             ollama_routes, ollama_model_routes, score_routes, estimate_routes,
             partial(acting_routes, wires=wires), token_routes, stored_chat_routes,
             stored_response_routes, stream_routes,
-            model_routes, tabby_routes, prop_routes, slot_routes, system_routes,
+            load_routes, model_routes, tabby_routes, prop_routes, slot_routes, system_routes,
         )
     ]  # fmt: skip
     routers += [adapter_routes(), metric_routes(metrics), not_served_routes()]
@@ -214,7 +230,7 @@ def create_app(
 def _add_layers(app: FastAPI, settings: Settings, metrics: Metrics, spans: "Spans | None") -> None:
     """What every request passes before its route."""
     # The last one added is the outermost.
-    app.add_middleware(KeyGate, api_keys=settings.api_keys)
+    app.add_middleware(KeyGate, api_keys=settings.all_keys, admin_keys=settings.admin_keys)
     if settings.allow_origins:
         app.add_middleware(
             Cors,

@@ -46,6 +46,10 @@ class AuthenticationError(ServerError):
     """No API key, or a wrong one."""
 
 
+class NotAdminError(ServerError):
+    """Only an admin key allows that."""
+
+
 class ForbiddenOriginError(ServerError):
     """A web page sent the request, and not one that may use this server."""
 
@@ -134,6 +138,7 @@ ERROR_TABLE: dict[type[Exception], ErrorRow] = {
     AuthenticationError: ErrorRow(
         401, "authentication_error", "invalid_api_key", {"www-authenticate": "Bearer"}
     ),
+    NotAdminError: ErrorRow(403, "permission_error", "admin_key_needed"),
     ForbiddenOriginError: ErrorRow(403, "permission_error", "origin_not_allowed"),
     ModelNotFoundError: ErrorRow(404, "invalid_request_error", "model_not_found"),
     StreamNotFoundError: ErrorRow(404, "invalid_request_error", "stream_not_found"),

@@ -1,10 +1,10 @@
-"""One engine behind its lease, ready to be asked: what the routes share.
+"""One model behind the lease of all, ready to be asked: what the routes share.
 
-Owns how a request's jobs get into the queue, and the names of the model. Knows no field of a
+Owns how a request's jobs get into the queue, and which model a name means. Knows no field of a
 request and no shape of an answer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from .lease.deadlines import TimeLimits
 from .lease.lease import EngineLease
 from .lease.served_model import ServedModel
 from .lease.shelf import Shelf
+from .lease.trials import Trials
 from .lease.waiter import Waiter
 from .lease.watchdog import Watchdog
 from .request.constraint_check import ConstraintCheck
@@ -38,19 +39,20 @@ T = TypeVar("T", bound=CompletionStream)
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One engine, ready to be asked."""
+    """One model, ready to be asked. `serving` leads to the others."""
 
     settings: Settings
     model: ServedModel
     shelf: Shelf
     lease: EngineLease
     limits: TimeLimits
-    constraints: ConstraintCheck
+    trials: Trials
     metrics: Metrics
     slow_readers: SlowReaders
     watchdog: Watchdog
     large_bodies: LargeBodies
-    pace: Pace
+    paces: Mapping[str, Pace]
+    """By the model's name."""
     kept: KeptStreams
     on_queued: Callable[[CompletionStream], None]
     replica: str
@@ -69,16 +71,47 @@ class Service:
     def model_id(self) -> str:
         return self.model.name
 
-    def check_model(self, name: str | None) -> None:
-        """Raise ModelNotFoundError for another model; None means the served one."""
+    @property
+    def pace(self) -> Pace:
+        return self.paces[self.model_id]
+
+    @property
+    def constraints(self) -> ConstraintCheck:
+        return ConstraintCheck(self.engine, self.large_bodies, self.trials, self.limits)
+
+    def serving(self, name: str | None) -> "Service":
+        """The same of the model that goes by `name`; None means this one. Raises
+        ModelNotFoundError.
+        """
         if name is None or name in self.model_names:
-            return
-        served = " or ".join(map(repr, self.model_names))
+            return self
+        for model in self.shelf.models:
+            if name in model.names:
+                return self.of(model)
+        served = " or ".join(repr(name) for model in self.shelf.models for name in model.names)
         raise ModelNotFoundError(
             f"the model does not exist on this server: send {served}, or no model at all; GET "
             "/v1/models lists the names",
             param="model",
         )
+
+    def of(self, model: ServedModel) -> "Service":
+        """The same of another model of this server."""
+        return self if model is self.model else replace(self, model=model)
+
+    def of_engine(self, fingerprint: str) -> "Service":
+        """The same of the model whose engine has this fingerprint."""
+        models = self.shelf.models
+        return self.of(next((m for m in models if m.engine.fingerprint == fingerprint), self.model))
+
+    @property
+    def each(self) -> "Iterator[Service]":
+        """The same of all models."""
+        return map(self.of, self.shelf.models)
+
+    def has(self, name: str) -> bool:
+        """Whether a model goes by this name."""
+        return any(name in model.names for model in self.shelf.models)
 
     def storing_warnings(self, body: GenerationRequest) -> Warnings:
         """What the body says of keeping the answer and has no effect. Raises RequestError."""

@@ -91,6 +91,23 @@ class Settings(BaseSettings):
         description="GGUF file, directory of a Hugging Face model, ORG/NAME[@REVISION] on the Hub, "
         "or smollm2 (default: the built-in model)",
     )
+    models: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="NAME=MODEL of each of several models; a request's `model` chooses, and the "
+        "first one answers those without it (default: the one MODEL)",
+    )
+    models_mb: int | None = Field(
+        default=None,
+        ge=1,
+        description="memory in MiB for the weights that are loaded at a time, with keys and values "
+        "of all models (default: one model's weights at a time)",
+    )
+    model_turn: float | None = Field(
+        default=None,
+        gt=0,
+        description="time that a model which was just loaded stays in memory while others wait "
+        "(default: as long as loading it took)",
+    )
     served_model_name: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], NoDecode] = Field(
         default=(),
         description="names of the model in the API; the first one is used when a request names "
@@ -200,6 +217,11 @@ class Settings(BaseSettings):
         description="API keys; all requests except health checks need one. Other users of the "
         "machine can see flags: set SOLITON_API_KEYS instead (default: no key needed)",
     )
+    admin_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        default=(),
+        description="keys that may load and unload models, besides all that an API key may; as "
+        "with these, set SOLITON_ADMIN_KEYS instead (default: nobody may)",
+    )
     insecure_no_auth: bool = Field(
         default=False, description="allow other machines to use the server without an API key"
     )
@@ -289,7 +311,10 @@ class Settings(BaseSettings):
         "prompt, which changes with every request: then no prompt is found in the cache",
     )
 
-    @field_validator("served_model_name", "api_keys", "allow_hosts", "allow_origins", mode="before")
+    @field_validator(
+        "models", "served_model_name", "api_keys", "admin_keys", "allow_hosts", "allow_origins",
+        mode="before",
+    )  # fmt: skip
     @classmethod
     def _split(cls, value: Any) -> Any:
         if not isinstance(value, str):
@@ -325,7 +350,19 @@ class Settings(BaseSettings):
     def _limit(cls, value: Any) -> Any:
         return None if value == "off" else value
 
-    @field_validator("api_keys")
+    @field_validator("models")
+    @classmethod
+    def _check_models(cls, models: tuple[str, ...]) -> tuple[str, ...]:
+        for text in models:
+            name, equals, model = (part.strip() for part in text.partition("="))
+            if not (name and equals and model):
+                raise ValueError(f"must be a name and a model, such as small=./qwen3, not {text!r}")
+        names = [name for name, _ in named_models(models)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two models are called {twice!r}: give each its own name")
+        return models
+
+    @field_validator("api_keys", "admin_keys")
     @classmethod
     def _check_keys(cls, keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
         for key in (key.get_secret_value() for key in keys):
@@ -348,6 +385,25 @@ class Settings(BaseSettings):
         return host
 
     @model_validator(mode="after")
+    def _check_named(self) -> "Settings":
+        if not self.models:
+            return self
+        if self.model is not None:
+            raise ValueError(
+                f"a MODEL, {self.model}, and --model NAME=MODEL exclude each other: name that one "
+                "too"
+            )
+        if self.served_model_name:
+            raise ValueError("--served-model-name is for MODEL: --model NAME=MODEL has the name")
+        for option in ("chat_template", "draft_model"):
+            if len(self.models) > 1 and getattr(self, option) is not None:
+                raise ValueError(
+                    f"--{option.replace('_', '-')} is for one model, and there are "
+                    f"{len(self.models)}: put the file into its model's directory"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_ports(self) -> "Settings":
         if self.port and self.port == self.health_port:
             raise ValueError(f"health_port must be another port than port, not also {self.port}")
@@ -357,6 +413,16 @@ class Settings(BaseSettings):
     def _check_open(self) -> "Settings":
         self.check_reach(self.host)
         return self
+
+    @property
+    def all_keys(self) -> tuple[SecretStr, ...]:
+        """Those that open the server: none, unless there are API keys."""
+        return (*self.api_keys, *self.admin_keys) if self.api_keys else ()
+
+    @property
+    def named_models(self) -> list[tuple[str, str]]:
+        """The names of `models`, each with its model."""
+        return named_models(self.models)
 
     def check_reach(self, host: str) -> None:
         """Raise ValueError if other machines can reach `host` and no key protects the server."""
@@ -376,8 +442,9 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         assert isinstance(init_settings, InitSettingsSource)
-        if "api_keys" not in init_settings.init_kwargs:
-            _check_variable()
+        for option in ("api_keys", "admin_keys"):
+            if option not in init_settings.init_kwargs:
+                _check_variable(option)
         path = init_settings.init_kwargs.get("config") or os.environ.get(f"{_PREFIX}CONFIG")
         if path is None:
             return init_settings, env_settings
@@ -401,12 +468,18 @@ def unknown_variables() -> Iterator[str]:
             yield name + did_you_mean(option, known, prefix=_PREFIX)
 
 
-def _check_variable() -> None:
-    """Refuse an API key variable without a key, probably a secret that was not filled in. Other
+def named_models(models: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(name, model) of each "NAME=MODEL"."""
+    pairs = (text.partition("=") for text in models)
+    return [(name.strip(), model.strip()) for name, _, model in pairs]
+
+
+def _check_variable(option: str) -> None:
+    """Refuse a variable for keys without a key, probably a secret that was not filled in. Other
     empty variables count as not set, but this one would open the server. Raises SettingsError.
     """
     for name, value in os.environ.items():
-        if name.upper() == f"{_PREFIX}API_KEYS" and not value.strip(" \t\r\n,"):
+        if name.upper() == f"{_PREFIX}{option}".upper() and not value.strip(" \t\r\n,"):
             raise SettingsError(
                 f"{name} is set but holds no key: set it to the keys, separated by commas, "
                 "or unset it to serve without keys"
@@ -427,8 +500,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
             raise SettingsError(
                 f"{path}: {key!r} is not an option{table}{did_you_mean(key, Settings.model_fields)}"
             )
-    if values.get("api_keys") == []:
-        raise SettingsError(
-            f"{path}: api_keys is empty: list the keys, or leave it out to serve without keys"
-        )
+    for option in ("api_keys", "admin_keys"):
+        if values.get(option) == []:
+            raise SettingsError(
+                f"{path}: {option} is empty: list the keys, or leave it out to serve without keys"
+            )
     return values

@@ -58,7 +58,7 @@ _BODY = {
 
 
 def estimate_routes(service: Service) -> APIRouter:
-    """The route, over one engine."""
+    """The route."""
     router = APIRouter(tags=["estimates"], route_class=JsonRoute)
 
     @router.post(
@@ -82,7 +82,7 @@ def estimate_routes(service: Service) -> APIRouter:
 async def _of_generation(
     service: Service, fields: dict[str, Any], waiter: Waiter
 ) -> dict[str, Any]:
-    jobs, answer = await _planned(service, fields, waiter)
+    jobs, answer, service = await _planned(service, fields, waiter)
     n_tokens = sum(len(job.input_ids) for job in jobs)
     # Never on the event loop: the cache may be busy with a read from the disk.
     reuses = await service.large_bodies.work(lambda: _cached(service, waiter.key, jobs), n_tokens)
@@ -105,7 +105,7 @@ async def _of_generation(
 
 
 async def _of_scores(service: Service, fields: dict[str, Any], waiter: Waiter) -> dict[str, Any]:
-    job, answer = await scoring(service, validated(ScoreRequest, fields), waiter)
+    job, answer, service = await scoring(service, validated(ScoreRequest, fields), waiter)
     n_prompt, n_continuation = len(job.input_ids), sum(map(len, job.continuations))
     reuse = await service.large_bodies.work(
         lambda: service.expected_reuse(job, waiter.key), n_prompt
@@ -158,21 +158,32 @@ def _warnings(once: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _queue(service: Service, key: str) -> dict[str, Any]:
-    position = service.lease.n_before(key)
+    position = service.lease.n_before(key, service.model)
     return {"position": position, "wait_ms": _told(_wait_s(service, position))}
 
 
 def _wait_s(service: Service, position: int) -> float | None:
-    """What those before it will take; the running one has done a part of its work."""
+    """What those before it will take, and loading the model; the running one has done a part of its
+    work.
+    """
+    load_s = _load_s(service)
     if not position:
-        return 0.0
+        return load_s
     request_s, running = service.pace.request_s(), service.lease.running
     if request_s is None:
         return None
     done_s = 0.0
     if running is not None and running.admitted_at is not None:
         done_s = min(request_s, time.monotonic() - running.admitted_at)
-    return position * request_s - done_s
+    return position * request_s - done_s + load_s
+
+
+def _load_s(service: Service) -> float:
+    """What bringing the model into memory will take, if it took as long as the last time."""
+    model, shelf = service.model, service.shelf
+    if model.is_loaded:
+        return 0.0
+    return model.loads.seconds + (0.0 if shelf.is_free(model) else shelf.turn_left)
 
 
 def _told(seconds: float | None) -> float | None:

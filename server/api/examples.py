@@ -60,6 +60,8 @@ WITHOUT_DONE = ("/completion", "/infill", "/v1/messages", "/v1/responses")
 NAMED = ("/v1/messages", "/v1/responses")
 # Routes whose streams are lines, not events.
 LINES = ("/api/chat", "/api/generate")
+# Routes that need an admin key.
+LOAD, UNLOAD = "/v1/models/load", "/v1/models/unload"
 
 _STORY = {"model": MODEL, "prompt": "Once upon a time", "temperature": 0}
 _LLAMA = {"prompt": "One day", "temperature": 0, "seed": 7}
@@ -449,6 +451,8 @@ EXAMPLES = (
         _SLOT.format("restore"), "restore", "Restored", {"filename": "story.bin"}, route=_SLOTS
     ),
     Example(_SLOT.format("erase"), "erase", "Forgotten", {}, route=_SLOTS),
+    Example(UNLOAD, "unload", "Out of memory", {"model": MODEL}),
+    Example(LOAD, "load", "In memory", {"model": MODEL}),
     Example("/lora-adapters", "adapters", "There are none"),
     Example("/lora-adapters", "none", "None is set", [], method="POST"),
     Example("/health/live", "live", "The process answers"),

@@ -20,6 +20,8 @@ class Generation(NamedTuple):
 
     jobs: Sequence[CompletionJob]
     answer: GeneratedAnswer
+    service: Service
+    """Of the model that it is for."""
 
 
 @dataclass(frozen=True, slots=True)

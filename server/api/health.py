@@ -11,7 +11,7 @@ from ..version import own_version
 
 
 def system_routes(service: Service) -> APIRouter:
-    """The routes, over one engine, which they never wait for."""
+    """The routes, which never wait for the engine."""
     router = APIRouter(tags=["health"])
 
     @router.get("/health/live", responses=MODELLED_ERRORS)

@@ -29,7 +29,7 @@ async def keep(
     origin: Origin | None = None,
 ) -> Kept:
     """Queue the jobs, and keep what comes of them. Raises QueueFullError and UnavailableError."""
-    jobs, answer = generation
+    jobs, answer, service = generation
     text = await service.large_bodies.run(
         lambda: body.model_dump_json(exclude_unset=True, by_alias=True), waiter.n_body
     )
@@ -38,6 +38,7 @@ async def keep(
         wire=wire.name,
         body=zlib.compress(text.encode()),
         model=str(answer.head["model"]),
+        fingerprint=service.engine.fingerprint,
         created=int(answer.head["created"]),
         is_background=bool(body.background),
         is_stored=bool(body.store),

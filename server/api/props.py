@@ -19,19 +19,21 @@ from ..schema.props import (
 from ..service import Service
 from ..version import own_version
 from .llama.settings import ANY_SEED, generation_settings
+from .model_name import ModelName
 
 
 def prop_routes(service: Service) -> APIRouter:
-    """The routes, over one engine. No answer holds a path of this machine."""
+    """The routes. No answer holds a path of this machine."""
     router = APIRouter(tags=["system"])
 
-    @router.get("/props", responses=error_responses(401, 421))
-    async def read_props() -> Props:
+    @router.get("/props", responses=error_responses(401, 404, 421))
+    async def read_props(model: ModelName = None) -> Props:
         """Model, defaults, chat template, and how the engine computes."""
-        return _props(service)
+        return _props(service.serving(model or None))
 
-    @router.get("/slots", responses=llama_errors(401, 421, 503))
+    @router.get("/slots", responses=llama_errors(401, 404, 421, 503))
     async def read_slots(
+        model: ModelName = None,
         fail_on_no_slot: Annotated[
             str, Query(description="Anything: 503 while the engine is at work.")
         ] = "",
@@ -42,7 +44,7 @@ def prop_routes(service: Service) -> APIRouter:
         return [
             Slot(
                 id=0,
-                n_ctx=service.engine.max_seq_len,
+                n_ctx=service.serving(model or None).engine.max_seq_len,
                 speculative=service.settings.speculate != "off",
                 is_processing=service.lease.busy,
             )

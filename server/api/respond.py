@@ -31,6 +31,7 @@ async def respond(
     Raises what the wire, the queue and the engine raise.
     """
     generation = await wire.generation(service, body, waiter)
+    service = generation.service
     if service.kept.keeps(body.wants_kept):
         kept = await keep(service, wire, body, generation, waiter)
         return await respond_kept(service, kept, waiter, is_stream=bool(body.stream))

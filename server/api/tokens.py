@@ -40,6 +40,7 @@ from ..schema.tokens import (
 )
 from ..service import Service
 from .chat.turn import template_turn
+from .model_name import ModelName
 
 _ERRORS = error_responses(400, 401, 403, 404, 413, 415, 421)
 # A token id is as much work as this many characters.
@@ -49,24 +50,24 @@ _NO_NAMES = ("", "undefined")
 
 
 def token_routes(service: Service) -> APIRouter:
-    """The routes, over one engine."""
+    """The routes."""
     router = APIRouter(tags=["tokens"], route_class=JsonRoute)
-    engine = service.engine
 
     @router.post("/tokenize", response_model=Tokens, responses=_ERRORS)
     async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         """The token ids of a text, or of messages as the model would see them."""
         n_body = request.state.n_body
-        warnings = await _warnings(service, body, n_body=n_body)
-        token_ids = await _tokenized(service, body, n_body=n_body)
+        chosen, warnings = await _chosen(service, body, n_body=n_body)
+        token_ids = await _tokenized(chosen, body, n_body=n_body)
         return await _answer(
-            service, lambda: {**_tokens(engine, body, token_ids), **warnings}, token_ids
+            chosen, lambda: {**_tokens(chosen.engine, body, token_ids), **warnings}, token_ids
         )
 
     @router.post("/detokenize", response_model=Detokenized, responses=_ERRORS)
     async def detokenize(body: DetokenizeRequest, request: Request) -> Response:
         """The text of token ids, special tokens included."""
-        warnings = await _warnings(service, body, n_body=request.state.n_body)
+        chosen, warnings = await _chosen(service, body, n_body=request.state.n_body)
+        engine = chosen.engine
         _check_token_ids(engine, body.tokens)
 
         def work() -> dict[str, Any]:
@@ -75,27 +76,28 @@ def token_routes(service: Service) -> APIRouter:
 
         return await _answer(service, work, body.tokens)
 
-    @router.get("/tokenizer_info", responses=error_responses(401, 421))
-    async def tokenizer_info() -> TokenizerInfo:
+    @router.get("/tokenizer_info", responses=error_responses(401, 404, 421))
+    async def tokenizer_info(model: ModelName = None) -> TokenizerInfo:
         """What a client needs to encode as this server does."""
-        return _tokenizer_info(engine)
+        return _tokenizer_info(service.serving(model or None).engine)
 
     @router.post("/apply-template", response_model=RenderedPrompt, responses=_ERRORS)
     async def apply_template(body: TemplateRequest, request: Request) -> Response:
         """The prompt that /v1/chat/completions would make of the messages; nothing is generated."""
         n_body = request.state.n_body
-        warnings = await _warnings(service, body, n_body=n_body)
-        token_ids = await _chat_ids(service, body.messages, body, n_body=n_body)
+        chosen, warnings = await _chosen(service, body, n_body=n_body)
+        token_ids = await _chat_ids(chosen, body.messages, body, n_body=n_body)
+        tokenizer = chosen.engine.tokenizer
         return await _answer(
-            service, lambda: {"prompt": engine.tokenizer.decode(token_ids), **warnings}, token_ids
+            chosen, lambda: {"prompt": tokenizer.decode(token_ids), **warnings}, token_ids
         )
 
     @router.post("/v1/chat/completions/input_tokens", response_model=InputTokens, responses=_ERRORS)
     async def count_input_tokens(body: TemplateRequest, request: Request) -> Response:
         """How many tokens the prompt of a chat has."""
         n_body = request.state.n_body
-        warnings = await _warnings(service, body, n_body=n_body)
-        token_ids = await _chat_ids(service, body.messages, body, n_body=n_body)
+        chosen, warnings = await _chosen(service, body, n_body=n_body)
+        token_ids = await _chat_ids(chosen, body.messages, body, n_body=n_body)
         said = {"input_tokens": len(token_ids), "object": "response.input_tokens", **warnings}
         return await _answer(service, lambda: said, ())
 
@@ -103,16 +105,17 @@ def token_routes(service: Service) -> APIRouter:
     async def token_encode(body: TokenEncodeRequest, request: Request) -> Response:
         """TabbyAPI's /tokenize; of messages the text without the beginning of a reply."""
         n_body = request.state.n_body
-        warnings = await _warnings(service, body, n_body=n_body)
-        token_ids = await _encoded(service, body, n_body=n_body)
+        chosen, warnings = await _chosen(service, body, n_body=n_body)
+        token_ids = await _encoded(chosen, body, n_body=n_body)
         return await _answer(
-            service, lambda: {"tokens": token_ids, "length": len(token_ids), **warnings}, token_ids
+            chosen, lambda: {"tokens": token_ids, "length": len(token_ids), **warnings}, token_ids
         )
 
     @router.post("/v1/token/decode", response_model=DecodedTokens, responses=_ERRORS)
     async def token_decode(body: TokenDecodeRequest, request: Request) -> Response:
         """TabbyAPI's /detokenize."""
-        warnings = await _warnings(service, body, n_body=request.state.n_body)
+        chosen, warnings = await _chosen(service, body, n_body=request.state.n_body)
+        engine = chosen.engine
         _check_token_ids(engine, body.tokens)
         skip = body.decode_special_tokens is False
 
@@ -223,18 +226,21 @@ def _tokenizer_info(engine: Engine) -> TokenizerInfo:
     )
 
 
-async def _warnings(service: Service, body: TokenRequest, *, n_body: int) -> dict[str, Any]:
-    """The fields that had no effect, of the body and of what a chat's prompt is made of.
+async def _chosen(
+    service: Service, body: TokenRequest, *, n_body: int
+) -> tuple[Service, dict[str, Any]]:
+    """Which model is meant, and the fields that had no effect, of the body and of what a chat's
+    prompt is made of.
 
     Raises ModelNotFoundError, and with `strict` RequestError for such a field.
     """
-    service.check_model(None if body.model in _NO_NAMES else body.model)
+    chosen = service.serving(None if body.model in _NO_NAMES else body.model)
 
     def check() -> Warnings:
         return check_unknown_fields(body, body.parts(), strict=bool(body.strict))
 
     warnings = await service.large_bodies.run(check, n_body)
-    return {"warnings": warnings} if warnings else {}
+    return chosen, {"warnings": warnings} if warnings else {}
 
 
 def _check_token_ids(engine: Engine, token_ids: Sequence[int]) -> None:

@@ -66,8 +66,10 @@ def replica_application(
     router: type[RequestRouter] = KeptPrefixRouter,
 ) -> Application:
     """The replicas alone. `cpus`, `gpus`: what Ray sets aside for each. `load`, `router`: for
-    others than the real ones, in benchmarks.
+    others than the real ones, in benchmarks. Raises ReplicasStartError for several models.
     """
+    if settings.models:
+        raise ReplicasStartError("a cluster serves one MODEL, without --model: start one for each")
     deployment = serve.deployment(
         Actor,
         name="Replica",

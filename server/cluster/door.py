@@ -55,7 +55,9 @@ class Door:
         self._replicas = replicas
         self._settings = settings
         self._secret = secret
-        self._gate = KeyGate(self._answer, api_keys=settings.api_keys)
+        self._gate = KeyGate(
+            self._answer, api_keys=settings.all_keys, admin_keys=settings.admin_keys
+        )
         self._app = Boundary(
             self._answer, max_body_bytes=settings.max_body_bytes, on_answered=lambda *_: None
         )

@@ -3,6 +3,7 @@
 import argparse
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from .terminal import CommandError, CommandParser
@@ -177,20 +178,49 @@ class _OneModel(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class _NamedModels(_OneModel):
+    """Collects NAME=MODEL in `models`. What exists is a path, whatever its name."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if "=" in values and not Path(values).expanduser().exists():
+            namespace.models = [*getattr(namespace, "models", ()), values]
+        else:
+            super().__call__(parser, namespace, values, option_string)
+
+
 def add_model_argument(
     parser: argparse._ActionsContainer,
     *,
     positional: bool = True,
+    several: bool = False,
     help: str = "GGUF file, model directory, ORG/NAME[@REVISION] on the Hugging Face Hub, or "
     "smollm2 (default: the built-in model)",
 ) -> None:
-    """The model, as `--model MODEL` and, unless the command has another argument there, MODEL."""
+    """The model, as `--model MODEL` and, unless the command has another argument there, MODEL.
+    `several`: or models, each as `--model NAME=MODEL`; these are in `models`.
+    """
     if positional:
         parser.add_argument(
             "model", nargs="?", default=argparse.SUPPRESS, action=_OneModel, help=help
         )
         help = "the same as MODEL"
-    parser.add_argument("--model", metavar="MODEL", action=_OneModel, help=help)
+    if several:
+        help += (
+            "; or a name and a model, once for each of several: requests choose by the name, and "
+            "the first one answers those without it"
+        )
+    parser.add_argument(
+        "--model",
+        metavar="[NAME=]MODEL" if several else "MODEL",
+        action=_NamedModels if several else _OneModel,
+        help=help,
+    )
 
 
 def add_model_arguments(parser: CommandParser) -> None:

@@ -36,6 +36,11 @@ def bounds(field: FieldInfo) -> str:
     return f"above {limits['gt']}" if "gt" in limits else ""
 
 
+def flag(option: str) -> str:
+    """The flag of an option of `Settings`."""
+    return "--model" if option == "models" else f"--{option.replace('_', '-')}"
+
+
 def _message(detail: dict[str, Any], flags: Mapping[str, object]) -> str:
     message = detail["msg"].removeprefix("Value error, ")
     if not detail["loc"]:
@@ -45,14 +50,14 @@ def _message(detail: dict[str, Any], flags: Mapping[str, object]) -> str:
         return f"{name}: {message}"
     if detail["type"] == "value_error":
         return f"{_source(name, flags)}: {message}"
-    said = "" if name == "api_keys" else f", not {_shown(detail['input'])}"
+    said = "" if name in ("api_keys", "admin_keys") else f", not {_shown(detail['input'])}"
     return f"{_source(name, flags)} must be {_allowed(name, detail['type'])}{said}"
 
 
 def _source(name: str, flags: Mapping[str, object]) -> str:
     """The option as it was set: the flag, the variable or the key of the file."""
     if name in flags:
-        return name.upper() if name == "model" else f"--{name.replace('_', '-')}"
+        return name.upper() if name == "model" else flag(name)
     return set_variable(name) or f"{name} in the file of --config"
 
 

@@ -8,7 +8,6 @@ import gc
 import json
 import logging
 import socket
-import time
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -130,47 +129,19 @@ class Leaving:
 
 
 def load_app(settings: Settings, *, replica: str = "") -> "tuple[FastAPI, str]":
-    """The app over the loaded model, and the model's name. `replica`: see Service. Raises
-    CommandError.
-
-    A model that was named on the command line is served under that name, too.
+    """The app over the loaded models, and the name of the first one. `replica`: see Service.
+    Raises CommandError.
     """
-    from engine import LoadOptions
-
-    from ..app import create_app
+    from ..app import app_over
     from ..kept.files import KeptDirectoryError
-    from .local import load_engine
-    from .model_path import model_path, spoken_name
+    from .served_models import load_models
 
-    options = LoadOptions(
-        device=settings.device,
-        dtype=settings.dtype,
-        max_seq_len=settings.max_seq_len,
-        quantize=settings.quantize,
-        kv_cache=settings.kv_cache,
-        chat_template=settings.chat_template,
-        n_threads=settings.threads,
-        require_native=settings.require_native,
-        panel_cache=settings.panel_cache,
-        speculate=settings.speculate,
-        draft_model=settings.draft_model,
-        warm_up=False,  # the engine thread does it, while the server takes its first requests
-        prefix_bytes=settings.prefix_cache_mb * 2**20,
-        prefix_directory=settings.prefix_cache_dir,
-        prefix_disk_bytes=settings.prefix_cache_disk_mb * 2**20,
-    )
-    begin = time.monotonic()
-    engine = load_engine(model_path(settings.model), options)
-    names = settings.served_model_name
-    if not names and (spoken := spoken_name(settings.model)) is not None:
-        names = tuple(dict.fromkeys((engine.model_id, spoken)))
+    models = load_models(settings)
     try:
-        named = settings.model_copy(update={"served_model_name": names})
-        seconds = time.monotonic() - begin
-        app = create_app(named, engine, load_seconds=seconds, replica=replica)
+        app = app_over(models, settings, replica=replica)
     except KeptDirectoryError as error:
         raise CommandError(f"--keep-streams-dir: {error}") from error
-    return app, (*names, engine.model_id)[0]
+    return app, models[0].name
 
 
 def ready_line(port: int, settings: Settings, model_id: str) -> str:

@@ -20,12 +20,14 @@ from .arguments import (
     QUANTIZATIONS,
     add_model_argument,
 )
-from .option_errors import bounds, validation_message
+from .option_errors import bounds, flag, validation_message
 from .terminal import CommandError, CommandParser
 
 # Group -> option -> how the help shows its value.
 GROUPS: dict[str, dict[str, str]] = {
     "model": {
+        "models_mb": "MIB",
+        "model_turn": "SECONDS",
         "served_model_name": "NAME,…",
         "max_seq_len": "TOKENS",
         "device": DEVICES,
@@ -76,6 +78,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "security": {
         "api_keys": "KEY,…",
+        "admin_keys": "KEY,…",
         "insecure_no_auth": "",
         "allow_hosts": "HOST,…",
         "allow_origins": "ORIGIN,…",
@@ -93,7 +96,7 @@ Serve a model over HTTP, with OpenAI's API.
 
 Each option is also an environment variable (SOLITON_PORT) and a key in the TOML
 file that --config names (port). A flag overrides a variable, and a variable the
-file."""
+file. Several models are SOLITON_MODELS and models there."""
 
 _EXAMPLES = """
 soliton serve                               # the built-in model at http://127.0.0.1:8000
@@ -118,6 +121,8 @@ def settings_of(values: Mapping[str, object]) -> Settings:
     that were not given. Raises CommandError.
     """
     given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    if ("model" in given) != ("models" in given):  # one of the two overrides both variables
+        given = {"model": None, "models": ()} | given
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -127,17 +132,17 @@ def settings_of(values: Mapping[str, object]) -> Settings:
 
 
 def add_serve_options(parser: CommandParser) -> None:
-    """The model, and all options of a server in their groups."""
-    add_model_argument(parser)
+    """The models, and all options of a server in their groups."""
+    add_model_argument(parser, several=True)
     for heading, options in GROUPS.items():
         group = parser.add_argument_group(heading)
         for name, metavar in options.items():
             field = Settings.model_fields[name]
-            flag, text = f"--{name.replace('_', '-')}", _help(field)
+            text = _help(field)
             if metavar:
-                group.add_argument(flag, metavar=metavar, help=text)
+                group.add_argument(flag(name), metavar=metavar, help=text)
             else:
-                group.add_argument(flag, action="store_true", default=None, help=text)
+                group.add_argument(flag(name), action="store_true", default=None, help=text)
 
 
 def _help(field: FieldInfo) -> str:

@@ -2,12 +2,14 @@
 
 Deny by default: with keys configured, every path needs one except the health routes, / and the page
 at /ui, which then say nothing about the model. Without keys everything is open; settings.py and
-hosts.py then keep out other machines and other web pages.
+hosts.py then keep out other machines and other web pages. What needs an admin key is closed without
+one, whatever else is open.
 """
 
 import hashlib
 import hmac
 from collections.abc import Sequence
+from itertools import product
 
 from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -39,12 +41,21 @@ class KeyGate:
     """ASGI middleware that answers 401 unless the request carries one of the keys.
 
     `scope["state"]["caller"]` identifies the caller: digits that differ between keys, or "" with
-    fewer than two keys, because then there are no callers to tell apart.
+    fewer than two keys, because then there are no callers to tell apart. `is_admin` beside it says
+    whether the request carries an admin key.
     """
 
-    def __init__(self, app: ASGIApp, *, api_keys: Sequence[SecretStr]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        api_keys: Sequence[SecretStr],
+        admin_keys: Sequence[SecretStr] = (),
+    ) -> None:
+        """`api_keys`: all that open the door, those of admins among them; none: it is open."""
         self._app = app
         self._callers = _callers(api_keys)
+        self._admins = [digest for digest, _ in _callers(admin_keys)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -56,18 +67,26 @@ class KeyGate:
             error = AuthenticationError("a valid API key is needed: authorization: Bearer KEY")
             await error_response(error)(scope, receive, send)
             return
-        scope.setdefault("state", {})["caller"] = caller or ""
+        state = scope.setdefault("state", {})
+        state["caller"], state["is_admin"] = caller or "", self._is_admin(scope)
         await self._app(scope, receive, send)
 
     def caller(self, scope: Scope) -> str | None:
         """Whose request it is; None: it has no right key."""
         if not self._callers:
             return ""
-        sent = _digest(_sent_key(scope))
+        sent = _digest(_sent_key(scope) or _only(scope, b"x-admin-key"))
         # Compares all keys, each in constant time: the time reveals neither which key matched nor
         # how many of its bytes.
         same = [hmac.compare_digest(sent, digest) for digest, _ in self._callers]
         return self._callers[same.index(True)][1] if any(same) else None
+
+    def _is_admin(self, scope: Scope) -> bool:
+        if not self._admins:
+            return False
+        sent = [_digest(_sent_key(scope)), _digest(_only(scope, b"x-admin-key"))]
+        same = [hmac.compare_digest(*pair) for pair in product(sent, self._admins)]
+        return any(same)
 
 
 def _callers(api_keys: Sequence[SecretStr]) -> list[tuple[bytes, str]]:
@@ -88,10 +107,15 @@ def _sent_key(scope: Scope) -> bytes:
     """
     values = [value for name, value in scope["headers"] if name == b"authorization"]
     if not values:
-        keys = [value for name, value in scope["headers"] if name == b"x-api-key"]
-        return bytes(keys[0].strip(b" \t")) if len(keys) == 1 else b""
+        return _only(scope, b"x-api-key")
     scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
     return bytes(key.strip(b" \t")) if scheme.lower() == b"bearer" else b""
+
+
+def _only(scope: Scope, header: bytes) -> bytes:
+    """The value of a header that was sent once, else b""."""
+    values = [value for name, value in scope["headers"] if name == header]
+    return bytes(values[0].strip(b" \t")) if len(values) == 1 else b""
 
 
 def _digest(key: bytes) -> bytes:

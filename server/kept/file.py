@@ -101,7 +101,7 @@ class Stored(NamedTuple):
     """Makes the answer, for the caller that the owner is. Raises KeptFileError."""
 
 
-def recorded(kept: Kept, *, owner: str, fingerprint: str) -> Record:
+def recorded(kept: Kept, *, owner: str) -> Record:
     """What is to be written of it, which has ended or has been put down."""
     pause = kept.paused()
     request, prompts = kept.request, _prompts(kept)
@@ -109,7 +109,7 @@ def recorded(kept: Kept, *, owner: str, fingerprint: str) -> Record:
         _Head(
             id=kept.id,
             owner=owner,
-            fingerprint=fingerprint,
+            fingerprint=request.fingerprint,
             wire=request.wire,
             model=request.model,
             created=request.created,
@@ -178,6 +178,7 @@ def _kept(head: _Head, parts: list[bytes], caller: str) -> Kept:
         wire=head.wire,
         body=body,
         model=head.model,
+        fingerprint=head.fingerprint,
         created=head.created,
         is_background=head.is_background,
         is_stored=head.is_stored,

@@ -17,7 +17,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -53,18 +53,18 @@ class KeptFiles:
         directory: Path,
         *,
         owners: Mapping[str, str],
-        fingerprint: str,
+        fingerprints: Collection[str],
         max_bytes: int,
         seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`owners`: by caller, whose files these are. `fingerprint`: of the engine. `max_bytes` of
-        all files in the directory; `seconds`: how old one may become. Raises KeptDirectoryError.
+        """`owners`: by caller, whose files these are. `fingerprints`: of the engines. `max_bytes`
+        of all files in the directory; `seconds`: how old one may become. Raises KeptDirectoryError.
         """
         self._directory = directory
         self._owners = dict(owners)
         self._callers = {owner: caller for caller, owner in owners.items()}
-        self._fingerprint = fingerprint
+        self._fingerprints = frozenset(fingerprints)
         self._max_bytes = max_bytes
         self._seconds = seconds
         self._clock = clock
@@ -115,7 +115,7 @@ class KeptFiles:
         last read.
         """
         owner, read_at = self._owners[kept.request.key], self._clock() - age
-        record = recorded(kept, owner=owner, fingerprint=self._fingerprint)
+        record = recorded(kept, owner=owner)
         name = _name(owner, kept.id)
         self._do(name, lambda: self._write(name, record.to_bytes(), read_at))
 
@@ -155,7 +155,7 @@ class KeptFiles:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             stored = read_record(file.read(self._max_bytes + 1))
-        if stored.fingerprint != self._fingerprint:
+        if stored.fingerprint not in self._fingerprints:
             raise KeptFileError("", "of another model, build or number format")
         caller = self._callers.get(stored.owner)
         if caller is None:

@@ -185,6 +185,9 @@ class Request:
     body: bytes
     """JSON in zlib."""
     model: str
+    """The name in its answer."""
+    fingerprint: str
+    """Of the engine that computes it."""
     created: int
     is_background: bool
     is_stored: bool

@@ -48,15 +48,19 @@ class FairQueue(Generic[T]):
         self._forget(key)
         return True
 
-    def displace(self, key: str) -> T | None:
-        """Take out the item that must make room for a newcomer under `key`: the newest item of the
-        key with the most. None if that key would then have fewer items than the newcomer's.
-        """
-        most = max(self._waiting, key=lambda other: len(self._waiting[other]), default=key)
-        if len(self._waiting.get(most, ())) < len(self._waiting.get(key, ())) + 2:
-            return None
-        item, _ = self._waiting[most].popitem()
-        self._forget(most)
+    def count(self, key: str) -> int:
+        """How many items wait under a key."""
+        return len(self._waiting.get(key, ()))
+
+    @property
+    def greediest(self) -> str:
+        """The key under which most items wait. The queue must not be empty."""
+        return max(self._waiting, key=self.count)
+
+    def take_newest(self, key: str) -> T:
+        """Take out the newest item under a key under which some wait."""
+        item, _ = self._waiting[key].popitem()
+        self._forget(key)
         return item
 
     def position(self, key: str, item: T) -> int | None:

@@ -20,7 +20,7 @@ from engine import AbortFlag
 
 from ..errors import EngineFailedError, LoadFailedError, QueueFullError, UnavailableError
 from .deadlines import Deadline
-from .fair_queue import FairQueue
+from .model_queue import ModelQueue
 from .served_model import ServedModel
 from .shelf import Shelf
 
@@ -116,7 +116,7 @@ class EngineLease:
         self._thread_name = thread_name
         self._clock = clock
         self._changed = threading.Condition()  # guards the fields below
-        self._queue: FairQueue[Ticket] = FairQueue()
+        self._queue: ModelQueue[ServedModel | None, Ticket] = ModelQueue(self._shelf.is_free)
         self._running: Ticket | None = None
         self._state = _State.CLOSED
         self._thread: threading.Thread | None = None
@@ -133,6 +133,10 @@ class EngineLease:
     @property
     def n_waiting(self) -> int:
         return len(self._queue)
+
+    def n_waiting_for(self, model: ServedModel) -> int:
+        with self._changed:
+            return self._queue.n_waiting(model)
 
     @property
     def running(self) -> Ticket | None:
@@ -154,15 +158,17 @@ class EngineLease:
     def position(self, ticket: Ticket) -> int | None:
         """How many would be served before it; None if it does not wait."""
         with self._changed:
-            return self._queue.position(ticket.key, ticket)
+            return self._queue.position(ticket.model, ticket.key, ticket)
 
-    def n_before(self, key: str) -> int:
-        """How many would be served before a request of `key` that came now, the running one too."""
-        probe = Ticket(self, lambda _: None, lambda _: None, lambda: None, key, None, 0.0)
+    def n_before(self, key: str, model: ServedModel | None) -> int:
+        """How many would be served before a request of `key` for the model that came now, the
+        running one too.
+        """
+        probe = Ticket(self, lambda _: None, lambda _: None, lambda: None, key, None, 0.0, model)
         with self._changed:
-            self._queue.append(key, probe)
-            position = self._queue.position(key, probe)
-            self._queue.remove(key, probe)
+            self._queue.append(model, key, probe)
+            position = self._queue.position(model, key, probe)
+            self._queue.remove(model, key, probe)
         assert position is not None
         return position + self.busy
 
@@ -180,6 +186,7 @@ class EngineLease:
         with self._changed:
             if self._state is _State.OPEN:
                 self._state = _State.DRAINING
+                self._changed.notify_all()
 
     async def close(self, *, seconds: float = _JOIN_SECONDS) -> bool:
         """Refuse all waiting tickets, abort the running one, and wait for the engine thread to end.
@@ -250,8 +257,8 @@ class EngineLease:
                 raise UnavailableError("the server is shutting down")
             if not self.ready:
                 raise UnavailableError("the engine takes no work at the moment")
-            displaced = self._make_room(key)
-            self._queue.append(key, ticket)
+            displaced = self._make_room(model, key)
+            self._queue.append(model, key, ticket)
             self._changed.notify_all()
         if displaced is not None:
             displaced.refuse(
@@ -278,14 +285,14 @@ class EngineLease:
 
     # The methods below, up to the engine thread's, are called with the lock held.
 
-    def _make_room(self, key: str) -> Ticket | None:
+    def _make_room(self, model: ServedModel | None, key: str) -> Ticket | None:
         """Makes room for a new ticket. Returns the ticket that loses its place for it, if any.
 
         Raises QueueFullError.
         """
         if self.n_waiting + self.busy <= self._max_queue:
             return None
-        displaced = self._queue.displace(key)
+        displaced = self._queue.displace(model, key)
         if displaced is not None:
             displaced.freed_at = self._clock()
             return displaced
@@ -294,7 +301,7 @@ class EngineLease:
         raise QueueFullError(f"{self._max_queue} requests wait for the engine, as many as may wait")
 
     def _leave(self, ticket: Ticket) -> bool:
-        waited = self._queue.remove(ticket.key, ticket)
+        waited = self._queue.remove(ticket.model, ticket.key, ticket)
         if waited:
             ticket.cancelled_at = ticket.freed_at = self._clock()
         return waited
@@ -334,11 +341,19 @@ class EngineLease:
             self.fail(UnavailableError("the engine has failed"))
 
     def _waited(self) -> bool:
-        """Wait for a ticket, or until a model has been idle. False: the lease is closed or lost."""
+        """Wait for a ticket whose turn it is, or until a model has been idle. False: the lease is
+        closed or lost.
+        """
         with self._changed:
-            if not self._queue and self._is_serving:
-                self._changed.wait(self._shelf.rest_in())
+            if self._is_serving and not self._queue.has_next(may_swap=self._may_swap):
+                ends = [self._shelf.rest_in(), self._shelf.turn_left if self._queue else None]
+                self._changed.wait(min((s for s in ends if s is not None), default=None))
             return self._is_serving
+
+    @property
+    def _may_swap(self) -> bool:
+        """Whether a model's turn may end. Nothing comes for it any more while the server ends."""
+        return not self._shelf.turn_left or self._state is _State.DRAINING
 
     @property
     def _is_serving(self) -> bool:
@@ -347,9 +362,10 @@ class EngineLease:
     def _next(self) -> Ticket | None:
         """The next ticket, not admitted if its deadline has passed; None if there is none."""
         with self._changed:
-            if not self._queue or not self._is_serving:
+            ticket = self._queue.pop(may_swap=self._may_swap) if self._is_serving else None
+            if ticket is None:
                 return None
-            ticket, now = self._queue.pop(), self._clock()
+            now = self._clock()
             if ticket.deadline is not None and now >= ticket.deadline.at:
                 ticket.cancelled_at = ticket.freed_at = now
             else:

@@ -73,8 +73,9 @@ class ServedModel:
         if self.is_loaded:
             self.engine.warm_up()
 
-    def bring(self, on_progress: OnProgress) -> None:
-        """Make sure that the weights are in memory. Raises LoadFailedError, and what `on_progress`
+    def bring(self, on_progress: OnProgress, make_room: Callable[[], None] = lambda: None) -> None:
+        """Make sure that the weights are in memory. `make_room` is called before any is read, but
+        not if the files are gone or have changed. Raises LoadFailedError, and what `on_progress`
         raises to stop it; the next call tries again.
         """
         if self.is_loaded:
@@ -82,7 +83,8 @@ class ServedModel:
         begin = self._clock()
         self._is_loading = True
         try:
-            self.engine.wake(on_progress)
+            self.engine.wake(on_progress, make_room)
+            self.engine.warm_up()  # of what was put away before it was first asked
         except ModelLoadError as error:
             self.loads.n_failed += 1
             _logger.error("%s could not be loaded: %s", self.name, error)

@@ -33,7 +33,8 @@ _DESCRIPTIONS = {
     400: "The request is wrong: `param` names the field; code `context_length_exceeded` when "
     "prompt and completion do not fit the context.",
     401: "The API key is missing or wrong.",
-    403: "A web page sent the request, and its origin may not use the server.",
+    403: "A web page sent the request, and its origin may not use the server; or an admin key is "
+    "needed (`admin_key_needed`).",
     404: "No such model (`model_not_found`) or no such route (`not_found`).",
     409: "The stream is not in a state in which that can be done (`wrong_state`).",
     413: "The body is larger than the server takes.",

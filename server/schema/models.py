@@ -19,8 +19,14 @@ class ModelMeta(ResponseModel):
     size: int = Field(description="Bytes of the weights in memory.")
 
 
+class ModelStatus(ResponseModel):
+    """Where its weights are."""
+
+    value: Literal["loaded", "loading", "unloaded"]
+
+
 class ModelCard(ResponseModel):
-    """The served model. `max_model_len` is the context that this server runs it with."""
+    """A served model. `max_model_len` is the context that this server runs it with."""
 
     id: str
     object: Literal["model"]
@@ -30,6 +36,9 @@ class ModelCard(ResponseModel):
     aliases: list[str] = Field(description="All its names, this one among them.")
     tags: list[str] = Field(description="None.")
     meta: ModelMeta
+    status: ModelStatus | None = Field(
+        default=None, description="Only of a server with several models, as llama-server has it."
+    )
 
 
 class ModelParameters(ResponseModel):
@@ -50,7 +59,7 @@ class CurrentModel(ModelCard):
 
 
 class ModelList(ResponseModel):
-    """The model of this server, once under each of its names."""
+    """The models of this server, each once under each of its names."""
 
     object: Literal["list"]
     data: list[ModelCard]

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .parts import ResponseModel
+from .parts import RequestModel, ResponseModel
 
 
 class AdapterList(ResponseModel):
@@ -46,7 +46,14 @@ class Overrides(ResponseModel):
 class Permission(ResponseModel):
     """What a key may do."""
 
-    permission: Literal["api"]
+    permission: Literal["api", "admin"]
+
+
+class LoadModel(RequestModel):
+    """Which model to load. What else TabbyAPI has here was said when this server was started."""
+
+    model_name: str | None = Field(default=None, description="A name that GET /v1/models lists.")
+    name: str | None = Field(default=None, description="An older name of `model_name`.")
 
 
 class TabbyError(BaseModel):

@@ -23,15 +23,15 @@ T = TypeVar("T")
 
 async def engine_call(
     lease: EngineLease,
-    model: ServedModel,
+    model: ServedModel | None,
     work: Callable[[AbortFlag], T],
     *,
     key: str,
     receive: Receive,
     limits: TimeLimits,
 ) -> T:
-    """The result of `work`, called on the engine thread with the model in memory. Raises what it
-    raises, what the queue raises, and ClientDisconnect, which aborts it.
+    """The result of `work`, called on the engine thread with the model, if it needs one, in memory.
+    Raises what it raises, what the queue raises, and ClientDisconnect, which aborts it.
     """
     call = Call(work)
 

@@ -18,7 +18,7 @@ from prometheus_client import (
 from starlette.types import Scope
 
 from ..errors import UnavailableError
-from ..lease.lease import EngineLease
+from ..lease.lease import EngineLease, Ticket
 from ..lease.shelf import Shelf
 from .llama_metrics import LlamaMetrics
 from .model_metrics import ModelMetrics
@@ -36,8 +36,7 @@ class Metrics:
     engine thread.
     """
 
-    def __init__(self, lease: EngineLease, shelf: Shelf, kv_usage: Callable[[], float]) -> None:
-        """`kv_usage`: the share of the context that the sequence in the engine fills."""
+    def __init__(self, lease: EngineLease, shelf: Shelf) -> None:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
 
@@ -82,9 +81,10 @@ class Metrics:
         gauge(
             "kv_usage_ratio",
             "Share of the context that the running request fills.",
-            lambda: kv_usage() if lease.busy else 0.0,
+            lambda: _kv_usage(lease.running),
         )
-        registry.register(ModelMetrics(shelf))
+        self._models = ModelMetrics(lease, shelf)
+        registry.register(self._models)
         self._llama = LlamaMetrics(lease)
         registry.register(self._llama)
 
@@ -97,6 +97,7 @@ class Metrics:
     def ended(self, stream: CompletionStream) -> None:
         """A stream that was in the engine has ended, with or without an error."""
         self._llama.ended(stream)
+        self._models.ended(stream)
         counts, clocks = stream.counts, stream.clocks
         self._prompt.inc(counts.n_prompt)
         self._cached.inc(counts.n_cached)
@@ -118,6 +119,14 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
+
+
+def _kv_usage(running: Ticket | None) -> float:
+    """The share of its model's context that the sequence in the engine fills."""
+    if running is None or running.model is None:
+        return 0.0
+    engine = running.model.engine
+    return engine.generator.n_held / engine.max_seq_len
 
 
 def route_of(scope: Scope) -> str:

@@ -33,9 +33,9 @@ _NS = 1_000_000_000
 class Spans:
     """The exporter of one app. Thread-safe."""
 
-    def __init__(self, endpoint: str, *, model: str) -> None:
-        """`endpoint`: URL of a collector that takes OTLP over HTTP; `model`: the one that is
-        served. The names of the SDK (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, …) hold beside it.
+    def __init__(self, endpoint: str) -> None:
+        """`endpoint`: URL of a collector that takes OTLP over HTTP. The names of the SDK
+        (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, …) hold beside it.
         """
         named = Resource({"service.name": "soliton", "service.version": own_version()})
         resource = named.merge(OTELResourceDetector().detect())
@@ -43,7 +43,6 @@ class Spans:
         exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("soliton")
-        self._model = model
 
     def traced(self, app: ASGIApp) -> "Traced":
         """The middleware around `app`."""
@@ -83,7 +82,7 @@ class Spans:
         span.set_attributes(
             {
                 "gen_ai.provider.name": "soliton",
-                "gen_ai.request.model": self._model,
+                "gen_ai.request.model": stream.model.name,
                 "gen_ai.usage.input_tokens": counts.n_prompt,
                 "gen_ai.usage.cache_read.input_tokens": counts.n_cached,
                 "gen_ai.usage.output_tokens": counts.n_completion,

@@ -110,7 +110,7 @@ class CompletionStream:
         """Where the jobs ended, by position, if it is steered."""
         self._on_ended = on_ended
         self._on_told = on_told
-        self._model = model
+        self.model = model
         self._generator = model.engine.generator
         self._feed: Feed[Event] = Feed(size_of=event_bytes, max_bytes=max_unread_bytes)
         self._ending: Sequence[Event] = ()  # last events of the previous job, not yet in the feed
@@ -236,7 +236,7 @@ class CompletionStream:
             released=self._tell_end,
             key=self._key,
             deadline=deadline,
-            model=self._model,
+            model=self.model,
         )
 
     def _take_over(self, pause: Pause) -> None:

@@ -10,6 +10,7 @@ PACKAGES = ("engine", "server")
 PLANT_BUGS = {
     "tests/engine/checkpoint/test_loading.py",
     "tests/server/lease/test_lease_machine.py",
+    "tests/server/lease/test_model_queue.py",
     "tests/soak/controls.py",
 }
 OF_NAMED_TUPLES = {"_asdict", "_fields", "_replace"}  # public, in spite of their names

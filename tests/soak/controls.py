@@ -159,11 +159,12 @@ class Controls:
             return ticket.admitted_at is None
         return self._withdraw(ticket)
 
-    def _popped(self) -> Ticket:
+    def _popped(self, *, may_swap: bool) -> Ticket | None:
         if self.name == "last come first served":
-            for items in self._lease._queue._waiting.values():
-                items.move_to_end(next(reversed(items)), last=False)
-        return self._pop()
+            for queue in self._lease._queue._waiting.values():
+                for items in queue._waiting.values():
+                    items.move_to_end(next(reversed(items)), last=False)
+        return self._pop(may_swap=may_swap)
 
 
 async def _block() -> None:

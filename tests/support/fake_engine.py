@@ -219,6 +219,7 @@ class FakeEngine:
         self.created = 1_700_000_000
         self.fingerprint = "fp_fake"
         self.weight_bytes = 1 << 20
+        self.kv_bytes = 1 << 10
         self.is_asleep = False
         self.constraints = ConstraintCompiler(self.tokenizer, VOCAB_SIZE, self.eos_token_ids)
         self.template: Any = SimpleNamespace(
@@ -244,7 +245,8 @@ class FakeEngine:
         self.generator.end_stream()
         self.is_asleep = True
 
-    def wake(self, on_progress: Callable[[int, int], None]) -> None:
+    def wake(self, on_progress: Callable[[int, int], None], make_room: Callable[[], None]) -> None:
+        make_room()
         on_progress(1, 1)
         self.is_asleep = False
 

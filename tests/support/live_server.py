@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +16,10 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from engine import Engine
-from server.app import create_app
+from server.app import app_over, create_app
 from server.http.protocol import http_protocol
 from server.lease.lease import EngineLease, Ticket
+from server.lease.served_model import ServedModel
 from server.settings import Settings
 from server.stream.access_log import log_refused
 
@@ -136,7 +137,29 @@ def live_server(
     and the app.
     """
     settings = Settings(**options)
-    app = create_app(settings, engine)
+    with live_app(create_app(settings, engine), settings, protocol, wrapped) as server:
+        yield server
+
+
+@contextmanager
+def live_models(engines: Mapping[str, Engine], **options: Any) -> Iterator[LiveServer]:
+    """Serve several models by these names; all but the first one are asleep."""
+    settings = Settings(**options)
+    models = [ServedModel((name,), engine) for name, engine in engines.items()]
+    for model in models[1:]:
+        model.put_away()
+    with live_app(app_over(models, settings), settings) as server:
+        yield server
+
+
+@contextmanager
+def live_app(
+    app: FastAPI,
+    settings: Settings,
+    protocol: type[asyncio.Protocol] | None = None,
+    wrapped: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+) -> Iterator[LiveServer]:
+    """Serve the app of these settings while the block runs."""
     with ExitStack() as bound:
         n_ports = 1 if settings.health_port is None else 2
         socks = [bound.enter_context(_bound_socket()) for _ in range(n_ports)]

@@ -36,12 +36,13 @@ async def messages_generation(
     service: Service, body: MessagesRequest, waiter: Waiter
 ) -> Generation:
     """Raises RequestError, InvalidInputError and TemplateError."""
-    engine = service.engine
     strict = bool(body.strict)
     warnings = await service.large_bodies.run(
         lambda: check_unknown_fields(body, body.parts(), strict=strict), waiter.n_body
     )
-    warnings += model_warnings(service, body.model, strict=strict)
+    service, more = served_for(service, body.model, strict=strict)
+    warnings += more
+    engine = service.engine
     warnings += stream_option_warnings(body)
     if body.thread is not None:
         raise RequestError(
@@ -87,7 +88,7 @@ async def messages_generation(
         omits_thinking=body.thinking is not None and body.thinking.display == "omitted",
         is_cut=wanted is None or (job.options.max_new_tokens or 0) < wanted,
     )
-    return Generation([job], answer)
+    return Generation([job], answer, service)
 
 
 async def read_turn(
@@ -102,15 +103,17 @@ async def read_turn(
     )
 
 
-def model_warnings(service: Service, name: str | None, *, strict: bool) -> Warnings:
-    """A warning for the name of one of Anthropic's models, in whose place this one answers.
+def served_for(service: Service, name: str | None, *, strict: bool) -> tuple[Service, Warnings]:
+    """Which model answers, and a warning if the name is that of one of Anthropic's, in whose place
+    the first one does.
 
     Raises ModelNotFoundError for any other name that is not served.
     """
-    if name and name.startswith(_FAMILY) and name not in service.model_names:
-        return [warning("model", f"{service.model_id} answers in its place", strict=strict)]
-    service.check_model(name or None)
-    return []
+    if name and name.startswith(_FAMILY) and not service.has(name):
+        return service, [
+            warning("model", f"{service.model_id} answers in its place", strict=strict)
+        ]
+    return service.serving(name or None), []
 
 
 def _options(service: Service, body: MessagesRequest) -> Options:

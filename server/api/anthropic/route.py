@@ -17,13 +17,13 @@ from ...schema.errors import ANTHROPIC_ERRORS
 from ...service import Service
 from ..generation import Wire
 from ..respond import respond
-from .generation import messages_generation, model_warnings, read_turn
+from .generation import messages_generation, read_turn, served_for
 
 MESSAGES = Wire("messages", MessagesRequest, messages_generation, has_prompt=False)
 
 
 def anthropic_routes(service: Service) -> APIRouter:
-    """The routes, over one engine."""
+    """The routes."""
     router = APIRouter(tags=["generation"], route_class=JsonRoute)
 
     @router.post(
@@ -48,10 +48,11 @@ def anthropic_routes(service: Service) -> APIRouter:
         warnings = await service.large_bodies.run(
             lambda: check_unknown_fields(body, body.message_parts(), strict=False), n_body
         )
-        warnings += model_warnings(service, body.model, strict=False)
-        turn, more = await read_turn(service, body, n_body=n_body, strict=False)
+        chosen, more = served_for(service, body.model, strict=False)
         warnings += more
-        said: dict[str, Any] = {"input_tokens": len(await prompt_ids(service, turn))}
+        turn, more = await read_turn(chosen, body, n_body=n_body, strict=False)
+        warnings += more
+        said: dict[str, Any] = {"input_tokens": len(await prompt_ids(chosen, turn))}
         if warnings:
             said["warnings"] = warnings
         return Response(encode_json(said), media_type="application/json")

@@ -35,12 +35,13 @@ async def chat_generation(
     service: Service, body: ChatCompletionRequest, waiter: Waiter
 ) -> Generation:
     """Raises RequestError, InvalidInputError and TemplateError."""
-    engine, bodies, n_body = service.engine, service.large_bodies, waiter.n_body
+    bodies, n_body = service.large_bodies, waiter.n_body
     warnings = await bodies.run(
         lambda: check_unknown_fields(body, body.parts(), strict=bool(body.strict)),
         n_body,
     )
-    service.check_model(body.model or None)
+    service = service.serving(body.model or None)
+    engine = service.engine
     check_stream_options(body)
     _check_top_logprobs(body)
     n_top = requested_logprobs(body, body.top_logprobs, param="top_logprobs")
@@ -82,7 +83,7 @@ async def chat_generation(
         include_usage=body.include_usage,
         continuous_usage=body.continuous_usage,
     )
-    return Generation(jobs, answer)
+    return Generation(jobs, answer, service)
 
 
 def _shape(engine: Engine, body: ChatCompletionRequest, *, has_logprobs: bool) -> ReplyShape:

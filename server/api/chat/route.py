@@ -17,7 +17,7 @@ CHAT = Wire("chat", ChatCompletionRequest, chat_generation, has_prompt=False)
 
 
 def chat_routes(service: Service) -> APIRouter:
-    """The route, over one engine."""
+    """The route."""
     router = APIRouter(tags=["generation"], route_class=JsonRoute)
 
     @router.post(

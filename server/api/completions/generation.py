@@ -44,9 +44,9 @@ async def completion_generation(
     service: Service, body: CompletionRequest, waiter: Waiter
 ) -> Generation:
     """Raises RequestError and InvalidInputError."""
-    engine = service.engine
     warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
-    service.check_model(body.model or None)
+    service = service.serving(body.model or None)
+    engine = service.engine
     check_stream_options(body)
     n, n_candidates = _choices(body)
     shape = _shape(engine, body)
@@ -94,7 +94,7 @@ async def completion_generation(
         include_usage=body.include_usage,
         continuous_usage=body.continuous_usage,
     )
-    return Generation(jobs, answer)
+    return Generation(jobs, answer, service)
 
 
 async def prompt_jobs(

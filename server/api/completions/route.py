@@ -17,7 +17,7 @@ COMPLETIONS = Wire("completion", CompletionRequest, completion_generation, has_p
 
 
 def completion_routes(service: Service) -> APIRouter:
-    """The route, over one engine."""
+    """The route."""
     router = APIRouter(tags=["generation"], route_class=JsonRoute)
 
     @router.post(

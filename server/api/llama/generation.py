@@ -30,7 +30,7 @@ from .prompts import infill_prompt, listed, n_characters, plain
 # `prompt` is there without being asked for.
 _NAMES = tuple(name for name in (*TOKEN_NAMES, *REQUEST_NAMES) if name != "prompt")
 
-_Prompts = Callable[[Options], Awaitable[Sequence[Prompt]]]
+_Prompts = Callable[[Service, Options], Awaitable[Sequence[Prompt]]]
 
 
 async def llama_generation(
@@ -39,7 +39,7 @@ async def llama_generation(
     """Raises RequestError and InvalidInputError."""
     prompts = listed(body.prompt)
 
-    async def read(options: Options) -> Sequence[Prompt]:
+    async def read(service: Service, options: Options) -> Sequence[Prompt]:
         texts = await service.large_bodies.run(
             lambda: plain(prompts, service.engine.tokenizer),
             n_characters(prompts),
@@ -53,7 +53,7 @@ async def llama_generation(
 async def infill_generation(service: Service, body: InfillRequest, waiter: Waiter) -> Generation:
     """Raises NotServedError too: for a model that was not made to fill in."""
 
-    async def read(options: Options) -> Sequence[Prompt]:
+    async def read(service: Service, options: Options) -> Sequence[Prompt]:
         return [await infill_prompt(service, body, options)]
 
     return await _generation(service, body, waiter, read, n_prompts=1)
@@ -62,16 +62,16 @@ async def infill_generation(service: Service, body: InfillRequest, waiter: Waite
 async def _generation(
     service: Service, body: LlamaFields, waiter: Waiter, read: _Prompts, *, n_prompts: int
 ) -> Generation:
-    engine = service.engine
     warnings = check_unknown_fields(body, body.parts(), strict=bool(body.strict))
     warnings += stream_option_warnings(body)
-    service.check_model(body.model or None)
+    service = service.serving(body.model or None)
+    engine = service.engine
     n = _choices(body)
     check_choices(n, n_prompts, param="n")
     shape = _shape(service, body)
     body = with_token_biases(body, engine.tokenizer)
     options = generation_options(body, vocab_size=engine.config.vocab_size)
-    prompts = await read(options)
+    prompts = await read(service, options)
     stream = replace(
         await text_options(service, body, options, waiter),
         return_top_tokens=shape.n_top or 0,
@@ -91,7 +91,7 @@ async def _generation(
     )
     warnings += effect_warnings(body, jobs[0], engine.tokenizer)
     warnings += service.storing_warnings(body)
-    return Generation(jobs, _answer(service, body, shape, prompts, jobs, warnings))
+    return Generation(jobs, _answer(service, body, shape, prompts, jobs, warnings), service)
 
 
 def _answer(

@@ -35,7 +35,7 @@ _ANSWERED: dict[int | str, dict[str, Any]] = {
 
 
 def llama_routes(service: Service) -> APIRouter:
-    """The routes, over one engine."""
+    """The routes."""
     router = APIRouter(tags=["generation"], route_class=JsonRoute)
 
     @router.post(

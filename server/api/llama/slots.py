@@ -22,6 +22,7 @@ from ...schema.errors import LLAMA_ERRORS, llama_errors
 from ...schema.llama_slots import SlotErased, SlotFile, SlotRestored, SlotSaved
 from ...service import Service
 from ...stream.engine_call import engine_call
+from ..model_name import ModelName
 from .slot_names import is_plain_name
 
 Timed = tuple[SlotSize, float]
@@ -30,7 +31,7 @@ _ACTIONS = ("save", "restore", "erase")
 
 
 def slot_routes(service: Service) -> APIRouter:
-    """The route, over one engine."""
+    """The route."""
     router = APIRouter(tags=["system"], route_class=JsonRoute)
 
     @router.post(
@@ -42,6 +43,7 @@ def slot_routes(service: Service) -> APIRouter:
         id_slot: str,
         request: Request,
         action: Annotated[str, Query(description="save, restore or erase.")] = "",
+        model: ModelName = None,
         body: Annotated[SlotFile, Body()] = _NO_FILE,
     ) -> dict[str, Any]:
         """Save what the one slot holds to a file, bring it back, or forget it. The next text that
@@ -56,12 +58,12 @@ def slot_routes(service: Service) -> APIRouter:
             raise RequestError("there is one slot, 0", param="id_slot")
         if action not in _ACTIONS:
             raise RequestError("action must be save, restore or erase", param="action")
-        waiter = Waiter.of(request)
+        waiter, chosen = Waiter.of(request), service.serving(model or None)
         if action == "erase":
-            return {"id_slot": 0, "n_erased": await _erased(service, waiter)}
+            return {"id_slot": 0, "n_erased": await _erased(chosen, waiter)}
         name = _name(body)
         act = _save if action == "save" else _restore
-        return {"id_slot": 0, "filename": name, **await act(service, directory / name, waiter)}
+        return {"id_slot": 0, "filename": name, **await act(chosen, directory / name, waiter)}
 
     return router
 

@@ -1,4 +1,4 @@
-"""GET /api/tags, /api/ps, /api/version and POST /api/show: the one model, as Ollama lists it."""
+"""GET /api/tags, /api/ps, /api/version and POST /api/show: the models, as Ollama lists them."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ _NEVER = "9999-12-31T23:59:59Z"
 
 
 def ollama_model_routes(service: Service) -> APIRouter:
-    """The routes, over one engine."""
+    """The routes."""
     router = APIRouter(tags=["models"])
     errors: Responses = {status: OLLAMA_ERRORS[status] for status in (401, 404, 421)}
     asked: Responses = {
@@ -35,18 +35,24 @@ def ollama_model_routes(service: Service) -> APIRouter:
 
     @router.get("/api/tags", responses=errors)
     async def ollama_tags() -> OllamaModels:
-        models = [OllamaModel(**_model(service, name)) for name in service.model_names]
+        models = [
+            OllamaModel(**_model(each, name)) for each in service.each for name in each.model_names
+        ]
         return OllamaModels(models=models)
 
     @router.get("/api/ps", responses=errors)
     async def ollama_ps() -> OllamaRunningModels:
-        running = OllamaRunning(
-            **_model(service, service.model_id),
-            expires_at=_NEVER,
-            size_vram=0,
-            context_length=service.engine.max_seq_len,
-        )
-        return OllamaRunningModels(models=[running])
+        running = [
+            OllamaRunning(
+                **_model(each, each.model_id),
+                expires_at=_NEVER,
+                size_vram=0,
+                context_length=each.engine.max_seq_len,
+            )
+            for each in service.each
+            if each.model.is_loaded
+        ]
+        return OllamaRunningModels(models=running)
 
     @router.get("/api/version", responses=errors)
     async def ollama_version() -> OllamaVersion:
@@ -54,8 +60,7 @@ def ollama_model_routes(service: Service) -> APIRouter:
 
     @router.post("/api/show", responses=asked)
     async def ollama_show(body: OllamaShow) -> OllamaShown:
-        service.check_model(model_name(body.model or body.name or "") or None)
-        return _shown(service)
+        return _shown(service.serving(model_name(body.model or body.name or "") or None))
 
     return router
 

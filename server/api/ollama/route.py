@@ -33,6 +33,7 @@ from ..chat.turn import chat_turn
 from ..chat.variables import unused_variables
 from ..completions.generation import text_options
 from ..completions.prompts import listed_prompts, read_prompts
+from ..loading import bring
 from ..respond import answered
 from .answer import OllamaAnswer, now
 from .bodies import chat_of, chat_of_prompt, model_name, text_of
@@ -45,7 +46,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 def ollama_routes(service: Service) -> APIRouter:
-    """The routes, over one engine."""
+    """The routes."""
     router = APIRouter(tags=["generation"], route_class=JsonRoute)
 
     @router.post(
@@ -55,9 +56,10 @@ def ollama_routes(service: Service) -> APIRouter:
         responses=_ANSWERS,
     )
     async def ollama_chat(body: OllamaChat, request: Request) -> Response:
+        chosen, waiter = service.serving(model_name(body.model) or None), Waiter.of(request)
         if not body.messages:
-            return _loaded(service, body, is_chat=True)
-        return await _chat(service, body, chat_of(body), Waiter.of(request), is_chat=True)
+            return await _loaded(chosen, body, waiter, is_chat=True)
+        return await _chat(chosen, body, chat_of(body), waiter, is_chat=True)
 
     @router.post(
         "/api/generate",
@@ -66,12 +68,12 @@ def ollama_routes(service: Service) -> APIRouter:
         responses=_ANSWERS,
     )
     async def ollama_generate(body: OllamaGenerate, request: Request) -> Response:
+        chosen, waiter = service.serving(model_name(body.model) or None), Waiter.of(request)
         if not body.prompt:
-            return _loaded(service, body, is_chat=False)
-        waiter = Waiter.of(request)
-        if body.raw or body.suffix or service.engine.template is None:
-            return await _text(service, body, text_of(body), waiter)
-        return await _chat(service, body, chat_of_prompt(body), waiter, is_chat=False)
+            return await _loaded(chosen, body, waiter, is_chat=False)
+        if body.raw or body.suffix or chosen.engine.template is None:
+            return await _text(chosen, body, text_of(body), waiter)
+        return await _chat(chosen, body, chat_of_prompt(body), waiter, is_chat=False)
 
     return router
 
@@ -84,7 +86,7 @@ async def _chat(
     *,
     is_chat: bool,
 ) -> Response:
-    warnings = _warnings(service, asked, body)
+    warnings = _warnings(asked, body)
     shape = _shape(service, body, has_logprobs=bool(body.logprobs))
     options = generation_options(body, vocab_size=service.engine.config.vocab_size)
     turn = await chat_turn(service.large_bodies, body, n_body=waiter.n_body)
@@ -98,7 +100,7 @@ async def _chat(
 async def _text(
     service: Service, asked: OllamaRequest, body: CompletionRequest, waiter: Waiter
 ) -> Response:
-    warnings = _warnings(service, asked, body)
+    warnings = _warnings(asked, body)
     shape = _shape(service, body, has_logprobs=body.logprobs is not None)
     options = generation_options(body, vocab_size=service.engine.config.vocab_size)
     (prompt,) = await read_prompts(
@@ -148,18 +150,17 @@ async def _answered(
     )
 
 
-def _warnings(
-    service: Service, asked: OllamaRequest, body: ChatCompletionRequest | CompletionRequest
-) -> Warnings:
-    """Of fields that are not known. Raises ModelNotFoundError for another model."""
-    service.check_model(model_name(asked.model) or None)
+def _warnings(asked: OllamaRequest, body: ChatCompletionRequest | CompletionRequest) -> Warnings:
+    """Of fields that are not known."""
     known = check_unknown_fields(asked, (), strict=False)
     return known + check_unknown_fields(body, body.parts(), strict=False)
 
 
-def _loaded(service: Service, body: OllamaRequest, *, is_chat: bool) -> Response:
+async def _loaded(
+    service: Service, body: OllamaRequest, waiter: Waiter, *, is_chat: bool
+) -> Response:
     """What a request without a prompt is answered: the model is in memory."""
-    service.check_model(model_name(body.model) or None)
+    await bring(service, waiter)
     said: dict[str, Any] = {"model": body.model, "created_at": now()}
     said |= {"message": {"role": "assistant", "content": ""}} if is_chat else {"response": ""}
     said |= {"done": True, "done_reason": "load"}

@@ -32,14 +32,15 @@ async def responses_generation(
     service: Service, body: ResponsesRequest, waiter: Waiter
 ) -> Generation:
     """Raises RequestError, InvalidInputError and TemplateError."""
-    engine, n_body, strict = service.engine, waiter.n_body, bool(body.strict)
+    n_body, strict = waiter.n_body, bool(body.strict)
     warnings = await service.large_bodies.run(
         lambda: check_unknown_fields(body, body.parts(), strict=strict), n_body
     )
     check_prompt_fields(body)
     warnings += field_warnings(body)
     warnings += stream_option_warnings(body)
-    service.check_model(body.model or None)
+    service = service.serving(body.model or None)
+    engine = service.engine
     if body.n not in (None, 1):
         raise RequestError("n must be 1: a response is one reply", param="n")
     n_top = requested_logprobs(body, body.top_logprobs or None, param="top_logprobs")
@@ -80,7 +81,7 @@ async def responses_generation(
         describes_all=bool(body.n_probs) or shape.include.wants_tokens,
         in_summary=asked_summary(body) is not None,
     )
-    return Generation([job], answer)
+    return Generation([job], answer, service)
 
 
 def _options(service: Service, body: ResponsesRequest) -> Options:

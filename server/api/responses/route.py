@@ -29,7 +29,7 @@ RESPONSES = Wire(WIRE, ResponsesRequest, responses_generation, has_prompt=False)
 
 
 def responses_routes(service: Service) -> APIRouter:
-    """The routes, over one engine."""
+    """The routes."""
     router = APIRouter(tags=["responses"], route_class=JsonRoute)
 
     @router.post(
@@ -61,13 +61,13 @@ def responses_routes(service: Service) -> APIRouter:
         warnings = await service.large_bodies.run(
             lambda: check_unknown_fields(body, body.prompt_parts(), strict=False), waiter.n_body
         )
-        service.check_model(body.model or None)
-        body, waiter = await with_history(service, body, waiter)
+        chosen = service.serving(body.model or None)
+        body, waiter = await with_history(chosen, body, waiter)
         turn, _, more = await service.large_bodies.run(
             lambda: read_turn(body, n_body=waiter.n_body), waiter.n_body, inline_below=LONG_TEXT
         )
         warnings += more
-        n_tokens = len(await prompt_ids(service, turn))
+        n_tokens = len(await prompt_ids(chosen, turn))
         said: dict[str, Any] = {"object": "response.input_tokens", "input_tokens": n_tokens}
         if warnings:
             said["warnings"] = warnings

@@ -130,7 +130,8 @@ async def _shown(service: Service, kept: Kept) -> bytes:
 
 def _begun(service: Service, kept: Kept, status: str) -> dict[str, Any]:
     """A response without output, from its request."""
-    request, engine = kept.request, service.engine
+    request = kept.request
+    engine = service.of_engine(request.fingerprint).engine
     body = validated(ResponsesRequest, stored_fields(kept))
     settings = sampling_settings(
         body,

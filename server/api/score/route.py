@@ -14,7 +14,7 @@ from .scoring import scoring
 
 
 def score_routes(service: Service) -> APIRouter:
-    """The route, over one engine."""
+    """The route."""
     router = APIRouter(tags=["scoring"], route_class=JsonRoute)
 
     @router.post(
@@ -28,8 +28,8 @@ def score_routes(service: Service) -> APIRouter:
     async def score(body: ScoreRequest, request: Request) -> Response:
         """How likely each of some continuations of one prompt is. The prompt is computed once."""
         waiter = Waiter.of(request)
-        job, answer = await scoring(service, body, waiter)
-        stream = service.start_score(job, waiter)
-        return await answered(service, stream, answer, waiter, is_streamed=bool(body.stream))
+        job, answer, chosen = await scoring(service, body, waiter)
+        stream = chosen.start_score(job, waiter)
+        return await answered(chosen, stream, answer, waiter, is_streamed=bool(body.stream))
 
     return router

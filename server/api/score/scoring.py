@@ -31,6 +31,8 @@ class Scoring(NamedTuple):
 
     job: ScoreJob
     answer: ScoreAnswer
+    service: Service
+    """Of the model that it is for."""
 
 
 async def scoring(service: Service, body: ScoreRequest, waiter: Waiter) -> Scoring:
@@ -39,7 +41,7 @@ async def scoring(service: Service, body: ScoreRequest, waiter: Waiter) -> Scori
         lambda: check_unknown_fields(body, body.parts(), strict=bool(body.strict)),
         waiter.n_body,
     )
-    service.check_model(body.model or None)
+    service = service.serving(body.model or None)
     check_stream_options(body)
     if body.messages is not None and (body.add_special_tokens or body.add_bos_token):
         raise RequestError(
@@ -73,4 +75,4 @@ async def scoring(service: Service, body: ScoreRequest, waiter: Waiter) -> Scori
         ),
         progress=bool(body.stream) and "progress" in include,
     )
-    return Scoring(job, answer)
+    return Scoring(job, answer, service)

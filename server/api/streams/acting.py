@@ -60,7 +60,8 @@ def acting_routes(service: Service, wires: Mapping[str, Wire]) -> APIRouter:
         waiter = Waiter.of(request)
         kept, stream = found_stream(service, waiter.key, stream_id)
         wire = wires[kept.request.wire]
-        new = await branch(service, wire, (kept, stream), body, waiter)
+        own = service.of_engine(kept.request.fingerprint)
+        new = await branch(own, wire, (kept, stream), body, waiter)
         return await respond_kept(service, new, waiter, is_stream=bool(body.stream))
 
     @router.post(f"{_PATH}/peek", response_model=Peek, responses=_ERRORS)
@@ -68,22 +69,25 @@ def acting_routes(service: Service, wires: Mapping[str, Wire]) -> APIRouter:
         """Where each of several next tokens would lead. The stream stays as it is."""
         waiter = Waiter.of(request)
         kept, stream = found_stream(service, waiter.key, stream_id)
-        return _json(await peek(service, kept, stream, body, waiter))
+        own = service.of_engine(kept.request.fingerprint)
+        return _json(await peek(own, kept, stream, body, waiter))
 
     @router.post(f"{_PATH}/replay", response_model=Replay, responses=_ERRORS)
     async def replay_stream(stream_id: str, request: Request) -> Response:
         """Generate the stream again from what was recorded, and compare."""
         waiter = Waiter.of(request)
         kept, stream = found_stream(service, waiter.key, stream_id)
-        return _json(await replay(service, kept, stream, waiter))
+        own = service.of_engine(kept.request.fingerprint)
+        return _json(await replay(own, kept, stream, waiter))
 
     async def control(stream_id: str, body: ControlRequest, request: Request) -> dict[str, Any]:
         waiter = Waiter.of(request)
         kept, stream = found_stream(service, waiter.key, stream_id)
         kept.check_waiting(stream)
         wire = wires[kept.request.wire]
-        wanted = control_of(service, wire, kept, body)
-        await go_on(service, wire, kept, waiter)
+        own = service.of_engine(kept.request.fingerprint)
+        wanted = control_of(own, wire, kept, body)
+        await go_on(own, wire, kept, waiter)
         event, number = await kept.control(stream, wanted, waiter.receive)
         if kept.state(stream) == "paused":
             await attended(service.kept.written(kept), waiter.receive)

@@ -62,6 +62,10 @@ async def branch(
     asked = {**overrides, "n": body.n or 1}
     request = overridden(wire.body, sent, asked)
     after = before = await wire.generation(service, request, waiter)
+    if after.service.model is not service.model:
+        raise RequestError(
+            f"a branch goes on with the model of its stream, {service.model_id}", param="model"
+        )
     if overrides:
         before = await wire.generation(service, overridden(wire.body, sent, {}), waiter)
     place, steps = await place_of(kept, stream, waiter.receive)
@@ -70,7 +74,7 @@ async def branch(
     origin = Origin(stream.id, at)
     once = {**after.answer.once, **branch_fields(origin)}
     answer = replace(after.answer, once=once, jobs=jobs)
-    generation = Generation(jobs, answer)
+    generation = Generation(jobs, answer, service)
     new = await keep(service, wire, request, generation, waiter, origin)
     stream.children += [each.id for each in new.streams]
     service.kept.changed(kept)

@@ -24,7 +24,7 @@ async def go_on(service: Service, wire: Wire, kept: Kept, waiter: Waiter) -> Non
         if not kept.is_put_down:
             return
         own = Waiter(waiter.key, waiter.receive, waiter.n_body)
-        jobs, answer = await wire.generation(
+        jobs, answer, service = await wire.generation(
             service, validated(wire.body, stored_fields(kept)), own
         )
         if not kept.is_put_down:  # deleted meanwhile

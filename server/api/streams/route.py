@@ -62,9 +62,10 @@ def stream_routes(service: Service) -> APIRouter:
         """One stream, with its text and its tokens."""
         kept, stream = found_stream(service, _caller(request), stream_id)
         about, steps = summary(service.kept, kept, stream), stream.steps()
+        tokenizer = service.of_engine(kept.request.fingerprint).engine.tokenizer
 
         def written() -> bytes:
-            return encode_long_json(detail(stream, steps, about, service.engine.tokenizer))
+            return encode_long_json(detail(stream, steps, about, tokenizer))
 
         return Response(await run_in_threadpool(written), media_type="application/json")
 

@@ -60,8 +60,9 @@ class App {
 
   build() {
     const { session } = this;
-    const { name, nParams, nVocab, context, engine } = session.model;
-    byId("model").textContent = `${name} · ${rounded(nParams)} · ${engine.weights} · ${engine.compute}`;
+    const { name, all, nParams, nVocab, context, engine } = session.model;
+    const facts = ` · ${rounded(nParams)} · ${engine.weights} · ${engine.compute}`;
+    byId("model").replaceChildren(all.length > 1 ? choice(all, name) : name, facts);
     byId("model").title = `${context.toLocaleString("en")} tokens of context`;
     this.card = new Card(nVocab);
     document.body.append(this.card.element);
@@ -198,7 +199,7 @@ class App {
     const fields = this.mode.fields() ?? this.desk.run?.request ?? { messages: [] };
     const settings = settingFields(session.settings, session.defaults);
     const seed = this.mode.run?.data.seed;
-    return { ...fields, ...settings, ...(seed === null || seed === undefined ? {} : { seed }) };
+    return { ...session.asked, ...fields, ...settings, ...(seed === null || seed === undefined ? {} : { seed }) };
   }
 
   // A link that opens this request: the fragment never leaves the browser.
@@ -206,7 +207,7 @@ class App {
     const { session } = this;
     const mode = session.get("mode");
     const more = mode === "compare" ? { other: settingFields(session.other, session.defaults) } : {};
-    const link = `${baseUrl()}/ui${toFragment({ mode, system: session.get("system"), ...this.request(), ...more })}`;
+    const link = `${baseUrl()}/ui${location.search}${toFragment({ mode, system: session.get("system"), ...this.request(), ...more })}`;
     history.replaceState(null, "", link);
     copied(link, button);
   }
@@ -261,6 +262,13 @@ class App {
       this.notice(error.message);
     }
   }
+}
+
+// Which of the models the page is about. Another one is another address.
+function choice(names, current) {
+  return h("select", {
+    "aria-label": "Model", onchange: ({ target }) => { location.search = new URLSearchParams({ model: target.value }); },
+  }, names.map((name) => h("option", { selected: name === current }, name)));
 }
 
 function rounded(count) {

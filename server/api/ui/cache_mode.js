@@ -46,7 +46,8 @@ export class CacheMode {
   async ask() {
     const text = this.prompt.value;
     if (!text || !this.isShown) return;
-    const body = this.asChat.checked ? { messages: [{ role: "user", content: text }] } : { prompt: text };
+    const fields = this.asChat.checked ? { messages: [{ role: "user", content: text }] } : { prompt: text };
+    const body = { ...this.session.asked, ...fields };
     try {
       const [estimate, { tokens }] = await Promise.all([
         postJson("v1/estimate", { ...body, max_tokens: 1 }),

@@ -58,7 +58,7 @@ export class CompareMode {
     const shared = { seed, max_tokens: session.settings.max_tokens, stop: session.settings.stop };
     for (const column of this.columns) {
       const fields = settingFields({ ...session[column.which], ...shared }, session.defaults);
-      this.put(column, Run.start("prompt", { prompt: this.prompt.value, ...fields }));
+      this.put(column, Run.start("prompt", { ...session.asked, prompt: this.prompt.value, ...fields }));
     }
     this.notice("");
     this.complain(null);

@@ -50,9 +50,10 @@ export class Desk {
     const fields = this.fields();
     if (!fields) return;
     await this.stop();
-    const { settings, defaults } = this.session;
+    const { settings, defaults, asked } = this.session;
     const seed = settings.seed ?? newSeed();
-    const run = this.forest.add(Run.start(this.mode, { ...fields, ...settingFields({ ...settings, seed }, defaults) }));
+    const request = { ...asked, ...fields, ...settingFields({ ...settings, seed }, defaults) };
+    const run = this.forest.add(Run.start(this.mode, request));
     this.begun(run);
     this.watch(run);
   }

@@ -14,16 +14,21 @@ export class Session extends EventTarget {
     super();
     this.memory = { ...EMPTY, ...stored() };
     this.model = null;
+    // What requests say of the model: nothing, unless the address of the page names one.
+    const chosen = new URLSearchParams(location.search).get("model");
+    this.asked = chosen ? { model: chosen } : {};
     this.defaults = defaultSettings();
     this.apply();
   }
 
   // Throws ApiError or TypeError.
   async load() {
-    const [props, models] = await Promise.all([getJson("props"), getJson("v1/models")]);
-    const { n_params: nParams, n_vocab: nVocab } = models.data[0].meta;
+    const query = "model" in this.asked ? `?${new URLSearchParams(this.asked)}` : "";
+    const [props, models] = await Promise.all([getJson(`props${query}`), getJson("v1/models")]);
+    const { n_params: nParams, n_vocab: nVocab } = models.data.find(({ id }) => id === props.model_alias).meta;
     this.model = {
       name: props.model_alias,
+      all: [...new Set(models.data.map(({ aliases }) => aliases[0]))],
       context: props.default_generation_settings.n_ctx,
       nParams, nVocab,
       engine: props.engine,

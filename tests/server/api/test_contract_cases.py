@@ -4,6 +4,7 @@ is a 5xx, and every status, media type, header, body and event is documented.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -40,7 +41,8 @@ def all_cases() -> Iterator[Case]:
 def server(tmp_path: Path) -> Iterator[LiveServer]:
     fake = FakeEngine(max_seq_len=1024)
     fake.model.script = b"caf\xc3\xa9 \xf0\x9f\xa7\x80 and more"
-    with live_server(fake.as_engine, slot_save_path=tmp_path) as server:
+    options: dict[str, Any] = {"slot_save_path": tmp_path, "admin_keys": ("admin",)}
+    with live_server(fake.as_engine, **options) as server:
         yield server
 
 
@@ -49,6 +51,7 @@ def test_every_answer_is_as_the_contract_says(server: LiveServer) -> None:
     answers: list[requests.Response] = []
     faults: list[str] = []
     with requests.Session() as session:
+        session.headers["x-admin-key"] = "admin"
         for case in all_cases():
             answer = session.request(**case.as_transport_kwargs(base_url=server.url))
             answers.append(answer)

@@ -11,9 +11,9 @@ from tests.support.live_server import LiveServer, live_server
 
 KEY = {"authorization": "Bearer key"}
 CHANGES = [
-    "model/load", "model/unload", "model/embedding/load", "model/embedding/unload", "lora/load",
-    "lora/unload", "template/switch", "template/unload", "sampling/override/switch",
-    "sampling/override/unload", "download",
+    "model/embedding/load", "model/embedding/unload", "lora/load", "lora/unload",
+    "template/switch", "template/unload", "sampling/override/switch", "sampling/override/unload",
+    "download",
 ]  # fmt: skip
 
 

@@ -74,28 +74,6 @@ def test_leaving_the_middle_keeps_the_order_of_the_rest() -> None:
     assert (len(queue), turns(queue)) == (2, ["a1", "a3"])
 
 
-@pytest.mark.parametrize(
-    ("waiting", "newcomer", "displaced"),
-    [
-        ("", "a", None),
-        ("a1 a2 a3", "a", None),
-        ("a1 a2 a3", "b", "a3"),
-        ("a1 a2", "b", "a2"),
-        ("a1", "b", None),  # or the two would displace each other for ever
-        ("a1 a2 b1", "b", None),
-        ("a1 b1 a2 b2 a3 a4", "b", "a4"),
-        ("a1 b1 b2 c1", "a", None),
-        ("a1 b1 b2 c1", "d", "b2"),
-    ],
-)
-def test_the_key_with_most_gives_way_to_one_with_less(
-    waiting: str, newcomer: str, displaced: str | None
-) -> None:
-    queue = queue_of(waiting)
-    assert queue.displace(newcomer) == displaced
-    assert sorted(turns(queue)) == sorted(set(waiting.split()) - {displaced})
-
-
 STEPS = st.lists(st.one_of(st.sampled_from("aabcd"), st.just("pop"), st.integers(0, 9)))
 
 

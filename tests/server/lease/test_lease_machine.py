@@ -29,6 +29,7 @@ from server.errors import QueueFullError, QueueTimeoutError, UnavailableError
 from server.lease.deadlines import Deadline
 from server.lease.fair_queue import FairQueue
 from server.lease.lease import EngineLease, Ticket
+from server.lease.model_queue import ModelQueue
 
 MAX_QUEUE = 4
 KEYS = st.text("aabc", min_size=1, max_size=3)
@@ -364,10 +365,14 @@ class WakesNobody(EngineLease):
         self._changed.notify_all = lambda: None if self.ready else notify_all()  # type: ignore[method-assign]
 
 
+def is_free(_: object) -> bool:
+    return True
+
+
 class ServesTheLastFirst(EngineLease):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._queue = _LastFirst()
+        self._queue = ModelQueue(is_free, _LastFirst)
 
 
 class _LastFirst(FairQueue[Ticket]):
@@ -386,7 +391,7 @@ class KnowsNoKeys(EngineLease):
 class ServesALoudKeyTwice(EngineLease):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._queue = _Loud()
+        self._queue = ModelQueue(is_free, _Loud)
 
 
 class _Loud(FairQueue[Ticket]):

@@ -75,7 +75,7 @@ def test_every_option_of_serve_is_in_one_group_with_its_default(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     listed = [name for options in GROUPS.values() for name in options]
-    assert sorted([*listed, "model"]) == sorted(Settings.model_fields)
+    assert sorted([*listed, "model", "models"]) == sorted(Settings.model_fields)
     text = " ".join(help_of(capsys, "serve").split())
     for name in listed:
         flag = f"--{name.replace('_', '-')}"

@@ -67,13 +67,16 @@ def test_every_route_counts_under_its_own_path(server: LiveServer) -> None:
     server.app.add_route("/later", lambda _: Response("x"))
     paths = [path for path, _ in paths_of(server.app.routes)]
     assert {"/openapi.json", "/later", "/health/live", "/version"} <= set(paths)
+    of_one = r"/(streams|chat/completions|responses)/|/ui/\{|/models/(un)?load"
     for path in paths:
-        is_of_one = re.search(r"/(streams|chat/completions|responses)/|/ui/\{", path)
+        is_of_one = re.search(of_one, path)
         assert server.get(path).status in ((404, 405) if is_of_one else (200, 307, 405))
     labels = {dict(labels).get("route") for name, labels in scraped(server)}
     assert {path.replace("/fake", "/{model_id:path}") for path in paths} <= labels | {
         "/v1/chat/completions/control",
         "/v1/chat/completions/input_tokens",
+        "/v1/models/load",
+        "/v1/models/unload",
         "/v1/responses/compact",
         "/v1/responses/input_tokens",
     }
