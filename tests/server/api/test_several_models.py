@@ -20,6 +20,7 @@ import pytest
 from engine import DEFAULT_MODEL, Engine
 from tests.support.fake_engine import FakeEngine
 from tests.support.live_server import LiveServer, live_models, live_server, wait_until
+from tests.support.pass_gate import PassGate, paused
 from tests.support.tiny_models import save_model
 
 ROOT = Path(__file__).parents[3]
@@ -440,15 +441,16 @@ def test_each_model_has_its_metrics(pair: LiveServer) -> None:
 # Streams that are kept.
 
 
-def test_kept_streams_stay_with_their_model(tiny_model: Path, tmp_path: Path) -> None:
+def test_kept_streams_stay_with_their_model(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options: dict[str, Any] = {"model_turn": TURN, "keep_streams_dir": tmp_path}
     body = {**BODY, "max_tokens": 200, "ignore_eos": True, "store": True, "model": "random"}
-    with live_models(real(tiny_model), **options) as server:
+    engines = real(tiny_model)
+    gate = PassGate(engines["random"], monkeypatch)
+    with live_models(engines, **options) as server:
         whole = text_of(server.post("/v1/completions", body))
-        with server.send("/v1/completions", {**body, "background": True, "stream": True}) as sock:
-            sock.recv(1)
-        path = f"/v1/streams/{server.get('/v1/streams?limit=1').json['data'][0]['id']}"
-        assert server.post(f"{path}/control", {"action": "pause"}).json["state"] == "paused"
+        path = f"/v1/streams/{paused(server, gate, body)}"
         text_of(server.post("/v1/completions", {**BODY, "model": "story"}))
         assert loaded(server) == ["story"]
     with live_models(real(tiny_model), **options) as server:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from threading import Semaphore
-from typing import Any
 
 import pytest
 
 from engine import Engine
 from tests.support.live_server import LiveServer, live_server, wait_until
+from tests.support.pass_gate import PassGate, open_when_asked, paused
 
 STOP = "e w"
 BODY = {
@@ -21,42 +20,9 @@ BODY = {
 }  # fmt: skip
 
 
-class Gate:
-    """Around the passes of a model. It is open until it is closed."""
-
-    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._permits = Semaphore(0)
-        self._is_closed = False
-        self.n_came = 0
-        decode = engine.model.decode
-
-        def held(*arguments: Any) -> Any:
-            self.n_came += 1
-            if self._is_closed:
-                assert self._permits.acquire(timeout=60)
-            return decode(*arguments)
-
-        monkeypatch.setattr(engine.model, "decode", held)
-
-    def close(self) -> None:
-        self._is_closed = True
-        self.n_came = 0
-
-    def wait_for(self, n_passes: int) -> None:
-        """Until so many have come since it was closed."""
-        wait_until(lambda: self.n_came == n_passes)
-
-    def let_one_pass(self) -> None:
-        self._permits.release()
-
-    def open(self) -> None:
-        self._is_closed = False
-        self._permits.release()
-
-
 @pytest.fixture
-def gate(tiny_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    gate = Gate(tiny_engine, monkeypatch)
+def gate(tiny_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[PassGate]:
+    gate = PassGate(tiny_engine, monkeypatch)
     yield gate
     gate.open()
 
@@ -66,26 +32,6 @@ def divided_token(engine: Engine) -> int:
     tokenizer = engine.tokenizer
     texts = ((id_, tokenizer.token_bytes(id_)) for id_ in range(engine.config.vocab_size))
     return next(id_ for id_, text in texts if text.isalpha() and text[1:] == STOP[:1].encode())
-
-
-def paused(server: LiveServer, gate: Gate, pool: ThreadPoolExecutor) -> str:
-    """The id of a stream that waits behind its first token."""
-    gate.close()
-    with server.send("/v1/completions", BODY):
-        gate.wait_for(1)
-        (listed,) = server.get("/v1/streams").json["data"]
-        id_: str = listed["id"]
-        answer = pool.submit(server.post, f"/v1/streams/{id_}/control", {"action": "pause"})
-        open_when_asked(server, gate, id_)
-        assert answer.result().status == 200
-    return id_
-
-
-def open_when_asked(server: LiveServer, gate: Gate, id_: str) -> None:
-    """Let the pass go on when something is to be done behind its token."""
-    running = server.app.state.kept.stream("", id_)[0].running
-    wait_until(lambda: running.n_waiting)
-    gate.open()
 
 
 def ended_text(server: LiveServer, id_: str) -> str:
@@ -105,13 +51,13 @@ def branched_text(server: LiveServer, id_: str) -> str:
 
 @pytest.mark.parametrize("state", ["running", "paused", "put down"])
 def test_a_branch_has_what_was_shown_of_a_token(
-    tiny_engine: Engine, gate: Gate, state: str, tmp_path: Path
+    tiny_engine: Engine, gate: PassGate, state: str, tmp_path: Path
 ) -> None:
     with (
         ThreadPoolExecutor(1) as pool,
         live_server(tiny_engine, keep_streams_dir=tmp_path) as server,
     ):
-        id_ = paused(server, gate, pool)
+        id_ = paused(server, gate, BODY)
         control = partial(server.post, f"/v1/streams/{id_}/control")
         force = {"action": "force", "token_id": divided_token(tiny_engine)}
         assert control(force).status == 200
@@ -134,11 +80,13 @@ def test_a_branch_has_what_was_shown_of_a_token(
         assert branched_text(server, id_) == ended_text(server, id_)
 
 
-def test_a_branch_of_a_stream_that_was_cut_off_has_it_too(tiny_engine: Engine, gate: Gate) -> None:
+def test_a_branch_of_a_stream_that_was_cut_off_has_it_too(
+    tiny_engine: Engine, gate: PassGate
+) -> None:
     """The client leaves during the pass of the divided token."""
     force = {"action": "force", "token_id": divided_token(tiny_engine)}
     with ThreadPoolExecutor(1) as pool, live_server(tiny_engine) as server:
-        whole = paused(server, gate, pool)
+        whole = paused(server, gate, BODY)
         assert server.post(f"/v1/streams/{whole}/control", force).status == 200
         wanted = ended_text(server, whole)
         gate.close()
