@@ -28,6 +28,7 @@ Cell = Absent | Elsewhere | None
 _API = "server/api/"
 _CLIENTS, _REPLAYED = f"{_API}test_clients.py", f"{_API}test_replayed_clients.py"
 _PAGES, _CHATS = f"{_API}test_page_clients.py", f"{_API}test_replayed_chats.py"
+_AIDER = f"{_API}test_aider.py"
 _LLAMA_UI = Elsewhere(_PAGES, "test_the_page_of_llama_cpp_has_the_feature")
 _NO_LOGPROBS = Absent("its answers have no place for them")
 _PANEL = Absent("it has no panel for them")
@@ -85,6 +86,14 @@ MATRIX: dict[str, dict[str, Cell]] = {
         "cancel": HERE,
         "error": Elsewhere(_CLIENTS, "test_llm_chats_as_a_command"),
         "logprobs": Elsewhere(_CLIENTS, "test_llm_completes_with_alternatives"),
+    },
+    "aider": {
+        **_only("its edits are text"),
+        "stream": Elsewhere(_AIDER, "test_aider_thinks_and_edits"),
+        "reasoning": Elsewhere(_AIDER, "test_aider_thinks_and_edits"),
+        "cancel": Elsewhere(_AIDER, "test_aider_that_is_interrupted_ends_the_work"),
+        "error": Elsewhere(_AIDER, "test_aider_tells_errors"),
+        "logprobs": _PANEL,
     },
     "lm-eval": _only(
         "it measures probabilities and whole texts",
