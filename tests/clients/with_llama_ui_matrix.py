@@ -76,7 +76,7 @@ def tools(browser: Browser) -> Any:
 
 
 def schema(browser: Browser) -> Any:
-    shown = answered(browser, "size", json_schema=SIZE).locator(REPLY).inner_text()
+    shown = answered(browser, "size", json_schema=SIZE, temperature=0).locator(REPLY).inner_text()
     return json.loads(re.findall(r"\{.*?\}", shown, re.DOTALL)[0])
 
 
