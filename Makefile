@@ -7,6 +7,8 @@
 #   make test-sillytavern      drive SillyTavern in Chromium; installs it first (426 MB)
 #   make test-codex            run Codex; installs it first (404 MB)
 #   make test-claude-code      run Claude Code; installs it first (384 MB)
+#   make test-aider            run Aider; installs it first (108 packages; Python before 3.13)
+#   make test-llama-server     run llama.cpp's own tests of its server against this one; fetches them first (77 MB)
 #   make test-ray              run replicas on Ray; installs it first (130 MB)
 #   make test-gemma            only the tests with Gemma 3 270M, which it downloads (253 MB; its terms forbid passing it on);
 #                              LLAMA_CPP_BIN=directory with llama.cpp's programs, to compare with
@@ -32,7 +34,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: build serve test test-page test-sillytavern test-codex test-claude-code test-ray test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
+.PHONY: build serve test test-page test-sillytavern test-codex test-claude-code test-aider test-llama-server test-ray test-gemma soak sanitize image-test gpu-carry gpu-check gpu-rehearsal check audit format bench openapi wheels clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -70,6 +72,7 @@ PAGES := tests/pages/.stamp
 RAY := tests/ray/.venv/.stamp
 SILLYTAVERN := tests/sillytavern/node_modules/.stamp
 CODEX := tests/codex/node_modules/.stamp
+AIDER := tests/aider/.venv/.stamp
 CLAUDE_CODE := tests/claude_code/node_modules/.stamp
 
 build: $(SERVE)
@@ -94,6 +97,12 @@ test-codex: $(TEST) $(CODEX)
 
 test-claude-code: $(TEST) $(CLAUDE_CODE)
 	CLAUDE_CODE=1 $(BIN)/python -m pytest tests/server/api/test_claude_code.py
+
+test-aider: $(TEST) $(AIDER)
+	AIDER=1 $(BIN)/python -m pytest tests/server/api/test_aider.py
+
+test-llama-server: $(TEST)
+	$(BIN)/python scripts/llama_server_tests.py
 
 test-ray: $(TEST) $(RAY)
 	$(BIN)/python -m pytest tests/server/cluster
@@ -148,13 +157,14 @@ openapi: $(TEST)
 	$(BIN)/python scripts/api_examples.py
 	$(BIN)/python scripts/openapi.py
 	$(BIN)/python scripts/request_fields.py
+	$(BIN)/python scripts/openai_differences.py
 
 wheels:
 	@scripts/packages.sh "$(PYTHON)"
 	$(PYTHON) scripts/wheels.py
 
 clean:
-	rm -rf .venv build dist tests/node/node_modules tests/clients/.venv tests/ray/.venv tests/pages/node_modules tests/pages/*.html $(PAGES) \
+	rm -rf .venv build dist tests/node/node_modules tests/clients/.venv tests/ray/.venv tests/aider/.venv tests/pages/node_modules tests/pages/*.html $(PAGES) \
 	    .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 .venv/venv.stamp:
@@ -210,6 +220,11 @@ $(PAGES): tests/pages/package.json scripts/pages.py | $(TEST) $(NODE)
 $(CLIENTS): tests/clients/requirements.txt .venv/venv.stamp | $(TEST)
 	@scripts/packages.sh "$(PYTHON)" chromium
 	@echo 'installing the clients into tests/clients/.venv (a minute or two)'
+	@scripts/beside.sh $(@D) $< --no-compile
+	@touch $@
+
+$(AIDER): tests/aider/requirements.txt .venv/venv.stamp | $(TEST)
+	@echo 'installing Aider into tests/aider/.venv (a minute or two)'
 	@scripts/beside.sh $(@D) $< --no-compile
 	@touch $@
 

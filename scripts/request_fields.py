@@ -1,7 +1,7 @@
 """Writes the tables of request fields in docs/api.md from the request models.
 
 A table is between `<!-- fields: NAME -->` and `<!-- end -->`. A field that is only another name for
-a field is listed in its row.
+a field is listed in its row. Fields that are not served have a table behind `<!-- unserved -->`.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from engine import SamplingSettings  # noqa: E402
+from server.request.unserved_fields import INSTEAD, QUIET, REFUSED, WARNED, WHY  # noqa: E402
 from server.schema.anthropic import MessagesRequest  # noqa: E402
 from server.schema.chat import ChatCompletionRequest  # noqa: E402
 from server.schema.common import GenerationRequest  # noqa: E402
@@ -31,6 +32,7 @@ from server.schema.tokens import TemplateFields  # noqa: E402
 
 PAGE = ROOT / "docs" / "api.md"
 TABLE = re.compile(r"(<!-- fields: (\w+) -->\n\n)(?:\|.*\n)*(\n*<!-- end -->)")
+UNSERVED = re.compile(r"(<!-- unserved -->\n\n)(?:\|.*\n)*(\n*<!-- end -->)")
 HEAD = "| field | type | default | means | other names |\n|---|---|---|---|---|\n"
 
 # Table -> (the model whose fields it lists, models whose fields it leaves out).
@@ -50,9 +52,29 @@ MODELS: dict[str, tuple[type[BaseModel], tuple[type[BaseModel], ...]]] = {
 
 def page() -> str:
     """docs/api.md with its tables as they should be."""
-    return TABLE.sub(
+    text = TABLE.sub(
         lambda match: f"{match[1]}{HEAD}{table(match[2])}\n<!-- end -->", PAGE.read_text()
     )
+    return UNSERVED.sub(lambda match: f"{match[1]}{unserved()}\n<!-- end -->", text)
+
+
+def unserved() -> str:
+    """The fields that are not served, those of one kind after the other."""
+    head = "| field | is | but asks for nothing as | note |\n|---|---|---|---|\n"
+    told = [("refused", REFUSED, INSTEAD), ("told in a warning", WARNED, WHY)]
+    rows = [
+        f"| `{name}` | {kind} | {_values(neutral)} | {notes.get(name, '')} |\n"
+        for kind, fields, notes in told
+        for name, neutral in sorted(fields.items())
+    ]
+    rows += [f"| `{name}` | accepted |  |  |\n" for name in sorted(QUIET)]
+    return head + "".join(rows)
+
+
+def _values(values: tuple[Any, ...]) -> str:
+    """1 and 1.0 are told once; true is not 1."""
+    told = [value for value in values if not (isinstance(value, float) and value.is_integer())]
+    return ", ".join(f"`{json.dumps(value)}`" for value in told)
 
 
 def table(name: str) -> str:

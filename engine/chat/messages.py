@@ -19,7 +19,7 @@ MAX_DEPTH = 64
 
 _SYSTEM = ("system", "developer")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
-_ASKS_FOR_NONE = re.compile(r"content['\"\])]*\s*(?:is|==|!=)\s*(?:not\s+)?none\b", re.IGNORECASE)
+_ASKS_FOR_NONE = re.compile(r"\bcontent['\"\])]*\s*(?:is|==|!=)\s*(?:not\s+)?none\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

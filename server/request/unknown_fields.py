@@ -12,113 +12,12 @@ from typing import Any
 
 from ..errors import RequestError
 from ..schema.parts import RequestModel
+from .unserved_fields import INSTEAD, QUIET, REFUSED, WARNED, WHY
 
 MAX_UNKNOWN_FIELDS = 64
 MAX_PARAM_LENGTH = 256
 
 Warnings = list[dict[str, str]]
-
-# Field -> the values, besides null, that ask for nothing.
-_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "best_of": (1,),
-    "echo": (False,),
-    "suffix": ("",),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "modalities": (["text"], []),
-    "audio": (),
-    "prediction": (),
-    "web_search_options": (),
-    "reasoning_effort": ("none",),
-    "verbosity": ("medium",),
-    "chat_template": (),
-    "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
-    "add_generation_prompt": (True,),
-    "documents": ([],),
-    "prompt_embeds": (),
-    "ebnf": (),
-    "structured_outputs.structural_tag": (),
-    "stream_options.include_obfuscation": (False,),
-    "mcp_servers": ([],),
-    "container": (),
-    "messages[].audio": (),
-    "messages[].annotations": ([],),
-}
-
-# Fields of other servers that this one does not have: a warning, but for these values.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    # Samplers.
-    "smoothing_curve": (1, 1.0),
-    "epsilon_cutoff": (0, 0.0),
-    "eta_cutoff": (0, 0.0),
-    "encoder_repetition_penalty": (1, 1.0),
-    "no_repeat_ngram_size": (0,),
-    "penalty_alpha": (0, 0.0),
-    "num_beams": (1,),
-    "use_beam_search": (False,),
-    "length_penalty": (1, 1.0),
-    "early_stopping": (False,),
-    "do_sample": (True,),
-    "rep_pen_slope": (0, 1, 0.0, 1.0),
-    "penalize_nl": (False,),
-    "min_keep": (0, 1),
-    "adaptive_target": (-1, -1.0, -0.01),
-    "backend_sampling": (True, False),
-    "dynatemp_mode": (0, 1),
-    # Drafts and caches, which change no text.
-    "speculative_ngram": (True,),
-    "n_cache_reuse": (0,),
-    "id_slot": (-1, 0),
-    # Prompt and context.
-    "n_keep": (0,),
-    "n_discard": (0,),
-    "n_indent": (0,),
-    "lora": ([],),
-    # The answer.
-    "n_cmpl": (1,),
-    "prompt_logprobs": (),
-    "spaces_between_special_tokens": (True,),
-    "include_reasoning": (True,),
-    "return_prompt_text": (False,),
-    "verbose": (False,),
-    "max_tokens_second": (0,),
-    "stream_interval": (1,),
-    "priority": (0,),
-    "response_fields": ([],),
-    "structured_outputs.disable_fallback": (True, False),
-    "structured_outputs.disable_any_whitespace": (False,),
-    "structured_outputs.disable_additional_properties": (False,),
-}
-# What to send in place of a field that is refused.
-_INSTEAD = {
-    "ebnf": "it is a language of its own; send a grammar in GBNF or Lark as `grammar`",
-}
-_WHY = {
-    "do_sample": "this server does not know the field; `temperature: 0` is greedy",
-    "speculative_ngram": "drafts never change the text; `speculate: false` turns them off",
-    "truncation_length": "a prompt is not cut to a length; see `truncate_prompt_tokens`",
-    "num_ctx": "the context has the length with which the model was loaded",
-}
-
-_QUIET = frozenset(
-    {
-        "service_tier",
-        "safety_identifier",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "request_id",
-        "session_id",
-        # SillyTavern's words to its own backend.
-        "api_type",
-        "api_server",
-        # Of samplers that this server does not have.
-        "adaptive_decay",
-    }
-)
 
 
 def check_unknown_fields(
@@ -139,7 +38,7 @@ def check_unknown_fields(
                 raise RequestError(
                     f"the body has more than {MAX_UNKNOWN_FIELDS} unknown fields", param=None
                 )
-            message = _WHY.get(param, "this server does not know the field; it had no effect")
+            message = WHY.get(param, "this server does not know the field; it had no effect")
             warnings[param] = warning(param, message, strict=strict)
     return list(warnings.values())
 
@@ -154,15 +53,15 @@ def warning(param: str, message: str, *, strict: bool) -> dict[str, str]:
 
 def _is_silent(name: str, value: Any, *, param: str) -> bool:
     """Whether the field needs no warning; raises RequestError when it cannot be honoured."""
-    if name in _QUIET:
+    if name in QUIET:
         return True
-    neutral = _UNSUPPORTED.get(name)
+    neutral = REFUSED.get(name)
     if neutral is None:
-        return name in _NEUTRAL and (value is None or _is_one_of(value, _NEUTRAL[name]))
+        return name in WARNED and (value is None or _is_one_of(value, WARNED[name]))
     if value is None or _is_one_of(value, neutral):
         return True
-    if name in _INSTEAD:
-        raise RequestError(f"{param} is not supported: {_INSTEAD[name]}", param=param)
+    if name in INSTEAD:
+        raise RequestError(f"{param} is not supported: {INSTEAD[name]}", param=param)
     allowed = " or ".join([*(json.dumps(same) for same in neutral), "null"])
     raise RequestError(f"{param} is not supported: leave it out, or send {allowed}", param=param)
 

@@ -149,6 +149,7 @@ class PromptOfMessages(RequestModel):
     thinking: Thinking | None = setting("null: disabled.")
     output_config: OutputConfig | None = setting("The form of the answer, and the effort.")
     output_format: OutputFormat | None = setting("The older place of `output_config.format`.")
+    cache_control: Any = setting(_CACHED)
 
     def message_parts(self) -> Iterator[tuple[str, RequestModel]]:
         """The objects inside of these fields, each with its path."""
@@ -172,7 +173,6 @@ class MessagesRequest(PromptOfMessages, GenerationRequest):
     stop_sequences: Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = setting(
         "The text ends before the first of these strings."
     )
-    cache_control: Any = setting(_CACHED)
     thread: Any = setting(
         "Refused, so that clients send the whole conversation: none is kept between requests."
     )

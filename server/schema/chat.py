@@ -21,11 +21,13 @@ from .tools import (
     FunctionCallAnswer,
     FunctionCallDelta,
     FunctionChoice,
+    FunctionName,
     Functions,
     ToolCallAnswer,
     ToolCallDelta,
     ToolChoice,
     Tools,
+    choice_parts,
     tool_parts,
 )
 from .usage import Usage
@@ -120,9 +122,15 @@ class ChatCompletionRequest(GenerationRequest):
         yield from super().parts()
         if self.prediction is not None:
             yield "prediction", self.prediction
+            if not isinstance(self.prediction.content, str):
+                for i, part in enumerate(self.prediction.content):
+                    yield f"prediction.content[{i}]", part
         yield from tool_parts(self.tools or ())
+        yield from choice_parts(self.tool_choice)
         for i, function in enumerate(self.functions or ()):
             yield f"functions[{i}]", function
+        if isinstance(self.function_call, FunctionName):
+            yield "function_call", self.function_call
         yield from message_parts(self.messages)
 
 

@@ -166,8 +166,9 @@ class LlamaCompletion(AnswerMetadata):
     )
     prompt: str | None = Field(default=None, description="As the model saw it.")
     has_new_line: bool | None = None
-    truncated: Literal[False] | None = Field(
-        default=None, description="false: a prompt that does not fit is an error."
+    truncated: bool | None = Field(
+        default=None,
+        description="true: the text ended with the context. A prompt beyond it is an error.",
     )
     stop_type: Literal["eos", "word", "limit"] | None = Field(
         default=None,

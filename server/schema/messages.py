@@ -76,6 +76,8 @@ def message_parts(messages: Sequence[Message]) -> Iterator[tuple[str, RequestMod
         for j, call in enumerate(message.tool_calls or ()):
             yield f"messages[{i}].tool_calls[{j}]", call
             yield f"messages[{i}].tool_calls[{j}].function", call.function
+        if message.function_call is not None:
+            yield f"messages[{i}].function_call", message.function_call
         if isinstance(message.content, list):
             for j, part in enumerate(message.content):
                 yield f"messages[{i}].content[{j}]", part

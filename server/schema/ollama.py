@@ -4,13 +4,16 @@ Owns names and types. `options` are the fields of the other routes, most of them
 know too.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
+from typing_extensions import override
 
 from .chat import TokenLogprob
 from .common import JsonObject, RequestModel, RequestWarning, ResponseModel, one_message
 from .messages import MAX_CALLS, MAX_MESSAGES
+from .metadata import AnswerMetadata, ChoiceMetadata
 from .sampling import setting
 from .tools import Tools
 
@@ -65,12 +68,26 @@ class OllamaRequest(RequestModel):
     logprobs: bool | None = setting("Say how likely each token was.")
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = setting("With `logprobs`.")
 
+    def parts(self) -> Iterator[tuple[str, RequestModel]]:
+        """The objects inside of the body, each with its path; not those of `tools`, which the body
+        that is made of it has too.
+        """
+        yield from ()
+
 
 class OllamaChat(OllamaRequest):
     """Answer a conversation. Without messages nothing is generated."""
 
     messages: Annotated[list[OllamaMessage], Field(max_length=MAX_MESSAGES)] = Field(default=[])
     tools: Tools | None = setting("What the model may call.")
+
+    @override
+    def parts(self) -> Iterator[tuple[str, RequestModel]]:
+        for i, message in enumerate(self.messages):
+            yield f"messages[{i}]", message
+            for k, call in enumerate(message.tool_calls or ()):
+                yield f"messages[{i}].tool_calls[{k}]", call
+                yield f"messages[{i}].tool_calls[{k}].function", call.function
 
 
 class OllamaGenerate(OllamaRequest):
@@ -106,8 +123,10 @@ class OllamaReply(ResponseModel):
     tool_calls: list[OllamaToolCall] | None = None
 
 
-class OllamaAnswer(ResponseModel):
+class OllamaAnswer(AnswerMetadata, ChoiceMetadata):
     """The whole answer, or a line of a streamed one: the last has `done: true` and the counts."""
+
+    model_config = ConfigDict(extra="forbid")
 
     model: str
     created_at: str

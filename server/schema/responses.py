@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from .common import Count, GenerationRequest, JsonObject, RequestModel, one_message
 from .messages import MAX_MESSAGES, MAX_PARTS
-from .responses_tools import ChosenTool, ResponsesTool, tool_parts
+from .responses_tools import ChosenTool, ResponsesTool, choice_parts, tool_parts
 from .sampling import other_name, setting
 from .tools import MAX_TOOLS
 
@@ -160,6 +160,8 @@ class PromptOfResponse(RequestModel):
             for name in ("content", "summary", "output"):
                 yield from _parts(f"{path}.{name}", getattr(item, name))
         yield from tool_parts("tools", self.tools or ())
+        if isinstance(self.tool_choice, ChosenTool):
+            yield from choice_parts("tool_choice", self.tool_choice)
         for name in ("reasoning", "text"):
             part = getattr(self, name)
             if part is not None:

@@ -194,6 +194,8 @@ class ResponseObject(ChoiceMetadata, AnswerMetadata):
     usage: ResponseUsage | None
     user: str | None
     metadata: dict[str, str]
+    # OpenAI's name of a template, of which none is kept.
+    prompt: None = None
     rendered_prompt: PromptSent | None = Field(
         default=None, description="Extension. With `prompt` in include."
     )

@@ -60,6 +60,13 @@ class ChosenTool(RequestModel):
     )
 
 
+def choice_parts(path: str, choice: ChosenTool) -> Iterator[tuple[str, RequestModel]]:
+    """The objects that a choice of tools is made of, each with its path."""
+    yield path, choice
+    for i, tool in enumerate(choice.tools or ()):
+        yield from choice_parts(f"{path}.tools[{i}]", tool)
+
+
 def tool_parts(path: str, tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, RequestModel]]:
     """The objects that tools are made of, each with its path; none of a tool that is not served."""
     for i, tool in enumerate(tools):

@@ -121,6 +121,23 @@ class ToolCallDelta(ResponseModel):
     function: FunctionCallDelta
 
 
+def choice_parts(
+    choice: str | NamedTool | AllowedToolsChoice | None,
+) -> Iterator[tuple[str, RequestModel]]:
+    """The objects that `tool_choice` is made of, each with its path."""
+    if choice is None or isinstance(choice, str):
+        return
+    yield "tool_choice", choice
+    if isinstance(choice, NamedTool):
+        yield "tool_choice.function", choice.function
+        return
+    allowed = "tool_choice.allowed_tools"
+    yield allowed, choice.allowed_tools
+    for i, tool in enumerate(choice.allowed_tools.tools):
+        yield f"{allowed}.tools[{i}]", tool
+        yield f"{allowed}.tools[{i}].function", tool.function
+
+
 def tool_parts(tools: Sequence[Tool]) -> Iterator[tuple[str, RequestModel]]:
     """The objects that tools are made of, each with its path."""
     for i, tool in enumerate(tools):

@@ -4,8 +4,11 @@ saw as one line of JSON.
 usage: python with_matrix.py BASE_URL MODEL
 """
 
+import ast
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -348,7 +351,19 @@ def lang_chain_openai() -> Features:
         said = chat.bind(logprobs=True).invoke("hello").response_metadata["logprobs"]
         return [entry["token"] for entry in said["content"]]
 
-    return {**lang_chain(chat, other, lambda e: e.status_code), "logprobs": tokens}
+    def thought() -> Any:
+        """It reads reasoning of /v1/responses only."""
+        model = ChatOpenAI(
+            model=MODEL, use_responses_api=True, reasoning={"summary": "auto"}, **common
+        )
+        blocks = model.invoke("think").content_blocks
+        return [blocks[0]["reasoning"], blocks[1]["text"]]
+
+    return {
+        **lang_chain(chat, other, lambda e: e.status_code),
+        "reasoning": thought,
+        "logprobs": tokens,
+    }
 
 
 def lang_chain_anthropic() -> Features:
@@ -470,14 +485,51 @@ def smolagents() -> Features:
 def lite_llm() -> Features:
     """What with_litellm.py does not ask, because it has no model that reasons."""
 
-    def thought() -> Any:
-        answer = litellm.completion(
-            model=f"hosted_vllm/{MODEL}", messages=say("think"), api_base=URL, api_key=KEY
+    def chat(text: str, **more: Any) -> Any:
+        return litellm.completion(
+            model=f"hosted_vllm/{MODEL}", messages=say(text), api_base=URL, api_key=KEY, **more
         )
-        message = answer.choices[0].message
+
+    def thought() -> Any:
+        message = chat("think").choices[0].message
         return [message.reasoning_content, message.content]
 
-    return {"reasoning": thought}
+    def leave() -> None:
+        stream = chat("long", stream=True, max_tokens=LONG)
+        next(iter(stream))
+        stream.close()
+
+    return {"reasoning": thought, "cancel": lambda: cancelled(leave)}
+
+
+def llm_command() -> Features:
+    """What with_llm.py does not ask of it, for the same reason."""
+    ask = [sys.executable, "-m", "llm", "openai", "endpoint", URL, "--key", KEY, "-m", MODEL]
+    tool = 'def weather(city: str):\n    "The weather."\n    return f"rain over {city}"'
+
+    def call() -> Any:
+        """It runs the tool, and says so on the way to the answer."""
+        words = [*ask, "--no-stream", "--functions", tool, "--td", "call"]
+        told = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert told.stdout == "It rains.\n"
+        name, arguments = re.findall(r"Tool call: (\w+)\((.*)\)", told.stderr)[0]
+        return [name, ast.literal_eval(arguments)]
+
+    def thought() -> Any:
+        """It reads reasoning of /v1/responses only, and shows it beside the answer."""
+        words = [*ask, "--responses", "think"]
+        told = subprocess.run(words, capture_output=True, text=True, check=True)
+        return [re.sub(r"\x1b\[\d*m", "", told.stderr).strip(), told.stdout.strip()]
+
+    def leave() -> None:
+        """As by Ctrl-C."""
+        words = [*ask, "-o", "max_tokens", str(LONG), "long"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            process.stdout.read(1)
+            process.send_signal(signal.SIGINT)
+
+    return {"tools": call, "reasoning": thought, "cancel": lambda: cancelled(leave)}
 
 
 def instructor_python() -> Features:
@@ -522,6 +574,7 @@ CLIENTS: dict[str, Callable[[], Features]] = {
     "pydantic-ai": pydantic_ai,
     "smolagents": smolagents,
     "litellm": lite_llm,
+    "llm": llm_command,
     "instructor": instructor_python,
 }
 

@@ -1,6 +1,6 @@
 """mikupad in Chromium, as llama-server would serve it; prints what it saw as JSON.
 
-usage: python with_mikupad.py BASE_URL MODEL CHROMIUM PAGES
+usage: python with_mikupad.py BASE_URL MODEL CHROMIUM PAGES story|endings
 
 PAGES holds mikupad.html and node_modules. The page loads its libraries from a server on the
 internet; here they come from npm, and the one that npm does not have is written below.
@@ -13,7 +13,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, Route, sync_playwright
 
-URL, MODEL, CHROMIUM, PAGES = sys.argv[1:]
+URL, MODEL, CHROMIUM, PAGES, PART = sys.argv[1:]
 ROOT = URL.removesuffix("/v1")
 MODULES = Path(PAGES) / "node_modules"
 STORY = "Once upon a time"
@@ -102,11 +102,30 @@ def story(page: Page) -> dict[str, Any]:
     return seen
 
 
+def endings(page: Page) -> dict[str, Any]:
+    """What is left of a text that was cancelled, and what stands there of one that was refused."""
+    cancel = page.get_by_role("button", name="Cancel")
+    page.get_by_label("Max Predict Tokens (-1 = infinite)").fill("-1")
+    page.locator("#prompt-area").fill("long")
+    page.get_by_role("button", name="Predict", exact=True).click()
+    page.locator("[data-promptchunk]").nth(3).wait_for()
+    cancel.click()
+    page.get_by_role("button", name="Cancel", disabled=True).wait_for()
+    seen = {"cancelled": page.locator("[data-promptchunk]").count()}
+    page.get_by_role("button", name="Grammar").click()
+    page.locator("textarea.expanded-text-area-settings").fill("root ::= (")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Predict", exact=True).click()
+    error = page.locator(".error-text")
+    error.wait_for()
+    return {**seen, "error": error.inner_text()}
+
+
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
     page = browser.new_page()
     page.set_default_timeout(5_000)
     opened(page)
-    result = story(page)
+    result = story(page) if PART == "story" else endings(page)
     browser.close()
 print(json.dumps(result))

@@ -4,6 +4,8 @@ import runpy
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from server.schema.chat import ChatCompletionRequest
 from server.schema.completions import CompletionRequest
 
@@ -11,9 +13,10 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text()
 
 
-def test_the_tables_are_made_from_the_schema() -> None:
-    page: Callable[[], str] = runpy.run_path(str(ROOT / "scripts/request_fields.py"))["page"]
-    assert page() == PAGE, "run scripts/request_fields.py"
+@pytest.mark.parametrize("script", ["request_fields.py", "openai_differences.py"])
+def test_the_tables_are_made_from_the_schema(script: str) -> None:
+    page: Callable[[], str] = runpy.run_path(str(ROOT / "scripts" / script))["page"]
+    assert page() == PAGE, f"run scripts/{script}"
 
 
 def test_every_field_is_on_the_page() -> None:

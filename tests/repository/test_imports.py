@@ -125,6 +125,7 @@ def test_the_wall_clock_is_read_where_a_date_is_meant() -> None:
     """Waiting and measuring use a clock that cannot be set."""
     assert {(file, clock) for file in FILES for clock in clocks_of(file)} == {
         ("server/answer/head.py", "time.time"),  # `created`
+        ("server/api/metrics.py", "time.time"),  # since when the server runs
         ("server/api/ollama/answer.py", "datetime.now"),  # `created_at`
         ("server/commands/bench_rows.py", "datetime.now"),  # when it was measured
         ("server/stream/spans.py", "time.time_ns"),  # what collectors order spans by

@@ -27,9 +27,10 @@ Cell = Absent | Elsewhere | None
 
 _API = "server/api/"
 _CLIENTS, _REPLAYED = f"{_API}test_clients.py", f"{_API}test_replayed_clients.py"
-_PAGES, _MESSAGES = f"{_API}test_page_clients.py", f"{_API}test_anthropic_wire.py"
+_PAGES, _CHATS = f"{_API}test_page_clients.py", f"{_API}test_replayed_chats.py"
+_AIDER = f"{_API}test_aider.py"
+_LLAMA_UI = Elsewhere(_PAGES, "test_the_page_of_llama_cpp_has_the_feature")
 _NO_LOGPROBS = Absent("its answers have no place for them")
-_TEXTS = Absent("it writes texts, not chats")
 _PANEL = Absent("it has no panel for them")
 _ALL: dict[str, Cell] = dict.fromkeys(FEATURES, HERE)
 
@@ -54,13 +55,13 @@ MATRIX: dict[str, dict[str, Cell]] = {
     "fetch": _ALL,
     "huggingface_hub": _ALL,
     "Vercel AI SDK": _all_but(logprobs=_NO_LOGPROBS),
-    "langchain-openai": _all_but(reasoning=Absent("it reads no reasoning of other servers")),
+    "langchain-openai": _ALL,
     "langchain-anthropic": _all_but(logprobs=_NO_LOGPROBS),
     "langchain-ollama": _ALL,
     "pydantic-ai": _ALL,
     "smolagents": _all_but(
         reasoning=Absent("it reads text and calls only"),
-        cancel=Absent("its streams cannot be closed"),
+        cancel=Absent("closing its streams leaves the connection open"),
         logprobs=_NO_LOGPROBS,
     ),
     "litellm": {
@@ -68,7 +69,7 @@ MATRIX: dict[str, dict[str, Cell]] = {
         "tools": Elsewhere(_CLIENTS, "test_litellm_calls_tools"),
         "schema": Elsewhere(_CLIENTS, "test_litellm_gets_json"),
         "reasoning": HERE,
-        "cancel": Absent("its streams cannot be closed"),
+        "cancel": HERE,
         "error": Elsewhere(_CLIENTS, "test_litellm_tells_errors_apart"),
         "logprobs": Elsewhere(_CLIENTS, "test_litellm_chats"),
     },
@@ -79,39 +80,55 @@ MATRIX: dict[str, dict[str, Cell]] = {
     ),
     "llm": {
         "stream": Elsewhere(_CLIENTS, "test_llm_chats_as_a_command"),
-        "tools": Absent("its tools are Python of its user, chosen by the model alone"),
+        "tools": HERE,
         "schema": Elsewhere(_CLIENTS, "test_llm_gets_json"),
-        "reasoning": Absent("it shows no reasoning of other servers"),
-        "cancel": Absent("a command is left by Ctrl-C"),
+        "reasoning": HERE,
+        "cancel": HERE,
         "error": Elsewhere(_CLIENTS, "test_llm_chats_as_a_command"),
         "logprobs": Elsewhere(_CLIENTS, "test_llm_completes_with_alternatives"),
+    },
+    "aider": {
+        **_only("its edits are text"),
+        "stream": Elsewhere(_AIDER, "test_aider_thinks_and_edits"),
+        "reasoning": Elsewhere(_AIDER, "test_aider_thinks_and_edits"),
+        "cancel": Elsewhere(_AIDER, "test_aider_that_is_interrupted_ends_the_work"),
+        "error": Elsewhere(_AIDER, "test_aider_tells_errors"),
+        "logprobs": _PANEL,
     },
     "lm-eval": _only(
         "it measures probabilities and whole texts",
         logprobs=Elsewhere(_CLIENTS, "test_lm_eval_scores_as_transformers_does"),
     ),
     "SillyTavern": {
-        **_only("it is asked here for texts"),
         "stream": Elsewhere(_REPLAYED, "test_sillytavern_streams_a_text"),
         "logprobs": Elsewhere(
             _REPLAYED, "test_sillytavern_s_panel_has_one_token_with_its_alternatives_per_event"
         ),
-        "tools": _TEXTS,
-        "reasoning": _TEXTS,
+        "tools": Elsewhere(_CHATS, "test_a_call_is_put_together_by_its_index"),
+        "schema": Elsewhere(_CHATS, "test_a_quiet_reply_follows_a_schema"),
+        "reasoning": Elsewhere(_CHATS, "test_reasoning_is_read_apart_from_the_reply"),
+        "cancel": Elsewhere(_CHATS, "test_a_reply_that_is_stopped_ends_the_work"),
+        "error": Elsewhere(_CHATS, "test_a_refusal_is_read_of_the_body"),
     },
     "mikupad": {
-        **_only("it has no such setting"),
         "stream": Elsewhere(_REPLAYED, "test_mikupad_completes_with_a_panel_and_branches"),
         "logprobs": Elsewhere(_REPLAYED, "test_mikupad_chats_with_a_panel"),
-        "tools": _TEXTS,
-        "reasoning": _TEXTS,
+        "cancel": Elsewhere(_PAGES, "test_mikupad_s_predictions_are_cancelled"),
+        "error": Elsewhere(_PAGES, "test_mikupad_tells_that_it_was_refused"),
+        "tools": Absent("it writes texts, and chats without tools"),
+        "schema": Absent("it has grammars, and no schemas"),
+        "reasoning": Absent("it shows one text"),
     },
     "logitloom": _only(
         "it grows trees of tokens", logprobs=Elsewhere(_REPLAYED, "test_logitloom_grows_a_tree")
     ),
     "llama.cpp's page": {
-        **_only("its tests ask the built-in model for a chat"),
         "stream": Elsewhere(_PAGES, "test_the_page_of_llama_cpp_chats"),
+        "tools": _LLAMA_UI,
+        "schema": _LLAMA_UI,
+        "reasoning": _LLAMA_UI,
+        "cancel": _LLAMA_UI,
+        "error": _LLAMA_UI,
         "logprobs": _PANEL,
     },
 }

@@ -56,6 +56,7 @@ class LlamaShape:
     is_stream: bool
     timings_per_token: bool
     """Whether each event of a text has timings."""
+    max_seq_len: int
     fields: Sequence[str]
     """Only these keys of a whole answer, or of the last event; none: all."""
     include: Include
@@ -190,6 +191,8 @@ class LlamaAnswer(GeneratedAnswer):
         job, result, shape = self.jobs[text.begun.choice], last.result, self.shape
         prefill = text.begun.prefill
         stopped_at = stop_reason(result, self.shape.eos_token_ids)
+        stop_type = _stop_type(result, is_asked_for=stopped_at is not None)
+        is_full = prefill.n_prompt + text.n_tokens >= shape.max_seq_len
         return {
             "stop": True,
             "model": self.head["model"],
@@ -206,8 +209,8 @@ class LlamaAnswer(GeneratedAnswer):
             ),
             "prompt": self.prompts[text.begun.choice].text,
             "has_new_line": text.has_new_line,
-            "truncated": False,
-            "stop_type": _stop_type(result, is_asked_for=stopped_at is not None),
+            "truncated": stop_type == "limit" and is_full,
+            "stop_type": stop_type,
             "stopping_word": result.stop_string or "",
             "tokens_cached": prefill.n_prompt + max(0, text.n_tokens - 1),
             **ending_fields(last, self.shape.include),

@@ -146,6 +146,7 @@ def _shape(service: Service, body: LlamaFields) -> LlamaShape:
         token_ids=bool(body.return_tokens or body.return_token_ids),
         is_stream=bool(body.stream),
         timings_per_token=bool(body.timings_per_token),
+        max_seq_len=service.engine.max_seq_len,
         fields=tuple(body.response_fields or ()),
         include=include,
     )

@@ -1,6 +1,7 @@
 """The answer on Ollama's wire, whole or line by line.
 
-Owns its keys. A call is said as a whole, once it is complete.
+Owns its keys. A call is said as a whole, once it is complete. What `include` adds of a token stands
+in its logprobs, all else at the top.
 """
 
 import json
@@ -15,9 +16,16 @@ from typing_extensions import override
 
 from ...answer.choices import by_choice
 from ...answer.finish_reason import FINISH_REASONS
+from ...answer.metadata import (
+    closing_fields,
+    ending_fields,
+    event_fields,
+    opening_fields,
+    progress_fields,
+)
 from ...answer.shape import GeneratedAnswer
 from ...answer.sse import encode_json
-from ...stream.jobs import Event, Step
+from ...stream.jobs import Begun, Event, Progress, Step
 from ...stream.stream import CompletionStream
 from ..chat.reply import PlainReader, Reader, ReplyShape
 from .errors import error_line
@@ -42,7 +50,13 @@ class OllamaAnswer(GeneratedAnswer):
             for name, value in piece.items():
                 joined[name] = joined[name] + value if name in joined else value
         return encode_json(
-            {**self.line(joined), **lines.ending(choice.pieces[-1], stream), **self.once}
+            {
+                **self.line(joined),
+                **self.opening(choice.begun),
+                **self.events_of(choice.pieces),
+                **lines.ending(choice.pieces[-1], stream),
+                **self.once,
+            }
         )
 
     @override
@@ -59,6 +73,16 @@ class OllamaAnswer(GeneratedAnswer):
         content = said.pop("content")
         said.pop("tool_calls", None)
         return {**begin, "response": content, **said, **logprobs, "done": done}
+
+    def opening(self, begun: Begun) -> dict[str, Any]:
+        """Keys that say how the reply began."""
+        (job,) = self.jobs
+        return opening_fields(begun, job, self.shape.tokenizer, self.shape.include)
+
+    def events_of(self, steps: Sequence[Step]) -> dict[str, Any]:
+        """Keys that say what happened on the way to the text of `steps`."""
+        results = [step.result for step in steps]
+        return event_fields(results, self.shape.tokenizer, self.shape.include)
 
 
 class OllamaLines:
@@ -77,18 +101,15 @@ class OllamaLines:
 
     def frames(self, events: Sequence[Event]) -> bytes:
         """The lines of one batch after the other."""
-        lines = []
+        lines: list[bytes] = []
         for event in events:
             if not isinstance(event, Step):
-                continue
-            result = event.result
-            if self._encode is not None and not result.eos:
-                if result.chunk:
-                    lines.append(self._encode(result.chunk))
+                lines += self._others(event)
+            elif self._encode is not None and not event.result.eos:
+                if event.result.chunk:
+                    lines.append(self._encode(event.result.chunk))
             else:
-                lines += [
-                    encode_json(self._answer.line(piece)) + b"\n" for piece in self.pieces(event)
-                ]
+                lines += self._add(event)
         return b"".join(lines)
 
     def closing(self, stream: CompletionStream) -> bytes:
@@ -101,6 +122,27 @@ class OllamaLines:
     def failed(self, error: Exception) -> bytes:
         """The last line of a stream that fails."""
         return error_line(error)
+
+    def _others(self, event: Event) -> Iterator[bytes]:
+        """A line without text, if there is something to say of the prompt."""
+        said: dict[str, Any] = {}
+        if isinstance(event, Begun):
+            said = self._answer.opening(event)
+        elif isinstance(event, Progress):
+            said = progress_fields(event, len(self._answer.jobs[0].input_ids))
+        if said:
+            yield self._line({}, said)
+
+    def _add(self, step: Step) -> Iterator[bytes]:
+        more = self._answer.events_of([step])
+        for piece in self.pieces(step):
+            yield self._line(piece, more)
+            more = {}
+        if more:
+            yield self._line({}, more)
+
+    def _line(self, said: dict[str, Any], more: dict[str, Any]) -> bytes:
+        return encode_json({**self._answer.line(said), **more}) + b"\n"
 
     def pieces(self, step: Step) -> Iterator[dict[str, Any]]:
         """What `step` adds: content, thinking, or a call that is complete."""
@@ -128,7 +170,7 @@ class OllamaLines:
 
     def ending(self, last: Step, stream: CompletionStream) -> dict[str, Any]:
         """What the last line, or the whole answer, says of the end."""
-        counts, clocks = stream.counts, stream.clocks
+        counts, clocks, include = stream.counts, stream.clocks, self._answer.shape.include
         reason = FINISH_REASONS[str(last.result.eos_reason)]
         return {
             "done": True,
@@ -139,6 +181,8 @@ class OllamaLines:
             "prompt_eval_duration": _ns(clocks.prefill_s),
             "eval_count": counts.n_completion,
             "eval_duration": _ns(clocks.decode_s),
+            **ending_fields(last, include),
+            **closing_fields(stream, include),
         }
 
     def _complete(self) -> Iterator[dict[str, Any]]:

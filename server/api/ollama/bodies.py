@@ -5,7 +5,7 @@ Owns what each of its fields means there. Knows no template and no tokens.
 
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -18,11 +18,10 @@ from ...schema.ollama import OllamaChat, OllamaGenerate, OllamaMessage, OllamaRe
 Body = TypeVar("Body", ChatCompletionRequest, CompletionRequest)
 
 _LATEST = ":latest"
-# Of the machine: how a model is loaded there, and no request changes it here.
-_OF_LOADING = (
-    "numa", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "vocab_only", "use_mmap",
-    "use_mlock", "num_thread", "num_keep",
-)  # fmt: skip
+# Options that would stand in for a field of the body itself.
+_OF_THE_BODY = ("model", "stream", "messages", "prompt")
+# Options of other routes that these answers have no place for -> what they may say.
+_ONE_TEXT = {"n": 1, "best_of": 1, "echo": False, "prompt_logprobs": None}
 
 
 def model_name(name: str) -> str:
@@ -66,14 +65,12 @@ def text_of(body: OllamaGenerate) -> CompletionRequest:
         fields["logprobs"] = body.top_logprobs or 0
     if body.suffix:
         fields["suffix"] = body.suffix
-    fields.setdefault("num_predict", -1)
     return _validated(CompletionRequest, fields)
 
 
 def _shared(body: OllamaRequest) -> dict[str, Any]:
-    options = {
-        name: value for name, value in (body.options or {}).items() if name not in _OF_LOADING
-    }
+    options = dict(body.options or {})
+    _check_options(options)
     if options.get("num_predict") == -2:  # to the end of the context, which is what -1 means here
         options["num_predict"] = -1
     fields: dict[str, Any] = {
@@ -92,6 +89,22 @@ def _shared(body: OllamaRequest) -> dict[str, Any]:
     elif body.format:
         fields["json_schema"] = body.format
     return fields
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in _OF_THE_BODY:
+        if options.get(name) is not None:
+            raise RequestError(
+                f"options.{name}: {name} stands beside options, not in them",
+                param=f"options.{name}",
+            )
+    for name, only in _ONE_TEXT.items():
+        if options.get(name) not in (None, only):
+            raise RequestError(
+                f"options.{name} is not supported: an answer of this route is one text, without "
+                "its prompt; leave it out",
+                param=f"options.{name}",
+            )
 
 
 def _messages(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:

@@ -12,14 +12,14 @@ from starlette.responses import Response
 
 from ...answer.head import answer_head
 from ...answer.logprobs import TokenNames
-from ...answer.metadata import TOKEN_NAMES, Include
+from ...answer.metadata import Include
 from ...answer.sse import Framing, encode_json
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
 from ...request.job import completion_jobs
-from ...request.no_effect import effect_warnings
-from ...request.options import generation_options
-from ...request.unknown_fields import Warnings, check_unknown_fields
+from ...request.no_effect import effect_warnings, stream_option_warnings
+from ...request.options import generation_options, requested_logprobs
+from ...request.unknown_fields import Warnings, check_unknown_fields, warning
 from ...schema.chat import ChatCompletionRequest
 from ...schema.completions import CompletionRequest
 from ...schema.errors import OLLAMA_ERRORS
@@ -38,6 +38,8 @@ from ..respond import answered
 from .answer import OllamaAnswer, now
 from .bodies import chat_of, chat_of_prompt, model_name, text_of
 
+# Fields of the other routes that are about streams that are kept.
+_KEEPING = ("store", "background", "metadata", "reasoning_control")
 _LINES = Framing(ping=b"", media_type="application/x-ndjson")
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The answer; its lines as they come, unless `stream` is false."},
@@ -87,12 +89,11 @@ async def _chat(
     is_chat: bool,
 ) -> Response:
     warnings = _warnings(asked, body)
-    shape = _shape(service, body, has_logprobs=bool(body.logprobs))
+    n_top = requested_logprobs(body, body.top_logprobs, param="top_logprobs")
+    shape = _shape(service, body, has_logprobs=bool(body.logprobs or n_top))
     options = generation_options(body, vocab_size=service.engine.config.vocab_size)
     turn = await chat_turn(service.large_bodies, body, n_body=waiter.n_body)
-    prepared = await reply_job(
-        service, body, turn, options, waiter, shape=shape, n_top=body.top_logprobs
-    )
+    prepared = await reply_job(service, body, turn, options, waiter, shape=shape, n_top=n_top)
     warnings += unused_variables(body, service.engine.template)
     return await _answered(service, body, prepared, warnings, shape, waiter, is_chat=is_chat)
 
@@ -101,18 +102,22 @@ async def _text(
     service: Service, asked: OllamaRequest, body: CompletionRequest, waiter: Waiter
 ) -> Response:
     warnings = _warnings(asked, body)
-    shape = _shape(service, body, has_logprobs=body.logprobs is not None)
+    n_top = requested_logprobs(body, body.logprobs, param="logprobs")
+    shape = _shape(service, body, has_logprobs=n_top is not None)
     options = generation_options(body, vocab_size=service.engine.config.vocab_size)
     (prompt,) = await read_prompts(
         service, body, options, listed_prompts(body.prompt), default_max_tokens=1,
         suffix=body.suffix or "",
     )  # fmt: skip
     stream = replace(
-        await text_options(service, body, options, waiter), return_top_tokens=body.logprobs or 0
+        await text_options(service, body, options, waiter),
+        return_top_tokens=n_top or 0,
+        return_trace="trace" in shape.include,
     )
     (job,) = completion_jobs(
         service.engine, body, options, [prompt.input_ids], stream=stream, prompt_param="prompt",
         default_max_tokens=None, token_by_token=bool(body.stream) and shape.describes_tokens,
+        progress=bool(body.stream) and "progress" in shape.include,
     )  # fmt: skip
     prepared = ReplyJob(job, PlainReader)
     return await _answered(service, body, prepared, warnings, shape, waiter, is_chat=False)
@@ -151,9 +156,18 @@ async def _answered(
 
 
 def _warnings(asked: OllamaRequest, body: ChatCompletionRequest | CompletionRequest) -> Warnings:
-    """Of fields that are not known."""
-    known = check_unknown_fields(asked, (), strict=False)
-    return known + check_unknown_fields(body, body.parts(), strict=False)
+    """Of fields that are not known, or do nothing."""
+    strict = bool(body.strict)
+    return [
+        *check_unknown_fields(asked, asked.parts(), strict=strict),
+        *check_unknown_fields(body, body.parts(), strict=strict),
+        *stream_option_warnings(body),
+        *(
+            warning(name, "the answers of this route are not kept", strict=strict)
+            for name in _KEEPING
+            if getattr(body, name, None)
+        ),
+    ]
 
 
 async def _loaded(
@@ -172,15 +186,15 @@ async def _loaded(
 def _shape(
     service: Service, body: ChatCompletionRequest | CompletionRequest, *, has_logprobs: bool
 ) -> ReplyShape:
-    # What `include` has besides has no place in this wire's lines.
-    include = Include.of(body.include, allowed=TOKEN_NAMES, watches=body.watch_names)
+    ids = ["token_ids"] if body.return_token_ids else []
+    include = Include.of([*body.includes, *ids], watches=body.watch_names)
     tokenizer = service.engine.tokenizer
     return ReplyShape(
         tokenizer=tokenizer,
         eos_token_ids=service.engine.eos_token_ids,
-        names=TokenNames(tokenizer, as_ids=False),
+        names=TokenNames(tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
         logprobs=has_logprobs or include.wants_tokens,
-        token_ids=False,
+        token_ids=False,  # they stand in the logprobs
         legacy_call=False,
         include=include,
     )

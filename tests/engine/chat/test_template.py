@@ -164,6 +164,24 @@ def test_text_before_and_after_control_text_is_encoded_as_usual(tokenizer: Token
         assert any(token_ids[i : i + len(part)] == part for i in range(len(token_ids)))
 
 
+READS_CONTENT = "{% for m in messages %}[{{ 'x' if 'x' in m.content else m.content }}]{% endfor %}"
+
+
+@pytest.mark.parametrize("asks", ["", "{% if m.reasoning_content is not none %}{% endif %}"])
+def test_a_message_of_calls_alone_has_an_empty_text(tokenizer: Tokenizer, asks: str) -> None:
+    """Also for a template that asks whether there is reasoning, as Qwen 3's does."""
+    source = READS_CONTENT.replace("{% for m in messages %}", "{% for m in messages %}" + asks)
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert ChatPrompt.of(template(source), messages).text() == "[]"
+
+
+def test_a_template_that_asks_for_null_gets_it(tokenizer: Tokenizer) -> None:
+    source = "{% for m in messages %}{{ 'null' if m['content'] is none else 'text' }}{% endfor %}"
+    messages = [{"role": "assistant", "content": None, "reasoning_content": "h"}]
+    assert ChatPrompt.of(template(source), messages).text() == "null"
+
+
 @pytest.mark.parametrize("role", ["endoftext", "user|><|end", "", None, 1, "User"])
 def test_roles_are_a_closed_list(tokenizer: Tokenizer, role: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"messages\[0\]\.role must be one of") as caught:

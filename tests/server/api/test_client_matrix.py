@@ -6,18 +6,12 @@ from typing import Any
 import pytest
 
 from tests.support.client_matrix import FEATURES, HERE, MATRIX
-from tests.support.client_process import API_KEY, run_node, run_python
-from tests.support.fake_engine import FakeEngine
-from tests.support.live_server import LiveServer, live_server
+from tests.support.client_process import run_node, run_python
+from tests.support.known_replies import HELLO, known_server
+from tests.support.live_server import LiveServer
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(240)]
 
-HELLO = "noon over Oslo"
-REPLIES = {
-    b"hello": HELLO.encode(),
-    b"call": b'<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>',
-    b"think": b"<think>hm</think>noon",
-}
 TESTED = [
     (client, feature)
     for client, cells in MATRIX.items()
@@ -28,11 +22,7 @@ TESTED = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LiveServer]:
-    fake = FakeEngine(max_seq_len=4096)
-    fake.writes(reasoning=True)
-    fake.model.replies = REPLIES
-    fake.model.token_time = 0.005
-    with live_server(fake.as_engine, api_keys=(API_KEY,)) as server:
+    with known_server() as server:
         yield server
 
 

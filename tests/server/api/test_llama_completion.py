@@ -110,6 +110,7 @@ def test_a_text_ends_with_the_context_unless_told_earlier(server: LiveServer) ->
     for fields in ({"n_predict": None}, {"n_predict": -1}, {"n_predict": None, "max_tokens": -1}):
         answer = whole(server, ignore_eos=True, **fields)
         assert answer["tokens_predicted"] + answer["tokens_evaluated"] == 1024, fields
+        assert (answer["truncated"], answer["stop_type"]) == (True, "limit")
 
 
 def test_settings_and_prompt_are_told(server: LiveServer) -> None:

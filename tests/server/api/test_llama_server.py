@@ -304,7 +304,9 @@ def test_adapters(server: LiveServer) -> None:
 def test_the_metrics_add_up(bundled_engine: Engine) -> None:
     with live_server(bundled_engine) as server:
         answers = [completed(server, cache_prompt=cached) for cached in (False, True)]
-        lines = server.get("/metrics").body.decode().splitlines()
+        scraped = server.get("/metrics")
+        lines = scraped.body.decode().splitlines()
+    assert 0 <= time.time() - int(scraped.headers["process-start-time-unix"]) < 600
     told = dict(line.split() for line in lines if line.startswith("llamacpp:"))
     timings = [answer["timings"] for answer in answers]
     assert float(told["llamacpp:prompt_tokens_total"]) == sum(each["prompt_n"] for each in timings)

@@ -152,7 +152,7 @@ def test_every_token_has_logprobs_also_those_of_marks(fake: FakeEngine, server: 
     for entries in (whole["logprobs"], streamed):
         assert "".join(entry["token"] for entry in entries) == f"Well.{CALL}"
     assert whole["message"]["content"] == "Well."
-    refused = server.post("/api/chat", {**body, "options": {"include": ["cache"]}})
+    refused = server.post("/api/chat", {**body, "options": {"include": ["zap"]}})
     assert (refused.status, "include[0]" in refused.json["error"]) == (400, True)
 
 

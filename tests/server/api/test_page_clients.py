@@ -11,11 +11,13 @@ import pytest
 
 from engine import Engine
 from tests.support.client_process import PAGES, page_of, run_python
-from tests.support.live_server import LiveServer, live_server
+from tests.support.known_replies import known_server
+from tests.support.live_server import LiveServer, live_server, wait_until
 
 CHROMIUM = shutil.which("chromium")
 N_TOKENS = 24
 BRANCH = 5  # as in tests/clients/with_mikupad.py
+SHOWN = {"tools": ["weather", {"city": "Oslo"}], "reasoning": ["hm", "noon"], "cancel": True}
 
 pytestmark = [
     pytest.mark.clients,
@@ -40,7 +42,7 @@ def mikupad(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Any
     ):
         page_of(name)
     home = tmp_path_factory.mktemp("mikupad")
-    return run_python("with_mikupad", server, home, str(CHROMIUM), str(PAGES))
+    return run_python("with_mikupad", server, home, str(CHROMIUM), str(PAGES), "story")
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,24 @@ def llama_ui(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> An
     page_of("llama-ui.html")
     home = tmp_path_factory.mktemp("llama-ui")
     return run_python("with_llama_ui", server, home, str(CHROMIUM), str(PAGES))
+
+
+@pytest.fixture(scope="module")
+def mikupad_endings(mikupad: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Against a server that writes slowly; `mikupad`: the page is there."""
+    home = tmp_path_factory.mktemp("mikupad-endings")
+    with known_server(api_keys=()) as slow:
+        seen = run_python("with_mikupad", slow, home, str(CHROMIUM), str(PAGES), "endings")
+        wait_until(lambda: slow.running is None, seconds=5)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def llama_ui_features(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    page_of("llama-ui.html")
+    home = tmp_path_factory.mktemp("llama-ui-features")
+    with known_server() as server:
+        return run_python("with_llama_ui_matrix", server, home, str(CHROMIUM), str(PAGES))
 
 
 def test_mikupad_shows_each_token_by_itself(mikupad: Any, server: LiveServer) -> None:
@@ -85,6 +105,26 @@ def test_mikupad_counts_tokens(mikupad: Any, server: LiveServer) -> None:
     text = "".join(mikupad["branch"])
     count = server.post("/tokenize", {"content": text}).json["count"]
     assert mikupad["count"] == str(count + 1), "it adds one for a token that begins texts"
+
+
+def test_mikupad_s_predictions_are_cancelled(mikupad_endings: Any) -> None:
+    assert 3 < mikupad_endings["cancelled"] < 1000
+
+
+def test_mikupad_tells_that_it_was_refused(mikupad_endings: Any) -> None:
+    assert "400" in mikupad_endings["error"]
+
+
+@pytest.mark.parametrize("feature", ["tools", "schema", "reasoning", "cancel", "error"])
+def test_the_page_of_llama_cpp_has_the_feature(llama_ui_features: Any, feature: str) -> None:
+    found = llama_ui_features[feature]
+    if feature == "schema":
+        assert set(found) == {"size"}
+        assert found["size"] in range(1, 10)
+    elif feature == "error":
+        assert "does not exist" in found
+    else:
+        assert found == SHOWN[feature]
 
 
 def test_the_page_of_llama_cpp_chats(llama_ui: Any) -> None:
