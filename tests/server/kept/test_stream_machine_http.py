@@ -243,7 +243,8 @@ class StreamsMachine(RuleBasedStateMachine):
         if kept.is_deleted:
             assert answer.status == 404
         elif answer.status == 200:
-            assert answer.json["first_difference"] is None
+            asked = (kept.scripts[index], kept.controls)
+            assert answer.json["first_difference"] is None, asked
             assert answer.json["tokens"] == self.client.shown(kept, index)["completion_tokens"]
         else:
             assert answer.status == 409
