@@ -36,13 +36,20 @@ def replayed(
     """
     recorded = [record for step in steps for record in (*step.result.tokens, *step.result.dropped)]
     found: dict[int, TokenRecord] = {}
-    bounds = sorted({0, *(each.start for each in place.segments), *(r.start for r in place.given)})
-    bounds = [bound for bound in bounds if bound < place.n_tokens] or [0]
+    bounds = [bound for bound in _bounds(place) if bound < place.n_tokens] or [0]
     for start, stop in pairwise([*bounds, len(recorded)]):
         ids = _generate(_beginning(place, start, stop), stop, restore, found)
         if ids[:stop] != tuple(record.token_id for record in recorded[:stop])[: len(ids)]:
             break  # what follows would begin elsewhere
     return len(recorded), _first_difference(recorded, found)
+
+
+def _bounds(place: Snapshot) -> list[int]:
+    """Where pieces begin. Also where a banned string was taken back: it may end behind the next
+    change, so that a piece up to there would not find it.
+    """
+    changes = (each.start for each in (*place.segments, *place.given))
+    return sorted({0, *changes, *(each.n_tokens for each in place.rewinds)})
 
 
 def _beginning(place: Snapshot, start: int, stop: int) -> Snapshot:
