@@ -48,7 +48,7 @@ def _bounds(place: Snapshot) -> list[int]:
     """Where pieces begin. Also where a banned string was taken back: it may end behind the next
     change, so that a piece up to there would not find it.
     """
-    changes = (each.start for each in (*place.segments, *place.given))
+    changes = {*(each.start for each in place.segments), *(each.start for each in place.given)}
     return sorted({0, *changes, *(each.n_tokens for each in place.rewinds)})
 
 
