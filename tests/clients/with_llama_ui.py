@@ -62,7 +62,7 @@ def chat(page: Page) -> dict[str, Any]:
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
     page = browser.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(60_000)
     notes: list[str] = []
     answers: dict[str, int] = {}
     opened(page, notes, answers)

@@ -51,7 +51,7 @@ def asked(browser: Browser, text: str, **fields: Any) -> Page:
         "showThoughtInProgress": True,
     }
     page = browser.new_context().new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(60_000)
     page.add_init_script(f"localStorage.setItem('config', {json.dumps(json.dumps(config))})")
     html = Path(PAGES) / "llama-ui.html"
     page.route(f"{ROOT}/", lambda route: route.fulfill(path=html, content_type="text/html"))
@@ -92,8 +92,8 @@ def reasoning(browser: Browser) -> Any:
 def cancel(browser: Browser) -> bool:
     """Whether the engine gives up a long text when somebody stops it."""
     before = n_aborted()
-    asked(browser, "long", max_tokens=2000).get_by_role("button", name="Stop").click()
-    for _ in range(100):
+    asked(browser, "long", max_tokens=4000).get_by_role("button", name="Stop").click()
+    for _ in range(600):
         if n_aborted() > before:
             return True
         time.sleep(0.05)

@@ -124,7 +124,7 @@ def endings(page: Page) -> dict[str, Any]:
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
     page = browser.new_page()
-    page.set_default_timeout(5_000)
+    page.set_default_timeout(60_000)
     opened(page)
     result = story(page) if PART == "story" else endings(page)
     browser.close()

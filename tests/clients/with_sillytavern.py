@@ -124,7 +124,7 @@ with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
     result: dict[str, Any] = {}
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(60_000)
     opened(page)
     for kind in TYPES:
         result[kind] = {"model": connected(page, kind), **story(page)}
