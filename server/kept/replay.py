@@ -36,7 +36,8 @@ def replayed(
     """
     recorded = [record for step in steps for record in (*step.result.tokens, *step.result.dropped)]
     found: dict[int, TokenRecord] = {}
-    bounds = [bound for bound in _bounds(place) if bound < place.n_tokens] or [0]
+    # The token that ended the text is recorded, and no part of its place.
+    bounds = [bound for bound in _bounds(place) if bound < len(recorded)] or [0]
     for start, stop in pairwise([*bounds, len(recorded)]):
         ids = _generate(_beginning(place, start, stop), stop, restore, found)
         if ids[:stop] != tuple(record.token_id for record in recorded[:stop])[: len(ids)]:

@@ -36,3 +36,22 @@ def test_a_change_right_behind_a_banned_string(tiny_engine: Engine, first: int) 
     assert place.rewinds, "the string was banned"
     assert len(place.segments) == 2
     assert replayed(place, steps, tiny_engine.generator.restore)[1] is None
+
+
+def test_a_branch_that_ends_at_once(tiny_engine: Engine) -> None:
+    """Its only token is no part of the text, and is drawn as the branch draws."""
+    generator = tiny_engine.generator
+    warm = SamplingSettings(temperature=1.5, seed=1)
+    parent = generator.begin(PROMPT, warm, replace(OPTIONS, max_new_tokens=5))
+    steps: list[Step] = []
+    while not parent.ended:
+        steps.append(Step(0, parent.step(), 0.0))
+    place = parent.snapshot().changed(attempt=1)
+    place = place.changed(options=replace(place.options, max_new_tokens=24, ignore_eos=False))
+    (first,) = generator.restore(place).step().tokens
+    options = replace(place.options, stop_token_ids=(first.token_id,))
+    branch = generator.restore(place.changed(options=options))
+    ended = branch.step()
+    assert ended.stop_token_id == first.token_id
+    recorded = [*steps, Step(0, ended, 0.0)]
+    assert replayed(branch.snapshot(), recorded, generator.restore)[1] is None
