@@ -56,14 +56,16 @@ def _bounds(place: Snapshot) -> list[int]:
 def _beginning(place: Snapshot, start: int, stop: int) -> Snapshot:
     """The stream at `start`, token by token from there to `stop`, with what was given to it."""
     past = place.at(start)
-    given = [place.token_ids[run.start : run.stop] for run in place.given if run.start == start]
-    for token_ids in given:
-        forced = next(run for run in place.given if run.start == start).origin == "forced"
-        past = (
-            past.forced(token_ids[0])
-            if forced and len(token_ids) == 1
-            else past.injected(token_ids)
-        )
+    # A piece may begin within a run: tokens that were given one after the other are one.
+    for run in place.given:
+        if not run.start <= start < run.stop:
+            continue
+        token_ids = place.token_ids[start : run.stop]
+        if run.origin != "forced":
+            past = past.injected(token_ids)
+        else:
+            for token_id in token_ids:
+                past = past.forced(token_id)
     last = past.segments[-1]
     options = replace(
         last.options,

@@ -55,3 +55,22 @@ def test_a_branch_that_ends_at_once(tiny_engine: Engine) -> None:
     assert ended.stop_token_id == first.token_id
     recorded = [*steps, Step(0, ended, 0.0)]
     assert replayed(branch.snapshot(), recorded, generator.restore)[1] is None
+
+
+@pytest.mark.parametrize("origin", ["forced", "injected"])
+def test_a_branch_right_behind_a_given_token(tiny_engine: Engine, origin: str) -> None:
+    """With its own first token, which is given too, it is one run of such tokens."""
+    generator = tiny_engine.generator
+    steps: list[Step] = []
+    stream = generator.begin(PROMPT, GREEDY, OPTIONS)
+    for n_tokens, token_id in ((3, 50), (4, 60)):
+        while stream.snapshot().n_tokens < n_tokens:
+            steps.append(Step(0, stream.step(), 0.0))
+        place = stream.snapshot().changed(attempt=n_tokens)
+        given = place.forced(token_id) if origin == "forced" else place.injected([token_id])
+        stream = generator.restore(given)
+    while not stream.ended:
+        steps.append(Step(0, stream.step(), 0.0))
+    place = stream.snapshot()
+    assert [run[:2] for run in place.given] == [(3, 5)]
+    assert replayed(place, steps, generator.restore)[1] is None
