@@ -69,8 +69,8 @@ def measure_row_costs(
     """Times passes of the row counts of GRID on the emptied cache; the fastest of each counts.
 
     `clock`: in seconds, such as time.perf_counter. No pass begins later than `budget` seconds after
-    the first, because loading waits. Row counts that were then not measured are interpolated, or
-    extrapolated in proportion to their rows; later passes correct them. The tokens of a pass
+    the first, because a stream may wait. Row counts that were then not measured are interpolated,
+    or extrapolated in proportion to their rows; later passes correct them. The tokens of a pass
     differ, so that each row chooses experts of its own where there are some. The cache must hold 16
     positions, and is empty afterwards.
     """

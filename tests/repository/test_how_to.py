@@ -83,6 +83,14 @@ def test_the_pod_is_started_with_options_that_exist(deployment: Any) -> None:
     check_variables({variable["name"] for variable in container["env"]})
 
 
+def test_kubernetes_accepts_the_deployment(tmp_path: Path) -> None:
+    """By the schemas of its API; a package of PyPI has them."""
+    [text] = blocks("kubernetes.md", "yaml")
+    file = tmp_path / "soliton.yaml"
+    file.write_text(text)
+    accepted("kubernetes-validate", "--strict", file)
+
+
 def test_the_pod_starts_next_to_a_service_of_its_name(deployment: Any) -> None:
     """Kubernetes would set SOLITON_PORT=tcp://…"""
     assert deployment["enableServiceLinks"] is False
