@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from ..http.json_body import JsonRoute
 from ..lease.waiter import Waiter
+from ..request.unknown_fields import refuse_unknown_fields
 from ..schema.errors import error_responses
 from ..schema.model_loads import LoadDone, ModelOfLoad
 from ..service import Service
@@ -23,6 +24,7 @@ def load_routes(service: Service) -> APIRouter:
     async def load_model(body: ModelOfLoad, request: Request) -> LoadDone:
         """Bring a model into memory, as a request for it would."""
         check_admin(service, request)
+        refuse_unknown_fields(body)
         await bring(service.serving(body.model), Waiter.of(request))
         return LoadDone(success=True)
 
@@ -32,6 +34,7 @@ def load_routes(service: Service) -> APIRouter:
         loads it again.
         """
         check_admin(service, request)
+        refuse_unknown_fields(body)
         await put_away(service.serving(body.model), Waiter.of(request))
         return LoadDone(success=True)
 

@@ -43,6 +43,16 @@ def check_unknown_fields(
     return list(warnings.values())
 
 
+def refuse_unknown_fields(body: RequestModel) -> None:
+    """For a body that has something done, whose answer has no room for warnings. Raises
+    RequestError.
+    """
+    unknown = next((name for name in body.model_extra or {} if name not in QUIET), None)
+    if unknown is not None:
+        param, fields = unknown[:MAX_PARAM_LENGTH], ", ".join(type(body).model_fields)
+        raise RequestError(f"{param} is no field of this route, which has {fields}", param=param)
+
+
 def warning(param: str, message: str, *, strict: bool) -> dict[str, str]:
     """A warning for a field without effect; with `strict` a RequestError instead."""
     param = param[:MAX_PARAM_LENGTH]

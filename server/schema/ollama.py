@@ -213,6 +213,9 @@ class OllamaShown(ResponseModel):
     model_info: dict[str, Any]
     capabilities: list[str]
     modified_at: str
+    warnings: list[RequestWarning] | None = Field(
+        default=None, description="Extension. Fields of the request that had no effect."
+    )
 
 
 class OllamaVersion(ResponseModel):

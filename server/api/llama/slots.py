@@ -18,6 +18,7 @@ from ...answer.usage import milliseconds
 from ...errors import NotServedError, RequestError
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
+from ...request.unknown_fields import refuse_unknown_fields
 from ...schema.errors import LLAMA_ERRORS, llama_errors
 from ...schema.llama_slots import SlotErased, SlotFile, SlotRestored, SlotSaved
 from ...service import Service
@@ -58,6 +59,7 @@ def slot_routes(service: Service) -> APIRouter:
             raise RequestError("there is one slot, 0", param="id_slot")
         if action not in _ACTIONS:
             raise RequestError("action must be save, restore or erase", param="action")
+        refuse_unknown_fields(body)
         waiter, chosen = Waiter.of(request), service.serving(model or None)
         if action == "erase":
             return {"id_slot": 0, "n_erased": await _erased(chosen, waiter)}

@@ -6,6 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from ...request.unknown_fields import Warnings, check_unknown_fields
+from ...schema.common import RequestWarning
 from ...schema.errors import OLLAMA_ERRORS, Responses
 from ...schema.ollama import (
     OllamaDetails,
@@ -58,9 +60,10 @@ def ollama_model_routes(service: Service) -> APIRouter:
     async def ollama_version() -> OllamaVersion:
         return OllamaVersion(version=own_version())
 
-    @router.post("/api/show", responses=asked)
+    @router.post("/api/show", response_model_exclude_unset=True, responses=asked)
     async def ollama_show(body: OllamaShow) -> OllamaShown:
-        return _shown(service.serving(model_name(body.model or body.name or "") or None))
+        chosen = service.serving(model_name(body.model or body.name or "") or None)
+        return _shown(chosen, check_unknown_fields(body, (), strict=False))
 
     return router
 
@@ -90,7 +93,7 @@ def _details(service: Service) -> OllamaDetails:
     )
 
 
-def _shown(service: Service) -> OllamaShown:
+def _shown(service: Service, warnings: Warnings) -> OllamaShown:
     engine, config = service.engine, service.engine.config
     details = _details(service)
     form = engine.reply_format
@@ -111,6 +114,7 @@ def _shown(service: Service) -> OllamaShown:
         },
         capabilities=capabilities,
         modified_at=_modified(service),
+        **({"warnings": [*map(RequestWarning.model_validate, warnings)]} if warnings else {}),
     )
 
 

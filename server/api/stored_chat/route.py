@@ -12,6 +12,7 @@ from ...errors import StreamNotFoundError
 from ...http.json_body import JsonRoute
 from ...kept.kept import Kept
 from ...request.storing import checked_metadata
+from ...request.unknown_fields import refuse_unknown_fields
 from ...schema.errors import error_responses
 from ...schema.stored_chat import (
     StoredChat,
@@ -71,6 +72,7 @@ def stored_chat_routes(service: Service) -> APIRouter:
         completion_id: str, body: StoredChatUpdate, request: Request
     ) -> dict[str, Any]:
         """Give a stored reply other metadata."""
+        refuse_unknown_fields(body)
         kept = _chat(service, request, completion_id)
         kept.metadata = checked_metadata(body.metadata)
         service.kept.changed(kept)

@@ -11,6 +11,7 @@ from ...answer.sse import encode_long_json
 from ...errors import RequestError, StreamNotFoundError, StreamStateError
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter, attended
+from ...request.unknown_fields import refuse_unknown_fields
 from ...schema.control import (
     BranchRequest,
     ChatControlled,
@@ -67,6 +68,7 @@ def acting_routes(service: Service, wires: Mapping[str, Wire]) -> APIRouter:
     @router.post(f"{_PATH}/peek", response_model=Peek, responses=_ERRORS)
     async def peek_stream(stream_id: str, body: PeekRequest, request: Request) -> Response:
         """Where each of several next tokens would lead. The stream stays as it is."""
+        refuse_unknown_fields(body)
         waiter = Waiter.of(request)
         kept, stream = found_stream(service, waiter.key, stream_id)
         own = service.of_engine(kept.request.fingerprint)
@@ -81,6 +83,7 @@ def acting_routes(service: Service, wires: Mapping[str, Wire]) -> APIRouter:
         return _json(await replay(own, kept, stream, waiter))
 
     async def control(stream_id: str, body: ControlRequest, request: Request) -> dict[str, Any]:
+        refuse_unknown_fields(body)
         waiter = Waiter.of(request)
         kept, stream = found_stream(service, waiter.key, stream_id)
         kept.check_waiting(stream)

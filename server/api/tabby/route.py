@@ -14,6 +14,7 @@ from ...answer.sse import encode_event
 from ...errors import NotServedError
 from ...http.json_body import JsonRoute
 from ...lease.waiter import Waiter
+from ...request.unknown_fields import check_unknown_fields
 from ...schema.errors import tabby_errors
 from ...schema.tabby import (
     AdapterList,
@@ -86,7 +87,9 @@ def tabby_routes(service: Service) -> APIRouter:
         check_admin(service, request)
         chosen = service.serving(body.model_name or body.name or None)
         await bring(chosen, Waiter.of(request))
-        return Response(encode_event(_LOADED), media_type="text/event-stream")
+        warnings = check_unknown_fields(body, (), strict=False)
+        event = {**_LOADED, "warnings": warnings} if warnings else _LOADED
+        return Response(encode_event(event), media_type="text/event-stream")
 
     @router.post("/v1/model/unload", include_in_schema=False)
     async def unload_model(request: Request) -> None:

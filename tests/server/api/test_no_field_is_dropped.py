@@ -177,13 +177,36 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+ADMIN = "an-admin-s-key-of-this-test"
+# Routes that have something done with what there is. STREAM stands for a stream that is kept.
+ACTS: dict[str, dict[str, Any]] = {
+    "/v1/streams/STREAM/peek": {"tokens": 2},
+    "/v1/streams/STREAM/control": {"action": "pause"},
+    "/v1/chat/completions/control": {"id": "STREAM", "action": "pause"},
+    "/v1/chat/completions/STREAM": {"metadata": {}},
+    "/slots/0?action=save": {"filename": "x"},
+    "/v1/models/load": {"model": "fake"},
+    "/v1/models/unload": {"model": "fake"},
+    "/v1/model/load": {"model_name": "fake"},
+    "/api/show": {"model": "fake"},
+}
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[LiveServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     fake = FakeEngine(max_seq_len=4096)
     fake.writes(reasoning=True)
     fake.model.script = b"hello"
-    with live_server(fake.as_engine) as server:
+    slots = tmp_path_factory.mktemp("slots")
+    with live_server(fake.as_engine, admin_keys=ADMIN, slot_save_path=slots) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def stream(server: LiveServer) -> str:
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 3, "store": True}
+    id_: str = server.post("/v1/chat/completions", body).json["id"]
+    return id_
 
 
 def objects(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -220,3 +243,12 @@ def test_an_unknown_field_is_told(server: LiveServer, name: str, where: tuple[An
     inner[STRANGE] = 1
     answer = server.post(path, body)
     assert TOLD.search(answer.body), answer.body
+
+
+@pytest.mark.parametrize("path", ACTS)
+def test_what_is_done_has_no_unknown_field(server: LiveServer, stream: str, path: str) -> None:
+    body = {name: stream if value == "STREAM" else value for name, value in ACTS[path].items()} | {
+        STRANGE: 1
+    }
+    answer = server.post(path.replace("STREAM", stream), body, **{"x-admin-key": ADMIN})
+    assert TOLD.search(answer.body) or b"x_unknown is no field" in answer.body, answer.body

@@ -390,7 +390,7 @@ def test_an_admin_key_loads_and_unloads(pair: LiveServer, header: str, key: str)
     "path", ["/v1/models/load", "/v1/models/unload", "/v1/model/load", "/v1/model/unload"]
 )
 def test_nobody_else_does(fakes: dict[str, FakeEngine], path: str) -> None:
-    body = {"model": "two", "model_name": "two"}
+    body = {"model" if path.startswith("/v1/models") else "model_name": "two"}
     with serving(fakes, admin_keys=("admin",), api_keys=("key",)) as server:
         assert server.post(path, body).status == 401
         own = {"authorization": "Bearer key"}
