@@ -29,15 +29,25 @@ TOOL = {
     "type": "function",
     "function": {"name": "weather", "description": "The weather.", "parameters": CITY},
 }
+ABORTED = 'soliton_completions_total{reason="aborted"}'
 REPLY = "[aria-label='Assistant message with actions']"
 
 
-def n_aborted() -> float:
+def gauge(name: str) -> float:
+    """What /metrics says of this name, 0.0 if nothing."""
     request = urllib.request.Request(f"{ROOT}/metrics", headers={"authorization": f"Bearer {KEY}"})
     with urllib.request.urlopen(request) as answer:
         lines = answer.read().decode().splitlines()
-    found = [line for line in lines if 'soliton_completions_total{reason="aborted"}' in line]
+    found = [line for line in lines if line.startswith(f"{name} ")]
     return float(found[0].split()[-1]) if found else 0.0
+
+
+def soon(holds: Callable[[], bool]) -> bool:
+    for _ in range(1200):
+        if holds():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def asked(browser: Browser, text: str, **fields: Any) -> Page:
@@ -90,14 +100,15 @@ def reasoning(browser: Browser) -> Any:
 
 
 def cancel(browser: Browser) -> bool:
-    """Whether the engine gives up a long text when somebody stops it."""
-    before = n_aborted()
-    asked(browser, "long", max_tokens=4000).get_by_role("button", name="Stop").click()
-    for _ in range(600):
-        if n_aborted() > before:
-            return True
-        time.sleep(0.05)
-    return False
+    """Whether the engine gives up a long text when somebody stops it. It must have begun: what is
+    stopped before it reached the server is no answer that was given up.
+    """
+    before = gauge(ABORTED)
+    page = asked(browser, "long")
+    if not soon(lambda: gauge("soliton_engine_busy") == 1):
+        raise TimeoutError("the engine has begun nothing")
+    page.get_by_role("button", name="Stop").click()
+    return soon(lambda: gauge(ABORTED) > before)
 
 
 def error(browser: Browser) -> str:

@@ -19,10 +19,10 @@ REPLIES = {
 
 @contextmanager
 def known_server(*, api_keys: Sequence[str] = (API_KEY,)) -> Iterator[LiveServer]:
-    """What asks for neither of these words gets a text that ends with the context,
-    slowly.
+    """What asks for none of these words gets a text that ends with the context, slowly: after
+    more than a minute, so that somebody on a busy machine has the time to stop it.
     """
-    fake = FakeEngine(max_seq_len=4096)
+    fake = FakeEngine(max_seq_len=16_384)
     fake.writes(reasoning=True)
     fake.model.replies = REPLIES
     fake.model.token_time = 0.005
