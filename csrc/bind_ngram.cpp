@@ -34,9 +34,15 @@ std::vector<int32_t> ids_of(nb::handle tokens) {
     return ids;
 }
 
-// (match length, whether it is in a recent output, draft)
-nb::tuple find(const NgramIndex& index, int n) {
+// (match length, whether it is in a recent output, draft), or None if there is no draft. `tokens`
+// join the sequence first, in the same call: between two passes of a model the caches are cold, so
+// that a call of its own takes microseconds.
+nb::object find(NgramIndex& index, int n, nb::handle tokens) {
+    index.extend(ids_of(tokens));
     const NgramIndex::Found found = index.find(n);
+    if (found.draft.empty()) {
+        return nb::none();
+    }
     return nb::make_tuple(found.match_length, found.is_recent, nb::tuple(nb::cast(found.draft)));
 }
 
@@ -48,9 +54,9 @@ void bind_ngram_index(nb::module_& module) {
     nb::class_<NgramIndex>(module, "NgramIndex")
         .def(nb::init<int64_t>(), "recent_bytes"_a)
         .def("begin", [](NgramIndex& index, nb::handle tokens) { index.begin(ids_of(tokens)); })
-        .def("append", &NgramIndex::append)
+        .def("extend", [](NgramIndex& index, nb::handle tokens) { index.extend(ids_of(tokens)); })
         .def("rollback", &NgramIndex::rollback)
-        .def("find", &find)
+        .def("find", &find, "n"_a, "tokens"_a = nb::make_tuple())
         .def("keep", &NgramIndex::keep)
         .def("recent_size", &NgramIndex::recent_size)
         .def("recent_bytes", &NgramIndex::recent_bytes)

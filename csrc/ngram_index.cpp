@@ -83,6 +83,10 @@ void TokenHistory::grow() {
 
 void NgramIndex::begin(std::span<const int32_t> tokens) {
     own_ = TokenHistory();
+    extend(tokens);
+}
+
+void NgramIndex::extend(std::span<const int32_t> tokens) {
     for (const int32_t token : tokens) {
         own_.append(token);
     }

@@ -67,7 +67,7 @@ class NgramIndex {
 
     // Replaces the running sequence.
     void begin(std::span<const int32_t> tokens);
-    void append(int32_t token) { own_.append(token); }
+    void extend(std::span<const int32_t> tokens);
     void rollback(int64_t size) { own_.truncate(size); }
 
     // At most n tokens, and at most twice the length of the longest match.

@@ -56,8 +56,9 @@ class NgramDrafter:
         self._n_prompt = 0
         self._draft: tuple[int, ...] = ()
         self.origin: Origin = "ngram"
+        self._new: list[int] = []  # tokens that the index has yet to learn
         # Not a method: it runs once per token.
-        self.accept: Callable[[int], None] = self._index.append
+        self.accept: Callable[[int], None] = self._new.append
 
     def pool_size(self, isolation_key: str = "") -> int:
         """How many tokens of recent outputs are kept for a key."""
@@ -78,18 +79,21 @@ class NgramDrafter:
         self._indexes[isolation_key] = self._index
         if len(self._indexes) > self._most_pools:
             del self._indexes[next(iter(self._indexes))]
-        self.accept = self._index.append
+        self._new.clear()
         self._n_prompt = len(prompt_ids)
         self._index.begin(prompt_ids)
 
     def rollback(self, mark: int) -> None:
         self._n_prompt = min(self._n_prompt, mark)
+        self._learn()
         self._index.rollback(mark)
 
     def prospect(self, n_max: int) -> Prospect | None:
-        match_length, is_recent, self._draft = self._index.find(n_max)
-        if not self._draft:
+        found = self._index.find(n_max, self._new)
+        self._new.clear()
+        if found is None:
             return None
+        match_length, is_recent, self._draft = found
         self.origin = "pool" if is_recent else "ngram"
         return Prospect(self._grades[self.origin].of_length[match_length], len(self._draft))
 
@@ -97,5 +101,10 @@ class NgramDrafter:
         return self._draft[:n]
 
     def end(self) -> None:
+        self._learn()
         self._index.keep(self._n_prompt)
         self._index.begin(())
+
+    def _learn(self) -> None:
+        self._index.extend(self._new)
+        self._new.clear()

@@ -56,7 +56,7 @@ class _Matches(NamedTuple):
 
 
 class NgramIndex:
-    """One running sequence: `begin`, then `append` per token, `rollback` to an earlier size."""
+    """One running sequence: `begin`, then `extend` or `find`, `rollback` to an earlier size."""
 
     def __init__(self, recent_bytes: int) -> None:
         """`recent_bytes`: memory for the recent outputs."""
@@ -75,27 +75,31 @@ class NgramIndex:
         """Forgets the running sequence; `tokens` begin the next one."""
         self._own = _History(tokens)
 
-    def append(self, token: int, /) -> None:
-        self._own.append(token)
+    def extend(self, tokens: Sequence[int], /) -> None:
+        """The running sequence continues with `tokens`."""
+        for token in tokens:
+            self._own.append(token)
 
     def rollback(self, size: int, /) -> None:
         """Forgets all tokens from `size` on."""
         self._own.truncate(size)
 
-    def find(self, n: int, /) -> tuple[int, bool, tuple[int, ...]]:
+    def find(self, n: int, tokens: Sequence[int] = ()) -> tuple[int, bool, tuple[int, ...]] | None:
         """The length of the longest match of the last tokens, whether it is in a recent output, and
-        what followed it.
+        a draft: what followed it. None if there is no draft. The running sequence continues with
+        `tokens` first.
 
         A match in the recent outputs counts only if it is longer than any in the sequence. The
-        draft has at most `n` tokens and at most twice the length of the match. Length 0 means that
-        no three tokens match.
+        draft has at most `n` tokens and at most twice the length of the match. Fewer than three
+        equal tokens are no match.
         """
-        tokens = self._own.tokens
+        self.extend(tokens)
+        own = self._own.tokens
         for order in ORDERS:
-            if len(tokens) < order:
+            if len(own) < order:
                 continue
-            key = tuple(tokens[-order:])
-            matches = self._longest(self._own, self._own.ends(key, before=len(tokens) - 1))
+            key = tuple(own[-order:])
+            matches = self._longest(self._own, self._own.ends(key, before=len(own) - 1))
             recent = self._recent.ends(key, before=len(self._recent.tokens))
             matches = max(
                 matches, self._longest(self._recent, recent), key=lambda matches: matches.length
@@ -103,8 +107,8 @@ class NgramIndex:
             if matches.length:
                 is_recent = matches.history is self._recent
                 draft = self._follow(matches, min(n, 2 * matches.length))
-                return matches.length, is_recent, draft
-        return 0, False, ()
+                return (matches.length, is_recent, draft) if draft else None
+        return None
 
     def keep(self, n_prompt: int, /) -> None:
         """The sequence from `n_prompt` on becomes the newest of the recent outputs.

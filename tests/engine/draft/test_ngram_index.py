@@ -14,13 +14,15 @@ from engine.native import _cpu
 
 ROOM = 1 << 20
 
+Found = tuple[int, bool, tuple[int, ...]]
+
 
 class Index(Protocol):
     def __len__(self) -> int: ...
     def begin(self, tokens: Sequence[int], /) -> None: ...
-    def append(self, token: int, /) -> None: ...
+    def extend(self, tokens: Sequence[int], /) -> None: ...
     def rollback(self, size: int, /) -> None: ...
-    def find(self, n: int, /) -> tuple[int, bool, tuple[int, ...]]: ...
+    def find(self, n: int, tokens: Sequence[int] = ...) -> Found | None: ...
     def keep(self, n_prompt: int, /) -> None: ...
     def recent_size(self) -> int: ...
 
@@ -33,7 +35,7 @@ def make_index(request: pytest.FixtureRequest) -> MakeIndex:
     return _cpu.NgramIndex if request.param == "native" else ngram_ref.NgramIndex
 
 
-def searched(own: list[int], outputs: list[list[int]], n: int) -> tuple[int, bool, tuple[int, ...]]:
+def searched(own: list[int], outputs: list[list[int]], n: int) -> Found | None:
     """What the index should find, for texts with fewer occurrences than it compares."""
     # (length, own first, newest first), of every place that the end of `own` could match.
     places = []
@@ -45,7 +47,7 @@ def searched(own: list[int], outputs: list[list[int]], n: int) -> tuple[int, boo
             if length >= 3:
                 places.append((length, text is own, -age, end, text))
     if not places:
-        return 0, False, ()
+        return None
     longest, in_own, *_ = max(places, key=lambda place: place[:2])
     matches = [place for place in places if place[:2] == (longest, in_own)]
     matches.sort(key=lambda place: place[2:4], reverse=True)
@@ -64,7 +66,7 @@ def searched(own: list[int], outputs: list[list[int]], n: int) -> tuple[int, boo
         if share < 0.4:
             break
         draft.append(token)
-    return longest, not in_own, tuple(draft)
+    return (longest, not in_own, tuple(draft)) if draft else None
 
 
 texts = st.integers(1, 4).flatmap(lambda n: st.lists(st.integers(0, n - 1), max_size=50))
@@ -79,7 +81,7 @@ def test_finds_what_a_search_through_everything_finds(make: MakeIndex, data: st.
     for output in data.draw(st.lists(texts, max_size=3)):
         index.begin([7, 8])
         for token in output:
-            index.append(token)
+            index.extend([token])
         index.keep(2)
         outputs.append(output)
     own = data.draw(texts)
@@ -87,8 +89,11 @@ def test_finds_what_a_search_through_everything_finds(make: MakeIndex, data: st.
     for token in data.draw(texts):
         n = data.draw(st.integers(0, 15))
         assert index.find(n) == searched(own, outputs, n)
-        index.append(token)
         own.append(token)
+        if data.draw(st.booleans()):
+            index.extend([token])
+        else:
+            assert index.find(n, [token]) == searched(own, outputs, n)
 
 
 @given(data=st.data())
@@ -102,7 +107,7 @@ def test_rollback_undoes_exactly(make: MakeIndex, data: st.DataObject) -> None:
         index.rollback(size)
         del own[size:]
         for token in data.draw(texts):
-            index.append(token)
+            index.extend([token])
             own.append(token)
         fresh = make(ROOM)
         fresh.begin(own)
@@ -128,7 +133,7 @@ def test_native_and_python_agree_on_long_texts(seed: int) -> None:
                 if back:
                     index.rollback(size)
                 else:
-                    index.append(token)
+                    index.extend([token])
             n = chance.randrange(16)
             assert both[0].find(n) == both[1].find(n)
         for index in both:
@@ -140,14 +145,14 @@ def test_the_last_token_of_the_prompt_can_follow_a_match(make_index: MakeIndex) 
     index = make_index(ROOM)
     index.begin([1, 2, 3, 4])
     for token in [1, 2, 3]:
-        index.append(token)
+        index.extend([token])
     assert index.find(1) == (3, False, (4,))
 
 
 def test_two_equal_tokens_are_no_match(make_index: MakeIndex) -> None:
     index = make_index(ROOM)
     index.begin([1, 2, 5, 6, 7, 1, 2])
-    assert index.find(15) == (0, False, ())
+    assert index.find(15) is None
 
 
 def test_longer_matches_make_longer_drafts(make_index: MakeIndex) -> None:
@@ -155,15 +160,14 @@ def test_longer_matches_make_longer_drafts(make_index: MakeIndex) -> None:
     index = make_index(ROOM)
     for n_matching in range(3, 9):
         index.begin([*text, 99, *text[:n_matching]])
-        length, _, draft = index.find(15)
-        assert length == n_matching
-        assert draft == tuple(text[n_matching : n_matching + min(2 * n_matching, 15)])
+        draft = tuple(text[n_matching : n_matching + min(2 * n_matching, 15)])
+        assert index.find(15) == (n_matching, False, draft)
 
 
 def test_a_loop_is_drafted_beyond_its_end(make_index: MakeIndex) -> None:
     index = make_index(ROOM)
     index.begin([1, 2, 3] * 4)
-    assert index.find(15)[2] == (1, 2, 3) * 5
+    assert index.find(15) == (9, False, (1, 2, 3) * 5)
 
 
 def test_the_longest_match_wins_then_the_most_frequent_then_the_newest(
@@ -181,19 +185,19 @@ def test_the_longest_match_wins_then_the_most_frequent_then_the_newest(
 def test_no_draft_where_every_occurrence_went_another_way(make_index: MakeIndex) -> None:
     index = make_index(ROOM)
     index.begin([5, 1, 2, 3, 50, 6, 1, 2, 3, 60, 7, 1, 2, 3, 70, 8, 1, 2, 3])
-    assert index.find(15) == (3, False, ())
+    assert index.find(15) is None
 
 
 def test_recent_outputs_are_searched_after_the_sequence_itself(make_index: MakeIndex) -> None:
     index = make_index(ROOM)
     index.begin([1, 2, 3])
     for token in [4, 5, 6, 7, 8]:
-        index.append(token)
+        index.extend([token])
     index.keep(3)
     index.begin([4, 5, 6])
     assert index.find(15) == (3, True, (7, 8)), "an output ends where it ended"
     index.begin([1, 2, 3])
-    assert index.find(15) == (0, False, ()), "prompts are not kept"
+    assert index.find(15) is None, "prompts are not kept"
     index.begin([4, 5, 6, 50, 4, 5, 6])
     assert index.find(1) == (3, False, (50,)), "of equally long matches the sequence's own"
     index.begin([5, 6, 50, 4, 5, 6])
@@ -209,14 +213,14 @@ def test_recent_outputs_stay_within_their_bytes(n_output: int) -> None:
         newest = [output * n_output + i for i in range(n_output)]
         index.begin([0])
         for token in newest:
-            index.append(token)
+            index.extend([token])
         index.keep(1)
         assert index.recent_bytes() <= limit
         assert index.recent_size() <= 1000
     index.begin(newest[-9:-5])
     assert index.find(4) == (4, True, tuple(newest[-5:-1])), "the newest is there"
     index.begin([0, 1, 2, 3])
-    assert index.find(4) == (0, False, ()), "the oldest is gone"
+    assert index.find(4) is None, "the oldest is gone"
 
 
 def test_nothing_is_kept_without_room(make_index: MakeIndex) -> None:
