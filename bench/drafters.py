@@ -1,9 +1,10 @@
-"""What each drafter gains on texts that copy, on prose, on code and on noise.
+"""What each drafter gains on texts that copy, on prose, on code, on noise and on the model's own.
 
     python -m bench.drafters MODEL [--quantize 8bit] [--speculate eagle --draft-model HEAD]
 
-Owns the texts. They are fixed: a hook replaces each drawn token, so that passes, sampler and drafts
-have their real costs, whatever the model has learnt. Streams without and with drafts take turns.
+Owns the texts. They are fixed, the last one as the model once wrote it: a hook replaces each drawn
+token, so that passes, sampler and drafts have their real costs, whatever the model has learnt.
+Streams without and with drafts take turns.
 `ngram` has the original in its prompt, `pool` has it as an earlier answer.
 """
 
@@ -24,7 +25,9 @@ OTHER_CODE = ROOT / "engine" / "gguf" / "header.py"
 PROSE = ROOT / "docs" / "streams.md"
 N_LINES = 400
 RENAMED = (("speculator", "drafts"), ("snapshot", "picture"), ("options", "wishes"))
+OWN_OPENING = "Once upon a time there was a little"
 GREEDY = SamplingSettings(temperature=0.0)
+SAMPLED = SamplingSettings(temperature=0.8, seed=1)
 
 
 class Text(NamedTuple):
@@ -64,7 +67,22 @@ def texts_of(engine: Engine, n_tokens: int) -> list[Text]:
         Text("prose", opening, encode(PROSE.read_text("utf-8"))[:n_tokens]),
         Text("code", opening, encode(OTHER_CODE.read_text("utf-8"))[:n_tokens]),
         Text("random tokens", noise[n_tokens:], noise[:n_tokens]),
+        Text("its own text", encode(OWN_OPENING), own_text(engine, encode(OWN_OPENING), n_tokens)),
     ]
+
+
+def own_text(engine: Engine, prompt: Sequence[int], n_tokens: int) -> list[int]:
+    generator = engine.generator
+    generator.begin_stream_ex(
+        prompt, SAMPLED, max_new_tokens=n_tokens, ignore_eos=True, speculate=False
+    )
+    written: list[int] = []
+    is_done = False
+    while not is_done:
+        result = generator.stream_ex()
+        written += result.chunk_token_ids
+        is_done = result.eos
+    return written
 
 
 def measure(engine: Engine, text: Text, *, rounds: int) -> Figures:

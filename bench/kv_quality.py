@@ -4,7 +4,8 @@
 
 Reads the first 32 kB of the texts in windows of N tokens, each of which begins anew, and scores
 every token but the first of a window. Weights stay as they are stored. Besides the perplexity it
-prints the mean divergence from the first format's distributions, in nats, which has less noise.
+prints the bytes that a token takes, and the mean divergence from the first format's distributions,
+in nats, which has less noise.
 """
 
 import argparse
@@ -29,7 +30,7 @@ class Loss:
     """What one format has lost so far."""
 
     format: str
-    n_bytes: int  # of keys and values of one token
+    n_bytes: int  # of keys and values of one token, or of the weights
     n_tokens: int = 0
     logprob: float = 0.0  # of all tokens
     divergence: float = 0.0  # from the first format, of all tokens
@@ -47,12 +48,19 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--bytes", type=int, default=32 * 1024)
     args = parser.parse_args()
-    text = b"".join(path.read_bytes() for path in args.texts)[: args.bytes].decode(errors="ignore")
-    losses = measure(args.model, text, args.formats.split(","), args.context)
+    text = beginning_of(args.texts, args.bytes)
+    print_losses(measure(args.model, text, args.formats.split(","), args.context))
+
+
+def beginning_of(texts: Sequence[Path], n_bytes: int) -> str:
+    return b"".join(path.read_bytes() for path in texts)[:n_bytes].decode(errors="ignore")
+
+
+def print_losses(losses: Sequence[Loss]) -> None:
     for loss in losses:
         share = 100 * (loss.perplexity / losses[0].perplexity - 1)
         print(
-            f"{loss.format:9s} {loss.n_bytes:7,} bytes per token; {loss.n_tokens:,} tokens: "
+            f"{loss.format:9s} {loss.n_bytes:11,} bytes; {loss.n_tokens:,} tokens: "
             f"perplexity {loss.perplexity:.4f} ({share:+.3f} %), "
             f"divergence {loss.divergence / loss.n_tokens:.2e}"
         )
@@ -67,6 +75,12 @@ def measure(model: str | Path, text: str, formats: Sequence[str], context: int) 
         Loss(engine.model.ops.kv_format, kv_bytes_per_token(engine.config, format_))
         for engine, format_ in zip(engines, formats, strict=True)
     ]
+    lose(engines, losses, text, context)
+    return losses
+
+
+def lose(engines: Sequence[Engine], losses: Sequence[Loss], text: str, context: int) -> None:
+    """Adds what each engine loses on the text to its entry."""
     token_ids = engines[0].tokenizer.encode(text)
     for start in range(0, len(token_ids) - 1, context):
         window = token_ids[start : start + context]
@@ -77,7 +91,6 @@ def measure(model: str | Path, text: str, formats: Sequence[str], context: int) 
             loss.n_tokens += len(window) - 1
             loss.logprob += float(found[np.arange(len(window) - 1), window[1:]].sum())
             loss.divergence += float((np.exp(base) * (base - found))[:-1].sum())
-    return losses
 
 
 def logprobs(engine: Engine, window: Sequence[int]) -> Iterator[Doubles]:

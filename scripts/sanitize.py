@@ -4,7 +4,7 @@ Builds the package into a separate environment under build/sanitize, with Addres
 UndefinedBehaviorSanitizer. A report ends the process that it is about. Prints a line per goal with
 its figure, and exits with 1 when one is missed.
 
-    python scripts/sanitize.py [--inputs N]
+    python scripts/sanitize.py [--inputs N] [--files gguf]
 
 Python keeps what it allocates until the process ends, and the loader's arenas hide pointers from
 the leak detector, so only the drivers, which contain no Python, are checked for leaks.
@@ -26,6 +26,7 @@ from subprocess import PIPE, STDOUT
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the tests are not an installed package
 
+from tests.native.loader_fuzz import TARGETS  # noqa: E402
 from tests.soak.goals import Goal  # noqa: E402
 
 PLACE = ROOT / "build" / "sanitize"
@@ -58,10 +59,13 @@ NOT_LIMITED = "not constrain"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=1_000_000, help="damaged model files to load")
+    parser.add_argument(
+        "--files", default="", choices=TARGETS, help="only of this kind (default: a mixture)"
+    )
     arguments = parser.parse_args()
     build()
     all_met = True
-    for goal in goals(arguments.inputs):
+    for goal in goals(arguments.inputs, arguments.files):
         verdict = "ok  " if goal.met else "MISS"
         print(f"{verdict} {goal.name}: {goal.figure} (goal: {goal.limit})", flush=True)
         all_met &= goal.met
@@ -94,7 +98,7 @@ def build() -> None:
     )  # fmt: skip
 
 
-def goals(n_inputs: int) -> Iterator[Goal]:
+def goals(n_inputs: int, kind: str) -> Iterator[Goal]:
     """Runs the checks one after the other."""
     without_python = {
         "TSAN_OPTIONS": f"log_path={REPORTS}/thread:halt_on_error=1:die_after_fork=0",
@@ -121,21 +125,22 @@ def goals(n_inputs: int) -> Iterator[Goal]:
         "PYTHONMALLOC": "malloc",  # so that ASan checks the bounds of Python's own objects
         "SOLITON_REQUIRE_NATIVE": "1",
     }
-    yield fuzzed(n_inputs, with_python)
+    yield fuzzed(n_inputs, kind, with_python)
     files = [f"test_{name}.py" for name in NATIVE_TESTS]
     yield passed("native tests under both", [*files, "-k", NOT_LIMITED], with_python, within=TREE)
 
 
-def fuzzed(n_inputs: int, environment: dict[str, str]) -> Goal:
-    """Loads damaged model files, in one process per CPU."""
+def fuzzed(n_inputs: int, kind: str, environment: dict[str, str]) -> Goal:
+    """Loads damaged model files of a kind, or of all, in one process per CPU."""
     n_processes = os.cpu_count() or 1
     share = math.ceil(n_inputs / n_processes)
-    command = [str(PYTHON), "tests/native/loader_fuzz.py", "--inputs", str(share), "--seed"]
+    command = [str(PYTHON), "tests/native/loader_fuzz.py", "--inputs", str(share)]
+    command += ["--only", kind] if kind else []
     # A panic of the tokenizer library is a valid outcome, and its backtrace takes most of the time.
     variables = {**os.environ, **environment, "RUST_BACKTRACE": "0"}
     runs = [
         subprocess.Popen(
-            [*command, str(seed)],
+            [*command, "--seed", str(seed)],
             cwd=TREE,
             env=variables,
             stdout=PIPE,
@@ -150,7 +155,9 @@ def fuzzed(n_inputs: int, environment: dict[str, str]) -> Goal:
         n_failed += run.returncode != 0
         print(said[-5000:] if run.returncode else said[-800:])
     figure = f"{share * n_processes:,} inputs, seeds 1 to {n_processes}, {n_failed} found"
-    return Goal("loading damaged files under both", figure, "0 found", not n_failed)
+    return Goal(
+        f"loading damaged {kind or 'model'} files under both", figure, "0 found", not n_failed
+    )
 
 
 def passed(

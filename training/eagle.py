@@ -6,52 +6,32 @@ Owns the command line, the order of the steps and the exported folder. The head 
 texts that the model learnt from, what the model says of them.
 """
 
-import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from training.__main__ import token_count
-from training.corpus import END_OF_TEXT, CorpusError, Split, load_splits, load_text_splits
-from training.data import Mixer, encode_documents
+from training.corpus import CorpusError, Split
+from training.drafter import N_STEPS, chosen_splits, drafter_parser, encoded, train_drafter
 from training.eagle_head import EagleHead, draft_loss
 from training.export import hugging_face_config, load_exported
 from training.model import Llama
-from training.optimizer import Optimizer
-from training.parallel import World
-from training.schedule import Schedule
-from training.tokenizer import load_tokenizer, special_token_id
 
-MOST_DOCUMENTS = 4000  # of each corpus: a head learns little from more in a few minutes
 N_DRAFTED = 1024
-N_STEPS = 2  # tokens of the drafts that it is trained on
-BATCH_TOKENS = 2048
-CONTEXT = 256
-LR_SCALE = 0.5
-REPORT_EVERY_S = 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    here = Path(__file__).parent
-    parser = argparse.ArgumentParser(prog="python -m training.eagle", description=__doc__)
-    parser.add_argument("--model", type=Path, default=here.parent / "engine" / "default_model")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the head")
-    parser.add_argument("--corpora", type=Path, default=here.parents[1] / "shared" / "corpora")
-    parser.add_argument("--text", type=Path, action="append", default=[])
-    parser.add_argument("--tokens", type=token_count, default=token_count("600k"))
+    parser = drafter_parser("eagle", __doc__, output="folder of the head")
     parser.add_argument("--draft-vocab", type=int, default=N_DRAFTED)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=2026)
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
     try:
-        splits = load_text_splits(given.text) if given.text else load_splits(given.corpora)
+        splits = chosen_splits(given)
     except CorpusError as error:
         print(f"training: {error}", file=sys.stderr)
         return 1
@@ -77,21 +57,19 @@ def train_head(
 ) -> None:
     """Reads the model in `directory` and writes its head to `output`."""
     torch.manual_seed(seed)
-    model, tokenizer = load_exported(directory), load_tokenizer(directory)
-    corpora = {
-        split.name: encode_documents(split.train[:MOST_DOCUMENTS], tokenizer) for split in splits
-    }
+    model = load_exported(directory)
+    corpora = encoded(splits, directory)
     chosen = torch.from_numpy(
         most_frequent(
             [corpus.token_ids for corpus in corpora.values()], model.config.vocab_size, n_drafted
         )
     )
-    shares = {split.name: split.share for split in splits}
-    mixer = Mixer(corpora, shares, seed, special_token_id(tokenizer, END_OF_TEXT))
     layers = layers_of(model)
     head = EagleHead(model.config, len(chosen))
     head.begin_as(model, chosen)
-    _train(head, model, mixer, layers, chosen, n_tokens)
+
+    loss_of = partial(draft_loss, head, model, layers=layers, chosen=chosen, n=N_STEPS)
+    train_drafter(head, loss_of, splits, corpora, directory, n_tokens=n_tokens, seed=seed)
     export_head(head, layers, chosen, directory, output)
 
 
@@ -107,37 +85,6 @@ def layers_of(model: Llama) -> tuple[int, int, int]:
     if n < 4:
         raise ValueError(f"the model has {n} layers; a head reads in front of three of 4 or more")
     return (n // 4 or 1, n // 2, n - 1)
-
-
-def _train(
-    head: EagleHead,
-    model: Llama,
-    mixer: Mixer,
-    layers: tuple[int, ...],
-    chosen: torch.Tensor,
-    n_tokens: int,
-) -> None:
-    torch.set_flush_denormal(True)
-    schedule = Schedule(n_tokens, warmup_tokens=20_000)
-    optimizer = Optimizer(head, use_muon=True, lr_scale=LR_SCALE, world=World())
-    done, begun, told = 0, time.monotonic(), 0.0
-    while done < n_tokens:
-        batch = mixer.next_batch(BATCH_TOKENS // CONTEXT, CONTEXT)
-        loss, shares = draft_loss(
-            head, model, torch.from_numpy(batch.token_ids), layers, chosen, N_STEPS
-        )
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.step(schedule.lr_factor(done))
-        done += batch.weights.size
-        seconds = time.monotonic() - begun
-        if seconds - told > REPORT_EVERY_S or done >= n_tokens:
-            told = seconds
-            right = ", ".join(f"{share:.3f}" for share in shares)
-            print(
-                f"{done} tokens, {seconds:.0f} s, loss {loss.item():.3f}, right: {right}",
-                file=sys.stderr,
-            )
 
 
 def export_head(

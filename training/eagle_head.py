@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.draft_loss import attended, later, loss_of_drafts
 from training.model import FeedForward, Layer, Llama, ModelConfig, RMSNorm, rope_tables, rotate
-
-IGNORED = -1e30
 
 
 class HeadAttention(nn.Module):
@@ -107,36 +106,12 @@ class EagleHead(nn.Module):
             q, k, v = attention.qkv(both, cos, sin)
             keys.append(k)
             values.append(v)
-            heads = _attended(q, keys, values, step)  # (B, H, T, D)
+            heads = attended(q, keys, values, step)  # (B, H, T, D)
             y = g + attention.o_proj(heads.transpose(1, 2).flatten(2))
             out = y + self.midlayer.mlp(self.midlayer.post_attention_layernorm(y))
             logits.append(self.lm_head(self.norm(out)))
-            g = _later(out, 1)
+            g = later(out, 1)
         return logits
-
-
-def _attended(q: Tensor, keys: list[Tensor], values: list[Tensor], step: int) -> Tensor:
-    """Position i sees the first keys up to i - step, and then one of each later step: that of step
-    s at i - step + s.
-    """
-    T, scale = q.shape[2], q.shape[3] ** -0.5
-    scores = scale * q @ keys[0].transpose(2, 3)  # (B, H, T, T)
-    seen = torch.ones(T, T, dtype=torch.bool).tril(-step)
-    # The first rows have no draft, but softmax wants a number.
-    seen[:, 0] = True
-    scores = scores.masked_fill(~seen, IGNORED)
-    own = [_later(k, step - s) for s, k in enumerate(keys) if s]
-    scores = torch.cat([scores, *(scale * (q * k).sum(-1, keepdim=True) for k in own)], dim=-1)
-    shares = scores.softmax(-1)
-    out = shares[..., :T] @ values[0]
-    for s, v in enumerate(values[1:], start=1):
-        out = out + shares[..., T + s - 1 : T + s] * _later(v, step - s)
-    return out
-
-
-def _later(x: Tensor, n: int) -> Tensor:
-    """(..., T, D): what stood n positions earlier."""
-    return x if n == 0 else F.pad(x[..., :-n, :], (0, 0, n, 0))
 
 
 @torch.no_grad()
@@ -160,21 +135,7 @@ def draft_loss(
     chosen: Tensor,
     n: int,
 ) -> tuple[Tensor, list[float]]:
-    """Cross entropy with the model's distribution over drafts of `n` tokens, and the share of
-    positions where the most likely token of the head is that of the model, by place in the draft.
-
-    `token_ids`: (B, T + 1); `chosen`: the ids of the head's vocabulary. Tokens outside it have no
-    part in the loss, but in the share.
-    """
+    """See `loss_of_drafts`. `token_ids`: (B, T + 1)."""
     residuals, logits = followed(model, token_ids, layers)
     embedded = model.model.embed_tokens(token_ids[:, 1:])
-    probs = logits[:, 1:].softmax(-1)[..., chosen]  # (B, T, n_drafted): after the next token
-    best = logits[:, 1:].argmax(-1)
-    losses, shares = [], []
-    drafts = head.drafts(residuals[:, :-1], embedded, n)
-    for step, drafted in enumerate(drafts):
-        mine = drafted[:, step:]
-        losses.append(-(probs[:, step:] * mine.log_softmax(-1)).sum(-1).mean())
-        same = chosen[mine.argmax(-1)] == best[:, step:]
-        shares.append(float(same.float().mean()))
-    return torch.stack(losses).mean(), shares
+    return loss_of_drafts(head.drafts(residuals[:, :-1], embedded, n), logits[:, 1:], chosen)

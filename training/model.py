@@ -56,7 +56,8 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(config.dim, kv_dim, bias=False)
         self.o_proj = nn.Linear(q_dim, config.dim, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def qkv(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, H, T, D) each; key heads are repeated."""
         c = self.config
         B, T, _ = x.shape
         # One wide product is faster than three narrow ones; joining the weights costs little.
@@ -65,9 +66,12 @@ class Attention(nn.Module):
         q, k, v = torch.split(qkv, [c.n_heads, c.n_kv_heads, c.n_kv_heads], dim=1)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         group = c.n_heads // c.n_kv_heads
-        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)  # (B, H, T, D)
+        return q, k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        q, k, v = self.qkv(x, cos, sin)
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, D)
-        return F.linear(out.transpose(1, 2).reshape(B, T, -1), self.o_proj.weight)
+        return F.linear(out.transpose(1, 2).flatten(2), self.o_proj.weight)
 
 
 class FeedForward(nn.Module):
@@ -120,13 +124,18 @@ class Llama(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
         self._initialise()
 
-    def forward(self, token_ids: Tensor) -> Tensor:
+    def hidden(self, token_ids: Tensor) -> Tensor:
+        """(B, T, dim): what the head reads."""
         T = token_ids.shape[1]
         x = self.model.embed_tokens(token_ids)  # (B, T, dim)
         cos, sin = self.cos[:T], self.sin[:T]
         for layer in self.model.layers:
             x = layer(x, cos, sin)
-        return F.linear(self.model.norm(x), self.model.embed_tokens.weight)
+        normed: Tensor = self.model.norm(x)
+        return normed
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        return F.linear(self.hidden(token_ids), self.model.embed_tokens.weight)
 
     def n_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())

@@ -45,10 +45,18 @@ class Acceptance:
         else:
             self.rate += _DOWN * (n_accepted / (n_accepted + 1) - self.rate)
 
+    def is_resting(self) -> bool:
+        """Whether to pass over this opportunity: not long ago a draft that promised nothing was
+        wrong. A drafter may ask before it works out what a draft would cost.
+        """
+        if self._skipped >= self._gap:
+            return False
+        self._skipped += 1
+        return True
+
     def is_probed(self) -> bool:
         """Whether to try a draft that promises nothing: now and then, with growing gaps."""
-        self._skipped += 1
-        if self._skipped <= self._gap:
+        if self.is_resting():
             return False
         self._skipped = 0
         self._gap = min(max(2 * self._gap, _FIRST_GAP), _LAST_GAP)

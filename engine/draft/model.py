@@ -4,6 +4,7 @@ Owns what that model's cache holds: the keys and values of a prefix of the seque
 followed by its own last draft, and never a position that was not computed.
 """
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +14,6 @@ from ..cache.kv import KVCache
 from ..checkpoint.config import ModelConfig
 from ..errors import ModelLoadError
 from ..model.model import MAX_DECODE_ROWS, Model
-from ..sampling.logits import Logits
 from ..text.tokenizer import Tokenizer
 from .confidence import Confidence
 from .drafter import Origin, Prospect
@@ -81,7 +81,7 @@ class ModelDrafter:
 
     def prospect(self, n_max: int) -> Prospect | None:
         room = self.cache.max_seq_len - len(self._tokens) + 1
-        if room < 1:
+        if room < 1 or self._acceptance.is_resting():
             return None
         table = self.row_costs.table
         # The prompt does not count: it is computed once, as in the model that verifies.
@@ -97,27 +97,25 @@ class ModelDrafter:
         )
 
     def draft(self, n: int) -> tuple[int, ...]:
-        logits = self._catch_up()
-        drafted: list[int] = []
         self._confidence.begin()
-        while logits is not None:
-            token_id = self._confidence.next(logits)
-            if token_id is None:
-                break
+        drafted: list[int] = []
+        token_id = self._after_missing()
+        while token_id is not None:
             drafted.append(token_id)
             if len(drafted) == n:
                 break
-            logits = np.asarray(self.model.decode([token_id], self.cache)[0])
+            token_id = self._pass([token_id])
         return tuple(drafted)
 
     def end(self) -> None:
         # The cache stays as it is: the next prompt may begin alike.
         self._abort = None
 
-    def _catch_up(self) -> Logits | None:
+    def _after_missing(self) -> int | None:
         """Forwards all tokens that the cache lacks, and in any case the last one.
 
-        Returns the logits (vocab_size,) after it; None if aborted or if a token is unknown here.
+        Returns the first token of a draft; None if there is none, if aborted, or if a token is
+        unknown here.
         """
         cache, tokens = self.cache, self._tokens
         if cache.length >= len(tokens):
@@ -129,7 +127,17 @@ class ModelDrafter:
             if not self.model.prefill(missing[:-1], cache, abort=self._abort):
                 return None
             missing = missing[-1:]
-        return np.asarray(self.model.decode(missing, cache)[-1])
+        return self._pass(missing)
+
+    def _pass(self, token_ids: Sequence[int]) -> int | None:
+        """The token that follows, if the draft goes on. Corrects the costs: between two passes of
+        the model that verifies little of this one is in a cache.
+        """
+        started = time.perf_counter()
+        rows = self.model.decode(token_ids, self.cache)
+        token_id = self._confidence.next(np.asarray(rows[-1]))
+        self.row_costs.observe(len(token_ids), time.perf_counter() - started)
+        return token_id
 
 
 def check_same_vocabulary(

@@ -8,6 +8,7 @@ has no entry. A missing entry makes drafts worse and nothing else: positions are
 each other.
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Sequence
 
@@ -17,7 +18,6 @@ from ..abort import AbortFlag
 from ..cache.kv import KVCache
 from ..model.calibration import Floats
 from ..model.model import MAX_DECODE_ROWS
-from ..sampling.logits import Logits, Rows
 from .block import Block
 from .confidence import Confidence
 from .drafter import Origin, Prospect
@@ -105,6 +105,8 @@ class BlockDrafter:
         del self._tokens[mark:]
 
     def prospect(self, n_max: int) -> Prospect | None:
+        if self._acceptance.is_resting():
+            return None
         last = len(self._tokens) - 2
         room = self.cache.max_seq_len - self.cache.length - MAX_DECODE_ROWS
         n_missing = len(self._missing())
@@ -123,17 +125,19 @@ class BlockDrafter:
         )
 
     def draft(self, n: int) -> tuple[int, ...]:
-        logits, row = self._last_entries()
-        n_entries = self.cache.length
-        drafted: list[int] = []
+        while len(missing := self._missing()) > MAX_DECODE_ROWS:
+            self._decode(missing[:MAX_DECODE_ROWS])
         self._confidence.begin()
-        while (index := self._confidence.next(logits)) is not None:
+        drafted: list[int] = []
+        index, row = self._decode(missing), len(missing) - 1
+        n_entries = self.cache.length
+        while index is not None:
             drafted.append(self.block.token_id(index))
             if len(drafted) == n:
                 break
             # The next entry is made from the block's own output: it is forgotten again.
             self.block.read_own(row)
-            logits, row = np.asarray(self.block.model.decode(drafted[-1:], self.cache)[0]), 0
+            index, row = self._pass(drafted[-1:]), 0
         self.cache.forget_from(n_entries)
         return tuple(drafted)
 
@@ -167,18 +171,20 @@ class BlockDrafter:
             self.block.model.prefill([self._tokens[i + 1] for i in some], self.cache)
             self.positions += some
 
-    def _last_entries(self) -> tuple[Logits, int]:
-        """Computes what is missing; the logits after it, and their row in the last pass."""
-        while len(missing := self._missing()) > MAX_DECODE_ROWS:
-            self._decode(missing[:MAX_DECODE_ROWS])
-        rows = self._decode(missing)
-        return np.asarray(rows[len(missing) - 1]), len(missing) - 1
-
-    def _decode(self, positions: range) -> Rows:
+    def _decode(self, positions: range) -> int | None:
+        """Adds the entries; what the block guesses after the last one."""
         self._read(positions)
-        rows = self.block.model.decode([self._tokens[i + 1] for i in positions], self.cache)
+        index = self._pass([self._tokens[i + 1] for i in positions])
         self.positions += positions
-        return rows
+        return index
+
+    def _pass(self, token_ids: Sequence[int]) -> int | None:
+        """Corrects the costs: between two passes of the model little of the block is in a cache."""
+        started = time.perf_counter()
+        rows = self.block.model.decode(token_ids, self.cache)
+        index = self._confidence.next(np.asarray(rows[len(token_ids) - 1]))
+        self.row_costs.observe(len(token_ids), time.perf_counter() - started)
+        return index
 
     def _read(self, positions: range) -> None:
         self.block.read([self._outputs[position - self._first] for position in positions])

@@ -485,6 +485,93 @@ void attend_all() {
     }
 }
 
+// ---- Recurrent layers: the kernels, as the ops around them are compiled once. ----
+
+void convolve(int64_t n, bool is_silu) {
+    constexpr int64_t kKernel = 4;
+    Random random(static_cast<uint64_t>(n));
+    const int64_t pitch = n + 3;
+    const std::vector<float> rows = random.many(kKernel * n, 4.0f);
+    const std::vector<float> weights = random.many(kKernel * pitch);
+    const std::vector<float> bias = random.many(n);
+    std::vector<float> out(n);
+    ConvRow args = {};
+    for (int64_t i = 0; i < kKernel; ++i) {
+        args.rows[i] = rows.data() + i * n;
+    }
+    args.kernel = kKernel;
+    args.weights = weights.data();
+    args.pitch = pitch;
+    args.bias = is_silu ? bias.data() : nullptr;
+    args.n = n;
+    args.is_silu = is_silu;
+    args.out = out.data();
+    cpu_kernels().conv_row(args);
+    Hash hash;
+    hash.add(out);
+    cpu_kernels().unit_row(out.data(), n, 1e-6f, 0.125f);
+    hash.add(out);
+    cpu_kernels().gate_row(out.data(), rows.data(), n, is_silu, out.data());
+    hash.add(out);
+    hash.write("convolution, unit and gate of " + std::to_string(n) +
+               (is_silu ? " with silu" : ""));
+}
+
+// Several rows, each of which finds what the ones before it have left.
+void step_states(int64_t columns, int64_t height) {
+    constexpr int kRows = 5;
+    Random random(static_cast<uint64_t>(columns * 1000 + height));
+    const std::vector<float> begin = random.many(columns * height);
+    std::vector<float> of_delta = begin;
+    std::vector<float> of_ssm = begin;
+    Hash delta_hash;
+    Hash ssm_hash;
+    for (int row = 0; row < kRows; ++row) {
+        const std::vector<float> one = random.many(height);
+        const std::vector<float> other = random.many(height);
+        const std::vector<float> x = random.many(columns, 4.0f);
+        std::vector<float> out(columns);
+        cpu_kernels().delta_step({.state = of_delta.data(),
+                                  .q = one.data(),
+                                  .k = other.data(),
+                                  .v = x.data(),
+                                  .k_dim = height,
+                                  .v_dim = columns,
+                                  .decay = 0.9f,
+                                  .beta = 0.3f,
+                                  .out = out.data()});
+        delta_hash.add(out);
+        cpu_kernels().ssm_step({.state = of_ssm.data(),
+                                .x = x.data(),
+                                .b = one.data(),
+                                .c = other.data(),
+                                .head_dim = columns,
+                                .state_dim = height,
+                                .decay = 0.8f,
+                                .time = 0.4f,
+                                .skip = 1.5f,
+                                .out = out.data()});
+        ssm_hash.add(out);
+    }
+    delta_hash.add(of_delta);
+    ssm_hash.add(of_ssm);
+    const std::string size = std::to_string(columns) + "x" + std::to_string(height);
+    delta_hash.write("delta rule " + size);
+    ssm_hash.write("state space " + size);
+}
+
+void recur_all() {
+    for (const int64_t n : {1, 15, 16, 40, 256}) {
+        convolve(n, false);
+        convolve(n, true);
+    }
+    for (const int64_t columns : {16, 32, 48, 128}) {
+        for (const int64_t height : {16, 64, 128}) {
+            step_states(columns, height);
+        }
+    }
+}
+
 // ---- The sampler. ----
 
 // All settings at once, or only those of nearly all requests.
@@ -589,6 +676,7 @@ int main(int argc, char** argv) {
     multiply_and_finish();
     multiply_blocks();
     attend_all();
+    recur_all();
     sample_all();
     return 0;
 }

@@ -1,7 +1,6 @@
 """The training of an EAGLE-3 head: it learns, and drafts in torch what it drafts in the engine."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,54 +9,35 @@ from safetensors.torch import load_file
 
 from engine import Engine
 from tests.support.drafted import SETTINGS, block_drafter, with_cheap_drafts
+from tests.support.exported_model import STORIES, as_training_sets_torch, export_random
 from training.eagle import layers_of, main
 from training.eagle_head import EagleHead, draft_loss, followed
-from training.export import export_target, load_exported
-from training.model import Llama, ModelConfig
-from training.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+from training.export import load_exported
+from training.model import Llama
+from training.tokenizer import load_tokenizer
 
-TINY = ModelConfig(dim=64, n_layers=4, n_heads=2, n_kv_heads=1, hidden_dim=64, head_dim=32)
-STORIES = [
-    f"Once there was a cat called number {n} who met a dog by the old mill and ate {n} berries."
-    for n in range(300)
-]
 N_DRAFTED = 100
 
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(False)  # the training sets it, which other tests would notice
+    with as_training_sets_torch():
+        yield
 
 
 @pytest.fixture(scope="module")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model, as `training` exports it, with a head that was trained for it inside."""
-    path = tmp_path_factory.mktemp("training")
-    save_tokenizer(train_tokenizer(STORIES, vocab_size=300), path / "tokenizer")
-    config = replace(TINY, vocab_size=load_tokenizer(path / "tokenizer").get_vocab_size())
-    torch.manual_seed(0)
-    model = Llama(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    checkpoint = path / "checkpoint.pt"
-    torch.save({"model": model.state_dict(), "model_config": asdict(config)}, checkpoint)
-    export_target(checkpoint, path / "tokenizer", path / "model")
-    text = path / "stories.txt"
-    text.write_text("\n<|endoftext|>\n".join(STORIES), "utf-8")
+    """A model with a head that was trained for it inside."""
+    path, text = export_random(tmp_path_factory.mktemp("training"))
     options = {
-        "--model": path / "model",
-        "--output": path / "model" / "eagle",
+        "--model": path,
+        "--output": path / "eagle",
         "--text": text,
         "--tokens": "30k",
         "--draft-vocab": N_DRAFTED,
     }
     assert main([str(part) for option in options.items() for part in option]) == 0
-    return path / "model"
+    return path
 
 
 def trained(path: Path) -> tuple[EagleHead, Llama, torch.Tensor]:

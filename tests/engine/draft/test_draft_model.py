@@ -21,7 +21,6 @@ from engine.model.model import Model
 from engine.sampling.logits import Logits
 from tests.support.tiny_models import VOCAB_SIZE, save_model
 
-COSTS = RowCosts((1.0, 1.1, 1.2, 1.5, 2.0))
 MAX_SEQ_LEN = 96
 
 
@@ -34,6 +33,18 @@ def cache_of(model: Model) -> KVCache:
     return KVCache(model.config, model.ops, max_seq_len=model.max_seq_len)
 
 
+class RecordedCosts(RowCosts):
+    """The rows of each pass; no clock decides a test."""
+
+    def __init__(self) -> None:
+        super().__init__((1.0, 1.1, 1.2, 1.5, 2.0))
+        self.passes: list[int] = []
+
+    def observe(self, n_rows: int, seconds: float) -> None:
+        assert seconds > 0
+        self.passes.append(n_rows)
+
+
 def drafter_of(
     model: Model,
     cache: KVCache | None = None,
@@ -44,7 +55,7 @@ def drafter_of(
     return ModelDrafter(
         model,
         cache or cache_of(model),
-        COSTS,
+        RecordedCosts(),
         vocab_size=vocab_size,
         min_confidence=min_confidence,
     )
@@ -156,6 +167,29 @@ def test_what_a_draft_costs_is_told(model: Model) -> None:
         told.append(prospect.first)
         assert prospect.each == 1.0
     assert told == [1.0, 1.0, 1.1, 2.0, 3.2]
+
+
+def test_what_its_passes_took_is_observed(model: Model) -> None:
+    drafter = drafter_of(model)
+    drafter.begin([1] * 50)
+    drafter.draft(3)
+    for token in (2, 3, 4):
+        drafter.accept(token)
+    drafter.draft(2)
+    assert isinstance(drafter.row_costs, RecordedCosts)
+    assert drafter.row_costs.passes == [1, 1, 1, 3, 1], "a long prompt is no pass of few rows"
+
+
+def test_a_drafter_that_was_wrong_rests(model: Model) -> None:
+    drafter = drafter_of(model)
+    drafter.begin([1] * 50)
+    prospect = drafter.prospect(15)
+    assert prospect is not None
+    assert prospect.acceptance.is_probed()
+    n_rested = 0
+    while drafter.prospect(15) is None:
+        n_rested += 1
+    assert n_rested == 8
 
 
 def test_an_abort_ends_the_catching_up(model: Model) -> None:
