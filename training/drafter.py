@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from training.__main__ import token_count
-from training.corpus import END_OF_TEXT, Split, load_splits, load_text_splits
+from training.corpus import END_OF_TEXT, CorpusError, Split, load_splits, load_text_splits
 from training.data import Mixer, TokenCorpus, encode_documents
 from training.optimizer import Optimizer
 from training.parallel import World
@@ -44,9 +44,16 @@ def drafter_parser(name: str, description: str | None, *, output: str) -> argpar
     return parser
 
 
-def chosen_splits(given: argparse.Namespace) -> list[Split]:
-    """Raises CorpusError."""
-    return load_text_splits(given.text) if given.text else load_splits(given.corpora)
+def trained_on_texts(given: argparse.Namespace, train: Callable[[Sequence[Split]], None]) -> int:
+    """Calls `train` with the texts that were asked for; the exit code."""
+    torch.set_num_threads(given.threads)
+    try:
+        splits = load_text_splits(given.text) if given.text else load_splits(given.corpora)
+    except CorpusError as error:
+        print(f"training: {error}", file=sys.stderr)
+        return 1
+    train(splits)
+    return 0
 
 
 def encoded(splits: Sequence[Split], model: Path) -> dict[str, TokenCorpus]:

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from training.corpus import CorpusError, Split
-from training.drafter import N_STEPS, chosen_splits, drafter_parser, encoded, train_drafter
+from training.corpus import Split
+from training.drafter import N_STEPS, drafter_parser, encoded, train_drafter, trained_on_texts
 from training.eagle_head import EagleHead, draft_loss
 from training.export import hugging_face_config, load_exported
 from training.model import Llama
@@ -29,27 +29,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = drafter_parser("eagle", __doc__, output="folder of the head")
     parser.add_argument("--draft-vocab", type=int, default=N_DRAFTED)
     given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
-    try:
-        splits = chosen_splits(given)
-    except CorpusError as error:
-        print(f"training: {error}", file=sys.stderr)
-        return 1
-    train_head(
+    train = partial(
+        train_head,
         given.model,
-        splits,
         given.output,
         n_tokens=given.tokens,
         n_drafted=given.draft_vocab,
         seed=given.seed,
     )
-    return 0
+    return trained_on_texts(given, train)
 
 
 def train_head(
     directory: Path,
-    splits: Sequence[Split],
     output: Path,
+    splits: Sequence[Split],
     *,
     n_tokens: int,
     n_drafted: int,
@@ -67,7 +61,6 @@ def train_head(
     layers = layers_of(model)
     head = EagleHead(model.config, len(chosen))
     head.begin_as(model, chosen)
-
     loss_of = partial(draft_loss, head, model, layers=layers, chosen=chosen, n=N_STEPS)
     train_drafter(head, loss_of, splits, corpora, directory, n_tokens=n_tokens, seed=seed)
     export_head(head, layers, chosen, directory, output)

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from training.corpus import CorpusError, Split
-from training.drafter import N_STEPS, chosen_splits, drafter_parser, encoded, train_drafter
+from training.corpus import Split
+from training.drafter import N_STEPS, drafter_parser, encoded, train_drafter, trained_on_texts
 from training.export import TOKENIZER_FILES, load_exported
 from training.mtp_block import MtpBlock, block_loss
 
@@ -25,18 +25,12 @@ from training.mtp_block import MtpBlock, block_loss
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = drafter_parser("mtp", __doc__, output="folder of the model with the block")
     given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
-    try:
-        splits = chosen_splits(given)
-    except CorpusError as error:
-        print(f"training: {error}", file=sys.stderr)
-        return 1
-    train_block(given.model, splits, given.output, n_tokens=given.tokens, seed=given.seed)
-    return 0
+    train = partial(train_block, given.model, given.output, n_tokens=given.tokens, seed=given.seed)
+    return trained_on_texts(given, train)
 
 
 def train_block(
-    directory: Path, splits: Sequence[Split], output: Path, *, n_tokens: int, seed: int
+    directory: Path, output: Path, splits: Sequence[Split], *, n_tokens: int, seed: int
 ) -> None:
     """Reads the model in `directory`, and writes it with its block to `output`."""
     torch.manual_seed(seed)

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine import Engine
-from tests.support.drafted import SETTINGS, block_drafter, with_cheap_drafts
+from tests.support.drafted import drafted_after, with_cheap_drafts
 from tests.support.exported_model import STORIES, as_training_sets_torch, export_random
 from training.eagle import layers_of, main
 from training.eagle_head import EagleHead, draft_loss, followed
@@ -72,10 +72,7 @@ def test_drafts_in_torch_are_those_of_the_engine(model_path: Path) -> None:
         lambda: Engine.load(model_path, device="cpu", dtype="float32", speculate="eagle")
     )
     prompt = engine.tokenizer.encode(STORIES[7])[:24]
-    drafter = block_drafter(engine)
-    engine.generator.begin_stream_ex(prompt, SETTINGS["greedy"], max_new_tokens=2)
-    drafter.prospect(3)
-    drafted = drafter.draft(3)
+    drafted = drafted_after(engine, prompt, 3)
     token_ids = torch.tensor([[*prompt, *drafted[:2]]])
     with torch.no_grad():
         residuals, _ = followed(model, token_ids, layers_of(model))
@@ -83,4 +80,4 @@ def test_drafts_in_torch_are_those_of_the_engine(model_path: Path) -> None:
         steps = head.drafts(residuals[:, :-1], embedded, 3)
     first = len(prompt) - 2
     expected = [int(chosen[logits[0, first + step].argmax()]) for step, logits in enumerate(steps)]
-    assert list(drafted) == expected
+    assert drafted == expected

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine import Engine
-from tests.support.drafted import SETTINGS, block_drafter, told, with_cheap_drafts
+from tests.support.drafted import drafted_after, told, with_cheap_drafts
 from tests.support.exported_model import STORIES, as_training_sets_torch, export_random
 from training.export import load_exported
 from training.model import Llama
@@ -81,14 +81,11 @@ def test_with_its_block_the_model_is_the_same(paths: tuple[Path, Path], engine: 
 def test_drafts_in_torch_are_those_of_the_engine(paths: tuple[Path, Path], engine: Engine) -> None:
     block, model = trained(paths)
     prompt = engine.tokenizer.encode(STORIES[7])[:24]
-    drafter = block_drafter(engine)
-    engine.generator.begin_stream_ex(prompt, SETTINGS["greedy"], max_new_tokens=2)
-    drafter.prospect(3)
-    drafted = drafter.draft(3)
+    drafted = drafted_after(engine, prompt, 3)
     token_ids = torch.tensor([[*prompt, *drafted[:2]]])
     with torch.no_grad():
         hidden = model.hidden(token_ids)[:, :-1]
         steps = block.drafts(hidden, token_ids[:, 1:], model, 3)
     first = len(prompt) - 2
     expected = [int(np.argmax(logits[0, first + n].numpy())) for n, logits in enumerate(steps)]
-    assert list(drafted) == expected
+    assert drafted == expected

@@ -18,18 +18,23 @@ SETTINGS = {
 }
 
 
-class FlatCosts(RowCosts):
-    """Any draft pays, and no clock decides a test."""
+class FixedCosts(RowCosts):
+    """No clock decides a test; keeps the rows of each pass."""
+
+    def __init__(self, seconds: tuple[float, ...]) -> None:
+        super().__init__(seconds)
+        self.passes: list[int] = []
 
     def observe(self, n_rows: int, seconds: float) -> None:
-        pass
+        assert seconds >= 0
+        self.passes.append(n_rows)
 
 
 def with_cheap_drafts(load: Callable[[], Engine]) -> Engine:
     """What `load` gives, with a block whose drafts always pay and never end early."""
     with pytest.MonkeyPatch.context() as patch:
-        costs = iter([FlatCosts((1e-3,) * 5)])
-        patch.setattr(opening, "measure_row_costs", lambda *_: next(costs, FlatCosts((1.0,) * 5)))
+        costs = iter([FixedCosts((1e-3,) * 5)])
+        patch.setattr(opening, "measure_row_costs", lambda *_: next(costs, FixedCosts((1.0,) * 5)))
         patch.setattr(opening, "MIN_CONFIDENCE", 0.0)
         return load()
 
@@ -38,6 +43,16 @@ def block_drafter(engine: Engine) -> BlockDrafter:
     assert engine.speculator is not None
     (drafter,) = [each for each in engine.speculator.drafters if isinstance(each, BlockDrafter)]
     return drafter
+
+
+def drafted_after(engine: Engine, prompt: list[int], n: int) -> list[int]:
+    """What the block drafts after `prompt`, when nothing of it is cached."""
+    drafter = block_drafter(engine)
+    engine.generator.begin_stream_ex(
+        prompt, SETTINGS["greedy"], max_new_tokens=2, isolation_key="nothing is cached"
+    )
+    assert drafter.prospect(n) is not None
+    return list(drafter.draft(n))
 
 
 def told(engine: Engine, name: str, prompt: list[int] = PROMPT, **options: Any) -> Any:

@@ -15,10 +15,10 @@ from engine.checkpoint.config_json import model_config
 from engine.draft.drafter import Drafter
 from engine.draft.model import ModelDrafter, check_same_vocabulary
 from engine.draft.ngram import NgramDrafter
-from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import MAX_DRAFT, Speculator
 from engine.model.model import Model
 from engine.sampling.logits import Logits
+from tests.support.drafted import FixedCosts
 from tests.support.tiny_models import VOCAB_SIZE, save_model
 
 MAX_SEQ_LEN = 96
@@ -33,18 +33,6 @@ def cache_of(model: Model) -> KVCache:
     return KVCache(model.config, model.ops, max_seq_len=model.max_seq_len)
 
 
-class RecordedCosts(RowCosts):
-    """The rows of each pass; no clock decides a test."""
-
-    def __init__(self) -> None:
-        super().__init__((1.0, 1.1, 1.2, 1.5, 2.0))
-        self.passes: list[int] = []
-
-    def observe(self, n_rows: int, seconds: float) -> None:
-        assert seconds > 0
-        self.passes.append(n_rows)
-
-
 def drafter_of(
     model: Model,
     cache: KVCache | None = None,
@@ -55,7 +43,7 @@ def drafter_of(
     return ModelDrafter(
         model,
         cache or cache_of(model),
-        RecordedCosts(),
+        FixedCosts((1.0, 1.1, 1.2, 1.5, 2.0)),
         vocab_size=vocab_size,
         min_confidence=min_confidence,
     )
@@ -176,7 +164,7 @@ def test_what_its_passes_took_is_observed(model: Model) -> None:
     for token in (2, 3, 4):
         drafter.accept(token)
     drafter.draft(2)
-    assert isinstance(drafter.row_costs, RecordedCosts)
+    assert isinstance(drafter.row_costs, FixedCosts)
     assert drafter.row_costs.passes == [1, 1, 1, 3, 1], "a long prompt is no pass of few rows"
 
 
@@ -273,7 +261,7 @@ def test_verified_drafts_give_what_plain_decoding_gives(model: Model, tmp_path: 
     prompt = [5, 6, 7, 5, 6, 7, 5]
     sets: list[list[Drafter]] = [[other], [same], [NgramDrafter()], [NgramDrafter(), other, same]]
     for drafters in sets:
-        speculator = Speculator(drafters, RowCosts((50.0, 50.1, 50.2, 50.4, 50.8)))
+        speculator = Speculator(drafters, FixedCosts((50.0, 50.1, 50.2, 50.4, 50.8)))
         speculator.begin(prompt)
         cache, output, last = cache_of(model), list[int](), prompt[-1]
         model.prefill(prompt[:-1], cache)

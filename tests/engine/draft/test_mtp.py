@@ -12,7 +12,9 @@ from engine.model.model import Model
 from tests.support.drafted import (
     PROMPT,
     SETTINGS,
+    FixedCosts,
     block_drafter,
+    drafted_after,
     origins_when_right,
     told,
     with_cheap_drafts,
@@ -138,6 +140,14 @@ def test_the_block_is_asked(drafting: Engine) -> None:
     told(drafting, "greedy")
     assert drafting.speculator is not None
     assert drafting.speculator.stats.by_origin["mtp"].drafted > 0
+
+
+def test_what_its_passes_took_is_observed(drafting: Engine) -> None:
+    costs = block_drafter(drafting).row_costs
+    assert isinstance(costs, FixedCosts)
+    costs.passes.clear()
+    drafted_after(drafting, PROMPT, 3)
+    assert costs.passes == [1, 1, 1], "the prompt's entries are no pass of few rows"
 
 
 def test_a_draft_that_comes_true_says_where_it_comes_from(drafting: Engine) -> None:

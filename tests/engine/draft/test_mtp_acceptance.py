@@ -11,9 +11,9 @@ import pytest
 from engine import Engine, SamplingSettings
 from engine.draft import opening
 from engine.draft.opening import MOST_PREDICTED
-from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import DraftCount, Speculator
 from engine.stream.result import TokenRecord
+from tests.support.drafted import FixedCosts
 from tests.support.family_models import FAMILY_MODELS
 from tests.support.live_server import live_server
 from tests.support.predictor_models import Predictor, add_predictor, make_predictable
@@ -25,13 +25,6 @@ DECEIVED = set(range(0, VOCAB_SIZE, 5))
 PROMPT = [3, 40, 77]
 OTHER = [(77 + STEP * n) % VOCAB_SIZE for n in (150, 151, 152)]  # far from what followed
 GREEDY = SamplingSettings(temperature=0.0)
-
-
-class FixedCosts(RowCosts):
-    """No clock decides a test."""
-
-    def observe(self, n_rows: int, seconds: float) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
