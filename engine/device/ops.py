@@ -191,6 +191,8 @@ class Ops(Protocol):
     """Whether a pass may still be running when `run` returns."""
     prefill_rows: int
     """The default number of tokens in one pass of the prefill."""
+    decode_rows: int
+    """The most rows of a pass that gives the logits of each; 16 to 64."""
     goes_round: bool
     """Whether the caches of layers with a window may hold fewer positions than the sequence has,
     as `windows.py` says.

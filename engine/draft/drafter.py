@@ -44,7 +44,7 @@ class Drafter(Protocol):
         """Forgets the tokens from position `mark` on; tokens after the prompt are output."""
 
     def prospect(self, n_max: int) -> Prospect | None:
-        """The prospect of a draft of at most `n_max` tokens (1 to 15); None if there is none."""
+        """The prospect of a draft of at most `n_max` tokens (1 to 63); None if there is none."""
         ...
 
     def draft(self, n: int) -> tuple[int, ...]:

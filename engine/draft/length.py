@@ -13,6 +13,12 @@ MIN_GAIN = 1.03  # the least gain in tokens per cost, over plain decoding, that 
 _UP = 0.25
 _DOWN = 0.15
 
+# More tokens than these are a long draft. It must promise more than a short one by this factor, and
+# of so many right tokens the share of the right ones counts: the average moves too fast for it.
+_SHORT = 15
+_GAIN_OF_LONG = 1.05
+_MOST_COUNTED = 2048
+
 _FIRST_GAP = 8  # opportunities skipped before a single token is tried again
 _LAST_GAP = 128
 
@@ -25,7 +31,7 @@ _MOST = 4.0
 class Acceptance:
     """The running average of how many drafted tokens were accepted, for one kind of draft."""
 
-    __slots__ = ("_gap", "_prior", "_skipped", "rate")
+    __slots__ = ("_gap", "_n_right", "_n_wrong", "_prior", "_skipped", "rate")
 
     def __init__(self, prior: float) -> None:
         """`prior`: the share expected before any observation."""
@@ -34,15 +40,25 @@ class Acceptance:
 
     def reset(self) -> None:
         self.rate = self._prior
+        self._n_right = self._n_wrong = 0
         self._gap = 0
         self._skipped = 0
 
+    @property
+    def steady(self) -> float:
+        """The share of right tokens among many, low as long as there were few."""
+        return self._n_right / (self._n_right + self._n_wrong + 1)
+
     def observe(self, n_drafted: int, n_accepted: int) -> None:
         """The first `n_accepted` of `n_drafted` (1 or more) tokens were right."""
+        self._n_right += n_accepted
+        if self._n_right > _MOST_COUNTED:
+            self._n_right, self._n_wrong = self._n_right // 2, self._n_wrong // 2
         if n_accepted >= n_drafted:
             self.rate += (1.0 - (1.0 - _UP) ** n_accepted) * (1.0 - self.rate)
             self._gap = 0
         else:
+            self._n_wrong += 1
             self.rate += _DOWN * (n_accepted / (n_accepted + 1) - self.rate)
 
     def is_resting(self) -> bool:
@@ -79,7 +95,8 @@ class DraftLength:
 
     def earn(self, n_steps: int) -> None:
         """The sequence has grown by `n_steps` tokens."""
-        self._credit(_PER_STEP * n_steps)
+        if self.balance < _MOST:
+            self.balance = min(self.balance + _PER_STEP * n_steps, _MOST)
 
     def choose(
         self, acceptance: Acceptance, n_max: int, *, first: float = 0.0, each: float = 0.0
@@ -98,7 +115,12 @@ class DraftLength:
             more = extra[n] + first + n * each
             if more > balance:
                 break
-            power *= rate
+            if n <= _SHORT:
+                power *= rate
+            else:
+                power *= acceptance.steady
+                if n == _SHORT + 1:
+                    best_gain *= _GAIN_OF_LONG
             expected += power
             gain = expected / (1.0 + more)
             if gain >= best_gain:
@@ -108,12 +130,15 @@ class DraftLength:
         return best
 
     def observe(self, n_drafted: int, n_accepted: int, *, seconds: float = 0.0) -> None:
-        """A pass verified `n_drafted` tokens; drafting them took `seconds`."""
-        spent = self._extra_costs()[n_drafted] + seconds / self._row_costs.table[1]
-        self._credit(n_accepted - spent)
+        """A pass verified `n_drafted` tokens; drafting them took `seconds`.
 
-    def _credit(self, steps: float) -> None:
-        self.balance = min(self.balance + steps, _MOST)
+        What drafts save that are accepted whole may be spent on the next one, which can so be a
+        long one. The first that is not ends that: savings do not pay for the text after a copy.
+        """
+        spent = self._extra_costs()[n_drafted] + seconds / self._row_costs.table[1]
+        self.balance += n_accepted - spent
+        if n_accepted < n_drafted:
+            self.balance = min(self.balance, _MOST)
 
     def _extra_costs(self) -> list[float]:
         """The cost of a pass above that of a plain step, by the number of drafted tokens in it."""

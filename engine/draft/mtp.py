@@ -94,6 +94,9 @@ class BlockDrafter:
         if len(self._outputs) > 2 * MAX_DECODE_ROWS:
             self._add_entries()
             n_old = len(self._outputs) - MAX_DECODE_ROWS
+            if self.cache.length < self.cache.max_seq_len:
+                # Those without an entry: of the last token, and of a draft until it is accepted.
+                n_old = min(n_old, self._missing().start - self._first)
             self._first += n_old
             del self._outputs[:n_old]
 

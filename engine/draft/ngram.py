@@ -21,7 +21,7 @@ MOST_POOLS = 8
 
 # The least length of a match, and the expected acceptance of its first drafts: longer matches are
 # trusted more.
-_GRADES = ((1, 0.35), (4, 0.5), (6, 0.65), (10, 0.8), (16, 0.9))
+_GRADES = ((1, 0.35), (4, 0.5), (6, 0.65), (10, 0.8), (16, 0.9), (ngram_ref.MAX_MATCH, 0.95))
 
 
 class _Grades:

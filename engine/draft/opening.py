@@ -16,7 +16,7 @@ from ..errors import ModelLoadError
 from ..files import is_there
 from ..model.eagle import EagleHead, EagleWeights, load_eagle
 from ..model.loading import load_weights
-from ..model.model import MAX_DECODE_ROWS, Model
+from ..model.model import Model
 from ..model.predictor import Predictor, PredictorFusion, load_predictor
 from ..model.weights import Weights
 from ..model_files import ModelFiles
@@ -118,7 +118,7 @@ class PredictorSource:
             self._tensors,
             model.weights,
             model.ops,
-            max_rows=max(model.chunk_size, MAX_DECODE_ROWS),
+            max_rows=model.max_rows,
         )
 
 
@@ -138,7 +138,6 @@ class EagleSource:
         ops = model.ops
         if ops.is_async:
             raise ModelLoadError("speculate: eagle is not there on CUDA yet; use ngram")
-        max_rows = max(model.chunk_size, MAX_DECODE_ROWS)
         weights = self._read(model)
         block = Model(
             weights.of_layer,
@@ -148,7 +147,7 @@ class EagleSource:
             chunk_size=model.chunk_size,
             fusion=weights.fusion,
         )
-        head = EagleHead(block, weights.fc, self._files.token_ids, ops, max_rows=max_rows)
+        head = EagleHead(block, weights.fc, self._files.token_ids, ops, max_rows=model.max_rows)
         model.keep_residuals(self._files.sources.layers)
         return _following(head, model, target, origin="eagle", most=MOST_BY_HEAD)
 
@@ -158,8 +157,7 @@ class EagleSource:
             drafter.block.take_weights(self._read(model))
 
     def _read(self, model: Model) -> EagleWeights:
-        rows = max(model.chunk_size, MAX_DECODE_ROWS)
-        return load_eagle(self._files, model.weights, model.ops, max_rows=rows)
+        return load_eagle(self._files, model.weights, model.ops, max_rows=model.max_rows)
 
 
 def _following(

@@ -9,9 +9,12 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from ..cache.kv import KVCache
-from ..model.model import MAX_DECODE_ROWS, Model
+from ..model.model import MAX_DECODE_ROWS, MAX_VERIFY_ROWS, Model
 
 GRID = (1, 2, 4, 8, 16)  # row counts that are measured; costs in between are interpolated
+# Passes over long drafts are not measured: a server has no time for that when it starts. Until
+# some have run, each row costs what those from 8 to 16 do.
+_LONG = (32, MAX_VERIFY_ROWS)
 _BY_WORTH = (1, 4, 2, 8, 16)  # the order of measuring, the most useful first, as time may run out
 _ROUNDS = 2
 
@@ -19,6 +22,7 @@ _ROUNDS = 2
 # sequence has grown, or the machine is slower for a while.
 _OWN = 0.1
 _COMMON = 0.15
+_OWN_OF_LONG = 0.5  # there are few of them, and what interrupts one is small beside it
 _REFRESH = 16  # passes until the table is computed again
 
 UNMEASURED = (1.0, 1.1, 1.2, 1.5, 2.0)
@@ -26,31 +30,34 @@ UNMEASURED = (1.0, 1.1, 1.2, 1.5, 2.0)
 
 
 class RowCosts:
-    """Seconds of a pass of 1 to 16 rows; more rows never take less."""
+    """Seconds of a pass of 1 to 64 rows; more rows never take less."""
 
     def __init__(self, seconds: tuple[float, ...]) -> None:
         """`seconds`: one per row count in GRID. Raises ValueError unless all are positive."""
         if len(seconds) != len(GRID) or min(seconds) <= 0.0:
             raise ValueError(f"seconds of {len(GRID)} passes must be positive, not {seconds}")
-        self._grid = list(seconds)
-        self._places = [_place(n_rows) for n_rows in range(1, MAX_DECODE_ROWS + 1)]
+        each = max(seconds[-1] - seconds[-2], 0.0) / (GRID[-1] - GRID[-2])
+        self._grid = [*seconds, *(seconds[-1] + (n - GRID[-1]) * each for n in _LONG)]
+        self._places = [_place(n_rows) for n_rows in range(1, MAX_VERIFY_ROWS + 1)]
         self._n_observed = 0
         self.table: list[float] = []
         """Seconds per row count; 0 for no rows. Replaced now and then, never changed in place."""
         self._refresh()
 
     def observe(self, n_rows: int, seconds: float) -> None:
-        """A pass over `n_rows` (1 to 16) took `seconds`."""
+        """A pass over `n_rows` (1 to 64) took `seconds`."""
         lower, share = self._places[n_rows - 1]
         estimate = self._estimate(lower, share)
         # An interrupted pass says little, so no pass counts as more than twice the estimate.
         ratio = min(max(seconds / estimate, 0.5), 2.0) - 1.0
         common = 1.0 + ratio * _COMMON
         self._grid = grid = [cost * common for cost in self._grid]
-        grid[lower] *= 1.0 + ratio * _OWN * (1.0 - share)
-        grid[lower + 1] *= 1.0 + ratio * _OWN * share
+        is_long = n_rows > MAX_DECODE_ROWS
+        own = _OWN_OF_LONG if is_long else _OWN
+        grid[lower] *= 1.0 + ratio * own * (1.0 - share)
+        grid[lower + 1] *= 1.0 + ratio * own * share
         self._n_observed += 1
-        if self._n_observed % _REFRESH == 0:
+        if is_long or self._n_observed % _REFRESH == 0:
             self._refresh()
 
     def _estimate(self, lower: int, share: float) -> float:
@@ -109,6 +116,7 @@ def _completed(seconds: Mapping[int, float], n_rows: int) -> float:
 
 
 def _place(n_rows: int) -> tuple[int, float]:
-    """Where `n_rows` lies in GRID: the index before it, and how far it is towards the next."""
-    lower = max(bisect_left(GRID, n_rows) - 1, 0)
-    return lower, (n_rows - GRID[lower]) / (GRID[lower + 1] - GRID[lower])
+    """Where `n_rows` lies in the grid: the index before it, and how far it is towards the next."""
+    grid = (*GRID, *_LONG)
+    lower = max(bisect_left(grid, n_rows) - 1, 0)
+    return lower, (n_rows - grid[lower]) / (grid[lower + 1] - grid[lower])

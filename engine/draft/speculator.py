@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..abort import AbortFlag
+from ..model.model import MAX_VERIFY_ROWS
 from .drafter import Drafter, Origin, Prospect
 from .length import DraftLength
 from .prediction import PredictionDrafter
 from .row_costs import RowCosts
 
-MAX_DRAFT = 15  # a pass has at most 16 rows, and the last token takes one
+MAX_DRAFT = MAX_VERIFY_ROWS - 1  # the last token takes a row of the pass
 
 
 class Draft(NamedTuple):

@@ -28,6 +28,7 @@ from .tables import layer_tables
 from .weights import Weights
 
 MAX_DECODE_ROWS = 16
+MAX_VERIFY_ROWS = 64  # of a pass that goes over a long draft
 # Gets the cache that a pass has grown, and what `keep_hidden` has asked for of its rows, (rows, n),
 # until the next pass.
 OnHidden = Callable[[KVCache, Floats], None]
@@ -42,6 +43,7 @@ class _Passes:
     prefill: Program  # up to the last layer's K/V
     decode: Program
     hidden: Program | None = None  # all but the logits; recorded when a prompt's are wanted
+    verify: Program | None = None  # recorded at the first draft that `decode` is too short for
     branches: tuple[Program, BranchMemory] | None = None  # recorded when branches are wanted
 
 
@@ -71,8 +73,9 @@ class Model:
         self.formats = weights.formats
         self.is_warm = False
         """Whether passes have run only to get ready for the first stream."""
-        self._max_rows = max(chunk_size, MAX_DECODE_ROWS)
-        self._buffers = Buffers(config, ops, max_rows=self._max_rows)
+        self.max_rows = max(chunk_size, ops.decode_rows)
+        """That the buffers have room for."""
+        self._buffers = Buffers(config, ops, max_rows=self.max_rows)
         # A block that drafts may have a head over fewer tokens than there are embeddings.
         self._logits_rows = ops.zeros((MAX_DECODE_ROWS, weights.head.n_out), "float32")
         self._tables = layer_tables(config, ops, max_seq_len)
@@ -80,6 +83,9 @@ class Model:
         self.on_hidden: OnHidden | None = None
         """Is told after each pass, once `keep_hidden` or `keep_residuals` was called."""
         self._decode_state = StepState(MAX_DECODE_ROWS)
+        # Most texts have no long drafts: made at the first one, as it is large.
+        self._verify_rows: Array | None = None
+        self._verify_state = StepState(MAX_VERIFY_ROWS)
         self._recorded_for: WeakKeyDictionary[KVCache, _Passes] = WeakKeyDictionary()
         self._heads: list[Program] = []
         self.take_weights(weights, fusion)
@@ -128,7 +134,7 @@ class Model:
 
         Passes that were recorded before do not.
         """
-        shape = (self._max_rows, self.config.dim)
+        shape = (self.max_rows, self.config.dim)
         self._hidden = self.ops.zeros(shape, self.ops.activation_dtype)
         self._recorded_for.clear()
 
@@ -136,7 +142,7 @@ class Model:
         """From now on passes keep the residuals in front of these layers, from the second on, side
         by side for `on_hidden`. Passes that were recorded before do not.
         """
-        shape = (self._max_rows, self.config.dim)
+        shape = (self.max_rows, self.config.dim)
         kept = {index: self.ops.zeros(shape, self.ops.activation_dtype) for index in layers}
         self._buffers.kept = kept
         self._recorded_for.clear()
@@ -213,22 +219,37 @@ class Model:
         return True
 
     def decode(self, token_ids: Sequence[int], cache: KVCache) -> Rows:
-        """Appends 1 to 16 ids to the cache and returns the logits after each of them.
+        """Appends 1 to `decode_rows` ids to the cache and returns the logits after each of them.
 
         (rows, vocab_size), in a buffer of the model that the next call overwrites. An asynchronous
         pass may still be running; reading the rows waits for it.
         """
         n_rows = len(token_ids)
-        if not 1 <= n_rows <= MAX_DECODE_ROWS:
-            raise ValueError(f"decode takes 1 to {MAX_DECODE_ROWS} token ids, not {n_rows}")
+        if n_rows > MAX_DECODE_ROWS or n_rows < 1:
+            most = self.decode_rows(cache)
+            if not 1 <= n_rows <= most:
+                raise ValueError(f"decode takes 1 to {most} token ids here, not {n_rows}")
         self._check(token_ids, cache)
-        program = self._passes(cache).decode
+        if n_rows <= MAX_DECODE_ROWS:
+            program, logits_rows = self._passes(cache).decode, self._logits_rows
+            state = self._decode_state
+        else:
+            program, logits_rows = self._verify_pass(cache)
+            state = self._verify_state
         cache.begin_pass(n_rows)
-        self._decode_state.set(token_ids, cache.length)
-        program.run(self._decode_state)
+        state.set(token_ids, cache.length)
+        program.run(state)
         cache.append(token_ids)
         self._tell_hidden(cache, n_rows)
-        return program.rows(self._logits_rows[:n_rows])
+        return program.rows(logits_rows[:n_rows])
+
+    def decode_rows(self, cache: KVCache) -> int:
+        """The most ids that `decode` takes: as many as the device allows, and 16 with recurrent
+        layers, which keep the states of so many rows.
+        """
+        if cache.states is not None:
+            return MAX_DECODE_ROWS
+        return min(self.ops.decode_rows, cache.pass_rows)
 
     def branches(self, cache: KVCache, *, n_positions: int) -> Branches:
         """Up to MAX_DECODE_ROWS sequences that go on from what `cache` holds now, each by at most
@@ -292,7 +313,7 @@ class Model:
         """Reports the logits of a chunk whose pass has just run; False if it was aborted."""
         if not self._heads:
             self._heads = [
-                self._recorded_head(first) for first in range(0, self._max_rows, MAX_DECODE_ROWS)
+                self._recorded_head(first) for first in range(0, self.max_rows, MAX_DECODE_ROWS)
             ]
         pos = state.pos
         for first in range(0, len(chunk), MAX_DECODE_ROWS):
@@ -337,6 +358,17 @@ class Model:
             passes.hidden = self._recorded(cache)
         return passes.hidden
 
+    def _verify_pass(self, cache: KVCache) -> tuple[Program, Array]:
+        """The pass over long drafts, and its logits."""
+        if self._verify_rows is None:
+            shape = (MAX_VERIFY_ROWS, self.weights.head.n_out)
+            self._verify_rows = self.ops.zeros(shape, "float32")
+        passes = self._passes(cache)
+        if passes.verify is None:
+            passes.verify = self._recorded(cache)
+            self._logits(passes.verify, out=self._verify_rows)
+        return passes.verify, self._verify_rows
+
     def _recorded(
         self, cache: KVCache, *, to_end: bool = True, tails: Sequence[Tails] | None = None
     ) -> Program:
@@ -344,7 +376,7 @@ class Model:
         has its own. With `tails`, its rows are branches.
         """
         config, buffers = self.config, self._buffers
-        program = self.ops.program(min(self._max_rows, cache.pass_rows))
+        program = self.ops.program(min(self.max_rows, cache.pass_rows))
         assert self._embedding is not None, "the weights were dropped"
         if self._fusion is not None:
             self._fusion.append(program, self._embedding, config, buffers)
@@ -378,7 +410,7 @@ class Model:
         self._logits(program, first)
         return program
 
-    def _logits(self, program: Program, first: int = 0) -> None:
+    def _logits(self, program: Program, first: int = 0, out: Array | None = None) -> None:
         """Records the logits of the rows from `first` on."""
         ends = self.config.ends
         program.append(
@@ -392,6 +424,6 @@ class Model:
                 bias=self.weights.head_bias,
                 scale=ends.logit_scale,
                 softcap=ends.logit_softcap,
-                out=self._logits_rows,
+                out=self._logits_rows if out is None else out,
             )
         )

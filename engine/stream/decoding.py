@@ -14,7 +14,6 @@ import numpy as np
 
 from ..draft.speculator import NO_DRAFT, Draft, Speculator
 from ..errors import InvalidInputError, NumericsError
-from ..model.model import MAX_DECODE_ROWS
 from ..sampling.guidance import guided
 from ..sampling.logits import Logits, Row, Rows
 from .result import Origin
@@ -206,7 +205,7 @@ class Decoding:
 
     def _forward_given(self, given: Sequence[int]) -> None:
         """A pass over tokens that are known, as many as fit, which gives the row after each."""
-        room = min(MAX_DECODE_ROWS, *(each.room for each in self._sequences))
+        room = min(each.room for each in self._sequences)
         self._draft = Draft(tuple(given[: room - 1]), NO_DRAFT.origin)
         self._is_guess = False
         self._run(self._draft.token_ids)
@@ -221,7 +220,7 @@ class Decoding:
         self._rows, self._n_rows, self._next_row = rows, 1 + len(draft), 0
 
     def _proposed(self, speculator: Speculator, n_wanted: int, forced: Sequence[int]) -> Draft:
-        room = min(n_wanted, MAX_DECODE_ROWS, self._sequence.room)
+        room = min(n_wanted, self._sequence.room)
         if self._guide is not None:
             room = min(room, self._guide.sequence.room)
         return speculator.propose(room - 1, forced=forced) if room > 1 else NO_DRAFT

@@ -45,6 +45,7 @@ class CachedSequence:
         """`cache` holds all of `token_ids` but the last."""
         self._model = model
         self._cache = cache
+        self._most_rows = model.decode_rows(cache)
         self._token_ids = list(token_ids)
 
     def __len__(self) -> int:
@@ -52,8 +53,9 @@ class CachedSequence:
 
     @property
     def room(self) -> int:
-        """Rows that a pass may have until the cache is full."""
-        return self._cache.max_seq_len - self._cache.length
+        """Rows that the next pass may have."""
+        free = self._cache.max_seq_len - self._cache.length
+        return min(free, self._most_rows)
 
     def ids_from(self, start: int) -> tuple[int, ...]:
         """The tokens from position `start` on."""

@@ -33,7 +33,7 @@ from engine.cache.prefix import PrefixCache
 from engine.device.open import open_ops
 from engine.grammar.compiler import ConstraintCompiler
 from engine.model.branches import Branches, PassesInTurn
-from engine.model.model import Model
+from engine.model.model import MAX_VERIFY_ROWS, Model
 from engine.sampling.logits import Logits
 from tests.support.fault_script import FaultScript, Spoil
 from tests.support.tiny_config import tiny_config
@@ -137,6 +137,9 @@ class FakeModel:
                     on_progress(start + len(chunk), len(token_ids))
             self._n_prompt = cache.length + 1
             return True
+
+    def decode_rows(self, cache: KVCache) -> int:
+        return MAX_VERIFY_ROWS
 
     def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
         with self._inside():

@@ -16,7 +16,7 @@ from engine.draft.ngram import NgramDrafter
 from engine.draft.row_costs import RowCosts
 from engine.draft.speculator import Speculator
 from engine.model.branches import PassesInTurn
-from engine.model.model import Model
+from engine.model.model import MAX_VERIFY_ROWS, Model
 from engine.sampling.logits import Logits
 from tests.support.tiny_config import tiny_config
 
@@ -72,6 +72,9 @@ class HashModel:
     ) -> bool:
         cache.append(token_ids)
         return True
+
+    def decode_rows(self, cache: KVCache) -> int:
+        return MAX_VERIFY_ROWS
 
     def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
         rows = []

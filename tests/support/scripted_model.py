@@ -12,7 +12,7 @@ from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
 from engine.device.open import open_ops
 from engine.model.branches import PassesInTurn
-from engine.model.model import Model
+from engine.model.model import MAX_VERIFY_ROWS, Model
 from engine.sampling.logits import Logits
 from tests.support.tiny_config import tiny_config
 
@@ -81,6 +81,9 @@ class ScriptedModel:
             on_logits(np.stack([self._row(-1) for _ in token_ids]))
         cache.append(token_ids)
         return True
+
+    def decode_rows(self, cache: KVCache) -> int:
+        return MAX_VERIFY_ROWS
 
     def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
         self.n_passes += 1

@@ -6,9 +6,10 @@
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// The largest number of rows of a tile, by layout.
+// The largest number of rows of a tile, by layout. Half of the registers hold the sums, and a pass
+// over 16 rows is one tile.
 template <Layout>
-constexpr int kMostRows = 12;
+constexpr int kMostRows = 16;
 // Whether the words of x are read instead of its codes.
 template <Layout>
 constexpr bool kReadsWords = false;

@@ -44,6 +44,7 @@ class CpuOps:
     packs = True
     is_async = False
     prefill_rows = PASS_ROWS
+    decode_rows = 64
     goes_round = True
     sample = staticmethod(sample)
 

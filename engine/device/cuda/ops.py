@@ -49,6 +49,7 @@ class CudaOps:
     shares_keys = False
     is_async = True
     prefill_rows = 2048
+    decode_rows = 16  # those of a chunk of a prompt come from other kernels, with other bits
     goes_round = False
 
     def __init__(

@@ -5,12 +5,15 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine import Engine
 from engine.cache.kv import KVCache
 from engine.device.open import open_ops
 from engine.draft.length import MIN_GAIN, Acceptance, DraftLength
 from engine.draft.row_costs import GRID, RowCosts, measure_row_costs
+from engine.draft.speculator import MAX_DRAFT
 from engine.model.model import Model
 
 FLAT = (1.0, 1.05, 1.15, 1.4, 2.2)
@@ -26,13 +29,14 @@ def generate(
     first: float = 0.0,
     each: float = 0.0,
     prior: float = 0.5,
+    n_max: int = 15,
 ) -> tuple[float, list[int]]:
     """How many plain steps `n_tokens` tokens took, and the length of every draft."""
     row_costs = RowCosts(costs)
     chosen, acceptance = DraftLength(row_costs), Acceptance(prior)
     n, spent, lengths = 0, 0.0, []
     while n < n_tokens:
-        n_drafted = chosen.choose(acceptance, 15, first=first, each=each)
+        n_drafted = chosen.choose(acceptance, n_max, first=first, each=each)
         n_accepted = 0
         while n_accepted < n_drafted and is_right(n + n_accepted):
             n_accepted += 1
@@ -111,11 +115,56 @@ def test_the_account_bounds_the_first_draft_and_is_bounded_itself() -> None:
     assert length.choose(Acceptance(1.0), 15) == 13, "1 step pays 14 rows, not 15"
     for _ in range(100):
         length.observe(15, 15)
+    length.observe(63, 0)
     saved = length.balance
     length.observe(15, 15)
-    assert length.balance == saved, "a long copy does not pay for endless losses after it"
+    length.observe(1, 0)
+    assert length.balance <= saved < 5, "a long copy does not pay for endless losses after it"
+    length.earn(100_000)
+    assert length.balance <= saved
     length.begin()
     assert length.balance < saved
+
+
+def test_a_long_copy_gets_long_drafts_where_they_pay() -> None:
+    costs = (1.0, 1.2, 1.5, 2.2, 3.6)  # 64 rows cost 12, 5.3 a token; 16 rows 4.4
+    _, lengths = generate(costs, lambda _: True, n_tokens=4000, n_max=MAX_DRAFT)
+    assert set(lengths[3:6]) == {15}, "many tokens must have been right before"
+    assert set(lengths[20:]) == {MAX_DRAFT}
+    steps, _ = generate(costs, lambda _: True, n_tokens=4000)
+    with_long, _ = generate(costs, lambda _: True, n_tokens=4000, n_max=MAX_DRAFT)
+    assert with_long < 0.87 * steps
+    # Where processors compute fast, rows cost next to nothing.
+    steps, _ = generate(FLAT, lambda _: True, n_tokens=1000)
+    with_long, _ = generate(FLAT, lambda _: True, n_tokens=1000, n_max=MAX_DRAFT)
+    assert with_long < 0.85 * steps
+
+
+@pytest.mark.parametrize("costs", CURVES)
+@pytest.mark.parametrize("every", [20, 50, 100, 300])
+def test_long_drafts_never_cost_much(costs: tuple[float, ...], every: int) -> None:
+    def is_right(place: int) -> bool:
+        return place % every > 0
+
+    steps, _ = generate(costs, is_right, n_tokens=5000)
+    with_long, _ = generate(costs, is_right, n_tokens=5000, n_max=MAX_DRAFT)
+    assert with_long < 1.03 * steps
+
+
+@given(
+    st.sampled_from(CURVES),
+    st.lists(st.tuples(st.integers(1, 200), st.integers(0, 80)), min_size=1, max_size=30),
+)
+def test_no_text_costs_more_than_the_account_allows(
+    costs: tuple[float, ...], runs: list[tuple[int, int]]
+) -> None:
+    is_right = [
+        right for n_right, n_wrong in runs for right in [True] * n_right + [False] * n_wrong
+    ]
+    n_tokens = len(is_right)
+    is_right += [False] * 200  # the last draft may go beyond the end
+    steps, _ = generate(costs, is_right.__getitem__, n_tokens=n_tokens, n_max=MAX_DRAFT)
+    assert steps <= 1.0 + 1.015 * (n_tokens + 1)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +187,9 @@ def test_the_average_follows(observations: list[tuple[int, int]], low: float, hi
 
 def test_row_costs_between_those_measured_are_interpolated() -> None:
     table = RowCosts((1.0, 2.0, 3.0, 5.0, 13.0)).table
-    assert table == pytest.approx([0, 1, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 11, 12, 13])
+    measured = [0, 1, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+    assert table[:17] == pytest.approx(measured)
+    assert table[17:] == pytest.approx(list(range(14, 62))), "each row costs what the last ones do"
 
 
 def test_row_costs_never_fall_with_more_rows() -> None:
@@ -153,8 +204,10 @@ def test_row_costs_follow_the_passes_that_run() -> None:
     for _ in range(400):
         costs.observe(1, 1.0)
         costs.observe(6, 4.0)
+        costs.observe(64, 9.0)
     assert costs.table[1] == pytest.approx(1.0, rel=0.1)
     assert costs.table[6] == pytest.approx(4.0, rel=0.1)
+    assert costs.table[64] == pytest.approx(9.0, rel=0.1)
 
 
 def test_a_machine_that_becomes_slower_keeps_its_ratios() -> None:

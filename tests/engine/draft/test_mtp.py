@@ -136,6 +136,18 @@ def test_long_prompts_and_guidance_change_no_bit(plain: Engine, drafting: Engine
         assert told(drafting, "greedy", prompt, **options) == expected
 
 
+def test_a_long_copy_leaves_the_block_its_entries(plain: Engine, case: Case) -> None:
+    drafting = load(case)  # which knows no earlier text
+    text = [record.token_id for record in told(plain, "greedy", max_new_tokens=80)]
+    for prediction in (text, [*text[:50], 3, *text[51:]]):
+        copied = told(drafting, "greedy", max_new_tokens=80, prediction=prediction)
+        assert [record.token_id for record in copied] == text
+        drafter = block_drafter(drafting)
+        drafter.prospect(1)
+        drafter.draft(1)
+        assert drafter.positions == list(range(len(PROMPT) + 79)), "none was left out"
+
+
 def test_the_block_is_asked(drafting: Engine) -> None:
     told(drafting, "greedy")
     assert drafting.speculator is not None

@@ -128,6 +128,20 @@ def test_drafts_do_come_true(drafting: Engine) -> None:
     assert len(one_by_one) == 60
 
 
+@pytest.mark.parametrize("name", ["greedy", "penalised", "mirostat"])
+def test_a_long_copy_takes_few_passes(plain: Engine, drafting: Engine, name: str) -> None:
+    settings = SETTINGS[name]
+    expected = stream(plain, settings, max_new_tokens=110)
+    ids = [record.token_id for record in records_of(expected)]
+    copied = stream(drafting, settings, max_new_tokens=110, prediction=ids)
+    assert said(copied) == said(expected)
+    assert_nothing_lost(copied)
+    assert len(copied) <= 6, "drafts of 15 tokens would take at least seven"
+    wrong = [*ids[:70], (ids[70] + 1) % 300, *ids[71:]]
+    corrected = stream(drafting, settings, max_new_tokens=110, prediction=wrong)
+    assert said(corrected) == said(expected)
+
+
 def test_every_drafter_is_asked(path: Path) -> None:
     for mode, origin in (("ngram", "ngram"), ("draft", "draft_model")):
         engine = load_drafting(path, speculate=mode)
