@@ -64,6 +64,7 @@ def texts_of(engine: Engine, n_tokens: int) -> list[Text]:
         Text(
             "rewrite, original answered before (pool)", opening, rewrite, original[: 2 * n_tokens]
         ),
+        Text("copy, word for word (pool)", opening, original[:n_tokens], original[: 2 * n_tokens]),
         Text("prose", opening, encode(PROSE.read_text("utf-8"))[:n_tokens]),
         Text("code", opening, encode(OTHER_CODE.read_text("utf-8"))[:n_tokens]),
         Text("random tokens", noise[n_tokens:], noise[:n_tokens]),

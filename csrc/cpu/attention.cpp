@@ -37,17 +37,6 @@ SOLITON_INLINE float first_lane(Floats a) {
     return lanes[0];
 }
 
-// No lane may be NaN.
-SOLITON_INLINE float largest(Floats a) {
-    float lanes[kLanes];
-    store(lanes, a);
-    float result = lanes[0];
-    for (int i = 1; i < kLanes; ++i) {
-        result = lanes[i] > result ? lanes[i] : result;
-    }
-    return result;
-}
-
 // The keys of a block that a query sees: [begin, end).
 struct Visible {
     int64_t begin;
@@ -89,7 +78,7 @@ void softmax(float* scores, int64_t begin, int64_t end, Visible visible, const f
     for (int64_t i = begin; i < end; i += kLanes) {
         tops = larger(load(scores + i), tops);
     }
-    const float top = largest(tops);
+    const float top = largest_lane(tops);
     Floats sums = broadcast(0.0f);
     for (int64_t i = begin; i < end; i += kLanes) {
         Floats p = exp2_or_zero(add(load(scores + i), broadcast(-top)));
