@@ -217,7 +217,7 @@ def test_what_is_not_given_back_is_seen(site: Site) -> None:
 def test_a_trial_that_nobody_waits_for_is_seen(site: Site) -> None:
     async def idle_after(control: str) -> float:
         await site.plant(control)
-        grammars = ["a?" * 24_000 + f"{control}{i}" for i in range(3)]
+        grammars = ["a?" * 24_000 + f"{control}{i}" for i in range(8)]
         seconds = await trials.await_idle(site, grammars, "fake", settle=0.3)
         await site.plant()
         return seconds
