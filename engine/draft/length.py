@@ -115,12 +115,9 @@ class DraftLength:
             more = extra[n] + first + n * each
             if more > balance:
                 break
-            if n <= _SHORT:
-                power *= rate
-            else:
-                power *= acceptance.steady
-                if n == _SHORT + 1:
-                    best_gain *= _GAIN_OF_LONG
+            if n == _SHORT + 1:
+                rate, best_gain = acceptance.steady, best_gain * _GAIN_OF_LONG
+            power *= rate
             expected += power
             gain = expected / (1.0 + more)
             if gain >= best_gain:

@@ -16,7 +16,7 @@ import numpy as np
 from engine import AbortFlag
 from engine.cache.kv import KVCache
 from engine.cache.prefix import PrefixCache
-from engine.model.model import MAX_VERIFY_ROWS, Model
+from engine.model.model import Model
 from engine.sampling.logits import Logits
 from tests.support.fake_engine import VOCAB_SIZE, FakeEngine, FakeGenerator, FakeModel
 from tests.support.fault_script import FaultScript
@@ -63,9 +63,6 @@ class SoakModel(FakeModel):
                 if on_progress is not None:
                     on_progress(start + len(part), len(token_ids))
             return True
-
-    def decode_rows(self, cache: KVCache) -> int:
-        return MAX_VERIFY_ROWS
 
     def decode(self, token_ids: Sequence[int], cache: KVCache) -> Logits:
         with self._inside():

@@ -127,7 +127,7 @@ def test_the_account_bounds_the_first_draft_and_is_bounded_itself() -> None:
 
 
 def test_a_long_copy_gets_long_drafts_where_they_pay() -> None:
-    costs = (1.0, 1.2, 1.5, 2.2, 3.6)  # 64 rows cost 12, 5.3 a token; 16 rows 4.4
+    costs = (1.0, 1.2, 1.5, 2.2, 3.6)  # 16 rows give 4.4 tokens a step, 64 give 5.3
     _, lengths = generate(costs, lambda _: True, n_tokens=4000, n_max=MAX_DRAFT)
     assert set(lengths[3:6]) == {15}, "many tokens must have been right before"
     assert set(lengths[20:]) == {MAX_DRAFT}
