@@ -19,10 +19,9 @@ _END = b"\n\n"
 # Whole blocks that are ready for readers who come later, and how many of them one gets at once.
 _N_READY = 32
 _BLOCKS_AT_ONCE = 4
-# A reader rests after each batch. Later readers rest together, the longer the more of them there
-# are, so that each batch is made once: all of them cost the event loop, which shares its cores with
-# the engine, no more than one or two.
-_REST_S = 0.001
+# The first reader gets what comes at once: the stream itself rests between batches. Later readers
+# rest together, the longer the more of them there are, so that each batch is made once: all of them
+# cost the event loop, which shares its cores with the engine, no more than one or two.
 _LATER_REST_S = 0.01
 
 
@@ -140,8 +139,8 @@ class EventLog:
             if page:
                 after += len(page)
                 yield b"".join(page)
-                is_behind = after < len(self._blocks) * _BLOCK
-                await asyncio.sleep(0 if is_behind or self.ended else _REST_S)
+                if after < len(self._blocks) * _BLOCK or self.ended:
+                    await asyncio.sleep(0)
             elif ended:
                 return
             elif not await self._change(idle):

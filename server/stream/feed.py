@@ -4,14 +4,18 @@ Owns the way between them; knows nothing of the items.
 
 The thread never waits for the reader. Unread items are kept, so a slow reader costs memory, up to a
 bound, but no engine time. The event loop is woken only when the reader waits, once for all items
-since. A reader that keeps up rests for a millisecond after each batch, so that faster tokens arrive
-several at once. Waking the event loop for each of them would cost the engine, which shares its
-cores, a third of the speed of small models.
+since. A reader that keeps up rests between batches that follow each other fast, so that fast tokens
+arrive several at once. Waking the event loop for each of them would cost the engine, which shares
+its cores, a third of the speed of small models.
+
+The next item after the time of a rest ends it, not a timer, which would wake the event loop once
+more when nothing has come. A timer is there only for an item that none follows.
 """
 
 import asyncio
 import math
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Generic, NoReturn, TypeVar
 
@@ -22,7 +26,9 @@ T = TypeVar("T")
 # True: an item has come, or the end. False: the time is over.
 _Waiter = asyncio.Future[bool]
 
-_REST_S = 0.001
+# A batch costs a processor tens to hundreds of microseconds, mostly because nothing that it needs
+# is in a cache; 250 of them a second are more than anybody sees.
+_REST_S = 0.004
 # Largest batch for a reader that is behind: its work on a batch holds up the event loop.
 _BATCH_BYTES = 8 * 1024
 
@@ -45,6 +51,8 @@ class Feed(Generic[T]):
         self._items: list[T] = []
         self._n_bytes = 0
         self._waiters: list[_Waiter] = []
+        self._end_waiters: list[_Waiter] = []  # they do not care for items
+        self._rest_until = 0.0  # on the event loop's clock; no item before it wakes anybody
         self._ended = False
         self._error: Exception | None = None
 
@@ -60,9 +68,7 @@ class Feed(Generic[T]):
                 return
             self._items.append(item)
             self._n_bytes += n_bytes
-            waiters = self._waiters
-            if waiters:
-                self._waiters = []
+            waiters = self._due()
         if waiters:
             self._wake(waiters)
         if self._n_bytes > self._max_bytes:
@@ -76,7 +82,7 @@ class Feed(Generic[T]):
                 return
             self._items.extend(items)
             self._n_bytes += n_bytes
-            waiters, self._waiters = self._waiters, []
+            waiters = self._due()
         self._wake(waiters)
         if self._n_bytes > self._max_bytes:
             self._overflow()
@@ -90,29 +96,34 @@ class Feed(Generic[T]):
             if self._ended:
                 return
             self._items.extend(items)
-            self._error = error
-            self._ended = True
-            waiters, self._waiters = self._waiters, []
+            waiters = self._close(error)
         self._wake(waiters)
 
     def give_up(self, error: Exception) -> None:
         """Drop what is unread and end the feed: from now on a reader gets only `error`."""
         with self._lock:
             self._items, self._n_bytes = [], 0
-            self._error = error
-            self._ended = True
-            waiters, self._waiters = self._waiters, []
+            waiters = self._close(error)
         self._wake(waiters)
 
     async def begun(self) -> None:
         """Wait for the first item without taking it. Raises an error that ended the feed first."""
-        await self._until(lambda: self._ended or bool(self._items))
+        while True:
+            # One critical section: an item that came in between would not wake this reader.
+            with self._lock:
+                if self._ended or self._items:
+                    break
+                waiter = self._new_waiter(self._waiters)
+            await waiter
         if not self._items and self._error is not None:
             raise self._error
 
     async def whole(self) -> list[T]:
         """Wait for the end, and take all items. Raises the error that ended the feed."""
-        await self._until(lambda: self._ended)
+        with self._lock:
+            waiter = None if self._ended else self._new_waiter(self._end_waiters)
+        if waiter is not None:
+            await waiter
         if self._error is not None:
             raise self._error
         items, self._items, self._n_bytes = self._items, [], 0
@@ -125,13 +136,14 @@ class Feed(Generic[T]):
         error that ended the feed, if any.
         """
         waiter: _Waiter | None = None
+        taken_at = -math.inf  # when the last batch had been worked on
         with IdleTimeout(idle, lambda: _settle([waiter] if waiter else [], False)) as idle_timeout:
             while True:
                 with self._lock:
                     fresh = self._take()
                     is_behind = bool(self._items)
                     ended = self._ended and not is_behind
-                    waiter = None if fresh or ended else self._new_waiter()
+                    waiter = None if fresh or ended else self._new_waiter(self._waiters)
                 if waiter is not None:
                     idle_timeout.start()
                     woken = await waiter
@@ -143,7 +155,11 @@ class Feed(Generic[T]):
                     yield fresh
                 if ended:
                     break
-                await asyncio.sleep(0 if is_behind else _REST_S)
+                before, taken_at = taken_at, self._loop.time()
+                if is_behind:
+                    await asyncio.sleep(0)
+                elif taken_at < before + 2 * _REST_S:
+                    await self._rest(taken_at)
         if self._error is not None:
             raise self._error
 
@@ -160,19 +176,40 @@ class Feed(Generic[T]):
     def _overflow(self) -> NoReturn:
         raise FeedFullError(f"{self._n_bytes} bytes are unread")
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        while True:
-            # One critical section: an item that came in between would not wake this reader.
-            with self._lock:
-                if holds():
-                    return
-                waiter = self._new_waiter()
+    async def _rest(self, since: float) -> None:
+        """Until an item comes a rest or more after `since`; two rests if none does."""
+        with self._lock:
+            if self._ended:
+                return
+            self._rest_until = since + _REST_S
+            waiter = self._new_waiter(self._waiters)
+        timer = self._loop.call_at(since + 2 * _REST_S, _settle, [waiter], True)
+        try:
             await waiter
+        finally:
+            timer.cancel()
+            self._rest_until = 0.0
 
-    def _new_waiter(self) -> _Waiter:
+    def _new_waiter(self, waiters: list[_Waiter]) -> _Waiter:
         waiter: _Waiter = self._loop.create_future()
-        self._waiters.append(waiter)
+        waiters.append(waiter)
         return waiter
+
+    def _due(self) -> Sequence[_Waiter]:
+        """Those whom a new item wakes. Called with the lock, as is _close."""
+        waiters = self._waiters
+        if not waiters or time.monotonic() < self._rest_until:
+            return ()
+        self._waiters = []
+        return waiters
+
+    def _close(self, error: Exception | None) -> Sequence[_Waiter]:
+        """Those whom the end wakes."""
+        self._error = error
+        self._ended = True
+        waiters = self._waiters + self._end_waiters
+        self._waiters, self._end_waiters = [], []
+        return waiters
 
     def _wake(self, waiters: Sequence[_Waiter]) -> None:
         if waiters:

@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -87,6 +89,98 @@ async def test_what_came_together_is_read_together() -> None:
     feed.extend([2, 3])
     feed.end([4])
     assert [batch async for batch in feed.batches()] == [[1, 2, 3, 4]]
+
+
+class Calls:
+    """Counts how often other threads wake the event loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.n = 0
+        loop = asyncio.get_running_loop()
+        self._call = loop.call_soon_threadsafe
+        monkeypatch.setattr(loop, "call_soon_threadsafe", self._counted)
+
+    def _counted(self, *args: Any) -> asyncio.Handle:
+        self.n += 1
+        return self._call(*args)
+
+
+async def test_who_waits_for_the_end_is_woken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed: Feed[int] = Feed()
+    calls = Calls(monkeypatch)
+    whole = asyncio.create_task(feed.whole())
+    for i in range(10):
+        await asyncio.sleep(0)
+        feed.append(i)
+        feed.extend([])
+    assert calls.n == 0
+    feed.end()
+    assert await whole == [*range(10)]
+    assert calls.n == 1
+
+
+async def resting(feed: Feed[int]) -> AsyncIterator[Sequence[int]]:
+    """A reader that rests once it is asked for more: it got two items, one just after the other."""
+    batches = feed.batches()
+    for item in (1, 2):
+        feed.append(item)
+        assert await anext(batches) == [item]
+    return batches
+
+
+async def test_items_during_a_rest_wake_nobody_and_the_end_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("server.stream.feed._REST_S", 3600)
+    feed: Feed[int] = Feed()
+    batches = await resting(feed)
+    reader = asyncio.ensure_future(anext(batches))
+    await asyncio.sleep(0)
+    calls = Calls(monkeypatch)
+    feed.append(3)
+    feed.extend([4, 5])
+    assert calls.n == 0
+    feed.end([6])
+    assert calls.n == 1
+    async with asyncio.timeout(20):
+        assert await reader == [3, 4, 5, 6]
+
+
+async def test_the_first_item_after_a_rest_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.stream.feed._REST_S", 3600)
+    feed: Feed[int] = Feed()
+    batches = await resting(feed)
+    reader = asyncio.ensure_future(anext(batches))
+    await asyncio.sleep(0)
+    feed.append(3)
+    now = time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: now + 3600)
+    feed.append(4)
+    monkeypatch.undo()
+    async with asyncio.timeout(20):
+        assert await reader == [3, 4]
+
+
+async def test_an_item_that_none_follows_is_not_left() -> None:
+    feed: Feed[int] = Feed()
+    batches = await resting(feed)
+    reader = asyncio.ensure_future(anext(batches))
+    await asyncio.sleep(0)
+    feed.append(3)
+    async with asyncio.timeout(20):
+        assert await reader == [3]
+
+
+async def test_a_reader_of_slow_items_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.stream.feed._REST_S", 0.0)  # so any pause is slow
+    feed: Feed[int] = Feed()
+    batches = await resting(feed)
+    reader = asyncio.ensure_future(anext(batches))
+    await asyncio.sleep(0)
+    calls = Calls(monkeypatch)
+    feed.append(3)
+    assert calls.n == 1
+    assert await reader == [3]
 
 
 class Turnstile:
