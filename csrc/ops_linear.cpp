@@ -23,6 +23,18 @@ constexpr int64_t kFewRows = 16;
 // Several chunks per thread, so that the others take over the rest of one that is delayed or
 // slower.
 constexpr int64_t kMostChunksPerThread = 8;
+// A processor notices only after some lines that memory is read in sequence. Panels of codes that
+// are shorter than this are read from several places of a thread's share at once, so that each of
+// these streams is long.
+constexpr int64_t kShortPanelBytes = 24 * 1024;
+
+// Some units of a section: see MultiplyArgs.
+struct Units {
+    int64_t begin;
+    int64_t end;
+    int64_t pitch = 0;
+    int64_t last = 0;
+};
 
 std::span<const Matrix> sections_of(const Stack& matrix) {
     return {matrix.sections, static_cast<size_t>(matrix.n_sections)};
@@ -69,23 +81,28 @@ struct Product {
     }
 
     // Some units of a section, and of up if the section is gate.
-    void multiply(int64_t index, int64_t begin, int64_t end) const {
+    void multiply(int64_t index, const Units& units) const {
         const Finish alone = n_parts() == 2 ? Finish::kGateAndUp : Finish::kStore;
-        MultiplyArgs chunk = units(index, begin, end, alone);
+        MultiplyArgs chunk = args(index, units, alone);
         if (is_apart()) {
             chunk.epilogue = Epilogue::kNone;  // it follows when there are both
         }
         cpu_kernels().multiply_units(chunk);
         if (is_apart()) {
-            cpu_kernels().multiply_units(units(index + 1, begin, end, Finish::kUp));
+            cpu_kernels().multiply_units(args(index + 1, units, Finish::kUp));
         }
         if (residual != nullptr) {
-            add_residual(chunk);
+            add_residual(chunk, units.begin, units.end);
+            for (int64_t i = 1; i < kPanelsAtOnce && units.pitch != 0; ++i) {
+                const int64_t further = i * units.pitch;
+                add_residual(chunk, std::min(units.begin + further, units.last),
+                             std::min(units.end + further, units.last));
+            }
         }
     }
 
   private:
-    MultiplyArgs units(int64_t index, int64_t begin, int64_t end, Finish finish) const {
+    MultiplyArgs args(int64_t index, const Units& units, Finish finish) const {
         const Matrix& section = matrix.sections[index];
         const int64_t column = rows_before(matrix, index);
         return {
@@ -101,15 +118,17 @@ struct Product {
             .scale = scale,
             .softcap = softcap,
             .xielu = xielu,
-            .begin_unit = begin,
-            .end_unit = end,
+            .begin_unit = units.begin,
+            .end_unit = units.end,
+            .stream_pitch = units.pitch,
+            .last_unit = units.last,
         };
     }
 
-    // Adds the residual to what a chunk has written.
-    void add_residual(const MultiplyArgs& chunk) const {
-        const int64_t begin = chunk.begin_unit * kPanelRows;
-        const int64_t end = std::min(chunk.end_unit * kPanelRows, chunk.matrix.n_out);
+    // Adds the residual to some of what a chunk has written.
+    void add_residual(const MultiplyArgs& chunk, int64_t begin_unit, int64_t end_unit) const {
+        const int64_t begin = begin_unit * kPanelRows;
+        const int64_t end = std::min(end_unit * kPanelRows, chunk.matrix.n_out);
         const float* added = residual + (chunk.out - out);
         for (int64_t row = 0; row < n_rows; ++row) {
             for (int64_t i = row * out_pitch + begin; i < row * out_pitch + end; ++i) {
@@ -131,7 +150,12 @@ class Cut {
             const bool in_bundles = is_quantized(matrix.layout) && product.n_rows <= kFewRows;
             Section& section = sections_[n_sections_++];
             section.n_units = panels_for(matrix.n_out / n_parts);
-            section.at_once = in_bundles ? kPanelsAtOnce / n_parts : 1;
+            section.in_streams = in_bundles && product.n_rows == 1 && !product.is_apart() &&
+                                 !matrix.is_woven &&
+                                 panel_bytes(matrix.layout, matrix.n_in) < kShortPanelBytes;
+            section.at_once = section.in_streams ? kPanelsAtOnce
+                              : in_bundles       ? kPanelsAtOnce / n_parts
+                                                 : 1;
             section.per_thread =
                 std::clamp(section.n_units / (section.at_once * n_threads), int64_t{1}, most);
             per_thread_ += section.per_thread;
@@ -148,12 +172,14 @@ class Cut {
             at -= sections_[index++].per_thread;
         }
         const Section& section = sections_[index];
-        product.multiply(index, begin(section, thread, at), begin(section, thread, at + 1));
+        product.multiply(index, section.in_streams ? streams(section, thread, at)
+                                                   : neighbours(section, thread, at));
     }
 
   private:
     struct Section {
         int64_t n_units;
+        bool in_streams;
         int64_t at_once;     // a power of two
         int64_t per_thread;  // chunks
     };
@@ -165,6 +191,21 @@ class Cut {
         return at == 0 || at == section.per_thread
                    ? even
                    : (even + section.at_once / 2) & -section.at_once;
+    }
+
+    Units neighbours(const Section& section, int64_t thread, int64_t at) const {
+        return {.begin = begin(section, thread, at), .end = begin(section, thread, at + 1)};
+    }
+
+    // Units from each quarter of a thread's share. The next chunk goes on in every quarter.
+    Units streams(const Section& section, int64_t thread, int64_t at) const {
+        const int64_t first = section.n_units * thread / n_threads_;
+        const int64_t last = section.n_units * (thread + 1) / n_threads_;
+        const int64_t pitch = (last - first + kPanelsAtOnce - 1) / kPanelsAtOnce;
+        return {.begin = first + pitch * at / section.per_thread,
+                .end = first + pitch * (at + 1) / section.per_thread,
+                .pitch = pitch,
+                .last = last};
     }
 
     std::array<Section, kMostSections> sections_ = {};

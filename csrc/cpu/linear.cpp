@@ -112,8 +112,49 @@ void finish_unit(const MultiplyArgs& args, const Group& group, int64_t unit, int
     }
 }
 
+// One row times units that are far apart: as many streams of memory, each of which goes on from one
+// unit to the next.
+template <Layout kLayout>
+void multiply_streams(const MultiplyArgs& args) {
+    const int64_t n_parts = args.finish == Finish::kGateAndUp ? 2 : 1;
+    const int64_t width = args.matrix.n_out / n_parts;
+    const int64_t n_bytes = panel_bytes(kLayout, args.matrix.n_in);
+    alignas(64) float sums[2 * kPanelsAtOnce * kLanes];
+    for (int64_t unit = args.begin_unit; unit < args.end_unit; ++unit) {
+        const int64_t n_left = 1 + (args.last_unit - 1 - unit) / args.stream_pitch;
+        const int64_t n_units = n_left < kPanelsAtOnce ? n_left : kPanelsAtOnce;
+        __builtin_memset(sums, 0, sizeof sums);
+        for (int64_t part = 0; part < n_parts; ++part) {
+            const Chunk chunk = {
+                .panels = static_cast<const uint8_t*>(args.matrix.panels) +
+                          (unit * n_parts + part) * n_bytes,
+                .n_panels = n_units,
+                .panel_pitch = args.stream_pitch * n_parts * n_bytes,
+                .piece_pitch = piece_bytes(kLayout),
+                .x = args.x,
+                .row_bytes = args.row_bytes,
+                .n_in = args.matrix.n_in,
+                .begin = 0,
+                .end = blocks_for(args.matrix.n_in),
+            };
+            add_chunk<kLayout>(chunk, 1, sums + part * kLanes, n_parts * kLanes);
+        }
+        const Group group = {.begin_row = 0, .n_rows = 1, .begin_unit = unit, .n_units = n_units};
+        for (int64_t i = 0; i < n_units; ++i) {
+            finish_unit<kLayout>(args, group, unit + i * args.stream_pitch, width,
+                                 sums + i * n_parts * kLanes);
+        }
+    }
+}
+
 template <Layout kLayout>
 void multiply_units(const MultiplyArgs& args) {
+    if constexpr (is_quantized(kLayout)) {
+        if (args.stream_pitch != 0) {
+            multiply_streams<kLayout>(args);
+            return;
+        }
+    }
     constexpr int64_t kPanelSums = kRowsAtOnce * kSums<kLayout> * kLanes;
     const int64_t n_parts = args.finish == Finish::kGateAndUp ? 2 : 1;
     const int64_t width = args.matrix.n_out / n_parts;  // outputs in a row

@@ -64,6 +64,10 @@ struct MultiplyArgs {
     Xielu xielu;
     int64_t begin_unit;
     int64_t end_unit;
+    // With a pitch other than 0 also the units 1, 2, ... kPanelsAtOnce - 1 pitches behind each of
+    // these, if they are before last_unit. Only for one row of x and codes that are not woven.
+    int64_t stream_pitch;
+    int64_t last_unit;
 };
 
 // How rows are stored: as floats, or in the blocks of a GGUF type.

@@ -24,10 +24,11 @@ SOLITON_INLINE Rows scales_of(const Chunk& chunk, int64_t row) {
     return {chunk.x + row * chunk.row_bytes + at, chunk.row_bytes};
 }
 
-// Neighbouring panels, and where their sums are.
+// Panels at the same distance, and where their sums are.
 struct Panels {
     const uint8_t* at;
     int64_t pitch;        // bytes from one panel to the next
+    bool are_neighbours;  // they, and as many after them, follow each other
     int64_t piece_pitch;  // bytes from one piece of a panel to the next
     int64_t count;
     float* sums;
@@ -105,7 +106,7 @@ template <Layout kLayout, int kPanels>
     constexpr int64_t kBlocks = piece_blocks(kLayout);
     constexpr int64_t kBytes = piece_bytes(kLayout) / kBlocks;
     const Codes<kLayout, 1> codes = {x};
-    const bool fetches = kFetchesAhead<kLayout> && panels.piece_pitch == piece_bytes(kLayout);
+    const bool fetches = kFetchesAhead<kLayout> && panels.are_neighbours;
     Floats totals[kPanels];
     for (int i = 0; i < kPanels; ++i) {
         totals[i] = load(panels.sums + i * panels.sums_pitch);
@@ -176,6 +177,7 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
         return {
             .at = chunk.panels + chunk.begin / piece_blocks(kLayout) * chunk.piece_pitch,
             .pitch = chunk.panel_pitch,
+            .are_neighbours = chunk.panel_pitch == panel_bytes(kLayout, chunk.n_in),
             .piece_pitch = chunk.piece_pitch,
             .count = chunk.n_panels,
             .sums = sums + row * kLanes,

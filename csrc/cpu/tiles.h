@@ -9,7 +9,8 @@
 
 namespace soliton::SOLITON_ISA {
 
-// Blocks [begin, end) of neighbouring panels, which are whole pieces, and rows of x from `x` on.
+// Blocks [begin, end), which are whole pieces, of panels at the same distance; rows of x from `x`
+// on.
 struct Chunk {
     const uint8_t* panels;
     int64_t n_panels;

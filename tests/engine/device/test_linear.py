@@ -198,6 +198,30 @@ def test_threads_change_nothing(layout: str, n_rows: int) -> None:
             assert np.array_equal(one, many)
 
 
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("layout", CODE_BITS)
+@pytest.mark.parametrize(("n_out", "n_in"), [(5, 64), (250, 64), (1003, 64), (250, 1600)])
+@pytest.mark.usefixtures("isa")
+def test_one_row_is_that_of_two_in_whatever_order_its_panels_are_read(
+    n_out: int, n_in: int, layout: str, n_threads: int
+) -> None:
+    _cpu.set_threads(n_threads)
+    gate, up = random(n_out, n_in, seed=5), random(n_out, n_in, seed=6)
+    matrix, gated = Matrix(n_out, n_in, layout), gated_matrix(gate, up, layout)
+    x, residual, bias = random(2, n_in), random(2, n_out, seed=3), random(n_out, seed=8)
+    norm = random(n_in, seed=7)
+    one, two = (
+        (
+            matrix.linear(rows, bias),
+            matrix.linear(rows, residual=residual[: len(rows)]),
+            gated.norm_linear(rows, norm, gated=True),
+        )
+        for rows in (x[:1], x)
+    )
+    for alone, together in zip(one, two, strict=True):
+        assert np.array_equal(alone[0], together[0])
+
+
 @pytest.mark.parametrize("n_rows", [1, 5, 40])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("n_out", "n_in"), SIZES)
