@@ -75,14 +75,14 @@ class Feed(Generic[T]):
             self._overflow()
 
     def extend(self, items: Sequence[T]) -> None:
-        """Add several items. From any thread. Raises FeedFullError."""
+        """Add several items, which end a rest. From any thread. Raises FeedFullError."""
         n_bytes = sum(map(self._size_of, items))
         with self._lock:
             if self._ended:
                 return
             self._items.extend(items)
             self._n_bytes += n_bytes
-            waiters = self._due()
+            waiters, self._waiters = self._waiters, []
         self._wake(waiters)
         if self._n_bytes > self._max_bytes:
             self._overflow()
@@ -136,7 +136,7 @@ class Feed(Generic[T]):
         error that ended the feed, if any.
         """
         waiter: _Waiter | None = None
-        taken_at = -math.inf  # when the last batch had been worked on
+        taken_at = -math.inf  # when the reader last had worked on all that had come
         with IdleTimeout(idle, lambda: _settle([waiter] if waiter else [], False)) as idle_timeout:
             while True:
                 with self._lock:
@@ -155,10 +155,11 @@ class Feed(Generic[T]):
                     yield fresh
                 if ended:
                     break
-                before, taken_at = taken_at, self._loop.time()
                 if is_behind:
                     await asyncio.sleep(0)
-                elif taken_at < before + 2 * _REST_S:
+                    continue
+                before, taken_at = taken_at, self._loop.time()
+                if taken_at < before + 2 * _REST_S:
                     await self._rest(taken_at)
         if self._error is not None:
             raise self._error

@@ -169,14 +169,15 @@ class JobRun:
             piece = Step(choice, result, clock())
             self.n_drafted += result.n_drafted
             self.n_accepted += result.n_accepted
-            if self.first_clock is None:
+            is_first = self.first_clock is None
+            if is_first:
                 self._note_first(piece, untold)
             if result.eos:
                 break
             if steering is not None:
                 self._pieces.append(piece)
-            if untold:
-                self._feed.extend([*untold, piece])
+            if is_first or untold:
+                self._feed.extend([*untold, piece])  # whether or not the reader rests
                 untold.clear()
             else:
                 append(piece)

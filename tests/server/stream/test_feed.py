@@ -119,13 +119,20 @@ async def test_who_waits_for_the_end_is_woken_once(monkeypatch: pytest.MonkeyPat
     assert calls.n == 1
 
 
-async def resting(feed: Feed[int]) -> AsyncIterator[Sequence[int]]:
-    """A reader that rests once it is asked for more: it got two items, one just after the other."""
+async def resting(feed: Feed[int]) -> asyncio.Future[Sequence[int]]:
+    """The next batch of a reader that rests: it got two items, one just after the other."""
     batches = feed.batches()
     for item in (1, 2):
         feed.append(item)
-        assert await anext(batches) == [item]
-    return batches
+        assert await asyncio.wait_for(anext(batches), 20) == [item]
+    return await waiting(batches)
+
+
+async def waiting(batches: AsyncIterator[Sequence[int]]) -> asyncio.Future[Sequence[int]]:
+    """The next batch, of a reader that rests or waits for it."""
+    reader = asyncio.ensure_future(anext(batches))
+    await asyncio.sleep(0)
+    return reader
 
 
 async def test_items_during_a_rest_wake_nobody_and_the_end_does(
@@ -133,54 +140,76 @@ async def test_items_during_a_rest_wake_nobody_and_the_end_does(
 ) -> None:
     monkeypatch.setattr("server.stream.feed._REST_S", 3600)
     feed: Feed[int] = Feed()
-    batches = await resting(feed)
-    reader = asyncio.ensure_future(anext(batches))
-    await asyncio.sleep(0)
+    batch = await resting(feed)
     calls = Calls(monkeypatch)
     feed.append(3)
-    feed.extend([4, 5])
+    feed.append(4)
     assert calls.n == 0
-    feed.end([6])
+    feed.end([5])
     assert calls.n == 1
     async with asyncio.timeout(20):
-        assert await reader == [3, 4, 5, 6]
+        assert await batch == [3, 4, 5]
+
+
+async def test_several_items_at_once_end_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.stream.feed._REST_S", 3600)
+    feed: Feed[int] = Feed()
+    batch = await resting(feed)
+    feed.append(3)
+    feed.extend([4, 5])
+    async with asyncio.timeout(20):
+        assert await batch == [3, 4, 5]
+
+
+async def test_a_reader_that_was_behind_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.stream.feed._REST_S", 3600)
+    feed: Feed[int] = Feed(size_of=lambda _: 1024)
+    feed.extend([*range(20)])
+    batches = feed.batches()
+    async with asyncio.timeout(20):
+        assert [len(await anext(batches)) for _ in range(3)] == [8, 8, 4]
+        batch = await waiting(batches)
+        feed.append(20)
+        assert await batch == [20]
 
 
 async def test_the_first_item_after_a_rest_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.stream.feed._REST_S", 3600)
     feed: Feed[int] = Feed()
-    batches = await resting(feed)
-    reader = asyncio.ensure_future(anext(batches))
-    await asyncio.sleep(0)
+    batch = await resting(feed)
     feed.append(3)
     now = time.monotonic()
     monkeypatch.setattr("time.monotonic", lambda: now + 3600)
     feed.append(4)
     monkeypatch.undo()
     async with asyncio.timeout(20):
-        assert await reader == [3, 4]
+        assert await batch == [3, 4]
 
 
 async def test_an_item_that_none_follows_is_not_left() -> None:
     feed: Feed[int] = Feed()
-    batches = await resting(feed)
-    reader = asyncio.ensure_future(anext(batches))
-    await asyncio.sleep(0)
+    batch = await resting(feed)
     feed.append(3)
     async with asyncio.timeout(20):
-        assert await reader == [3]
+        assert await batch == [3]
 
 
 async def test_a_reader_of_slow_items_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.stream.feed._REST_S", 0.0)  # so any pause is slow
+    monkeypatch.setattr("server.stream.feed._REST_S", 3600)
     feed: Feed[int] = Feed()
-    batches = await resting(feed)
-    reader = asyncio.ensure_future(anext(batches))
-    await asyncio.sleep(0)
+    batches = feed.batches()
+    feed.append(1)
+    assert await anext(batches) == [1]
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    feed.append(2)
+    assert await asyncio.wait_for(anext(batches), 20) == [2]
+    monkeypatch.setattr(loop, "time", lambda: now + 3 * 3600)
+    batch = await waiting(batches)
     calls = Calls(monkeypatch)
     feed.append(3)
     assert calls.n == 1
-    assert await reader == [3]
+    assert await batch == [3]
 
 
 class Turnstile:
