@@ -86,7 +86,6 @@ def drop_weights(model: Model, speculator: Speculator | None) -> None:
     """Frees the memory of the weights of a model and of what drafts for it."""
     drop_drafters_weights(speculator.drafters if speculator else ())
     model.drop_weights()
-    model.ops.give_back()
 
 
 def read_weights(

@@ -96,10 +96,6 @@ class Model:
         assert self._weights is not None, "the weights were dropped"
         return self._weights
 
-    @property
-    def has_weights(self) -> bool:
-        return self._weights is not None
-
     def take_weights(self, weights: Weights, fusion: Fusion | None = None) -> None:
         """Runs on these from now on. Caches keep what they hold: if the weights are the same as
         before, so are the results.
@@ -118,16 +114,19 @@ class Model:
             for index, (each, own, its_tables) in enumerate(layers)
         ]
         self._last = self._layers[-1].end  # the residual behind the last layer
+        self.has_weights = True
 
     def drop_weights(self) -> None:
-        """Frees their memory, with the passes that were recorded on it. Nothing can be run until
-        `take_weights`.
+        """Gives their memory back to the system, with the passes that were recorded on it. Nothing
+        can be run until `take_weights`.
         """
         self.ops.wait()
         self._weights = self._embedding = self._fusion = None
         self._layers = []
         self._recorded_for.clear()
         self._heads = []
+        self.ops.give_back()
+        self.has_weights = False  # last: other threads take it to mean that the memory is free
 
     def keep_hidden(self) -> None:
         """From now on passes compute the normed output of their rows too, also those of a prompt.

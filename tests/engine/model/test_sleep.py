@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine import Engine, ModelLoadError, SamplingSettings, StreamOptions
+from engine.device.cpu.ops import CpuOps
 from engine.draft.model import ModelDrafter
 from tests.support.family_models import FAMILY_MODELS
 from tests.support.scripted_model import records_of, run
@@ -100,6 +101,23 @@ def test_what_needs_no_weights_goes_on(tiny_engine: Engine) -> None:
     prompt = tiny_engine.encode_chat([{"role": "user", "content": "hello"}])
     assert tiny_engine.generator.expected_reuse(prompt, StreamOptions()).n_reused == 0
     tiny_engine.generator.close()
+
+
+def test_it_says_that_it_sleeps_when_the_memory_is_free(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load(tiny_model, speculate="draft", draft_model=tiny_model)
+    give_back, told = CpuOps.give_back, []
+
+    def observed(ops: CpuOps) -> None:
+        told.append(engine.is_asleep)
+        give_back(ops)
+        told.append(engine.is_asleep)
+
+    monkeypatch.setattr(CpuOps, "give_back", observed)
+    engine.sleep()
+    assert told == [False] * 4, "before and after those of the draft and of the model"
+    assert engine.is_asleep
 
 
 def test_files_that_changed_are_refused_until_they_are_back(
