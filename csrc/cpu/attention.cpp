@@ -20,7 +20,7 @@ SOLITON_INLINE Floats exp2_or_zero(Floats x) {
     // x = n + r with |r| <= 1/2. For n = -127, power_of_two gives 0.
     x = larger(broadcast(-127.0f), x);
     const Ints n = round(x);
-    const Floats r = multiply_add(to_floats(n), broadcast(-1.0f), x);
+    const Floats r = subtract(x, to_floats(n));
     Floats p = broadcast(0x1.41fbc2p-13f);  // minimax for the relative error
     p = multiply_add(p, r, broadcast(0x1.5f3e52p-10f));
     p = multiply_add(p, r, broadcast(0x1.3b2d4cp-7f));
@@ -52,11 +52,23 @@ Visible visible_keys(const AttentionArgs& args, int64_t position, int64_t block)
     return begin < end ? Visible{begin, end} : Visible{0, 0};
 }
 
-// The scores are in units of log2(e), as the queries are.
-void cap_scores(float* scores, int64_t begin, int64_t end, float softcap) {
+// Scales and caps the scores of columns [begin, end), and returns the largest. They are in units of
+// log2(e), as the queries are.
+float scale_scores(float* scores, int64_t begin, int64_t end, const float* key_scales,
+                   float softcap) {
+    Floats tops = broadcast(-kInfinity);
     for (int64_t i = begin; i < end; i += kLanes) {
-        store(scores + i, capped(load(scores + i), softcap * kLog2E));
+        Floats score = load(scores + i);
+        if (key_scales) {
+            score = multiply(score, load(key_scales + i));
+        }
+        if (softcap != 0.0f) {
+            score = capped(score, softcap * kLog2E);
+        }
+        store(scores + i, score);
+        tops = larger(score, tops);
     }
+    return largest_lane(tops);
 }
 
 // Turns the scores of columns [begin, end) into probabilities that are not yet normalised, 0 for
@@ -64,21 +76,12 @@ void cap_scores(float* scores, int64_t begin, int64_t end, float softcap) {
 // the record's tail.
 void softmax(float* scores, int64_t begin, int64_t end, Visible visible, const float* key_scales,
              const float* value_scales, float softcap, float* tail) {
-    if (key_scales) {
-        for (int64_t i = begin; i < end; i += kLanes) {
-            store(scores + i, multiply(load(scores + i), load(key_scales + i)));
-        }
+    float top = scale_scores(scores, begin, end, key_scales, softcap);
+    if (begin < visible.begin || visible.end < end) {  // one that is not seen may be the largest
+        fill(scores, begin, visible.begin, -kInfinity);
+        fill(scores, visible.end, end, -kInfinity);
+        top = scale_scores(scores, begin, end, nullptr, 0.0f);
     }
-    if (softcap != 0.0f) {
-        cap_scores(scores, begin, end, softcap);
-    }
-    fill(scores, begin, visible.begin, -kInfinity);
-    fill(scores, visible.end, end, -kInfinity);
-    Floats tops = broadcast(-kInfinity);
-    for (int64_t i = begin; i < end; i += kLanes) {
-        tops = larger(load(scores + i), tops);
-    }
-    const float top = largest_lane(tops);
     Floats sums = broadcast(0.0f);
     for (int64_t i = begin; i < end; i += kLanes) {
         Floats p = exp2_or_zero(add(load(scores + i), broadcast(-top)));

@@ -12,22 +12,37 @@ namespace {
 // inverse of both, and each is a power of two.
 enum class Side { kStored, kRead };
 
+// One stage for each bit of an index, the lowest first: neighbours become their sum and their
+// difference, in two halves. So the next bit is the lowest one, and after all of them each number
+// is in its place. A loop over a whole half is vector code, for the first bits too.
+inline void rotate_block(float* x, int64_t size) {
+    float memory[kMaxHeadDim];
+    float* from = x;
+    float* to = memory;
+    const int64_t half = size / 2;
+    for (int64_t n = size; n > 1; n /= 2) {
+#pragma omp simd
+        for (int64_t i = 0; i < half; ++i) {
+            const float a = from[2 * i];
+            const float b = from[2 * i + 1];
+            to[i] = a + b;
+            to[half + i] = a - b;
+        }
+        float* swapped = from;
+        from = to;
+        to = swapped;
+    }
+    if (from != x) {
+        __builtin_memcpy(x, from, size * sizeof(float));
+    }
+}
+
 // In place, n numbers in blocks of the largest power of two that divides n.
 inline void rotate_head(float* x, int64_t n, Side side) {
     const int64_t size = n & -n;
-    int log = 0;
-    for (int64_t half = 1; half < size; half *= 2, ++log) {
-        for (int64_t block = 0; block < n; block += 2 * half) {
-            float* low = x + block;
-            float* high = low + half;
-#pragma omp simd
-            for (int64_t i = 0; i < half; ++i) {
-                const float a = low[i];
-                const float b = high[i];
-                low[i] = a + b;
-                high[i] = a - b;
-            }
-        }
+    const int log = __builtin_ctzll(static_cast<uint64_t>(n));
+    for (int64_t block = 0; block < n; block += size) {
+        rotate_block(x + block, size);
     }
     const int stored = log / 2;
     const int power = side == Side::kStored ? stored : log - stored;

@@ -27,10 +27,11 @@ T = TypeVar("T")
 _Waiter = asyncio.Future[bool]
 
 # A batch costs a processor tens to hundreds of microseconds, mostly because nothing that it needs
-# is in a cache; 250 of them a second are more than anybody sees.
-_REST_S = 0.004
-# Largest batch for a reader that is behind: its work on a batch holds up the event loop.
-_BATCH_BYTES = 8 * 1024
+# is in a cache. Nobody who reads tells 125 of them a second from more.
+_REST_S = 0.008
+# Largest batch for a reader that is behind: its work on a batch holds up the event loop. What a
+# fast model makes during a rest, with logprobs, must fit, or it would be sent in pieces.
+_BATCH_BYTES = 64 * 1024
 
 
 class FeedFullError(Exception):

@@ -53,7 +53,7 @@ async def test_a_reader_that_is_behind_gets_a_little_at_a_time() -> None:
     feed.end()
     batches = [batch async for batch in feed.batches()]
     assert [item for batch in batches for item in batch] == [*range(1000)]
-    assert max(map(len, batches)) == 8
+    assert max(map(len, batches)) == 64
     assert feed.unread_bytes == 0
 
 
@@ -164,13 +164,13 @@ async def test_several_items_at_once_end_a_rest(monkeypatch: pytest.MonkeyPatch)
 async def test_a_reader_that_was_behind_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.stream.feed._REST_S", 3600)
     feed: Feed[int] = Feed(size_of=lambda _: 1024)
-    feed.extend([*range(20)])
+    feed.extend([*range(150)])
     batches = feed.batches()
     async with asyncio.timeout(20):
-        assert [len(await anext(batches)) for _ in range(3)] == [8, 8, 4]
+        assert [len(await anext(batches)) for _ in range(3)] == [64, 64, 22]
         batch = await waiting(batches)
-        feed.append(20)
-        assert await batch == [20]
+        feed.append(150)
+        assert await batch == [150]
 
 
 async def test_the_first_item_after_a_rest_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
