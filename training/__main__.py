@@ -48,6 +48,7 @@ class RunSettings:
     output: Path
     tokens: int
     draft_tokens: int
+    dropout: float
     device: str
     threads: int | None
     processes: int
@@ -96,7 +97,7 @@ def read_splits(settings: RunSettings) -> list[Split]:
 def train_target(settings: RunSettings) -> None:
     directory = settings.run_dir / "target"
     directory.mkdir(exist_ok=True)
-    config = _train_config(settings, settings.tokens)
+    config = _train_config(settings, settings.tokens, dropout=settings.dropout)
     if is_finished(directory):
         return
     run_workers(
@@ -179,6 +180,13 @@ def parse_settings(arguments: Sequence[str] | None) -> RunSettings:
     parser.add_argument("--output", type=Path, default=here.parent / "engine" / "default_model")
     parser.add_argument("--tokens", type=token_count)
     parser.add_argument("--draft-tokens", type=token_count)
+    parser.add_argument(
+        "--dropout",
+        type=float,
+        default=0.0,
+        help="share of the target's activations zeroed while it trains: against learning texts by "
+        "heart that it sees many times",
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--threads", type=int, help="CPU threads of a single process")
     parser.add_argument(
@@ -204,6 +212,7 @@ def parse_settings(arguments: Sequence[str] | None) -> RunSettings:
         output=given.output,
         tokens=given.tokens or (CUDA_TOKENS if on_cuda else CPU_TOKENS),
         draft_tokens=given.draft_tokens or (CUDA_DRAFT_TOKENS if on_cuda else CPU_DRAFT_TOKENS),
+        dropout=given.dropout,
         device=device,
         threads=given.threads,
         processes=given.processes,
@@ -227,13 +236,16 @@ def token_count(text: str) -> int:
     return count
 
 
-def _train_config(settings: RunSettings, tokens: int, *, lr_scale: float = 1.0) -> TrainConfig:
+def _train_config(
+    settings: RunSettings, tokens: int, *, lr_scale: float = 1.0, dropout: float = 0.0
+) -> TrainConfig:
     return TrainConfig(
         schedule=Schedule(tokens),
         seed=settings.seed,
         batch_tokens=CUDA_BATCH_TOKENS if settings.device == "cuda" else CPU_BATCH_TOKENS,
         device=settings.device,
         lr_scale=lr_scale,
+        dropout=dropout,
     )
 
 

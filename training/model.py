@@ -88,37 +88,42 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, dropout: float = 0.0) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.dim, config.norm_eps)
         self.self_attn = Attention(config)
         self.post_attention_layernorm = RMSNorm(config.dim, config.norm_eps)
         self.mlp = FeedForward(config)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        x = x + self.dropout(self.self_attn(self.input_layernorm(x), cos, sin))
+        out: Tensor = x + self.dropout(self.mlp(self.post_attention_layernorm(x)))
         return out
 
 
 class Decoder(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, dropout: float = 0.0) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.dim)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.n_layers))
+        self.layers = nn.ModuleList(Layer(config, dropout) for _ in range(config.n_layers))
         self.norm = RMSNorm(config.dim, config.norm_eps)
+        self.dropout = nn.Dropout(dropout)
 
 
 class Llama(nn.Module):
-    """Token ids (B, T) to logits (B, T, vocab_size); the embedding is also the output head."""
+    """Token ids (B, T) to logits (B, T, vocab_size); the embedding is also the output head.
+
+    While it trains, a share `dropout` of what each part adds to the residual is zeroed.
+    """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.config = config
-        self.model = Decoder(config)
+        self.model = Decoder(config, dropout)
         cos, sin = rope_tables(config)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
@@ -127,7 +132,7 @@ class Llama(nn.Module):
     def hidden(self, token_ids: Tensor) -> Tensor:
         """(B, T, dim): what the head reads."""
         T = token_ids.shape[1]
-        x = self.model.embed_tokens(token_ids)  # (B, T, dim)
+        x = self.model.dropout(self.model.embed_tokens(token_ids))  # (B, T, dim)
         cos, sin = self.cos[:T], self.sin[:T]
         for layer in self.model.layers:
             x = layer(x, cos, sin)

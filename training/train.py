@@ -44,6 +44,8 @@ class TrainConfig:
     batch_tokens: int = 4096
     use_muon: bool = True
     lr_scale: float = 1.0
+    dropout: float = 0.0
+    """A run that is resumed drops others than one without interruption would."""
     device: str = "cpu"
     compile: bool = True
     save_every_s: float = 240.0
@@ -73,7 +75,7 @@ class Trainer:
         self.world = world or World()
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        self.model = Llama(model_config).to(config.device)
+        self.model = Llama(model_config, dropout=config.dropout).to(config.device)
         self.teacher = teacher.to(config.device).eval() if teacher is not None else None
         self.optimizer = Optimizer(
             self.model, use_muon=config.use_muon, lr_scale=config.lr_scale, world=self.world
@@ -135,10 +137,12 @@ class Trainer:
     def held_out_losses(self) -> dict[str, float]:
         """Nats per token on a fixed batch of each corpus."""
         losses = {}
+        self.model.eval()
         with torch.no_grad():
             for name, batch in self.held_out.items():
                 loss = self._loss(*self._tensors(batch))
                 losses[name] = float(self.world.sum_(loss).item())
+        self.model.train()
         return losses
 
     def save(self) -> None:

@@ -31,7 +31,7 @@ class Stamp(NamedTuple):
 
 
 class Share(NamedTuple):
-    """All kernels with one name."""
+    """All kernels of one op."""
 
     name: str
     n: int
@@ -40,18 +40,23 @@ class Share(NamedTuple):
 
 
 def measure_boundaries(bench: Bench, put: Callable[[dict[str, float]], None]) -> None:
-    """Prints nothing but figures, per kernel name; none where no GPU records stamps."""
+    """Prints nothing but figures, per op; none where no GPU records stamps."""
     bench.fill()
-    for share in shares(stamps(bench)):
+    length = bench.cache.length
+    ops = [op.name for op in bench.model.profile(_token(bench), bench.cache)]
+    bench.cache.rollback(length)
+    for share in shares(stamps(bench), ops):
         put({f"{share.name} n": share.n, f"{share.name} us": share.us,
              f"{share.name} early us": share.early_us})  # fmt: skip
 
 
 def stamps(bench: Bench) -> list[Stamp]:
-    """Of some passes in a row, each a graph that was captured before; none without a driver."""
+    """The kernels of some passes in a row, each a graph that was captured before; none without a
+    driver.
+    """
     if IS_REHEARSAL:
         return []
-    length, token_ids = bench.cache.length, prompt_ids(bench.config.vocab_size, 1, seed=1)
+    length, token_ids = bench.cache.length, _token(bench)
 
     def run() -> None:
         bench.model.decode(token_ids, bench.cache)
@@ -66,16 +71,21 @@ def stamps(bench: Bench) -> list[Stamp]:
     return [
         Stamp(event.name, event.time_range.start, event.time_range.end)
         for event in profiler.events()
-        if event.device_type.name == "CUDA"
+        if event.device_type.name == "CUDA" and not event.name.startswith("Mem")
     ]
 
 
-def shares(stamps: Sequence[Stamp]) -> Iterator[Share]:
-    """By name, in the order in which they first appear. The first kernel has none before it."""
+def shares(stamps: Sequence[Stamp], ops: Sequence[str]) -> Iterator[Share]:
+    """By op, in the order in which they first appear. The first kernel has none before it.
+
+    One kernel serves several ops, so its place in the pass says which one it is. Where ops have
+    more than one kernel, the names are those of the kernels.
+    """
     groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
     ordered = sorted(stamps, key=lambda stamp: (stamp.end, stamp.begin))
-    for before, stamp in pairwise(ordered):
-        name = stamp.name.split("(")[0].removeprefix("void ")[:80]
+    are_alike = len(ordered) % len(ops) == 0
+    for place, (before, stamp) in enumerate(pairwise(ordered), start=1):
+        name = ops[place % len(ops)] if are_alike else _kernel(stamp.name)
         groups[name].append((stamp.end - before.end, before.end - stamp.begin))
     for name, times in groups.items():
         yield Share(
@@ -84,3 +94,13 @@ def shares(stamps: Sequence[Stamp]) -> Iterator[Share]:
             median(share for share, _ in times),
             median(early for _, early in times),
         )
+
+
+def _kernel(name: str) -> str:
+    """Without what it returns and its arguments."""
+    bare = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    return bare.split("(")[0][:80]
+
+
+def _token(bench: Bench) -> list[int]:
+    return list(prompt_ids(bench.config.vocab_size, 1, seed=1))

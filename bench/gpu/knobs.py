@@ -12,9 +12,9 @@ from engine.native import cuda as cuda_native
 _KIB = 1024
 _TRIALS: dict[str, tuple[int, ...]] = {
     "overlap": (False,),
-    "prefetch_bytes": (0, 48 * _KIB, 64 * _KIB, 96 * _KIB, 128 * _KIB, 160 * _KIB),
     "attention_prefetch_bytes": (0, 48 * _KIB, 96 * _KIB, 160 * _KIB),
     "q4_blocks": (1, 2),
+    "q8_blocks": (1, 2),
 }
 
 

@@ -7,7 +7,7 @@ they come.
 import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,10 +40,10 @@ from .weights import prompt_flops, step_bytes
 _SHORT = 16  # tokens of the prompt of a stream
 GREEDY = SamplingSettings(temperature=0.0)
 # Random weights make every token about equally likely, so nothing repeats that could be drafted.
-PLAIN = SamplingSettings(temperature=1.0, seed=1)
+PLAIN = SamplingSettings(temperature=1.0)
 SAMPLERS = {
-    "sampled": SamplingSettings(temperature=0.8, top_p=0.95, top_k=40, min_p=0.02, seed=1),
-    "penalties": SamplingSettings(temperature=0.8, repetition_penalty=1.1, seed=1),
+    "sampled": SamplingSettings(temperature=0.8, top_p=0.95, top_k=40, min_p=0.02),
+    "penalties": SamplingSettings(temperature=0.8, repetition_penalty=1.1),
 }
 
 Put = Callable[[dict[str, Any]], None]
@@ -97,14 +97,18 @@ class Bench:
         n_top: int = 0,
         speculator: Speculator | None = None,
     ) -> float:
-        """Seconds per token, the median of some streams."""
+        """Seconds per token, the median of some streams. Each has another seed, or else drafts
+        would be taken from the stream before.
+        """
         generator = StreamingGenerator(
             self.model, PrefixCache(self.cache), Letters(), eos_token_ids=(), speculator=speculator
         )
         prompt = prompt_ids(self.config.vocab_size, _SHORT)
         return median(
-            stream_seconds(generator, prompt, settings, n_tokens=AMOUNT.tokens, n_top=n_top)
-            for _ in range(AMOUNT.rounds)
+            stream_seconds(
+                generator, prompt, replace(settings, seed=seed), n_tokens=AMOUNT.tokens, n_top=n_top
+            )
+            for seed in range(AMOUNT.rounds)
         )
 
 
@@ -233,12 +237,13 @@ def stream_seconds(
         return_probabilities=n_top > 0,
         return_top_tokens=n_top,
     )
-    for _ in range(n_first):
+    while generator.n_completion_tokens < n_first:
         generator.stream_ex()
+    n_timed = n_tokens - generator.n_completion_tokens
     start = time.perf_counter()
-    for _ in range(n_tokens - n_first):
-        generator.stream_ex()
-    return (time.perf_counter() - start) / (n_tokens - n_first)
+    while not generator.stream_ex().eos:
+        pass
+    return (time.perf_counter() - start) / n_timed
 
 
 def pass_seconds(model: Model, cache: KVCache, n_rows: int) -> float:

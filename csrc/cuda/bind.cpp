@@ -32,23 +32,25 @@ void set_device(int index) {
     check(cudaSetDevice(index), "choosing the device");
 }
 
-void set_knobs(bool overlap, int32_t prefetch_bytes, int32_t attention_prefetch_bytes,
-               int32_t q4_blocks) {
-    if (prefetch_bytes < 0 || attention_prefetch_bytes < 0) {
-        throw nb::value_error("prefetch_bytes and attention_prefetch_bytes must be at least 0");
+void set_knobs(bool overlap, int32_t attention_prefetch_bytes, int32_t q4_blocks,
+               int32_t q8_blocks) {
+    if (attention_prefetch_bytes < 0) {
+        throw nb::value_error("attention_prefetch_bytes must be at least 0");
     }
-    if (q4_blocks != 1 && q4_blocks != 2) {
-        throw nb::value_error("q4_blocks must be 1 or 2");
+    for (const int32_t blocks : {q4_blocks, q8_blocks}) {
+        if (blocks != 1 && blocks != 2) {
+            throw nb::value_error("q4_blocks and q8_blocks must be 1 or 2");
+        }
     }
-    knobs() = {overlap, prefetch_bytes, attention_prefetch_bytes, q4_blocks};
+    knobs() = {overlap, attention_prefetch_bytes, q4_blocks, q8_blocks};
 }
 
 nb::dict knob_values() {
     nb::dict result;
     result["overlap"] = knobs().overlap;
-    result["prefetch_bytes"] = knobs().prefetch_bytes;
     result["attention_prefetch_bytes"] = knobs().attention_prefetch_bytes;
     result["q4_blocks"] = knobs().q4_blocks;
+    result["q8_blocks"] = knobs().q8_blocks;
     return result;
 }
 
@@ -69,9 +71,8 @@ NB_MODULE(_cuda, module) {
     module.def("set_device", &bindings::set_device, "index"_a);
     constexpr Knobs kDefaults = {};
     module.def("set_knobs", &bindings::set_knobs, nb::kw_only(), "overlap"_a = kDefaults.overlap,
-               "prefetch_bytes"_a = kDefaults.prefetch_bytes,
                "attention_prefetch_bytes"_a = kDefaults.attention_prefetch_bytes,
-               "q4_blocks"_a = kDefaults.q4_blocks);
+               "q4_blocks"_a = kDefaults.q4_blocks, "q8_blocks"_a = kDefaults.q8_blocks);
     module.def("knobs", &bindings::knob_values);
     nb::enum_<Layout>(module, "Layout")
         .value("BF16", Layout::kBf16)

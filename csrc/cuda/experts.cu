@@ -12,8 +12,8 @@
 //   grid    (blocks for each group, as many groups as there can be)
 //   block   group blockIdx.y: panels blockIdx.x, blockIdx.x + gridDim.x, ... of its expert
 //
-// It takes 128 registers per thread in every layout, and nothing spills (test_cuda_build.py). None
-// of this has been measured yet.
+// It takes 128 registers per thread in every layout, and nothing spills (test_cuda_build.py). Its
+// speed has not been measured yet.
 //
 // Which weights it reads depends on the previous launch, so its ring fills after the wait. An
 // expert that more than kTogether rows chose is read again for the next ones, then from L2.

@@ -13,14 +13,15 @@ namespace soliton::cuda {
 struct Knobs {
     // Launches of a pass overlap, on devices that can (programmatic dependent launch).
     bool overlap = true;
-    // Of the weights that follow a thread block's ring, so many bytes are prefetched into L2 while
-    // the block waits for the previous launch. 0: none. 132 blocks x 96 KiB are 13 MB, 3 us of an
-    // H200's memory; at most half of L2 is filled.
-    int32_t prefetch_bytes = 96 * 1024;
-    // The same for attention: of the weights that the next ops read, for each multiprocessor.
+    // Of the weights that the next ops read, so many bytes are prefetched into L2 by attention, for
+    // each multiprocessor. 0: none. 132 x 96 KiB are 13 MB, 3 us of an H200's memory; at most half
+    // of L2 is filled. Worth 1 % of a pass there; products that prefetched cost 2 to 5 %.
     int32_t attention_prefetch_bytes = 96 * 1024;
-    // Thread blocks per multiprocessor in products of up to 4 rows with 4-bit weights, 1 or 2.
-    int32_t q4_blocks = 1;
+    // Thread blocks per multiprocessor in products of up to 4 rows with 4-bit weights, 1 or 2. With
+    // eight warps such a product is bound by the latency of its instructions.
+    int32_t q4_blocks = 2;
+    // The same with 8-bit weights.
+    int32_t q8_blocks = 1;
 
     auto operator<=>(const Knobs&) const = default;
 };

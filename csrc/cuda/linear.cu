@@ -7,7 +7,6 @@
 //
 //   griddepcontrol.launch_dependents        the next launch's blocks may start beside these
 //   fill the ring: cp.async                 some stages for each warp    (linear_weights.cuh)
-//   prefetch what follows the ring into L2  as much as the knob says     (knobs.h)
 //   load the norm's weights
 //   griddepcontrol.wait                     from here on x is complete
 //   for each pass:                          one, unless x is too large for shared memory
@@ -29,14 +28,18 @@
 //             ring                      x   groups  partials   other    total
 //   kBf16     8 warps x 4 x 2048   16,384        0     2,048     100   84,068
 //   kQ8       8 warps x 4 x 2112   16,384      512     2,048     100   86,628
-//   kQ4       8 warps x 7 x 1152   16,384      512     2,048     100   83,556
+//   kQ4       8 warps x 4 x 2304   16,384      512     2,048     100   92,772
 //
 // So two blocks fit into the 228 KB of a Hopper multiprocessor, one of them the next launch's. The
 // latency of 4.3 TB/s takes about 29 KB in flight on each of 132 multiprocessors; the ring has 64.
-// Up to 4 rows take 128 registers per thread, more take 167 to 201, and nothing spills
-// (test_cuda_build.py). Inside of the loop, 95 % of a plain read's bandwidth are expected for
-// kBf16, and 83 to 92 % for kQ4, whose 75 to 85 instructions per warp and block of 576 bytes take
-// half of the issue slots. None of this has been measured yet.
+// Up to 4 rows take 128 registers per thread, more take 153 to 225, and nothing spills
+// (test_cuda_build.py).
+//
+// On an H200 (bench/RESULTS.md) a matrix that takes 138 us, the head in 8 bits, is read at 94 % of
+// a plain read's bandwidth. Eight warps issue at most 1.8 instructions per cycle, because each
+// waits for its own results. kQ8 needs just that much, and kQ4 more: so it has two blocks on a
+// multiprocessor (knobs.h), with fewer stages and 80 registers, which leaves room for one of the
+// next launch. A step of kQ4 takes about 300 instructions per warp for 2304 bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -49,17 +52,16 @@ namespace {
 
 // With one tile, at least two blocks fit into a multiprocessor; with more rows, x is too large for
 // that.
-template <Layout kLayout, int kTiles, int kLeastBlocks>
+template <Layout kLayout, int kTiles, int kLeastBlocks, int kRows = 0>
 __global__ void __launch_bounds__(kLinearThreads, kLeastBlocks)
     multiply_rows(const __grid_constant__ LinearParams params) {
     allow_next_launch();
     auto* shared = shared_memory<std::byte>();
     WeightStream<kLayout> weights(params, shared);
-    weights.prefetch(params.prefetch_bytes);
     Batch<kLeastBlocks <= 2 ? 2 : 1> batch;  // as many as there are registers for
     batch.begin(params, {0, 0}, params.shared.sections_per_pass);
     wait_for_previous_launch();
-    multiply_panels<kLayout, kTiles>(params, weights, batch, shared);
+    multiply_panels<kLayout, kTiles, kRows>(params, weights, batch, shared);
 }
 
 using Kernel = void (*)(LinearParams);
@@ -68,8 +70,31 @@ using Kernel = void (*)(LinearParams);
 // next launch. For four blocks the kernel would spill.
 constexpr int kCrowdedBlocks = 3;
 
+int blocks_each(Layout layout, const Knobs& knobs) {
+    switch (layout) {
+        case Layout::kQ4:
+            return knobs.q4_blocks;
+        case Layout::kQ8:
+            return knobs.q8_blocks;
+        default:
+            return 1;
+    }
+}
+
+Kernel crowded_kernel(Layout layout, int n_rows) {
+    if (layout == Layout::kQ4) {
+        return n_rows == 1 ? multiply_rows<Layout::kQ4, 1, kCrowdedBlocks, 1>
+                           : multiply_rows<Layout::kQ4, 1, kCrowdedBlocks>;
+    }
+    return n_rows == 1 ? multiply_rows<Layout::kQ8, 1, kCrowdedBlocks, 1>
+                       : multiply_rows<Layout::kQ8, 1, kCrowdedBlocks>;
+}
+
 template <Layout kLayout>
 Kernel kernel_for(int n_rows) {
+    if (n_rows == 1) {
+        return multiply_rows<kLayout, 1, 2, 1>;
+    }
     if (n_rows <= kTileRows) {
         return multiply_rows<kLayout, 1, 2>;
     }
@@ -120,12 +145,12 @@ Plan plan_for(const LinearParams& params, Layout layout, int n_rows, const Devic
     const auto share = [&](int n) {
         return static_cast<int>(device.multiprocessor_shared_bytes) / n - kReservedShared;
     };
-    if (layout == Layout::kQ4 && n_rows <= kTileRows && knobs.q4_blocks == 2) {
+    if (n_rows <= kTileRows && blocks_each(layout, knobs) == 2) {
         const int n_blocks = blocks_for(2);
         const SharedPlan shared = plan_for_two(
             layout, n_rows, n_sections, panels_of_block(n_blocks), share(kCrowdedBlocks), share(2));
         if (shared.n_bytes > 0) {
-            return {multiply_rows<Layout::kQ4, 1, kCrowdedBlocks>, n_blocks, shared};
+            return {crowded_kernel(layout, n_rows), n_blocks, shared};
         }
     }
     const int n_blocks = blocks_for(1);
@@ -141,8 +166,6 @@ cudaError_t multiply(LinearParams params, Layout layout, const Pass& pass) {
     if (error != cudaSuccess) {
         return error;
     }
-    params.prefetch_bytes =
-        static_cast<int>(std::min<int64_t>(pass.knobs.prefetch_bytes, device->most_prefetched()));
     const auto plan = [&](int n_rows) {
         return plan_for(params, layout, n_rows, *device, pass.knobs);
     };

@@ -7,6 +7,7 @@
 
 #include "common.cuh"
 #include "layout.h"
+#include "linear_shape.h"
 
 namespace soliton::cuda {
 
@@ -30,7 +31,7 @@ struct LaneWeights<Layout::kBf16> {
     }
 };
 
-// For two blocks: codes, and for rows g and g + 8 the scale, or scale and minimum.
+// For two blocks: codes, and for rows g and g + 8 the scale.
 template <>
 struct LaneWeights<Layout::kQ8> {
     uint4 codes[2][2];
@@ -51,20 +52,23 @@ struct LaneWeights<Layout::kQ8> {
     }
 };
 
+// For four blocks: codes, and for rows g and g + 8 scale and minimum.
 template <>
 struct LaneWeights<Layout::kQ4> {
-    uint4 codes[2];
-    float2 scales[2][2];
+    static constexpr int kBlocks = step_blocks(Layout::kQ4);
+
+    uint4 codes[kBlocks];
+    __half2 scales[kBlocks][2];
 
     __device__ __forceinline__ LaneWeights(const std::byte* step, int lane) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < kBlocks; ++i) {
             const std::byte* block = step + i * block_bytes(Layout::kQ4);
             codes[i] = *reinterpret_cast<const uint4*>(block + lane * 16);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                scales[i][half] = __half22float2(reinterpret_cast<const __half2*>(
-                    block + kPanelRows * kBlockColumns / 2)[lane / 4 + 8 * half]);
+                scales[i][half] = reinterpret_cast<const __half2*>(
+                    block + kPanelRows * kBlockColumns / 2)[lane / 4 + 8 * half];
             }
         }
     }

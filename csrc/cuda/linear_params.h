@@ -19,11 +19,10 @@ struct LinearParams {
     int n_rows;
     int n_in;
     Epilogue epilogue;
-    bool gated;          // the matrix has gate, then up rows
-    int part_rows;       // rows of the matrix, or of gate
-    float scale;         // of the product and the bias
-    float softcap;       // of kSoftcap
-    int prefetch_bytes;  // of weights, into L2 while the block waits
+    bool gated;     // the matrix has gate, then up rows
+    int part_rows;  // rows of the matrix, or of gate
+    float scale;    // of the product and the bias
+    float softcap;  // of kSoftcap
     SharedPlan shared;
 
     // Of row i of the product: its row of x, and of out.

@@ -105,14 +105,15 @@ class PanelEpilogue {
     float gate_ = 0;  // the same thread handles a number of gate and the matching number of up
 };
 
-// `batch` has begun with the first items, and the previous launch has ended.
-template <Layout kLayout, int kTiles, typename Params, int kItems>
+// `batch` has begun with the first items, and the previous launch has ended. kRows: how many there
+// are, if it is known; then the addresses of x are.
+template <Layout kLayout, int kTiles, int kRows = 0, typename Params, int kItems>
 __device__ __forceinline__ void multiply_panels(const Params& params,
                                                 WeightStream<kLayout>& weights,
                                                 Batch<kItems>& batch, std::byte* shared) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const int n_rows = params.n_rows;
+    const int n_rows = kRows > 0 ? kRows : params.n_rows;
     const int n_sections = sections_for(params.n_in);
     const int n_panels = block_panels(params);
     const int half_bytes = n_rows * kHalfBytes;

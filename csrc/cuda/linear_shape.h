@@ -34,17 +34,17 @@ inline constexpr int kReservedShared = 1024;
 // Blocks of columns that a warp multiplies at a time, and the stages of its ring: about 64 KB for a
 // thread block, more than it takes to hide the memory's latency.
 __host__ __device__ constexpr int step_blocks(Layout layout) {
-    return layout == Layout::kBf16 ? 1 : 2;
+    return layout == Layout::kBf16 ? 1 : layout == Layout::kQ4 ? 4 : 2;
 }
 __host__ __device__ constexpr int step_bytes(Layout layout) {
     return step_blocks(layout) * static_cast<int>(block_bytes(layout));
 }
 __host__ __device__ constexpr int stream_stages(Layout layout) {
-    return has_nibbles(layout) ? 7 : 4;
+    return layout == Layout::kMxfp4 ? 7 : 4;
 }
 // The same for devices with little shared memory, whose device memory is slower too.
 __host__ __device__ constexpr int few_stages(Layout layout) {
-    return has_nibbles(layout) ? 4 : 2;
+    return layout == Layout::kMxfp4 ? 4 : 2;
 }
 
 __host__ __device__ constexpr int sections_for(int64_t n_in) {

@@ -155,7 +155,7 @@ class SectionSums {
                     const float products = d[tile][2 * row] + d[tile][2 * row + 1];
                     float& total = totals_[tile][row];
                     if constexpr (kLayout == Layout::kQ4) {
-                        const float2 scale = weights.scales[i][row];
+                        const float2 scale = __half22float2(weights.scales[i][row]);
                         total = fmaf(scale.x * group.unscale, products, total);
                         total = fmaf(scale.y, group.sum, total);
                     } else {

@@ -1,7 +1,7 @@
 // Streams a warp's weights from device memory into its own ring of stages in shared memory, a step
 // in each stage. cp.async fills the ring ahead of the multiplication, across panels without a
 // bubble; as no other warp reads a ring, it needs no block barrier. Owns the order in which a warp
-// sees its weights, and what is prefetched into L2 beyond the ring.
+// sees its weights.
 #pragma once
 
 #include <cstddef>
@@ -49,23 +49,6 @@ class WeightStream {
         go_to_panel();
         for (int i = 0; i < params.shared.stages; ++i) {
             issue();
-        }
-    }
-
-    // Prefetches into L2 what follows the full ring in the streams of the block's warps, up to
-    // `n_bytes` in all.
-    __device__ __forceinline__ void prefetch(int n_bytes) const {
-        Position at = next_;
-        for (int most = n_bytes / static_cast<int>(block_bytes(kLayout));
-             most > 0 && at.left > 0;) {
-            const int first = at.step * kRound;
-            const int n = min(min(at.end * kRound, n_blocks()) - first, most);
-            prefetch_blocks(at.panel, first, n);
-            most -= n;
-            at.left -= at.end - at.step;
-            if (at.left > 0) {
-                go_on(at);
-            }
         }
     }
 
@@ -125,20 +108,17 @@ class WeightStream {
 
     __device__ __forceinline__ void advance() {
         --next_.left;
-        if (++next_.step == next_.end && next_.left > 0) {
-            go_on(next_);
-            go_to_panel();
+        if (++next_.step < next_.end || next_.left == 0) {
+            return;
         }
-    }
-
-    // To the pass's next panel, or to the first one of the next pass.
-    __device__ __forceinline__ void go_on(Position& at) const {
-        if (++at.panel == n_panels_) {
-            at.panel = 0;
-            at.end = min(at.end + pass_steps(), panel_steps());
-            ++at.pass;
+        // The pass's next panel, or the first one of the next pass.
+        if (++next_.panel == n_panels_) {
+            next_.panel = 0;
+            next_.end = min(next_.end + pass_steps(), panel_steps());
+            ++next_.pass;
         }
-        at.step = at.pass * pass_steps();
+        next_.step = next_.pass * pass_steps();
+        go_to_panel();
     }
 
     // Sets `from_` to this lane's part of the panel's first block.
@@ -168,24 +148,6 @@ class WeightStream {
         const int64_t index = panel.part * panels_for(params_.part_rows) +
                               panel.first_row / static_cast<int>(kPanelRows);
         return params_.weights + index * n_blocks() * block_bytes(kLayout);
-    }
-
-    // Blocks of columns [first, first + n) of a panel; all threads of the block take a share.
-    __device__ __forceinline__ void prefetch_blocks(int i, int first, int n) const {
-        const Panel panel = panel_at(params_, i);
-        // Neighbouring shares belong to different warps, because a warp asks lane by lane.
-        const int thread = lane() * kLinearWarps + static_cast<int>(threadIdx.x) / kWarp;
-        if constexpr (kIsRows) {
-            constexpr int kRows = static_cast<int>(kPanelRows);
-            const int row = panel.first_row + thread % kRows;
-            if (row < params_.part_rows) {
-                prefetch_share(row_at(panel, row) + first * 128, n * 128, thread / kRows,
-                               kLinearThreads / kRows);
-            }
-        } else {
-            const int64_t bytes = block_bytes(kLayout);
-            prefetch_share(panel_bytes(panel) + first * bytes, n * bytes, thread, kLinearThreads);
-        }
     }
 
     __device__ __forceinline__ void copy(std::byte* to, int block) const {

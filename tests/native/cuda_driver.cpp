@@ -131,18 +131,18 @@ void decode(const Shape& shape, const std::vector<int>& row_counts,
             while (bucket < pos + n_rows) {
                 bucket *= 2;
             }
-            for (const int q4_blocks : {1, 2}) {
+            for (const int blocks : {1, 2}) {
                 const Pass pass = {.state = place,
                                    .n_rows = n_rows,
                                    .max_length = bucket,
                                    .stream = nullptr,
-                                   .knobs = {.q4_blocks = q4_blocks}};
+                                   .knobs = {.q4_blocks = blocks, .q8_blocks = blocks}};
                 tape.run(pass);
                 wait();
                 tape.replay(pass);
                 tape.replay(pass);
                 wait();
-                if (shape.layout != Layout::kQ4) {
+                if (shape.layout == Layout::kBf16) {
                     break;
                 }
             }

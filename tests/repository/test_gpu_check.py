@@ -338,13 +338,19 @@ def test_tests_count_when_some_passed_and_none_failed(
 
 def test_the_share_of_a_kernel_ends_where_it_ends() -> None:
     """The second begins 2 us before the first has ended; the third 1 us after the second."""
+    multiply = "void soliton::(anonymous namespace)::multiply<1>(Params)"
     stamps = [
-        Stamp("embed", 0, 4), Stamp("void multiply<1>(Params)", 2, 9), Stamp("attention", 10, 12),
-        Stamp("void multiply<1>(Params)", 8, 15),
+        Stamp("embed", 0, 4), Stamp(multiply, 2, 9), Stamp("attention", 10, 12),
+        Stamp(multiply, 8, 15),
     ]  # fmt: skip
-    multiply, attention = shares(stamps)
-    assert multiply == Share("multiply<1>", 2, 4.0, 3.0)
-    assert attention == Share("attention", 1, 3.0, -1.0)
+    ops = list(shares(stamps, ["embed", "qkv", "attention", "wo"]))
+    assert ops == [
+        Share("qkv", 1, 5.0, 2.0), Share("attention", 1, 3.0, -1.0), Share("wo", 1, 3.0, 4.0),
+    ]  # fmt: skip
+    kernels = list(shares(stamps, ["embed", "qkv", "attention"]))
+    assert kernels == [
+        Share("soliton::multiply<1>", 2, 4.0, 3.0), Share("attention", 1, 3.0, -1.0),
+    ]  # fmt: skip
 
 
 def test_a_carried_archive_must_be_of_these_sources_and_this_python(

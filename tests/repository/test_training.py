@@ -375,6 +375,17 @@ def test_resumed_run_equals_an_uninterrupted_one(
     assert step_losses(tmp_path / "parts") == losses
 
 
+def test_dropout_is_for_training_alone(data: PreparedData, tmp_path: Path) -> None:
+    trainer = Trainer(TINY, tiny_config(dropout=0.5), data, tmp_path)
+    token_ids = torch.arange(16).unsqueeze(0)
+    assert not torch.equal(trainer.model(token_ids), trainer.model(token_ids))
+    assert trainer.held_out_losses() == trainer.held_out_losses()
+    assert trainer.model.training, "it must go on with dropout"
+    plain = Llama(TINY)
+    plain.load_state_dict(trainer.model.state_dict())
+    assert torch.equal(trainer.model.eval()(token_ids), plain(token_ids))
+
+
 def test_draft_learns_from_a_teacher(data: PreparedData, tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = tiny_config(distill_from_share=0.0)

@@ -60,11 +60,14 @@ def _copy_bytes(part: Tensor, n: int) -> int:
 def _whole(layers: Sequence[Tensor]) -> Tensor:
     """(layers * heads, positions, elements) over the same memory, so that a copy is one call."""
     first = layers[0]
+    storage = first.untyped_storage().data_ptr()
     for index, layer in enumerate(layers):
         if layer.shape != first.shape or not layer.is_contiguous():
             raise ValueError(f"layer {index}: expected {tuple(first.shape)}, without gaps")
-        if layer.data_ptr() != first.data_ptr() + index * first.nbytes:
-            raise ValueError("layers must follow each other in memory")
+        # A device's allocator may put separate tensors side by side, too.
+        is_next = layer.data_ptr() == first.data_ptr() + index * first.nbytes
+        if not is_next or layer.untyped_storage().data_ptr() != storage:
+            raise ValueError("layers must follow each other in memory, in one allocation")
     n_heads, n_positions = first.shape[:2]
     n_elements = first.shape[2] if first.ndim == 3 else 1
     shape = (len(layers) * n_heads, n_positions, n_elements)

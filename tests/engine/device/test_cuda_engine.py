@@ -248,8 +248,8 @@ def test_no_knob_changes_a_bit(model: Model, set_knobs: Callable[..., None]) -> 
     for values in (
         {"overlap": False},
         {"overlap": True},
-        {"prefetch_bytes": 0, "attention_prefetch_bytes": 0},
-        {"prefetch_bytes": 1 << 20, "attention_prefetch_bytes": 1 << 20},
+        {"attention_prefetch_bytes": 0},
+        {"attention_prefetch_bytes": 1 << 20},
     ):
         set_knobs(**values)
         for n_rows, all_rows in ((1, slice(0, 2)), (5, slice(2, 4))):

@@ -227,9 +227,7 @@ def test_rows_that_do_not_fit_at_once_go_one_part_after_the_other(cuda: ModuleTy
 def test_knobs_change_no_bit(
     cuda: ModuleType, set_knobs: Callable[..., None], n_in: int, format_: str
 ) -> None:
-    """Weights are prefetched from where the streams go on to their end, and not beyond, where
-    memory ends; and two blocks share a multiprocessor.
-    """
+    """Two blocks share a multiprocessor."""
     n_panels = 2 * cuda.properties(0)["n_multiprocessors"] + 1
     parts = [random(16 * n_panels - 5, n_in, seed=seed) for seed in (1, 2)]
     matrices = [
@@ -239,26 +237,26 @@ def test_knobs_change_no_bit(
     norm = random(n_in, seed=3)
     for count in (1, 5):
         x = rows_of(count, n_in, seed=count)
-        set_knobs(prefetch_bytes=0)
+        set_knobs(q4_blocks=1, q8_blocks=1)
         plain = [norm_linear(matrix, x, norm) for matrix in matrices]
-        for values in (
-            {"prefetch_bytes": 1 << 30},
-            {"prefetch_bytes": 5000},
-            {"q4_blocks": 2},
-            {"q4_blocks": 2, "prefetch_bytes": 1 << 30},
-        ):
-            set_knobs(**values)
-            for matrix, expected in zip(matrices, plain, strict=True):
-                assert torch.equal(norm_linear(matrix, x, norm), expected), values
+        set_knobs(q4_blocks=2, q8_blocks=2)
+        for matrix, expected in zip(matrices, plain, strict=True):
+            assert torch.equal(norm_linear(matrix, x, norm), expected)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_numbers_of_any_size_are_multiplied(cuda: ModuleType, format_: str) -> None:
     matrix = pack(cuda, [random(16, 256, seed=1)], format_)
     x = random(5, 256) * torch.tensor([1e-37, 1e-20, 1.0, 1e20, 1e34]).unsqueeze(1)
-    x[2, 7] = 1e30  # the rest of its group may be lost beside it
     x[3, 64:] = 0
     assert product_error(linear(matrix, x), matrix, x, None) < BOUNDS[format_]
+    x[2, 7] = 1e30  # the rest of its group may be lost beside it
+    weights = content(matrix).double()
+    # With 4 bits a weight is a product and a minimum: the error is that of these, although their
+    # sum may be near zero.
+    sizes = 1e30 * weights[:, :64].abs().amax(1)
+    error = linear(matrix, x)[2] - x[2].double() @ weights.t()
+    assert float((error.abs() / sizes).max()) < BOUNDS[format_]
     x[1, 5] = torch.nan
     x[4, 70] = torch.inf
     y = linear(matrix, x)

@@ -182,8 +182,9 @@ def test_each_set_of_knobs_has_its_own_graph(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"q4_blocks": 3}, "q4_blocks must be 1 or 2"),
-        ({"prefetch_bytes": -1}, "must be at least 0"),
+        ({"q4_blocks": 3}, "q4_blocks and q8_blocks must be 1 or 2"),
+        ({"q8_blocks": 0}, "q4_blocks and q8_blocks must be 1 or 2"),
+        ({"attention_prefetch_bytes": -1}, "must be at least 0"),
     ],
     ids=str,
 )
