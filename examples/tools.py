@@ -28,7 +28,12 @@ tool = {
 messages = [{"role": "user", "content": "Is it warm in Rome?"}]
 
 asked = client.chat.completions.create(
-    model=model, messages=messages, tools=[tool], tool_choice="required", seed=6
+    model=model,
+    messages=messages,
+    tools=[tool],
+    tool_choice="required",
+    parallel_tool_calls=False,
+    seed=6,
 )
 message = asked.choices[0].message
 messages.append(message.model_dump(exclude_none=True))

@@ -101,7 +101,7 @@ def _training(facts: CardFacts) -> str:
         *(
             f"| {label} | {mine} | {drafts} |"
             for label, mine, drafts in zip(
-                ("tokens", "steps", "time", "tokens per second", "seed"),
+                ("tokens", "steps", "time", "tokens per second", "dropout", "seed"),
                 _run_numbers(facts.target),
                 _run_numbers(facts.draft),
                 strict=True,
@@ -115,10 +115,10 @@ def _training(facts: CardFacts) -> str:
         "Muon for the hidden matrices and AdamW for the embedding and the norms; constant "
         "learning rate after a short warm-up, linear to zero over the last "
         f"{DECAY_SHARE:.0%} of the tokens; context 256, and 1,024 for the last {LONG_SHARE:.0%}; "
-        "float32 arithmetic on the CPU. The loss counts plain text and assistant turns fully and "
-        f"what a user or system says at {GLIMPSE:.0%} of that; the first time "
-        f"that an answer takes up what was asked for counts {ECHO:g} times. In its last 40% the "
-        "draft learns from the target's distribution as well as from the text."
+        "products in bfloat16 where the processor is fast at them. The loss counts plain text and "
+        f"assistant turns fully and what a user or system says at {GLIMPSE:.0%} of that; the "
+        f"first time that an answer takes up what was asked for counts {ECHO:g} times. "
+        "In its last 40% the draft learns from the target's distribution as well as from the text."
     )
 
 
@@ -128,6 +128,7 @@ def _run_numbers(state: Mapping[str, Any]) -> tuple[str, ...]:
         f"{state['step']:,}",
         f"{state['seconds'] / 60:.0f} minutes",
         f"{state['tokens'] / state['seconds']:,.0f}",
+        f"{state['dropout']:g}",
         str(state["seed"]),
     )
 

@@ -157,6 +157,7 @@ class Trainer:
             "step": self.step,
             "seconds": self.seconds,
             "total_tokens": self.config.schedule.total_tokens,
+            "dropout": self.config.dropout,
             "seed": self.config.seed,
         }
         save_checkpoint(state, self.checkpoint_path)

@@ -2,10 +2,10 @@
 // and so every bit of the results, and the use of a block's shared memory. No kernels.
 //
 // Split-K with a fixed order: the columns of a matrix are cut into sections of 2048. In a section a
-// warp takes every eighth step, in ascending order; a step is one block of 64 columns (kBf16) or
-// two. The sums of the eight warps are added in their order, then the sections in theirs. None of
-// this depends on how many sections of x are in shared memory at a time, on the number of rows, or
-// on the number of thread blocks.
+// warp takes every eighth step, in ascending order; a step is one block of 64 columns (kBf16), two
+// or four (kQ4). The sums of the eight warps are added in their order, then the sections in theirs.
+// None of this depends on how many sections of x are in shared memory at a time, on the number of
+// rows, or on the number of thread blocks.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ __host__ __device__ constexpr bool has_nibbles(Layout layout) {
 // Bytes that the system takes of a block's shared memory.
 inline constexpr int kReservedShared = 1024;
 
-// Blocks of columns that a warp multiplies at a time, and the stages of its ring: about 64 KB for a
+// Blocks of columns that a warp multiplies at a time, and the stages of its ring: 64 to 74 KB for a
 // thread block, more than it takes to hide the memory's latency.
 __host__ __device__ constexpr int step_blocks(Layout layout) {
     return layout == Layout::kBf16 ? 1 : layout == Layout::kQ4 ? 4 : 2;

@@ -200,7 +200,14 @@ EXAMPLES = (
         "/v1/chat/completions",
         "tool_call_stream",
         "A call, streamed",
-        {**_ASKED, "seed": 4, "tools": [_CLOCK], "tool_choice": "required", "stream": True},
+        {
+            **_ASKED,
+            "seed": 4,
+            "tools": [_CLOCK],
+            "tool_choice": "required",
+            "parallel_tool_calls": False,
+            "stream": True,
+        },
     ),
     Example(
         "/v1/chat/completions",

@@ -17,7 +17,7 @@ from tests.support.live_server import LiveServer, live_server
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WRITTEN_URL = "http://127.0.0.1:8000"
 STORY = ", there was a little girl named Lily. She loved to play outside in the sun."
-FROG = "Once upon a time, there was a little frog named"
+FROG = "Once upon a time there was a little frog called"
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_a_stream_without_packages(python: Run) -> None:
 def test_curl(server: LiveServer, tmp_path: Path) -> None:
     stream, _, reply = output_of("completion.sh", server, tmp_path, "sh").partition("[DONE]")
     assert stream.count("top_logprobs") == 8
-    assert json.loads(reply)["choices"][0]["message"]["content"].startswith("Hello!")
+    assert json.loads(reply)["choices"][0]["message"]["content"].startswith("Hi there!")
 
 
 @pytest.mark.clients

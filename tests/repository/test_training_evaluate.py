@@ -95,7 +95,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(("target", "draft")):
         (directory / name).mkdir()
         model = random_model(seed, vocab_size)
-        facts = {"tokens": 1000 * (seed + 1), "step": 3, "seconds": 60.0, "seed": 5}
+        facts = {"tokens": 1000 * (seed + 1), "step": 3, "seconds": 60.0, "dropout": 0.1, "seed": 5}
         state = {"model": model.state_dict(), "model_config": asdict(model.config), **facts}
         save_checkpoint({**state, "total_tokens": facts["tokens"]}, checkpoint(directory, name))
     export_target(checkpoint(directory, "target"), directory / "tokenizer", directory / "model")

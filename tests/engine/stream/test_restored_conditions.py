@@ -120,22 +120,22 @@ def test_who_gives_a_token_wants_it(bundled_engine: Engine) -> None:
 def test_given_tokens_count_for_a_repeat(bundled_engine: Engine) -> None:
     stream = begun(bundled_engine, stop_when=StopWhen(repeat=Repeat(1, 3)))
     stream.step()
-    stream.inject([300, 300, 300, 300])
+    stream.inject([400, 400, 400, 400])
     while stream.mark() < 5:
         assert not stream.step().eos
     stream.rewind(2)
-    # 300 twice: a third is the end, but for one who gives it.
+    # 400 twice: a third is the end, but for one who gives it.
     spec = stream.snapshot().changed(
-        settings=SamplingSettings(allowed_tokens=(300,)), options=stream.options
+        settings=SamplingSettings(allowed_tokens=(400,)), options=stream.options
     )
     records, last = to_the_end(bundled_engine.generator.restore(spec))
-    assert [record.token_id for record in records] == [300]
+    assert [record.token_id for record in records] == [400]
     assert last.stop_condition is not None
     assert last.stop_condition.name == "repeat"
 
 
 def test_a_peek_ends_where_a_branch_does(bundled_engine: Engine) -> None:
-    stream = begun(bundled_engine, stop_when=StopWhen(entropy_gt=4.2))
+    stream = begun(bundled_engine, stop_when=StopWhen(entropy_gt=2.5))
     stream.step()
     snapshot = stream.snapshot()
     glimpses = stream.peek(top=5, n_tokens=8)

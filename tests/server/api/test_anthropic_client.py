@@ -53,12 +53,12 @@ def bundled(bundled_engine: Engine) -> Iterator[anthropic.Anthropic]:
 
 def test_streamed_and_whole_messages_agree(bundled: anthropic.Anthropic) -> None:
     request: Any = {
-        "model": "soliton-default", "max_tokens": 20, "messages": HELLO, "extra_body": GREEDY
+        "model": "soliton-default", "max_tokens": 5, "messages": HELLO, "extra_body": GREEDY
     }  # fmt: skip
     whole = bundled.messages.create(**request)
     assert whole.type == "message"
     assert whole.stop_reason == "max_tokens"
-    assert whole.usage.output_tokens == 20
+    assert whole.usage.output_tokens == 5
     with bundled.messages.stream(**request) as stream:
         text = "".join(stream.text_stream)
         streamed = stream.get_final_message()
@@ -66,7 +66,7 @@ def test_streamed_and_whole_messages_agree(bundled: anthropic.Anthropic) -> None
     assert [block.type for block in streamed.content] == ["text"]
     assert blocks(streamed)[0].text == text
     assert streamed.stop_reason == whole.stop_reason
-    assert streamed.usage.output_tokens == 20
+    assert streamed.usage.output_tokens == 5
     n_prompt = whole.usage.input_tokens + (whole.usage.cache_read_input_tokens or 0)
     assert streamed.usage.input_tokens + (streamed.usage.cache_read_input_tokens or 0) == n_prompt
     counted = bundled.messages.count_tokens(model="soliton-default", messages=HELLO)
