@@ -185,7 +185,7 @@ def parse_settings(arguments: Sequence[str] | None) -> RunSettings:
     parser.add_argument("--draft-tokens", type=token_count)
     parser.add_argument(
         "--dropout",
-        type=float,
+        type=share,
         help="share of the target's activations zeroed while it trains, against learning by heart "
         "what it sees many times (default: 0.2 on a CUDA device, 0 on a CPU, where it sees less)",
     )
@@ -236,6 +236,17 @@ def token_count(text: str) -> int:
     if count <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens such as 14M")
     return count
+
+
+def share(text: str) -> float:
+    """Reads a number of at least 0 and below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share, at least 0 and below 1")
+    return value
 
 
 def _train_config(

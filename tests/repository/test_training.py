@@ -13,6 +13,7 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 
 from training import corpus as corpus_module
+from training.__main__ import parse_settings
 from training.corpus import (
     CorpusError,
     Source,
@@ -384,6 +385,15 @@ def test_dropout_is_for_training_alone(data: PreparedData, tmp_path: Path) -> No
     plain = Llama(TINY)
     plain.load_state_dict(trainer.model.state_dict())
     assert torch.equal(trainer.model.eval()(token_ids), plain(token_ids))
+
+
+@pytest.mark.parametrize("value", ["1", "1.5", "-0.1", "nan", "much"])
+def test_a_dropout_that_is_no_share_is_refused(
+    value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse_settings(["--dropout", value])
+    assert f"--dropout: '{value}' is not a share, at least 0 and below 1" in capsys.readouterr().err
 
 
 def test_draft_learns_from_a_teacher(data: PreparedData, tmp_path: Path) -> None:
