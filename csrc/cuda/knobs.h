@@ -15,7 +15,7 @@ struct Knobs {
     bool overlap = true;
     // Of the weights that the next ops read, so many bytes are prefetched into L2 by attention, for
     // each multiprocessor. 0: none. 132 x 96 KiB are 13 MB, 3 us of an H200's memory; at most half
-    // of L2 is filled. Worth 1 % of a pass there; products that prefetched cost 2 to 5 %.
+    // of L2 is filled. Worth up to 1 % of a pass there; products that prefetched cost 2 to 5.
     int32_t attention_prefetch_bytes = 96 * 1024;
     // Thread blocks per multiprocessor in products of up to 4 rows with 4-bit weights, 1 or 2. With
     // eight warps such a product is bound by the latency of its instructions.
