@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -56,6 +57,7 @@ class Attention {
 
     // All that one kv head does.
     void attend_head(int64_t head) {
+        fetch_first_keys(head);
         if (args_.stores) {
             kernels_.store_keys_values(args_, pos_, head, 0, rows_);
         }
@@ -69,6 +71,7 @@ class Attention {
     template <typename AttendOwn>
     void attend_head_of_branches(int64_t head, int64_t own_block, AttendOwn&& attend_own) {
         const int64_t group = queries_ / rows_;
+        fetch_first_keys(head);
         for (int64_t first = 0; first < queries_; first += tile_) {
             const QueryTile tile = tile_from(head, first);
             start(tile, work_.records[0]);
@@ -125,6 +128,22 @@ class Attention {
     }
 
   private:
+    // Fetches the first keys, the only ones that no block before them fetches, while the queries
+    // are prepared: as many as memory delivers meanwhile.
+    void fetch_first_keys(int64_t head) const {
+        constexpr int64_t kMostBytes = 16 * 1024;
+        const int64_t begin = first_block(0) * kKeyBlock;
+        const int64_t n_keys = std::min(kKeyBlock, position(rows_ - 1) + 1 - begin);
+        const int64_t head_dim = padded(args_.head_dim);
+        const int64_t first = head * padded(args_.max_seq_len) + place_of(args_, begin);
+        const int64_t n_bytes = stored_bytes(args_.k_type, padded(n_keys) * head_dim);
+        const std::byte* at = static_cast<const std::byte*>(args_.k_cache) +
+                              stored_bytes(args_.k_type, first * head_dim);
+        for (int64_t i = 0; i < std::min(n_bytes, kMostBytes); i += kKvLanes * kLaneBytes) {
+            __builtin_prefetch(at + i, 0, 2);
+        }
+    }
+
     void store_rows() {
         // Neighbouring positions share cache lines, so a chunk is a panel of them.
         const int64_t first_panel = pos_ / kKvLanes;

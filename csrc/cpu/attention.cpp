@@ -281,7 +281,7 @@ void weigh(const Part& part, float* records, Upcoming& next_keys) {
 }
 
 // The scores of each query become probabilities.
-void soften(const Part& part, const Visible* visible, float* records) {
+void soften(const Part& part, const Visible* visible, float* records, Upcoming& next_keys) {
     const AttentionArgs& args = part.args;
     AttentionWork& work = part.work;
     const Span span = part.span;
@@ -303,11 +303,28 @@ void soften(const Part& part, const Visible* visible, float* records) {
     const int64_t record_size = part.head_dim() + kRecordTail;
     for (int64_t i = 0; i < part.tile.count; ++i) {
         float* scores = work.scores + i * kTileStride;
+        next_keys.fetch(kKeyBlock / kLanes);  // so that the memory does not rest meanwhile
         if (visible[i].end) {
             softmax(scores, span.begin, span.padded_end, visible[i], key_scales, value_scales,
                     args.softcap, records + i * record_size + part.head_dim());
         } else {
             fill(scores, span.begin, span.padded_end, 0.0f);
+        }
+    }
+}
+
+// Fetches the scales of the span's keys or values. There is a kilobyte of them in a place of its
+// own, too little for the processor to foresee.
+void fetch_scales(const Part& part, KvType kv, const void* scales) {
+    const int64_t per_position = kv == KvType::kInt8   ? 1
+                                 : kv == KvType::kInt4 ? scale_pairs(part.args.head_dim)
+                                                       : 0;
+    for (int64_t i = 0; i < per_position; ++i) {
+        const int64_t row = part.tile.kv_head * per_position + i;
+        const uint8_t* at = static_cast<const uint8_t*>(scales) +
+                            (row * part.positions() + part.place()) * kLaneBytes;
+        for (int64_t key = 0; key < part.span.size(); key += kLanes, at += kRowBytes) {
+            __builtin_prefetch(at, 0, 2);
         }
     }
 }
@@ -358,13 +375,15 @@ void attend_block(const AttentionArgs& args, const QueryTile& tile, int64_t bloc
     span.padded_end = padded(span.end);
     const int64_t start = block * kKeyBlock;
     const Part part = {args, tile, work, span, place_of(args, start), start};
-    // While the scores are computed, this block's values are fetched, and then the next block's
-    // keys.
+    // While the scores are computed, this block's values are fetched, and from then on the next
+    // block's keys.
     Upcoming values = values_of(part);
     Upcoming next_keys =
         keys_of_next(part, block, tile.position((tile.first + tile.count - 1) / group));
+    fetch_scales(part, args.k_type, args.k_scales);
+    fetch_scales(part, args.v_type, args.v_scales);
     score(part, values);
-    soften(part, visible, records);
+    soften(part, visible, records, next_keys);
     // A key that a query does not see has probability 0 and does not change the sums.
     weigh(part, records, next_keys);
 }

@@ -1,5 +1,8 @@
 // A factor times panels of the caches, which both products of attention are: queries times keys,
 // and probabilities times values. Every sum is one chain in ascending order, in every tile.
+//
+// The sums of a tile are one vector each. Loops over them say `unroll`, because gcc otherwise
+// unrolls them so late that the sums go through memory before and after a product.
 #pragma once
 
 #include "attention_elements.h"
@@ -71,6 +74,20 @@ struct Product {
     int64_t scale_pitch = 0;
 };
 
+template <KvType kKv, int kRows, int kPanels>
+SOLITON_INLINE void store_sums(const Product<kKv>& product, int64_t row, int64_t panel,
+                               const Floats (&sums)[kRows][kPanels]) {
+    const int64_t stride = product.out_stride;
+    float* out = product.out + row * stride + panel * kLanes;
+#pragma GCC unroll 8
+    for (int k = 0; k < kRows; ++k) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kPanels; ++j) {
+            store(out + k * stride + j * kLanes, sums[k][j]);
+        }
+    }
+}
+
 template <KvType kKv>
 SOLITON_INLINE Floats load_element(const uint8_t* lanes, bool second) {
     if constexpr (kKv == KvType::kF32) {
@@ -86,9 +103,11 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     const uint8_t* panels = product.panels + panel * product.pitch;
     Upcoming upcoming = *product.upcoming;  // in registers
     Floats sums[kRows][kPanels];
-    for (auto& of_row : sums) {
-        for (Floats& sum : of_row) {
-            sum = broadcast(0.0f);
+#pragma GCC unroll 8
+    for (int k = 0; k < kRows; ++k) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kPanels; ++j) {
+            sums[k][j] = broadcast(0.0f);
         }
     }
     const auto step = [&](const float* a, const uint8_t* lanes, bool second)
@@ -117,11 +136,7 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
         step(factor, panels, false);
     }
     *product.upcoming = upcoming;
-    for (int k = 0; k < kRows; ++k) {
-        for (int j = 0; j < kPanels; ++j) {
-            store(product.out + (row + k) * product.out_stride + (panel + j) * kLanes, sums[k][j]);
-        }
-    }
+    store_sums(product, row, panel, sums);
 }
 
 // The factor's codes from n to the next multiple of 4 must be 0.
@@ -130,10 +145,12 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
     const int16_t* factor = product.factor.rows + row * kStride;
     const uint8_t* panels = product.panels + panel * product.pitch;
     Upcoming upcoming = *product.upcoming;  // in registers
-    Ints sums[kRows][kPanels];
-    for (auto& of_row : sums) {
-        for (Ints& sum : of_row) {
-            sum = broadcast(0);
+    Ints dots[kRows][kPanels];
+#pragma GCC unroll 8
+    for (int k = 0; k < kRows; ++k) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kPanels; ++j) {
+            dots[k][j] = broadcast(0);
         }
     }
     const auto step = [&](const int16_t* a,
@@ -142,7 +159,7 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
             int32_t pair;
             __builtin_memcpy(&pair, a + k * kStride, sizeof pair);
             for (int j = 0; j < kPanels; ++j) {
-                sums[k][j] = multiply_add_words(broadcast(pair), words[j], sums[k][j]);
+                dots[k][j] = multiply_add_words(broadcast(pair), words[j], dots[k][j]);
             }
         }
     };
@@ -163,13 +180,16 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
         step(factor + 2, words);
     }
     *product.upcoming = upcoming;
+    Floats sums[kRows][kPanels];
+#pragma GCC unroll 8
     for (int k = 0; k < kRows; ++k) {
         const Floats scale = broadcast(product.factor.scales[row + k]);
+#pragma GCC unroll 4
         for (int j = 0; j < kPanels; ++j) {
-            store(product.out + (row + k) * product.out_stride + (panel + j) * kLanes,
-                  multiply(to_floats(sums[k][j]), scale));
+            sums[k][j] = multiply(to_floats(dots[k][j]), scale);
         }
     }
+    store_sums(product, row, panel, sums);
 }
 
 // The factor's codes from n to the next multiple of 8 must be 0.
@@ -243,11 +263,7 @@ void multiply_nibbles(const Product<KvType::kInt4>& product, int64_t row, int64_
         }
     }
     *product.upcoming = upcoming;
-    for (int k = 0; k < kRows; ++k) {
-        for (int j = 0; j < kPanels; ++j) {
-            store(product.out + (row + k) * product.out_stride + (panel + j) * kLanes, sums[k][j]);
-        }
-    }
+    store_sums(product, row, panel, sums);
 }
 
 template <KvType kKv, int64_t kStride, int kRows, int kPanels>

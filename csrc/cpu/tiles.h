@@ -41,9 +41,12 @@ constexpr int64_t kChunkBlocks = kLayout == Layout::kF32 ? 8 : 16;
 
 // Up to this many rows, reading the weights takes most of the time.
 constexpr int64_t kFewRows = 16;
-// Weights are read once and in order. The hardware prefetcher follows that, but stops at every
-// page.
-constexpr int64_t kPrefetchBytes = 2048;
+// Weights are read once and in order. The processor's own prefetcher keeps up with one row, and is
+// slower beside another one. More rows need so much time between two lines that it falls behind:
+// then the tile itself fetches ahead, into the second-level cache (bench/RESULTS.md).
+constexpr int64_t kPrefetchBytes = 16 * 1024;
+template <int kRows>
+constexpr bool kPrefetches = kRows > 1;
 constexpr int64_t kLineBytes = 64;
 
 // Part of some rows of x.
@@ -54,7 +57,7 @@ struct Rows {
 
 SOLITON_INLINE void prefetch(const uint8_t* weights, int64_t n_lines) {
     for (int64_t i = 0; i < n_lines; ++i) {
-        __builtin_prefetch(weights + kPrefetchBytes + i * kLineBytes);
+        __builtin_prefetch(weights + kPrefetchBytes + i * kLineBytes, 0, 2);
     }
 }
 

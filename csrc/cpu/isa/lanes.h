@@ -53,19 +53,7 @@ constexpr int kLanes = 16;
 namespace soliton::SOLITON_ISA {
 namespace {
 
-// Adds the lanes in a fixed order: one half onto the other, again and again.
-SOLITON_INLINE float sum(Floats a) {
-    float parts[kLanes];
-    store(parts, a);
-    for (int width = kLanes / 2; width > 0; width /= 2) {
-        for (int i = 0; i < width; ++i) {
-            parts[i] += parts[i + width];
-        }
-    }
-    return parts[0];
-}
-
-// The same for doubles.
+// Adds the lanes as sum(Floats) does: one half onto the other, again and again.
 SOLITON_INLINE double sum(const Doubles& a) {
     double parts[kLanes];
     store(parts, a);

@@ -118,6 +118,12 @@ SOLITON_INLINE void store_bytes(int8_t* at, Ints a) {
         _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(at), bytes);
 }
+SOLITON_INLINE float sum(Floats a) {
+    const __m256 eight = _mm256_add_ps(a.low, a.high);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
 SOLITON_INLINE int32_t sum(Ints a) {
     const __m256i eight = _mm256_add_epi32(a.low, a.high);
     __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));

@@ -109,6 +109,14 @@ SOLITON_INLINE Floats load_bfloat16(const uint8_t* at, bool second) {
 SOLITON_INLINE void store_bytes(int8_t* at, Ints a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtepi32_epi8(a.all));
 }
+// Adds the lanes in a fixed order: one half onto the other, again and again.
+SOLITON_INLINE float sum(Floats a) {
+    const __m256 eight =
+        _mm256_add_ps(_mm512_castps512_ps256(a.all), _mm512_extractf32x8_ps(a.all, 1));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+}
 SOLITON_INLINE int32_t sum(Ints a) {
     return _mm512_reduce_add_epi32(a.all);
 }

@@ -147,6 +147,11 @@ SOLITON_INLINE void store_bytes(int8_t* at, Ints a) {
     const int16x8_t high = vcombine_s16(vmovn_s32(a.third), vmovn_s32(a.fourth));
     vst1q_s8(at, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
 }
+SOLITON_INLINE float sum(Floats a) {
+    const float32x4_t four = vaddq_f32(vaddq_f32(a.first, a.third), vaddq_f32(a.second, a.fourth));
+    const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+    return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
 SOLITON_INLINE int32_t sum(Ints a) {
     return vaddvq_s32(vaddq_s32(vaddq_s32(a.first, a.second), vaddq_s32(a.third, a.fourth)));
 }

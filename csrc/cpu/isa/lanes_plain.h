@@ -129,6 +129,14 @@ SOLITON_INLINE void store_bytes(int8_t* at, const Ints& a) {
         at[i] = static_cast<int8_t>(a.at[i]);
     }
 }
+SOLITON_INLINE float sum(Floats a) {
+    for (int width = kLanes / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; ++i) {
+            a.at[i] += a.at[i + width];
+        }
+    }
+    return a.at[0];
+}
 SOLITON_INLINE int32_t sum(const Ints& a) {
     int32_t result = 0;
     for (int i = 0; i < kLanes; ++i) {
