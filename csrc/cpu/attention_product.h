@@ -74,6 +74,17 @@ struct Product {
     int64_t scale_pitch = 0;
 };
 
+template <typename Vector, int kRows, int kPanels>
+SOLITON_INLINE void fill(Vector (&sums)[kRows][kPanels], Vector value) {
+#pragma GCC unroll 8
+    for (int k = 0; k < kRows; ++k) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kPanels; ++j) {
+            sums[k][j] = value;
+        }
+    }
+}
+
 template <KvType kKv, int kRows, int kPanels>
 SOLITON_INLINE void store_sums(const Product<kKv>& product, int64_t row, int64_t panel,
                                const Floats (&sums)[kRows][kPanels]) {
@@ -103,13 +114,7 @@ void multiply_floats(const Product<kKv>& product, int64_t row, int64_t panel) {
     const uint8_t* panels = product.panels + panel * product.pitch;
     Upcoming upcoming = *product.upcoming;  // in registers
     Floats sums[kRows][kPanels];
-#pragma GCC unroll 8
-    for (int k = 0; k < kRows; ++k) {
-#pragma GCC unroll 4
-        for (int j = 0; j < kPanels; ++j) {
-            sums[k][j] = broadcast(0.0f);
-        }
-    }
+    fill(sums, broadcast(0.0f));
     const auto step = [&](const float* a, const uint8_t* lanes, bool second)
                           __attribute__((always_inline)) {
                               Floats columns[kPanels];
@@ -146,13 +151,7 @@ void multiply_codes(const Product<KvType::kInt8>& product, int64_t row, int64_t 
     const uint8_t* panels = product.panels + panel * product.pitch;
     Upcoming upcoming = *product.upcoming;  // in registers
     Ints dots[kRows][kPanels];
-#pragma GCC unroll 8
-    for (int k = 0; k < kRows; ++k) {
-#pragma GCC unroll 4
-        for (int j = 0; j < kPanels; ++j) {
-            dots[k][j] = broadcast(0);
-        }
-    }
+    fill(dots, broadcast(0));
     const auto step = [&](const int16_t* a,
                           const Ints(&words)[kPanels]) __attribute__((always_inline)) {
         for (int k = 0; k < kRows; ++k) {

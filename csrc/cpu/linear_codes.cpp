@@ -55,7 +55,7 @@ template <Layout kLayout, int kRows>
                     return reinterpret_cast<const CodeBlock*>(scales.at +
                                                               row * scales.stride)[first + k];
                 };
-                if (kPrefetches<kRows> && prefetches) {
+                if (prefetches) {
                     prefetch(block, (kBytes + kLineBytes - 1) / kLineBytes);
                 }
                 each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {

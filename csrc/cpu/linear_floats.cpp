@@ -102,7 +102,7 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
             const Rows x = {chunk.x + row * chunk.row_bytes + begin * 4, chunk.row_bytes};
             float* tile_sums = sums + i * panel_sums + row * kSums<kLayout> * kLanes;
             if (row == 0) {  // for the others the weights are in the cache
-                add_tile<kLayout, kRows, kPrefetches<kRows>>(weights, x, n_columns, tile_sums);
+                add_tile<kLayout, kRows, (kRows > 1)>(weights, x, n_columns, tile_sums);
             } else {
                 add_tile<kLayout, kRows, false>(weights, x, n_columns, tile_sums);
             }

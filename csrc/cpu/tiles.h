@@ -45,8 +45,6 @@ constexpr int64_t kFewRows = 16;
 // slower beside another one. More rows need so much time between two lines that it falls behind:
 // then the tile itself fetches ahead, into the second-level cache (bench/RESULTS.md).
 constexpr int64_t kPrefetchBytes = 16 * 1024;
-template <int kRows>
-constexpr bool kPrefetches = kRows > 1;
 constexpr int64_t kLineBytes = 64;
 
 // Part of some rows of x.
