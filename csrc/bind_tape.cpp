@@ -21,8 +21,9 @@ namespace nb = nanobind;
 namespace soliton::bindings {
 namespace {
 
-Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout, bool is_woven) {
-    return {at<const void>(panels), n_out, n_in, layout, is_woven};
+Matrix matrix_at(uintptr_t panels, int64_t n_out, int64_t n_in, Layout layout, bool is_woven,
+                 bool is_fetched) {
+    return {at<const void>(panels), n_out, n_in, layout, is_woven, is_fetched};
 }
 
 using Sections = std::vector<Matrix>;
@@ -251,7 +252,7 @@ void bind_tape(nb::module_& module) {
         .value("INT4", KvType::kInt4);
     nb::class_<Matrix>(module, "Matrix")
         .def(nb::new_(&matrix_at), nb::kw_only(), "panels"_a, "n_out"_a, "n_in"_a, "layout"_a,
-             "is_woven"_a);
+             "is_woven"_a, "is_fetched"_a = false);
     module.def("linear_scratch_bytes", &scratch_bytes, "sections"_a, "max_rows"_a);
     module.def("attention_scratch_floats", &attention_scratch_floats, "n_heads"_a, "head_dim"_a,
                "max_seq_len"_a);

@@ -46,9 +46,9 @@ inline constexpr int64_t kLayoutVersion = 3;
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kBlockColumns = 32;
 // One row is multiplied by four panels of codes at once, whose sums do not wait for each other.
-// Woven, they are one long stream of memory, and otherwise four: neighbours, or if panels are short
-// panels far apart, so that each stream goes on (ops_linear.cpp). Which of these a processor
-// prefetches better, engine/device/cpu/weave.py measures.
+// Woven, they are one long stream of memory, which may be fetched ahead, and otherwise four
+// streams: neighbours, or if panels are short panels far apart, so that each stream goes on
+// (ops_linear.cpp). Which of these a processor reads fastest, engine/device/cpu/weave.py measures.
 inline constexpr int64_t kPanelsAtOnce = 4;
 
 // always_inline: the files of all instruction sets use these, and must not share one compiled copy.

@@ -53,6 +53,7 @@ struct Matrix {
     int64_t n_in;
     Layout layout;
     bool is_woven;
+    bool is_fetched;  // ahead of the product of one row: see layout.h
 };
 
 inline constexpr int64_t kMostSections = 4;

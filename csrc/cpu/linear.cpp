@@ -54,6 +54,14 @@ struct Group {
     int64_t n_units;
 };
 
+// The other threads have read what stood in these outputs of a row, and a store waits until their
+// caches have let go of it. So the cache lines are asked for while the product is computed.
+SOLITON_INLINE void claim(const MultiplyArgs& args, int64_t unit, int64_t n_units) {
+    for (int64_t i = 0; i < n_units; ++i) {
+        __builtin_prefetch(args.out + (unit + i) * kPanelRows, 1);
+    }
+}
+
 // Writes the products of the group to sums (its panels, its rows, kSums, kLanes).
 template <Layout kLayout>
 void multiply_group(const MultiplyArgs& args, const Group& group, int64_t n_parts, float* sums) {
@@ -68,6 +76,8 @@ void multiply_group(const MultiplyArgs& args, const Group& group, int64_t n_part
         .n_panels = group.n_units * n_parts,
         .panel_pitch = place.pitch,
         .piece_pitch = place.piece_pitch,
+        .is_woven = args.matrix.is_woven,
+        .is_fetched = args.matrix.is_fetched,
         .x = args.x + group.begin_row * args.row_bytes,
         .row_bytes = args.row_bytes,
         .n_in = n_in,
@@ -124,6 +134,9 @@ void multiply_streams(const MultiplyArgs& args) {
         const int64_t n_left = 1 + (args.last_unit - 1 - unit) / args.stream_pitch;
         const int64_t n_units = n_left < kPanelsAtOnce ? n_left : kPanelsAtOnce;
         __builtin_memset(sums, 0, sizeof sums);
+        for (int64_t i = 0; i < n_units; ++i) {
+            claim(args, unit + i * args.stream_pitch, 1);
+        }
         for (int64_t part = 0; part < n_parts; ++part) {
             const Chunk chunk = {
                 .panels = static_cast<const uint8_t*>(args.matrix.panels) +
@@ -131,6 +144,8 @@ void multiply_streams(const MultiplyArgs& args) {
                 .n_panels = n_units,
                 .panel_pitch = args.stream_pitch * n_parts * n_bytes,
                 .piece_pitch = piece_bytes(kLayout),
+                .is_woven = false,
+                .is_fetched = false,
                 .x = args.x,
                 .row_bytes = args.row_bytes,
                 .n_in = args.matrix.n_in,
@@ -172,6 +187,9 @@ void multiply_units(const MultiplyArgs& args) {
             const int64_t units_left = args.end_unit - group.begin_unit;
             const int64_t in_bundle = units_at_once - group.begin_unit % units_at_once;
             group.n_units = units_left < in_bundle ? units_left : in_bundle;
+            if (args.n_rows == 1) {
+                claim(args, group.begin_unit, group.n_units);
+            }
             multiply_group<kLayout>(args, group, n_parts, sums);
             for (int64_t i = 0; i < group.n_units; ++i) {
                 finish_unit<kLayout>(args, group, group.begin_unit + i, width,

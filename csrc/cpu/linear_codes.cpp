@@ -28,9 +28,10 @@ SOLITON_INLINE Rows scales_of(const Chunk& chunk, int64_t row) {
 struct Panels {
     const uint8_t* at;
     int64_t pitch;        // bytes from one panel to the next
-    bool are_neighbours;  // they, and as many after them, follow each other
     int64_t piece_pitch;  // bytes from one piece of a panel to the next
     int64_t count;
+    bool are_neighbours;  // they, and as many after them, follow each other
+    bool is_fetched;      // ahead, by the tile
     float* sums;
     int64_t sums_pitch;
 };
@@ -56,7 +57,7 @@ template <Layout kLayout, int kRows>
                                                               row * scales.stride)[first + k];
                 };
                 if (prefetches) {
-                    prefetch(block, (kBytes + kLineBytes - 1) / kLineBytes);
+                    prefetch<kRows>(block, kBytes);
                 }
                 each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
                     Ints dots[kRows];
@@ -100,46 +101,80 @@ SOLITON_INLINE void fetch(const uint8_t* at, int64_t n_bytes) {
     }
 }
 
-// The same for one row, whose sums stay in registers.
-template <Layout kLayout, int kPanels>
-[[gnu::noinline]] void add_streams(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
-    constexpr int64_t kBlocks = piece_blocks(kLayout);
-    constexpr int64_t kBytes = piece_bytes(kLayout) / kBlocks;
+// Adds the products of one row with a piece of a panel to its sums.
+template <Layout kLayout>
+SOLITON_INLINE Floats add_piece(const uint8_t* piece, Rows x, const CodeBlock* scales,
+                                int64_t first, Floats total) {
     const Codes<kLayout, 1> codes = {x};
-    const bool fetches = kFetchesAhead<kLayout> && panels.are_neighbours;
-    Floats totals[kPanels];
-    for (int i = 0; i < kPanels; ++i) {
+    const Scales<kLayout> weights(piece);
+    for (int64_t k = 0; k < piece_blocks(kLayout); ++k) {
+        const CodeBlock& code = scales[first + k];
+        each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
+            Ints dots[1] = {broadcast(first_sum<kLayout, kPart>(code))};
+            codes.template multiply<kPart>(piece + codes_at(kLayout, k), first + k, dots);
+            total = multiply_add(to_floats(dots[0]),
+                                 multiply(weights.scale(k, kPart), broadcast(code.scale)), total);
+            if constexpr (has_minimum(kLayout)) {
+                const float sum = scaled_sum<kLayout, kPart>(code);
+                total = multiply_add(weights.minimum(k, kPart), broadcast(sum), total);
+            }
+        });
+    }
+    return total;
+}
+
+// One row times up to kPanelsAtOnce panels. The same instructions load all of them, by which a
+// processor recognises woven panels as one stream of memory.
+template <Layout kLayout>
+[[gnu::noinline]] void add_stream(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
+    constexpr int64_t kBlocks = piece_blocks(kLayout);
+    const auto* blocks = reinterpret_cast<const CodeBlock*>(scales.at);
+    Floats totals[kPanelsAtOnce];
+    for (int64_t i = 0; i < panels.count; ++i) {
         totals[i] = load(panels.sums + i * panels.sums_pitch);
     }
     for (int64_t first = 0; first < n_blocks; first += kBlocks) {
-        const int64_t ahead = fetches ? first - (n_blocks - kBlocksAhead<kLayout>) : -1;
-        for (int i = 0; i < kPanels; ++i) {
-            const int64_t at = first / kBlocks * panels.piece_pitch;
-            const uint8_t* piece = panels.at + i * panels.pitch + at;
-            const Scales<kLayout> weights(piece);
-            for (int64_t k = 0; k < kBlocks; ++k) {
-                const CodeBlock& code = reinterpret_cast<const CodeBlock*>(scales.at)[first + k];
-                if (ahead >= 0) {
-                    fetch(panels.at + (kPanels + i) * panels.pitch + (ahead + k) * kBytes, kBytes);
-                }
-                each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
-                    Ints dots[1] = {broadcast(first_sum<kLayout, kPart>(code))};
-                    codes.template multiply<kPart>(piece + codes_at(kLayout, k), first + k, dots);
-                    totals[i] = multiply_add(
-                        to_floats(dots[0]),
-                        multiply(weights.scale(k, kPart), broadcast(code.scale)), totals[i]);
-                    if constexpr (has_minimum(kLayout)) {
-                        const float sum = scaled_sum<kLayout, kPart>(code);
-                        totals[i] =
-                            multiply_add(weights.minimum(k, kPart), broadcast(sum), totals[i]);
-                    }
-                });
+        const uint8_t* piece = panels.at + first / kBlocks * panels.piece_pitch;
+#pragma GCC unroll 1
+        for (int64_t i = 0; i < panels.count; ++i) {
+            if (panels.is_fetched) {
+                prefetch<1>(piece, piece_bytes(kLayout));
             }
+            totals[i] = add_piece<kLayout>(piece, x, blocks, first, totals[i]);
+            piece += panels.pitch;
         }
     }
-    for (int i = 0; i < kPanels; ++i) {
+    for (int64_t i = 0; i < panels.count; ++i) {
         store(panels.sums + i * panels.sums_pitch, totals[i]);
     }
+}
+
+// One row times kPanelsAtOnce panels that are as many streams. Each panel has its own instructions,
+// by which a processor tells the streams apart, and its sum stays in a register.
+template <Layout kLayout>
+[[gnu::noinline]] void add_streams(Panels panels, Rows x, Rows scales, int64_t n_blocks) {
+    constexpr int64_t kBlocks = piece_blocks(kLayout);
+    constexpr int64_t kBytes = piece_bytes(kLayout);
+    const auto* blocks = reinterpret_cast<const CodeBlock*>(scales.at);
+    const bool fetches = kFetchesAhead<kLayout> && panels.are_neighbours;
+    Floats totals[kPanelsAtOnce];
+    each_row<kPanelsAtOnce>([&](int i) __attribute__((always_inline)) {
+        totals[i] = load(panels.sums + i * panels.sums_pitch);
+    });
+    for (int64_t first = 0; first < n_blocks; first += kBlocks) {
+        const int64_t ahead = fetches ? first - (n_blocks - kBlocksAhead<kLayout>) : -1;
+        each_row<kPanelsAtOnce>([&](int i) __attribute__((always_inline)) {
+            const uint8_t* panel = panels.at + i * panels.pitch;
+            if (ahead >= 0) {
+                fetch(panel + kPanelsAtOnce * panels.pitch + ahead / kBlocks * kBytes, kBytes);
+            }
+            totals[i] = add_piece<kLayout>(panel + first / kBlocks * panels.piece_pitch, x, blocks,
+                                           first, totals[i]);
+        });
+    }
+    each_row<kPanelsAtOnce>([&](int i) __attribute__((always_inline)) {
+        store(panels.sums + i * panels.sums_pitch, totals[i]);
+    });
 }
 
 #if defined(SOLITON_LANES_AVX2)
@@ -177,18 +212,18 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
         return {
             .at = chunk.panels + chunk.begin / piece_blocks(kLayout) * chunk.piece_pitch,
             .pitch = chunk.panel_pitch,
-            .are_neighbours = chunk.panel_pitch == panel_bytes(kLayout, chunk.n_in),
             .piece_pitch = chunk.piece_pitch,
             .count = chunk.n_panels,
+            .are_neighbours = chunk.panel_pitch == panel_bytes(kLayout, chunk.n_in),
+            .is_fetched = chunk.is_fetched,
             .sums = sums + row * kLanes,
             .sums_pitch = panel_sums,
         };
     };
     if (n_rows == 1) {
-        with_count<kPanelsAtOnce>(chunk.n_panels, [&]<int kPanels>() {
-            add_streams<kLayout, kPanels>(panels_of(0), values_of<kLayout>(chunk, 0),
-                                          scales_of(chunk, 0), n_blocks);
-        });
+        const bool is_one_stream = chunk.is_woven || chunk.n_panels < kPanelsAtOnce;
+        const auto add = is_one_stream ? add_stream<kLayout> : add_streams<kLayout>;
+        add(panels_of(0), values_of<kLayout>(chunk, 0), scales_of(chunk, 0), n_blocks);
         return;
     }
     each_tile<kMostRows<kLayout>>(n_rows, [&]<int kRows>(int64_t row) {

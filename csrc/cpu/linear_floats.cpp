@@ -28,7 +28,7 @@ SOLITON_INLINE Floats load_column(const uint8_t* weights, int64_t k, bool odd) {
 // Adds the even columns, the odd columns, or both in one loop.
 template <Layout kLayout, int kRows, bool kPrefetch, bool kEven, bool kOdd>
 SOLITON_INLINE void add_columns(const uint8_t* weights, Rows x, int64_t n_columns, float* sums) {
-    constexpr int64_t kPairLines = 2 * piece_bytes(kLayout) / kBlockColumns / kLineBytes;
+    constexpr int64_t kPairBytes = 2 * piece_bytes(kLayout) / kBlockColumns;
     Floats even[kRows];
     Floats odd[kRows];
     for (int row = 0; row < kRows; ++row) {
@@ -42,7 +42,7 @@ SOLITON_INLINE void add_columns(const uint8_t* weights, Rows x, int64_t n_column
     for (; k + 1 < n_columns; k += 2) {
         if constexpr (kEven) {
             if constexpr (kPrefetch) {
-                prefetch(weights + k / 2 * kPairLines * kLineBytes, kPairLines);
+                prefetch<kRows>(weights + k / 2 * kPairBytes, kPairBytes);
             }
             const Floats column = load_column<kLayout>(weights, k, false);
             for (int row = 0; row < kRows; ++row) {
@@ -102,7 +102,7 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
             const Rows x = {chunk.x + row * chunk.row_bytes + begin * 4, chunk.row_bytes};
             float* tile_sums = sums + i * panel_sums + row * kSums<kLayout> * kLanes;
             if (row == 0) {  // for the others the weights are in the cache
-                add_tile<kLayout, kRows, (kRows > 1)>(weights, x, n_columns, tile_sums);
+                add_tile<kLayout, kRows, true>(weights, x, n_columns, tile_sums);
             } else {
                 add_tile<kLayout, kRows, false>(weights, x, n_columns, tile_sums);
             }

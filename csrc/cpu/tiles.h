@@ -16,6 +16,8 @@ struct Chunk {
     int64_t n_panels;
     int64_t panel_pitch;  // bytes from one panel's piece 0 to the next panel's
     int64_t piece_pitch;  // bytes from one piece of a panel to the next
+    bool is_woven;
+    bool is_fetched;  // ahead, by the product of one row with woven panels
     const std::byte* x;
     int64_t row_bytes;
     int64_t n_in;
@@ -41,10 +43,6 @@ constexpr int64_t kChunkBlocks = kLayout == Layout::kF32 ? 8 : 16;
 
 // Up to this many rows, reading the weights takes most of the time.
 constexpr int64_t kFewRows = 16;
-// Weights are read once and in order. The processor's own prefetcher keeps up with one row, and is
-// slower beside another one. More rows need so much time between two lines that it falls behind:
-// then the tile itself fetches ahead, into the second-level cache (bench/RESULTS.md).
-constexpr int64_t kPrefetchBytes = 16 * 1024;
 constexpr int64_t kLineBytes = 64;
 
 // Part of some rows of x.
@@ -53,9 +51,15 @@ struct Rows {
     int64_t stride;  // bytes
 };
 
-SOLITON_INLINE void prefetch(const uint8_t* weights, int64_t n_lines) {
-    for (int64_t i = 0; i < n_lines; ++i) {
-        __builtin_prefetch(weights + kPrefetchBytes + i * kLineBytes, 0, 2);
+// Weights are read once and in order, but the processor's own prefetcher falls behind. So a tile
+// fetches ahead: with one row into the first-level cache, and with several, which need more time
+// between two lines, further and into the second (bench/RESULTS.md).
+template <int kRows>
+SOLITON_INLINE void prefetch(const uint8_t* weights, int64_t n_bytes) {
+    constexpr int64_t kAhead = kRows == 1 ? 8 * 1024 : 16 * 1024;
+    constexpr int kLevel = kRows == 1 ? 3 : 2;  // as the builtin counts
+    for (int64_t i = 0; i < n_bytes; i += kLineBytes) {
+        __builtin_prefetch(weights + kAhead + i, 0, kLevel);
     }
 }
 

@@ -150,7 +150,14 @@ class Matrix:
     """Struct Matrix in csrc/ops.h."""
 
     def __init__(
-        self, *, panels: int, n_out: int, n_in: int, layout: Layout, is_woven: bool
+        self,
+        *,
+        panels: int,
+        n_out: int,
+        n_in: int,
+        layout: Layout,
+        is_woven: bool,
+        is_fetched: bool = False,
     ) -> None: ...
 
 def linear_scratch_bytes(sections: Sequence[Matrix], max_rows: int) -> int: ...

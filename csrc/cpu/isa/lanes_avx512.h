@@ -123,15 +123,16 @@ SOLITON_INLINE int32_t sum(Ints a) {
 SOLITON_INLINE int32_t largest(Ints a) {
     return _mm512_reduce_max_epi32(a.all);
 }
-// 64 bytes, as two loads of 32 that stay where they stand in the program. The prefetchers of Zen 4
-// keep up with halves in ascending order; they lose a tenth with whole loads, and half with halves
-// that the compiler has put into another order (bench/RESULTS.md).
+// 64 bytes, as two loads of 32 in ascending order, which the compiler would change. The prefetchers
+// of Zen 4 keep up with that; they lose a tenth with whole loads, and half with halves in another
+// order (bench/RESULTS.md).
 SOLITON_INLINE __m512i load_halves(const uint8_t* at) {
     const __m256i* halves = reinterpret_cast<const __m256i*>(at);
-    __m256i first = _mm256_loadu_si256(halves);
-    __m256i second = _mm256_loadu_si256(halves + 1);
-    asm volatile("" : "+x"(first), "+x"(second));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+    __m512i both;
+    asm volatile("vmovdqu64 %1, %t0\n\tvinserti64x4 $1, %2, %0, %0"
+                 : "=&v"(both)
+                 : "m"(halves[0]), "m"(halves[1]));
+    return both;
 }
 SOLITON_INLINE Ints load_ints(const void* at) {
     return {_mm512_loadu_si512(at)};

@@ -42,7 +42,8 @@ class PanelMatrix:
     n_out: int
     n_in: int
     format: str  # as device/formats.py names it
-    is_woven: bool  # see csrc/layout.h
+    is_woven: bool  # see csrc/layout.h, here and below
+    is_fetched: bool = False
 
     @property
     def n_bytes(self) -> int:
@@ -63,6 +64,7 @@ class PanelMatrix:
             n_in=self.n_in,
             layout=self.layout,
             is_woven=self.is_woven,
+            is_fetched=self.is_fetched,
         )
 
 
@@ -103,6 +105,7 @@ def pack(
     *,
     gated: bool,
     is_woven: bool,
+    is_fetched: bool = False,
     memory: LargePages | None = None,
     importance: Floats | None = None,
 ) -> PanelMatrix:
@@ -128,7 +131,7 @@ def pack(
     addresses = np.append(np.concatenate([_row_addresses(part) for part in stored]), 0)
     rows = addresses[order]
     panels = (memory or LargePages()).zeros(matrix_bytes(format_, rows.size, n_in))
-    matrix = PanelMatrix(panels, n_out, n_in, format_, is_woven)
+    matrix = PanelMatrix(panels, n_out, n_in, format_, is_woven, is_fetched)
     bad_row, bad_column = kernels.pack(
         rows=native.address(rows),
         source=getattr(kernels.SourceType, source),

@@ -30,7 +30,7 @@ from .matrix import CpuMatrix, PanelMatrix, as_array, pack, stacked
 from .memory import Floats, LargePages, zeros
 from .program import CpuProgram
 from .recurrent import CpuStates
-from .weave import is_woven_faster
+from .weave import fastest_order
 
 FORMATS = ("float32", "bfloat16", *QUANTIZED)
 
@@ -115,13 +115,14 @@ class CpuOps:
     ) -> CpuMatrix:
         packed: list[PanelMatrix] = []
         for own, which in sections(format_, len(parts)):
-            is_woven = is_woven_faster(own, kernels.isa())
+            order = fastest_order(own, kernels.isa())
             try:
                 section = pack(
                     parts[which],
                     own,
                     gated=gated,
-                    is_woven=is_woven,
+                    is_woven=order.is_woven,
+                    is_fetched=order.is_fetched,
                     memory=None if temporary else self._weights,
                     importance=importance,
                 )

@@ -27,12 +27,13 @@ from .memory import LARGE_PAGE, LargePages
 WRITE_BUFFER = LARGE_PAGE
 _ALIGNMENT = 64
 _TRAILER = struct.Struct("<8sQQ")  # kind of file, bytes of the index, checksum of the index
-_KIND = b"soliton1"
+_KIND = b"soliton2"
 _ENTRY = {
     "n_out": int,
     "n_in": int,
     "format": str,
     "is_woven": bool,
+    "is_fetched": bool,
     "begin": int,
     "n_bytes": int,
     "checksum": int,
@@ -60,6 +61,7 @@ class PanelWriter:
             "n_in": matrix.n_in,
             "format": matrix.format,
             "is_woven": matrix.is_woven,
+            "is_fetched": matrix.is_fetched,
             "begin": self._end,
             "n_bytes": matrix.panels.size,
             "checksum": _checksum(matrix.panels),
@@ -150,7 +152,8 @@ def _matrix(memory: npt.NDArray[np.uint8], entry: object) -> PanelMatrix:
     panels = memory[begin : begin + n_bytes]
     if _checksum(panels) != entry["checksum"]:
         raise PanelFileError("is damaged")
-    return PanelMatrix(panels, entry["n_out"], entry["n_in"], entry["format"], entry["is_woven"])
+    shape = entry["n_out"], entry["n_in"]
+    return PanelMatrix(panels, *shape, entry["format"], entry["is_woven"], entry["is_fetched"])
 
 
 def _checksum(memory: npt.NDArray[np.uint8]) -> int:

@@ -1,12 +1,14 @@
-"""Which order of the panels of codes this processor reads faster, measured.
+"""Which order of the panels of codes this processor reads fastest, measured.
 
-Some processors prefetch one long stream of memory best, in which four panels are woven, others four
-short streams side by side: csrc/layout.h describes both orders, bench/RESULTS.md has figures. The
-results of the ops are the same. Knows no model.
+Some processors read one long stream of memory best, in which four panels are woven, others four
+short streams side by side, and some keep up with the long one only if it is fetched ahead:
+csrc/layout.h describes the orders, bench/RESULTS.md has figures. The results of the ops are the
+same. Knows no model.
 """
 
 import time
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,33 +24,51 @@ _N_BYTES = 48 * 2**20  # more than most processors cache
 _ROUNDS = 4
 
 
-@cache
-def is_woven_faster(format_: str, isa: str) -> bool:
-    """For matrices of `format_`, multiplied by one row with the instruction set `isa`, which is the
-    one in use. Measures for some 50 ms, once per process.
+class Order(NamedTuple):
+    """How four panels lie in memory, and how one row reads them: see csrc/layout.h."""
 
-    False where nothing can be measured, because another thread of the process runs ops.
+    is_woven: bool
+    is_fetched: bool
+
+
+APART = Order(is_woven=False, is_fetched=False)
+# Where memory is what limits all of them, they take the same time, until memory becomes faster. So
+# an order is preferred to those after it unless one of them takes a few percent less time.
+_ORDERS = (Order(is_woven=True, is_fetched=True), Order(is_woven=True, is_fetched=False), APART)
+_EQUAL = 1.03
+
+
+@cache
+def fastest_order(format_: str, isa: str) -> Order:
+    """For matrices of `format_`, multiplied by one row with the instruction set `isa`, which is the
+    one in use. Measures for some 80 ms, once per process.
+
+    APART where nothing can be measured, because another thread of the process runs ops.
     """
     if format_ in DTYPES:
-        return False
+        return APART
     # Not zero: pages that were never written all share one page of zeros.
     weights = np.full(_N_BYTES, 0x11, np.uint8)
     try:
-        apart, woven = (_program(weights, format_, is_woven=each) for each in (False, True))
-        seconds = [(_seconds(apart), _seconds(woven)) for _ in range(_ROUNDS)]
+        programs = {order: _program(weights, format_, order) for order in _ORDERS}
+        seconds = [
+            {order: _seconds(each) for order, each in programs.items()} for _ in range(_ROUNDS)
+        ]
     except RuntimeError:
-        return False
-    return min(each[1] for each in seconds) < min(each[0] for each in seconds)
+        return APART
+    fastest = {order: min(each[order] for each in seconds) for order in _ORDERS}
+    limit = _EQUAL * min(fastest.values())
+    return next(order for order in _ORDERS if fastest[order] <= limit)
 
 
-def _program(weights: np.ndarray, format_: str, *, is_woven: bool) -> CpuProgram:
+def _program(weights: np.ndarray, format_: str, order: Order) -> CpuProgram:
     """Products with matrices that together fill `weights`."""
     n_bytes = matrix_bytes(format_, _N_OUT, _N_IN)
     x, out = zeros((1, _N_IN), np.float32), zeros((1, _N_OUT), np.float32)
     program = CpuProgram(max_rows=1)
     for begin in range(0, len(weights) - n_bytes + 1, n_bytes):
         panels = weights[begin : begin + n_bytes]
-        matrix = PanelMatrix(panels, _N_OUT, _N_IN, format_, is_woven)
+        matrix = PanelMatrix(panels, _N_OUT, _N_IN, format_, *order)
         program.append(Linear(x=x, matrix=matrix, bias=None, out=out))
     return program
 

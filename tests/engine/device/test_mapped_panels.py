@@ -36,8 +36,10 @@ print(sum(int(matrix.panels.sum()) for matrix in matrices.values()), pss < 0.75 
 def written(file: Path, seed: int = 0, n_bytes: int = N_BYTES) -> dict[str, PanelMatrix]:
     numbers = np.random.default_rng(seed)
     matrices = {
-        name: PanelMatrix(numbers.integers(0, 256, n_bytes, np.uint8), 16, 16, "8bit", False)
-        for name in NAMES
+        name: PanelMatrix(
+            numbers.integers(0, 256, n_bytes, np.uint8), 16, 16, "8bit", True, index > 0
+        )
+        for index, name in enumerate(NAMES)
     }
     with file.open("wb", buffering=WRITE_BUFFER) as stream:
         writer = PanelWriter(stream, "key")
@@ -48,7 +50,12 @@ def written(file: Path, seed: int = 0, n_bytes: int = N_BYTES) -> dict[str, Pane
 
 
 def same(one: Mapping[str, PanelMatrix], other: Mapping[str, PanelMatrix]) -> bool:
-    return all(np.array_equal(one[name].panels, other[name].panels) for name in NAMES)
+    return all(
+        np.array_equal(one[name].panels, other[name].panels)
+        and one[name].is_woven == other[name].is_woven
+        and one[name].is_fetched == other[name].is_fetched
+        for name in NAMES
+    )
 
 
 def is_mapped(matrix: PanelMatrix, name: str) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.device.cpu.ops import CpuOps
-from engine.device.cpu.weave import is_woven_faster
+from engine.device.cpu.weave import APART, fastest_order
 from engine.device.formats import DTYPES, EXACT_FORMATS, QUANTIZED
 from engine.device.step import StepState
 from engine.native import _cpu
@@ -16,7 +16,7 @@ from tests.support.gguf_blocks import random_rows
 
 @pytest.mark.parametrize("format_", DTYPES)
 def test_floats_are_not_woven(format_: str) -> None:
-    assert not is_woven_faster(format_, _cpu.isa())
+    assert fastest_order(format_, _cpu.isa()) == APART
 
 
 @pytest.mark.parametrize("format_", QUANTIZED)
@@ -24,11 +24,11 @@ def test_matrices_have_the_order_that_was_measured(format_: str) -> None:
     ops = CpuOps(format_, n_threads=1)
     weights = np.random.default_rng(0).standard_normal((100, 70), np.float32)
     (matrix,) = ops.matrix([weights], format_).sections
-    assert matrix.is_woven == is_woven_faster(format_, _cpu.isa())
-    before = is_woven_faster.cache_info().misses
+    assert (matrix.is_woven, matrix.is_fetched) == fastest_order(format_, _cpu.isa())
+    before = fastest_order.cache_info().misses
     (again,) = ops.matrix([weights], format_).sections
-    assert again.is_woven == matrix.is_woven
-    assert is_woven_faster.cache_info().misses == before, "it is measured once"
+    assert (again.is_woven, again.is_fetched) == (matrix.is_woven, matrix.is_fetched)
+    assert fastest_order.cache_info().misses == before, "it is measured once"
 
 
 @pytest.mark.parametrize("type_name", ["Q4_K", "MXFP4"])
@@ -36,7 +36,7 @@ def test_blocks_of_gguf_types_have_the_order_that_was_measured(type_name: str) -
     format_ = EXACT_FORMATS[type_name]
     ops = CpuOps("float32", n_threads=1)
     (matrix,) = ops.matrix([random_rows(type_name, 100, 512)], format_).sections
-    assert matrix.is_woven == is_woven_faster(format_, _cpu.isa())
+    assert (matrix.is_woven, matrix.is_fetched) == fastest_order(format_, _cpu.isa())
 
 
 def test_nothing_is_measured_while_another_thread_runs_ops() -> None:
@@ -48,7 +48,7 @@ def test_nothing_is_measured_while_another_thread_runs_ops() -> None:
     running.start()
     try:
         wait_until_refused()
-        assert is_woven_faster.__wrapped__("8bit", _cpu.isa()) is False
+        assert fastest_order.__wrapped__("8bit", _cpu.isa()) == APART
         assert running.is_alive()
     finally:
         state.abort_word[0] = 1
