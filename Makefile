@@ -81,10 +81,11 @@ serve: $(SERVE)
 	@exec $(BIN)/soliton serve $(if $(MODEL),'$(MODEL)') $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
 # Compiled Python is kept even if the user's environment says otherwise: the tests start hundreds of
-# processes, and each would compile the packages and rewrite the assertions again.
+# processes, and each would compile the packages and rewrite the assertions again. A process that dies
+# is not replaced: pytest-xdist would give the new one the files that are done, and wait for ever.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(TEST) $(NODE) $(CLIENTS) $(PAGES)
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test-page: $(TEST) $(NODE) $(CLIENTS)
 	$(BIN)/python -m pytest tests/page

@@ -130,7 +130,7 @@ def test_a_paused_stream_goes_on_after_a_restart_as_if_nothing_had_been(
 
 
 def test_a_stream_that_runs_at_the_shutdown_is_paused_and_goes_on(serve: Serve) -> None:
-    path, body = body_of("tokens", max_tokens=300)
+    path, body = body_of("tokens", max_tokens=900)
     with serve() as server:
         id_ = begun(server, path, body)
         queued = [begun_in_queue(server, path, {**body, "seed": seed}) for seed in (1, 2)]
@@ -138,7 +138,7 @@ def test_a_stream_that_runs_at_the_shutdown_is_paused_and_goes_on(serve: Serve) 
         paused = [shown(server, each) for each in (id_, *queued)]
         assert [each["state"] for each in paused] == 3 * ["paused"]
         assert {each["reason"] for each in paused} == {"the server was shut down"}
-        assert 0 < paused[0]["completion_tokens"] < 300
+        assert 0 < paused[0]["completion_tokens"] < 900
         assert [each["completion_tokens"] for each in paused[1:]] == [0, 0]
         for each in (queued[1], id_, queued[0]):
             control(server, each, "resume")
@@ -169,7 +169,7 @@ def test_a_branch_that_has_not_begun_begins_after_the_restart(serve: Serve) -> N
         twin = server.post(f"/v1/streams/{parent}/branch", asked)
         assert twin.status == 200
         twin_id = shown(server, parent)["children"][-1]
-        begun(server, path, {**body, "max_tokens": 400})
+        begun(server, path, {**body, "max_tokens": 900, "n": 4})  # runs for long enough
         id_ = begun_in_queue(server, f"/v1/streams/{parent}/branch", asked)
     with serve() as server:
         assert shown(server, parent)["children"] == [twin_id, id_]

@@ -227,9 +227,11 @@ def test_a_whole_answer_that_grows_too_large_is_a_400(fake: FakeEngine) -> None:
 def test_all_unread_answers_together_have_a_bound(
     fake: FakeEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limit = 256 * 1024  # each; four times as much together
+    # Each; four times as much together. Beside it, what the kernel holds of an answer is small: the
+    # server does not count it, and how much it is depends on the machine.
+    limit = 1024 * 1024
     with (
-        live_server(fake.as_engine, max_unread_bytes=limit, send_timeout=20) as server,
+        live_server(fake.as_engine, max_unread_bytes=limit, send_timeout=60) as server,
         ExitStack() as clients,
     ):
         readers: SlowReaders = server.app.state.slow_readers
