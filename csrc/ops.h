@@ -14,6 +14,7 @@ namespace soliton {
 
 // ---- The decoder's ops: appended to a tape, run by every thread of the pool at once. ----
 
+class Fetcher;  // fetcher.h
 struct Worker;  // pool.h
 
 // What differs from one pass to the next, as one array of int64. engine/device/step.py writes it;
@@ -286,6 +287,10 @@ struct ReadArgs {
 void embed(const EmbedArgs& args, const StepState& state, Worker& worker);
 void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker);
 void linear(const LinearArgs& args, const StepState& state, Worker& worker);
+// Give `fetcher` the weights that a thread reads.
+void expect(const NormLinearArgs& args, const StepState& state, const Worker& worker,
+            Fetcher& fetcher);
+void expect(const LinearArgs& args, const StepState& state, const Worker& worker, Fetcher& fetcher);
 void add_norm(const AddNormArgs& args, const StepState& state, Worker& worker);
 void times(const TimesArgs& args, const StepState& state, Worker& worker);
 void heads(const HeadsArgs& args, const StepState& state, Worker& worker);

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "cpu/kernels.h"
+#include "fetcher.h"
 #include "norm.h"
 #include "ops.h"
 #include "pool.h"
@@ -80,6 +81,16 @@ struct Product {
         return sections_of(matrix).first(is_apart() ? 1 : matrix.n_sections);
     }
 
+    // Where some units of a section lie.
+    Reading reading(int64_t index, const Units& units) const {
+        const Matrix& section = matrix.sections[index];
+        const int64_t unit_bytes = n_parts() * panel_bytes(section.layout, section.n_in);
+        return {.begin = static_cast<const std::byte*>(section.panels) + units.begin * unit_bytes,
+                .n_places = units.pitch == 0 ? 1 : kPanelsAtOnce,
+                .pitch = units.pitch * unit_bytes,
+                .n_bytes = (units.end - units.begin) * unit_bytes};
+    }
+
     // Some units of a section, and of up if the section is gate.
     void multiply(int64_t index, const Units& units) const {
         const Finish alone = n_parts() == 2 ? Finish::kGateAndUp : Finish::kStore;
@@ -139,7 +150,8 @@ struct Product {
 };
 
 // How the units of a matrix are cut into chunks. Of every section, each thread has as many units as
-// the others; within its share, chunks begin where panels begin that are multiplied at once.
+// the others, or as many bundles of panels that are multiplied at once, give or take one. Part of a
+// bundle takes as long as all of it, or longer, so chunks begin where bundles begin.
 class Cut {
   public:
     Cut(const Product& product, int64_t n_threads) : n_threads_(n_threads) {
@@ -156,8 +168,8 @@ class Cut {
             section.at_once = section.in_streams ? kPanelsAtOnce
                               : in_bundles       ? kPanelsAtOnce / n_parts
                                                  : 1;
-            section.per_thread =
-                std::clamp(section.n_units / (section.at_once * n_threads), int64_t{1}, most);
+            const int64_t each = section.at_once * n_threads;
+            section.per_thread = std::clamp((section.n_units + each - 1) / each, int64_t{1}, most);
             per_thread_ += section.per_thread;
         }
     }
@@ -171,9 +183,17 @@ class Cut {
         while (at >= sections_[index].per_thread) {
             at -= sections_[index++].per_thread;
         }
-        const Section& section = sections_[index];
-        product.multiply(index, section.in_streams ? streams(section, thread, at)
-                                                   : neighbours(section, thread, at));
+        product.multiply(index, units(sections_[index], thread, at));
+    }
+
+    // Gives `fetcher` what a thread reads.
+    void expect(const Product& product, int64_t thread, Fetcher& fetcher) const {
+        for (int64_t index = 0; index < n_sections_; ++index) {
+            const Section& section = sections_[index];
+            for (int64_t at = 0; at < section.per_thread && !fetcher.is_over(); ++at) {
+                fetcher.fetch(product.reading(index, units(section, thread, at)));
+            }
+        }
     }
 
   private:
@@ -186,11 +206,16 @@ class Cut {
 
     // The first unit of a thread's chunk `at`. Where its last chunk ends, the next thread's begins.
     int64_t begin(const Section& section, int64_t thread, int64_t at) const {
-        const int64_t even = section.n_units * (thread * section.per_thread + at) /
-                             (section.per_thread * n_threads_);
-        return at == 0 || at == section.per_thread
-                   ? even
-                   : (even + section.at_once / 2) & -section.at_once;
+        const int64_t n_bundles = (section.n_units + section.at_once - 1) / section.at_once;
+        const int64_t first = n_bundles * thread / n_threads_;
+        const int64_t last = n_bundles * (thread + 1) / n_threads_;
+        const int64_t bundle = first + (last - first) * at / section.per_thread;
+        return std::min(bundle * section.at_once, section.n_units);
+    }
+
+    // What a thread's chunk `at` multiplies.
+    Units units(const Section& section, int64_t thread, int64_t at) const {
+        return section.in_streams ? streams(section, thread, at) : neighbours(section, thread, at);
     }
 
     Units neighbours(const Section& section, int64_t thread, int64_t at) const {
@@ -249,21 +274,9 @@ void multiply_prepared(Product product, const PreparedRow& form, std::byte* shar
     });
 }
 
-}  // namespace
-
-int64_t linear_scratch_bytes(const Stack& matrix, int64_t max_rows) {
-    return max_rows * PreparedRow(sections_of(matrix)).n_bytes();
-}
-
-int64_t linear_worker_bytes(const Stack& matrix) {
-    return float_row_bytes(matrix.sections[0].n_in) +
-           kFewRows * PreparedRow(sections_of(matrix)).n_bytes();
-}
-
-void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker) {
-    const int64_t dim = args.matrix.sections[0].n_in;
-    const PreparedRow form(sections_of(args.matrix));
-    const Product product = {
+// Without its rows, which are prepared first.
+Product product_of(const NormLinearArgs& args, const StepState& state) {
+    return {
         .matrix = args.matrix,
         .x = nullptr,
         .row_bytes = 0,
@@ -278,7 +291,41 @@ void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& wor
         .xielu = args.xielu,
         .residual = nullptr,
     };
-    multiply_prepared(product, form, static_cast<std::byte*>(args.scratch), worker,
+}
+
+Product product_of(const LinearArgs& args, const StepState& state) {
+    return {
+        .matrix = args.matrix,
+        .x = reinterpret_cast<const std::byte*>(args.x),
+        .row_bytes = args.matrix.sections[0].n_in * int64_t{sizeof(float)},
+        .floats_at = 0,
+        .n_rows = state.n_rows,
+        .bias = args.bias,
+        .out = args.out,
+        .out_pitch = width_of(args.matrix),
+        .epilogue = Epilogue::kNone,
+        .scale = args.scale,
+        .softcap = 0.0f,
+        .xielu = {},
+        .residual = args.residual,
+    };
+}
+
+}  // namespace
+
+int64_t linear_scratch_bytes(const Stack& matrix, int64_t max_rows) {
+    return max_rows * PreparedRow(sections_of(matrix)).n_bytes();
+}
+
+int64_t linear_worker_bytes(const Stack& matrix) {
+    return float_row_bytes(matrix.sections[0].n_in) +
+           kFewRows * PreparedRow(sections_of(matrix)).n_bytes();
+}
+
+void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& worker) {
+    const int64_t dim = args.matrix.sections[0].n_in;
+    const PreparedRow form(sections_of(args.matrix));
+    multiply_prepared(product_of(args, state), form, static_cast<std::byte*>(args.scratch), worker,
                       [&](int64_t row, std::byte* target) {
                           float* normed = form.has_floats()
                                               ? form.floats(target)
@@ -293,21 +340,7 @@ void norm_linear(const NormLinearArgs& args, const StepState& state, Worker& wor
 void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
     const int64_t dim = args.matrix.sections[0].n_in;
     const PreparedRow form(sections_of(args.matrix));
-    const Product product = {
-        .matrix = args.matrix,
-        .x = reinterpret_cast<const std::byte*>(args.x),
-        .row_bytes = dim * int64_t{sizeof(float)},
-        .floats_at = 0,
-        .n_rows = state.n_rows,
-        .bias = args.bias,
-        .out = args.out,
-        .out_pitch = width_of(args.matrix),
-        .epilogue = Epilogue::kNone,
-        .scale = args.scale,
-        .softcap = 0.0f,
-        .xielu = {},
-        .residual = args.residual,
-    };
+    const Product product = product_of(args, state);
     if (!form.has_codes()) {
         multiply(product, worker, [] {});
         return;
@@ -320,6 +353,18 @@ void linear(const LinearArgs& args, const StepState& state, Worker& worker) {
                               std::copy_n(x, dim, form.floats(target));
                           }
                       });
+}
+
+void expect(const NormLinearArgs& args, const StepState& state, const Worker& worker,
+            Fetcher& fetcher) {
+    const Product product = product_of(args, state);
+    Cut(product, worker.count).expect(product, worker.index, fetcher);
+}
+
+void expect(const LinearArgs& args, const StepState& state, const Worker& worker,
+            Fetcher& fetcher) {
+    const Product product = product_of(args, state);
+    Cut(product, worker.count).expect(product, worker.index, fetcher);
 }
 
 }  // namespace soliton

@@ -36,6 +36,10 @@ namespace {
 // Two cache lines, because processors fetch them in pairs.
 constexpr size_t kApart = 128;
 
+// What a waiting thread fetches at most; it must not push out of the second-level cache what it
+// fetched first.
+constexpr int64_t kMostAheadBytes = 128 * 1024;
+
 // The chunks of one thread in the current region: how many are taken, by it or by others. The same
 // word holds the region's number, so that no thread can take a chunk of a region that is over.
 class alignas(kApart) Share {
@@ -159,6 +163,14 @@ class Pool {
         if (n > 0 && done_.fetch_add(n) + n == goal) {
             region_bell_.ring();
         }
+    }
+
+    // Meanwhile `worker` fetches what it reads next, as the memory has nothing else to do for it.
+    void wait_for(uint64_t goal, const Work& work, const Worker& worker) {
+        if (!is_done(goal)) {
+            Fetcher fetcher(done_, goal, kMostAheadBytes);
+            work.expect(worker, fetcher);
+        }
         region_bell_.wait_until([this, goal] { return is_done(goal); });
     }
 
@@ -279,6 +291,7 @@ bool Worker::aborted() {
 
 void Worker::end(int64_t n_taken) {
     pool_->add_done(n_taken, goal_);
+    pool_->wait_for(goal_, *run_->work, *this);
 }
 
 namespace {

@@ -17,6 +17,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "fetcher.h"
+
 namespace soliton {
 
 class Pool;
@@ -36,6 +38,7 @@ class Worker {
     int index;           // 0 is the calling thread
     int count;           // threads of the pool
     std::byte* scratch;  // for this thread only; shares no cache line with others
+    size_t step = 0;     // where the thread is in its work, which counts: for Work::expect
 
     // Calls body(i) once for each chunk i = 0..n - 1, in any order, on any thread. Returns when all
     // calls have returned; what they wrote can then be read. After an abort the remaining chunks
@@ -83,6 +86,10 @@ class Work {
     // A late thread calls this even after the run has ended, so code outside of chunks may read
     // only what this object owns.
     virtual void take_part(Worker& worker) const = 0;
+
+    // Gives `fetcher` what the worker reads after its step, in that order. Called while the worker
+    // waits for others; by default nothing is fetched then.
+    virtual void expect(const Worker&, Fetcher&) const {}
 };
 
 // From the next run on, the pool has `count` threads, including the caller. Thread i is pinned to

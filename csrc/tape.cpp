@@ -31,7 +31,18 @@ class Tape::Pass : public Work {
                 begins_[i] = now_ns();
             }
             const Step& step = (*steps_)[i];
+            worker.step = i;
             step.run(step.args, state, worker);
+        }
+    }
+
+    void expect(const Worker& worker, Fetcher& fetcher) const override {
+        const StepState& state = *reinterpret_cast<const StepState*>(words_.data());
+        for (size_t i = worker.step + 1; i < steps_->size() && !fetcher.is_over(); ++i) {
+            const Step& step = (*steps_)[i];
+            if (step.expect != nullptr) {
+                step.expect(step.args, state, worker, fetcher);
+            }
         }
     }
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "fetcher.h"
 #include "ops.h"
 #include "pool.h"
 
@@ -18,7 +19,9 @@ namespace soliton {
 class Tape {
   public:
     // `op` is a function (const Args&, const StepState&, Worker&) that does all its work in
-    // Worker::share; `scratch_bytes` is the Worker::scratch that it needs.
+    // Worker::share; `scratch_bytes` is the Worker::scratch that it needs. Beside an op that reads
+    // much memory may stand expect(const Args&, const StepState&, const Worker&, Fetcher&), which
+    // says what a thread reads.
     template <auto op, typename Args>
     void append(const char* name, const Args& args, size_t scratch_bytes = 0) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= kMaxArgsBytes);
@@ -27,6 +30,15 @@ class Tape {
         step.run = [](const std::byte* bytes, const StepState& state, Worker& worker) {
             op(*reinterpret_cast<const Args*>(bytes), state, worker);
         };
+        step.expect = nullptr;
+        if constexpr (requires(const StepState& state, const Worker& worker, Fetcher& fetcher) {
+                          expect(args, state, worker, fetcher);
+                      }) {
+            step.expect = [](const std::byte* bytes, const StepState& state, const Worker& worker,
+                             Fetcher& fetcher) {
+                expect(*reinterpret_cast<const Args*>(bytes), state, worker, fetcher);
+            };
+        }
         std::memcpy(step.args, &args, sizeof args);
         append(step, scratch_bytes);
     }
@@ -45,6 +57,8 @@ class Tape {
 
     struct Step {
         void (*run)(const std::byte* args, const StepState& state, Worker& worker);
+        void (*expect)(const std::byte* args, const StepState& state, const Worker& worker,
+                       Fetcher& fetcher);  // or null
         const char* name;
         alignas(8) std::byte args[kMaxArgsBytes];
     };
