@@ -8,6 +8,7 @@ same. Knows no model.
 
 import time
 from functools import cache
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ from .program import CpuProgram
 
 _N_OUT, _N_IN = 1024, 2048
 _N_BYTES = 48 * 2**20  # more than most processors cache
-_ROUNDS = 4
+# Memory may change its speed within a round, and a single time may be lucky.
+_ROUNDS = 9
 
 
 class Order(NamedTuple):
@@ -41,7 +43,7 @@ _EQUAL = 1.03
 @cache
 def fastest_order(format_: str, isa: str) -> Order:
     """For matrices of `format_`, multiplied by one row with the instruction set `isa`, which is the
-    one in use. Measures for some 80 ms, once per process.
+    one in use. Measures for 20 to 200 ms, once per process.
 
     APART where nothing can be measured, because another thread of the process runs ops.
     """
@@ -56,9 +58,10 @@ def fastest_order(format_: str, isa: str) -> Order:
         ]
     except RuntimeError:
         return APART
-    fastest = {order: min(each[order] for each in seconds) for order in _ORDERS}
-    limit = _EQUAL * min(fastest.values())
-    return next(order for order in _ORDERS if fastest[order] <= limit)
+    # Beside the first order of the same round.
+    times = {order: median(each[order] / each[_ORDERS[0]] for each in seconds) for order in _ORDERS}
+    limit = _EQUAL * min(times.values())
+    return next(order for order in _ORDERS if times[order] <= limit)
 
 
 def _program(weights: np.ndarray, format_: str, order: Order) -> CpuProgram:
