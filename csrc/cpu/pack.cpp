@@ -55,22 +55,67 @@ class BlockRows {
     float values_[kPanelRows][kMostFileColumns];
 };
 
+using Four [[gnu::vector_size(16)]] = float;
+
+Four four_at(const float* at) {
+    Four four;
+    __builtin_memcpy(&four, at, sizeof four);
+    return four;
+}
+
+// Turns the rows of a block into its columns, in squares of four by four.
+void turn(const float (&rows)[kPanelRows][kBlockColumns], Lanes (&columns)[kBlockColumns]) {
+    constexpr int64_t kSide = 4;
+    for (int64_t row = 0; row < kPanelRows; row += kSide) {
+        for (int64_t k = 0; k < kBlockColumns; k += kSide) {
+            const Four a = four_at(&rows[row][k]);
+            const Four b = four_at(&rows[row + 1][k]);
+            const Four c = four_at(&rows[row + 2][k]);
+            const Four d = four_at(&rows[row + 3][k]);
+            const Four first_ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+            const Four first_cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+            const Four last_ab = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+            const Four last_cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+            const Four turned[kSide] = {
+                __builtin_shufflevector(first_ab, first_cd, 0, 1, 4, 5),
+                __builtin_shufflevector(first_ab, first_cd, 2, 3, 6, 7),
+                __builtin_shufflevector(last_ab, last_cd, 0, 1, 4, 5),
+                __builtin_shufflevector(last_ab, last_cd, 2, 3, 6, 7),
+            };
+            for (int64_t i = 0; i < kSide; ++i) {
+                __builtin_memcpy(&columns[k + i].at[row], &turned[i], sizeof turned[i]);
+            }
+        }
+    }
+}
+
+// The columns of a row, of which `n` are there, with zeros beyond them.
+template <typename T>
+void load_row(const T* columns, int64_t n, float (&row)[kBlockColumns]) {
+    if (n == kBlockColumns) {
+#pragma omp simd
+        for (int64_t k = 0; k < kBlockColumns; ++k) {
+            row[k] = to_float(columns[k]);
+        }
+        return;
+    }
+    for (int64_t k = 0; k < kBlockColumns; ++k) {
+        row[k] = k < n ? to_float(columns[k]) : 0.0f;
+    }
+}
+
 // Loads a block of columns of 16 rows, with zeros beyond the matrix. Returns whether all are
 // finite.
 template <typename Source>
 bool load_block(const PackArgs& args, const Source& source, int64_t begin, Block& block) {
     const int64_t left = args.n_in - begin;
     const int64_t n = left < kBlockColumns ? left : kBlockColumns;
+    alignas(64) float rows[kPanelRows][kBlockColumns];
     for (int64_t row = 0; row < kPanelRows; ++row) {
         const auto* columns = source.columns(row, begin);
-        const int64_t n_there = columns == nullptr ? 0 : n;
-        for (int64_t k = 0; k < n_there; ++k) {
-            block.columns[k].at[row] = to_float(columns[k]);
-        }
-        for (int64_t k = n_there; k < kBlockColumns; ++k) {
-            block.columns[k].at[row] = 0.0f;
-        }
+        load_row(columns, columns == nullptr ? 0 : n, rows[row]);
     }
+    turn(rows, block.columns);
     for (int64_t k = 0; k < kBlockColumns; ++k) {
         block.importance[k] = args.importance == nullptr ? 1.0f
                               : k < n                    ? args.importance[begin + k]
@@ -125,6 +170,7 @@ Lanes divisors(const Lanes& scale) {
 }
 
 void write_q8(const Block& block, uint8_t* out) {
+    constexpr int32_t kFirst = __builtin_bit_cast(int32_t, kRounder) - 128;
     Lanes scale = {};
     for (const Lanes& column : block.columns) {
 #pragma omp simd
@@ -144,7 +190,7 @@ void write_q8(const Block& block, uint8_t* out) {
 #pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
             const float value = block.columns[k].at[row] / divisor.at[row];
-            const int32_t code = to_code(value, -127.0f, 127.0f) + 128;
+            const int32_t code = rounded_bits<-127, 127>(value) - kFirst;
             groups[k / 4][row] |= static_cast<uint32_t>(code) << k % 4 * 8;
         }
     }

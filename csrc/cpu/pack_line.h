@@ -37,9 +37,8 @@ Lanes inverse(const Lanes& scale) {
 
 template <Layout kLayout>
 float nearest_code(float value) {
-    const float above = value < 0.0f ? 0.0f : value;
-    const float inside = above > kLargestCode<kLayout> ? kLargestCode<kLayout> : above;
-    return inside + 0x1.8p23f - 0x1.8p23f;
+    constexpr int kLargest = static_cast<int>(kLargestCode<kLayout>);
+    return __builtin_bit_cast(float, rounded_bits<0, kLargest>(value)) - kRounder;
 }
 
 void round_to_float16(Lanes& wide) {

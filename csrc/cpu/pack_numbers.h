@@ -51,20 +51,17 @@ float to_float(Bfloat16 half) {
     return from_bits(static_cast<uint32_t>(half.bits) << 16);
 }
 
-// The nearest float16, ties to even; larger values become the largest finite float16.
+// The nearest float16, ties to even; larger values become the largest finite float16. Computes both
+// kinds of numbers and has no branches, so that loops become vector code.
 uint16_t to_float16(float value) {
-    const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-    const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
-    const float magnitude = __builtin_fabsf(value);
-    if (magnitude >= kLargestFloat16) {
-        return sign | 0x7bff;
-    }
-    if (magnitude < 0x1p-14f) {
-        // Subnormal: adding 1/2 rounds it, because the last place of 1/2 is that of the result.
-        return sign | static_cast<uint16_t>(__builtin_bit_cast(uint32_t, magnitude + 0.5f));
-    }
-    const uint32_t rebiased = (bits & 0x7fffffff) - (112u << 23);
-    return sign | static_cast<uint16_t>((rebiased + 0xfff + (rebiased >> 13 & 1)) >> 13);
+    const uint32_t sign = __builtin_bit_cast(uint32_t, value) >> 16 & 0x8000;
+    const float size = __builtin_fabsf(value);
+    const float magnitude = size < kLargestFloat16 ? size : kLargestFloat16;
+    const uint32_t bits = __builtin_bit_cast(uint32_t, magnitude);
+    // Subnormal: adding 1/2 rounds it, because the last place of 1/2 is that of the result.
+    const uint32_t subnormal = __builtin_bit_cast(uint32_t, magnitude + 0.5f) - 0x3f000000;
+    const uint32_t normal = (bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13;
+    return static_cast<uint16_t>(sign | (magnitude < 0x1p-14f ? subnormal : normal));
 }
 
 uint16_t to_bfloat16(float value) {
@@ -72,11 +69,17 @@ uint16_t to_bfloat16(float value) {
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// The nearest integer, ties to even, clamped to [low, high].
-int32_t to_code(float value, float low, float high) {
-    const float above = value < low ? low : value;
-    const float inside = above > high ? high : above;
-    return __builtin_bit_cast(int32_t, inside + 0x1.8p23f) - 0x4b400000;
+// Added to a float and taken away again, this rounds it to an integer, ties to even.
+constexpr float kRounder = 0x1.8p23f;
+
+// The bits of kRounder + the integer next to a value, but at least kLow and at most kHigh. The bits
+// of such sums are in their order, and integers have a minimum in one instruction.
+template <int kLow, int kHigh>
+int32_t rounded_bits(float value) {
+    constexpr int32_t kZero = __builtin_bit_cast(int32_t, kRounder);
+    const int32_t bits = __builtin_bit_cast(int32_t, value + kRounder);
+    const int32_t above = bits > kZero + kLow ? bits : kZero + kLow;
+    return above < kZero + kHigh ? above : kZero + kHigh;
 }
 
 // Scales or minima as they are stored. to_float16 sets `wide` to the stored values.
@@ -86,6 +89,7 @@ struct Halves {
 
 Halves to_float16(Lanes& wide) {
     Halves halves;
+#pragma omp simd
     for (int64_t row = 0; row < kPanelRows; ++row) {
         halves.at[row] = to_float16(wide.at[row]);
         wide.at[row] = to_float(Float16{halves.at[row]});

@@ -248,8 +248,8 @@ class Ops(Protocol):
         temporary: bool = False,
     ) -> Matrix:
         """The parts (n, n_in) stacked by rows; `gated`: they are gate and up; `importance`: of an
-        error in each column (n_in,), for ops that calibrate; `temporary`: it is dropped before the
-        model is loaded. Raises NotFiniteError.
+        error in each column (n_in,), for ops that calibrate; `temporary`: it is not used any more
+        after the next matrix that is not temporary, nor after `reader`. Raises NotFiniteError.
 
         Parts may have several formats only where `packs` is set: ValueError.
         """

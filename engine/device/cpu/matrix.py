@@ -130,7 +130,7 @@ def pack(
     order = _panel_order([len(part) for part in stored], alternating=gated)
     addresses = np.append(np.concatenate([_row_addresses(part) for part in stored]), 0)
     rows = addresses[order]
-    panels = (memory or LargePages()).zeros(matrix_bytes(format_, rows.size, n_in))
+    panels = (memory or LargePages()).take(matrix_bytes(format_, rows.size, n_in))
     matrix = PanelMatrix(panels, n_out, n_in, format_, is_woven, is_fetched)
     bad_row, bad_column = kernels.pack(
         rows=native.address(rows),

@@ -36,15 +36,26 @@ class LargePages:
     """
 
     def __init__(self) -> None:
-        self._free = np.empty(0, np.uint8)
+        self._slab = self._free = np.empty(0, np.uint8)
+        self._n_taken = 0  # bytes since `reuse`
 
-    def zeros(self, n_bytes: int) -> npt.NDArray[np.uint8]:
-        """Zeros (n_bytes,) that begin on a cache line. Raises MemoryError."""
+    def take(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """Memory (n_bytes,) that begins on a cache line: zeros, unless it is reused. Raises
+        MemoryError.
+        """
+        n_lines = -(-n_bytes // CACHE_LINE)
+        self._n_taken += n_lines * CACHE_LINE
         if n_bytes > self._free.size:
-            self._free = _slab(max(n_bytes, _SLAB_BYTES))
+            self._slab = self._free = _slab(max(n_bytes, _SLAB_BYTES))
         memory = self._free[:n_bytes]
-        self._free = self._free[-(-n_bytes // CACHE_LINE) * CACHE_LINE :]
+        self._free = self._free[n_lines * CACHE_LINE :]
         return memory
+
+    def reuse(self) -> None:
+        """Nobody needs the pieces any more: the next ones may lie where they are."""
+        if self._n_taken > self._slab.size:  # several slabs
+            self._slab = _slab(self._n_taken)
+        self._free, self._n_taken = self._slab, 0
 
 
 def _slab(n_bytes: int) -> npt.NDArray[np.uint8]:

@@ -4,8 +4,8 @@ Owns numpy memory and the choice of formats; `matrix.py` and `kv.py` know the pa
 records the passes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,7 @@ class CpuOps:
         self.name = f"native {kernels.isa()}"
         self.n_threads = kernels.threads()
         self._weights = LargePages()
+        self._temporary = LargePages()
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         """With all pages touched: otherwise the first prompt would wait for them."""
@@ -92,8 +93,12 @@ class CpuOps:
             max_seq_len=max_seq_len,
         )
 
-    def reader(self) -> AbstractContextManager[Callable[[StoredTensor], Stored]]:
-        return nullcontext(stored_values)
+    @contextmanager
+    def reader(self) -> Iterator[Callable[[StoredTensor], Stored]]:
+        try:
+            yield stored_values
+        finally:
+            self._temporary = LargePages()
 
     def vector(self, parts: Sequence[Stored], *, plus: float = 0.0, times: float = 1.0) -> Floats:
         vector = np.concatenate([as_float32(as_array(part)) for part in parts])
@@ -113,6 +118,9 @@ class CpuOps:
         importance: Floats | None = None,
         temporary: bool = False,
     ) -> CpuMatrix:
+        if not temporary:
+            self._temporary.reuse()
+        memory = self._temporary if temporary else self._weights
         packed: list[PanelMatrix] = []
         for own, which in sections(format_, len(parts)):
             order = fastest_order(own, kernels.isa())
@@ -123,7 +131,7 @@ class CpuOps:
                     gated=gated,
                     is_woven=order.is_woven,
                     is_fetched=order.is_fetched,
-                    memory=None if temporary else self._weights,
+                    memory=memory,
                     importance=importance,
                 )
             except NotFiniteError as error:

@@ -104,7 +104,7 @@ def read_panels(file: Path, key: str) -> Mapping[str, PanelMatrix]:
             raise PanelFileError("has an index of another kind")
         memory = mapped(stream, end)
         if memory is None:
-            memory = LargePages().zeros(end)
+            memory = LargePages().take(end)
             _read(stream, 0, memory)
             memory.flags.writeable = False
     return {name: _matrix(memory, entry) for name, entry in matrices.items()}

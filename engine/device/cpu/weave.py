@@ -7,6 +7,7 @@ same. Knows no model.
 """
 
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from statistics import median
 from typing import NamedTuple
@@ -17,13 +18,14 @@ from ..arguments import Linear
 from ..formats import DTYPES, matrix_bytes
 from ..step import StepState
 from .matrix import PanelMatrix
-from .memory import zeros
+from .memory import LargePages, zeros
 from .program import CpuProgram
 
 _N_OUT, _N_IN = 1024, 2048
 _N_BYTES = 48 * 2**20  # more than most processors cache
-# Memory may change its speed within a round, and a single time may be lucky.
-_ROUNDS = 9
+# Memory may change its speed within a round, and a single time may be lucky. So as many rounds are
+# measured as it takes until the first few agree, or this many have been.
+_MOST_ROUNDS, _AGREEING = 9, 3
 
 
 class Order(NamedTuple):
@@ -43,23 +45,40 @@ _EQUAL = 1.03
 @cache
 def fastest_order(format_: str, isa: str) -> Order:
     """For matrices of `format_`, multiplied by one row with the instruction set `isa`, which is the
-    one in use. Measures for 20 to 200 ms, once per process.
+    one in use. Measures for 10 to 200 ms, once per process.
 
     APART where nothing can be measured, because another thread of the process runs ops.
     """
     if format_ in DTYPES:
         return APART
-    # Not zero: pages that were never written all share one page of zeros.
-    weights = np.full(_N_BYTES, 0x11, np.uint8)
+    weights = LargePages().take(_N_BYTES)
+    weights.fill(0x11)  # pages that were never written may all share one page of zeros
     try:
         programs = {order: _program(weights, format_, order) for order in _ORDERS}
-        seconds = [
-            {order: _seconds(each) for order, each in programs.items()} for _ in range(_ROUNDS)
-        ]
+        _seconds(programs[_ORDERS[0]])  # the first run of all takes longer
+        return decided(
+            {order: _seconds(each) for order, each in programs.items()} for _ in range(_MOST_ROUNDS)
+        )
     except RuntimeError:
         return APART
-    # Beside the first order of the same round.
-    times = {order: median(each[order] / each[_ORDERS[0]] for each in seconds) for order in _ORDERS}
+
+
+def decided(rounds: Iterable[Mapping[Order, float]]) -> Order:
+    """The order to take, from the seconds that each took in some rounds. Takes no more rounds than
+    needed: a few that agree are enough, otherwise the medians of all decide.
+    """
+    seen: list[Mapping[Order, float]] = []
+    for each in rounds:
+        seen.append(each)
+        if len(seen) == _AGREEING and len({_fastest([one]) for one in seen}) == 1:
+            break
+    return _fastest(seen)
+
+
+def _fastest(rounds: Sequence[Mapping[Order, float]]) -> Order:
+    """By the medians of the times beside the first order's of the same round."""
+    first = _ORDERS[0]
+    times = {order: median(each[order] / each[first] for each in rounds) for order in _ORDERS}
     limit = _EQUAL * min(times.values())
     return next(order for order in _ORDERS if times[order] <= limit)
 

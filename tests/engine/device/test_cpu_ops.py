@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from engine.device.arguments import Embed, Linear, Matrix, NormLinear
+from engine.device.cpu.matrix import PanelMatrix
+from engine.device.cpu.memory import LargePages
 from engine.device.cpu.ops import FORMATS, CpuOps
 from engine.device.formats import QUANTIZED
 from engine.device.ops import NotFiniteError, Ops
 from engine.device.step import StepState
 from engine.device.torch_ops import TorchOps
 from engine.native import _cpu
+from engine.native.cpu import address
 
 Floats = npt.NDArray[np.float32]
 EPS = 1e-5
@@ -33,6 +36,15 @@ def bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
 
 def from_bfloat16(bits: npt.NDArray[np.uint16]) -> Floats:
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def rounded_to_bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
+    return torch.from_numpy(values).to(torch.bfloat16).view(torch.uint16).numpy()
+
+
+def panels_of(matrix: Matrix) -> npt.NDArray[np.uint8]:
+    assert isinstance(matrix, PanelMatrix)
+    return matrix.panels
 
 
 def content(ops: CpuOps, matrix: Matrix, n_rows: int | None = None) -> Floats:
@@ -213,3 +225,33 @@ def test_memory_begins_on_a_cache_line_and_is_zero() -> None:
         assert array.shape == (3, 5, 7)
         assert array.ctypes.data % 64 == 0
         assert not array.any()
+
+
+def test_temporary_matrices_lie_where_those_before_them_did() -> None:
+    ops = CpuOps("4bit", n_threads=1)
+    layers = [random(96, 64, seed=seed) for seed in range(3)]
+    kept, places = [], set()
+    with ops.reader():
+        for weights in layers:
+            copies = [
+                ops.matrix([half], "bfloat16", temporary=True) for half in np.split(weights, 2)
+            ]
+            for copy, half in zip(copies, np.split(weights, 2), strict=True):
+                exact = from_bfloat16(rounded_to_bfloat16(half))
+                np.testing.assert_array_equal(content(ops, copy), exact)
+            places.add(tuple(address(panels_of(copy)) for copy in copies))
+            kept.append(ops.matrix([weights], "float32"))
+    assert len(places) == 1
+    for matrix, weights in zip(kept, layers, strict=True):
+        np.testing.assert_array_equal(content(ops, matrix), weights)
+
+
+def test_pieces_of_several_slabs_lie_in_one_when_they_are_reused() -> None:
+    pages, sizes = LargePages(), 3 * [40 * 2**20]
+    first = [address(pages.take(n_bytes)) for n_bytes in sizes]
+    assert sorted(first) != [first[0] + at for at in np.cumsum([0, *sizes[:-1]])]
+    pages.reuse()
+    for _ in range(2):
+        begin, *others = (address(pages.take(n_bytes)) for n_bytes in sizes)
+        assert others == [begin + at for at in np.cumsum(sizes[:-1])]
+        pages.reuse()

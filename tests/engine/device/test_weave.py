@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 from engine.device.cpu.ops import CpuOps
-from engine.device.cpu.weave import APART, fastest_order
+from engine.device.cpu.weave import APART, Order, decided, fastest_order
 from engine.device.formats import DTYPES, EXACT_FORMATS, QUANTIZED
 from engine.device.step import StepState
 from engine.native import _cpu
 from engine.native.cpu import address
 from tests.support.gguf_blocks import random_rows
+
+FETCHED, WOVEN = Order(is_woven=True, is_fetched=True), Order(is_woven=True, is_fetched=False)
+# Seconds of a round: which order is the fastest in it.
+FETCHED_FIRST = {FETCHED: 1.0, WOVEN: 1.2, APART: 1.1}
+APART_FIRST = {FETCHED: 1.0, WOVEN: 1.2, APART: 0.9}
+WITHIN_NOISE = {FETCHED: 1.0, WOVEN: 0.99, APART: 0.98}
 
 
 @pytest.mark.parametrize("format_", DTYPES)
@@ -71,3 +77,20 @@ def wait_until_refused() -> None:
             tape.run(state.address)
         except RuntimeError:
             return
+
+
+def test_rounds_that_agree_are_enough() -> None:
+    rounds = iter(9 * [APART_FIRST])
+    assert decided(rounds) == APART
+    assert len(list(rounds)) == 6
+
+
+def test_orders_that_take_the_same_time_leave_the_first() -> None:
+    assert decided(9 * [WITHIN_NOISE]) == FETCHED
+
+
+@pytest.mark.parametrize("lucky", range(9))
+def test_one_lucky_time_does_not_decide(lucky: int) -> None:
+    rounds = 9 * [FETCHED_FIRST]
+    rounds[lucky] = {FETCHED: 1.0, WOVEN: 1.2, APART: 0.5}
+    assert decided(rounds) == FETCHED
