@@ -50,8 +50,9 @@ inline constexpr int64_t kBlockColumns = 32;
 // streams: neighbours, or if panels are short panels far apart, so that each stream goes on
 // (ops_linear.cpp). Which of these a processor reads fastest, engine/device/cpu/weave.py measures.
 inline constexpr int64_t kPanelsAtOnce = 4;
-// Many rows are multiplied by this many panels of floats at once, where the registers suffice.
-inline constexpr int64_t kFloatPanelsAtOnce = 2;
+// Many rows are multiplied by this many panels at once, where the registers suffice: a number of x
+// is then loaded once for all of them.
+inline constexpr int64_t kTilePanels = 2;
 
 // always_inline: the files of all instruction sets use these, and must not share one compiled copy.
 

@@ -159,10 +159,8 @@ class Cut {
         const std::span<const Matrix> sections = product.shared_sections();
         const int64_t most = kMostChunksPerThread / std::ssize(sections);
         for (const Matrix& matrix : sections) {
-            const bool has_codes = is_quantized(matrix.layout);
             const bool has_few_rows = product.n_rows <= kFewRows;
-            const bool in_bundles = has_codes && has_few_rows;
-            const bool in_pairs = !has_codes && !has_few_rows;
+            const bool in_bundles = is_quantized(matrix.layout) && has_few_rows;
             Section& section = sections_[n_sections_++];
             section.n_units = panels_for(matrix.n_out / n_parts);
             section.in_streams = in_bundles && product.n_rows == 1 && !product.is_apart() &&
@@ -170,8 +168,8 @@ class Cut {
                                  panel_bytes(matrix.layout, matrix.n_in) < kShortPanelBytes;
             section.at_once = section.in_streams ? kPanelsAtOnce
                               : in_bundles       ? kPanelsAtOnce / n_parts
-                              : in_pairs         ? kFloatPanelsAtOnce / n_parts
-                                                 : 1;
+                              : has_few_rows     ? 1
+                                                 : kTilePanels / n_parts;
             const int64_t each = section.at_once * n_threads;
             section.per_thread = std::clamp((section.n_units + each - 1) / each, int64_t{1}, most);
             per_thread_ += section.per_thread;

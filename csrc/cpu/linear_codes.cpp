@@ -2,8 +2,9 @@
 // (see kernels.h); linear.cpp chooses the rows and panels.
 #include "isa/codes.h"
 #include "isa/scales.h"
-#if defined(SOLITON_LANES_AVX2)
-#include "isa/wide_codes_avx2.h"
+#if defined(SOLITON_LANES_AVX512) || defined(SOLITON_LANES_AVX2)
+#define SOLITON_WIDE_CODES
+#include "isa/wide_codes.h"
 #endif
 
 namespace soliton::SOLITON_ISA {
@@ -177,19 +178,41 @@ template <Layout kLayout>
     });
 }
 
-#if defined(SOLITON_LANES_AVX2)
-template <Layout kLayout>
-void add_wide_chunk(const Chunk& chunk, int64_t n_rows, float* sums) {
-    WideBlock<kLayout> blocks[kChunkBlocks<kLayout>];
+#if defined(SOLITON_WIDE_CODES)
+// Many rows times the first kPanels panels of a chunk.
+template <Layout kLayout, int kPanels>
+void add_wide_panels(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_sums) {
+    WideBlock<kLayout> blocks[kPanels * kWidePitch<kLayout>];
     const int64_t n_blocks = chunk.end - chunk.begin;
     constexpr int64_t kBlocks = piece_blocks(kLayout);
-    for (int64_t b = 0; b < n_blocks; b += kBlocks) {
-        unpack(chunk.panels + (chunk.begin + b) / kBlocks * chunk.piece_pitch, blocks + b);
+    for (int64_t i = 0; i < kPanels; ++i) {
+        const uint8_t* panel = chunk.panels + i * chunk.panel_pitch;
+        for (int64_t b = 0; b < n_blocks; b += kBlocks) {
+            const uint8_t* piece = panel + (chunk.begin + b) / kBlocks * chunk.piece_pitch;
+            prefetch<kWideRows<kPanels>>(piece, piece_bytes(kLayout));
+            unpack(piece, blocks + i * kWidePitch<kLayout> + b);
+        }
     }
-    each_tile<kWideRows>(n_rows, [&]<int kRows>(int64_t row) {
-        add_wide_tile<kLayout, kRows>(blocks, values_of<kLayout>(chunk, row), scales_of(chunk, row),
-                                      n_blocks, sums + row * kLanes);
+    each_tile<kWideRows<kPanels>>(n_rows, [&]<int kRows>(int64_t row) {
+        add_wide_tile<kLayout, kPanels, kRows>(blocks, values_of<kLayout>(chunk, row),
+                                               scales_of(chunk, row), n_blocks, sums + row * kLanes,
+                                               panel_sums);
     });
+}
+
+template <Layout kLayout>
+void add_wide_chunk(Chunk chunk, int64_t n_rows, float* sums, int64_t panel_sums) {
+    while (chunk.n_panels > 0) {
+        const int64_t n = chunk.n_panels < kWidePanels ? 1 : kWidePanels;
+        if (n == kWidePanels) {
+            add_wide_panels<kLayout, kWidePanels>(chunk, n_rows, sums, panel_sums);
+        } else {
+            add_wide_panels<kLayout, 1>(chunk, n_rows, sums, panel_sums);
+        }
+        chunk.n_panels -= n;
+        chunk.panels += n * chunk.panel_pitch;
+        sums += n * panel_sums;
+    }
 }
 #endif
 
@@ -197,13 +220,9 @@ void add_wide_chunk(const Chunk& chunk, int64_t n_rows, float* sums) {
 
 template <Layout kLayout>
 void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_sums) {
-#if defined(SOLITON_LANES_AVX2)
-    if (n_rows > kFewRows) {
-        for (int64_t i = 0; i < chunk.n_panels; ++i) {
-            Chunk one = chunk;
-            one.panels = chunk.panels + i * chunk.panel_pitch;
-            add_wide_chunk<kLayout>(one, n_rows, sums + i * panel_sums);
-        }
+#if defined(SOLITON_WIDE_CODES)
+    if (n_rows > kFewWideRows<kLayout>) {
+        add_wide_chunk<kLayout>(chunk, n_rows, sums, panel_sums);
         return;
     }
 #endif

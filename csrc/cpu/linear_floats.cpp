@@ -147,9 +147,9 @@ void add_chunk(const Chunk& chunk, int64_t n_rows, float* sums, int64_t panel_su
     };
     int64_t left = chunk.n_panels;
     if constexpr (kPairRows > 0) {
-        for (; n_rows > kMostRows && left >= kFloatPanelsAtOnce; left -= kFloatPanelsAtOnce) {
-            add_panels<kLayout, kPairRows, kFloatPanelsAtOnce>(chunk, n_rows, panels);
-            go_on(kFloatPanelsAtOnce);
+        for (; n_rows > kMostRows && left >= kTilePanels; left -= kTilePanels) {
+            add_panels<kLayout, kPairRows, kTilePanels>(chunk, n_rows, panels);
+            go_on(kTilePanels);
         }
     }
     for (; left > 0; --left) {

@@ -1,31 +1,22 @@
-// Codes unpacked once for many rows, in AVX2: the unpacked blocks, and the products of rows with
-// them.
+// Codes unpacked once for many rows, in AVX2: as wide_codes.h describes them.
 #pragma once
 
-#include "codes.h"
-#include "scales.h"
+#include "wide_codes.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
 
+// Twelve sums, two vectors of weights, one of x and one of products use all sixteen registers. So a
+// tile has one panel.
+template <int kPanels>
+constexpr int kWideRows = 6;
+constexpr int64_t kWidePanels = 1;
+template <Layout>
+constexpr int64_t kFewWideRows = kFewRows;
+
 SOLITON_INLINE void store_bytes(void* at, __m256i bytes) {
     _mm256_store_si256(static_cast<__m256i*>(at), bytes);
 }
-
-// A block of a panel in the form whose products are fastest: for bytes of 8 bits pairs of words
-// without excess (codes at even places, then at odd places), otherwise a byte per code.
-template <Layout kLayout>
-struct WideBlock {
-    static constexpr int kParts = scales_per_block(kLayout);
-    static constexpr int64_t kGroups = kReadsWords<kLayout> ? 16 : 8;
-    static constexpr int64_t kGroupsPerSum = kReadsWords<kLayout> ? 16 : kGroupsInWords<kLayout>;
-    alignas(64) uint8_t groups[kGroups][kLineBytes];
-    float scales[kParts][kPanelRows];
-    float minima[kParts][kPanelRows];  // if there are minima
-};
-
-// Twelve sums, two vectors of weights, one of x and one of products use all sixteen registers.
-constexpr int kWideRows = 6;
 
 template <Layout kLayout>
 SOLITON_INLINE void unpack_codes(const uint8_t* block, WideBlock<kLayout>& wide) {
@@ -47,26 +38,14 @@ SOLITON_INLINE void unpack_codes(const uint8_t* block, WideBlock<kLayout>& wide)
     }
 }
 
-// The blocks of a piece.
 template <Layout kLayout>
-SOLITON_INLINE void unpack(const uint8_t* piece, WideBlock<kLayout>* blocks) {
-    const Scales<kLayout> scales(piece);
-    for (int64_t k = 0; k < piece_blocks(kLayout); ++k) {
-        unpack_codes(piece + codes_at(kLayout, k), blocks[k]);
-        for (int part = 0; part < WideBlock<kLayout>::kParts; ++part) {
-            store(blocks[k].scales[part], scales.scale(k, part));
-            if constexpr (has_minimum(kLayout)) {
-                store(blocks[k].minima[part], scales.minimum(k, part));
-            }
-        }
-    }
-}
+constexpr int64_t kGroupsPerSum = kReadsWords<kLayout> ? 16 : kGroupsInWords<kLayout>;
 
 // The products of some groups, from `begin` on, with the same groups of some rows of x.
 template <Layout kLayout, int kRows>
 SOLITON_INLINE void multiply_groups(const WideBlock<kLayout>& block, int64_t begin, Rows x,
                                     Ints (&dots)[kRows]) {
-    constexpr int64_t kGroups = WideBlock<kLayout>::kGroupsPerSum;
+    constexpr int64_t kGroups = kGroupsPerSum<kLayout>;
     __m256i low_sums[kRows];
     __m256i high_sums[kRows];
     for (int row = 0; row < kRows; ++row) {
@@ -107,8 +86,8 @@ SOLITON_INLINE void multiply_wide(const WideBlock<kLayout>& block, Rows x, Ints 
     constexpr int64_t kGroups = Wide::kGroups / Wide::kParts;
     constexpr int64_t kBegin = kPart * kGroups;
     multiply_groups(block, kBegin, x, dots);
-    for (int64_t begin = kBegin + Wide::kGroupsPerSum; begin < kBegin + kGroups;
-         begin += Wide::kGroupsPerSum) {
+    for (int64_t begin = kBegin + kGroupsPerSum<kLayout>; begin < kBegin + kGroups;
+         begin += kGroupsPerSum<kLayout>) {
         Ints more[kRows];
         multiply_groups(block, begin, x, more);
         for (int row = 0; row < kRows; ++row) {
@@ -117,9 +96,10 @@ SOLITON_INLINE void multiply_wide(const WideBlock<kLayout>& block, Rows x, Ints 
     }
 }
 
-template <Layout kLayout, int kRows>
+template <Layout kLayout, int kPanels, int kRows>
 [[gnu::noinline]] void add_wide_tile(const WideBlock<kLayout>* blocks, Rows x, Rows scales,
-                                     int64_t n_blocks, float* sums) {
+                                     int64_t n_blocks, float* sums, int64_t) {
+    static_assert(kPanels == 1);
     constexpr int64_t kBytes = kReadsWords<kLayout> ? kBlockWordBytes : kBlockColumns;
     for (int64_t b = 0; b < n_blocks; ++b) {
         each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
