@@ -104,6 +104,7 @@ class CompletionStream:
         self._steering: Steering[JobRun] | None = Steering() if is_steered else None
         self._job_run: JobRun | None = None  # the running or the paused one
         self._is_down = False
+        self._is_cancelled = False
         self._loop = asyncio.get_running_loop()
         self._lease = lease
         self.places: dict[int, Snapshot] = {}
@@ -179,6 +180,7 @@ class CompletionStream:
 
     def cancel(self) -> None:
         """Leave the queue, or abort the engine at its next step. Harmless when done."""
+        self._is_cancelled = True
         self._deadlines.stop()
         self.was_abandoned |= self.ticket.freed_at is None or self._is_down
         paused_at = self.paused_at
@@ -250,7 +252,9 @@ class CompletionStream:
     def _put_down(self) -> None:
         self._is_down = True
         self._deadlines.stop()
-        if self._steering is not None and self._steering.waiting:
+        if self._is_cancelled:  # while it gave the engine away: nobody else would end it
+            self.cancel()
+        elif self._steering is not None and self._steering.waiting:
             self._take_up()
         else:
             self.on_put_down()

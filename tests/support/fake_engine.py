@@ -190,7 +190,7 @@ class FakeGenerator(StreamingGenerator):
     def begin(self, *args: Any, **options: Any) -> Stream:
         self.faults.pass_("admit")
         stream = super().begin(*args, **options)
-        step = stream.step
+        step, end = stream.step, stream.end
 
         def faulty(ban_tokens: Sequence[int] = ()) -> StreamResult:
             result = step(ban_tokens)
@@ -198,7 +198,12 @@ class FakeGenerator(StreamingGenerator):
                 self.faults.pass_("cleanup")
             return result
 
+        def faulty_end() -> None:
+            self.faults.pass_("pause")
+            end()
+
         stream.step = faulty  # type: ignore[method-assign]
+        stream.end = faulty_end  # type: ignore[method-assign]
         return stream
 
 

@@ -20,6 +20,7 @@ Point = Literal[
     "chunk",  # of the prompt, before it is computed
     "token",  # of the completion, before its logits are there
     "detokenize",  # an id becomes bytes
+    "pause",  # a stream gives the engine away, and has said so
     "cleanup",  # all has been generated, and the stream ends
     "send",  # a piece of an answer goes to the socket
 ]

@@ -9,6 +9,7 @@ import pytest
 
 from engine import DEFAULT_MODEL, Engine
 from tests.support.fake_engine import FakeEngine, fake_reply
+from tests.support.fault_script import Hang
 from tests.support.live_server import LiveServer, live_server, read_answer, wait_until
 
 BODY: dict[str, Any] = {
@@ -185,6 +186,30 @@ def test_a_paused_stream_can_be_stopped_deleted_and_left(
     assert server.request("DELETE", deleted.path).status == 200
     assert b"the stream was deleted" in deleted.end()
     assert server.running is None
+
+
+@pytest.mark.parametrize("leave", ["delete", "hang up"])
+def test_a_stream_that_ends_while_it_gives_the_engine_away_does_not_lie_there_for_ever(
+    server: LiveServer, fake: FakeEngine, leave: str
+) -> None:
+    """Its pause has been answered, and the engine thread is still inside."""
+    stream = Steered(server, fake)
+    inside = Hang()
+    fake.faults["pause", 0] = inside
+    assert stream.control("pause").json["state"] == "paused"
+    assert inside.begun.wait(20)
+    ticket = server.running
+    assert ticket is not None
+    if leave == "delete":
+        assert server.request("DELETE", stream.path).status == 200
+        inside.release()
+        assert b"the stream was deleted" in stream.end()
+    else:
+        stream.hang_up()
+        wait_until(lambda: ticket.cancelled_at)
+        inside.release()
+        wait_until(lambda: stream.shown["state"] == "ended")
+    wait_until(lambda: server.running is None)
 
 
 def test_controls_in_the_wrong_state_or_without_what_they_need(
