@@ -31,6 +31,8 @@ _CHANGED = "the file has changed since its header was read"
 
 # Fills memory (n,) with bytes of a tensor, from an offset into its data on.
 ReadValues = Callable[[int, npt.NDArray[np.uint8]], None]
+# Gives memory for an array of a shape and a type, like numpy.empty.
+Empty = Callable[[tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +46,22 @@ class Checkpoint:
     """What asks for these tensors, for errors."""
 
 
-def stored_values(tensor: StoredTensor) -> npt.NDArray[Any] | BlockRows:
+def stored_values(
+    tensor: StoredTensor, *, empty: Empty = np.empty
+) -> npt.NDArray[Any] | BlockRows:
     """The data of an F32, F16 or BF16 tensor, the latter as uint16 bit patterns; or the blocks of a
-    quantised matrix.
+    quantised matrix. `empty` gives the memory.
 
     They are read, not mapped: if the file were truncated meanwhile, a mapping would kill the
     process. Raises ModelLoadError, also when the file has changed.
     """
     if tensor.dtype in PLAIN_DTYPES:
-        return _read_whole(tensor, np.empty(tensor.shape, NUMPY_DTYPES[tensor.dtype]))
+        return _read_whole(tensor, empty(tensor.shape, NUMPY_DTYPES[tensor.dtype]))
     if tensor.parts:
-        codes, scales = (_read_whole(part, np.empty(part.shape, np.uint8)) for part in tensor.parts)
+        codes, scales = (_read_whole(part, empty(part.shape, np.uint8)) for part in tensor.parts)
         return BlockRows(READ[tensor.dtype], mxfp4.blocks(codes, scales))
     type_, (*n, n_in) = READ[tensor.dtype], tensor.shape
-    return BlockRows(type_, _read_whole(tensor, np.empty((*n, type_.row_bytes(n_in)), np.uint8)))
+    return BlockRows(type_, _read_whole(tensor, empty((*n, type_.row_bytes(n_in)), np.uint8)))
 
 
 def plain_values(tensor: StoredTensor) -> npt.NDArray[Any]:

@@ -1,6 +1,9 @@
-"""Memory that native code works in. Owns its alignment, and the large pages that weights lie in."""
+"""Memory that native code works in. Owns its alignment, the large pages of weights, and what those
+are read into before they are packed.
+"""
 
 import mmap
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -40,16 +43,22 @@ class LargePages:
         self._n_taken = 0  # bytes since `reuse`
 
     def take(self, n_bytes: int) -> npt.NDArray[np.uint8]:
-        """Memory (n_bytes,) that begins on a cache line: zeros, unless it is reused. Raises
-        MemoryError.
+        """Memory (n_bytes,) that begins on a cache line: zeros, unless it is reused or was worked
+        in. Raises MemoryError.
         """
+        memory = self.ahead(n_bytes)
         n_lines = -(-n_bytes // CACHE_LINE)
         self._n_taken += n_lines * CACHE_LINE
-        if n_bytes > self._free.size:
-            self._slab = self._free = _slab(max(n_bytes, _SLAB_BYTES))
-        memory = self._free[:n_bytes]
         self._free = self._free[n_lines * CACHE_LINE :]
         return memory
+
+    def ahead(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """The memory (n_bytes,) of the next pieces, to work in until they are taken. Raises
+        MemoryError.
+        """
+        if n_bytes > self._free.size:
+            self._slab = self._free = _slab(max(n_bytes, _SLAB_BYTES))
+        return self._free[:n_bytes]
 
     def reuse(self) -> None:
         """Nobody needs the pieces any more: the next ones may lie where they are."""
@@ -69,3 +78,35 @@ def _slab(n_bytes: int) -> npt.NDArray[np.uint8]:
     memory = np.frombuffer(slab, np.uint8)
     begin = -native.address(memory) % LARGE_PAGE
     return memory[begin : begin + n_bytes]
+
+
+_LARGEST_READ = 256 * 2**20  # larger arrays are few, and are not kept
+
+
+class ReadMemory:
+    """Memory for arrays that are read from files one after another. What nobody refers to any more
+    is given out again: the system takes longer to give new pages than to fill them from a file that
+    it has in memory.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[npt.NDArray[np.uint8]] = []
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Like numpy.empty."""
+        wanted = np.dtype(dtype)
+        n_bytes = wanted.itemsize * int(np.prod(shape, dtype=np.int64))
+        if not LARGE_PAGE <= n_bytes <= _LARGEST_READ:
+            return np.empty(shape, wanted)
+        return self._block(n_bytes)[:n_bytes].view(wanted).reshape(shape)
+
+    def _block(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """The smallest one that is free and large enough, or a new one."""
+        # Each array over a block, and each view of such an array, refers to the block itself. One
+        # reference is the list's, and one the argument's.
+        free = [i for i in range(len(self._blocks)) if sys.getrefcount(self._blocks[i]) == 2]
+        fitting = [self._blocks[i] for i in free if self._blocks[i].size >= n_bytes]
+        if fitting:
+            return min(fitting, key=lambda block: block.size)
+        self._blocks.append(np.empty(n_bytes, np.uint8))
+        return self._blocks[-1]

@@ -6,6 +6,7 @@ records the passes.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from ..windows import PASS_ROWS
 from .branches import CpuBranches
 from .kv import kv_memory
 from .matrix import CpuMatrix, PanelMatrix, as_array, pack, stacked
-from .memory import Floats, LargePages, zeros
+from .memory import Floats, LargePages, ReadMemory, zeros
 from .program import CpuProgram
 from .recurrent import CpuStates
 from .weave import fastest_order
@@ -96,7 +97,7 @@ class CpuOps:
     @contextmanager
     def reader(self) -> Iterator[Callable[[StoredTensor], Stored]]:
         try:
-            yield stored_values
+            yield partial(stored_values, empty=ReadMemory().empty)
         finally:
             self._temporary = LargePages()
 
@@ -123,7 +124,7 @@ class CpuOps:
         memory = self._temporary if temporary else self._weights
         packed: list[PanelMatrix] = []
         for own, which in sections(format_, len(parts)):
-            order = fastest_order(own, kernels.isa())
+            order = fastest_order(own, kernels.isa(), self._temporary)
             try:
                 section = pack(
                     parts[which],

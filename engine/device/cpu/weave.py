@@ -42,25 +42,47 @@ _ORDERS = (Order(is_woven=True, is_fetched=True), Order(is_woven=True, is_fetche
 _EQUAL = 1.03
 
 
-@cache
-def fastest_order(format_: str, isa: str) -> Order:
+def fastest_order(format_: str, isa: str, memory: LargePages) -> Order:
     """For matrices of `format_`, multiplied by one row with the instruction set `isa`, which is the
-    one in use. Measures for 10 to 200 ms, once per process.
+    one in use. Measures for 5 to 15 ms, once per process, in `memory` that is still free:
+    if it is new, the system may take longer to give it.
 
     APART where nothing can be measured, because another thread of the process runs ops.
     """
-    if format_ in DTYPES:
-        return APART
-    weights = LargePages().take(_N_BYTES)
+    known = _known(isa)
+    if format_ not in known:
+        known[format_] = APART if format_ in DTYPES else _measured(format_, memory)
+    return known[format_]
+
+
+@cache
+def _known(isa: str) -> dict[str, Order]:
+    """By format: what has been measured in this process."""
+    return {}
+
+
+def _measured(format_: str, memory: LargePages) -> Order:
+    weights = memory.ahead(_N_BYTES)
     weights.fill(0x11)  # pages that were never written may all share one page of zeros
+    parts = np.split(weights, len(_ORDERS))
     try:
-        programs = {order: _program(weights, format_, order) for order in _ORDERS}
-        _seconds(programs[_ORDERS[0]])  # the first run of all takes longer
-        return decided(
-            {order: _seconds(each) for order, each in programs.items()} for _ in range(_MOST_ROUNDS)
-        )
+        programs = {order: [_program(part, format_, order) for part in parts] for order in _ORDERS}
+        for program in programs[_ORDERS[0]]:  # the first run of all takes longer
+            _seconds(program)
+        return decided(_round(programs, n) for n in range(_MOST_ROUNDS))
     except RuntimeError:
         return APART
+
+
+def _round(programs: Mapping[Order, Sequence[CpuProgram]], number: int) -> Mapping[Order, float]:
+    """The seconds of each order for one part of the memory. The parts are read in the same order in
+    each round, so that none is in a cache, and the orders take turns.
+    """
+    times = {}
+    for part in range(len(_ORDERS)):
+        order = _ORDERS[(part + number) % len(_ORDERS)]
+        times[order] = _seconds(programs[order][part])
+    return times
 
 
 def decided(rounds: Iterable[Mapping[Order, float]]) -> Order:

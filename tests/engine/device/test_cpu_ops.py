@@ -12,7 +12,7 @@ import torch
 
 from engine.device.arguments import Embed, Linear, Matrix, NormLinear
 from engine.device.cpu.matrix import PanelMatrix
-from engine.device.cpu.memory import LargePages
+from engine.device.cpu.memory import LARGE_PAGE, LargePages, ReadMemory
 from engine.device.cpu.ops import FORMATS, CpuOps
 from engine.device.formats import QUANTIZED
 from engine.device.ops import NotFiniteError, Ops
@@ -255,3 +255,31 @@ def test_pieces_of_several_slabs_lie_in_one_when_they_are_reused() -> None:
         begin, *others = (address(pages.take(n_bytes)) for n_bytes in sizes)
         assert others == [begin + at for at in np.cumsum(sizes[:-1])]
         pages.reuse()
+
+
+def test_memory_that_was_worked_in_is_taken_next() -> None:
+    pages = LargePages()
+    pages.take(1000)
+    ahead = pages.ahead(5000)
+    assert address(pages.take(70)) == address(ahead)
+    assert address(pages.ahead(10)) == address(ahead) + 128
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<u2", "<f4"])
+def test_what_is_read_stays_as_long_as_anything_refers_to_it(dtype: str) -> None:
+    memory, n = ReadMemory(), LARGE_PAGE
+    arrays = [memory.empty((n, 2), dtype) for _ in range(3)]
+    places = [address(array) for array in arrays]
+    assert len(set(places)) == 3
+    rows = arrays[1][5:7, 1:].T.view(dtype)
+    rows[:] = 7
+    del arrays
+    others = [memory.empty((n // 2, 2), dtype) for _ in range(3)]
+    for other in others:
+        other[:] = 9
+    assert (rows == 7).all()
+    taken = {address(other) for other in others}
+    assert taken >= {places[0], places[2]}
+    assert places[1] not in taken
+    del rows
+    assert address(memory.empty((n, 2), dtype)) == places[1]
