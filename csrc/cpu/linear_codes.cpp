@@ -102,13 +102,18 @@ SOLITON_INLINE void fetch(const uint8_t* at, int64_t n_bytes) {
     }
 }
 
-// Adds the products of one row with a piece of a panel to its sums.
+// Adds the products of one row with a piece of a panel to its sums. Fetches ahead block by block: a
+// piece of eight blocks has up to 53 lines, more than a core can wait for at a time.
 template <Layout kLayout>
 SOLITON_INLINE Floats add_piece(const uint8_t* piece, Rows x, const CodeBlock* scales,
-                                int64_t first, Floats total) {
+                                int64_t first, Floats total, bool is_fetched) {
+    constexpr int64_t kBytes = piece_bytes(kLayout) / piece_blocks(kLayout);
     const Codes<kLayout, 1> codes = {x};
     const Scales<kLayout> weights(piece);
     for (int64_t k = 0; k < piece_blocks(kLayout); ++k) {
+        if (is_fetched) {
+            prefetch<1>(piece + k * kBytes, kBytes);
+        }
         const CodeBlock& code = scales[first + k];
         each_part<kLayout>([&]<int kPart>() __attribute__((always_inline)) {
             Ints dots[1] = {broadcast(first_sum<kLayout, kPart>(code))};
@@ -138,10 +143,7 @@ template <Layout kLayout>
         const uint8_t* piece = panels.at + first / kBlocks * panels.piece_pitch;
 #pragma GCC unroll 1
         for (int64_t i = 0; i < panels.count; ++i) {
-            if (panels.is_fetched) {
-                prefetch<1>(piece, piece_bytes(kLayout));
-            }
-            totals[i] = add_piece<kLayout>(piece, x, blocks, first, totals[i]);
+            totals[i] = add_piece<kLayout>(piece, x, blocks, first, totals[i], panels.is_fetched);
             piece += panels.pitch;
         }
     }
@@ -170,7 +172,7 @@ template <Layout kLayout>
                 fetch(panel + kPanelsAtOnce * panels.pitch + ahead / kBlocks * kBytes, kBytes);
             }
             totals[i] = add_piece<kLayout>(panel + first / kBlocks * panels.piece_pitch, x, blocks,
-                                           first, totals[i]);
+                                           first, totals[i], false);
         });
     }
     each_row<kPanelsAtOnce>([&](int i) __attribute__((always_inline)) {
