@@ -41,7 +41,7 @@ namespace soliton {
 
 // Panels are cached on disk. Increase this number whenever the same weights give other bytes,
 // because the layout or the packing changed; cached panels are then packed again.
-inline constexpr int64_t kLayoutVersion = 3;
+inline constexpr int64_t kLayoutVersion = 4;
 
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kBlockColumns = 32;

@@ -2,9 +2,8 @@
 // Compiled once per instruction set (see kernels.h), with the same result in all of them.
 #include "kernels.h"
 #include "pack_blocks.h"
-#include "pack_codes.h"
-#include "pack_line.h"
 #include "pack_numbers.h"
+#include "pack_pieces.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
@@ -142,120 +141,27 @@ WeightIndex first_bad(const Block& block, int64_t first_row, int64_t begin) {
     return {-1, -1};
 }
 
-void write_f32(const Block& block, uint8_t* out) {
-    __builtin_memcpy(out, block.columns, sizeof block.columns);
-}
-
-void write_bf16(const Block& block, uint8_t* out) {
-    uint32_t pairs[kBlockColumns / 2][kPanelRows];
-    for (int64_t pair = 0; pair < kBlockColumns / 2; ++pair) {
-#pragma omp simd
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const uint32_t first = to_bfloat16(block.columns[2 * pair].at[row]);
-            const uint32_t second = to_bfloat16(block.columns[2 * pair + 1].at[row]);
-            pairs[pair][row] = first | second << 16;
-        }
-    }
-    __builtin_memcpy(out, pairs, sizeof pairs);
-}
-
-// The divisors of the weights: infinity for scale 0, so that all codes are zero.
-Lanes divisors(const Lanes& scale) {
-    Lanes result;
-#pragma omp simd
-    for (int64_t row = 0; row < kPanelRows; ++row) {
-        result.at[row] = scale.at[row] > 0.0f ? scale.at[row] : __builtin_inff();
-    }
-    return result;
-}
-
-void write_q8(const Block& block, uint8_t* out) {
-    constexpr int32_t kFirst = __builtin_bit_cast(int32_t, kRounder) - 128;
-    Lanes scale = {};
-    for (const Lanes& column : block.columns) {
-#pragma omp simd
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const float magnitude = __builtin_fabsf(column.at[row]);
-            scale.at[row] = magnitude > scale.at[row] ? magnitude : scale.at[row];
-        }
-    }
-#pragma omp simd
-    for (int64_t row = 0; row < kPanelRows; ++row) {
-        scale.at[row] /= 127.0f;
-    }
-    const Halves scales = to_float16(scale);
-    const Lanes divisor = divisors(scale);
-    uint32_t groups[kBlockColumns / 4][kPanelRows] = {};
-    for (int64_t k = 0; k < kBlockColumns; ++k) {
-#pragma omp simd
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const float value = block.columns[k].at[row] / divisor.at[row];
-            const int32_t code = rounded_bits<-127, 127>(value) - kFirst;
-            groups[k / 4][row] |= static_cast<uint32_t>(code) << k % 4 * 8;
-        }
-    }
-    __builtin_memcpy(out, groups, sizeof groups);
-    __builtin_memcpy(out + sizeof groups, scales.at, sizeof scales.at);
-}
-
-// kQ6, kQ5 or kQ4.
-template <Layout kLayout>
-void write_line(const Block& block, uint8_t* out) {
-    Line line = best_line<kLayout>(block);
-    const Halves scales = to_float16(line.scale);
-    const Halves minima = to_float16(line.minimum);
-    const Lanes per_step = inverse(line.scale);
-    uint32_t groups[kGroups][kPanelRows] = {};
-    for (int64_t k = 0; k < kBlockColumns; ++k) {
-        const int shift = static_cast<int>(k % 4 * 8);
-        const Lanes& column = block.columns[k];
-#pragma omp simd
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const float above = column.at[row] - line.minimum.at[row];
-            const float code = nearest_code<kLayout>(above * per_step.at[row]);
-            groups[k / 4][row] |= static_cast<uint32_t>(static_cast<int32_t>(code)) << shift;
-        }
-    }
-    write_codes<kLayout>(groups, out);
-    out += scales_at(kLayout);
-    __builtin_memcpy(out, scales.at, sizeof scales.at);
-    __builtin_memcpy(out + sizeof scales.at, minima.at, sizeof minima.at);
-}
-
 template <typename Source>
 WeightIndex pack_from(const PackArgs& args) {
-    Block block;
+    const int64_t n_blocks = piece_blocks(args.layout);
+    Block blocks[kSuperBlocks];
     for (int64_t panel = args.begin_panel; panel < args.end_panel; ++panel) {
         const PanelPlace place =
             panel_place(args.layout, args.n_in, args.n_panels, args.is_woven, panel);
         uint8_t* out = static_cast<uint8_t*>(args.panels) + place.begin;
         Source source(args, panel * kPanelRows);
-        for (int64_t begin = 0; begin < args.n_in; begin += kBlockColumns) {
-            source.move_to(begin);
-            if (!load_block(args, source, begin, block)) {
-                return first_bad(block, panel * kPanelRows, begin);
+        for (int64_t begin = 0; begin < args.n_in; begin += n_blocks * kBlockColumns) {
+            for (int64_t k = 0; k < n_blocks; ++k) {
+                const int64_t column = begin + k * kBlockColumns;
+                source.move_to(column);
+                if (!load_block(args, source, column, blocks[k])) {
+                    return first_bad(blocks[k], panel * kPanelRows, column);
+                }
             }
-            switch (args.layout) {
-                case Layout::kF32:
-                    write_f32(block, out);
-                    break;
-                case Layout::kBf16:
-                    write_bf16(block, out);
-                    break;
-                case Layout::kQ8:
-                    write_q8(block, out);
-                    break;
-                case Layout::kQ6:
-                    write_line<Layout::kQ6>(block, out);
-                    break;
-                case Layout::kQ5:
-                    write_line<Layout::kQ5>(block, out);
-                    break;
-                case Layout::kQ4:
-                    write_line<Layout::kQ4>(block, out);
-                    break;
-                default:  // holds the blocks of one type only
-                    break;
+            if (n_blocks == 1) {
+                write_block(args.layout, blocks[0], out);
+            } else {
+                write_blocks(args.layout, blocks, out);
             }
             out += place.piece_pitch;
         }

@@ -4,6 +4,7 @@
 
 #include "pack_codes.h"
 #include "pack_gguf.h"
+#include "pack_scales.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
@@ -16,7 +17,7 @@ bool is_finite(uint16_t half) {
 }
 
 template <typename Type>
-bool are_finite(const FileScales& scales) {
+bool are_finite(const RowScales& scales) {
     return scaling(Type::kLayout) == Scaling::kExponent
                ? scales.numbers[0] <= kLargestExponent
                : is_finite(scales.factor) && is_finite(scales.minimum);
@@ -39,7 +40,7 @@ float exponent_scale(uint8_t exponent) {
 
 // Of columns 16i.. of a block.
 template <typename Type>
-RowLine line_of(const FileScales& scales, int64_t i) {
+RowLine line_of(const RowScales& scales, int64_t i) {
     constexpr Scaling kScaling = scaling(Type::kLayout);
     const float factor = to_float(Float16{scales.factor});
     const float minimum = to_float(Float16{scales.minimum});
@@ -62,7 +63,7 @@ RowLine line_of(const FileScales& scales, int64_t i) {
 
 template <typename Type>
 void decode(const uint8_t* block, float* out) {
-    FileScales scales = {};
+    RowScales scales = {};
     Type::read_scales(block, scales);
     for (int64_t k = 0; k < Type::kColumns / kBlockColumns; ++k) {
         uint8_t codes[kBlockColumns];
@@ -80,55 +81,6 @@ void decode(const uint8_t* block, float* out) {
 }
 
 // ---- Moving. ----
-
-using PanelScales = FileScales[kPanelRows];
-
-void write_factors(const PanelScales& scales, uint8_t* out, bool with_minima) {
-    uint16_t halves[2 * kPanelRows];
-    for (int64_t row = 0; row < kPanelRows; ++row) {
-        halves[row] = scales[row].factor;
-        halves[kPanelRows + row] = scales[row].minimum;
-    }
-    __builtin_memcpy(out, halves, with_minima ? sizeof halves : sizeof halves / 2);
-}
-
-// 4 * kCount numbers of 6 bits of each row, in three times kCount bytes.
-template <int kCount>
-void write_six_bits(const PanelScales& scales, uint8_t* out) {
-    for (int i = 0; i < 3 * kCount; ++i) {
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            const uint8_t* numbers = scales[row].numbers;
-            const int last = numbers[3 * kCount + i % kCount];
-            out[i * kPanelRows + row] =
-                static_cast<uint8_t>(numbers[i] | last >> (4 - i / kCount * 2) << 6);
-        }
-    }
-}
-
-// The scales of a piece, as Scaling describes them.
-template <Layout kLayout>
-void write_scales(const PanelScales& scales, uint8_t* out) {
-    constexpr Scaling kScaling = scaling(kLayout);
-    if constexpr (kScaling == Scaling::kExponent) {
-        for (int64_t row = 0; row < kPanelRows; ++row) {
-            out[row] = scales[row].numbers[0];
-        }
-        return;
-    }
-    write_factors(scales, out, has_minimum(kLayout));
-    out += kPanelRows * (has_minimum(kLayout) ? 4 : 2);
-    if constexpr (kScaling == Scaling::kSuperLine) {
-        write_six_bits<4>(scales, out);
-    } else if constexpr (kScaling == Scaling::kSuperScale) {
-        write_six_bits<2>(scales, out);
-    } else if constexpr (scales_per_block(kLayout) == 2) {
-        for (int64_t i = 0; i < 16; ++i) {
-            for (int64_t row = 0; row < kPanelRows; ++row) {
-                out[i * kPanelRows + row] = scales[row].numbers[i];
-            }
-        }
-    }
-}
 
 // Writes the codes of columns 32k.. of the rows' blocks, zeros where an address is 0.
 template <typename Type>

@@ -6,26 +6,16 @@
 #pragma once
 
 #include "pack_numbers.h"
+#include "pack_scales.h"
 
 namespace soliton::SOLITON_ISA {
 namespace {
-
-// The scales of a row's block of a file.
-struct FileScales {
-    uint16_t factor;      // float16, or what Scaling multiplies its numbers with
-    uint16_t minimum;     // the same for what is added to a product
-    uint8_t numbers[16];  // those of Scaling, or the exponent
-};
 
 // A float16 as stored, which is not aligned.
 uint16_t half_at(const uint8_t* at) {
     uint16_t half;
     __builtin_memcpy(&half, at, sizeof half);
     return half;
-}
-
-uint16_t negative(uint16_t half) {
-    return half ^ 0x8000;
 }
 
 // Eight bytes at a time, which are shifted together: what comes from a neighbour is masked.
@@ -85,7 +75,7 @@ struct FileQ4_0 {
     static constexpr Layout kLayout = Layout::kQ4_0;
     static constexpr int64_t kColumns = 32;
     static constexpr int64_t kBytes = 18;
-    static void read_scales(const uint8_t* at, FileScales& scales) { scales.factor = half_at(at); }
+    static void read_scales(const uint8_t* at, RowScales& scales) { scales.factor = half_at(at); }
     static void read_codes(const uint8_t* at, int64_t, uint8_t* codes) {
         read_halves(at + 2, codes);
     }
@@ -99,7 +89,7 @@ struct FileQ4_1 {
     static constexpr Layout kLayout = Layout::kQ4;
     static constexpr int64_t kColumns = 32;
     static constexpr int64_t kBytes = 20;
-    static void read_scales(const uint8_t* at, FileScales& scales) {
+    static void read_scales(const uint8_t* at, RowScales& scales) {
         scales.factor = half_at(at);
         scales.minimum = half_at(at + 2);
     }
@@ -112,7 +102,7 @@ struct FileQ5_0 {
     static constexpr Layout kLayout = Layout::kQ5_0;
     static constexpr int64_t kColumns = 32;
     static constexpr int64_t kBytes = 22;
-    static void read_scales(const uint8_t* at, FileScales& scales) { scales.factor = half_at(at); }
+    static void read_scales(const uint8_t* at, RowScales& scales) { scales.factor = half_at(at); }
     static void read_codes(const uint8_t* at, int64_t, uint8_t* codes) {
         read_halves(at + 6, codes);
         add_fifth_bits(at + 2, codes);
@@ -123,7 +113,7 @@ struct FileQ5_1 {
     static constexpr Layout kLayout = Layout::kQ5;
     static constexpr int64_t kColumns = 32;
     static constexpr int64_t kBytes = 24;
-    static void read_scales(const uint8_t* at, FileScales& scales) {
+    static void read_scales(const uint8_t* at, RowScales& scales) {
         scales.factor = half_at(at);
         scales.minimum = half_at(at + 2);
     }
@@ -137,7 +127,7 @@ struct FileQ8_0 {
     static constexpr Layout kLayout = Layout::kQ8;
     static constexpr int64_t kColumns = 32;
     static constexpr int64_t kBytes = 34;
-    static void read_scales(const uint8_t* at, FileScales& scales) { scales.factor = half_at(at); }
+    static void read_scales(const uint8_t* at, RowScales& scales) { scales.factor = half_at(at); }
     static void read_codes(const uint8_t* at, int64_t, uint8_t* codes) {
         for (int64_t i = 0; i < kBlockColumns; i += 8) {
             store_eight(codes + i, load_eight(at + 2 + i) ^ 0x8080808080808080u);
@@ -149,7 +139,7 @@ struct FileMxfp4 {
     static constexpr Layout kLayout = Layout::kMxfp4;
     static constexpr int64_t kColumns = 32;
     static constexpr int64_t kBytes = 17;
-    static void read_scales(const uint8_t* at, FileScales& scales) { scales.numbers[0] = at[0]; }
+    static void read_scales(const uint8_t* at, RowScales& scales) { scales.numbers[0] = at[0]; }
     static void read_codes(const uint8_t* at, int64_t, uint8_t* codes) {
         read_halves(at + 1, codes);
     }
@@ -159,7 +149,7 @@ struct FileIq4Xs {
     static constexpr Layout kLayout = Layout::kIq4Xs;
     static constexpr int64_t kColumns = 256;
     static constexpr int64_t kBytes = 136;
-    static void read_scales(const uint8_t* at, FileScales& scales) {
+    static void read_scales(const uint8_t* at, RowScales& scales) {
         scales.factor = half_at(at);
         const uint16_t high = half_at(at + 2);
         for (int64_t i = 0; i < 8; ++i) {
@@ -174,7 +164,7 @@ struct FileIq4Xs {
 
 // Eight scales and eight minima of 6 bits in 12 bytes. The lower bits of the last four of each are
 // in the last four bytes, their upper two in the upper bits of the first eight.
-void read_six_bit_lines(const uint8_t* at, FileScales& scales) {
+void read_six_bit_lines(const uint8_t* at, RowScales& scales) {
     for (int64_t i = 0; i < 4; ++i) {
         scales.numbers[2 * i] = at[i] & 63;
         scales.numbers[2 * i + 1] = at[4 + i] & 63;
@@ -187,7 +177,7 @@ struct FileQ4_K {
     static constexpr Layout kLayout = Layout::kQ4_K;
     static constexpr int64_t kColumns = 256;
     static constexpr int64_t kBytes = 144;
-    static void read_scales(const uint8_t* at, FileScales& scales) {
+    static void read_scales(const uint8_t* at, RowScales& scales) {
         scales.factor = half_at(at);
         scales.minimum = negative(half_at(at + 2));
         read_six_bit_lines(at + 4, scales);
@@ -201,7 +191,7 @@ struct FileQ5_K {
     static constexpr Layout kLayout = Layout::kQ5_K;
     static constexpr int64_t kColumns = 256;
     static constexpr int64_t kBytes = 176;
-    static void read_scales(const uint8_t* at, FileScales& scales) {
+    static void read_scales(const uint8_t* at, RowScales& scales) {
         FileQ4_K::read_scales(at, scales);
     }
     static void read_codes(const uint8_t* at, int64_t k, uint8_t* codes) {
@@ -214,7 +204,7 @@ struct FileQ6_K {
     static constexpr Layout kLayout = Layout::kQ6_K;
     static constexpr int64_t kColumns = 256;
     static constexpr int64_t kBytes = 210;
-    static void read_scales(const uint8_t* at, FileScales& scales) {
+    static void read_scales(const uint8_t* at, RowScales& scales) {
         scales.factor = half_at(at + 208);
         __builtin_memcpy(scales.numbers, at + 192, 16);
     }
@@ -228,7 +218,7 @@ struct FileQ2_K {
     static constexpr Layout kLayout = Layout::kQ2_K;
     static constexpr int64_t kColumns = 256;
     static constexpr int64_t kBytes = 84;
-    static void read_scales(const uint8_t* at, FileScales& scales) {
+    static void read_scales(const uint8_t* at, RowScales& scales) {
         __builtin_memcpy(scales.numbers, at, 16);
         scales.factor = half_at(at + 80);
         scales.minimum = negative(half_at(at + 82));
@@ -243,7 +233,7 @@ struct FileQ3_K {
     static constexpr Layout kLayout = Layout::kQ6_K;
     static constexpr int64_t kColumns = 256;
     static constexpr int64_t kBytes = 110;
-    static void read_scales(const uint8_t* at, FileScales& scales) {
+    static void read_scales(const uint8_t* at, RowScales& scales) {
         for (int64_t i = 0; i < 16; ++i) {
             const int low = at[96 + i % 8] >> i / 8 * 4 & 15;
             const int high = at[104 + i % 4] >> i / 4 * 2 & 3;

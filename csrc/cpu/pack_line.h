@@ -1,6 +1,9 @@
 // The line scale * code + minimum for a block of codes: finds, for each row, one with a small
 // squared error, in which the columns count by their importance. Knows no bytes.
 //
+// In super-blocks the lines of eight blocks are multiples of two factors, and no minimum is above
+// 0.
+//
 // Everything is in an unnamed namespace: no copy is shared between instruction sets.
 #pragma once
 
@@ -17,6 +20,9 @@ constexpr int kCuts = 7 - code_bits(kLayout);
 
 template <Layout kLayout>
 constexpr float kLargestCode = (1 << code_bits(kLayout)) - 1;
+
+template <Layout kLayout>
+constexpr bool kInSuperBlocks = scaling(kLayout) == Scaling::kSuperLine;
 
 // A row's weights are scale * code + minimum, with codes from 0 to kLargestCode.
 struct Line {
@@ -41,8 +47,13 @@ float nearest_code(float value) {
     return __builtin_bit_cast(float, rounded_bits<0, kLargest>(value)) - kRounder;
 }
 
-void round_to_float16(Lanes& wide) {
-    to_float16(wide);
+// To the numbers that the layout stores, if it stores them as they are.
+template <Layout kLayout>
+void round_to_stored(Line& line) {
+    if constexpr (!kInSuperBlocks<kLayout>) {
+        to_float16(line.scale);
+        to_float16(line.minimum);
+    }
 }
 
 // The least-squares line for the codes that `line` gives the weights; `line` itself if these codes
@@ -78,6 +89,13 @@ Line fitted(const Block& block, const Line& line) {
         const float minimum = line.minimum.at[row] + offset;
         result.scale.at[row] = spread > 0.0f ? slope : line.scale.at[row];
         result.minimum.at[row] = spread > 0.0f ? minimum : line.minimum.at[row];
+        if constexpr (kInSuperBlocks<kLayout>) {
+            const float through_zero =
+                (products.at[row] + line.minimum.at[row] * codes.at[row]) / squares.at[row];
+            const bool is_above = result.minimum.at[row] > 0.0f;
+            result.scale.at[row] = is_above ? through_zero : result.scale.at[row];
+            result.minimum.at[row] = is_above ? 0.0f : result.minimum.at[row];
+        }
     }
     return result;
 }
@@ -101,8 +119,12 @@ Lanes squared_error(const Block& block, const Line& line) {
     return sum;
 }
 
+template <Layout kLayout>
 void find_range(const Block& block, Lanes& low, Lanes& high) {
     low = high = block.columns[0];
+    if constexpr (kInSuperBlocks<kLayout>) {
+        low = {};
+    }
     for (const Lanes& column : block.columns) {
 #pragma omp simd
         for (int64_t row = 0; row < kPanelRows; ++row) {
@@ -121,7 +143,8 @@ Line line_over(const Lanes& low, const Lanes& high, float low_cut, float high_cu
 #pragma omp simd
     for (int64_t row = 0; row < kPanelRows; ++row) {
         const float span = high.at[row] - low.at[row];
-        line.minimum.at[row] = low.at[row] + span * low_cut;
+        const float minimum = low.at[row] + span * low_cut;
+        line.minimum.at[row] = kInSuperBlocks<kLayout> && minimum > 0.0f ? 0.0f : minimum;
         line.scale.at[row] = (span - span * low_cut - span * high_cut) / kLargestCode<kLayout>;
     }
     return line;
@@ -134,17 +157,15 @@ template <Layout kLayout>
 Line best_line(const Block& block) {
     Lanes low;
     Lanes high;
-    find_range(block, low, high);
+    find_range<kLayout>(block, low, high);
     Line best = line_over<kLayout>(low, high, 0.0f, 0.0f);
-    round_to_float16(best.scale);
-    round_to_float16(best.minimum);
+    round_to_stored<kLayout>(best);
     Lanes least = squared_error<kLayout>(block, best);
     for (int at_low = 0; at_low < kCuts<kLayout>; ++at_low) {
         for (int at_high = 0; at_high < kCuts<kLayout>; ++at_high) {
             const Line cut = line_over<kLayout>(low, high, kCut[at_low], kCut[at_high]);
             Line line = fitted<kLayout>(block, cut);
-            round_to_float16(line.scale);
-            round_to_float16(line.minimum);
+            round_to_stored<kLayout>(line);
             const Lanes error = squared_error<kLayout>(block, line);
 #pragma omp simd
             for (int64_t row = 0; row < kPanelRows; ++row) {

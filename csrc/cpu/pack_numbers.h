@@ -10,6 +10,10 @@ namespace soliton::SOLITON_ISA {
 namespace {
 
 constexpr float kLargestFloat16 = 65504.0f;
+constexpr uint16_t kLargestHalf = 0x7bff;  // its bits
+
+// Blocks of a super-block, whose scales have factors in common.
+constexpr int64_t kSuperBlocks = 8;
 
 // One number for each row of a panel. Loops over them become vector code.
 struct alignas(64) Lanes {
@@ -95,6 +99,17 @@ Halves to_float16(Lanes& wide) {
         wide.at[row] = to_float(Float16{halves.at[row]});
     }
     return halves;
+}
+
+// Factors become the next float16 that is not smaller: the largest number times a smaller one would
+// not reach what it must. Those of small weights are subnormal, where float16 is coarse.
+void round_up_to_float16(Lanes& wide) {
+#pragma omp simd
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+        const uint16_t nearest = to_float16(wide.at[row]);
+        const bool is_less = to_float(Float16{nearest}) < wide.at[row] && nearest < kLargestHalf;
+        wide.at[row] = to_float(Float16{static_cast<uint16_t>(nearest + (is_less ? 1 : 0))});
+    }
 }
 
 }  // namespace

@@ -46,9 +46,7 @@ class Checkpoint:
     """What asks for these tensors, for errors."""
 
 
-def stored_values(
-    tensor: StoredTensor, *, empty: Empty = np.empty
-) -> npt.NDArray[Any] | BlockRows:
+def stored_values(tensor: StoredTensor, *, empty: Empty = np.empty) -> npt.NDArray[Any] | BlockRows:
     """The data of an F32, F16 or BF16 tensor, the latter as uint16 bit patterns; or the blocks of a
     quantised matrix. `empty` gives the memory.
 

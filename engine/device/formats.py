@@ -25,7 +25,7 @@ Format = str | tuple[str, ...]
 # Of an engine: each matrix in the format that holds its stored type without loss.
 STORED = "stored"
 
-# Formats that exist only to hold the blocks of a GGUF type as they are.
+# Formats that hold the blocks of a GGUF type as they are.
 GGUF_FORMATS = (
     "q4_0",
     "q5_0",
@@ -57,6 +57,12 @@ EXACT_FORMATS = {
     "MXFP4": "mxfp4",
 }
 """The format that holds the weights of each GGUF type without loss, by the type's name."""
+
+_SUPER_BLOCK = 256
+IN_SUPER_BLOCKS = {"6bit": "q6_k", "5bit": "q5_k", "4bit": "q4_k"}
+"""What holds as many bits in super-blocks of 256 columns, whose scales take half a bit less of each
+weight.
+"""
 
 # A matrix lies in panels of 16 rows, a panel in pieces of some columns: csrc/layout.h.
 PANEL_ROWS = 16
@@ -101,6 +107,11 @@ def packed_bytes(format_: str, rows: Sequence[int], n_in: int, *, gated: bool = 
     if gated:
         return sum(matrix_bytes(format_, n, n_in) for n in rows)
     return matrix_bytes(format_, sum(rows), n_in)
+
+
+def in_super_blocks(format_: str, n_in: int) -> str:
+    """What rows of `n_in` weights are held in: they must be whole super-blocks."""
+    return format_ if n_in % _SUPER_BLOCK else IN_SUPER_BLOCKS.get(format_, format_)
 
 
 def sections(format_: Format, n_parts: int) -> list[tuple[str, slice]]:

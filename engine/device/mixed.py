@@ -1,7 +1,7 @@
 """Which format each matrix of a model gets.
 
 Owns the bits of embedding and head, where rounding costs more than in the layers, the mixture that
-is called 4bit on the CPU, and that stored blocks stay what they are.
+is called 4bit on the CPU, what lies in super-blocks, and that stored blocks stay what they are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from ..checkpoint.config import LayerConfig, ModelConfig
 from ..checkpoint.recurrent import DeltaNetConfig, Mamba2Config, Recurrent
 from ..checkpoint.sources import LayerSources, Source
 from ..checkpoint.tensors import model_sources
-from .formats import DTYPES, EXACT_FORMATS, Format, matrix_bytes
+from .formats import DTYPES, EXACT_FORMATS, Format, in_super_blocks, matrix_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,22 @@ class ModelFormats:
     layer_projection: str = ""  # only where there are embeddings of each layer
 
 
+# Where the weights of each matrix of a layer come from.
+_SOURCES = {
+    "wqkv": "wqkv",
+    "wo": "wo",
+    "w_gate_up": "w_gate_up",
+    "w_down": "w_down",
+    "router": "w_router",
+    "experts_gate_up": "experts_gate_up",
+    "experts_down": "experts_down",
+    "latent_in": "w_latent_in",
+    "latent_out": "w_latent_out",
+    "w_gate": "w_gate",
+    "embedding_gate": "w_embedding_gate",
+    "embedding_out": "w_embedding_out",
+}
+
 # By how much less a model's output changes per byte, measured on a real model (bench/RESULTS.md).
 _MOST_SENSITIVE_FIRST = ("wo", "w_down", "experts_down", "wqkv", "w_gate_up", "experts_gate_up")
 
@@ -54,13 +70,39 @@ def uniform_formats(config: ModelConfig, format_: str) -> ModelFormats:
 
 def mixed_formats(config: ModelConfig, format_: str) -> ModelFormats:
     """For devices that have 6bit and 5bit too. `4bit` has five bits in as many matrices as fit into
-    the bytes that the head saves with six bits instead of eight.
+    the bytes that the head saves with six bits instead of eight. What can be lies in super-blocks.
     """
     tables = "6bit" if format_ in ("5bit", "4bit") else format_
     layers = list(_layers(config, format_))
     if format_ == "4bit":
         _add_fifth_bits(config, layers)
-    return ModelFormats(tables, tables, tuple(layers), tables)
+    return _in_super_blocks(config, ModelFormats(tables, tables, tuple(layers), tables))
+
+
+def _in_super_blocks(config: ModelConfig, formats: ModelFormats) -> ModelFormats:
+    def held(format_: Format, parts: Sequence[Source]) -> Format:
+        if not parts:
+            return format_
+        n_in = parts[0].part_shape[-1]
+        if isinstance(format_, str):
+            return in_super_blocks(format_, n_in)
+        return tuple(in_super_blocks(each, n_in) for each in format_)
+
+    def held_layer(own: LayerFormats, sources: LayerSources) -> LayerFormats:
+        found = {
+            kind: held(getattr(own, kind), getattr(sources, name))
+            for kind, name in _SOURCES.items()
+        }
+        return replace(own, **found)  # type: ignore[arg-type]
+
+    table = in_super_blocks(formats.embedding, config.dim)
+    layers = zip(formats.layers, model_sources(config).layers, strict=True)
+    return ModelFormats(
+        table,
+        table,
+        tuple(held_layer(*each) for each in layers),
+        in_super_blocks(formats.layer_projection, config.dim),
+    )
 
 
 def stored_formats(config: ModelConfig, dtypes: Mapping[str, str]) -> ModelFormats:

@@ -15,7 +15,7 @@ from ...gguf.blocks import BlockRows
 from ...gguf.decode import dequantize
 from ...native import cpu as native
 from ...native.cpu import kernels
-from ..formats import EXACT_FORMATS, GGUF_FORMATS, PANEL_ROWS, matrix_bytes
+from ..formats import EXACT_FORMATS, GGUF_FORMATS, IN_SUPER_BLOCKS, PANEL_ROWS, matrix_bytes
 from ..ops import NotFiniteError, Stored
 from .memory import Floats, LargePages
 
@@ -29,6 +29,8 @@ _LAYOUTS = {
     **{format_: format_.upper() for format_ in GGUF_FORMATS},
     "q3_k": "Q6_K",  # which has room for it without loss
 }
+# Nothing is rounded into these.
+_ONLY_BLOCKS = set(GGUF_FORMATS) - set(IN_SUPER_BLOCKS.values())
 _SOURCES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}
 
 Indices = npt.NDArray[np.int64]
@@ -122,7 +124,7 @@ def pack(
             dequantize(part) if isinstance(part, BlockRows) else as_float32(part) for part in stored
         ]
     source, (_, n_in) = _source(stored[0]), stored[0].shape
-    if format_ in GGUF_FORMATS and EXACT_FORMATS.get(source) != format_:
+    if format_ in _ONLY_BLOCKS and EXACT_FORMATS.get(source) != format_:
         raise ValueError(f"{format_} holds no weights of {source}")
     if importance is not None:
         native.check("importance", importance, (n_in,), np.float32)

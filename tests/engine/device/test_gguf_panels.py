@@ -119,8 +119,8 @@ def test_parts_of_several_types_become_floats() -> None:
     "part", [random_rows("Q4_0", 16, SUPER), np.ones((16, SUPER), np.float32)], ids=["Q4_0", "F32"]
 )
 def test_a_format_of_one_type_takes_no_other(part: BlockRows | Floats) -> None:
-    with pytest.raises(ValueError, match="q4_k holds no weights of"):
-        pack([part], "q4_k", gated=False, is_woven=False)
+    with pytest.raises(ValueError, match="iq4_xs holds no weights of"):
+        pack([part], "iq4_xs", gated=False, is_woven=False)
 
 
 @pytest.mark.parametrize("bad", [0x7C00, 0xFC00, 0x7E01])  # infinities and NaN of float16

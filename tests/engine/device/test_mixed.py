@@ -11,10 +11,11 @@ from engine import Engine
 from engine.benchmark.shapes import SHAPES
 from engine.checkpoint.config import ModelConfig
 from engine.checkpoint.config_json import model_config
+from engine.checkpoint.tensors import model_sources
 from engine.device.cpu.matrix import PanelMatrix
-from engine.device.formats import DTYPES, matrix_bytes
+from engine.device.formats import DTYPES, in_super_blocks, matrix_bytes
 from engine.device.mixed import ModelFormats, mixed_formats, uniform_formats
-from engine.model.weights import step_bytes, weight_bytes
+from engine.model.weights import format_of, step_bytes, weight_bytes
 
 
 @pytest.fixture(params=["tiny", *SHAPES])
@@ -42,14 +43,37 @@ def test_a_step_reads_no_more_than_with_four_bits_everywhere(config: ModelConfig
 
 
 def test_the_most_sensitive_matrices_come_first(config: ModelConfig) -> None:
-    layers = mixed_formats(config, "4bit").layers
-    if any(layer.w_gate_up == "5bit" for layer in layers):
-        assert all(layer.wo == layer.w_down == "5bit" for layer in layers)
+    layers, five_bits = mixed_formats(config, "4bit").layers, ("5bit", "q5_k")
+    if any(layer.w_gate_up in five_bits for layer in layers):
+        assert all(layer.wo in five_bits and layer.w_down in five_bits for layer in layers)
 
 
 @pytest.mark.parametrize("format_", [*DTYPES, "8bit", "6bit", "5bit"])
-def test_the_other_formats_are_uniform(config: ModelConfig, format_: str) -> None:
-    assert mixed_formats(config, format_).layers == uniform_formats(config, format_).layers
+def test_the_other_formats_are_uniform_but_for_super_blocks(
+    config: ModelConfig, format_: str
+) -> None:
+    sources = model_sources(config)
+    n_in = {
+        source.part: source.part_shape[-1]
+        for layer in sources.layers
+        for source in (*layer.wqkv, *layer.wo, *layer.w_gate_up, *layer.w_down)
+    }
+    mixed, uniform = (
+        format_of(sources, formats(config, format_)) for formats in (mixed_formats, uniform_formats)
+    )
+    assert n_in
+    for part, columns in n_in.items():
+        assert mixed[part] == in_super_blocks(uniform[part], columns)
+
+
+def test_rows_of_whole_super_blocks_are_held_in_them(config: ModelConfig) -> None:
+    for format_ in ("6bit", "5bit", "4bit"):
+        sources, formats = model_sources(config), mixed_formats(config, format_)
+        of = format_of(sources, formats)
+        for layer in sources.layers:
+            for source in (*layer.wqkv, *layer.wo, *layer.w_gate_up, *layer.w_down):
+                assert of[source.part].endswith("_k") == (source.part_shape[-1] % 256 == 0)
+        assert formats.head.endswith("_k") == (config.dim % 256 == 0)
 
 
 def test_what_is_loaded_is_what_was_planned(tiny_model: Path) -> None:
