@@ -1,8 +1,7 @@
 // The line scale * code + minimum for a block of codes: finds, for each row, one with a small
 // squared error, in which the columns count by their importance. Knows no bytes.
 //
-// In super-blocks the lines of eight blocks are multiples of two factors, and no minimum is above
-// 0.
+// A super-block stores no minimum above 0, and rounds the lines of its blocks later (pack_super.h).
 //
 // Everything is in an unnamed namespace: no copy is shared between instruction sets.
 #pragma once
@@ -90,6 +89,7 @@ Line fitted(const Block& block, const Line& line) {
         result.scale.at[row] = spread > 0.0f ? slope : line.scale.at[row];
         result.minimum.at[row] = spread > 0.0f ? minimum : line.minimum.at[row];
         if constexpr (kInSuperBlocks<kLayout>) {
+            // The minimum stays at 0, and the line through it is fitted.
             const float through_zero =
                 (products.at[row] + line.minimum.at[row] * codes.at[row]) / squares.at[row];
             const bool is_above = result.minimum.at[row] > 0.0f;
